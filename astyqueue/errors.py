@@ -1,0 +1,149 @@
+"""Every error astyqueue raises on purpose, in one tree.
+
+    AstyqueueError
+    ├── BadInput                what was asked cannot be done as asked; nothing was changed
+    │   ├── BadSetting          an option, a URL or a setting is wrong
+    │   └── LayoutDiffers       the stored layout of a queue is another one
+    ├── NotFound                no such queue, message or dead letter
+    ├── Vetoed                  a hook refused a send or a settle
+    ├── LeaseLost               the receipt is no longer current; nothing was changed
+    ├── AlreadySettled          this delivery was settled before
+    ├── Undecodable             a column cannot be read; the row takes no claims until it is mended
+    ├── Closed                  the queue or the store was closed before
+    └── StoreError              the store did not do what it was asked
+        ├── StoreUnavailable    it cannot be reached, opened or written now
+        ├── StoreCorrupt        what it holds cannot be trusted
+        ├── StoreFull           there is no room left; nothing was changed
+        └── OutcomeUnknown      it may or may not have been done
+
+What a handler raises to say what should become of its message (`Retry`, `Reject`, `Snooze`) derives from
+`Exception` but not from `AstyqueueError`: it is an instruction, not a failure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import datetime, timedelta
+
+
+class AstyqueueError(Exception):
+    """The root of everything astyqueue raises on purpose."""
+
+
+class BadInput(AstyqueueError, ValueError):
+    """What was asked cannot be done as asked; nothing was changed."""
+
+
+class BadSetting(BadInput):
+    """An option, a URL or a setting is wrong."""
+
+
+class LayoutDiffers(BadInput):
+    """A queue exists with another layout than the one asked for."""
+
+    def __init__(self, queue: str, differences: Iterable[tuple[str, object, object]]) -> None:
+        """Name each setting that differs, as (name, stored, asked)."""
+        self.queue = queue
+        self.differences = tuple(differences)
+        told = "; ".join(f"{name} is {stored!r} and {asked!r} was asked for" for name, stored, asked in self.differences)
+        super().__init__(
+            f"queue {queue!r} exists with another layout: {told}. A layout is fixed when a queue is created: "
+            "leave these settings out to use the stored ones, or take another queue name"
+        )
+
+
+class NotFound(AstyqueueError, LookupError):
+    """No such queue, message or dead letter."""
+
+
+class Vetoed(AstyqueueError):
+    """A hook refused a send or a settle; nothing was changed."""
+
+
+class LeaseLost(AstyqueueError):
+    """The receipt is no longer current: the lease ran out, or the message was deleted or cleared; nothing was changed."""
+
+    def __init__(self, receipts: Iterable[str]) -> None:
+        """Name the receipts that are no longer current."""
+        self.receipts = tuple(receipts)
+        shown = ", ".join(self.receipts[:3]) + (f" and {len(self.receipts) - 3} more" if len(self.receipts) > 3 else "")  # noqa: PLR2004 - as many as a person reads
+        super().__init__(
+            f"no longer held: {shown}. The message may have been handed to another taker; "
+            "its outcome here was not recorded. Ask for a longer lease, or extend it while working"
+        )
+
+
+class AlreadySettled(AstyqueueError):
+    """This delivery was settled before; the first outcome stands."""
+
+    def __init__(self, receipt: str, outcome: str) -> None:
+        """Say which outcome stands."""
+        self.receipt = receipt
+        self.outcome = outcome
+        super().__init__(f"delivery {receipt} was settled before ({outcome}); the first outcome stands")
+
+
+class Undecodable(AstyqueueError):
+    """A column of a row cannot be read; it is neither guessed nor dropped."""
+
+    def __init__(self, row: str, column: str, why: str) -> None:
+        """Name the column and say what is wrong with it."""
+        self.row = row
+        self.column = column
+        self.why = why
+        super().__init__(
+            f"row {row}: {column} cannot be read ({why}). Nothing is claimed from this row until it can: "
+            "it was written by a newer astyqueue (upgrade this process) or damaged (restore it from a backup)"
+        )
+
+
+class Closed(AstyqueueError):
+    """The queue or the store was closed before; open a new one."""
+
+
+class StoreError(AstyqueueError):
+    """The store did not do what it was asked."""
+
+
+class StoreUnavailable(StoreError):
+    """The store cannot be reached, opened or written now; what was asked was not done."""
+
+
+class StoreCorrupt(StoreError):
+    """What the store holds cannot be trusted; what was asked was not done."""
+
+
+class StoreFull(StoreError):
+    """There is no room left in the store; what was asked was not done."""
+
+
+class OutcomeUnknown(StoreError):
+    """The store may or may not have done what it was asked; read back before asking again."""
+
+
+class Retry(Exception):
+    """Raised by a handler: try again after this long (by default the queue's backoff); it counts as a failed attempt."""
+
+    def __init__(self, after: float | timedelta | str | None = None, *, reason: str = "") -> None:
+        """`after` is seconds, a `timedelta`, or text like "10m"."""
+        self.after = after
+        self.reason = reason
+        super().__init__(reason or "retry")
+
+
+class Reject(Exception):
+    """Raised by a handler: make this message a dead letter at once, with this reason."""
+
+    def __init__(self, reason: str = "rejected by its handler") -> None:
+        """`reason` is kept with the dead letter."""
+        self.reason = reason
+        super().__init__(reason)
+
+
+class Snooze(Exception):
+    """Raised by a handler: hand this message out again at (or after) this moment; it costs no attempt."""
+
+    def __init__(self, until: datetime | float | timedelta | str) -> None:
+        """`until` is an aware datetime, or a duration from now: seconds, a `timedelta`, or text like "10m"."""
+        self.until = until
+        super().__init__(f"until {until}")

@@ -1,0 +1,141 @@
+"""Ids that are ordered by time: TimeUUIDs, kept as sixteen bytes that sort the way Cassandra sorts a timeuuid.
+
+Cassandra compares the 60-bit time first and then the other eight bytes, each as a *signed* byte. An `Id` holds the time,
+big-endian in its first eight bytes, and the other eight with their top bits flipped, so that comparing the bytes of two ids
+is that very comparison, ties included, in every store.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+import threading
+import uuid
+from typing import Final
+
+from astyqueue.clock import Clock
+
+#: An id as sortable bytes; `text` and `parse` turn it into the usual form of a UUID and back.
+Id = bytes
+
+#: Ticks of 100 ns from the Gregorian reform (1582-10-15), where TimeUUIDs begin, to 1970.
+_GREGORIAN: Final = 0x01B21DD213814000
+_TICKS: Final = 10
+#: How far behind its last id a clock may fall before a source follows it back: more than clocks are corrected by as a matter of course.
+_SET_BACK: Final = 1_000_000 * _TICKS
+_FLIP: Final = 0x8080808080808080
+_VERSION: Final = 1
+_RFC_VARIANT: Final = 0x8000000000000000
+_MULTICAST: Final = 0x0000010000000000
+_LENGTH: Final = 16
+
+#: The least and the greatest id there can be; bounds of slices.
+LEAST: Final[Id] = bytes(_LENGTH)
+GREATEST: Final[Id] = b"\x0f" + b"\xff" * (_LENGTH - 1)
+
+
+class IdSource:
+    """Ids of this process: every id for the present is greater than the one before it.
+
+    One exception: once the clock was set back more than a second behind the last id, ids start again from the clock, with
+    another random tail so that none comes twice. What is sent then is due when it is sent, not when the clock has caught up.
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        """Draw a random node, so that two processes never make the same id."""
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._last = 0
+        self._tail = _random_tail()
+
+    def block(self, count: int, due: int = 0) -> list[Id]:
+        """`count` ids, ascending, for the moment `due` in microseconds or for now, whichever is later.
+
+        Ids for the future get a random tail of their own: two blocks for the same due moment never collide, and inside
+        a block the order is that of the list (each is 100 ns after the one before it).
+        """
+        if due > self._clock.now():
+            return _run(due * _TICKS + _GREGORIAN, count, _random_tail())
+        with self._lock:  # the clock is read under it: a thread that paused here would look like a clock that was set back
+            first = self._next(self._clock.now() * _TICKS + _GREGORIAN)
+            self._last = first + count - 1
+            return _run(first, count, self._tail)
+
+    def _next(self, tick: int) -> int:
+        """The first tick to use when the clock shows this one; called with the lock held."""
+        if self._last - tick > _SET_BACK:
+            self._tail = _random_tail()
+            return tick
+        return max(tick, self._last + 1)
+
+
+def _run(first: int, count: int, tail: bytes) -> list[Id]:
+    return [tick.to_bytes(8) + tail for tick in range(first, first + count)]
+
+
+def _random_tail() -> bytes:
+    """The clock sequence and node of a TimeUUID, random, with the variant and multicast bits that the standard asks for."""
+    bits = secrets.randbits(62) | _RFC_VARIANT | _MULTICAST
+    return (bits ^ _FLIP).to_bytes(8)
+
+
+def at(moment: int) -> Id:
+    """An id for exactly this moment (microseconds since 1970), with a random tail."""
+    return (moment * _TICKS + _GREGORIAN).to_bytes(8) + _random_tail()
+
+
+def first_at(moment: int) -> Id:
+    """The bound that is not greater than any id of this moment or later, and greater than all earlier ones."""
+    return max(0, moment * _TICKS + _GREGORIAN).to_bytes(8) + bytes(8)
+
+
+def moment(id_: Id) -> int:
+    """The microseconds since 1970 that an id stands for."""
+    return (int.from_bytes(id_[:8]) - _GREGORIAN) // _TICKS
+
+
+def as_uuid(id_: Id) -> uuid.UUID:
+    """The TimeUUID (version 1) of an id."""
+    ticks = int.from_bytes(id_[:8])
+    low, middle, high = ticks & 0xFFFFFFFF, ticks >> 32 & 0xFFFF, ticks >> 48 | _VERSION << 12
+    return uuid.UUID(int=low << 96 | middle << 80 | high << 64 | int.from_bytes(id_[8:]) ^ _FLIP)
+
+
+def from_uuid(value: uuid.UUID) -> Id:
+    """The id of a TimeUUID; another version of UUID raises ValueError."""
+    if value.version != _VERSION:
+        message = f"{value} is not a TimeUUID (version 1)"
+        raise ValueError(message)
+    return value.time.to_bytes(8) + (value.int & 0xFFFFFFFFFFFFFFFF ^ _FLIP).to_bytes(8)
+
+
+def text(id_: Id) -> str:
+    """An id as people see it: the usual text of a UUID."""
+    return str(as_uuid(id_))
+
+
+def parse(written: str) -> Id:
+    """The id that `text` wrote; anything else raises ValueError."""
+    return from_uuid(uuid.UUID(written))
+
+
+def nonce() -> bytes:
+    """Eight random bytes that tell one commit or claim from all others."""
+    return secrets.token_bytes(8)
+
+
+def of_text(written: str) -> Id:
+    """The id that always stands for this text, for columns that are found by a text of any length."""
+    digest = hashlib.blake2b(written.encode(), digest_size=_LENGTH).digest()
+    tail = (int.from_bytes(digest[8:]) & 0x3FFFFFFFFFFFFFFF | _RFC_VARIANT) ^ _FLIP
+    return (int.from_bytes(digest[:8]) & 0x0FFFFFFFFFFFFFFF).to_bytes(8) + tail.to_bytes(8)
+
+
+def before(id_: Id) -> Id:
+    """The greatest id below this one."""
+    return (int.from_bytes(id_) - 1).to_bytes(_LENGTH)
+
+
+def behind(id_: Id) -> Id:
+    """The least id above this one."""
+    return (int.from_bytes(id_) + 1).to_bytes(_LENGTH)

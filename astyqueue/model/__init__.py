@@ -1,0 +1,1 @@
+"""What a message, a delivery and a queue's settings are: values without behaviour in time."""

@@ -1,0 +1,105 @@
+"""A message: its envelope as stored, its id, and the receipt of one delivery of it."""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+from pydantic import JsonValue
+from pydantic_core import from_json, to_json
+
+from astyqueue import ids
+from astyqueue.errors import BadInput
+from astyqueue.ids import Id
+
+#: The first byte of every stored value; a greater one was written by a newer astyqueue.
+FORMAT: Final = b"\x01"
+_PLAIN_TAIL: Final = b"0,null,null,null,null,null,"
+
+
+class Envelope(NamedTuple):
+    """What a message column holds. Instants are microseconds since 1970, durations microseconds."""
+
+    sent: int
+    due: int
+    key: str | None
+    headers: dict[str, str] | None
+    expires: int | None
+    lease: int | None
+    attempts: int | None
+    body: JsonValue
+
+
+def encode_plain(sent: int, body: bytes) -> bytes:
+    """The envelope of a body (as JSON) that was sent with no option."""
+    return b"\x01[%d,%b%b]" % (sent, _PLAIN_TAIL, body)
+
+
+def encode(envelope: Envelope, body: bytes) -> bytes:
+    """An envelope with its body already encoded as JSON."""
+    head = to_json(envelope[:-1])
+    return b"\x01%b,%b]" % (head[:-1], body)
+
+
+def decode(value: bytes) -> Envelope:
+    """The envelope of a stored value; a newer format, or damage, raises ValueError."""
+    if value[:1] != FORMAT:
+        message = f"format byte {value[:1].hex() or 'missing'}, and this astyqueue knows {FORMAT.hex()}"
+        raise ValueError(message)
+    try:
+        return Envelope._make(from_json(value[1:], allow_inf_nan=False))
+    except TypeError as error:
+        raise ValueError(str(error)) from error
+
+
+class MessageId(NamedTuple):
+    """Which message: opaque to users, stable for the message's life, printed as `<row>/<priority>/<TimeUUID>`."""
+
+    row: str
+    priority: int
+    id: Id
+
+    def __str__(self) -> str:
+        """The text that `parse` reads."""
+        return f"{self.row}/{self.priority}/{ids.text(self.id)}"
+
+    @property
+    def moment(self) -> int:
+        """When the message was due for the first time, in microseconds since 1970."""
+        return ids.moment(self.id)
+
+    @property
+    def queue(self) -> str:
+        """The queue the message is in."""
+        return self.row.split(":", 1)[0]
+
+    @classmethod
+    def parse(cls, written: str) -> MessageId:
+        """The id that was printed so; other text raises BadInput."""
+        try:
+            row, priority, uuid = written.split("/")
+            return cls(row, int(priority), ids.parse(uuid))
+        except ValueError as error:
+            message = f"{written!r} is not a message id: one looks like 'emails:0:0/0/9d3d3ddc-e59b-11f1-8fbf-bd1965e21e21'"
+            raise BadInput(message) from error
+
+
+class Receipt(NamedTuple):
+    """The right to settle one delivery, printed as `<id>/<attempt>/<claim nonce>`; good in any process."""
+
+    message: MessageId
+    attempt: int
+    nonce: bytes
+
+    def __str__(self) -> str:
+        """The text that `parse` reads."""
+        return f"{self.message}/{self.attempt}/{self.nonce.hex()}"
+
+    @classmethod
+    def parse(cls, written: str) -> Receipt:
+        """The receipt that was printed so; other text raises BadInput."""
+        try:
+            message, attempt, nonce = written.rsplit("/", 2)
+            return cls(MessageId.parse(message), int(attempt), bytes.fromhex(nonce))
+        except ValueError as error:
+            problem = f"{written!r} is not a receipt: one looks like '<message id>/1/5f0c3a9e2b7d4c11'"
+            raise BadInput(problem) from error

@@ -1,0 +1,147 @@
+"""What a producer hands in, checked and turned into an envelope."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final
+
+from astyqueue.clock import microseconds
+from astyqueue.errors import BadInput
+from astyqueue.model.bodies import encode_body
+from astyqueue.model.durations import Duration, as_microseconds
+from astyqueue.model.message import Envelope, encode, encode_plain
+from astyqueue.model.settings import Settings
+
+KEY_BYTES: Final = 512
+HEADERS_BYTES: Final = 8 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """A body and how it is to be sent; what is left out takes the queue's settings.
+
+    `delay` counts from now, `at` is an aware datetime; from `expires` on (an aware datetime, or a duration after it is
+    due) nobody is handed the message any more. `lease=0` hands it out at most once.
+    """
+
+    body: object
+    key: str | None = None
+    delay: Duration | None = None
+    at: datetime | None = None
+    priority: int = 0
+    headers: Mapping[str, str] | None = None
+    expires: Duration | datetime | None = None
+    lease: Duration | None = None
+    max_attempts: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Composed:
+    """A checked message: when it is due (zero: now), its priority and key, and the value of its column."""
+
+    due: int
+    priority: int
+    key: str | None
+    value: bytes
+
+
+def compose(message: Message, settings: Settings, now: int) -> Composed:
+    """Check a message against the bounds of its queue; BadInput says what is wrong, and nothing was sent."""
+    body = encode_body(message.body, settings.behaviour.body_bytes)
+    priority = _priority(message.priority, settings)
+    if _is_plain(message):
+        return Composed(0, priority, None, encode_plain(now, body))
+    due = _due(message, now)
+    envelope = Envelope(
+        sent=now,
+        due=due,
+        key=_key(message.key),
+        headers=_headers(message.headers),
+        expires=_expires(message.expires, max(due, now)),
+        lease=None if message.lease is None else as_microseconds(message.lease),
+        attempts=_attempts(message.max_attempts),
+        body=None,
+    )
+    return Composed(due, priority, envelope.key, encode(envelope, body))
+
+
+def _is_plain(message: Message) -> bool:
+    return (
+        message.key is None
+        and message.delay is None
+        and message.at is None
+        and message.headers is None
+        and message.expires is None
+        and message.lease is None
+        and message.max_attempts is None
+    )
+
+
+def _priority(priority: int, settings: Settings) -> int:
+    levels = settings.layout.priorities
+    if not isinstance(priority, int) or not 0 <= priority < levels:
+        asked = "has one priority, 0" if levels == 1 else f"has the priorities 0 to {levels - 1} (the greatest goes first)"
+        problem = f"priority {priority!r} was asked for, and queue {settings.name!r} {asked}"
+        raise BadInput(problem)
+    return priority
+
+
+def _due(message: Message, now: int) -> int:
+    if message.delay is not None and message.at is not None:
+        problem = "a message takes a delay or a moment (at=), not both"
+        raise BadInput(problem)
+    if message.at is not None:
+        return instant_of(message.at)
+    return now + as_microseconds(message.delay) if message.delay is not None else 0
+
+
+def instant_of(moment: datetime) -> int:
+    """Microseconds since 1970 of an aware datetime; a naive one, or something else, raises BadInput."""
+    if not isinstance(moment, datetime):
+        problem = f"{moment!r} is not a datetime: give an aware one, for example datetime.now(UTC)"
+        raise BadInput(problem)
+    try:
+        return microseconds(moment)
+    except ValueError as error:
+        raise BadInput(str(error)) from error
+
+
+def _expires(expires: Duration | datetime | None, due: int) -> int | None:
+    if expires is None:
+        return None
+    moment = instant_of(expires) if isinstance(expires, datetime) else due + as_microseconds(expires)
+    if moment <= due:
+        problem = f"the message would expire ({expires!r}) before it is due: give it a later moment, or none"
+        raise BadInput(problem)
+    return moment
+
+
+def _key(key: str | None) -> str | None:
+    if key is None:
+        return None
+    if not isinstance(key, str) or not 0 < len(key.encode(errors="surrogatepass")) <= KEY_BYTES:
+        problem = f"key {key!r:.80} is not text of 1 to {KEY_BYTES} bytes"
+        raise BadInput(problem)
+    return key
+
+
+def _headers(headers: Mapping[str, str] | None) -> dict[str, str] | None:
+    if headers is None:
+        return None
+    pairs = dict(headers)
+    if any(not isinstance(part, str) for pair in pairs.items() for part in pair):
+        problem = f"headers are text to text, and these are not: {pairs!r:.200}"
+        raise BadInput(problem)
+    if (size := sum(len(part.encode()) for pair in pairs.items() for part in pair)) > HEADERS_BYTES:
+        problem = f"headers come to {size} bytes, and {HEADERS_BYTES} are allowed: put data into the body"
+        raise BadInput(problem)
+    return pairs
+
+
+def _attempts(attempts: int | None) -> int | None:
+    if attempts is not None and not (isinstance(attempts, int) and 1 <= attempts <= 10_000):  # noqa: PLR2004 - the bound of the queue's own setting
+        problem = f"max_attempts {attempts!r} is not a whole number from 1 to 10000"
+        raise BadInput(problem)
+    return attempts

@@ -1,0 +1,55 @@
+"""What is fixed about a queue when it is created, and what may be changed while it runs."""
+
+from __future__ import annotations
+
+from typing import Annotated, Final
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from astyqueue.model.bodies import BODY_BYTES, BODY_BYTES_AT_MOST
+
+_SECOND: Final = 1_000_000
+_MINUTE: Final = 60 * _SECOND
+
+
+class Layout(BaseModel):
+    """How a queue's messages are spread over rows; fixed at creation, because every process must agree on it."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    time_shards: Annotated[int, Field(ge=1, le=10_000)] = 1
+    time_shard_us: Annotated[int, Field(ge=_SECOND, description="microseconds a time shard lasts")] = 60 * _MINUTE
+    concurrency_shards: Annotated[int, Field(ge=1, le=1_024)] = 1
+    priorities: Annotated[int, Field(ge=1, le=10)] = 1
+
+
+class Behaviour(BaseModel):
+    """How a queue behaves; stored with it, changed by `queues set`, followed by every process within ten seconds.
+
+    Durations are microseconds. A failed attempt is followed by a pause of `backoff_us`, doubled each time up to
+    `backoff_cap_us`, and shortened by up to half at random so that failures do not return together.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    lease_us: Annotated[int, Field(ge=_SECOND // 10, le=12 * 60 * _MINUTE)] = 2 * _MINUTE
+    max_attempts: Annotated[int, Field(ge=1, le=10_000)] = 5
+    backoff_us: Annotated[int, Field(ge=0, le=24 * 60 * _MINUTE)] = 2 * _SECOND
+    backoff_cap_us: Annotated[int, Field(ge=0, le=24 * 60 * _MINUTE)] = 10 * _MINUTE
+    paused: bool = False
+    body_bytes: Annotated[int, Field(ge=1, le=BODY_BYTES_AT_MOST)] = BODY_BYTES
+
+    def backoff(self, spent: int, chance: float) -> int:
+        """Microseconds to wait after this many spent attempts; `chance` in [0, 1) decides the jitter."""
+        grown = min(self.backoff_cap_us, self.backoff_us << min(max(0, spent - 1), 40))
+        return grown - int(grown * chance / 2)
+
+
+class Settings(BaseModel):
+    """All that is stored about a queue."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    name: str
+    layout: Layout = Layout()
+    behaviour: Behaviour = Behaviour()

@@ -1,0 +1,1 @@
+"""How a queue lives in rows: pure steps, which do no input or output and read no clock."""

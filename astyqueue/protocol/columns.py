@@ -1,0 +1,222 @@
+"""The columns of a row and what their values hold.
+
+Every value begins with a format byte. Headers and timers are packed, for they are rewritten all the time; dead columns
+are JSON, for people read them.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass, field
+from enum import IntEnum
+from typing import Final, NamedTuple
+
+from pydantic_core import from_json, to_json
+
+from astyqueue import ids
+from astyqueue.errors import Undecodable
+from astyqueue.ids import Id
+from astyqueue.model.message import FORMAT
+from astyqueue.store import Name
+
+
+class Type(IntEnum):
+    """The kinds of columns in a row, in the order in which they lie there."""
+
+    LOCK = 0
+    KEY = 1
+    MESSAGE = 2
+    TIMER = 3
+    DEAD = 4
+    TRIGGER = 5
+    REMOVED = 6
+
+
+class State(IntEnum):
+    """Why the messages of a timer are hidden; plain columns have WAITING (messages) or NONE (all others)."""
+
+    NONE = 0
+    WAITING = 1
+    LEASED = 2
+    BACKING_OFF = 3
+    SNOOZED = 4
+    PARKED = 5
+
+
+HEADER: Final = Name(Type.LOCK, 0, ids.LEAST, State.NONE)
+#: Looks at one stretch of ids: when it is due, and three more for producers that land late.
+LOOKS: Final = 4
+#: A reason kept in a dead column, in characters; the whole story is in the logs.
+REASON_LENGTH: Final = 1024
+
+Cursors = tuple[Id, ...]
+
+_HEADER: Final = struct.Struct(">QQ8sBB")
+_TIMER: Final = struct.Struct(">8sH?B")
+_ENTRY: Final = struct.Struct(">16sBH")
+_MARK: Final = struct.Struct(">16sBHQ")
+_COUNT: Final = struct.Struct(">H")
+
+
+def message_name(priority: int, id_: Id) -> Name:
+    """Where a message lies for life."""
+    return Name(Type.MESSAGE, priority, id_, State.WAITING)
+
+
+def dead_name(priority: int, id_: Id) -> Name:
+    """The column that makes a message a dead letter."""
+    return Name(Type.DEAD, priority, id_, State.NONE)
+
+
+@dataclass(frozen=True, slots=True)
+class Header:
+    """What every commit of a row but a settle checks and moves on.
+
+    `floor` (microseconds): no timer is due before it. `cursors`: per priority, how far each look has come.
+    """
+
+    version: int
+    floor: int
+    nonce: bytes
+    owner: str
+    cursors: tuple[Cursors, ...]
+
+    def encode(self) -> bytes:
+        """The value of the header column."""
+        owner = self.owner.encode()[:255]
+        packed = _HEADER.pack(self.version, self.floor, self.nonce, len(owner), len(self.cursors))
+        return FORMAT + packed + owner + b"".join(b"".join(cursors) for cursors in self.cursors)
+
+
+def decode_header(row: str, value: bytes) -> Header:
+    """The header of a row; one that cannot be read raises Undecodable, and the row takes no claims."""
+    try:
+        _known_format(value)
+        version, floor, nonce, length, levels = _HEADER.unpack_from(value, 1)
+        start = 1 + _HEADER.size
+        owner = value[start : start + length].decode()
+        marks = _split(value[start + length :], levels * LOOKS)
+    except (ValueError, struct.error) as error:
+        raise Undecodable(row, "its header", str(error)) from error
+    cursors = tuple(marks[level * LOOKS : (level + 1) * LOOKS] for level in range(levels))
+    return Header(version, floor, nonce, owner, cursors)
+
+
+def _split(packed: bytes, count: int) -> tuple[Id, ...]:
+    width = len(ids.LEAST)
+    if len(packed) != count * width:
+        message = f"{len(packed)} bytes of cursors where {count * width} belong"
+        raise ValueError(message)
+    return tuple(packed[at : at + width] for at in range(0, len(packed), width))
+
+
+class Entry(NamedTuple):
+    """A message that a timer hides; `spent` counts the attempts it has used up."""
+
+    id: Id
+    priority: int
+    spent: int
+
+
+class Mark(NamedTuple):
+    """A message given back under a timer that is due later: to be handed out again from `due` (microseconds) on."""
+
+    id: Id
+    priority: int
+    spent: int
+    due: int
+
+
+@dataclass(frozen=True, slots=True)
+class Timer:
+    """These messages are hidden until the time in the column's name.
+
+    `nonce` is the claim's, the same for all timers that descend from it. `made_for` is how many messages the claim took
+    together, and `alone` whether its holder had nothing else in hand.
+    """
+
+    name: Name
+    entries: tuple[Entry, ...]
+    nonce: bytes
+    holder: str
+    made_for: int
+    alone: bool = False
+    marks: tuple[Mark, ...] = ()
+    value: bytes = field(default=b"", compare=False)
+
+    @property
+    def due(self) -> int:
+        """When its messages may be handed out again, in microseconds since 1970."""
+        return ids.moment(self.name.id)
+
+    @property
+    def state(self) -> int:
+        """Why its messages are hidden."""
+        return self.name.state
+
+    def encode(self) -> bytes:
+        """The value of the timer column."""
+        holder = self.holder.encode()[:255]
+        return b"".join(
+            (
+                FORMAT,
+                _TIMER.pack(self.nonce, self.made_for, self.alone, len(holder)),
+                holder,
+                _COUNT.pack(len(self.entries)),
+                *[_ENTRY.pack(*entry) for entry in self.entries],
+                *[_MARK.pack(*mark) for mark in self.marks],
+            )
+        )
+
+
+def decode_timer(row: str, name: Name, value: bytes) -> Timer:
+    """A timer of a row; one that cannot be read raises Undecodable, and the row takes no claims."""
+    try:
+        _known_format(value)
+        nonce, made_for, alone, length = _TIMER.unpack_from(value, 1)
+        start = 1 + _TIMER.size
+        holder = value[start : start + length].decode()
+        (count,) = _COUNT.unpack_from(value, start + length)
+        first = start + length + _COUNT.size
+        last = first + count * _ENTRY.size
+        if last > len(value):
+            _cut_short(count)
+        entries = tuple(map(Entry._make, _ENTRY.iter_unpack(value[first:last])))
+        marks = tuple(map(Mark._make, _MARK.iter_unpack(value[last:])))
+    except (ValueError, struct.error) as error:
+        raise Undecodable(row, f"the timer {ids.text(name.id)}/{name.state}", str(error)) from error
+    return Timer(name, entries, nonce, holder, made_for, alone, marks, value)
+
+
+def _cut_short(count: int) -> None:
+    message = f"it lists {count} messages and is cut short"
+    raise ValueError(message)
+
+
+class Dead(NamedTuple):
+    """Why a message is a dead letter: since when (microseconds), after how many attempts, what kind of reason, by which claim."""
+
+    at: int
+    attempts: int
+    kind: str
+    reason: str
+    claim: str
+
+    def encode(self) -> bytes:
+        """The value of the dead column."""
+        return FORMAT + to_json(self._replace(reason=self.reason[:REASON_LENGTH]))
+
+
+def decode_dead(value: bytes) -> Dead:
+    """Why a message is dead. Reasons are for people, so one that cannot be read stops nothing."""
+    try:
+        _known_format(value)
+        return Dead._make(from_json(value[1:]))
+    except (ValueError, TypeError) as error:
+        return Dead(0, 0, "undecodable", f"its dead column cannot be read: {error}", "")
+
+
+def _known_format(value: bytes) -> None:
+    if value[:1] != FORMAT:
+        message = f"format byte {value[:1].hex() or 'missing'}, and this astyqueue knows {FORMAT.hex()}"
+        raise ValueError(message)

@@ -1,0 +1,140 @@
+"""Looking: which messages of a row could be claimed now, read in the order that makes the answer safe.
+
+The timers are known first (from an exact header on); messages are read after them, and dead columns after the messages.
+Nothing is changed here but how far the looks have come, which the caller takes back if its commit is refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Set as AbstractSet
+from typing import Final
+
+from astyqueue import ids
+from astyqueue.ids import Id
+from astyqueue.protocol.columns import Entry, Type, message_name
+from astyqueue.protocol.picking import Again, Order, Picked, due_again, pick_again
+from astyqueue.protocol.sight import LAGS, Sight, know, know_dead
+from astyqueue.protocol.steps import Steps, read, read_one
+from astyqueue.store import Column, Name, Named, Slice
+
+#: Messages in one claim: more make the commit dearer than it saves.
+MOST: Final = 200
+#: Names read by one late look.
+_LATE: Final = 1_000
+
+
+def look(now: int, sight: Sight, order: Order, settling: AbstractSet[Name] = frozenset()) -> Steps[Picked]:
+    """What there is to take: what landed late, then per priority first what is due again and then what waits.
+
+    Timers named in `settling` are left alone, for the commit that follows settles them.
+    """
+    picked = Picked(order, now, min(order.want, MOST))
+    sight.take_note()
+    yield from know(sight, now)
+    sight.hold_back(now)
+    picked.cursors = [list(cursors) for cursors in sight.cursors]
+    due = due_again([timer for timer in sight.due(now) if timer.name not in settling], now)
+    picked.suspect = bool(due.suspects)
+    if due.suspects:
+        yield from _take_suspect(sight, picked, due.suspects)
+        return picked
+    for late in sight.late_looks(now):
+        yield from _late(sight, picked, late)
+    levels = yield from _levels_with_work(sight, now)
+    for level in sorted({*levels, *due.by_level}, reverse=True):
+        yield from _again(sight, picked, due.by_level.get(level, []))
+        if level in levels:
+            yield from _fresh(sight, picked, level)
+    picked.more |= picked.room <= 0
+    return picked
+
+
+def glance(sight: Sight, until: int | None = None) -> list[Slice]:
+    """The slices that tell whether anything waits beyond what was looked at (also for later, unless `until` is given)."""
+    bound = ids.GREATEST if until is None else ids.first_at(until + 1)
+    return [
+        Slice(sight.row, Type.MESSAGE, level, after=cursors[0], beyond=True, until=bound, limit=1, values=False)
+        for level, cursors in enumerate(sight.cursors)
+    ]
+
+
+def _take_suspect(sight: Sight, picked: Picked, suspects: list[Again]) -> Steps[None]:
+    """Hand a suspect to empty hands only, and nothing with it; hands that are full take nothing, so that they empty."""
+    if picked.order.in_hand == 0:
+        first = suspects[0]
+        picked.room = 1
+        yield from _again(sight, picked, [first._replace(part=(first.timer.name, 0))])
+    picked.room = 0
+
+
+def _levels_with_work(sight: Sight, now: int) -> Steps[set[int]]:
+    """The priorities in which something waits; with one priority, the look itself will tell."""
+    if sight.levels == 1:
+        return {0}
+    found = yield from read(*glance(sight, until=now))
+    return {level for level, columns in enumerate(found) if columns}
+
+
+def _again(sight: Sight, picked: Picked, due: list[Again]) -> Steps[None]:
+    """Read by name the messages that timers list, as many as there is room for."""
+    wanted = due[: picked.room]
+    if wanted:
+        names = tuple(message_name(again.entry.priority, again.entry.id) for again in wanted)
+        present = yield from read_one(Named(sight.row, names))
+        pick_again(picked, wanted, present)
+
+
+def _fresh(sight: Sight, picked: Picked, level: int) -> Steps[None]:
+    """Take waiting messages of one priority from the head on."""
+    if (limit := picked.room) <= 0:
+        return
+    cursors = sight.cursors[level]
+    until = ids.first_at(picked.now + 1)
+    columns = yield from read_one(Slice(sight.row, Type.MESSAGE, level, after=cursors[0], beyond=True, until=until, limit=limit))
+    dead = yield from know_dead(sight)
+    hidden, taken = sight.hidden, picked.ids
+    sight.passed += len(columns)
+    picked.more |= len(columns) == limit
+    for column in columns:
+        id_ = column.name.id
+        if id_ not in hidden and id_ not in dead and id_ not in taken and not picked.take(Entry(id_, level, 0), column.value):
+            return
+        cursors[0] = id_
+
+
+def _late(sight: Sight, picked: Picked, look: int) -> Steps[None]:
+    """Look once more, at ids only, where the first look has passed; take what landed there since."""
+    for level, cursors in enumerate(sight.cursors):
+        until = min(cursors[0], ids.first_at(picked.now - LAGS[look]))
+        if picked.room <= 0 or cursors[look] >= until:
+            continue
+        wanted = Slice(sight.row, Type.MESSAGE, level, after=cursors[look], beyond=True, until=until, limit=_LATE, values=False)
+        columns = yield from read_one(wanted)
+        sight.passed += len(columns)
+        landed = [column for column in columns if column.name.id not in sight.hidden]
+        left = yield from _take_landed(sight, picked, landed)
+        cursors[look] = _reached(columns, left, until)
+    sight.looked[look] = picked.now
+
+
+def _reached(columns: list[Column], left: list[Column], until: Id) -> Id:
+    """How far a late look came: to its end, to the end of the page, or to the first message it could not take."""
+    if left:
+        return ids.before(left[0].name.id)
+    return until if len(columns) < _LATE else columns[-1].name.id
+
+
+def _take_landed(sight: Sight, picked: Picked, landed: list[Column]) -> Steps[list[Column]]:
+    """Take those that are not dead, and say which are left for want of room; dead columns are read after the ids."""
+    if not landed:
+        return []
+    level, first, last = landed[0].name.priority, landed[0].name.id, landed[-1].name.id
+    dead = yield from read_one(Slice(sight.row, Type.DEAD, level, after=first, until=ids.behind(last), values=False))
+    buried = picked.ids.union(column.name.id for column in dead)
+    alive = [column for column in landed if column.name.id not in buried]
+    wanted, left = alive[: picked.room], alive[picked.room :]
+    present = yield from read_one(Named(sight.row, tuple(column.name for column in wanted)))
+    for column in present:
+        if not picked.take(Entry(column.name.id, level, 0), column.value):
+            return [column, *left]
+    return left

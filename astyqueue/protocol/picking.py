@@ -1,0 +1,168 @@
+"""Which messages a claim takes, how they share timers, and what becomes of those that can go to nobody any more."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
+
+from astyqueue.ids import Id
+from astyqueue.model.message import Envelope, decode
+from astyqueue.protocol.columns import Dead, Entry, State, Timer, dead_name, message_name
+from astyqueue.store import Column, Name
+
+_SECOND: Final = 1_000_000
+#: A plain send is stamped an hour back; one that claims to come from further ahead than this could outlive its own ack.
+AHEAD: Final = 50 * 60 * _SECOND
+#: What expired in a claim of more than so many is claimed again so many at a time; what expired in a smaller one, alone.
+SMALLER: Final = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """What a claim is to bring: so many messages at most, under these settings (microseconds), for a process that holds `in_hand`."""
+
+    want: int
+    lease: int
+    max_attempts: int
+    in_hand: int = 0
+
+
+class Held(NamedTuple):
+    """A message in hand."""
+
+    entry: Entry
+    envelope: Envelope
+
+
+class Group(NamedTuple):
+    """What shares a timer: everything fresh with one lease; what expired together, in small parts."""
+
+    lease: int
+    origin: Name | None = None
+    part: int = 0
+
+
+@dataclass(slots=True)
+class Picked:
+    """The makings of a claim."""
+
+    order: Order
+    now: int
+    room: int
+    groups: dict[Group, list[Held]] = field(default_factory=dict)
+    dead: dict[Name, bytes] = field(default_factory=dict)
+    at_most_once: list[Held] = field(default_factory=list)
+    leaving: dict[Name, set[Id]] = field(default_factory=dict)
+    cursors: list[list[Id]] = field(default_factory=list)
+    more: bool = False
+    suspect: bool = False
+
+    @property
+    def anything(self) -> bool:
+        """Whether there is anything to commit."""
+        return bool(self.groups or self.dead or self.at_most_once or self.leaving)
+
+    @property
+    def ids(self) -> set[Id]:
+        """The messages that are taken already."""
+        taken = {held.entry.id for group in self.groups.values() for held in group}
+        return taken.union((held.entry.id for held in self.at_most_once), (name.id for name in self.dead))
+
+    @property
+    def alone(self) -> bool:
+        """Whether its one message is all that this process then holds."""
+        return self.order.in_hand == 0 and not self.at_most_once and sum(map(len, self.groups.values())) == 1
+
+    def take(self, entry: Entry, value: bytes, origin: tuple[Name, int] | None = None) -> bool:
+        """Decide on one message; False if it is too early for it."""
+        try:
+            envelope = decode(value)
+        except ValueError as error:
+            return self._bury(entry, "undecodable", f"its message cannot be read: {error}")
+        if envelope.sent > self.now + AHEAD:
+            return False
+        if envelope.expires is not None and envelope.expires <= self.now:
+            return self._bury(entry, "expired", "it was not handed out before the moment it expires")
+        if entry.spent >= (allowed := envelope.attempts or self.order.max_attempts):
+            return self._bury(entry, "attempts", f"{entry.spent} of {allowed} attempts ended without an outcome: each lease ran out")
+        held = Held(entry, envelope)
+        self.room -= 1
+        lease = self.order.lease if envelope.lease is None else envelope.lease
+        if lease == 0:
+            self.at_most_once.append(held)
+        else:
+            self.groups.setdefault(Group(lease, *(origin or ())), []).append(held)
+        return True
+
+    def _bury(self, entry: Entry, kind: str, reason: str) -> bool:
+        self.room -= 1
+        self.dead[dead_name(entry.priority, entry.id)] = Dead(self.now, entry.spent, kind, reason, "").encode()
+        return True
+
+    @property
+    def consumed(self) -> list[Name]:
+        """The messages that go as they are handed out."""
+        return [message_name(held.entry.priority, held.entry.id) for held in self.at_most_once]
+
+
+class Again(NamedTuple):
+    """A message of a timer that is due: its entry with the attempts now spent, the timer, and its part if it expired."""
+
+    entry: Entry
+    timer: Timer
+    part: tuple[Name, int] | None
+
+
+@dataclass(slots=True)
+class DueAgain:
+    """What is due again, by priority, and the messages that may have killed their holders."""
+
+    by_level: dict[int, list[Again]] = field(default_factory=dict)
+    suspects: list[Again] = field(default_factory=list)
+
+
+def due_again(timers: list[Timer], now: int) -> DueAgain:
+    """Sort out the messages of timers that are due.
+
+    A lease that ran out counts as an attempt only when the message was alone: its holder had nothing else in hand and no
+    other lease of that holder ran out with it. What expired alone in its timer but in company is a suspect: it is handed
+    out next by a process that holds nothing else, so that one message that kills its worker never buries its neighbours.
+    """
+    found = DueAgain()
+    expired = Counter(timer.holder for timer in timers if timer.state == State.LEASED and timer.due <= now)
+    for timer in timers:
+        for again in _of_timer(timer, now, company=expired[timer.holder] > 1):
+            if again.part is not None and again.part[1] < 0:
+                found.suspects.append(again)
+            else:
+                found.by_level.setdefault(again.entry.priority, []).append(again)
+    return found
+
+
+_SUSPECT: Final = -1
+
+
+def _of_timer(timer: Timer, now: int, *, company: bool) -> list[Again]:
+    marked = [Again(Entry(mark.id, mark.priority, mark.spent), timer, None) for mark in timer.marks if min(mark.due, timer.due) <= now]
+    if timer.due > now:
+        return marked
+    if timer.state != State.LEASED:
+        return marked + [Again(entry, timer, None) for entry in timer.entries]
+    if timer.made_for > 1:
+        width = SMALLER if timer.made_for > SMALLER else 1
+        return marked + [Again(entry, timer, (timer.name, index // width)) for index, entry in enumerate(timer.entries)]
+    counts = timer.alone and not company
+    part = 0 if counts else _SUSPECT
+    return marked + [Again(entry._replace(spent=entry.spent + counts), timer, (timer.name, part)) for entry in timer.entries]
+
+
+def pick_again(picked: Picked, due: list[Again], present: list[Column]) -> None:
+    """Take messages of due timers, as far as there is room; ids whose message is gone are dropped from their timer."""
+    values = {column.name.id: column.value for column in present}
+    for again in due:
+        if picked.room <= 0:
+            return
+        value = values.get(again.entry.id)
+        if value is None or picked.take(again.entry, value, again.part):
+            picked.leaving.setdefault(again.timer.name, set()).add(again.entry.id)

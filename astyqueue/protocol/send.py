@@ -1,0 +1,70 @@
+"""Sending: a blind insert. A producer never reads, waits for anybody, or conflicts with anybody."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from astyqueue import ids
+from astyqueue.errors import OutcomeUnknown
+from astyqueue.ids import Id
+from astyqueue.protocol.change import Change
+from astyqueue.protocol.columns import Entry, State, Timer, Type, dead_name, message_name
+from astyqueue.protocol.process import Process
+from astyqueue.protocol.settle import raise_for, with_value
+from astyqueue.protocol.sight import Sight, know
+from astyqueue.protocol.steps import Send, Steps, read_one
+from astyqueue.store import Batch, Committed, Name, Named, Put
+
+_SECOND: Final = 1_000_000
+#: A plain send claims to have been written this long before it was, so that every delete of it wins although clocks differ.
+STAMP_BACK: Final = 3_600 * _SECOND
+#: A send acknowledged so long after its id's time may lie behind every look; it is listed where it must be seen.
+LATE: Final = 60 * _SECOND
+#: How often a send of unknown outcome is repeated, unchanged, before its caller is told.
+_TRIES: Final = 3
+
+
+def message_put(priority: int, id_: Id, value: bytes, sent: int) -> Put:
+    """A message on its way into its row."""
+    return Put(message_name(priority, id_), value, sent - STAMP_BACK)
+
+
+def send(process: Process, batch: Batch) -> Steps[None]:
+    """Insert new messages. What returned is not lost; what raised OutcomeUnknown may or may not be there."""
+    for left in reversed(range(_TRIES)):
+        try:
+            yield Send(batch)
+            break
+        except OutcomeUnknown:
+            if not left:
+                raise
+    now = process.now()
+    late = [put.name for put in batch.puts if now - ids.moment(put.name.id) > LATE]
+    if late:
+        yield from list_late(process, batch.row, late)
+
+
+def list_late(process: Process, row: str, names: list[Name]) -> Steps[None]:
+    """See to it that messages which landed behind the looks are found: list in a timer, due now, those that are nowhere else."""
+    while True:
+        sight = Sight(row, 1)
+        yield from know(sight, process.now())
+        present = yield from read_one(Named(row, tuple(names), values=False))
+        dead = yield from read_one(Named(row, tuple(dead_name(name.priority, name.id) for name in names), values=False))
+        buried = {column.name.id for column in dead}
+        lost = [column.name for column in present if column.name.id not in sight.hidden and column.name.id not in buried]
+        if not lost:
+            return
+        outcome = yield from _list(process, sight, lost).commit()
+        if isinstance(outcome, Committed):
+            return
+
+
+def _list(process: Process, sight: Sight, names: list[Name]) -> Change:
+    due = process.now()
+    entries = tuple(Entry(name.id, name.priority, 0) for name in names)
+    timer = with_value(Timer(Name(Type.TIMER, 0, process.id_at(due), State.SNOOZED), entries, process.nonce(), "", len(entries)))
+    change = Change(sight.row)
+    raise_for(process, change, sight.value, due)
+    change.put_timer(timer)
+    return change

@@ -1,0 +1,231 @@
+"""What one process knows of a row, and how long that knowledge holds.
+
+A look starts from a header; then the timers are read, then messages, then dead columns, in this order. What is remembered
+of timers and dead columns holds while the header's version is the row's, for nobody claims without raising it. Settles do
+not raise it, but they only take ids off timers or move timers up, so what is remembered hides too much at worst.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Final
+
+from astyqueue import ids
+from astyqueue.ids import Id
+from astyqueue.protocol.columns import HEADER, LOOKS, Header, State, Timer, Type, decode_header, decode_timer
+from astyqueue.protocol.settle import Worked
+from astyqueue.protocol.steps import Steps, read, read_column, read_one
+from astyqueue.store import Name, Slice
+
+_SECOND: Final = 1_000_000
+#: A stretch of ids is looked at when it is due and again so much later, because producers land out of order.
+LAGS: Final = (0, _SECOND // 2, 10 * _SECOND, 600 * _SECOND)
+#: How often each of the late looks is worth its read.
+_EVERY: Final = (0, _SECOND // 2, 5 * _SECOND, 60 * _SECOND)
+#: States whose messages anybody may claim once the timer is due.
+CLAIMABLE: Final = frozenset({State.LEASED, State.BACKING_OFF, State.SNOOZED, State.PARKED})
+_TIMERS_A_PAGE: Final = 1_000
+
+
+@dataclass(slots=True)
+class Sight:
+    """A row as one process sees it. Corrupting or forgetting it costs reads, never a promise."""
+
+    row: str
+    levels: int
+    known: bool = False
+    value: bytes | None = None
+    header: Header | None = None
+    timers: dict[Name, Timer] | None = None
+    dead: set[Id] | None = None
+    hidden: set[Id] = field(default_factory=set)
+    cursors: list[list[Id]] = field(default_factory=list)
+    looked: list[int] = field(default_factory=lambda: [0] * LOOKS)
+    passed: int = 0
+    _agenda: list[tuple[int, Name]] = field(default_factory=list)
+    _settled: list[Worked] = field(default_factory=list)
+
+    def forget(self) -> None:
+        """Know nothing any more, as after an answer that cannot be explained."""
+        self.known = False
+        self._forget_timers()
+
+    def learn(self, value: bytes | None, now: int, written: int | None = None) -> None:
+        """Take over a header as read, or as a refusal showed it; what was known under another one is forgotten.
+
+        A cursor counts as no later than the header's write time less the look's lag: a clock that ran ahead hides nothing.
+        """
+        if self.known and value == self.value:
+            self._forget_timers_if_refused(written)
+            return
+        self.header = decode_header(self.row, value) if value is not None else None
+        self.known, self.value = True, value
+        self._forget_timers()
+        stored = self.header.cursors if self.header else ()
+        padded = [*stored, *[(ids.LEAST,) * LOOKS] * (self.levels - len(stored))]
+        self.cursors = [list(cursors) for cursors in padded[: self.levels]]
+        self.hold_back(min(now, written) if written is not None else now)
+
+    def _forget_timers_if_refused(self, written: int | None) -> None:
+        """The header stands but a commit was refused: it was a timer that changed. A header that was read has a write time."""
+        if written is None:
+            self._forget_timers()
+
+    def hold_back(self, now: int) -> None:
+        """Let no cursor be later than this moment less its lag; after the clock was set back, ids begin again from there."""
+        for cursors in self.cursors:
+            if cursors[0] > (bound := ids.first_at(now + 1)):
+                cursors[0] = bound
+                self.dead = None
+            for look in range(1, LOOKS):
+                cursors[look] = min(cursors[look], cursors[0], ids.first_at(now - LAGS[look]))
+
+    def refused(self, value: bytes | None, now: int, cursors: list[list[Id]]) -> bool:
+        """Take over the header that a refusal showed. The looks stand again where they stood before; always False."""
+        self.cursors = cursors
+        self.learn(value, now)
+        return False
+
+    def raised(self, header: Header, timers: Iterable[Timer], dead: Iterable[Id]) -> None:
+        """Take note of a raised commit of our own: its header, its timers and the messages it buried."""
+        if self.known:
+            self.header, self.value = header, header.encode()
+        self.replace(None, timers)
+        if self.dead is not None:
+            self.dead.update(dead)
+        self.passed = 0
+
+    def _forget_timers(self) -> None:
+        self.timers = None
+        self.dead = None
+        self._settled.clear()
+
+    def settled(self, worked: Worked) -> None:
+        """Take note of a settle of our own. It counts from the next look on: a look that has begun read messages before it."""
+        self._settled.append(worked)
+
+    def take_note(self) -> None:
+        """Apply what was settled since the last look, before anything is read."""
+        settled, self._settled = self._settled, []
+        if self.timers is None:
+            return
+        for worked in settled:
+            self.replace(worked.timer.name, [*filter(None, [worked.left]), *worked.moved, *worked.sooner])
+            if self.dead is not None:
+                self.dead.update(name.id for name in worked.dead)
+
+    def replace(self, gone: Name | None, timers: Iterable[Timer]) -> None:
+        """Remember these timers in the place of one that is gone."""
+        if self.timers is None:
+            return
+        if gone is not None and (timer := self.timers.pop(gone, None)):
+            self.hidden.difference_update(_hidden_by(timer))
+        for timer in timers:
+            self._remember(self.timers, timer)
+
+    def remember(self, timers: Iterable[Timer]) -> None:
+        """Remember all timers of the row, as just read."""
+        self.hidden.clear()
+        self._agenda.clear()
+        known: dict[Name, Timer] = {}
+        self.timers = known
+        for timer in timers:
+            self._remember(known, timer)
+
+    def _remember(self, known: dict[Name, Timer], timer: Timer) -> None:
+        known[timer.name] = timer
+        self.hidden.update(_hidden_by(timer))
+        heapq.heappush(self._agenda, (timer.due, timer.name))
+        for mark in timer.marks:
+            heapq.heappush(self._agenda, (mark.due, timer.name))
+
+    def next_due(self) -> int | None:
+        """When the next message of a timer may be handed out, if any is hidden; never later than that."""
+        while self._agenda and self._agenda[0][1] not in (self.timers or ()):
+            heapq.heappop(self._agenda)
+        return self._agenda[0][0] if self._agenda else None
+
+    def due(self, now: int) -> list[Timer]:
+        """The timers that are due, or have marks that are, the earliest first."""
+        found: dict[Name, Timer] = {}
+        while (first := self.next_due()) is not None and first <= now and self.timers:
+            name = heapq.heappop(self._agenda)[1]
+            found[name] = self.timers[name]
+        for name, timer in found.items():
+            heapq.heappush(self._agenda, (min([timer.due, *[mark.due for mark in timer.marks]]), name))
+        return [timer for timer in found.values() if timer.state in CLAIMABLE]
+
+    def look_again_from(self, moment: int) -> None:
+        """Let the last of the late looks walk once more over what came since this moment."""
+        for cursors in self.cursors:
+            cursors[-1] = min(cursors[-1], ids.first_at(moment))
+
+    def late_looks(self, now: int) -> list[int]:
+        """Which of the late looks have a stretch to read now."""
+        return [look for look in range(1, LOOKS) if self._late_at(look, now) <= now]
+
+    def next_look(self, now: int) -> int | None:
+        """When this row is to be looked at again even if nobody sends anything."""
+        moments = [self._late_at(look, now) for look in range(1, LOOKS)]
+        soonest = min(moments)
+        due = self.next_due()
+        if due is not None:
+            soonest = min(soonest, due)
+        return soonest if soonest < _NEVER else None
+
+    def _late_at(self, look: int, now: int) -> int:
+        """When a late look is next worth its read: it has come up to the head, or has that long to wait."""
+        if not any(cursors[look] < cursors[0] for cursors in self.cursors):
+            return _NEVER
+        behind = min(ids.moment(cursors[look]) for cursors in self.cursors if cursors[look] < cursors[0])
+        return max(self.looked[look] + _EVERY[look], min(behind, now) + LAGS[look])
+
+
+_NEVER: Final = 1 << 62
+
+
+def _hidden_by(timer: Timer) -> list[Id]:
+    return [entry.id for entry in timer.entries] + [mark.id for mark in timer.marks]
+
+
+def know(sight: Sight, now: int) -> Steps[None]:
+    """See to it that the header and all timers of the row are known; the header first, by an exact read."""
+    if not sight.known:
+        column = yield from read_column(sight.row, HEADER, exact=True)
+        sight.learn(column.value if column else None, now, column.written if column else None)
+    if sight.timers is None:
+        timers = yield from all_timers(sight.row, sight.header.floor if sight.header else 0)
+        sight.remember(timers)
+        sight.dead = None
+
+
+def all_timers(row: str, floor: int) -> Steps[list[Timer]]:
+    """Every timer of the row, read upwards in one sequence of pages: a timer that moves meanwhile moves up, into sight."""
+    timers: list[Timer] = []
+    after, beyond = ids.first_at(floor), False
+    while True:
+        page = yield from read_one(Slice(row, Type.TIMER, 0, after=after, beyond=beyond, limit=_TIMERS_A_PAGE))
+        timers += [decode_timer(row, column.name, column.value) for column in page]
+        if len(page) < _TIMERS_A_PAGE:
+            return timers
+        after, beyond = page[-1].name.id, True
+
+
+def know_dead(sight: Sight) -> Steps[set[Id]]:
+    """The dead letters among the ids that the first look has not passed; read after messages, or known since the timers."""
+    if sight.dead is None:
+        slices = [Slice(sight.row, Type.DEAD, level, after=cursors[0], values=False) for level, cursors in enumerate(sight.cursors)]
+        found = yield from read(*slices)
+        sight.dead = {column.name.id for columns in found for column in columns}
+    return sight.dead
+
+
+def refresh(sight: Sight, now: int) -> Steps[None]:
+    """Look whether others raised the row's header since; a plain read, for it decides only where to look."""
+    column = yield from read_column(sight.row, HEADER)
+    if not sight.known or (column.value if column else None) != sight.value:
+        sight.forget()
+    else:
+        sight.hold_back(now)

@@ -1,0 +1,151 @@
+"""Steps: an operation as a generator that yields requests and returns its result; it does no input or output itself.
+
+One text, several worlds: `run` carries the requests out for a thread, `arun` for a task, and a test may stop, fail or
+interleave operations at every yield. A store's error is thrown into the steps at the request that met it, so that they
+can read back an unknown outcome; what they do not catch reaches the caller.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from astyqueue.errors import StoreError
+from astyqueue.store import AsyncStore, Batch, Column, Expectation, Name, Named, Outcome, Slice, Store, Wanted
+from astyqueue.wakeup import Rest
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Read:
+    """Asks for the columns of these slices."""
+
+    wanted: tuple[Wanted, ...]
+    exact: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Send:
+    """Asks that this batch be applied, whatever is there."""
+
+    batch: Batch
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """Asks that this batch be applied if every expectation holds."""
+
+    batch: Batch
+    expects: tuple[Expectation, ...]
+
+
+Request = Read | Send | Commit | Rest
+#: The answer sent into a generator cannot be typed per request; the functions below give each its type.
+Steps = Generator[Request, Any, T]
+
+
+def read(*wanted: Wanted, exact: bool = False) -> Steps[list[list[Column]]]:
+    """The columns of several slices; each slice as it was at some moment of the read."""
+    found: list[list[Column]] = yield Read(wanted, exact)
+    return found
+
+
+def read_one(wanted: Slice | Named, *, exact: bool = False) -> Steps[list[Column]]:
+    """The columns of one slice."""
+    found = yield from read(wanted, exact=exact)
+    return found[0]
+
+
+def read_column(row: str, name: Name, *, exact: bool = False) -> Steps[Column | None]:
+    """One column by its name, if it is there."""
+    found = yield from read_one(Named(row, (name,)), exact=exact)
+    return found[0] if found else None
+
+
+def commit(batch: Batch, expects: tuple[Expectation, ...]) -> Steps[Outcome]:
+    """Whether the batch was applied, or what stood in its way."""
+    outcome: Outcome = yield Commit(batch, expects)
+    return outcome
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What came of a request: a value, or the error of the store."""
+
+    value: object = None
+    error: StoreError | None = None
+
+    def into(self, steps: Steps[T]) -> Request:
+        """Give it to the steps, for their next request; StopIteration carries their result."""
+        return steps.send(self.value) if self.error is None else steps.throw(self.error)
+
+
+def run(steps: Steps[T], store: Store) -> T:
+    """Carry out each request against the store, in this thread, and hand back what the steps return."""
+    answer = Answer()
+    try:
+        while True:
+            request = answer.into(steps)
+            answer = _attempt(request, store)
+    except StopIteration as finished:
+        result: T = finished.value
+        return result
+    finally:
+        steps.close()
+
+
+def _attempt(request: Request, store: Store) -> Answer:
+    try:
+        return Answer(perform(request, store))
+    except StoreError as error:
+        return Answer(error=error)
+
+
+def perform(request: Request, store: Store) -> object:
+    """The answer to one request."""
+    match request:
+        case Read(wanted, exact):
+            return store.read(wanted, exact=exact)
+        case Commit(batch, expects):
+            return store.commit(batch, expects)
+        case Send(batch):
+            store.send(batch)
+        case Rest(wakeup, until):
+            wakeup.wait(until)
+    return None
+
+
+async def arun(steps: Steps[T], store: AsyncStore) -> T:
+    """As `run`, for a task."""
+    answer = Answer()
+    try:
+        while True:
+            request = answer.into(steps)
+            answer = await _aattempt(request, store)
+    except StopIteration as finished:
+        result: T = finished.value
+        return result
+    finally:
+        steps.close()
+
+
+async def _aattempt(request: Request, store: AsyncStore) -> Answer:
+    try:
+        return Answer(await _aperform(request, store))
+    except StoreError as error:
+        return Answer(error=error)
+
+
+async def _aperform(request: Request, store: AsyncStore) -> object:
+    match request:
+        case Read(wanted, exact):
+            return await store.read(wanted, exact=exact)
+        case Commit(batch, expects):
+            return await store.commit(batch, expects)
+        case Send(batch):
+            await store.send(batch)
+        case Rest(wakeup, until):
+            await wakeup.awaited(until)
+    return None

@@ -1,0 +1,48 @@
+"""What somebody asks of a queue when opening it: only what was said, so that the rest comes from the store or the defaults."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from astyqueue.errors import BadSetting
+from astyqueue.model.durations import Duration, as_microseconds
+
+#: What people write, and the stored field it stands for; durations are turned into microseconds.
+_LAYOUT: Final = {"time_shards": "time_shards", "concurrency_shards": "concurrency_shards", "priorities": "priorities"}
+_LAYOUT_DURATIONS: Final = {"every": "time_shard_us"}
+_BEHAVIOUR: Final = {"max_attempts": "max_attempts", "paused": "paused", "body_bytes": "body_bytes"}
+_BEHAVIOUR_DURATIONS: Final = {"lease": "lease_us", "backoff": "backoff_us", "backoff_cap": "backoff_cap_us"}
+
+Asked = dict[str, object]
+
+
+def layout_of(options: Mapping[str, object]) -> Asked:
+    """The layout that these options ask for."""
+    return _fields(options, _LAYOUT, _LAYOUT_DURATIONS)
+
+
+def behaviour_of(options: Mapping[str, object]) -> Asked:
+    """The behaviour that these options ask for."""
+    return _fields(options, _BEHAVIOUR, _BEHAVIOUR_DURATIONS)
+
+
+def check_names(options: Mapping[str, object]) -> None:
+    """Raise BadSetting for an option that no queue has."""
+    known = {*_LAYOUT, *_LAYOUT_DURATIONS, *_BEHAVIOUR, *_BEHAVIOUR_DURATIONS}
+    if unknown := sorted(set(options) - known):
+        message = f"a queue has no setting {', '.join(map(repr, unknown))}; it has {', '.join(sorted(known))}"
+        raise BadSetting(message)
+
+
+def _fields(options: Mapping[str, object], plain: dict[str, str], durations: dict[str, str]) -> Asked:
+    asked: Asked = {field: options[name] for name, field in plain.items() if options.get(name) is not None}
+    for name, field in durations.items():
+        if (value := options.get(name)) is not None:
+            asked[field] = _microseconds(value)
+    return asked
+
+
+def _microseconds(value: object) -> int:
+    duration: Duration = value  # type: ignore[assignment]  # as_microseconds refuses what is no duration, in people's words
+    return as_microseconds(duration)

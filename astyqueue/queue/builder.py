@@ -1,0 +1,122 @@
+"""Saying what queue is wanted, step by step, before anything is opened."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Final, Generic, Self, TypeVar
+
+from astyqueue.clock import Clock, SystemClock
+from astyqueue.errors import BadSetting
+from astyqueue.model.durations import Duration
+from astyqueue.protocol.settings import open_queue
+from astyqueue.protocol.steps import Steps
+from astyqueue.queue.asked import behaviour_of, check_names, layout_of
+from astyqueue.queue.core import Core, process_of
+from astyqueue.queue.hooks import Hook
+from astyqueue.store import Store
+from astyqueue.stores import open_store
+
+Q = TypeVar("Q")
+_log: Final = logging.getLogger("astyqueue.queue")
+
+
+class QueueBuilder(Generic[Q]):
+    """Collects what is wanted; `build()` opens the store and creates the queue, or joins the one that exists.
+
+    A layout (shards, priorities) is fixed when a queue is created; asking for another one later raises LayoutDiffers.
+    Behaviour (lease, attempts, backoff) is stored with the queue: what is asked here counts when the queue is new, and
+    is changed later by `queue.configure(...)`.
+    """
+
+    def __init__(self, build: Callable[[QueueBuilder[Q]], Q]) -> None:
+        """`build` opens what was collected, in the world of threads or of tasks."""
+        self._build = build
+        self._store: str | Store | None = None
+        self._name: str | None = None
+        self._clock: Clock = SystemClock()
+        self._hooks: list[Hook] = []
+        self._options: dict[str, object] = {}
+
+    def store(self, store: str | Store) -> Self:
+        """Where the queue lives: a URL such as "sqlite:///mail.db" or "memory://", or a store that is open already."""
+        self._store = store
+        return self
+
+    def name(self, name: str) -> Self:
+        """The queue's name: letters, digits, '.', '_' and '-'."""
+        self._name = name
+        return self
+
+    def time_shards(self, count: int, *, every: Duration = "1h") -> Self:
+        """Spread messages over a ring of `count` rows by their time, `every` so long the next."""
+        return self.options(time_shards=count, every=every)
+
+    def concurrency_shards(self, count: int) -> Self:
+        """Spread messages of one time over so many rows."""
+        return self.options(concurrency_shards=count)
+
+    def priorities(self, count: int) -> Self:
+        """How many priorities there are, from 0 up; the greatest goes first."""
+        return self.options(priorities=count)
+
+    def lease(self, lease: Duration) -> Self:
+        """How long a delivery is its taker's before the message is handed out again."""
+        return self.options(lease=lease)
+
+    def max_attempts(self, count: int) -> Self:
+        """How many attempts a message has before it is a dead letter."""
+        return self.options(max_attempts=count)
+
+    def backoff(self, first: Duration, *, cap: Duration = "10m") -> Self:
+        """The pause after a failed attempt: doubled each time, up to `cap`, shortened by up to half at random."""
+        return self.options(backoff=first, backoff_cap=cap)
+
+    def options(self, **options: object) -> Self:
+        """The same settings by name, as `connect(url).queue(name, ...)` takes them."""
+        check_names(options)
+        self._options.update(options)
+        return self
+
+    def clock(self, clock: Clock) -> Self:
+        """Go by this clock; tests hand in a `TimeMachine`."""
+        self._clock = clock
+        return self
+
+    def hook(self, *hooks: Hook) -> Self:
+        """Tell these hooks of sends and settles, and let them refuse."""
+        self._hooks.extend(hooks)
+        return self
+
+    def build(self) -> Q:
+        """Open the store and the queue."""
+        return self._build(self)
+
+    @property
+    def owns_store(self) -> bool:
+        """Whether the store is opened for this queue, so that closing the queue closes it."""
+        return isinstance(self._store, str)
+
+    def open_store(self) -> Store:
+        """The store that was named, opened if need be."""
+        if self._store is None:
+            message = 'no store was named: .store("sqlite:///mail.db"), for example'
+            raise BadSetting(message)
+        return open_store(self._store, clock=self._clock) if isinstance(self._store, str) else self._store
+
+    def opening(self) -> Steps[Core]:
+        """Create the queue, or join the one that exists under this name and layout."""
+        if self._name is None:
+            message = 'the queue has no name: .name("emails"), for example'
+            raise BadSetting(message)
+        asked = behaviour_of(self._options)
+        settings = yield from open_queue(process_of(self._clock), self._name, layout=layout_of(self._options), behaviour=asked)
+        stored = settings.behaviour.model_dump()
+        differing = sorted(field for field, value in asked.items() if stored[field] != value)
+        if differing:
+            _log.warning(
+                "queue %s exists, and its stored %s stands, not what was asked for here; `configure` changes it",
+                self._name,
+                ", ".join(f"{field}={stored[field]!r}" for field in differing),
+            )
+        return Core(settings, self._clock, self._hooks)

@@ -1,0 +1,246 @@
+"""One claimer for each queue and process: it claims for everybody who waits here, and settles for everybody.
+
+Takers and settlers take part; one of them leads while it waits, and does the work of all: it commits outcomes, claims for
+the seats that have credit, first come first served, and renews leases. When it has what it came for it passes the lead on.
+So sixty takers cost one commit, nobody spins, and a lone taker does what it would do anyway.
+
+Whoever leads carries out one step after the other, so the holds and the rows' sights need no locks; only what others hand
+in (seats, outcomes) does.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Final
+
+from astyqueue.clock import SECOND, Clock
+from astyqueue.errors import StoreError, Undecodable
+from astyqueue.protocol.claim import Claimed, Settlement, claim
+from astyqueue.protocol.columns import State
+from astyqueue.protocol.picking import Held, Order
+from astyqueue.protocol.process import Process
+from astyqueue.protocol.settle import Release, Settling, settle
+from astyqueue.protocol.sight import refresh
+from astyqueue.protocol.steps import Steps
+from astyqueue.queue.following import Following
+from astyqueue.queue.holding import Handed, Hold, Seat
+from astyqueue.queue.hooks import Hook
+from astyqueue.queue.outcomes import Outcomes
+from astyqueue.queue.rounds import Rounds, Visit
+from astyqueue.queue.stats import Stats
+from astyqueue.wakeup import Rest, Wakeup
+
+#: Messages that one claim brings at most, however many are asked for.
+_MOST: Final = 200
+
+
+class Claimer:
+    """Claims and settles for all takers of a queue in this process."""
+
+    def __init__(self, process: Process, rounds: Rounds, *, clock: Clock, following: Following, hooks: tuple[Hook, ...] = ()) -> None:
+        """The settings are followed: what is changed in the store takes effect here soon after."""
+        self.stats = Stats()
+        self._process = process
+        self._rounds = rounds
+        self._clock = clock
+        self._following = following
+        self._outcomes = Outcomes(process, self.stats, hooks)
+        self._lock = threading.Lock()
+        self._seats: list[Seat] = []
+        self._parties: list[Wakeup] = []
+        self._passes = 0
+        self._emptying = False
+
+    def sent(self, row: str, moment: int) -> None:
+        """Have a row looked at from this moment on: somebody here sent to it."""
+        self._rounds.sent(row, moment)
+        self.wake()
+
+    def wake(self) -> None:
+        """Have the leader look around: credit grew, outcomes came, or somebody wants to stop."""
+        with self._lock:
+            leader = self._parties[0] if self._parties else None
+        if leader:
+            leader.set()
+
+    def settle_later(self, delivery: Handed, outcome: Settling) -> None:
+        """Hand in an outcome that nobody waits for; it goes with the next claim of its row, or after a few milliseconds."""
+        if self._outcomes.add(delivery, outcome):
+            self.wake()
+
+    def settle(self, outcomes: list[tuple[Handed, Settling]]) -> Steps[list[Handed]]:
+        """Commit these outcomes before anything else; the deliveries that were no longer held come back.
+
+        When the store fails, its error is raised and these outcomes are taken back: they may be tried again.
+        """
+        ticket = self._outcomes.demand(outcomes)
+        try:
+            yield from self._take_part(lambda: not ticket.left, until=None)
+        except BaseException:
+            self._outcomes.withdraw(ticket)
+            raise
+        return ticket.lost
+
+    def flush(self) -> Steps[None]:
+        """Commit everything that was handed in so far."""
+        self._outcomes.hurry()
+        yield from self._take_part(lambda: self._outcomes.settled_all, until=None)
+
+    def take(self, seat: Seat, filled: Callable[[], bool], *, until: int | None) -> Steps[None]:
+        """Take part until the seat is filled, or the monotonic moment `until` came and every row was looked at since."""
+        self._rounds.look_everywhere(self._process.now())
+        passes = self._passes
+        yield from self._seated(seat, filled, lambda: until is not None and self._passes > passes, until=until)
+
+    def serve(self, seat: Seat, stopped: Callable[[], bool]) -> Steps[None]:
+        """Take part until `stopped`, whatever comes; a dispatcher does this in a thread of its own."""
+        yield from self._seated(seat, stopped, lambda: False, until=None)
+
+    def _seated(self, seat: Seat, done: Callable[[], bool], looked: Callable[[], bool], *, until: int | None) -> Steps[None]:
+        with self._lock:
+            self._seats.append(seat)
+
+        def over() -> bool:
+            return done() or (looked() and until is not None and self._clock.monotonic() >= until)
+
+        try:
+            yield from self._take_part(over, until=until)
+        finally:
+            with self._lock:
+                self._seats.remove(seat)
+
+    def _take_part(self, done: Callable[[], bool], *, until: int | None) -> Steps[None]:
+        """Lead whenever nobody else does, and rest otherwise, until done."""
+        me = Wakeup(self._clock)
+        with self._lock:
+            self._parties.append(me)
+            leader = self._parties[0]
+        leader.set()
+        try:
+            while not done():
+                if self._parties[0] is me:
+                    yield from self._round(me, until)
+                else:
+                    yield Rest(me, None if self._passed(until) else until)
+        finally:
+            self._leave(me)
+
+    def _passed(self, until: int | None) -> bool:
+        return until is not None and self._clock.monotonic() >= until
+
+    def _leave(self, me: Wakeup) -> None:
+        """Stop taking part; the next in line leads from now on."""
+        with self._lock:
+            self._parties.remove(me)
+            following = tuple(self._parties[:1])
+        for wakeup in following:
+            wakeup.set()
+
+    def _tell_all(self) -> None:
+        with self._lock:
+            others = self._parties[1:]
+        for wakeup in others:
+            wakeup.set()
+
+    def _round(self, me: Wakeup, until: int | None) -> Steps[None]:
+        """Do the most urgent thing there is, or rest until there is one."""
+        yield from self._following.follow()
+        now = self._process.now()
+        credit = self._credit()
+        self._outcomes.renew(now)
+        if hold := self._outcomes.urgent(now):
+            yield from self._settle_row(hold.row)
+            return
+        if credit:
+            yield from self._rounds.glance(now)
+            if visit := self._rounds.choose(now):
+                yield from self._visit(visit, credit)
+                return
+        self._passes += 1
+        self._tell_all()
+        if self._passed(until):
+            return
+        wake_at = min(self._outcomes.next_event(), self._rounds.next_event(now) if credit else now + SECOND)
+        rest = max(0, wake_at - self._process.now()) + self._clock.monotonic()
+        yield Rest(me, rest if until is None else min(rest, until))
+
+    def _credit(self) -> int:
+        """How many messages are wanted now: none while the queue is paused, or while hands must empty for a suspect."""
+        if self._outcomes.in_hand == 0:
+            self._emptying = False
+        if self._emptying or self._following.behaviour.paused:
+            return 0
+        with self._lock:
+            seats = tuple(self._seats)
+        return sum(max(0, seat.credit()) for seat in seats)
+
+    def _settle_row(self, row: str) -> Steps[None]:
+        """Commit what waits for one row, without claiming."""
+        sight = self._rounds.visits[row].sight
+        for hold, outcomes in self._outcomes.of_row(row):
+            settled = yield from settle(self._process, row, hold.timer, outcomes)
+            for worked in settled.done:
+                sight.settled(worked)
+            self._outcomes.done(hold, outcomes, settled)
+        self._tell_all()
+
+    def _visit(self, visit: Visit, credit: int) -> Steps[None]:
+        """Claim from a row, settling in the same commit what waits for it."""
+        sight = visit.sight
+        now = self._process.now()
+        behaviour = self._following.behaviour
+        if visit.refresh <= now:
+            yield from refresh(sight, now)
+        order = Order(min(credit, _MOST), behaviour.lease_us, behaviour.max_attempts, self._outcomes.in_hand)
+        waiting = self._outcomes.of_row(sight.row)
+        settling = [Settlement(hold.timer, outcomes) for hold, outcomes in waiting]
+        try:
+            claimed = yield from claim(self._process, sight, order, settling=settling)
+        except (Undecodable, StoreError):
+            self._rounds.postpone(visit, now)
+            raise
+        for hold, outcomes in waiting:
+            self._outcomes.done(hold, outcomes, claimed.settled[hold.timer.name])
+        self._emptying = claimed.suspect
+        self._count(claimed)
+        self._hand_out(sight.row, claimed)
+        self._rounds.visited(visit, self._process.now(), more=claimed.more or bool(claimed.refused))
+        self._tell_all()
+
+    def _hand_out(self, row: str, claimed: Claimed) -> None:
+        """Give the seats what was claimed, first come first served; what nobody wants any more is given back at once."""
+        for taken in claimed.claims:
+            hold = Hold(row, taken.timer, taken.timer.due - self._process.now())
+            self._outcomes.hold(hold, self._seat(row, taken.held, hold))
+        self._seat(row, claimed.at_most_once, None)
+
+    def _seat(self, row: str, held: list[Held], hold: Hold | None) -> list[Handed]:
+        """Hand these messages to the seats in turn."""
+        with self._lock:
+            seats = tuple(self._seats)
+        handed: list[Handed] = []
+        for seat in seats:
+            share = held[len(handed) : len(handed) + max(0, seat.credit())]
+            deliveries = [seat.kind(row, one, hold) for one in share]
+            if hold and deliveries and seat.renew:
+                hold.renewing(self._process.now())
+            handed += deliveries
+            if deliveries:
+                seat.accept(deliveries)
+        for one in held[len(handed) :]:
+            handed.append(unwanted := Handed(row, one, hold))
+            self.settle_later(unwanted, Release(self._process.now(), one.entry.spent, State.SNOOZED))
+        return handed
+
+    def _count(self, claimed: Claimed) -> None:
+        stats = self.stats
+        handed = [one for taken in claimed.claims for one in taken.held] + claimed.at_most_once
+        stats.claims += 1
+        stats.empty_polls += not handed
+        if handed:
+            self._rounds.last_traffic = self._process.now()
+        stats.refused_commits += claimed.refused
+        stats.buried += claimed.dead
+        stats.received += len(handed)
+        stats.redelivered += sum(one.entry.spent > 0 for one in handed)

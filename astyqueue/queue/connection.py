@@ -1,0 +1,48 @@
+"""The short way to a queue: `connect(url).queue(name)`."""
+
+from __future__ import annotations
+
+from types import TracebackType
+from typing import Self
+
+from astyqueue.clock import Clock, SystemClock
+from astyqueue.protocol.settings import list_queues
+from astyqueue.protocol.steps import run
+from astyqueue.queue.queue import MessageQueue
+from astyqueue.store import Store
+from astyqueue.stores import open_store
+
+
+class Connection:
+    """An open store and the queues in it."""
+
+    def __init__(self, store: Store, clock: Clock) -> None:
+        """Use `connect(url)`."""
+        self.store = store
+        self._clock = clock
+
+    def queue(self, name: str, **settings: object) -> MessageQueue:
+        """The queue of this name, created if it is new; settings are those of `MessageQueue.builder().options(...)`."""
+        return MessageQueue.builder().store(self.store).clock(self._clock).name(name).options(**settings).build()
+
+    def queues(self) -> list[str]:
+        """The names of the queues in this store."""
+        return run(list_queues(), self.store)
+
+    def close(self) -> None:
+        """Close the store, and with it every queue of this connection."""
+        self.store.close()
+
+    def __enter__(self) -> Self:
+        """Close on leaving the block."""
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        """As `close`."""
+        self.close()
+
+
+def connect(url: str, *, clock: Clock | None = None) -> Connection:
+    """Open the store at a URL: "sqlite:///mail.db" (relative), "sqlite:////var/mail.db" (absolute), "memory://" or "memory://name"."""
+    clock = clock or SystemClock()
+    return Connection(open_store(url, clock=clock), clock)

@@ -1,0 +1,86 @@
+"""What the queue for threads and the queue for tasks have in common: one queue, open in this process."""
+
+from __future__ import annotations
+
+import os
+import random
+import secrets
+import socket
+from collections.abc import Callable, Iterable
+from typing import Final
+
+from astyqueue.clock import Clock
+from astyqueue.errors import Closed
+from astyqueue.ids import IdSource
+from astyqueue.model.message import MessageId
+from astyqueue.model.outgoing import Message
+from astyqueue.model.settings import Settings
+from astyqueue.protocol.process import Process
+from astyqueue.protocol.rows import Ring
+from astyqueue.protocol.settings import change_behaviour
+from astyqueue.protocol.steps import Steps
+from astyqueue.queue.claimer import Claimer
+from astyqueue.queue.following import Following
+from astyqueue.queue.hooks import Hook
+from astyqueue.queue.producer import Producer, SendReport, Sent
+from astyqueue.queue.rounds import Rounds
+
+_HOST: Final = 60
+
+
+def process_of(clock: Clock) -> Process:
+    """This process under a name that no other has: host, process id and a random part."""
+    name = f"{socket.gethostname()[:_HOST]}:{os.getpid()}:{secrets.token_hex(3)}"
+    return Process(name, clock.now)
+
+
+class Core:
+    """The parts that work for one queue in one process; after a fork the child makes its own."""
+
+    def __init__(self, settings: Settings, clock: Clock, hooks: Iterable[Hook]) -> None:
+        """Work with settings that were just read from the store."""
+        self.pid = os.getpid()
+        self.clock = clock
+        self.hooks = tuple(hooks)
+        self.process = process_of(clock)
+        self.following = Following(self.process, settings)
+        self.ring = Ring(settings.name, settings.layout)
+        self.claimer = Claimer(self.process, Rounds(self.ring), clock=clock, following=self.following, hooks=self.hooks)
+        self.producer = Producer(self.process, IdSource(clock), following=self.following, hooks=self.hooks)
+        self.chance: Callable[[], float] = random.random
+        self.closed = False
+
+    @property
+    def settings(self) -> Settings:
+        """The queue's settings, as far as this process knows."""
+        return self.following.settings
+
+    def here(self) -> Core:
+        """This core, or in a child process after a fork a new one; a closed queue raises Closed."""
+        if self.closed:
+            message = f"queue {self.settings.name!r} was closed here: connect again to use it"
+            raise Closed(message)
+        return self if self.pid == os.getpid() else Core(self.settings, self.clock, self.hooks)
+
+    def send(self, message: Message) -> Steps[Sent]:
+        """Send one message, and let the claimer here know of it."""
+        sent = yield from self.producer.send(message)
+        self._arrived(sent.id)
+        return sent
+
+    def send_many(self, items: Iterable[object], defaults: Message) -> Steps[SendReport]:
+        """Send many, and let the claimer here know of them."""
+        report = yield from self.producer.send_many(items, defaults)
+        for row, first in {id_.row: id_ for id_ in reversed(report.ids) if id_}.items():
+            self.claimer.sent(row, first.moment)
+        return report
+
+    def _arrived(self, id_: MessageId) -> None:
+        self.claimer.sent(id_.row, id_.moment)
+
+    def configure(self, changes: dict[str, object]) -> Steps[Settings]:
+        """Change how the queue behaves, here at once and elsewhere within ten seconds."""
+        settings = yield from change_behaviour(self.process, self.settings.name, changes)
+        self.following.settings = settings
+        self.claimer.wake()
+        return settings

@@ -1,0 +1,153 @@
+"""What this process holds of a queue: its claims, the deliveries under them, and the outcomes that wait to be committed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Final
+
+from pydantic import JsonValue
+
+from astyqueue.clock import instant
+from astyqueue.ids import Id
+from astyqueue.model.message import MessageId, Receipt
+from astyqueue.protocol.columns import State, Timer
+from astyqueue.protocol.picking import Held
+from astyqueue.protocol.settle import Extend, Settled, Settlings, Worked
+
+#: A lease is renewed when this part of it is over, so that one renewal may fail and the next still comes in time.
+_RENEWED_AT: Final = 0.4
+_NEVER: Final = 1 << 62
+_NO_CLAIM: Final = bytes(8)
+
+
+@dataclass(slots=True, eq=False)
+class Hold:
+    """A claim in hand: its timer as it is now, and the deliveries under it that are not settled yet."""
+
+    row: str
+    timer: Timer
+    lease: int
+    deliveries: dict[Id, Handed] = field(default_factory=dict)
+    renew_at: int = _NEVER
+
+    def renewing(self, now: int) -> None:
+        """Plan the next renewal of the lease."""
+        self.renew_at = now + int(self.lease * _RENEWED_AT)
+
+
+class Handed:
+    """One handing-over of a message, as values. What settles it is its subclass's business."""
+
+    __slots__ = ("_envelope", "attempt", "hold", "id", "priority", "renew_until", "row", "settled")
+
+    def __init__(self, row: str, held: Held, hold: Hold | None) -> None:
+        """Hand over a message; without a hold it was settled as it was handed out (at most once)."""
+        entry, self._envelope = held
+        self.row = row
+        self.id = entry.id
+        self.priority = entry.priority
+        self.attempt = entry.spent + 1
+        self.hold = hold
+        self.settled: str | None = None if hold else "at most once"
+        self.renew_until: int | None = None
+
+    @property
+    def message_id(self) -> MessageId:
+        """Which message: stable for its life."""
+        return MessageId(self.row, self.priority, self.id)
+
+    @property
+    def receipt(self) -> Receipt:
+        """The right to settle this delivery, good in any process."""
+        return Receipt(self.message_id, self.attempt, self.hold.timer.nonce if self.hold else _NO_CLAIM)
+
+    @property
+    def body(self) -> JsonValue:
+        """What was sent."""
+        return self._envelope.body
+
+    @property
+    def key(self) -> str | None:
+        """The sender's handle for the message."""
+        return self._envelope.key
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """Text metadata."""
+        return self._envelope.headers or {}
+
+    @property
+    def sent(self) -> datetime:
+        """When it was sent."""
+        return instant(self._envelope.sent)
+
+    @property
+    def due(self) -> datetime:
+        """When it was due for the first time."""
+        return instant(self._envelope.due or self._envelope.sent)
+
+    @property
+    def expires(self) -> datetime | None:
+        """From when on nobody would be handed it any more."""
+        return instant(self._envelope.expires) if self._envelope.expires is not None else None
+
+    @property
+    def attempts_allowed(self) -> int | None:
+        """How many attempts the message itself allows, if it says so."""
+        return self._envelope.attempts
+
+    @property
+    def lease_until(self) -> datetime | None:
+        """Until when nobody else is handed it; None if it is handed out at most once."""
+        return instant(self.hold.timer.due) if self.hold else None
+
+    def __repr__(self) -> str:
+        """Which message, which attempt, and what became of it."""
+        return f"<{type(self).__name__} {self.message_id} attempt {self.attempt}, {self.settled or 'in hand'}>"
+
+
+@dataclass(slots=True, eq=False)
+class Seat:
+    """Somebody who takes deliveries.
+
+    `credit` tells how many more it can take now; it is asked often. `accept` gets them, called by whoever leads. Neither
+    may block or raise. `kind` makes what it is handed. With `renew`, leases are renewed until their messages are settled,
+    or up to a delivery's `renew_until` (microseconds).
+    """
+
+    credit: Callable[[], int]
+    accept: Callable[[list[Handed]], None]
+    kind: Callable[[str, Held, Hold | None], Handed] = Handed
+    renew: bool = False
+
+
+def after_settling(hold: Hold, outcomes: Settlings, settled: Settled) -> tuple[list[Handed], list[Hold]]:
+    """Bring a hold up to date with what was committed: the deliveries that were lost, and holds that parted from it."""
+    parted = [part for worked in settled.done for part in _follow(hold, worked)]
+    lost = [hold.deliveries.pop(id_) for id_ in settled.lost if id_ in hold.deliveries]
+    for id_, outcome in outcomes.items():
+        if not isinstance(outcome, Extend):
+            hold.deliveries.pop(id_, None)
+    return lost, parted
+
+
+def _follow(hold: Hold, worked: Worked) -> list[Hold]:
+    """Let a hold follow its timer: shrunk in place, moved up whole, or split by an extension of some of its messages."""
+    extended = [timer for timer in worked.moved if timer.state == State.LEASED]
+    if worked.left is not None:
+        hold.timer = worked.left
+    elif len(extended) == 1:
+        hold.timer = extended.pop()
+    return [_parted(hold, timer) for timer in extended]
+
+
+def _parted(hold: Hold, timer: Timer) -> Hold:
+    """The hold of messages whose lease was extended without the others'."""
+    parted = Hold(hold.row, timer, hold.lease, renew_at=hold.renew_at)
+    for entry in timer.entries:
+        if delivery := hold.deliveries.pop(entry.id, None):
+            delivery.hold = parted
+            parted.deliveries[entry.id] = delivery
+    return parted

@@ -1,0 +1,41 @@
+"""Hooks: told before and after a send and a settle, and able to refuse."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Final
+
+from astyqueue.model.message import MessageId
+from astyqueue.model.outgoing import Message
+from astyqueue.queue.holding import Handed
+
+_log: Final = logging.getLogger("astyqueue.queue")
+
+
+class Hook:
+    """Override what you need. To refuse, raise `Vetoed` in a `before_` method: nothing is changed then.
+
+    Hooks run in the thread that sends or settles; `after_settle` runs in the one that committed. They should be quick. An
+    error of an `after_` hook is logged and changes nothing, for what it was told of has happened.
+    """
+
+    def before_send(self, message: Message) -> None:
+        """A message was checked and is about to be sent."""
+
+    def after_send(self, message: Message, sent: MessageId) -> None:
+        """The message is in the store."""
+
+    def before_settle(self, delivery: Handed, outcome: str) -> None:
+        """A delivery is about to be "acked", "released" or "rejected"; "extended" when its holder asks for more time."""
+
+    def after_settle(self, delivery: Handed, outcome: str) -> None:
+        """The outcome is in the store, or the delivery was "lost"."""
+
+
+def told(after: Callable[..., None], *what: object) -> None:
+    """Tell a hook what has happened; its own error is logged, for nothing can be undone."""
+    try:
+        after(*what)
+    except Exception:  # noqa: BLE001 - a user's code may raise anything
+        _log.exception("hook %r failed after the fact", after)

@@ -1,0 +1,186 @@
+"""The queue that users hold, for threads."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from datetime import datetime
+from types import TracebackType
+from typing import Self, TypeVar, cast
+
+from astyqueue.clock import Clock
+from astyqueue.model.durations import Duration, as_microseconds
+from astyqueue.model.outgoing import Message
+from astyqueue.model.settings import Settings
+from astyqueue.protocol.settle import Settling
+from astyqueue.protocol.steps import Steps, run
+from astyqueue.queue.builder import QueueBuilder
+from astyqueue.queue.core import Core
+from astyqueue.queue.delivery import Delivery, Received, Terms
+from astyqueue.queue.holding import Handed, Seat
+from astyqueue.queue.keeper import Keeper
+from astyqueue.queue.operations import Operations
+from astyqueue.queue.producer import SendReport, Sent, as_message
+from astyqueue.queue.stats import Stats
+from astyqueue.store import Store
+
+T = TypeVar("T")
+
+
+class MessageQueue(Operations):
+    """A queue that loses nothing: what was sent is handed out, under a lease, until somebody says it is done.
+
+    Safe to use from many threads; after a fork the child goes on with its own. Durations are seconds, `timedelta`s or
+    text like "10m"; instants are aware datetimes.
+    """
+
+    def __init__(self, core: Core, store: Store, *, owns_store: bool = False) -> None:
+        """Use `MessageQueue.builder()` or `connect(url).queue(name)`."""
+        self.store = store
+        self._core = core
+        self._owns_store = owns_store
+        self._terms = Terms(core.process.now, lambda: self.settings.behaviour, core.chance)
+        self._keeper = Keeper(self._keep, self._wake)
+
+    @staticmethod
+    def builder() -> QueueBuilder[MessageQueue]:
+        """Say what queue you want, then `build()` it."""
+        return QueueBuilder(_build)
+
+    @property
+    def core(self) -> Core:
+        """The parts at work in this process; for those who build on a queue, like a dispatcher."""
+        self._core = self._core.here()
+        return self._core
+
+    @property
+    def name(self) -> str:
+        """The queue's name."""
+        return self._core.settings.name
+
+    @property
+    def settings(self) -> Settings:
+        """How the queue is laid out and how it behaves, as far as this process knows (within ten seconds)."""
+        return self._core.settings
+
+    @property
+    def clock(self) -> Clock:
+        """The clock this queue goes by."""
+        return self._core.clock
+
+    @property
+    def stats(self) -> Stats:
+        """What this process did with the queue."""
+        return self._core.claimer.stats
+
+    @property
+    def terms(self) -> Terms:
+        """How outcomes are worked out for this queue."""
+        return self._terms
+
+    def run(self, steps: Steps[T]) -> T:
+        """Carry out steps against this queue's store, in this thread."""
+        return run(steps, self.store)
+
+    def send(
+        self,
+        body: object,
+        *,
+        key: str | None = None,
+        delay: Duration | None = None,
+        at: datetime | None = None,
+        priority: int = 0,
+        headers: Mapping[str, str] | None = None,
+        expires: Duration | datetime | None = None,
+        lease: Duration | None = None,
+        max_attempts: int | None = None,
+    ) -> Sent:
+        """Send one message (a body, or a `Message` with its own options); it is not lost any more when this returns."""
+        options = Message(None, key, delay, at, priority, headers, expires, lease, max_attempts)
+        return self.run(self.core.send(as_message(body, options)))
+
+    def send_many(
+        self, items: Iterable[object], *, priority: int = 0, delay: Duration | None = None, headers: Mapping[str, str] | None = None
+    ) -> SendReport:
+        """Send bodies, or `Message`s with options of their own, in bounded memory; the ids come back in order.
+
+        Not one transaction: an error leaves what was sent before it in the queue.
+        """
+        defaults = Message(None, delay=delay, priority=priority, headers=headers)
+        return self.run(self.core.send_many(items, defaults))
+
+    def receive(self, limit: int = 1, wait: Duration | None = None) -> Received:
+        """Up to `limit` deliveries that are due; with `wait`, at least one unless that long passes without any.
+
+        Use it as a context manager and they are settled together on leaving.
+        """
+        return Received(self._take(limit, 0 if wait is None else as_microseconds(wait)), self._settle, self._terms)
+
+    def deliveries(self, *, ahead: int = 1) -> Iterator[Delivery]:
+        """Endless deliveries, their leases renewed while held, up to `ahead` of them claimed together.
+
+        Going on to the next acks the one before, if it was not settled. Leaving the loop, by an error or otherwise, counts
+        as a failed attempt of the one in hand unless it was settled; those behind it are given back at once.
+        """
+        with self._keeper:
+            while True:
+                yield from self._in_turn(self._take(ahead, None, renew=True))
+
+    def _in_turn(self, deliveries: list[Delivery]) -> Iterator[Delivery]:
+        received = Received(deliveries, self._settle, self._terms)
+        with received:
+            for delivery in received:
+                yield delivery
+                if not delivery.settled:
+                    delivery.ack()
+
+    def _take(self, limit: int, wait: int | None, *, renew: bool = False) -> list[Delivery]:
+        deliveries: list[Delivery] = []
+        until = None if wait is None else self.clock.monotonic() + wait
+        seat = Seat(
+            credit=lambda: 0 if deliveries else limit,
+            accept=lambda handed: deliveries.extend(cast("list[Delivery]", handed)),
+            kind=self.delivery,
+            renew=renew,
+        )
+        self.run(self.core.claimer.take(seat, lambda: bool(deliveries), until=until))
+        return deliveries
+
+    @property
+    def delivery(self) -> functools.partial[Delivery]:
+        """Makes what a seat of this queue is handed."""
+        return functools.partial(Delivery, settler=self._settle, terms=self._terms)
+
+    def _wake(self) -> None:
+        self.core.claimer.wake()
+
+    def _keep(self, stopped: Callable[[], bool]) -> None:
+        """Take part without taking anything, so that leases are renewed while nobody else is here."""
+        self.run(self.core.claimer.serve(Seat(credit=lambda: 0, accept=lambda _: None), stopped))
+
+    def _settle(self, outcomes: list[tuple[Handed, Settling]]) -> list[Handed]:
+        return self.run(self.core.claimer.settle(outcomes))
+
+    def close(self) -> None:
+        """Commit what was handed in, and let go; what is still held is handed out again when its lease runs out."""
+        if self._core.closed:
+            return
+        try:
+            self.run(self.core.claimer.flush())
+        finally:
+            self._core.closed = True
+            if self._owns_store:
+                self.store.close()
+
+    def __enter__(self) -> Self:
+        """Close the queue on leaving the block."""
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        """As `close`."""
+        self.close()
+
+
+def _build(builder: QueueBuilder[MessageQueue]) -> MessageQueue:
+    store = builder.open_store()
+    return MessageQueue(run(builder.opening(), store), store, owns_store=builder.owns_store)

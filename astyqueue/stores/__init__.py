@@ -1,0 +1,30 @@
+"""Stores: memory and SQLite. An adapter is imported when a URL asks for it, never before."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from astyqueue.clock import Clock
+from astyqueue.errors import BadSetting
+from astyqueue.store import Store
+from astyqueue.stores.location import locate
+
+_KINDS: Final = "memory://, memory://shared-name, sqlite:///relative.db, sqlite:////absolute.db"
+
+
+def open_store(url: str, *, clock: Clock) -> Store:
+    """The store that a URL names, ready to use; close it when done.
+
+    An unknown kind or option raises BadSetting, a place that cannot be used StoreUnavailable or StoreCorrupt.
+    """
+    location = locate(url)
+    if location.scheme == "memory":
+        from astyqueue.stores import memory  # noqa: PLC0415 - on demand
+
+        return memory.opened(location, clock=clock)
+    if location.scheme == "sqlite":
+        from astyqueue.stores import sqlite  # noqa: PLC0415 - on demand: nobody else pays for sqlite3
+
+        return sqlite.opened(location, clock=clock)
+    message = f"there is no store of kind {location.scheme!r}; there are: {_KINDS}"
+    raise BadSetting(message)

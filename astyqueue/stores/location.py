@@ -1,0 +1,44 @@
+"""A store's URL, taken apart: which adapter, where, and with which options."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import Final
+from urllib.parse import parse_qsl, unquote
+
+from astyqueue.errors import BadSetting
+
+_SEPARATOR: Final = "://"
+
+
+@dataclass(frozen=True, slots=True)
+class Location:
+    """`scheme://place?option=value&option=value`; the place and the values are decoded (`%20` is a space)."""
+
+    scheme: str
+    place: str
+    options: dict[str, str]
+
+    def only(self, allowed: Collection[str]) -> None:
+        """Raise BadSetting for an option that this kind of store does not have."""
+        for option in self.options:
+            if option not in allowed:
+                has = f"its options are: {', '.join(sorted(allowed))}" if allowed else "it has no options"
+                message = f"a {self.scheme} store has no option {option!r}; {has}"
+                raise BadSetting(message)
+
+
+def locate(url: str) -> Location:
+    """The parts of a store's URL. What is no URL raises BadSetting, which never repeats it: it may hold a password."""
+    scheme, separator, rest = url.partition(_SEPARATOR)
+    if not separator:
+        message = "a store's URL begins with its kind, for example sqlite:///mail.db or memory://"
+        raise BadSetting(message)
+    place, _, query = rest.partition("?")
+    given = parse_qsl(query, keep_blank_values=True)
+    options = dict(given)
+    if len(options) != len(given):
+        message = f"an option of this {scheme} store is given twice; give each option once"
+        raise BadSetting(message)
+    return Location(scheme.lower(), unquote(place), options)

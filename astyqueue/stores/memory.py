@@ -1,0 +1,226 @@
+"""A store in the memory of one process: for tests, for trying things out, and for work that may be lost with the process."""
+
+from __future__ import annotations
+
+import heapq
+import os
+import threading
+from collections.abc import Iterator
+from itertools import islice
+from typing import Final, NamedTuple
+
+from astyqueue.clock import SECOND, Clock
+from astyqueue.errors import Closed
+from astyqueue.store import Batch, Column, Committed, Expectation, Named, Outcome, Put, Refused, Slice, Wanted
+from astyqueue.stores import encoding, forks
+from astyqueue.stores.encoding import Changes
+from astyqueue.stores.location import Location
+from astyqueue.stores.ordered import SortedNames
+from astyqueue.stores.stamps import Stamps
+
+#: What is past its time to live is forgotten for good this much later, so that a clock set right again finds it.
+_FORGET_AFTER: Final = 60 * SECOND
+
+
+class _Cell(NamedTuple):
+    column: Column
+    expires: int | None
+
+
+class _Expiry(NamedTuple):
+    """Which column goes at which time."""
+
+    at: int
+    table: str
+    row: str
+    name: bytes
+
+
+class _Row:
+    """The columns of one row, by encoded name."""
+
+    def __init__(self) -> None:
+        self.cells: dict[bytes, _Cell] = {}
+        self._names = SortedNames()
+
+    def put(self, name: bytes, cell: _Cell) -> None:
+        if name not in self.cells:
+            self._names.add(name)
+        self.cells[name] = cell
+
+    def delete(self, name: bytes) -> None:
+        if self.cells.pop(name, None) is not None:
+            self._names.remove(name)
+
+    def alive(self, name: bytes, now: int) -> Column | None:
+        cell = self.cells.get(name)
+        if cell is None or (cell.expires is not None and cell.expires <= now):
+            return None
+        return cell.column
+
+    def slice(self, wanted: Slice, now: int) -> Iterator[Column]:
+        low, high, ids = encoding.bounds(wanted)
+        first, last = ids or (b"", b"")
+        for name in self._names.between(low, high):
+            column, expires = self.cells[name]
+            if (expires is None or expires > now) and (ids is None or first <= column.name.id < last):
+                yield column
+
+
+class _Rows:
+    """All rows of a store, and the one lock that makes its verbs atomic."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.process = os.getpid()
+        self.copied = False
+        self._rows: dict[tuple[str, str], _Row] = {}
+        self._expiring: list[_Expiry] = []
+        forks.watch(self)
+
+    def before_fork(self) -> None:
+        """Let nobody be in the middle of a change while the process is copied."""
+        self.lock.acquire()
+
+    def after_fork(self, *, child: bool) -> None:
+        """Go on; a copy is of no use, for messages taken from it would be taken twice."""
+        self.copied = self.copied or child
+        self.lock.release()
+
+    def read(self, wanted: Wanted, now: int) -> list[Column]:
+        encoding.known(wanted.table)
+        row = self._rows.get((wanted.table, wanted.row))
+        if row is None:
+            return []
+        found = islice(row.slice(wanted, now), wanted.limit) if isinstance(wanted, Slice) else _named(row, wanted, now)
+        return list(found) if wanted.values else [column._replace(value=b"") for column in found]
+
+    def present(self, batch: Batch, name: bytes, now: int) -> bytes | None:
+        row = self._rows.get((batch.table, batch.row))
+        column = row.alive(name, now) if row is not None else None
+        return None if column is None else column.value
+
+    def send(self, batch: Batch, changes: Changes, *, now: int, stamp: int) -> None:
+        row = self._rows.setdefault((batch.table, batch.row), _Row())
+        for name, put in zip(changes.puts, batch.puts, strict=True):
+            written = stamp if put.stamp is None else put.stamp
+            there = row.alive(name, now)
+            if there is None or (written, put.value) >= (there.written, there.value):
+                row.put(name, _cell(put, written, now))
+        self._end(row, batch, changes, now=now)
+
+    def commit(self, batch: Batch, changes: Changes, now: int) -> None:
+        row = self._rows.setdefault((batch.table, batch.row), _Row())
+        for name, put in zip(changes.puts, batch.puts, strict=True):
+            there = row.alive(name, now)
+            row.put(name, _cell(put, now if there is None else max(now, there.written + 1), now))
+        self._end(row, batch, changes, now=now)
+
+    def _end(self, row: _Row, batch: Batch, changes: Changes, *, now: int) -> None:
+        for name in changes.deletes:
+            row.delete(name)
+        if not row.cells:
+            del self._rows[batch.table, batch.row]
+        for name, put in zip(changes.puts, batch.puts, strict=True):
+            if put.ttl is not None:
+                heapq.heappush(self._expiring, _Expiry(now + put.ttl * SECOND, batch.table, batch.row, name))
+        while self._expiring and self._expiring[0].at < now - _FORGET_AFTER:
+            self._forget(heapq.heappop(self._expiring))
+
+    def _forget(self, expiry: _Expiry) -> None:
+        """Take out a column whose time is over, unless it was written again with another time to live."""
+        row = self._rows.get((expiry.table, expiry.row))
+        cell = row.cells.get(expiry.name) if row is not None else None
+        if row is None or cell is None or cell.expires != expiry.at:
+            return
+        row.delete(expiry.name)
+        if not row.cells:
+            del self._rows[expiry.table, expiry.row]
+
+
+def _named(row: _Row, wanted: Named, now: int) -> Iterator[Column]:
+    for name in sorted(set(encoding.encode_all(wanted.names))):
+        column = row.alive(name, now)
+        if column is not None:
+            yield column
+
+
+def _cell(put: Put, written: int, now: int) -> _Cell:
+    return _Cell(Column(put.name, bytes(put.value), written), None if put.ttl is None else now + put.ttl * SECOND)
+
+
+class MemoryStore:
+    """A store that lives as long as somebody holds it, or, given rows to share, as long as those."""
+
+    def __init__(self, clock: Clock, rows: _Rows | None = None) -> None:
+        """Stamps and times to live are those of `clock`."""
+        self._clock = clock
+        self._rows: _Rows | None = rows or _Rows()
+        self._stamps = Stamps(clock)
+
+    def read(self, wanted: tuple[Wanted, ...], *, exact: bool = False) -> list[list[Column]]:  # noqa: ARG002 - every read is exact
+        """As the port says; all slices as of one instant."""
+        rows = self._open()
+        now = self._clock.now()
+        with rows.lock:
+            return [rows.read(each, now) for each in wanted]
+
+    def send(self, batch: Batch) -> None:
+        """As the port says."""
+        rows = self._open()
+        changes = encoding.changes(batch)
+        now, stamp = self._clock.now(), self._stamps.next()
+        with rows.lock:
+            rows.send(batch, changes, now=now, stamp=stamp)
+
+    def commit(self, batch: Batch, expects: tuple[Expectation, ...]) -> Outcome:
+        """As the port says."""
+        rows = self._open()
+        changes, expected = encoding.committed_changes(batch, expects)
+        now = self._clock.now()
+        with rows.lock:
+            present = {each.name: rows.present(batch, name, now) for each, name in zip(expects, expected, strict=True)}
+            if any(present[name] != value for name, value in expects):
+                return Refused(present)
+            rows.commit(batch, changes, now)
+        return Committed()
+
+    def close(self) -> None:
+        """Let go of the rows; those of a shared name stay for the next to open it."""
+        self._rows = None
+
+    def _open(self) -> _Rows:
+        rows = self._rows
+        if rows is None:
+            message = "this memory store was closed; open a new one"
+            raise Closed(message)
+        if rows.copied:
+            message = (
+                f"this memory store lives in process {rows.process}, and this is a fork of it: what is done here would be seen "
+                "nowhere else. Share a queue between processes with sqlite:///, or open a memory store after the fork"
+            )
+            raise Closed(message)
+        return rows
+
+
+class _Shared:
+    """The rows of each shared name. They live as long as the process: the next to open a name finds what was left there."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._rows: dict[str, _Rows] = {}
+
+    def rows(self, name: str) -> _Rows:
+        with self._lock:
+            if name not in self._rows or self._rows[name].copied:
+                self._rows[name] = _Rows()
+            return self._rows[name]
+
+
+_SHARED = _Shared()
+
+
+def opened(location: Location, *, clock: Clock) -> MemoryStore:
+    """`memory://` is private to whoever opens it; `memory://name` is the same store for all who open that name in this process."""
+    location.only(())
+    return MemoryStore(clock, _SHARED.rows(location.place) if location.place else None)

@@ -1,0 +1,185 @@
+"""A store in one SQLite file, for many threads and many processes of one machine."""
+
+from __future__ import annotations
+
+import contextlib
+import sqlite3
+import threading
+import weakref
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+from astyqueue.clock import Clock
+from astyqueue.errors import BadSetting, Closed
+from astyqueue.store import Batch, Column, Committed, Expectation, Outcome, Refused, Wanted
+from astyqueue.stores import encoding, forks
+from astyqueue.stores.location import Location
+from astyqueue.stores.sqlite.failures import failure, failure_of_commit
+from astyqueue.stores.sqlite.file import DatabaseFile
+from astyqueue.stores.sqlite.session import Session
+from astyqueue.stores.sqlite.writers import Writers
+from astyqueue.stores.stamps import Stamps
+
+_SYNCHRONOUS: Final = ("full", "normal")
+_OPTIONS: Final = ("busy_timeout", "synchronous")
+
+
+class SQLiteStore:
+    """The columns of a database file. Every thread has a connection of its own; writers line up.
+
+    It may be used on both sides of a fork: no connection is carried across one, each side makes its own.
+    """
+
+    def __init__(self, file: DatabaseFile, clock: Clock) -> None:
+        """Open the file, or make it. Stamps and times to live are those of `clock`."""
+        self._file = file
+        self._clock = clock
+        self._stamps = Stamps(clock)
+        self._closed = False
+        self._writers = Writers()
+        self._mine = threading.local()
+        self._sessions: weakref.WeakSet[Session] = weakref.WeakSet()
+        self._guard = threading.Lock()
+        with self._told():
+            file.prepare()
+        forks.watch(self)
+
+    def read(self, wanted: tuple[Wanted, ...], *, exact: bool = False) -> list[list[Column]]:  # noqa: ARG002 - every read is exact
+        """As the port says."""
+        session = self._session()
+        with session.lock:
+            try:
+                return session.read(wanted, self._clock.now())
+            except sqlite3.Error as error:
+                raise failure(error, self._file.path) from error
+
+    def send(self, batch: Batch) -> None:
+        """As the port says."""
+        changes = encoding.changes(batch)
+        with self._writing() as session:
+            session.put_plainly(batch, changes, now=self._clock.now(), stamp=self._stamps.next())
+            self._make_durable(session)
+
+    def commit(self, batch: Batch, expects: tuple[Expectation, ...]) -> Outcome:
+        """As the port says."""
+        changes, expected = encoding.committed_changes(batch, expects)
+        with self._writing() as session:
+            now = self._clock.now()
+            present = session.present(batch, expects, expected, now=now)
+            if any(present[name] != value for name, value in expects):
+                return Refused(present)
+            session.put_committed(batch, changes, now=now)
+            self._make_durable(session)
+        return Committed()
+
+    def close(self) -> None:
+        """Close all connections, once the verbs that are running have ended."""
+        self._closed = True
+        for session in self._known_sessions():
+            with session.lock:
+                session.drop()
+
+    def before_fork(self) -> None:
+        """Close all connections and let nobody make one: SQLite's locks belong to a process and must not be copied."""
+        self._writers.__enter__()
+        self._guard.acquire()
+        self._still = list(self._sessions)
+        for session in self._still:
+            session.lock.acquire()
+            session.drop()
+
+    def after_fork(self, *, child: bool) -> None:
+        """Let them be made again. The threads that waited to write are not there in the child."""
+        for session in self._still:
+            session.lock.release()
+        self._still = []
+        self._guard.release()
+        if child:
+            self._writers = Writers()
+        else:
+            self._writers.__exit__(None, None, None)
+
+    def _session(self) -> Session:
+        """The session of the calling thread; it goes when the thread goes."""
+        try:
+            session: Session = self._mine.session
+        except AttributeError:
+            session = self._mine.session = Session(self._connect)
+            with self._guard:
+                self._sessions.add(session)
+        return session
+
+    def _known_sessions(self) -> list[Session]:
+        with self._guard:
+            return list(self._sessions)
+
+    def _connect(self) -> sqlite3.Connection:
+        if self._closed:
+            message = f"this store on {self._file.path} was closed; open a new one"
+            raise Closed(message)
+        return self._file.connect()
+
+    @contextlib.contextmanager
+    def _writing(self) -> Iterator[Session]:
+        """The thread's session between BEGIN and what becomes of it; what was not made durable is rolled back."""
+        session = self._session()
+        with self._writers, session.lock, self._told():
+            session.begin()
+            try:
+                yield session
+            finally:
+                session.roll_back()
+
+    def _make_durable(self, session: Session) -> None:
+        try:
+            session.commit()
+        except sqlite3.Error as error:
+            raise failure_of_commit(error, self._file.path) from error
+
+    @contextlib.contextmanager
+    def _told(self) -> Iterator[None]:
+        try:
+            yield
+        except sqlite3.Error as error:
+            raise failure(error, self._file.path) from error
+
+
+def opened(location: Location, *, clock: Clock) -> SQLiteStore:
+    """`sqlite:///relative.db`, `sqlite:////absolute.db`; `?synchronous=full|normal` and `?busy_timeout=seconds`."""
+    location.only(_OPTIONS)
+    file = DatabaseFile(_path(location.place), _synchronous(location.options), _busy_timeout(location.options))
+    return SQLiteStore(file, clock)
+
+
+def _path(place: str) -> Path:
+    if not place.startswith("/") or place == "/":
+        message = "a sqlite URL names a file: sqlite:///relative.db or sqlite:////absolute.db"
+        raise BadSetting(message)
+    if place == "/:memory:":
+        message = "a sqlite store is a file; for a store in memory use memory://"
+        raise BadSetting(message)
+    return Path(place[1:]).absolute()
+
+
+def _synchronous(options: dict[str, str]) -> str:
+    given = options.get("synchronous", "full").lower()
+    if given not in _SYNCHRONOUS:
+        message = (
+            f"synchronous={given!r} is not known: 'full' waits for the disk at every change, "
+            "'normal' may lose the last changes when the machine (not the process) dies"
+        )
+        raise BadSetting(message)
+    return given
+
+
+def _busy_timeout(options: dict[str, str]) -> float:
+    given = options.get("busy_timeout", "60")
+    try:
+        seconds = float(given)
+    except ValueError:
+        seconds = -1.0
+    if not 0 <= seconds < float("inf"):
+        message = f"busy_timeout={given!r} is not a number of seconds, for example busy_timeout=60"
+        raise BadSetting(message)
+    return seconds

@@ -1,0 +1,59 @@
+"""What SQLite's errors mean here, in sentences that say what to do."""
+
+from __future__ import annotations
+
+import sqlite3
+from pathlib import Path
+from typing import Final
+
+from astyqueue.errors import AstyqueueError, BadInput, OutcomeUnknown, StoreCorrupt, StoreFull, StoreUnavailable
+
+#: The primary result code is the low byte of an extended one.
+_PRIMARY: Final = 0xFF
+
+_BUSY: Final = (
+    "Another process held it for too long. See who has it open, for example with 'fuser -v'; "
+    "to wait longer set ?busy_timeout=seconds in the URL"
+)
+_CORRUPT: Final = "Stop every process that uses it and keep a copy; then restore a backup or try '.recover' of the sqlite3 shell"
+_NOT_WRITABLE: Final = "Make the file and its directory writable for this user"
+
+_MEANINGS: Final[dict[int, tuple[type[AstyqueueError], str]]] = {
+    sqlite3.SQLITE_BUSY: (StoreUnavailable, _BUSY),
+    sqlite3.SQLITE_LOCKED: (StoreUnavailable, _BUSY),
+    sqlite3.SQLITE_FULL: (StoreFull, "Nothing was changed; make room for it and try again"),
+    sqlite3.SQLITE_CORRUPT: (StoreCorrupt, _CORRUPT),
+    sqlite3.SQLITE_NOTADB: (StoreCorrupt, _CORRUPT),
+    sqlite3.SQLITE_FORMAT: (StoreCorrupt, _CORRUPT),
+    # A statement that does not fit the tables: somebody has changed them.
+    sqlite3.SQLITE_ERROR: (StoreCorrupt, _CORRUPT),
+    sqlite3.SQLITE_READONLY: (StoreUnavailable, _NOT_WRITABLE),
+    sqlite3.SQLITE_PERM: (StoreUnavailable, _NOT_WRITABLE),
+    sqlite3.SQLITE_AUTH: (StoreUnavailable, _NOT_WRITABLE),
+    sqlite3.SQLITE_CANTOPEN: (StoreUnavailable, "See that it is still there, and that this user may open it and its -wal and -shm files"),
+    sqlite3.SQLITE_TOOBIG: (BadInput, "This is more than SQLite can hold in one value"),
+}
+_OTHERWISE: Final = (StoreUnavailable, "Nothing was changed; look at the disk before trying again")
+
+
+def failure(error: sqlite3.Error, path: Path) -> AstyqueueError:
+    """The error of the tree for one of SQLite's that came before a COMMIT: nothing was changed."""
+    kind, advice = _MEANINGS.get(_code(error), _OTHERWISE)
+    return kind(f"{path}: {error} ({_name(error)}). {advice}")
+
+
+def failure_of_commit(error: sqlite3.Error, path: Path) -> AstyqueueError:
+    """As `failure`, for the COMMIT itself: after most errors nobody can say what a crash would leave of it."""
+    if _code(error) in {sqlite3.SQLITE_FULL, sqlite3.SQLITE_BUSY}:
+        return failure(error, path)
+    return OutcomeUnknown(
+        f"{path}: {error} ({_name(error)}) while a change was made durable: it may stand or not; read back before trying again"
+    )
+
+
+def _code(error: sqlite3.Error) -> int:
+    return getattr(error, "sqlite_errorcode", sqlite3.SQLITE_INTERNAL) & _PRIMARY
+
+
+def _name(error: sqlite3.Error) -> str:
+    return getattr(error, "sqlite_errorname", type(error).__name__)

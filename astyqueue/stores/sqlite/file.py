@@ -1,0 +1,151 @@
+"""The database file: how it is opened, made and recognised.
+
+A file that is not ours, or newer than this astyqueue, is recognised before anything in it is touched.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+from urllib.parse import quote
+
+from astyqueue.clock import SECOND, SystemClock
+from astyqueue.errors import BadSetting, StoreUnavailable
+from astyqueue.stores.sqlite.view import READABLE
+from astyqueue.wakeup import Wakeup
+
+#: Marks our files in their header ("astq"); `file` and other tools can tell them by it.
+APPLICATION_ID: Final = 0x61737471
+#: The version of what is inside, for upgrades to come.
+SCHEMA: Final = 1
+
+#: Larger pages than usual: rows lie in order, so most changes fall on few pages; measured 10 to 15 % less time.
+_PAGE_SIZE: Final = 16384
+_CACHED_STATEMENTS: Final = 64
+_LONGEST_BUSY_TIMEOUT: Final = 2_000_000.0
+#: How long to wait before asking again for the write-ahead log, which SQLite refuses while anybody looks at a new file.
+_ASK_AGAIN: Final = SECOND // 100
+
+_TABLE: Final = """
+    CREATE TABLE entries (
+        row TEXT NOT NULL, name BLOB NOT NULL, stamp INTEGER NOT NULL, expires INTEGER, value BLOB NOT NULL,
+        PRIMARY KEY (row, name)
+    ) WITHOUT ROWID
+"""
+#: Costs nothing for columns that stay for good, which are nearly all.
+_EXPIRING: Final = "CREATE INDEX entries_expiring ON entries (expires) WHERE expires IS NOT NULL"
+
+
+@dataclass(frozen=True, slots=True)
+class DatabaseFile:
+    """A file, and how to treat it. `busy_timeout` is in seconds."""
+
+    path: Path
+    synchronous: str = "full"
+    busy_timeout: float = 60.0
+
+    def prepare(self) -> None:
+        """Make the file if there is none, and see that it is ours and can be used."""
+        self._look_around()
+        connection = self._connected("rwc")
+        try:
+            if not self._is_ours(connection):
+                _make(connection)
+            self._use_write_ahead_log(connection)
+        finally:
+            connection.close()
+
+    def connect(self) -> sqlite3.Connection:
+        """A connection to the prepared file; it may be handed from thread to thread, for one at a time."""
+        connection = self._connected("rw")
+        connection.execute(f"PRAGMA synchronous = {self.synchronous}")
+        connection.execute("PRAGMA secure_delete = OFF")
+        return connection
+
+    def _look_around(self) -> None:
+        """Say plainly what SQLite would only call "unable to open database file"."""
+        directory = self.path.parent
+        if not directory.is_dir():
+            message = f"{self.path}: there is no directory {directory}; create it, or correct the URL"
+        elif self.path.is_dir():
+            message = f"{self.path} is a directory; name a file in the URL"
+        elif not _may(directory, os.W_OK | os.X_OK):
+            message = f"{self.path}: the directory {directory} is not writable, and SQLite keeps its log beside the file; make it writable"
+        elif self.path.exists() and not _may(self.path, os.R_OK | os.W_OK):
+            message = f"{self.path} is not readable and writable for this user; correct its permissions"
+        else:
+            return
+        raise StoreUnavailable(message)
+
+    def _connected(self, mode: str) -> sqlite3.Connection:
+        return sqlite3.connect(
+            f"file:{quote(str(self.path))}?mode={mode}",
+            uri=True,
+            timeout=min(self.busy_timeout, _LONGEST_BUSY_TIMEOUT),
+            isolation_level=None,
+            check_same_thread=False,
+            cached_statements=_CACHED_STATEMENTS,
+        )
+
+    def _is_ours(self, connection: sqlite3.Connection) -> bool:
+        """Whether the file is ours (True) or new and empty (False); anything else raises."""
+        application, version = _number(connection, "PRAGMA application_id"), _number(connection, "PRAGMA user_version")
+        if application == APPLICATION_ID and version > SCHEMA:
+            message = (
+                f"{self.path} was made by a newer astyqueue (its format is {version}, this one knows {SCHEMA}); "
+                "upgrade this process, or use another file"
+            )
+            raise StoreUnavailable(message)
+        if application == APPLICATION_ID:
+            return True
+        if application or version or _number(connection, "SELECT count(*) FROM sqlite_master"):
+            message = f"{self.path} is a database of another application; it was left as it is. Name another file in the URL"
+            raise BadSetting(message)
+        return False
+
+    def _use_write_ahead_log(self, connection: sqlite3.Connection) -> None:
+        clock = SystemClock()
+        patience = clock.monotonic() + int(self.busy_timeout * SECOND)
+        while not self._has_write_ahead_log(connection, last_try=clock.monotonic() > patience):
+            Wakeup(clock).wait(clock.monotonic() + _ASK_AGAIN)
+
+    def _has_write_ahead_log(self, connection: sqlite3.Connection, *, last_try: bool) -> bool:
+        try:
+            mode = connection.execute("PRAGMA journal_mode = WAL").fetchone()[0]
+        except sqlite3.OperationalError as error:
+            if last_try or error.sqlite_errorcode != sqlite3.SQLITE_BUSY:
+                raise
+            return False
+        if mode != "wal":
+            message = f"{self.path}: this file system has no shared memory for SQLite's write-ahead log; use a local disk"
+            raise StoreUnavailable(message)
+        return True
+
+
+def _may(path: Path, mode: int) -> bool:
+    return os.access(path, mode, effective_ids=os.access in os.supports_effective_ids)
+
+
+def _make(connection: sqlite3.Connection) -> None:
+    """Lay out a new file, once, however many processes want to at the same time."""
+    connection.execute(f"PRAGMA page_size = {_PAGE_SIZE}")
+    connection.execute("BEGIN EXCLUSIVE")
+    try:
+        if _number(connection, "PRAGMA application_id") != APPLICATION_ID:
+            connection.execute(_TABLE)
+            connection.execute(_EXPIRING)
+            connection.execute(READABLE)
+            connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+            connection.execute(f"PRAGMA user_version = {SCHEMA}")
+        connection.execute("COMMIT")
+    finally:
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+
+
+def _number(connection: sqlite3.Connection, question: str) -> int:
+    answer: int = connection.execute(question).fetchone()[0]
+    return answer

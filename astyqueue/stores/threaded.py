@@ -1,0 +1,53 @@
+"""A store that blocks, for tasks: its verbs run in a few threads, and the event loop goes on meanwhile."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import Final, TypeVar
+
+from astyqueue.store import Batch, Column, Expectation, Outcome, Store, Wanted
+
+T = TypeVar("T")
+
+#: Reads go side by side and writes line up in the store, so a few threads are enough.
+_THREADS: Final = 4
+
+
+class Threaded:
+    """The verbs of a store, awaited.
+
+    A task that is cancelled while it waits does not stop what it asked for: the store finishes it, unheard.
+    """
+
+    def __init__(self, store: Store) -> None:
+        """Take over `store`; closing this closes it."""
+        self._store = store
+        self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="astyqueue-store")
+        self._closed = False
+
+    async def read(self, wanted: tuple[Wanted, ...], *, exact: bool = False) -> list[list[Column]]:
+        """As `Store.read`."""
+        return await self._run(partial(self._store.read, wanted, exact=exact))
+
+    async def send(self, batch: Batch) -> None:
+        """As `Store.send`."""
+        await self._run(partial(self._store.send, batch))
+
+    async def commit(self, batch: Batch, expects: tuple[Expectation, ...]) -> Outcome:
+        """As `Store.commit`."""
+        return await self._run(partial(self._store.commit, batch, expects))
+
+    async def close(self) -> None:
+        """As `Store.close`."""
+        if not self._closed:
+            await self._run(self._store.close)
+            self._closed = True
+            self._threads.shutdown(wait=False)
+
+    async def _run(self, verb: Callable[[], T]) -> T:
+        if self._closed:
+            return verb()
+        return await asyncio.get_running_loop().run_in_executor(self._threads, verb)

@@ -1,0 +1,24 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+from importlib.resources import files
+
+import astyqueue
+
+LOADED = "import sys, astyqueue; print(*{name.partition('.')[0] for name in sys.modules})"
+
+
+def test_importing_the_package_loads_no_store_and_no_terminal_library() -> None:
+    ran = subprocess.run([sys.executable, "-c", LOADED], capture_output=True, text=True, check=True, timeout=30)
+    loaded = set(ran.stdout.split())
+    assert "astyqueue" in loaded
+    assert loaded.isdisjoint({"cassandra", "click", "rich", "sqlite3", "_sqlite3"})
+
+
+def test_every_public_name_is_there() -> None:
+    assert [name for name in astyqueue.__all__ if not hasattr(astyqueue, name)] == []
+
+
+def test_the_package_says_that_it_is_typed() -> None:
+    assert files(astyqueue).joinpath("py.typed").is_file()
