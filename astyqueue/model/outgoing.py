@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Final
+from typing import Final, NamedTuple
 
 from astyqueue.clock import microseconds
 from astyqueue.errors import BadInput
@@ -37,8 +37,7 @@ class Message:
     max_attempts: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Composed:
+class Composed(NamedTuple):
     """A checked message: when it is due (zero: now), its priority and key, and the value of its column."""
 
     due: int
@@ -47,24 +46,39 @@ class Composed:
     value: bytes
 
 
-def compose(message: Message, settings: Settings, now: int) -> Composed:
-    """Check a message against the bounds of its queue; BadInput says what is wrong, and nothing was sent."""
-    body = encode_body(message.body, settings.behaviour.body_bytes)
-    priority = _priority(message.priority, settings)
-    if _is_plain(message):
-        return Composed(0, priority, None, encode_plain(now, body))
-    due = _due(message, now)
-    envelope = Envelope(
-        sent=now,
-        due=due,
-        key=_key(message.key),
-        headers=_headers(message.headers),
-        expires=_expires(message.expires, max(due, now)),
-        lease=None if message.lease is None else as_microseconds(message.lease),
-        attempts=_attempts(message.max_attempts),
-        body=None,
-    )
-    return Composed(due, priority, envelope.key, encode(envelope, body))
+class Composer:
+    """Checks messages against the bounds of their queue and turns them into what is stored."""
+
+    def __init__(self, settings: Settings, now: int) -> None:
+        """Messages composed here are sent at this moment, in microseconds since 1970."""
+        self._settings = settings
+        self._now = now
+        self._plain: Message | None = None
+
+    def compose(self, body: object, options: Message) -> Composed:
+        """One message: this body under these options. BadInput says what is wrong, and nothing was sent."""
+        encoded = encode_body(body, self._settings.behaviour.body_bytes)
+        if options is self._plain:
+            return Composed(0, options.priority, None, encode_plain(self._now, encoded))
+        return self._with_options(encoded, options)
+
+    def _with_options(self, encoded: bytes, options: Message) -> Composed:
+        priority = _priority(options.priority, self._settings)
+        if _is_plain(options):
+            self._plain = options
+            return Composed(0, priority, None, encode_plain(self._now, encoded))
+        due = _due(options, self._now)
+        envelope = Envelope(
+            sent=self._now,
+            due=due,
+            key=_key(options.key),
+            headers=_headers(options.headers),
+            expires=_expires(options.expires, max(due, self._now)),
+            lease=None if options.lease is None else as_microseconds(options.lease),
+            attempts=_attempts(options.max_attempts),
+            body=None,
+        )
+        return Composed(due, priority, envelope.key, encode(envelope, encoded))
 
 
 def _is_plain(message: Message) -> bool:

@@ -139,10 +139,11 @@ def _commit(process: Process, sight: Sight, picked: Picked, bringing: tuple[list
 def _successors(sight: Sight, picked: Picked) -> list[tuple[Timer, Timer | None]]:
     """Each timer that loses messages to this claim, and what is left of it."""
     timers = sight.timers or {}
-    return [(timers[name], _without(timers[name], leaving)) for name, leaving in picked.leaving.items()]
+    return [(timers[name], without(timers[name], leaving)) for name, leaving in picked.leaving.items()]
 
 
-def _without(timer: Timer, leaving: set[Id]) -> Timer | None:
+def without(timer: Timer, leaving: set[Id]) -> Timer | None:
+    """What is left of a timer, in place, when these messages leave it."""
     entries = tuple(entry for entry in timer.entries if entry.id not in leaving)
     marks = tuple(mark for mark in timer.marks if mark.id not in leaving)
     return with_value(replace(timer, entries=entries, marks=marks)) if entries or marks else None

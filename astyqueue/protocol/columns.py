@@ -43,6 +43,10 @@ class State(IntEnum):
     PARKED = 5
 
 
+#: Plain numbers for the innermost loops, where looking up an enumeration's member costs as much as making the name.
+_MESSAGE: Final = int(Type.MESSAGE)
+_WAITING: Final = int(State.WAITING)
+
 HEADER: Final = Name(Type.LOCK, 0, ids.LEAST, State.NONE)
 #: Looks at one stretch of ids: when it is due, and three more for producers that land late.
 LOOKS: Final = 4
@@ -60,7 +64,7 @@ _COUNT: Final = struct.Struct(">H")
 
 def message_name(priority: int, id_: Id) -> Name:
     """Where a message lies for life."""
-    return Name(Type.MESSAGE, priority, id_, State.WAITING)
+    return Name(_MESSAGE, priority, id_, _WAITING)
 
 
 def dead_name(priority: int, id_: Id) -> Name:

@@ -21,6 +21,10 @@ def settings_row(queue: str) -> str:
     return f"{queue}:settings"
 
 
+#: Later than any moment an id can stand for in our lives, and an id still: the year 5000.
+_NEVER: Final = 95_617_584_000 * 1_000_000
+
+
 @dataclass(frozen=True, slots=True)
 class Ring:
     """The rows of one queue."""
@@ -52,5 +56,5 @@ class Ring:
     def closes(self, moment: int) -> int:
         """When the time shard of this moment ends; never, when there is but one."""
         if self.layout.time_shards == 1:
-            return 1 << 62
+            return _NEVER
         return (moment // self.layout.time_shard_us + 1) * self.layout.time_shard_us

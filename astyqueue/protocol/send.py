@@ -38,8 +38,8 @@ def send(process: Process, batch: Batch) -> Steps[None]:
         except OutcomeUnknown:
             if not left:
                 raise
-    now = process.now()
-    late = [put.name for put in batch.puts if now - ids.moment(put.name.id) > LATE]
+    long_ago = ids.first_at(process.now() - LATE)
+    late = [put.name for put in batch.puts if put.name.id < long_ago]
     if late:
         yield from list_late(process, batch.row, late)
 

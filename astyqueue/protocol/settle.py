@@ -117,7 +117,8 @@ def settle(process: Process, row: str, timer: Timer, outcomes: Settlings) -> Ste
         held = None
         if worked is not None:
             settled.done.append(worked)
-            wanted = {id_: outcome for id_, outcome in wanted.items() if id_ not in _ids_of(worked.timer)}
+            for entry in worked.timer.entries:
+                wanted.pop(entry.id, None)
     return settled
 
 
@@ -158,11 +159,13 @@ def _commit_sooner(process: Process, row: str, worked: Worked) -> Steps[bool]:
     return (yield from _apply(row, worked, change))
 
 
-def raise_for(process: Process, change: Change, known: bytes | None, due: int | None) -> None:
-    """Make a change a raised commit on this header, whose floor comes down to `due` if need be."""
+def raise_for(process: Process, change: Change, known: bytes | None, due: int | None) -> Header:
+    """Make a change a raised commit on this header, whose floor comes down to `due` if need be; the header it writes."""
     header = decode_header(change.row, known) if known is not None else Header(0, process.now(), b"", process.name, ())
     floor = header.floor if due is None else min(header.floor, due)
-    change.raise_header(known, Header(header.version + 1, floor, process.nonce(), header.owner, header.cursors))
+    raised = Header(header.version + 1, floor, process.nonce(), header.owner, header.cursors)
+    change.raise_header(known, raised)
+    return raised
 
 
 def _apply(row: str, worked: Worked, change: Change) -> Steps[bool]:

@@ -51,10 +51,11 @@ class Claimer:
         self._parties: list[Wakeup] = []
         self._passes = 0
         self._emptying = False
+        self._claimed_last = False
 
     def sent(self, row: str, moment: int) -> None:
         """Have a row looked at from this moment on: somebody here sent to it."""
-        self._rounds.sent(row, moment)
+        self._rounds.sent(row, moment, self._process.now())
         self.wake()
 
     def wake(self) -> None:
@@ -75,8 +76,9 @@ class Claimer:
         When the store fails, its error is raised and these outcomes are taken back: they may be tried again.
         """
         ticket = self._outcomes.demand(outcomes)
+        ticket.wakeup = Wakeup(self._clock)
         try:
-            yield from self._take_part(lambda: not ticket.left, until=None)
+            yield from self._take_part(lambda: not ticket.left, ticket.wakeup, until=None)
         except BaseException:
             self._outcomes.withdraw(ticket)
             raise
@@ -85,7 +87,7 @@ class Claimer:
     def flush(self) -> Steps[None]:
         """Commit everything that was handed in so far."""
         self._outcomes.hurry()
-        yield from self._take_part(lambda: self._outcomes.settled_all, until=None)
+        yield from self._take_part(lambda: self._outcomes.settled_all, Wakeup(self._clock), until=None)
 
     def take(self, seat: Seat, filled: Callable[[], bool], *, until: int | None) -> Steps[None]:
         """Take part until the seat is filled, or the monotonic moment `until` came and every row was looked at since."""
@@ -98,6 +100,7 @@ class Claimer:
         yield from self._seated(seat, stopped, lambda: False, until=None)
 
     def _seated(self, seat: Seat, done: Callable[[], bool], looked: Callable[[], bool], *, until: int | None) -> Steps[None]:
+        seat.wakeup = Wakeup(self._clock)
         with self._lock:
             self._seats.append(seat)
 
@@ -105,14 +108,13 @@ class Claimer:
             return done() or (looked() and until is not None and self._clock.monotonic() >= until)
 
         try:
-            yield from self._take_part(over, until=until)
+            yield from self._take_part(over, seat.wakeup, until=until)
         finally:
             with self._lock:
                 self._seats.remove(seat)
 
-    def _take_part(self, done: Callable[[], bool], *, until: int | None) -> Steps[None]:
+    def _take_part(self, done: Callable[[], bool], me: Wakeup, *, until: int | None) -> Steps[None]:
         """Lead whenever nobody else does, and rest otherwise, until done."""
-        me = Wakeup(self._clock)
         with self._lock:
             self._parties.append(me)
             leader = self._parties[0]
@@ -144,26 +146,32 @@ class Claimer:
             wakeup.set()
 
     def _round(self, me: Wakeup, until: int | None) -> Steps[None]:
-        """Do the most urgent thing there is, or rest until there is one."""
+        """Do the most urgent thing there is, or rest until there is one. Claims and settles take turns, so neither starves."""
         yield from self._following.follow()
         now = self._process.now()
         credit = self._credit()
         self._outcomes.renew(now)
-        if hold := self._outcomes.urgent(now):
-            yield from self._settle_row(hold.row)
-            return
-        if credit:
+        urgent = self._outcomes.urgent(now)
+        if credit and not (urgent and self._claimed_last):
             yield from self._rounds.glance(now)
             if visit := self._rounds.choose(now):
+                self._claimed_last = True
                 yield from self._visit(visit, credit)
                 return
+        self._claimed_last = False
+        if urgent:
+            yield from self._settle_row(urgent.row)
+            return
         self._passes += 1
         self._tell_all()
-        if self._passed(until):
-            return
+        if not self._passed(until):
+            yield Rest(me, self._rest_until(now, credit, until))
+
+    def _rest_until(self, now: int, credit: int, until: int | None) -> int:
+        """The monotonic moment of the next thing to do."""
         wake_at = min(self._outcomes.next_event(), self._rounds.next_event(now) if credit else now + SECOND)
         rest = max(0, wake_at - self._process.now()) + self._clock.monotonic()
-        yield Rest(me, rest if until is None else min(rest, until))
+        return rest if until is None else min(rest, until)
 
     def _credit(self) -> int:
         """How many messages are wanted now: none while the queue is paused, or while hands must empty for a suspect."""
@@ -183,7 +191,8 @@ class Claimer:
             for worked in settled.done:
                 sight.settled(worked)
             self._outcomes.done(hold, outcomes, settled)
-        self._tell_all()
+        if self._outcomes.hurried:
+            self._tell_all()
 
     def _visit(self, visit: Visit, credit: int) -> Steps[None]:
         """Claim from a row, settling in the same commit what waits for it."""
@@ -206,7 +215,8 @@ class Claimer:
         self._count(claimed)
         self._hand_out(sight.row, claimed)
         self._rounds.visited(visit, self._process.now(), more=claimed.more or bool(claimed.refused))
-        self._tell_all()
+        if self._outcomes.hurried:
+            self._tell_all()
 
     def _hand_out(self, row: str, claimed: Claimed) -> None:
         """Give the seats what was claimed, first come first served; what nobody wants any more is given back at once."""
@@ -228,6 +238,7 @@ class Claimer:
             handed += deliveries
             if deliveries:
                 seat.accept(deliveries)
+                seat.told()
         for one in held[len(handed) :]:
             handed.append(unwanted := Handed(row, one, hold))
             self.settle_later(unwanted, Release(self._process.now(), one.entry.spent, State.SNOOZED))

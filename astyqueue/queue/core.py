@@ -6,7 +6,8 @@ import os
 import random
 import secrets
 import socket
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Final
 
 from astyqueue.clock import Clock
@@ -21,9 +22,11 @@ from astyqueue.protocol.settings import change_behaviour
 from astyqueue.protocol.steps import Steps
 from astyqueue.queue.claimer import Claimer
 from astyqueue.queue.following import Following
+from astyqueue.queue.holding import Handed, Kind, Seat
 from astyqueue.queue.hooks import Hook
 from astyqueue.queue.producer import Producer, SendReport, Sent
 from astyqueue.queue.rounds import Rounds
+from astyqueue.queue.terms import Terms
 
 _HOST: Final = 60
 
@@ -32,6 +35,16 @@ def process_of(clock: Clock) -> Process:
     """This process under a name that no other has: host, process id and a random part."""
     name = f"{socket.gethostname()[:_HOST]}:{os.getpid()}:{secrets.token_hex(3)}"
     return Process(name, clock.now)
+
+
+@dataclass(frozen=True, slots=True)
+class Taking:
+    """What a taker asks for: up to `limit` deliveries, waiting so many microseconds at most (None: for ever)."""
+
+    limit: int
+    wait: int | None
+    kind: Kind
+    renew: bool = False
 
 
 class Core:
@@ -47,7 +60,7 @@ class Core:
         self.ring = Ring(settings.name, settings.layout)
         self.claimer = Claimer(self.process, Rounds(self.ring), clock=clock, following=self.following, hooks=self.hooks)
         self.producer = Producer(self.process, IdSource(clock), following=self.following, hooks=self.hooks)
-        self.chance: Callable[[], float] = random.random
+        self.terms = Terms(self.process.now, lambda: self.settings.behaviour, random.random)
         self.closed = False
 
     @property
@@ -74,6 +87,19 @@ class Core:
         for row, first in {id_.row: id_ for id_ in reversed(report.ids) if id_}.items():
             self.claimer.sent(row, first.moment)
         return report
+
+    def take(self, order: Taking) -> Steps[list[Handed]]:
+        """Deliveries for one taker. One that is stopped while it waits gives back at once what it was just handed."""
+        taken: list[Handed] = []
+        until = None if order.wait is None else self.clock.monotonic() + order.wait
+        seat = Seat(lambda: 0 if taken else order.limit, taken.extend, kind=order.kind, renew=order.renew)
+        try:
+            yield from self.claimer.take(seat, lambda: bool(taken), until=until)
+        except BaseException:
+            for delivery in taken:
+                self.claimer.settle_later(delivery, self.terms.release(delivery, None))
+            raise
+        return taken
 
     def _arrived(self, id_: MessageId) -> None:
         self.claimer.sent(id_.row, id_.moment)

@@ -15,6 +15,7 @@ from astyqueue.model.message import MessageId, Receipt
 from astyqueue.protocol.columns import State, Timer
 from astyqueue.protocol.picking import Held
 from astyqueue.protocol.settle import Extend, Settled, Settlings, Worked
+from astyqueue.wakeup import Wakeup
 
 #: A lease is renewed when this part of it is over, so that one renewal may fail and the next still comes in time.
 _RENEWED_AT: Final = 0.4
@@ -108,6 +109,9 @@ class Handed:
         return f"<{type(self).__name__} {self.message_id} attempt {self.attempt}, {self.settled or 'in hand'}>"
 
 
+Kind = Callable[[str, Held, Hold | None], Handed]
+
+
 @dataclass(slots=True, eq=False)
 class Seat:
     """Somebody who takes deliveries.
@@ -119,8 +123,14 @@ class Seat:
 
     credit: Callable[[], int]
     accept: Callable[[list[Handed]], None]
-    kind: Callable[[str, Held, Hold | None], Handed] = Handed
+    kind: Kind = Handed
     renew: bool = False
+    wakeup: Wakeup | None = None
+
+    def told(self) -> None:
+        """Wake whoever sits here."""
+        if self.wakeup:
+            self.wakeup.set()
 
 
 def after_settling(hold: Hold, outcomes: Settlings, settled: Settled) -> tuple[list[Handed], list[Hold]]:

@@ -15,6 +15,7 @@ from astyqueue.protocol.settle import Ack, Extend, Reject, Release, Settled, Set
 from astyqueue.queue.holding import Handed, Hold, after_settling
 from astyqueue.queue.hooks import Hook, told
 from astyqueue.queue.stats import Stats
+from astyqueue.wakeup import Wakeup
 
 _NEVER: Final = 1 << 62
 #: Microseconds that an outcome nobody waits for may wait for company.
@@ -30,6 +31,13 @@ class Ticket:
 
     left: int
     lost: list[Handed] = field(default_factory=list)
+    wakeup: Wakeup | None = None
+
+    def one_less(self) -> None:
+        """One outcome is committed or lost; after the last, wake whoever waits."""
+        self.left -= 1
+        if not self.left and self.wakeup:
+            self.wakeup.set()
 
 
 class Pending(NamedTuple):
@@ -54,7 +62,7 @@ class Outcomes:
         self._pending: dict[Hold, dict[Id, Pending]] = {}
         self._holds: set[Hold] = set()
         self._flush_at = _NEVER
-        self._hurried = False
+        self.hurried = False
 
     def add(self, delivery: Handed, outcome: Settling) -> bool:
         """Hand in an outcome that nobody waits for; whether the leader should hear of it."""
@@ -95,7 +103,7 @@ class Outcomes:
 
     def hurry(self) -> None:
         """Let everything that was handed in go at once."""
-        self._hurried = True
+        self.hurried = True
 
     @property
     def settled_all(self) -> bool:
@@ -115,7 +123,7 @@ class Outcomes:
         """Let the later of two outcomes stand: an ack says all that an extension before it could."""
         earlier = waiting.get(pending.delivery.id)
         if earlier and earlier.ticket:
-            earlier.ticket.left -= 1
+            earlier.ticket.one_less()
         waiting[pending.delivery.id] = pending
 
     def _lose(self, pending: Pending) -> None:
@@ -123,8 +131,8 @@ class Outcomes:
         self._stats.lost += 1
         pending.delivery.settled = "lost"
         if pending.ticket:
-            pending.ticket.left -= 1
             pending.ticket.lost.append(pending.delivery)
+            pending.ticket.one_less()
 
     def urgent(self, now: int) -> Hold | None:
         """A hold whose outcomes cannot wait for a claim: somebody waits for them, they are many, or they have waited."""
@@ -132,10 +140,10 @@ class Outcomes:
             self._sort_in()
             count = sum(map(len, self._pending.values()))
             if not count:
-                self._flush_at, self._hurried = _NEVER, False
+                self._flush_at, self.hurried = _NEVER, False
                 return None
             self._flush_at = min(self._flush_at, now + _PATIENCE)
-            pressed = self._hurried or self._flush_at <= now
+            pressed = self.hurried or self._flush_at <= now
             for hold, waiting in self._pending.items():
                 if waiting and (pressed or any(pending.ticket for pending in waiting.values())):
                     return hold
@@ -165,7 +173,7 @@ class Outcomes:
                 if id_ in gone:
                     self._lose(pending)
                 elif pending.ticket:
-                    pending.ticket.left -= 1
+                    pending.ticket.one_less()
                 self._tell(pending)
             self._holds.update(parted)
             if not hold.deliveries:

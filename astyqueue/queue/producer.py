@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import count, islice
 from typing import Final
 
 from astyqueue.errors import Vetoed
-from astyqueue.ids import Id, IdSource, moment
+from astyqueue.ids import LEAST, Id, IdSource, first_at, moment
 from astyqueue.model.message import MessageId
-from astyqueue.model.outgoing import Composed, Message, compose
+from astyqueue.model.outgoing import Composed, Composer, Message
 from astyqueue.model.settings import Settings
 from astyqueue.protocol.process import Process
 from astyqueue.protocol.rows import Ring
@@ -66,75 +66,95 @@ class Producer:
 
     def send(self, message: Message) -> Steps[Sent]:
         """Send one message; it is in the store when this returns."""
-        composed = self._composed(message)
-        [(row, placed)] = self._placed([composed]).items()
-        [(_, put)] = placed
+        now = self._process.now()
+        composed = self._composed(Composer(self._settings, now), message.body, message)
+        [(row, [(_, put)])] = self._placed([composed], now).items()
         yield from send(self._process, Batch(row, (put,)))
         id_ = MessageId(row, composed.priority, put.name.id)
-        self._told(message, id_)
+        for hook in self._hooks:
+            told(hook.after_send, message, id_)
         return Sent(id_)
 
-    def send_many(self, items: Iterable[object], defaults: Message) -> Steps[SendReport]:
-        """Send bodies or `Message`s; those of one row go together. An error says nothing of the chunks sent before it."""
+    def send_many(self, items: Iterable[object], options: Message) -> Steps[SendReport]:
+        """Send bodies under these options, or `Message`s under their own; those of one row go together.
+
+        An error says nothing of what was sent before it.
+        """
         report = SendReport()
         source = iter(items)
         while chunk := list(islice(source, _CHUNK)):
-            yield from self._send_chunk([as_message(item, defaults) for item in chunk], report)
+            yield from self._send_chunk([(item.body, item) if isinstance(item, Message) else (item, options) for item in chunk], report)
         return report
 
-    def _send_chunk(self, chunk: list[Message], report: SendReport) -> Steps[None]:
-        first = len(report.ids)
+    def _send_chunk(self, chunk: list[tuple[object, Message]], report: SendReport) -> Steps[None]:
+        first, now = len(report.ids), self._process.now()
+        composer = Composer(self._settings, now)
         composed: list[Composed | None] = []
-        for place, message in enumerate(chunk, first):
+        for body, options in chunk:
             try:
-                composed.append(self._composed(message))
+                composed.append(self._composed(composer, body, options))
             except Vetoed as veto:
+                report.vetoed[first + len(composed)] = str(veto)
                 composed.append(None)
-                report.vetoed[place] = str(veto)
         report.ids.extend([None] * len(chunk))
-        for row, placed in self._placed(composed).items():
+        for row, placed in self._placed(composed, now).items():
             for batch in _batches(row, [put for _, put in placed]):
                 yield from send(self._process, batch)
             for place, put in placed:
-                report.ids[first + place] = id_ = MessageId(row, put.name.priority, put.name.id)
-                self._told(chunk[place], id_)
+                report.ids[first + place] = MessageId(row, put.name.priority, put.name.id)
+        self._tell(chunk, report.ids[first:])
 
-    def _composed(self, message: Message) -> Composed:
-        composed = compose(message, self._settings, self._process.now())
+    def _composed(self, composer: Composer, body: object, options: Message) -> Composed:
+        composed = composer.compose(body, options)
         for hook in self._hooks:
-            hook.before_send(message)
+            hook.before_send(replace(options, body=body))
         return composed
 
-    def _told(self, message: Message, id_: MessageId) -> None:
+    def _tell(self, chunk: list[tuple[object, Message]], ids: list[MessageId | None]) -> None:
         for hook in self._hooks:
-            told(hook.after_send, message, id_)
+            for (body, options), id_ in zip(chunk, ids, strict=True):
+                if id_:
+                    told(hook.after_send, replace(options, body=body), id_)
 
-    def _placed(self, composed: list[Composed | None]) -> dict[str, list[tuple[int, Put]]]:
-        """The puts of each row, with the place of each message in the list. Messages without a key share the next shard in turn."""
-        now = self._process.now()
-        turn = next(self._turn) % self._ring.layout.concurrency_shards
-        dues: dict[int, list[int]] = {}
+    def _placed(self, composed: Sequence[Composed | None], now: int) -> dict[str, list[tuple[int, Put]]]:
+        """The puts of each row, with each message's place in the list."""
+        dues: dict[int, list[tuple[int, Composed]]] = {}
         for place, one in enumerate(composed):
             if one is not None:
-                dues.setdefault(one.due, []).append(place)
+                dues.setdefault(one.due, []).append((place, one))
+        shard = next(self._turn) % self._ring.layout.concurrency_shards
         placed: dict[str, list[tuple[int, Put]]] = {}
-        for due, places in dues.items():
-            for place, id_ in zip(places, self._ids.block(len(places), due), strict=True):
-                one = composed[place]
-                if one is not None:
-                    row = self._row(one, id_, turn)
-                    placed.setdefault(row, []).append((place, message_put(one.priority, id_, one.value, now)))
+        for due, group in dues.items():
+            row_of = RowOf(self._ring, shard)
+            for (place, one), id_ in zip(group, self._ids.block(len(group), due), strict=True):
+                put = message_put(one.priority, id_, one.value, now)
+                placed.setdefault(row_of(id_, one.key), []).append((place, put))
         return placed
 
-    def _row(self, composed: Composed, id_: Id, turn: int) -> str:
-        """The row of a message: by its key if it has one, else the shard whose turn it is."""
-        shard = turn if composed.key is None else self._ring.shard_of_key(composed.key)
-        return self._ring.row(moment(id_), shard)
+
+class RowOf:
+    """Finds the rows of messages: by their key, or else in the shard whose turn it is."""
+
+    def __init__(self, ring: Ring, shard: int) -> None:
+        """Remember the row of the last id, for the next is usually of the same time shard."""
+        self._ring = ring
+        self._shard = shard
+        self._row = ""
+        self._until = LEAST
+
+    def __call__(self, id_: Id, key: str | None) -> str:
+        """The row of a message; ids come in ascending order."""
+        if key is not None:
+            return self._ring.row(moment(id_), self._ring.shard_of_key(key))
+        if id_ >= self._until:
+            self._row = self._ring.row(moment(id_), self._shard)
+            self._until = first_at(self._ring.closes(moment(id_)))
+        return self._row
 
 
-def as_message(item: object, defaults: Message) -> Message:
-    """What is to be sent: a `Message` as it is, anything else as a body with the options given for all."""
-    return item if isinstance(item, Message) else replace(defaults, body=item)
+def as_message(item: object, options: Message) -> Message:
+    """What is to be sent: a `Message` as it is, anything else as a body under these options."""
+    return item if isinstance(item, Message) else replace(options, body=item)
 
 
 def _batches(row: str, puts: list[Put]) -> Iterator[Batch]:

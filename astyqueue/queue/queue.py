@@ -15,19 +15,19 @@ from astyqueue.model.settings import Settings
 from astyqueue.protocol.settle import Settling
 from astyqueue.protocol.steps import Steps, run
 from astyqueue.queue.builder import QueueBuilder
-from astyqueue.queue.core import Core
-from astyqueue.queue.delivery import Delivery, Received, Terms
+from astyqueue.queue.core import Core, Taking
+from astyqueue.queue.delivery import Delivery, Received
 from astyqueue.queue.holding import Handed, Seat
 from astyqueue.queue.keeper import Keeper
-from astyqueue.queue.operations import Operations
 from astyqueue.queue.producer import SendReport, Sent, as_message
 from astyqueue.queue.stats import Stats
+from astyqueue.queue.terms import Terms
 from astyqueue.store import Store
 
 T = TypeVar("T")
 
 
-class MessageQueue(Operations):
+class MessageQueue:
     """A queue that loses nothing: what was sent is handed out, under a lease, until somebody says it is done.
 
     Safe to use from many threads; after a fork the child goes on with its own. Durations are seconds, `timedelta`s or
@@ -39,7 +39,6 @@ class MessageQueue(Operations):
         self.store = store
         self._core = core
         self._owns_store = owns_store
-        self._terms = Terms(core.process.now, lambda: self.settings.behaviour, core.chance)
         self._keeper = Keeper(self._keep, self._wake)
 
     @staticmethod
@@ -76,7 +75,7 @@ class MessageQueue(Operations):
     @property
     def terms(self) -> Terms:
         """How outcomes are worked out for this queue."""
-        return self._terms
+        return self._core.terms
 
     def run(self, steps: Steps[T]) -> T:
         """Carry out steps against this queue's store, in this thread."""
@@ -114,7 +113,7 @@ class MessageQueue(Operations):
 
         Use it as a context manager and they are settled together on leaving.
         """
-        return Received(self._take(limit, 0 if wait is None else as_microseconds(wait)), self._settle, self._terms)
+        return Received(self._take(limit, 0 if wait is None else as_microseconds(wait)), self._settle, self.terms)
 
     def deliveries(self, *, ahead: int = 1) -> Iterator[Delivery]:
         """Endless deliveries, their leases renewed while held, up to `ahead` of them claimed together.
@@ -127,7 +126,7 @@ class MessageQueue(Operations):
                 yield from self._in_turn(self._take(ahead, None, renew=True))
 
     def _in_turn(self, deliveries: list[Delivery]) -> Iterator[Delivery]:
-        received = Received(deliveries, self._settle, self._terms)
+        received = Received(deliveries, self._settle, self.terms)
         with received:
             for delivery in received:
                 yield delivery
@@ -135,21 +134,13 @@ class MessageQueue(Operations):
                     delivery.ack()
 
     def _take(self, limit: int, wait: int | None, *, renew: bool = False) -> list[Delivery]:
-        deliveries: list[Delivery] = []
-        until = None if wait is None else self.clock.monotonic() + wait
-        seat = Seat(
-            credit=lambda: 0 if deliveries else limit,
-            accept=lambda handed: deliveries.extend(cast("list[Delivery]", handed)),
-            kind=self.delivery,
-            renew=renew,
-        )
-        self.run(self.core.claimer.take(seat, lambda: bool(deliveries), until=until))
-        return deliveries
+        taken = self.run(self.core.take(Taking(limit, wait, self.delivery, renew)))
+        return cast("list[Delivery]", taken)
 
     @property
     def delivery(self) -> functools.partial[Delivery]:
         """Makes what a seat of this queue is handed."""
-        return functools.partial(Delivery, settler=self._settle, terms=self._terms)
+        return functools.partial(Delivery, settler=self._settle, terms=self.terms)
 
     def _wake(self) -> None:
         self.core.claimer.wake()

@@ -56,8 +56,9 @@ class Rounds:
         levels = self.ring.layout.priorities
         self.visits = {row: Visit(Sight(row, levels)) for row in self.ring.rows()}
 
-    def sent(self, row: str, moment: int) -> None:
+    def sent(self, row: str, moment: int, now: int) -> None:
         """Somebody in this process sent to a row, for this moment."""
+        self.last_traffic = now
         visit = self.visits[row]
         visit.next_look = min(visit.next_look, moment)
 

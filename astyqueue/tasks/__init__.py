@@ -1,0 +1,1 @@
+"""Functions as tasks: sending a call of one into a queue, and running what was sent."""

@@ -55,7 +55,7 @@ class Inclusive(Reading):
     """Does not know `beyond`."""
 
     def changed(self, wanted: Slice) -> Slice:
-        return replace(wanted, beyond=False, limit=wanted.limit and min(wanted.limit, 2))
+        return replace(wanted, beyond=False)
 
 
 class Boundless(Reading):
@@ -63,6 +63,13 @@ class Boundless(Reading):
 
     def changed(self, wanted: Slice) -> Slice:
         return replace(wanted, until=Slice("", 0).until)
+
+
+class Unlimited(Reading):
+    """Does not know `limit`."""
+
+    def changed(self, wanted: Slice) -> Slice:
+        return replace(wanted, limit=None)
 
 
 class Levelling(Reading):
@@ -114,7 +121,7 @@ class Open(MemoryStore):
         return
 
 
-BROKEN: Final = (Blind, Hasty, Taciturn, Inclusive, Boundless, Levelling, Generous, Timeless, Stampless, Undying, Halving, Open)
+BROKEN: Final = (Blind, Hasty, Taciturn, Inclusive, Boundless, Unlimited, Levelling, Generous, Timeless, Stampless, Undying, Halving, Open)
 
 
 @pytest.mark.parametrize("kind", [MemoryStore, *BROKEN], ids=lambda kind: kind.__name__)

@@ -124,12 +124,24 @@ def test_a_file_is_marked_as_ours(path: Path, clock: TimeMachine) -> None:
 
 
 def test_a_file_that_is_gone_is_told_and_not_made_anew(path: Path, clock: TimeMachine) -> None:
-    store = open_store(f"sqlite:///{path}", clock=clock)
-    path.unlink()
-    with pytest.raises(StoreUnavailable, match="still there"):
-        store.read((Slice(ROW, 2),))
-    assert not path.exists()
-    store.close()
+    with closing(open_store(f"sqlite:///{path}", clock=clock)) as store:
+        path.unlink()
+        with pytest.raises(StoreUnavailable, match="not there any more"):
+            store.read((Slice(ROW, 2),))
+        assert not path.exists()
+
+
+@pytest.mark.parametrize("replaced", [True, False])
+def test_nothing_is_sent_to_a_file_that_was_taken_away(path: Path, clock: TimeMachine, *, replaced: bool) -> None:
+    with closing(open_store(f"sqlite:///{path}", clock=clock)) as store:
+        store.send(Batch(ROW, puts=(Put(name(0), b""),)))
+        path.rename(path.with_suffix(".old"))
+        if replaced:
+            filled(path, clock, count=2)
+        with pytest.raises(StoreUnavailable, match="estart this process"):
+            store.send(Batch(ROW, puts=(Put(name(1), b""),)))
+        with pytest.raises(StoreUnavailable, match="estart this process"):
+            store.commit(Batch(ROW, puts=(Put(name(1), b""),)), ())
 
 
 @pytest.fixture

@@ -81,6 +81,27 @@ for number in range(100_000):
     print(number, flush=True)
 """
 
+A_DISK_THAT_FAILS = """
+import resource
+from astyqueue.errors import OutcomeUnknown
+
+def limit(size):
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, resource.getrlimit(resource.RLIMIT_FSIZE)[1]))
+
+sent = 0
+limit(400_000)
+try:
+    while True:
+        store.commit(Batch(ROW, puts=(Put(name(sent), bytes(10_000)),)), ())
+        sent += 1
+except OutcomeUnknown as unknown:
+    assert "read back" in str(unknown)
+limit(-1)
+assert sent and there(store) == {name(order) for order in range(sent)}
+store.send(Batch(ROW, puts=(Put(name(sent), b""),)))
+assert len(there(store)) == sent + 1
+"""
+
 FORK_AND_GO_ON = """
 store.send(Batch(ROW, puts=(Put(name(0), b""),)))
 
@@ -216,6 +237,10 @@ def test_a_writer_killed_at_any_moment_leaves_whole_batches_and_all_that_returne
             orders = [ids.moment(column.name.id) for column in columns(store)]
         assert set(range(returned + 1)) <= set(orders)
         assert all(orders.count(order) == 10 for order in set(orders))
+
+
+def test_an_error_of_the_disk_during_a_commit_leaves_its_outcome_unknown_and_work_goes_on(start: Start) -> None:
+    finish(start(A_DISK_THAT_FAILS))
 
 
 @pytest.mark.parametrize("text", [FORK_AND_GO_ON, FORK_WHILE_OTHERS_WRITE], ids=["at rest", "while others write"])

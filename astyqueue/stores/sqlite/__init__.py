@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from astyqueue.clock import Clock
-from astyqueue.errors import BadSetting, Closed
+from astyqueue.errors import BadSetting, Closed, StoreUnavailable
 from astyqueue.store import Batch, Column, Committed, Expectation, Outcome, Refused, Wanted
 from astyqueue.stores import encoding, forks
 from astyqueue.stores.location import Location
@@ -43,6 +43,7 @@ class SQLiteStore:
         self._guard = threading.Lock()
         with self._told():
             file.prepare()
+        self._identity = file.identity()
         forks.watch(self)
 
     def read(self, wanted: tuple[Wanted, ...], *, exact: bool = False) -> list[list[Column]]:  # noqa: ARG002 - every read is exact
@@ -118,7 +119,14 @@ class SQLiteStore:
         if self._closed:
             message = f"this store on {self._file.path} was closed; open a new one"
             raise Closed(message)
+        self._see_that_it_is_the_same_file()
         return self._file.connect()
+
+    def _see_that_it_is_the_same_file(self) -> None:
+        """What is written to a file that was removed or replaced would be lost with the last connection to it."""
+        if self._file.identity() != self._identity:
+            message = f"{self._file.path} is another file than the one that was opened: it was moved or replaced. Restart this process"
+            raise StoreUnavailable(message)
 
     @contextlib.contextmanager
     def _writing(self) -> Iterator[Session]:
@@ -127,6 +135,7 @@ class SQLiteStore:
         with self._writers, session.lock, self._told():
             session.begin()
             try:
+                self._see_that_it_is_the_same_file()
                 yield session
             finally:
                 session.roll_back()

@@ -65,6 +65,15 @@ class DatabaseFile:
         connection.execute("PRAGMA secure_delete = OFF")
         return connection
 
+    def identity(self) -> tuple[int, int]:
+        """Which file this is, whatever its name; the file has to be there."""
+        try:
+            found = self.path.stat()
+        except OSError as error:
+            message = f"{self.path} is not there any more ({error.strerror}); put it back and restart this process"
+            raise StoreUnavailable(message) from error
+        return found.st_dev, found.st_ino
+
     def _look_around(self) -> None:
         """Say plainly what SQLite would only call "unable to open database file"."""
         directory = self.path.parent

@@ -95,8 +95,8 @@ class SlicePromises:
     def test_pages_put_together_are_the_whole(self, store: Store, clock: TimeMachine) -> None:
         put_all(store, clock, names(25))
         got = found(store, Slice(ROW, KIND, 0, limit=10))
-        while page := found(store, Slice(ROW, KIND, 0, after=got[-1].id, beyond=True, limit=10)):
-            got += page
+        for _ in range(3):
+            got += found(store, Slice(ROW, KIND, 0, after=got[-1].id, beyond=True, limit=10))
         assert got == list(names(25))
 
     def test_without_values_names_and_write_times_are_got_and_values_are_empty(self, store: Store, clock: TimeMachine) -> None:

@@ -1,0 +1,67 @@
+"""How a command ends that could not do what it was asked: one line on stderr, and an exit code that says of what kind."""
+
+from __future__ import annotations
+
+import sys
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
+from enum import IntEnum
+from typing import IO, Final
+
+import click
+
+from astyqueue.errors import AstyqueueError, BadInput, StoreUnavailable
+
+#: Where `-v` is remembered: shared by a command and the groups it is in.
+VERBOSE: Final = "astyqueue.verbose"
+
+
+class ExitCode(IntEnum):
+    """What the exit code of a command tells a script."""
+
+    DONE = 0
+    FAILED = 1
+    BAD_INPUT = 2
+    STORE_UNAVAILABLE = 3
+    INTERRUPTED = 130
+    TERMINATED = 143
+
+
+class Failure(click.ClickException):
+    """The end of a command, told in one line."""
+
+    def __init__(self, message: str, code: ExitCode = ExitCode.FAILED) -> None:
+        """Say what happened, and of what kind it was."""
+        super().__init__(message)
+        self.exit_code = int(code)  # type: ignore[misc]  # click's own subclasses do the same
+
+    def show(self, file: IO[str] | None = None) -> None:
+        """Print the line."""
+        click.echo(f"astyqueue: {self.message}", file=file or sys.stderr)
+
+
+@contextmanager
+def told_in_one_line() -> Iterator[None]:
+    """Turn the errors of astyqueue, and an interrupt, into the end of a command; with `-v` their traceback comes first."""
+    try:
+        yield
+    except AstyqueueError as error:
+        trace_if_verbose()
+        raise Failure(str(error) or type(error).__name__, code_of(error)) from error
+    except KeyboardInterrupt:
+        click.echo("astyqueue: interrupted", err=True)
+        raise click.exceptions.Exit(ExitCode.INTERRUPTED) from None
+
+
+def trace_if_verbose() -> None:
+    """Print the traceback of the error at hand if somebody asked for it."""
+    if click.get_current_context().meta.get(VERBOSE):
+        traceback.print_exc()
+
+
+def code_of(error: AstyqueueError) -> ExitCode:
+    """The exit code for an error."""
+    if isinstance(error, BadInput):
+        return ExitCode.BAD_INPUT
+    return ExitCode.STORE_UNAVAILABLE if isinstance(error, StoreUnavailable) else ExitCode.FAILED

@@ -1,0 +1,115 @@
+"""`astyqueue send`: messages from the command line."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+import click
+
+from astyqueue.cli.session import Session, on_store
+from astyqueue.errors import BadInput
+
+if TYPE_CHECKING:
+    from astyqueue.model.outgoing import Message
+
+_STDIN = "-"
+
+
+@click.command(
+    short_help="Send a message, or one for each line of stdin.",
+    help="""Send BODY, which is JSON, to QUEUE, and print the message's id.
+
+    With - as BODY it is read from stdin; with --lines each line of stdin is the body of a message of its own.
+
+    To call a task, name it with --task and give its arguments as a JSON list or, by name, as a JSON object.
+    """,
+    epilog="""\b
+    astyqueue send emails '{"to": "ada@example.org"}' --delay 10m
+    astyqueue send emails --task shop.mail.welcome '["ada@example.org"]'
+    astyqueue send emails --lines - < bodies.jsonl
+    """,
+)
+@click.argument("queue")
+@click.argument("body")
+@click.option("--task", metavar="NAME", help="Call this task.")
+@click.option("--delay", metavar="DURATION", help='Hand it out after this long: "10m", "1h30m", seconds.')
+@click.option("--at", metavar="MOMENT", help="Hand it out at this moment: 2026-11-21T09:00:00+01:00.")
+@click.option("--key", help="A handle of your own for the message.")
+@click.option("--priority", type=int, default=0, show_default=True, help="Greater goes first; the queue has so many.")
+@click.option("--header", "headers", multiple=True, metavar="NAME=TEXT", help="Text that travels with the body; repeat for more.")
+@click.option("--expires", metavar="DURATION", help="Hand it to nobody once it has been due for this long.")
+@click.option("--lease", metavar="DURATION", help="How long one delivery may take; 0 hands it out at most once.")
+@click.option("--max-attempts", type=int, help="Make it a dead letter after so many attempts.")
+@click.option("--lines", is_flag=True, help="One message for each line of stdin.")
+@click.option("--create", is_flag=True, help="Create the queue if there is none of this name.")
+@on_store
+def send(session: Session, *, queue: str, body: str, lines: bool, create: bool, **options: object) -> None:
+    """Send one message or many."""
+    if not create:
+        session.check(queue)
+    opened = session.connection.queue(queue)
+    if lines:
+        if body != _STDIN:
+            message = "with --lines the bodies are read from stdin: give - as BODY"
+            raise BadInput(message)
+        report = opened.send_many(_message(line, options) for line in _bodies())
+        session.output.done(f"sent {report.sent} messages to {queue}", {"queue": queue, "sent": report.sent})
+        return
+    text = click.get_text_stream("stdin").read() if body == _STDIN else body
+    sent = opened.send(_message(text, options))
+    session.output.done(str(sent.id), {"id": str(sent.id), "new": sent.new})
+
+
+def _bodies() -> Iterator[str]:
+    return (line for line in click.get_text_stream("stdin") if line.strip())
+
+
+def _message(text: str, options: dict[str, object]) -> Message:
+    """A message with this body and the options of the command line."""
+    from astyqueue.model.outgoing import Message
+
+    given = {name: value for name, value in options.items() if name not in {"task", "headers", "at"}}
+    task = options["task"]
+    headers = _headers(options["headers"])
+    body = _body(text)
+    if task is not None:
+        body, headers = _arguments(body), {**headers, "task": str(task)}
+    return Message(body, at=_moment(options["at"]), headers=headers or None, **given)  # type: ignore[arg-type]  # checked as it is sent
+
+
+def _body(text: str) -> object:
+    try:
+        return json.loads(text)
+    except ValueError as error:
+        message = f"the body is not JSON ({error}): {text.strip()!r:.80}; text needs its quotes, as in '\"hello\"'"
+        raise BadInput(message) from error
+
+
+def _arguments(body: object) -> dict[str, object]:
+    if isinstance(body, list):
+        return {"args": body, "kwargs": {}}
+    if isinstance(body, dict):
+        return {"args": [], "kwargs": body}
+    message = 'the arguments of a task are a JSON list, as in ["ada@example.org"], or a JSON object by name'
+    raise BadInput(message)
+
+
+def _headers(pairs: object) -> dict[str, str]:
+    texts = [str(pair) for pair in pairs] if isinstance(pairs, tuple) else []
+    if wrong := [text for text in texts if not text.partition("=")[1]]:
+        message = f"a header is NAME=TEXT, and this is not: {wrong[0]!r}"
+        raise BadInput(message)
+    return {name: value for name, _, value in (text.partition("=") for text in texts)}
+
+
+def _moment(text: object) -> datetime | None:
+    if text is None:
+        return None
+    try:
+        return datetime.fromisoformat(str(text))
+    except ValueError as error:
+        message = f"{text!r} is not a moment: write it as 2026-11-21T09:00:00+01:00, or ...Z for UTC"
+        raise BadInput(message) from error

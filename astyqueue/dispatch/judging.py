@@ -1,0 +1,65 @@
+"""What becomes of a message after an attempt: from what its handler returned or raised."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Final
+
+from astyqueue import errors
+from astyqueue.model.durations import as_microseconds
+from astyqueue.model.outgoing import instant_of
+from astyqueue.protocol.columns import State
+from astyqueue.protocol.settle import ACK, Reject, Release, Settling
+from astyqueue.queue.delivery import Delivery
+from astyqueue.queue.queue import MessageQueue
+
+#: As much of an error's text as a person reads in one line.
+_REASON: Final = 1_000
+
+
+class Judge:
+    """Works out outcomes under the terms of one queue."""
+
+    def __init__(self, queue: MessageQueue) -> None:
+        """Its backoff and number of attempts are those in force when an attempt ends."""
+        self._terms = queue.terms
+        self._now = queue.clock.now
+
+    def judge(self, delivery: Delivery, error: BaseException | None, allowed: int | None) -> Settling:
+        """Done, again later, or a dead letter; `allowed` attempts, if its handler says so."""
+        if error is None:
+            return ACK
+        try:
+            return self._of(delivery, error, allowed)
+        except errors.BadInput as wrong:  # what the handler asked for makes no sense: that is a failed attempt
+            return self._terms.failed(delivery, reason_of(wrong), allowed=allowed)
+
+    def _of(self, delivery: Delivery, error: BaseException, allowed: int | None) -> Settling:
+        match error:
+            case errors.Retry(after=after):
+                pause = None if after is None else as_microseconds(after)
+                return self._terms.failed(delivery, reason_of(error), pause=pause, allowed=allowed)
+            case errors.Reject(reason=reason):
+                return Reject("rejected", one_line(reason), delivery.attempt)
+            case errors.Snooze(until=until):
+                due = instant_of(until) if isinstance(until, datetime) else self._now() + as_microseconds(until)
+                return Release(due, delivery.attempt - 1, State.SNOOZED)
+        return self._terms.failed(delivery, reason_of(error), allowed=allowed)
+
+    def parked(self, delivery: Delivery, pause: int) -> Release:
+        """Set aside for a while, at the cost of no attempt."""
+        return Release(self._now() + pause, delivery.attempt - 1, State.PARKED)
+
+
+def reason_of(error: BaseException) -> str:
+    """An error in one line: its type and what it says, if it says anything."""
+    try:
+        text = one_line(str(error))
+    except Exception:  # noqa: BLE001 - an error that cannot even be told is still the reason
+        text = "(its text cannot be told)"
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__
+
+
+def one_line(text: object) -> str:
+    """Text without line breaks, not too long."""
+    return " ".join(str(text).split())[:_REASON]

@@ -1,0 +1,99 @@
+"""A thread that claims, settles and renews for one seat, whatever the store does."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Final
+
+from astyqueue.clock import SECOND, Clock
+from astyqueue.dispatch.judging import reason_of
+from astyqueue.dispatch.telling import in_words, tell, tell_trace
+from astyqueue.errors import AstyqueueError, Closed, StoreError
+from astyqueue.queue.holding import Seat
+from astyqueue.queue.queue import MessageQueue
+from astyqueue.wakeup import Wakeup
+
+#: After an error it serves again so much later, doubled with each further one up to the second figure.
+_PAUSE: Final = SECOND // 10
+_LONGEST: Final = 5 * SECOND
+#: ... and no later than after this part of a lease, so that those in hand can still be renewed.
+_PART_OF_LEASE: Final = 10
+#: What went well for so long has recovered.
+_RECOVERED: Final = 10 * SECOND
+#: Pauses before the tries to record the last outcomes.
+_TRIES: Final = (0, SECOND // 10, SECOND)
+
+
+class Serving:
+    """Leads the claimer of one queue until it is ended; an error is logged, and it goes on after a pause."""
+
+    def __init__(self, queue: MessageQueue, seat: Seat, on_closed: Callable[[], None]) -> None:
+        """`on_closed` is told when the queue was closed: there is nothing to go on with then."""
+        self._queue = queue
+        self._seat = seat
+        self._on_closed = on_closed
+        self._wakeup = Wakeup(queue.clock)
+        self._over = False
+        self._failures = 0
+
+    def run(self) -> None:
+        """Serve until the end."""
+        while not self._over:
+            began = self._queue.clock.monotonic()
+            try:
+                self._queue.run(self._queue.core.claimer.serve(self._seat, lambda: self._over))
+            except Closed as error:
+                tell(logging.ERROR, "closed", queue=self._queue.name, error=reason_of(error))
+                self._on_closed()
+                return
+            except Exception as error:  # noqa: BLE001 - whatever it is, the thread goes on
+                self._recover(error, began)
+
+    def end(self) -> None:
+        """Have the thread leave."""
+        self._over = True
+        self._wakeup.set()
+        self._queue.core.claimer.wake()
+
+    def _recover(self, error: Exception, began: int) -> None:
+        """Tell of an error and rest; each one in a row makes the rest longer."""
+        if self._queue.clock.monotonic() - began > _RECOVERED:
+            self._failures = 0
+        longest = min(_LONGEST, self._queue.settings.behaviour.lease_us // _PART_OF_LEASE)
+        pause = min(longest, _PAUSE << min(self._failures, 10))
+        self._failures += 1
+        tell(logging.ERROR, "unserved", queue=self._queue.name, error=reason_of(error), again_in=in_words(pause))
+        if not isinstance(error, AstyqueueError):
+            tell_trace(error, queue=self._queue.name)
+        rest(self._wakeup, self._queue.clock, pause, unless=lambda: self._over)
+
+
+def rest(wakeup: Wakeup, clock: Clock, pause: int, *, unless: Callable[[], bool]) -> None:
+    """Let so many microseconds pass, or less if a signal comes with which `unless` is true."""
+    until = clock.monotonic() + pause
+    while clock.monotonic() < until and not unless():
+        wakeup.wait(until)
+
+
+def flush(queue: MessageQueue) -> None:
+    """Record everything that was handed in; a store that fails gets a few tries, then it is logged what that means."""
+    error: Exception | None = None
+    for pause in _TRIES:
+        rest(Wakeup(queue.clock), queue.clock, pause, unless=lambda: False)
+        try:
+            queue.run(queue.core.claimer.flush())
+        except StoreError as failed:
+            error = failed
+        except Closed as closed:
+            error = closed
+            break
+        else:
+            return
+    tell(
+        logging.ERROR,
+        "unrecorded",
+        queue=queue.name,
+        error=reason_of(error) if error else "",
+        hint="messages whose outcome is not recorded are handed out again when their leases run out",
+    )

@@ -1,0 +1,121 @@
+"""One queue, its handlers, and the threads that bring them together.
+
+A thread leads the queue's claimer; handler threads take from the backlog and hand in outcomes, which join the next
+claim's commit. Leases are renewed when two fifths of them are over, as long as their deliveries wait or their handlers
+run, up to a handler's timeout.
+
+What is not possible: to renew while no thread of the process can run. Code that holds the interpreter lock without a
+break (a C extension that never releases it, a regular expression gone wild) for longer than 60 % of a lease stops the
+thread that renews as well, and so does a process that is suspended or starved; the message is then handed out a second
+time, and the late outcome changes nothing. Choose leases more than twice as long as such stretches, or run that code in a
+process of its own.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from typing import cast
+
+from astyqueue.dispatch.backlog import Backlog
+from astyqueue.dispatch.execution import Executions, Outcome
+from astyqueue.dispatch.handlers import Roster
+from astyqueue.dispatch.judging import reason_of
+from astyqueue.dispatch.pace import Pace
+from astyqueue.dispatch.serving import Serving, flush
+from astyqueue.dispatch.telling import tell
+from astyqueue.errors import AlreadySettled, AstyqueueError
+from astyqueue.queue.delivery import Delivery
+from astyqueue.queue.holding import Handed, Seat
+from astyqueue.queue.queue import MessageQueue
+
+
+class Subscription:
+    """A queue and who handles its messages, from start to the last flush."""
+
+    def __init__(self, queue: MessageQueue, roster: Roster, *, threads: int, backlog: int | None) -> None:
+        """Nothing runs yet."""
+        self.queue = queue
+        self.threads: list[threading.Thread] = []
+        self.slots = threads
+        pace = Pace(threads, queue.settings.behaviour.lease_us, backlog)
+        self.executions = Executions(queue, roster, pace)
+        self._backlog = Backlog(pace, self._wake)
+        self._lost = queue.stats.lost
+        self._serving: Serving | None = None
+
+    def _wake(self) -> None:
+        self.queue.core.claimer.wake()
+
+    def start(self, on_closed: Callable[[], None]) -> None:
+        """Begin to claim and to handle. The threads are daemons: what ends them in time is `drain`, or the interpreter's exit."""
+        seat = Seat(self._credit, self._accept, kind=self.queue.delivery, renew=True)
+        self._serving = Serving(self.queue, seat, on_closed)
+        self.executions.verdicts.listen()
+        self._thread("claim", self._serving.run)
+        for number in range(1, self.slots + 1):
+            self._thread(f"handle:{number}", self._handle)
+        for thread in self.threads:
+            thread.start()
+
+    def _thread(self, part: str, target: Callable[[], None]) -> None:
+        self.threads.append(threading.Thread(target=target, name=f"astyqueue:{self.queue.name}:{part}", daemon=True))
+
+    def _handle(self) -> None:
+        take, carry_out = self._backlog.take, self.executions.carry_out
+        while (delivery := take()) is not None:
+            carry_out(delivery)
+
+    def _credit(self) -> int:
+        """Asked by whoever leads, at least once a second: also the moment to look after what waits too long, and what was lost."""
+        for delivery in self._backlog.hoarded(self.queue.clock.now()):
+            self.executions.hand_in(delivery, self.queue.terms.release(delivery, None))
+        if (lost := self.queue.stats.lost) != self._lost:
+            tell(logging.WARNING, "lost", queue=self.queue.name, leases=lost - self._lost)
+            self._lost = lost
+        return self._backlog.credit()
+
+    def _accept(self, deliveries: list[Handed]) -> None:
+        self.executions.verdicts.listen()
+        for delivery in self._backlog.accept(cast("list[Delivery]", deliveries)):
+            self.executions.hand_in(delivery, self.queue.terms.release(delivery, None))
+
+    @property
+    def busy(self) -> int:
+        """How many deliveries are being handled, or must be although no more are claimed."""
+        return len(self.executions) + len(self._backlog)
+
+    def shut(self, on_end: Callable[[], None]) -> None:
+        """Claim nothing more, and give back at once what waits; `on_end` is called whenever a handler ends from now on."""
+        self.executions.on_end = on_end
+        for delivery in self._backlog.shut():
+            self.executions.hand_in(delivery, self.queue.terms.release(delivery, None))
+        flush(self.queue)
+
+    def give_up(self) -> None:
+        """Settle what has had its time as failed attempts."""
+        self._settle(self.executions.overdue())
+
+    def abandon(self) -> None:
+        """Give back what still runs."""
+        for delivery in self._backlog.abandon():
+            self.executions.verdicts.dropped(delivery)
+        self._settle(self.executions.abandon())
+
+    def _settle(self, outcomes: list[Outcome]) -> None:
+        """Settle deliveries whose handlers run on and might settle them at this very moment; the first of the two stands."""
+        while left := [(delivery, outcome) for delivery, outcome in outcomes if not delivery.settled]:
+            try:
+                self.queue.run(self.queue.core.claimer.settle([*left]))
+            except AlreadySettled:
+                continue
+            except AstyqueueError as error:
+                tell(logging.ERROR, "unrecorded", queue=self.queue.name, messages=len(left), error=reason_of(error))
+            return
+
+    def leave(self) -> None:
+        """Record the last outcomes and let the threads go; those whose handlers still run end with them."""
+        flush(self.queue)
+        if self._serving:
+            self._serving.end()

@@ -1,0 +1,33 @@
+"""What a worker says of itself: one line an event on the logger `astyqueue.worker`, the same facts as fields of the record."""
+
+from __future__ import annotations
+
+import logging
+from typing import Final
+
+LOG: Final = logging.getLogger("astyqueue.worker")
+
+
+def tell(level: int, event: str, /, **facts: object) -> None:
+    """Log `event name=value ...`; a formatter finds the parts as `record.event` and `record.facts`."""
+    if LOG.isEnabledFor(level):
+        line = " ".join((event, *(f"{name}={_shown(value)}" for name, value in facts.items())))
+        LOG.log(level, "%s", line, extra={"event": event, "facts": facts})
+
+
+def tell_trace(error: BaseException, **facts: object) -> None:
+    """Log where an error came from, for whoever asked for that much."""
+    if LOG.isEnabledFor(logging.DEBUG):
+        told = " ".join(f"{name}={_shown(value)}" for name, value in facts.items())
+        LOG.debug("trace %s", told, exc_info=error, extra={"event": "trace", "facts": facts})
+
+
+def in_words(microseconds: int) -> str:
+    """A duration as a person reads it: to the second, below ten seconds to the tenth."""
+    seconds = microseconds / 1_000_000
+    return f"{seconds:.0f}s" if seconds >= 10 or seconds == int(seconds) else f"{seconds:.1f}s"  # noqa: PLR2004 - as said above
+
+
+def _shown(value: object) -> str:
+    text = str(value)
+    return text if text and text.isprintable() and not any(sign in text for sign in " \"=") else repr(text)

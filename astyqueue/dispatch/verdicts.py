@@ -1,0 +1,108 @@
+"""The log lines about single deliveries: what became of each, and what was odd about it."""
+
+from __future__ import annotations
+
+import logging
+from typing import Final
+
+from astyqueue.clock import SECOND, microseconds
+from astyqueue.dispatch.handlers import TASK, Handler
+from astyqueue.dispatch.judging import reason_of
+from astyqueue.dispatch.telling import LOG, in_words, tell, tell_trace
+from astyqueue.protocol.columns import State
+from astyqueue.protocol.settle import Ack, Reject, Release, Settling
+from astyqueue.queue.delivery import Delivery
+
+#: How often the same unknown task is spoken of.
+_REMIND: Final = 60 * SECOND
+#: Names remembered for that; more of them are spoken of more often.
+_NAMES: Final = 1_000
+_MILLISECOND: Final = SECOND // 1_000
+
+
+class Verdicts:
+    """Tells of the deliveries of one queue. Bodies are never told: they may hold what is nobody's business."""
+
+    def __init__(self, queue: str) -> None:
+        """Quiet, until `listen` finds that somebody wants to hear of each start and each success."""
+        self.loud = False
+        self._queue = queue
+        self._spoken: dict[str | None, int] = {}
+
+    def listen(self) -> None:
+        """See whether anybody wants to hear of what goes well; asked once for many deliveries, not for each."""
+        self.loud = LOG.isEnabledFor(logging.INFO)
+
+    def _facts(self, delivery: Delivery, handler: Handler | None) -> dict[str, object]:
+        task = delivery.headers.get(TASK) or (handler.name if handler else None)
+        return {"task": task, "id": delivery.message_id, "attempt": delivery.attempt}
+
+    def started(self, delivery: Delivery, handler: Handler, now: int) -> None:
+        """A handler begins."""
+        lag = (now - microseconds(delivery.due)) // _MILLISECOND
+        tell(logging.INFO, "start", **self._facts(delivery, handler), lag_ms=lag)
+
+    def concluded(self, delivery: Delivery, handler: Handler, result: tuple[Settling, BaseException | None], *, took: int) -> None:
+        """A handler ended, and this is what becomes of the message."""
+        outcome, error = result
+        facts = {**self._facts(delivery, handler), "dur_ms": took // _MILLISECOND}
+        if error is not None:
+            facts["error"] = reason_of(error)
+        match outcome:
+            case Ack():
+                tell(logging.INFO, "done", **facts)
+            case Release(due, _, State.SNOOZED):
+                tell(logging.INFO, "snoozed", **facts, until=due)
+            case Release(due, _, _):
+                tell(logging.WARNING, "retry", **facts, pause=in_words(max(0, due - microseconds(delivery.due))))
+            case Reject():
+                tell(logging.ERROR, "dead", **facts)
+        if error is not None:
+            tell_trace(error, **self._facts(delivery, handler))
+
+    def settled_by_hand(self, delivery: Delivery, handler: Handler, error: BaseException | None) -> None:
+        """The outcome was settled before the handler ended, by itself or because it is handed out at most once."""
+        facts = {**self._facts(delivery, handler), "outcome": delivery.settled}
+        if error is None:
+            tell(logging.INFO, "done", **facts)
+            return
+        tell(logging.WARNING, "failed", **facts, error=reason_of(error))
+        tell_trace(error, **facts)
+
+    def late(self, delivery: Delivery, handler: Handler, error: BaseException | None) -> None:
+        """A handler ended after it was given up; nothing comes of it."""
+        facts = {**self._facts(delivery, handler), "outcome": delivery.settled}
+        if error is not None:
+            facts["error"] = reason_of(error)
+        tell(logging.WARNING, "late", **facts)
+
+    def stalled(self, delivery: Delivery, handler: Handler, reason: str) -> None:
+        """A handler ran longer than it may. Its thread is lost until it ends; its message goes on without it."""
+        tell(logging.WARNING, "stalled", **self._facts(delivery, handler), error=reason)
+
+    def abandoned(self, delivery: Delivery, handler: Handler) -> None:
+        """A handler still ran when the time to drain was over."""
+        tell(logging.WARNING, "abandoned", **self._facts(delivery, handler))
+
+    def dropped(self, delivery: Delivery) -> None:
+        """A message that was handed out at most once was not begun: there is nowhere to give it back to."""
+        tell(logging.WARNING, "dropped", **self._facts(delivery, None), outcome=delivery.settled)
+
+    def lapsed(self, delivery: Delivery) -> None:
+        """A lease ran out before the handler began, as when the process was suspended."""
+        tell(logging.WARNING, "lapsed", **self._facts(delivery, None))
+
+    def refused(self, delivery: Delivery, error: Exception) -> None:
+        """A hook refused an outcome, or failed over it."""
+        tell(logging.ERROR, "refused", **self._facts(delivery, None), error=reason_of(error))
+        tell_trace(error, **self._facts(delivery, None))
+
+    def unknown(self, delivery: Delivery, now: int) -> None:
+        """Nobody here knows this task; said once a minute for each name."""
+        task = delivery.headers.get(TASK)
+        if now - self._spoken.get(task, now - _REMIND) < _REMIND:
+            return
+        if len(self._spoken) >= _NAMES:
+            self._spoken.clear()
+        self._spoken[task] = now
+        tell(logging.WARNING, "parked", queue=self._queue, **self._facts(delivery, None))

@@ -1,0 +1,58 @@
+"""Settings as people write them: their names, their units, and what is wrong with them."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from pydantic import ValidationError
+from pydantic_core import ErrorDetails
+
+from astyqueue.clock import SECOND
+from astyqueue.errors import BadSetting
+
+_MILLISECOND: Final = SECOND // 1_000
+_MICROSECONDS: Final = "_us"
+_UNITS: Final = {"d": 86_400 * SECOND, "h": 3_600 * SECOND, "m": 60 * SECOND}
+_BOUNDS: Final = {"greater_than_equal": ("at least", "ge"), "less_than_equal": ("at most", "le")}
+
+
+def spelled_name(field: str) -> str:
+    """What people call the stored field: `lease_us` is the lease, `time_shard_us` is how often (`every`) a time shard ends."""
+    return "every" if field == "time_shard_us" else field.removesuffix(_MICROSECONDS)
+
+
+def spelled(field: str, value: object) -> object:
+    """A stored value as people write it: durations as text, all else as it is."""
+    if field.endswith(_MICROSECONDS) and isinstance(value, int) and value >= 0:
+        return spelled_duration(value)
+    return value
+
+
+def spelled_duration(duration: int) -> str:
+    """Microseconds as "1h30m", "2.5s" or "500ms": text that reads back as the same duration."""
+    if 0 < duration < SECOND and duration % _MILLISECOND == 0:
+        return f"{duration // _MILLISECOND}ms"
+    written = ""
+    for unit, size in _UNITS.items():
+        count, duration = divmod(duration, size)
+        written += f"{count}{unit}" if count else ""
+    if duration or not written:
+        whole, part = divmod(duration, SECOND)
+        written += f"{whole}.{part:06}".rstrip("0").rstrip(".") + "s"
+    return written
+
+
+def bad_setting(error: ValidationError) -> BadSetting:
+    """The same complaint in people's words."""
+    return BadSetting("; ".join(map(_complaint, error.errors(include_url=False))))
+
+
+def _complaint(detail: ErrorDetails) -> str:
+    field = str(detail["loc"][-1])
+    name, given = spelled_name(field), detail["input"]
+    if detail["type"] == "extra_forbidden":
+        return f"a queue has no setting {name!r}"
+    if bound := _BOUNDS.get(detail["type"]):
+        word, limit = bound
+        return f"{name} is {spelled(field, given)} and must be {word} {spelled(field, detail['ctx'][limit])}"
+    return f"{name} is {given!r:.80}: {detail['msg'][:1].lower()}{detail['msg'][1:]}"

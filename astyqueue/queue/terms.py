@@ -1,0 +1,94 @@
+"""What becomes of deliveries: how outcomes are worked out, the same for threads and for tasks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import TypeVar, overload
+
+from astyqueue.errors import LeaseLost
+from astyqueue.model.durations import Duration, as_microseconds
+from astyqueue.model.settings import Behaviour
+from astyqueue.protocol.columns import State
+from astyqueue.protocol.settle import ACK, Extend, Reject, Release, Settling
+from astyqueue.queue.holding import Handed
+
+D = TypeVar("D", bound=Handed)
+
+
+class Terms:
+    """How outcomes are worked out for one queue: its time, its backoff, its number of attempts."""
+
+    def __init__(self, now: Callable[[], int], behaviour: Callable[[], Behaviour], chance: Callable[[], float]) -> None:
+        """`chance` gives numbers in [0, 1) for the jitter of backoffs."""
+        self.now = now
+        self._behaviour = behaviour
+        self._chance = chance
+
+    def release(self, delivery: Handed, delay: Duration | None) -> Release:
+        """Give back: after this delay, or at once; it costs no attempt."""
+        pause = 0 if delay is None else as_microseconds(delay)
+        return Release(self.now() + pause, delivery.attempt - 1, State.SNOOZED)
+
+    def failed(self, delivery: Handed, reason: str, *, pause: int | None = None, allowed: int | None = None) -> Release | Reject:
+        """A failed attempt: back after a pause (microseconds; by default the queue's backoff), or a dead letter if it was the last."""
+        behaviour = self._behaviour()
+        if delivery.attempt >= (allowed or delivery.attempts_allowed or behaviour.max_attempts):
+            return Reject("failed", reason, delivery.attempt)
+        pause = behaviour.backoff(delivery.attempt, self._chance()) if pause is None else pause
+        return Release(self.now() + pause, delivery.attempt)
+
+    def extend(self, by: Duration) -> Extend:
+        """Keep for so long from now."""
+        return Extend(self.now() + as_microseconds(by))
+
+
+class Together(Sequence[D]):
+    """Deliveries that were received together, and how far the work on them came."""
+
+    def __init__(self, deliveries: list[D], terms: Terms) -> None:
+        """Hold what was received."""
+        self._deliveries = deliveries
+        self._terms = terms
+        self._reached = len(deliveries)
+
+    @overload
+    def __getitem__(self, index: int) -> D: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[D]: ...
+    def __getitem__(self, index: int | slice) -> D | Sequence[D]:
+        """One of the deliveries, or some."""
+        return self._deliveries[index]
+
+    def __len__(self) -> int:
+        """How many there are."""
+        return len(self._deliveries)
+
+    def __iter__(self) -> Iterator[D]:
+        """Each in turn; remembers how far the work came."""
+        for reached, delivery in enumerate(self._deliveries):
+            self._reached = reached
+            yield delivery
+        self._reached = len(self._deliveries)
+
+    def on_leaving(self, error: BaseException | None) -> list[tuple[Handed, Settling]]:
+        """What becomes of those that were not settled when their block is left."""
+        waiting = [(place, delivery) for place, delivery in enumerate(self._deliveries) if not delivery.settled]
+        return [(delivery, self._on_leaving(place, delivery, error)) for place, delivery in waiting]
+
+    def _on_leaving(self, place: int, delivery: D, error: BaseException | None) -> Settling:
+        if error is None:
+            return ACK
+        if place > self._reached:
+            return self._terms.release(delivery, None)
+        return self._terms.failed(delivery, told(error))
+
+
+def raise_lost(lost: Sequence[Handed], unless: BaseException | None = None) -> None:
+    """Raise LeaseLost for deliveries that were no longer held, unless another error is on its way already."""
+    if lost and unless is None:
+        raise LeaseLost([str(delivery.receipt) for delivery in lost])
+
+
+def told(error: BaseException | None) -> str:
+    """An error in one line, as a dead letter's reason."""
+    return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__

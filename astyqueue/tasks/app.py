@@ -1,0 +1,159 @@
+"""An app: tasks, the queues they are sent to, and the store they share."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable
+from types import TracebackType
+from typing import Final, ParamSpec, Self, TypeVar, overload
+
+from astyqueue.clock import Clock, SystemClock
+from astyqueue.errors import BadInput, BadSetting, Closed
+from astyqueue.model.durations import Duration, as_microseconds
+from astyqueue.model.names import check_queue_name
+from astyqueue.model.outgoing import Composer, Message
+from astyqueue.model.settings import Settings
+from astyqueue.queue.asked import check_names
+from astyqueue.queue.connection import Connection, connect
+from astyqueue.queue.queue import MessageQueue
+from astyqueue.tasks.naming import name_of
+from astyqueue.tasks.task import Task, TaskOptions
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+#: Where the app's store is when the app does not say.
+URL_VARIABLE: Final = "ASTYQUEUE_URL"
+#: The queue of tasks that name none.
+DEFAULT_QUEUE: Final = "default"
+
+
+class App:
+    """Tasks and their queues in one store, which is opened at the first send, never before.
+
+    Without a URL the environment variable ASTYQUEUE_URL tells where the store is. Safe to use from many threads; close it
+    when done, or leave that to the end of the process: what was sent is in the store.
+    """
+
+    def __init__(self, url: str | None = None, *, clock: Clock | None = None) -> None:
+        """Nothing is opened here; tests hand in a `TimeMachine` as the clock."""
+        self.clock: Clock = clock or SystemClock()
+        self.tasks: dict[str, Task[..., object]] = {}
+        self._url = url
+        self._settings: dict[str, dict[str, object]] = {DEFAULT_QUEUE: {}}
+        self._lock = threading.Lock()
+        self._connection: Connection | None = None
+        self._opened: dict[str, MessageQueue] = {}
+        self._closed = False
+
+    @property
+    def url(self) -> str:
+        """Where the store is; it may hold a password, so do not print it."""
+        url = self._url or os.environ.get(URL_VARIABLE)
+        if not url:
+            message = f'this app has no store: say App("sqlite:///work.db"), for example, or set {URL_VARIABLE}'
+            raise BadSetting(message)
+        return url
+
+    @property
+    def queues(self) -> list[str]:
+        """The queues that were declared or that a task is sent to, "default" first."""
+        return list(self._settings)
+
+    def queue(self, name: str, **settings: object) -> None:
+        """Declare the settings of a queue: lease="5m", max_attempts=7, priorities=3 and so on.
+
+        They count when the queue is new; a queue that exists keeps its stored ones, which `astyqueue queues set` changes.
+        """
+        check_queue_name(name)
+        check_names(settings)
+        if self._settings.get(name):
+            message = f"queue {name!r} was declared before with other settings: declare it once"
+            raise BadInput(message)
+        self._settings[name] = settings
+
+    @overload
+    def task(self, function: Callable[P, R]) -> Task[P, R]: ...
+    @overload
+    def task(
+        self,
+        *,
+        name: str | None = None,
+        queue: str = DEFAULT_QUEUE,
+        max_attempts: int | None = None,
+        timeout: Duration | None = None,
+    ) -> Callable[[Callable[P, R]], Task[P, R]]: ...
+    def task(
+        self,
+        function: Callable[P, R] | None = None,
+        *,
+        name: str | None = None,
+        queue: str = DEFAULT_QUEUE,
+        max_attempts: int | None = None,
+        timeout: Duration | None = None,
+    ) -> Task[P, R] | Callable[[Callable[P, R]], Task[P, R]]:
+        """Make a function a task: `@app.task` or `@app.task(queue="emails", timeout="5m")`.
+
+        `max_attempts` beats that of the queue. `timeout` is how long its lease is renewed while it runs; when it runs longer
+        the message may be handed to another worker. The name defaults to `module.function` and is what its messages carry:
+        keep it, or give it, when you move the function while messages are waiting.
+        """
+
+        def made(function: Callable[P, R]) -> Task[P, R]:
+            return self._add(function, TaskOptions(name or name_of(function), queue, max_attempts, timeout))
+
+        return made if function is None else made(function)
+
+    def _add(self, function: Callable[P, R], options: TaskOptions) -> Task[P, R]:
+        if options.name in self.tasks:
+            message = f"two tasks of this app are called {options.name!r}: give one of them another, @app.task(name=...)"
+            raise BadInput(message)
+        if options.timeout is not None:
+            as_microseconds(options.timeout)
+        Composer(Settings(name=check_queue_name(options.queue)), 0).compose(None, Message(None, max_attempts=options.max_attempts))
+        task = Task(function, options, self.open)
+        self._settings.setdefault(options.queue, {})
+        self.tasks[options.name] = task
+        return task
+
+    def open(self, name: str = DEFAULT_QUEUE) -> MessageQueue:
+        """The queue of this name in the app's store, which is opened if it was not; it is created if it is new."""
+        if found := self._opened.get(name):
+            return found
+        with self._lock:
+            if name not in self._opened:
+                self._opened[name] = self._connected().queue(name, **self._settings.get(name, {}))
+            return self._opened[name]
+
+    def _connected(self) -> Connection:
+        if self._closed:
+            message = "this app was closed: make a new one to go on"
+            raise Closed(message)
+        if self._connection is None:
+            self._connection = connect(self.url, clock=self.clock)
+        return self._connection
+
+    def using_store(self, url: str) -> None:
+        """Use another store than the one the app was made with; only before anything was sent."""
+        if self._connection is not None:
+            message = "this app has opened its store already: say which one before the first send"
+            raise BadInput(message)
+        self._url = url
+
+    def close(self) -> None:
+        """Close the store; sending afterwards raises Closed."""
+        with self._lock:
+            self._closed = True
+            self._opened.clear()
+            connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.close()
+
+    def __enter__(self) -> Self:
+        """Close on leaving the block."""
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        """As `close`."""
+        self.close()

@@ -1,0 +1,77 @@
+"""A call of a task on its way: checked where it is sent, carried as JSON, made where it is run.
+
+A message of a task has the task's name in the header "task" and the arguments as its body:
+`{"args": ["ada@example.org"], "kwargs": {"lang": "fr"}}`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from inspect import Parameter, Signature
+from typing import Generic, NamedTuple, ParamSpec
+
+from pydantic import JsonValue
+
+from astyqueue.errors import BadInput, Reject
+from astyqueue.model.bodies import BODY_BYTES_AT_MOST, encode_body
+
+P = ParamSpec("P")
+
+
+@dataclass(frozen=True, slots=True)
+class Call(Generic[P]):
+    """A call of a task with its arguments, not sent yet: `task.call(...)` makes it, `send_many` takes many."""
+
+    task: str
+    args: tuple[object, ...]
+    kwargs: dict[str, object]
+
+    @property
+    def body(self) -> dict[str, object]:
+        """The body of its message."""
+        return {"args": self.args, "kwargs": self.kwargs}
+
+    def check(self, signature: Signature) -> None:
+        """Raise TypeError for arguments that the task does not take, BadInput for one that has no JSON form."""
+        try:
+            bound = signature.bind(*self.args, **self.kwargs)
+        except TypeError as error:
+            message = f"task {self.task} was not sent: {error}; it takes {_parameters(signature)}"
+            raise TypeError(message) from error
+        try:
+            encode_body(self.body, BODY_BYTES_AT_MOST)
+        except BadInput:
+            self._blame(bound.arguments)
+            raise
+
+    def _blame(self, arguments: dict[str, object]) -> None:
+        """Say which argument has no JSON form."""
+        for name, value in arguments.items():
+            try:
+                encode_body(value, BODY_BYTES_AT_MOST)
+            except BadInput as error:
+                problem = str(error).removeprefix("body")
+                message = f"task {self.task} was not sent: argument {name}{problem}"
+                raise BadInput(message) from error
+
+
+class Arguments(NamedTuple):
+    """What a message of a task says to call it with."""
+
+    args: list[JsonValue]
+    kwargs: dict[str, JsonValue]
+
+
+def arguments_of(body: JsonValue) -> Arguments:
+    """The arguments in a message's body; another body is rejected: no later attempt would find it different."""
+    match body:
+        case {"args": list(args), "kwargs": dict(kwargs), **others} if not others:
+            return Arguments(args, kwargs)
+    reason = f'the body is not a call of a task, {{"args": [...], "kwargs": {{...}}}}: {body!r:.200}'
+    raise Reject(reason)
+
+
+def _parameters(signature: Signature) -> str:
+    """The parameters as one would write them, without their types."""
+    plain = [parameter.replace(annotation=Parameter.empty) for parameter in signature.parameters.values()]
+    return str(signature.replace(parameters=plain, return_annotation=Signature.empty))
