@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Iterator
 from datetime import datetime
 from typing import TYPE_CHECKING
@@ -58,13 +59,13 @@ def send(session: Session, *, queue: str, body: str, lines: bool, create: bool, 
         report = opened.send_many(_message(line, options) for line in _bodies())
         session.output.done(f"sent {report.sent} messages to {queue}", {"queue": queue, "sent": report.sent})
         return
-    text = click.get_text_stream("stdin").read() if body == _STDIN else body
+    text = sys.stdin.read() if body == _STDIN else body
     sent = opened.send(_message(text, options))
     session.output.done(str(sent.id), {"id": str(sent.id), "new": sent.new})
 
 
 def _bodies() -> Iterator[str]:
-    return (line for line in click.get_text_stream("stdin") if line.strip())
+    return (line for line in sys.stdin if line.strip())
 
 
 def _message(text: str, options: dict[str, object]) -> Message:

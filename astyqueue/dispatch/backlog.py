@@ -24,6 +24,7 @@ class Backlog:
 
     def __init__(self, pace: Pace, call: Callable[[], None]) -> None:
         """`call` has whoever claims ask for the credit again."""
+        self.on_idle: Callable[[], None] = _nobody
         self._pace = pace
         self._call = call
         self._waiting: deque[Delivery] = deque()
@@ -57,8 +58,16 @@ class Backlog:
                 self._ask()
             while (delivery := self._pop()) is None and not self._shut:
                 self._changed.wait()
-            self._idle -= 1
+            if delivery is not None:
+                self._idle -= 1
+        if delivery is None:
+            self.on_idle()
         return delivery
+
+    def idle(self, takers: int) -> bool:
+        """Whether nothing waits and so many takers have nothing to do: they wait, or were told that nothing more comes."""
+        with self._changed:
+            return self._idle >= takers and not self._waiting
 
     def _pop(self) -> Delivery | None:
         try:
@@ -135,3 +144,7 @@ class Backlog:
         waiting = list(self._waiting)
         self._waiting.clear()
         return waiting
+
+
+def _nobody() -> None:
+    """Nobody wants to know when a taker has nothing to do."""

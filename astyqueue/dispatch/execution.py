@@ -11,7 +11,7 @@ from typing import Final
 
 from astyqueue.clock import SECOND
 from astyqueue.dispatch.handlers import Handler, Roster, unfinished
-from astyqueue.dispatch.judging import Judge, reason_of
+from astyqueue.dispatch.judging import Judge
 from astyqueue.dispatch.pace import Pace
 from astyqueue.dispatch.telling import in_words
 from astyqueue.dispatch.verdicts import Verdicts
@@ -30,11 +30,11 @@ class Execution:
 
     __slots__ = ("began", "deadline", "delivery", "handler")
 
-    def __init__(self, delivery: Delivery, handler: Handler, began: int) -> None:
-        """It has begun."""
+    def __init__(self, delivery: Delivery, began: int) -> None:
+        """It has begun; who handles it is found out next."""
         self.delivery = delivery
-        self.handler = handler
         self.began = began
+        self.handler: Handler | None = None
         self.deadline: int | None = None
 
 
@@ -43,11 +43,9 @@ class Executions:
 
     def __init__(self, queue: MessageQueue, roster: Roster, pace: Pace) -> None:
         """Nothing is, yet."""
-        self.verdicts = Verdicts(queue.name)
-        self.parked_for = UNKNOWN_FOR
-        #: Called with the deadline of each execution that has one, and, while somebody waits for it, at the end of each.
+        self.verdicts = Verdicts(queue.name, queue.clock.now)
+        #: Called with the deadline of each execution that has one.
         self.on_deadline: Callable[[int], None] = _nobody
-        self.on_end: Callable[[], None] | None = None
         self._queue = queue
         self._find = roster.find
         self._took = pace.took
@@ -56,45 +54,52 @@ class Executions:
         self._now = queue.clock.now
         self._settle_later = queue.core.claimer.settle_later
         self._running: dict[Execution, bool] = {}
-
-    def __len__(self) -> int:
-        """How many are under way."""
-        return len(self._running)
+        self._given_up: set[Execution] = set()
+        self._over = False
 
     def carry_out(self, delivery: Delivery) -> None:
         """Handle one delivery, whatever happens: nothing is raised."""
-        began = self._now()
-        if not self._still_ours(delivery, began):
+        execution = Execution(delivery, self._now())
+        self._running[execution] = True
+        handler = self._resolve(execution)
+        if handler is None:
+            self._running.pop(execution, None)
             return
-        handler = self._find(delivery)
+        error = perform(handler, delivery)
+        if self._running.pop(execution, False):
+            self._conclude(execution, handler, error)
+        else:
+            self._given_up.discard(execution)
+            self.verdicts.late(delivery, handler, error)
+
+    @property
+    def given_up(self) -> int:
+        """How many handlers still run although their time is over."""
+        return len(self._given_up)
+
+    def _resolve(self, execution: Execution) -> Handler | None:
+        """Who handles a delivery; None if nobody does, or it is not to be begun any more, and then it is given back."""
+        delivery = execution.delivery
+        if not self._worth_beginning(delivery, execution.began):
+            return None
+        handler = execution.handler = self._find(delivery)
         if handler is None:
             self._park(delivery)
-            return
-        execution = Execution(delivery, handler, began)
-        self._running[execution] = True
+            return None
         if handler.timeout is not None:
             self._limit(execution, handler.timeout)
         if self.verdicts.loud:
-            self.verdicts.started(delivery, handler, began)
-        error = perform(handler, delivery)
-        if self._running.pop(execution, False):
-            self._conclude(execution, error)
-        else:
-            self.verdicts.late(delivery, handler, error)
-        if self.on_end:
-            self.on_end()
+            self.verdicts.started(delivery, handler, execution.began)
+        return handler
 
-    def _still_ours(self, delivery: Delivery, now: int) -> bool:
-        """Whether a delivery is worth beginning: its lease may have been lost while it waited."""
+    def _worth_beginning(self, delivery: Delivery, now: int) -> bool:
+        """Whether its lease still holds after the wait, and the time to drain is not over."""
         hold = delivery.hold
-        if hold is None:
+        if not self._over and (hold is None or (hold.timer.due > now and not delivery.settled)):
             return True
-        if delivery.settled:
-            return False
-        if hold.timer.due > now:
-            return True
-        self.verdicts.lapsed(delivery)
-        self.hand_in(delivery, self._queue.terms.release(delivery, None))
+        if not delivery.settled:
+            self.verdicts.not_begun(delivery)
+            self.hand_in(delivery, self._queue.terms.release(delivery, None))
         return False
 
     def _limit(self, execution: Execution, timeout: int) -> None:
@@ -102,10 +107,11 @@ class Executions:
         execution.deadline = deadline = self._clock.monotonic() + timeout
         self.on_deadline(deadline)
 
-    def _conclude(self, execution: Execution, error: BaseException | None) -> None:
+    def _conclude(self, execution: Execution, handler: Handler, error: BaseException | None) -> None:
         """Judge, settle and tell; what the handler settled itself is left as it is."""
-        delivery, handler = execution.delivery, execution.handler
-        self._took(took := max(0, self._now() - execution.began))
+        delivery = execution.delivery
+        took = max(0, self._now() - execution.began)
+        self._took(took)
         if delivery.settled:
             self.verdicts.settled_by_hand(delivery, handler, error)
             return
@@ -115,9 +121,9 @@ class Executions:
             self.verdicts.concluded(delivery, handler, (outcome, error), took=took)
 
     def _park(self, delivery: Delivery) -> None:
-        self.verdicts.unknown(delivery, self._now())
+        self.verdicts.unknown(delivery)
         if not delivery.settled:
-            self.hand_in(delivery, self._judge.parked(delivery, self.parked_for))
+            self.hand_in(delivery, self._judge.parked(delivery, UNKNOWN_FOR))
 
     def hand_in(self, delivery: Delivery, outcome: Settling) -> None:
         """Settle with the next commit. If a hook refuses, the message is let go: its lease runs out."""
@@ -135,25 +141,31 @@ class Executions:
     def overdue(self) -> list[Outcome]:
         """Give up those that have had their time; the attempt has failed."""
         now = self._clock.monotonic()
-        given_up: list[Outcome] = []
-        for execution in tuple(self._running):
-            if execution.deadline is None or execution.deadline > now or not self._running.pop(execution, False):
-                continue
-            delivery, handler = execution.delivery, execution.handler
-            error = TimeoutError(f"no outcome within {in_words(handler.timeout or 0)}")
-            given_up.append((delivery, self._judge.judge(delivery, error, handler.max_attempts)))
-            self.verdicts.stalled(delivery, handler, reason_of(error))
-        return given_up
+        late = [execution for execution in tuple(self._running) if execution.deadline is not None and execution.deadline <= now]
+        return [self._stall(execution) for execution in late if self._give_up(execution)]
+
+    def _give_up(self, execution: Execution) -> bool:
+        """Take an execution out of those under way, unless it ended just now."""
+        self._given_up.add(execution)
+        if self._running.pop(execution, False):
+            return True
+        self._given_up.discard(execution)
+        return False
+
+    def _stall(self, execution: Execution) -> Outcome:
+        handler, delivery = execution.handler, execution.delivery
+        timeout, allowed = (handler.timeout, handler.max_attempts) if handler else (None, None)
+        error = TimeoutError(f"no outcome within {in_words(timeout or 0)}")
+        self.verdicts.stalled(delivery, handler, error)
+        return delivery, self._judge.judge(delivery, error, allowed)
 
     def abandon(self) -> list[Outcome]:
-        """Give up everything under way; its messages are given back at no cost of an attempt."""
-        given_up: list[Outcome] = []
-        for execution in tuple(self._running):
-            if self._running.pop(execution, False):
-                delivery = execution.delivery
-                given_up.append((delivery, self._queue.terms.release(delivery, None)))
-                self.verdicts.abandoned(delivery, execution.handler)
-        return given_up
+        """Give up everything under way, and begin nothing more; the messages are given back at no cost of an attempt."""
+        self._over = True
+        left = [execution for execution in tuple(self._running) if self._give_up(execution)]
+        for execution in left:
+            self.verdicts.abandoned(execution.delivery, execution.handler)
+        return [(execution.delivery, self._queue.terms.release(execution.delivery, None)) for execution in left]
 
 
 def perform(handler: Handler, delivery: Delivery) -> BaseException | None:
@@ -171,5 +183,3 @@ def perform(handler: Handler, delivery: Delivery) -> BaseException | None:
 
 def _nobody(_: int) -> None:
     """Nobody wants to know of deadlines."""
-
-

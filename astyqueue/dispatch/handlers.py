@@ -84,7 +84,7 @@ class Roster:
         self._named: dict[str, Handler] = {}
         self._made: dict[str, Handler] = {}
         self._factory: Factory | None = None
-        self._defaults = (None, None)
+        self._defaults: tuple[int | None, int | None] = (None, None)
         self._middleware: tuple[Middleware, ...] = ()
 
     @property

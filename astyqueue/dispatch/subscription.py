@@ -82,13 +82,17 @@ class Subscription:
             self.executions.hand_in(delivery, self.queue.terms.release(delivery, None))
 
     @property
-    def busy(self) -> int:
-        """How many deliveries are being handled, or must be although no more are claimed."""
-        return len(self.executions) + len(self._backlog)
+    def quiet(self) -> bool:
+        """Whether nothing waits for a handler and none runs, but those that were given up."""
+        return self._backlog.idle(self.slots - self.executions.given_up)
 
-    def shut(self, on_end: Callable[[], None]) -> None:
-        """Claim nothing more, and give back at once what waits; `on_end` is called whenever a handler ends from now on."""
-        self.executions.on_end = on_end
+    def watch(self, on_deadline: Callable[[int], None], on_idle: Callable[[], None]) -> None:
+        """Tell of each execution that may run for so long only, and, once shut, of each handler that has nothing to do any more."""
+        self.executions.on_deadline = on_deadline
+        self._backlog.on_idle = on_idle
+
+    def shut(self) -> None:
+        """Claim nothing more, and give back at once what waits."""
         for delivery in self._backlog.shut():
             self.executions.hand_in(delivery, self.queue.terms.release(delivery, None))
         flush(self.queue)

@@ -30,4 +30,4 @@ def in_words(microseconds: int) -> str:
 
 def _shown(value: object) -> str:
     text = str(value)
-    return text if text and text.isprintable() and not any(sign in text for sign in " \"=") else repr(text)
+    return text if text and text.isprintable() and not any(sign in text for sign in ' "=') else repr(text)

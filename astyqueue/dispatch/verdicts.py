@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from typing import Final
 
 from astyqueue.clock import SECOND, microseconds
@@ -23,10 +24,11 @@ _MILLISECOND: Final = SECOND // 1_000
 class Verdicts:
     """Tells of the deliveries of one queue. Bodies are never told: they may hold what is nobody's business."""
 
-    def __init__(self, queue: str) -> None:
+    def __init__(self, queue: str, now: Callable[[], int]) -> None:
         """Quiet, until `listen` finds that somebody wants to hear of each start and each success."""
         self.loud = False
         self._queue = queue
+        self._now = now
         self._spoken: dict[str | None, int] = {}
 
     def listen(self) -> None:
@@ -48,13 +50,15 @@ class Verdicts:
         facts = {**self._facts(delivery, handler), "dur_ms": took // _MILLISECOND}
         if error is not None:
             facts["error"] = reason_of(error)
+        if isinstance(outcome, Release):
+            facts["in"] = in_words(max(0, outcome.due - self._now()))
         match outcome:
             case Ack():
                 tell(logging.INFO, "done", **facts)
-            case Release(due, _, State.SNOOZED):
-                tell(logging.INFO, "snoozed", **facts, until=due)
-            case Release(due, _, _):
-                tell(logging.WARNING, "retry", **facts, pause=in_words(max(0, due - microseconds(delivery.due))))
+            case Release(state=State.SNOOZED):
+                tell(logging.INFO, "snooze", **facts)
+            case Release():
+                tell(logging.WARNING, "retry", **facts)
             case Reject():
                 tell(logging.ERROR, "dead", **facts)
         if error is not None:
@@ -76,11 +80,11 @@ class Verdicts:
             facts["error"] = reason_of(error)
         tell(logging.WARNING, "late", **facts)
 
-    def stalled(self, delivery: Delivery, handler: Handler, reason: str) -> None:
+    def stalled(self, delivery: Delivery, handler: Handler | None, error: BaseException) -> None:
         """A handler ran longer than it may. Its thread is lost until it ends; its message goes on without it."""
-        tell(logging.WARNING, "stalled", **self._facts(delivery, handler), error=reason)
+        tell(logging.WARNING, "stalled", **self._facts(delivery, handler), error=reason_of(error))
 
-    def abandoned(self, delivery: Delivery, handler: Handler) -> None:
+    def abandoned(self, delivery: Delivery, handler: Handler | None) -> None:
         """A handler still ran when the time to drain was over."""
         tell(logging.WARNING, "abandoned", **self._facts(delivery, handler))
 
@@ -88,18 +92,18 @@ class Verdicts:
         """A message that was handed out at most once was not begun: there is nowhere to give it back to."""
         tell(logging.WARNING, "dropped", **self._facts(delivery, None), outcome=delivery.settled)
 
-    def lapsed(self, delivery: Delivery) -> None:
-        """A lease ran out before the handler began, as when the process was suspended."""
-        tell(logging.WARNING, "lapsed", **self._facts(delivery, None))
+    def not_begun(self, delivery: Delivery) -> None:
+        """A lease ran out before its handler began, as when the process was suspended, or the time to drain did."""
+        tell(logging.WARNING, "not begun", **self._facts(delivery, None))
 
     def refused(self, delivery: Delivery, error: Exception) -> None:
         """A hook refused an outcome, or failed over it."""
         tell(logging.ERROR, "refused", **self._facts(delivery, None), error=reason_of(error))
         tell_trace(error, **self._facts(delivery, None))
 
-    def unknown(self, delivery: Delivery, now: int) -> None:
+    def unknown(self, delivery: Delivery) -> None:
         """Nobody here knows this task; said once a minute for each name."""
-        task = delivery.headers.get(TASK)
+        task, now = delivery.headers.get(TASK), self._now()
         if now - self._spoken.get(task, now - _REMIND) < _REMIND:
             return
         if len(self._spoken) >= _NAMES:

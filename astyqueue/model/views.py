@@ -7,7 +7,7 @@ as text, for those who read JSON.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from enum import StrEnum
 from types import MappingProxyType
@@ -229,12 +229,13 @@ class Counts:
     snoozed: int = 0
     parked: int = 0
     dead: int = 0
-    rows: Mapping[str, Counts] = field(default_factory=dict)
+    rows: Mapping[str, Counts] = field(default_factory=dict, kw_only=True)
 
     @classmethod
     def of_rows(cls, rows: Mapping[str, Counts]) -> Counts:
         """The counts of these rows together."""
-        return cls(*(sum(getattr(counts, standing) for counts in rows.values()) for standing in Standing), rows=rows)
+        sums = (sum(getattr(counts, standing) for counts in rows.values()) for standing in Standing)
+        return replace(cls(*sums), rows=rows)
 
     @property
     def total(self) -> int:

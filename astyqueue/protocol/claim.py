@@ -11,7 +11,7 @@ from astyqueue.ids import Id
 from astyqueue.protocol.change import Change
 from astyqueue.protocol.columns import HEADER, Header, State, Timer, Type
 from astyqueue.protocol.look import look
-from astyqueue.protocol.picking import Group, Held, Order, Picked
+from astyqueue.protocol.picking import Held, Order, Picked
 from astyqueue.protocol.process import Process
 from astyqueue.protocol.settle import Settled, Settlings, Worked, settle, was_applied, with_value, work_out
 from astyqueue.protocol.sight import Sight
@@ -152,11 +152,11 @@ def without(timer: Timer, leaving: set[Id]) -> Timer | None:
 def _claims(process: Process, row: str, picked: Picked) -> list[Claim]:
     """A timer for each group of messages that share one."""
     alone = picked.alone
-    return [Claim(row, _leased(process, group, held, alone=alone), held) for group, held in picked.groups.items()]
+    return [Claim(row, _leased(process, lease, held, alone=alone), held) for (lease, _), held in picked.groups.items()]
 
 
-def _leased(process: Process, group: Group, held: list[Held], *, alone: bool) -> Timer:
-    name = Name(Type.TIMER, 0, process.id_at(process.now() + group.lease), State.LEASED)
+def _leased(process: Process, lease: int, held: list[Held], *, alone: bool) -> Timer:
+    name = Name(Type.TIMER, 0, process.id_at(process.now() + lease), State.LEASED)
     entries = tuple(one.entry for one in held)
     return with_value(Timer(name, entries, process.nonce(), process.name, len(held), alone))
 

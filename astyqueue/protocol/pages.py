@@ -6,7 +6,7 @@ from typing import Final, NamedTuple
 
 from astyqueue import ids
 from astyqueue.ids import Id
-from astyqueue.protocol.columns import HEADER, Type
+from astyqueue.protocol.columns import HEADER, Entry, Mark, Timer, Type
 from astyqueue.protocol.sight import Sight, know
 from astyqueue.protocol.steps import Steps, read_column, read_one
 from astyqueue.store import Slice
@@ -20,6 +20,11 @@ class Page(NamedTuple):
 
     ids: list[Id]
     last: Id | None
+
+
+def listed_by(timer: Timer) -> list[Entry | Mark]:
+    """All that a timer hides."""
+    return [*timer.entries, *timer.marks]
 
 
 def glimpse(row: str, levels: int, now: int) -> Steps[Sight]:

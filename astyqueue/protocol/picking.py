@@ -35,12 +35,10 @@ class Held(NamedTuple):
     envelope: Envelope
 
 
-class Group(NamedTuple):
-    """What shares a timer: everything fresh with one lease; what expired together, in small parts."""
-
-    lease: int
-    origin: Name | None = None
-    part: int = 0
+#: Part of what expired together: the timer it was in, and a number within it.
+Part = tuple[Name, int]
+#: What shares a timer: everything fresh with one lease (microseconds), or what expired together, in small parts.
+Group = tuple[int, Part | None]
 
 
 @dataclass(slots=True)
@@ -74,7 +72,7 @@ class Picked:
         """Whether its one message is all that this process then holds."""
         return self.order.in_hand == 0 and not self.at_most_once and sum(map(len, self.groups.values())) == 1
 
-    def take(self, entry: Entry, value: bytes, origin: tuple[Name, int] | None = None) -> bool:
+    def take(self, entry: Entry, value: bytes, part: Part | None = None) -> bool:
         """Decide on one message; False if it is too early for it."""
         try:
             envelope = decode(value)
@@ -92,7 +90,7 @@ class Picked:
         if lease == 0:
             self.at_most_once.append(held)
         else:
-            self.groups.setdefault(Group(lease, *(origin or ())), []).append(held)
+            self.groups.setdefault((lease, part), []).append(held)
         return True
 
     def _bury(self, entry: Entry, kind: str, reason: str) -> bool:
@@ -111,7 +109,7 @@ class Again(NamedTuple):
 
     entry: Entry
     timer: Timer
-    part: tuple[Name, int] | None
+    part: Part | None
 
 
 @dataclass(slots=True)

@@ -11,6 +11,7 @@ from astyqueue.ids import Id
 from astyqueue.protocol.change import Change
 from astyqueue.protocol.claim import without
 from astyqueue.protocol.columns import HEADER, Header, Timer
+from astyqueue.protocol.pages import listed_by
 from astyqueue.protocol.process import Process
 from astyqueue.protocol.settle import raise_for
 from astyqueue.protocol.sight import Sight, know
@@ -61,7 +62,7 @@ Planning = Callable[[Sight], Steps[Plan | None]]
 def shrunk_by(sight: Sight, leaving: set[Id]) -> list[tuple[Timer, Timer | None]]:
     """Each known timer that lists one of these messages, and what is left of it in place: its other receipts stay valid."""
     timers = (sight.timers or {}).values()
-    return [(timer, without(timer, leaving)) for timer in timers if any(one.id in leaving for one in (*timer.entries, *timer.marks))]
+    return [(timer, without(timer, leaving)) for timer in timers if any(one.id in leaving for one in listed_by(timer))]
 
 
 @dataclass(slots=True)

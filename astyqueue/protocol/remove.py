@@ -15,7 +15,7 @@ from astyqueue.ids import LEAST, Id
 from astyqueue.model.message import MessageId
 from astyqueue.model.settings import Settings
 from astyqueue.protocol.columns import Type, dead_name, message_name
-from astyqueue.protocol.pages import looked_past, unlisted
+from astyqueue.protocol.pages import listed_by, looked_past, unlisted
 from astyqueue.protocol.process import Process
 from astyqueue.protocol.raising import MOST, Plan, Raising, shrunk_by
 from astyqueue.protocol.rows import Ring
@@ -105,8 +105,7 @@ class _Clearing:
             self._passed.pop((Type.DEAD, level), None)
 
     def _hidden(self, sight: Sight) -> Steps[Plan | None]:
-        timers = (sight.timers or {}).values()
-        listed = chain.from_iterable((*timer.entries, *timer.marks) for timer in timers)
+        listed = chain.from_iterable(map(listed_by, (sight.timers or {}).values()))
         names = tuple(message_name(one.priority, one.id) for one in islice(listed, MOST))
         if not names:
             return None

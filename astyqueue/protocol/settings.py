@@ -48,15 +48,22 @@ def open_queue(name: str, *, layout: Mapping[str, object], behaviour: Mapping[st
     old configuration changes nothing for the others.
     """
     asked = _settings(check_queue_name(name), layout, behaviour)
-    stored = yield from load_settings(name)
-    created = False
-    while stored is None:
-        created = yield from _change(settings_row(name), SETTINGS, (None, encode_settings(asked)))
-        stored = yield from load_settings(name, exact=True)
+    created, stored = yield from _load_or_create(asked)
     if differences := _differences(stored.layout, asked.layout, layout):
         raise LayoutDiffers(name, differences)
     yield from _list(name)
     return Opened(stored, created, _differences(stored.behaviour, asked.behaviour, behaviour))
+
+
+def _load_or_create(asked: Settings) -> Steps[tuple[bool, Settings]]:
+    """Whether the settings were created here, and those that count."""
+    created = False
+    for _ in range(TRIES):
+        stored = yield from load_settings(asked.name, exact=True)
+        if stored is not None:
+            return created, stored
+        created = yield from _change(settings_row(asked.name), SETTINGS, (None, encode_settings(asked)))
+    raise _never_still(settings_row(asked.name))
 
 
 def load_settings(name: str, *, exact: bool = False) -> Steps[Settings | None]:
@@ -88,7 +95,7 @@ def _exchange(name: str, change: Callable[[Settings], Settings]) -> Steps[Settin
         value = encode_settings(wanted)
         if value == column.value or (yield from _change(settings_row(name), SETTINGS, (column.value, value))):
             return wanted
-    raise _never_still(name)
+    raise _never_still(settings_row(name))
 
 
 def list_queues() -> Steps[list[str]]:
@@ -115,8 +122,11 @@ def _entry(name: str) -> Name:
 
 def _list(name: str) -> Steps[None]:
     """See to it that a queue is in the list of queues."""
-    while (yield from read_column(QUEUES, _entry(name))) is None:
+    for _ in range(TRIES):
+        if (yield from read_column(QUEUES, _entry(name), exact=True)):
+            return
         yield from _change(QUEUES, _entry(name), (None, FORMAT + to_json(name)))
+    raise _never_still(QUEUES)
 
 
 def _remove(row: str, column_name: Name) -> Steps[None]:
@@ -139,8 +149,8 @@ def _change(row: str, name: Name, values: tuple[bytes | None, bytes | None]) -> 
     return isinstance(outcome, Committed)
 
 
-def _never_still(what: str) -> StoreUnavailable:
-    message = f"{what}: others changed its settings {TRIES} times in a row while this was tried; nothing was changed: try again"
+def _never_still(row: str) -> StoreUnavailable:
+    message = f"row {row}: {TRIES} tries to change it did not go through; try again when others leave it alone or the store answers"
     return StoreUnavailable(message)
 
 

@@ -22,6 +22,13 @@ def layout_of(options: Mapping[str, object]) -> Asked:
     return _fields(options, _LAYOUT, _LAYOUT_DURATIONS)
 
 
+def refuse_layout(options: Mapping[str, object]) -> None:
+    """Raise BadSetting for options that are fixed when a queue is created."""
+    if fixed := sorted({*_LAYOUT, *_LAYOUT_DURATIONS} & set(options)):
+        message = f"{', '.join(fixed)}: a layout is fixed when a queue is created; make a queue with another name for another one"
+        raise BadSetting(message)
+
+
 def behaviour_of(options: Mapping[str, object]) -> Asked:
     """The behaviour that these options ask for."""
     return _fields(options, _BEHAVIOUR, _BEHAVIOUR_DURATIONS)

@@ -12,7 +12,7 @@ from astyqueue.model.durations import Duration
 from astyqueue.protocol.settings import open_queue
 from astyqueue.protocol.steps import Steps
 from astyqueue.queue.asked import behaviour_of, check_names, layout_of
-from astyqueue.queue.core import Core, process_of
+from astyqueue.queue.core import Core
 from astyqueue.queue.hooks import Hook
 from astyqueue.store import Store
 from astyqueue.stores import open_store
@@ -109,14 +109,13 @@ class QueueBuilder(Generic[Q]):
         if self._name is None:
             message = 'the queue has no name: .name("emails"), for example'
             raise BadSetting(message)
-        asked = behaviour_of(self._options)
-        settings = yield from open_queue(process_of(self._clock), self._name, layout=layout_of(self._options), behaviour=asked)
-        stored = settings.behaviour.model_dump()
-        differing = sorted(field for field, value in asked.items() if stored[field] != value)
-        if differing:
+        opened = yield from open_queue(self._name, layout=layout_of(self._options), behaviour=behaviour_of(self._options))
+        for name, stored, asked in opened.differs:
             _log.warning(
-                "queue %s exists, and its stored %s stands, not what was asked for here; `configure` changes it",
+                "queue %s exists, and its stored %s=%s stands, not the %s asked for here; `configure` changes it",
                 self._name,
-                ", ".join(f"{field}={stored[field]!r}" for field in differing),
+                name,
+                stored,
+                asked,
             )
-        return Core(settings, self._clock, self._hooks)
+        return Core(opened.settings, self._clock, self._hooks)

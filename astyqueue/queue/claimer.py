@@ -58,6 +58,11 @@ class Claimer:
         self._rounds.sent(row, moment, self._process.now())
         self.wake()
 
+    def changed(self, row: str) -> None:
+        """Have a row's header read again: somebody here changed it past this claimer."""
+        self._rounds.changed(row)
+        self.wake()
+
     def wake(self) -> None:
         """Have the leader look around: credit grew, outcomes came, or somebody wants to stop."""
         with self._lock:

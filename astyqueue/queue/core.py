@@ -24,6 +24,7 @@ from astyqueue.queue.claimer import Claimer
 from astyqueue.queue.following import Following
 from astyqueue.queue.holding import Handed, Kind, Seat
 from astyqueue.queue.hooks import Hook
+from astyqueue.queue.operating import Operating
 from astyqueue.queue.producer import Producer, SendReport, Sent
 from astyqueue.queue.rounds import Rounds
 from astyqueue.queue.terms import Terms
@@ -61,6 +62,7 @@ class Core:
         self.claimer = Claimer(self.process, Rounds(self.ring), clock=clock, following=self.following, hooks=self.hooks)
         self.producer = Producer(self.process, IdSource(clock), following=self.following, hooks=self.hooks)
         self.terms = Terms(self.process.now, lambda: self.settings.behaviour, random.random)
+        self.operating = Operating(self.process, lambda: self.settings, clock=clock, changed=self.claimer.changed)
         self.closed = False
 
     @property
@@ -106,7 +108,7 @@ class Core:
 
     def configure(self, changes: dict[str, object]) -> Steps[Settings]:
         """Change how the queue behaves, here at once and elsewhere within ten seconds."""
-        settings = yield from change_behaviour(self.process, self.settings.name, changes)
+        settings = yield from change_behaviour(self.settings.name, changes)
         self.following.settings = settings
         self.claimer.wake()
         return settings

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
@@ -66,7 +66,8 @@ class Outcomes:
 
     def add(self, delivery: Handed, outcome: Settling) -> bool:
         """Hand in an outcome that nobody waits for; whether the leader should hear of it."""
-        self._ask(delivery, outcome)
+        if self._hooks:
+            self._ask(delivery, outcome)
         self._hand_in(delivery, outcome, None)
         return len(self._incoming) in (1, _CROWD)
 
@@ -174,7 +175,8 @@ class Outcomes:
                     self._lose(pending)
                 elif pending.ticket:
                     pending.ticket.one_less()
-                self._tell(pending)
+                if self._hooks:
+                    self._tell(pending)
             self._holds.update(parted)
             if not hold.deliveries:
                 self._holds.discard(hold)
@@ -182,14 +184,10 @@ class Outcomes:
                 del self._pending[hold]
 
     def _count(self, outcomes: Iterable[Settling]) -> None:
-        for outcome in outcomes:
-            match outcome:
-                case Ack():
-                    self._stats.acked += 1
-                case Release():
-                    self._stats.released += 1
-                case Reject():
-                    self._stats.rejected += 1
+        counts = Counter(map(type, outcomes))
+        self._stats.acked += counts[Ack]
+        self._stats.released += counts[Release]
+        self._stats.rejected += counts[Reject]
 
     def _tell(self, pending: Pending) -> None:
         word = "lost" if pending.delivery.settled == "lost" else _WORDS[type(pending.outcome)]

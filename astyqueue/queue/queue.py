@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import datetime
@@ -9,16 +10,17 @@ from types import TracebackType
 from typing import Self, TypeVar, cast
 
 from astyqueue.clock import Clock
+from astyqueue.errors import Closed
 from astyqueue.model.durations import Duration, as_microseconds
 from astyqueue.model.outgoing import Message
-from astyqueue.model.settings import Settings
 from astyqueue.protocol.settle import Settling
-from astyqueue.protocol.steps import Steps, run
+from astyqueue.protocol.steps import run
 from astyqueue.queue.builder import QueueBuilder
 from astyqueue.queue.core import Core, Taking
 from astyqueue.queue.delivery import Delivery, Received
 from astyqueue.queue.holding import Handed, Seat
 from astyqueue.queue.keeper import Keeper
+from astyqueue.queue.operations import Operations
 from astyqueue.queue.producer import SendReport, Sent, as_message
 from astyqueue.queue.stats import Stats
 from astyqueue.queue.terms import Terms
@@ -27,7 +29,7 @@ from astyqueue.store import Store
 T = TypeVar("T")
 
 
-class MessageQueue:
+class MessageQueue(Operations):
     """A queue that loses nothing: what was sent is handed out, under a lease, until somebody says it is done.
 
     Safe to use from many threads; after a fork the child goes on with its own. Durations are seconds, `timedelta`s or
@@ -36,8 +38,7 @@ class MessageQueue:
 
     def __init__(self, core: Core, store: Store, *, owns_store: bool = False) -> None:
         """Use `MessageQueue.builder()` or `connect(url).queue(name)`."""
-        self.store = store
-        self._core = core
+        super().__init__(core, store)
         self._owns_store = owns_store
         self._keeper = Keeper(self._keep, self._wake)
 
@@ -45,22 +46,6 @@ class MessageQueue:
     def builder() -> QueueBuilder[MessageQueue]:
         """Say what queue you want, then `build()` it."""
         return QueueBuilder(_build)
-
-    @property
-    def core(self) -> Core:
-        """The parts at work in this process; for those who build on a queue, like a dispatcher."""
-        self._core = self._core.here()
-        return self._core
-
-    @property
-    def name(self) -> str:
-        """The queue's name."""
-        return self._core.settings.name
-
-    @property
-    def settings(self) -> Settings:
-        """How the queue is laid out and how it behaves, as far as this process knows (within ten seconds)."""
-        return self._core.settings
 
     @property
     def clock(self) -> Clock:
@@ -76,10 +61,6 @@ class MessageQueue:
     def terms(self) -> Terms:
         """How outcomes are worked out for this queue."""
         return self._core.terms
-
-    def run(self, steps: Steps[T]) -> T:
-        """Carry out steps against this queue's store, in this thread."""
-        return run(steps, self.store)
 
     def send(
         self,
@@ -119,9 +100,9 @@ class MessageQueue:
         """Endless deliveries, their leases renewed while held, up to `ahead` of them claimed together.
 
         Going on to the next acks the one before, if it was not settled. Leaving the loop, by an error or otherwise, counts
-        as a failed attempt of the one in hand unless it was settled; those behind it are given back at once.
+        as a failed attempt of the one in hand unless it was settled; those behind it are given back at once. Closing the queue ends it.
         """
-        with self._keeper:
+        with self._keeper, contextlib.suppress(Closed):
             while True:
                 yield from self._in_turn(self._take(ahead, None, renew=True))
 

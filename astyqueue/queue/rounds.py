@@ -62,6 +62,10 @@ class Rounds:
         visit = self.visits[row]
         visit.next_look = min(visit.next_look, moment)
 
+    def changed(self, row: str) -> None:
+        """Somebody in this process raised a row's header past what is known of it here."""
+        self.visits[row].refresh = 0
+
     def look_everywhere(self, now: int) -> None:
         """Let every current row be looked at now, whatever is known of it: somebody asks who will not wait."""
         for row in self.ring.current(now):

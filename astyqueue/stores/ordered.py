@@ -16,6 +16,7 @@ class SortedNames:
     def __init__(self) -> None:
         """No names yet."""
         self._chunks: list[list[bytes]] = []
+        # The last name of each chunk, or one that was: no name of the chunk is greater, all of the next are.
         self._lasts: list[bytes] = []
 
     def add(self, name: bytes) -> None:
@@ -27,7 +28,7 @@ class SortedNames:
         at = min(bisect_left(self._lasts, name), len(self._chunks) - 1)
         chunk = self._chunks[at]
         insort(chunk, name)
-        self._lasts[at] = chunk[-1]
+        self._lasts[at] = max(self._lasts[at], name)
         if len(chunk) > _FULL:
             self._split(at)
 
@@ -36,9 +37,7 @@ class SortedNames:
         at = bisect_left(self._lasts, name)
         chunk = self._chunks[at]
         del chunk[bisect_left(chunk, name)]
-        if chunk:
-            self._lasts[at] = chunk[-1]
-        else:
+        if not chunk:
             del self._chunks[at], self._lasts[at]
 
     def between(self, low: bytes, high: bytes) -> Iterator[bytes]:

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from types import TracebackType
 from typing import Final, ParamSpec, Self, TypeVar, overload
 
 from astyqueue.clock import Clock, SystemClock
+from astyqueue.dispatch.builder import THREADS
+from astyqueue.dispatch.dispatcher import Dispatcher
+from astyqueue.dispatch.handlers import Handler, Middleware
 from astyqueue.errors import BadInput, BadSetting, Closed
 from astyqueue.model.durations import Duration, as_microseconds
 from astyqueue.model.names import check_queue_name
@@ -18,6 +21,7 @@ from astyqueue.queue.asked import check_names
 from astyqueue.queue.connection import Connection, connect
 from astyqueue.queue.queue import MessageQueue
 from astyqueue.tasks.naming import name_of
+from astyqueue.tasks.shares import shares
 from astyqueue.tasks.task import Task, TaskOptions
 
 P = ParamSpec("P")
@@ -48,13 +52,22 @@ class App:
         self._closed = False
 
     @property
-    def url(self) -> str:
-        """Where the store is; it may hold a password, so do not print it."""
-        url = self._url or os.environ.get(URL_VARIABLE)
-        if not url:
+    def url(self) -> str | None:
+        """Where the store is, if it was said anywhere; it may hold a password, so do not print it."""
+        return self._url or os.environ.get(URL_VARIABLE)
+
+    @url.setter
+    def url(self, url: str) -> None:
+        if self._connection is not None:
+            message = "this app has opened its store already: say which one before the first send"
+            raise BadInput(message)
+        self._url = url
+
+    def _named_store(self) -> str:
+        if not self.url:
             message = f'this app has no store: say App("sqlite:///work.db"), for example, or set {URL_VARIABLE}'
             raise BadSetting(message)
-        return url
+        return self.url
 
     @property
     def queues(self) -> list[str]:
@@ -131,15 +144,33 @@ class App:
             message = "this app was closed: make a new one to go on"
             raise Closed(message)
         if self._connection is None:
-            self._connection = connect(self.url, clock=self.clock)
+            self._connection = connect(self._named_store(), clock=self.clock)
         return self._connection
 
-    def using_store(self, url: str) -> None:
-        """Use another store than the one the app was made with; only before anything was sent."""
-        if self._connection is not None:
-            message = "this app has opened its store already: say which one before the first send"
-            raise BadInput(message)
-        self._url = url
+    def worker(
+        self,
+        queues: Mapping[str, int] | Iterable[str] | None = None,
+        *,
+        concurrency: int = THREADS,
+        middleware: Iterable[Middleware] = (),
+    ) -> Dispatcher:
+        """A dispatcher that runs the tasks of this app: `run()` it, or `start()` and later `drain()` it.
+
+        `queues` names those to serve (all that are declared or sent to, unless said), each with its weight or all alike;
+        `concurrency` handler threads are shared out by weight, at least one each, and not lent from one queue to another.
+        Middleware is wrapped around every task as `fn(delivery, call_next)`, the first outermost. A message whose task is
+        not known here is parked for a worker that knows it.
+        """
+        wanted = self.queues if queues is None else queues
+        weights = dict(wanted) if isinstance(wanted, Mapping) else dict.fromkeys(wanted, 1)
+        builder = Dispatcher.builder()
+        for name, threads in shares(weights, concurrency).items():
+            builder.queue(self.open(name), threads=threads).handlers(self._handler)
+        return builder.middleware(*middleware).build()
+
+    def _handler(self, name: str) -> Handler | None:
+        task = self.tasks.get(name)
+        return task.handler if task else None
 
     def close(self) -> None:
         """Close the store; sending afterwards raises Closed."""

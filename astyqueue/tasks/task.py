@@ -11,9 +11,9 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Final, Generic, ParamSpec, TypeVar
 
-from astyqueue.dispatch.handlers import TASK
+from astyqueue.dispatch.handlers import TASK, Handler
 from astyqueue.errors import BadInput
-from astyqueue.model.durations import Duration
+from astyqueue.model.durations import Duration, as_microseconds
 from astyqueue.model.outgoing import Message
 from astyqueue.queue.delivery import Delivery
 from astyqueue.queue.producer import SendReport, Sent
@@ -46,6 +46,8 @@ class Task(Generic[P, R_co]):
     and a pydantic model as a dict. What a task returns goes to whoever calls it directly; a worker has nobody to give it
     to and drops it. An `async def` task is run by a worker in an event loop of its own, in the handler's thread.
     """
+
+    __name__: str
 
     def __init__(self, function: Callable[P, R_co], options: TaskOptions, opened: Callable[[str], MessageQueue]) -> None:
         """Use `app.task`."""
@@ -109,8 +111,14 @@ class Task(Generic[P, R_co]):
         options = Message(None, key, delay, at, priority, named, expires, lease, attempts)
         return Sending(self, options, lambda: self._opened(self.options.queue))
 
-    def handle(self, delivery: Delivery) -> None:
-        """Make the call that a delivery carries, as a worker does."""
+    @property
+    def handler(self) -> Handler:
+        """What a worker runs for its messages."""
+        timeout = self.options.timeout
+        return Handler(self.name, self._handle, None if timeout is None else as_microseconds(timeout))
+
+    def _handle(self, delivery: Delivery) -> None:
+        """Make the call that a delivery carries."""
         args, kwargs = arguments_of(delivery.body)
         with running(delivery):
             result: object = self._function(*args, **kwargs)  # type: ignore[arg-type]  # they come from a message: others than it takes are a failed attempt

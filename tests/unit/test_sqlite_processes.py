@@ -105,7 +105,13 @@ assert len(there(store)) == sent + 1
 FORK_AND_GO_ON = """
 store.send(Batch(ROW, puts=(Put(name(0), b""),)))
 
+def inherited():
+    descriptors = "/proc/self/fd"
+    every = [os.path.join(descriptors, each) for each in os.listdir(descriptors)] if os.path.exists(descriptors) else []
+    return [os.readlink(each) for each in every if os.path.islink(each) and "mail.db" in os.readlink(each)]
+
 def work():
+    assert inherited() == [], inherited()
     assert there(store) == {name(0)}
     store.send(Batch(ROW, puts=(Put(name(1), b""),)))
     store.close()

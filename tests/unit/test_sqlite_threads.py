@@ -69,6 +69,21 @@ def test_who_keeps_asking_sees_what_other_threads_and_stores_wrote(store: Store,
             threads.submit(store.send, Batch(ROW, puts=(Put(name(count + 1), b""),))).result(PATIENCE)
 
 
+@pytest.mark.parametrize("attempt", range(10))
+def test_many_that_open_a_new_file_at_once_make_it_once(path: Path, clock: TimeMachine, attempt: int) -> None:
+    start = threading.Barrier(8)
+
+    def use(number: int) -> None:
+        start.wait(PATIENCE)
+        with closing(open_store(f"sqlite:///{path}", clock=clock)) as mine:
+            mine.send(Batch(ROW, puts=(Put(name(number), b"%d" % attempt),)))
+
+    with ThreadPoolExecutor(8) as threads:
+        list(threads.map(use, range(8), timeout=PATIENCE))
+    with closing(open_store(f"sqlite:///{path}", clock=clock)) as store:
+        assert len(store.read(WANTED)[0]) == 8
+
+
 def test_writers_go_in_the_order_in_which_they_came() -> None:
     writers, order = Writers(), list[int]()
 

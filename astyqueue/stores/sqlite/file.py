@@ -5,8 +5,10 @@ A file that is not ours, or newer than this astyqueue, is recognised before anyt
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sqlite3
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -52,8 +54,10 @@ class DatabaseFile:
         self._look_around()
         connection = self._connected("rwc")
         try:
-            if not self._is_ours(connection):
-                _make(connection)
+            with _transaction(connection, "BEGIN"):
+                ours = self._is_ours(connection)
+            if not ours:
+                self._make(connection)
             self._use_write_ahead_log(connection)
         finally:
             connection.close()
@@ -115,6 +119,17 @@ class DatabaseFile:
             raise BadSetting(message)
         return False
 
+    def _make(self, connection: sqlite3.Connection) -> None:
+        """Lay out a new file, once, however many processes want to at the same time."""
+        connection.execute(f"PRAGMA page_size = {_PAGE_SIZE}")
+        with _transaction(connection, "BEGIN EXCLUSIVE"):
+            if self._is_ours(connection):
+                return
+            for statement in (_TABLE, _EXPIRING, READABLE):
+                connection.execute(statement)
+            connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+            connection.execute(f"PRAGMA user_version = {SCHEMA}")
+
     def _use_write_ahead_log(self, connection: sqlite3.Connection) -> None:
         clock = SystemClock()
         patience = clock.monotonic() + int(self.busy_timeout * SECOND)
@@ -138,17 +153,12 @@ def _may(path: Path, mode: int) -> bool:
     return os.access(path, mode, effective_ids=os.access in os.supports_effective_ids)
 
 
-def _make(connection: sqlite3.Connection) -> None:
-    """Lay out a new file, once, however many processes want to at the same time."""
-    connection.execute(f"PRAGMA page_size = {_PAGE_SIZE}")
-    connection.execute("BEGIN EXCLUSIVE")
+@contextlib.contextmanager
+def _transaction(connection: sqlite3.Connection, begin: str) -> Iterator[None]:
+    """All that is asked in here is asked of one state of the file."""
+    connection.execute(begin)
     try:
-        if _number(connection, "PRAGMA application_id") != APPLICATION_ID:
-            connection.execute(_TABLE)
-            connection.execute(_EXPIRING)
-            connection.execute(READABLE)
-            connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
-            connection.execute(f"PRAGMA user_version = {SCHEMA}")
+        yield
         connection.execute("COMMIT")
     finally:
         if connection.in_transaction:

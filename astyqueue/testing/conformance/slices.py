@@ -137,7 +137,7 @@ class SlicePromises:
     def test_an_answer_belongs_to_who_asked(self, store: Store, clock: TimeMachine) -> None:
         put_all(store, clock, names(2))
         wanted = (Slice(ROW, KIND, 0),)
-        for _ in range(3):
+        for _ in range(5):
             answer = store.read(wanted)
             assert [column.name for column in answer[0]] == list(names(2))
             answer[0].clear()

@@ -1,0 +1,52 @@
+"""The short way to a queue: `(await connect(url)).queue(name)`."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+from types import TracebackType
+from typing import Self
+
+from astyqueue.aio.queue import MessageQueue
+from astyqueue.clock import Clock, SystemClock
+from astyqueue.protocol.settings import list_queues
+from astyqueue.protocol.steps import arun
+from astyqueue.store import Store
+from astyqueue.stores import open_store
+from astyqueue.stores.threaded import Threaded
+
+
+class Connection:
+    """An open store and the queues in it."""
+
+    def __init__(self, store: Store, clock: Clock) -> None:
+        """Use `await connect(url)`."""
+        self._blocking = store
+        self.store = Threaded(store)
+        self._clock = clock
+
+    async def queue(self, name: str, **settings: object) -> MessageQueue:
+        """The queue of this name, created if it is new; settings are those of `MessageQueue.builder().options(...)`."""
+        return await MessageQueue.builder().store(self._blocking).clock(self._clock).name(name).options(**settings).build()
+
+    async def queues(self) -> list[str]:
+        """The names of the queues in this store."""
+        return await arun(list_queues(), self.store)
+
+    async def close(self) -> None:
+        """Close the store, and with it every queue of this connection."""
+        await self.store.close()
+
+    async def __aenter__(self) -> Self:
+        """Close on leaving the block."""
+        return self
+
+    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        """As `close`."""
+        await self.close()
+
+
+async def connect(url: str, *, clock: Clock | None = None) -> Connection:
+    """Open the store at a URL; see `astyqueue.connect`."""
+    clock = clock or SystemClock()
+    return Connection(await asyncio.to_thread(functools.partial(open_store, url, clock=clock)), clock)

@@ -1,0 +1,80 @@
+"""A message in a task's hand, and the right to say what became of it."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from datetime import datetime
+from types import TracebackType
+from typing import Self
+
+from astyqueue.model.durations import Duration, as_microseconds
+from astyqueue.protocol.picking import Held
+from astyqueue.protocol.settle import ACK, Reject, Settling
+from astyqueue.queue.holding import Handed, Hold
+from astyqueue.queue.terms import Terms, Together, raise_lost, told
+
+Settler = Callable[[list[tuple[Handed, Settling]]], Awaitable[list[Handed]]]
+
+
+class Delivery(Handed):
+    """One handing-over of a message. What settles it is durable when it returns; a receipt no longer current raises LeaseLost."""
+
+    __slots__ = ("_settler", "_terms")
+
+    def __init__(self, row: str, held: Held, hold: Hold | None, *, settler: Settler, terms: Terms) -> None:
+        """Hand over a message that `settler` settles."""
+        super().__init__(row, held, hold)
+        self._settler = settler
+        self._terms = terms
+
+    async def ack(self) -> None:
+        """Done: the message goes."""
+        await self._settle(ACK)
+
+    async def release(self, delay: Duration | None = None) -> None:
+        """Give it back, to be handed out again at once or after a delay; this costs no attempt."""
+        await self._settle(self._terms.release(self, delay))
+
+    async def fail(self, reason: str = "failed", delay: Duration | None = None) -> None:
+        """Give it back after a failed attempt: after a delay, or the queue's backoff; the last attempt makes a dead letter."""
+        pause = None if delay is None else as_microseconds(delay)
+        await self._settle(self._terms.failed(self, reason, pause=pause))
+
+    async def extend(self, by: Duration) -> datetime | None:
+        """Keep it for so long from now (a lease is never shortened); until when it is held then."""
+        await self._settle(self._terms.extend(by))
+        return self.lease_until
+
+    async def reject(self, reason: str = "rejected") -> None:
+        """Make it a dead letter, with this reason."""
+        await self._settle(Reject("rejected", reason, self.attempt))
+
+    async def _settle(self, outcome: Settling) -> None:
+        raise_lost(await self._settler([(self, outcome)]))
+
+    async def __aenter__(self) -> Self:
+        """Ack on leaving the block, or count a failed attempt if it raised."""
+        return self
+
+    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        """Settle what was not settled inside."""
+        if not self.settled:
+            await (self.ack() if error is None else self.fail(told(error)))
+
+
+class Received(Together[Delivery]):
+    """Deliveries that were received together; `async with` settles them together on leaving, as in `astyqueue`."""
+
+    def __init__(self, deliveries: list[Delivery], settler: Settler, terms: Terms) -> None:
+        """Hold what was received."""
+        super().__init__(deliveries, terms)
+        self._settler = settler
+
+    async def __aenter__(self) -> Self:
+        """Settle together on leaving."""
+        return self
+
+    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        """Ack, or give back, what was not settled inside; LeaseLost names what was no longer held."""
+        outcomes = self.on_leaving(error)
+        raise_lost(await self._settler(outcomes) if outcomes else [], unless=error)

@@ -1,0 +1,131 @@
+"""The queue for tasks of an event loop."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+from collections.abc import AsyncIterator, Awaitable, Iterable, Mapping
+from datetime import datetime
+from types import TracebackType
+from typing import Self, cast
+
+from astyqueue.aio.delivery import Delivery, Received
+from astyqueue.aio.operations import Operations
+from astyqueue.model.durations import Duration, as_microseconds
+from astyqueue.model.outgoing import Message
+from astyqueue.protocol.settle import Settling
+from astyqueue.protocol.steps import arun
+from astyqueue.queue.builder import QueueBuilder
+from astyqueue.queue.core import Core, Taking
+from astyqueue.queue.holding import Handed, Seat
+from astyqueue.queue.producer import SendReport, Sent, as_message
+from astyqueue.queue.stats import Stats
+from astyqueue.store import Store
+from astyqueue.stores.threaded import Threaded
+
+
+class MessageQueue(Operations):
+    """A queue for tasks of an event loop; see `astyqueue.MessageQueue` for what it promises."""
+
+    def __init__(self, core: Core, store: Store, *, owns_store: bool = False) -> None:
+        """Use `MessageQueue.builder()` or `(await connect(url)).queue(name)`."""
+        super().__init__(core, Threaded(store))
+        self._owns_store = owns_store
+
+    @staticmethod
+    def builder() -> QueueBuilder[Awaitable[MessageQueue]]:
+        """Say what queue you want, then `await ….build()` it."""
+        return QueueBuilder(_build)
+
+    @property
+    def stats(self) -> Stats:
+        """What this process did with the queue."""
+        return self._core.claimer.stats
+
+    async def send(
+        self,
+        body: object,
+        *,
+        key: str | None = None,
+        delay: Duration | None = None,
+        at: datetime | None = None,
+        priority: int = 0,
+        headers: Mapping[str, str] | None = None,
+        expires: Duration | datetime | None = None,
+        lease: Duration | None = None,
+        max_attempts: int | None = None,
+    ) -> Sent:
+        """Send one message (a body, or a `Message` with its own options); it is not lost any more when this returns."""
+        options = Message(None, key, delay, at, priority, headers, expires, lease, max_attempts)
+        return await self.run(self.core.send(as_message(body, options)))
+
+    async def send_many(
+        self, items: Iterable[object], *, priority: int = 0, delay: Duration | None = None, headers: Mapping[str, str] | None = None
+    ) -> SendReport:
+        """Send bodies, or `Message`s with options of their own, in bounded memory; the ids come back in order."""
+        options = Message(None, delay=delay, priority=priority, headers=headers)
+        return await self.run(self.core.send_many(items, options))
+
+    async def receive(self, limit: int = 1, wait: Duration | None = None) -> Received:
+        """Up to `limit` deliveries that are due; with `wait`, at least one unless that long passes without any."""
+        return Received(await self._take(limit, 0 if wait is None else as_microseconds(wait)), self._settle, self._core.terms)
+
+    async def deliveries(self, *, ahead: int = 1) -> AsyncIterator[Delivery]:
+        """Endless deliveries, their leases renewed while held, up to `ahead` of them claimed together.
+
+        Going on to the next acks the one before, if it was not settled. Close the iterator (`contextlib.aclosing`) to give
+        back at once what is in hand when you leave the loop early.
+        """
+        keeper = asyncio.create_task(self.run(self.core.claimer.serve(Seat(lambda: 0, _nobody), lambda: False)))
+        try:
+            while not self._core.closed:
+                async with await self._received(ahead) as received:
+                    for delivery in received:
+                        yield delivery
+                        await self._ack_if_unsettled(delivery)
+        finally:
+            keeper.cancel()
+
+    async def _received(self, limit: int) -> Received:
+        return Received(await self._take(limit, None, renew=True), self._settle, self._core.terms)
+
+    @staticmethod
+    async def _ack_if_unsettled(delivery: Delivery) -> None:
+        if not delivery.settled:
+            await delivery.ack()
+
+    async def _take(self, limit: int, wait: int | None, *, renew: bool = False) -> list[Delivery]:
+        kind = functools.partial(Delivery, settler=self._settle, terms=self._core.terms)
+        return cast("list[Delivery]", await self.run(self.core.take(Taking(limit, wait, kind, renew))))
+
+    async def _settle(self, outcomes: list[tuple[Handed, Settling]]) -> list[Handed]:
+        return await self.run(self.core.claimer.settle(outcomes))
+
+    async def close(self) -> None:
+        """Commit what was handed in, and let go; what is still held is handed out again when its lease runs out."""
+        if self._core.closed:
+            return
+        try:
+            await self.run(self.core.claimer.flush())
+        finally:
+            self._core.closed = True
+            if self._owns_store:
+                await self.store.close()
+
+    async def __aenter__(self) -> Self:
+        """Close the queue on leaving the block."""
+        return self
+
+    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        """As `close`."""
+        await self.close()
+
+
+def _nobody(_: list[Handed]) -> None:
+    """Take nothing: this seat is there so that somebody renews leases."""
+
+
+async def _build(builder: QueueBuilder[Awaitable[MessageQueue]]) -> MessageQueue:
+    store = await asyncio.to_thread(builder.open_store)
+    core = await arun(builder.opening(), Threaded(store))
+    return MessageQueue(core, store, owns_store=builder.owns_store)

@@ -1,0 +1,95 @@
+"""`astyqueue worker`: running the tasks of an app."""
+
+from __future__ import annotations
+
+import logging
+import os
+from typing import TYPE_CHECKING, Any
+
+import click
+from click.core import ParameterSource
+
+from astyqueue.cli.session import url_option, verbose_option
+from astyqueue.cli.weights import Weights
+
+if TYPE_CHECKING:
+    from astyqueue.cli.signals import Signals
+    from astyqueue.tasks.app import App
+
+_LEVELS = ("debug", "info", "warning", "error")
+
+
+@click.command(
+    short_help="Run the tasks of an app.",
+    help="""Run the tasks of APP, which is named by its module and its name there: shop.tasks:app.
+
+    The module is looked for in the current directory first. TERM or INT (Ctrl-C) drains: nothing more is claimed, running
+    tasks may finish within --drain-timeout, the rest is given back at once for other workers. A second one gives back
+    everything at once and leaves. Neither costs a message an attempt.
+
+    \b
+    Exit codes
+      0  drained, or nothing left with --burst     3  the store cannot be reached
+      1  something else went wrong                 130, 143  left at a second INT or TERM
+      2  a wrong option, or no such app
+    """,
+    epilog="""\b
+    astyqueue worker shop.tasks:app -Q emails:3,default -c 16
+    """,
+)
+@click.argument("app", envvar="ASTYQUEUE_APP")
+@click.option("-Q", "--queues", type=Weights(), metavar="NAME[:WEIGHT],...", help="Serve these, all of the app's unless said.")
+@click.option(
+    "-c",
+    "--concurrency",
+    type=click.IntRange(1, 1024),
+    default=8,
+    show_default=True,
+    help="Tasks at a time. Queues get their shares by weight, at least one each, and lend none.",
+)
+@click.option("--drain-timeout", default="30s", show_default=True, metavar="DURATION", help="How long running tasks may take to finish.")
+@click.option("--burst", is_flag=True, help="End once nothing is due or being worked on; what is delayed or backing off stays.")
+@click.option("--max-messages", type=click.IntRange(1), metavar="N", help="End after N messages.")
+@click.option("--log-level", type=click.Choice(_LEVELS), default="info", show_default=True, envvar="ASTYQUEUE_LOG_LEVEL")
+@click.option("--log-format", type=click.Choice(["text", "json"]), default="text", show_default=True, envvar="ASTYQUEUE_LOG_FORMAT")
+@url_option
+@verbose_option
+@click.pass_context
+def worker(context: click.Context, *, app: str, url: str | None, log_level: str, log_format: str, **options: Any) -> None:  # noqa: ANN401 - the options of `_serve`
+    """Find the app and run its tasks."""
+    from astyqueue.cli.loading import load_app
+    from astyqueue.cli.logs import configure
+
+    configure(log_level, log_format)
+    found = load_app(app)
+    if url and (not found.url or context.get_parameter_source("url") is ParameterSource.COMMANDLINE):
+        found.url = url
+    with found:
+        signals = _serve(found, **options)
+    if signals.forced is not None:
+        # Tasks that were given back still run here, and must not go on beside their next attempts.
+        logging.shutdown()
+        os._exit(signals.forced)
+
+
+def _serve(
+    app: App, *, queues: dict[str, int] | None, concurrency: int, drain_timeout: str, burst: bool, max_messages: int | None
+) -> Signals:
+    """Run until the work is over or a signal comes."""
+    from astyqueue.cli.ending import AfterMessages, WhenEmpty
+    from astyqueue.cli.signals import Signals
+    from astyqueue.model.durations import as_microseconds
+
+    as_microseconds(drain_timeout)
+
+    def end() -> None:
+        dispatcher.drain(drain_timeout, wait=False)
+
+    counting = [] if max_messages is None else [AfterMessages(max_messages, end)]
+    dispatcher = app.worker(queues, concurrency=concurrency, middleware=counting)
+    signals = Signals(dispatcher, drain_timeout)
+    if burst:
+        WhenEmpty((app.open(name) for name in queues or app.queues), end).watch()
+    signals.catch()
+    dispatcher.run()
+    return signals

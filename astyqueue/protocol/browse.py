@@ -1,0 +1,171 @@
+"""Looking at messages without taking them: one by its id, those that come next, and how many stand where.
+
+Others go on meanwhile, so the answer is of a moment, or of several; nothing here is a reason to change anything. A row
+with a header or a timer that cannot be read raises Undecodable, as a claim would.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from typing import Final, NamedTuple
+
+from astyqueue import ids
+from astyqueue.ids import GREATEST, LEAST, Id
+from astyqueue.model.message import MessageId
+from astyqueue.model.views import Content, Counts, Found, Include, Standing
+from astyqueue.protocol.columns import Entry, Mark, State, Timer, Type, dead_name, decode_dead, message_name
+from astyqueue.protocol.pages import PAGE, glimpse, listed_by, looked_past, unlisted
+from astyqueue.protocol.process import Process
+from astyqueue.protocol.sight import Sight
+from astyqueue.protocol.steps import Steps, read_one
+from astyqueue.store import Named, Slice
+
+#: Messages read together: bodies may be long.
+_BODIES: Final = 50
+_STANDINGS: Final = {
+    State.LEASED: Standing.IN_FLIGHT,
+    State.BACKING_OFF: Standing.BACKING_OFF,
+    State.SNOOZED: Standing.SNOOZED,
+    State.PARKED: Standing.PARKED,
+}
+
+
+class _Place(NamedTuple):
+    """Where a message stands; `until` is when it may be handed out, if not now."""
+
+    id: MessageId
+    standing: Standing
+    due: int
+    until: int | None = None
+    spent: int = 0
+    holder: str = ""
+
+    @property
+    def turn(self) -> tuple[int, int, int, Id]:
+        """Messages sort by it as they would be handed out: what may go now by priority, then the rest as it falls due."""
+        return self.until or 0, -self.id.priority, self.due, self.id.id
+
+
+def get(process: Process, message: MessageId) -> Steps[Found | None]:
+    """A message and where it stands, if it is there."""
+    now = process.now()
+    sight = yield from glimpse(message.row, 1, now)
+    columns = yield from read_one(Named(message.row, (message_name(message.priority, message.id),)))
+    if not columns:
+        return None
+    content = Content.of(columns[0].value)
+    dead = yield from read_one(Named(message.row, (dead_name(message.priority, message.id),)))
+    if dead:
+        death = decode_dead(dead[0].value)
+        return Found(message, content, Standing.DEAD, death.attempts, reason=death.reason)
+    hidden = [place for place in _hidden(sight, now) if place.id.id == message.id]
+    return _found(hidden[0] if hidden else _unhidden(message, now), content)
+
+
+def peek(process: Process, rows: Sequence[str], *, levels: int, limit: int, include: Include = Include.DUE) -> Steps[list[Found]]:
+    """Up to `limit` messages in the order in which they would be handed out; none of them is taken."""
+    now = process.now()
+    places: list[_Place] = []
+    for row in rows:
+        sight = yield from glimpse(row, levels, now)
+        places += [place for place in _hidden(sight, now) if include in (Include.ALL, _included(place))]
+        for level in range(levels):
+            places += yield from _unhidden_places(sight, level, include, now=now, limit=limit)
+        places = sorted(places, key=lambda place: place.turn)[:limit]
+    found: dict[MessageId, Content] = {}
+    for row in {place.id.row for place in places}:
+        found |= yield from contents([place.id for place in places if place.id.row == row])
+    return [_found(place, found[place.id]) for place in places if place.id in found]
+
+
+def counts(process: Process, rows: Sequence[str], *, levels: int) -> Steps[Counts]:
+    """How many messages of these rows stand where; costs the messages that are alive, by name only."""
+    of_rows: dict[str, Counts] = {}
+    for row in rows:
+        of_rows[row] = yield from _counts(row, levels, process.now())
+    return Counts.of_rows(of_rows)
+
+
+def contents(messages: Sequence[MessageId]) -> Steps[dict[MessageId, Content]]:
+    """What these messages of one row hold, those that are there; a few at a time, for bodies may be long."""
+    found: dict[MessageId, Content] = {}
+    for first in range(0, len(messages), _BODIES):
+        part = messages[first : first + _BODIES]
+        row = part[0].row
+        columns = yield from read_one(Named(row, tuple(message_name(one.priority, one.id) for one in part)))
+        found |= {MessageId(row, column.name.priority, column.name.id): Content.of(column.value) for column in columns}
+    return found
+
+
+def _counts(row: str, levels: int, now: int) -> Steps[Counts]:
+    sight = yield from glimpse(row, levels, now)
+    tally = Counter(place.standing for place in _hidden(sight, now))
+    bound = ids.first_at(now + 1)
+    for level in range(levels):
+        after: Id | None = looked_past(sight, level)
+        while after is not None:
+            page = yield from unlisted(sight, level, after)
+            due = sum(id_ < bound for id_ in page.ids)
+            tally.update({Standing.WAITING: due, Standing.DELAYED: len(page.ids) - due})
+            after = page.last
+        tally[Standing.DEAD] += yield from _dead(row, level)
+    return Counts(*(tally[standing] for standing in Standing))
+
+
+def _dead(row: str, level: int) -> Steps[int]:
+    count, after = 0, LEAST
+    while True:
+        page = yield from read_one(Slice(row, Type.DEAD, level, after=after, beyond=True, limit=PAGE, values=False))
+        count += len(page)
+        if len(page) < PAGE:
+            return count
+        after = page[-1].name.id
+
+
+def _unhidden_places(sight: Sight, level: int, include: Include, *, now: int, limit: int) -> Steps[list[_Place]]:
+    """The next messages of one priority that no timer hides: those due, those for the future, or both."""
+    if include is Include.HIDDEN:
+        return []
+    present = ids.first_at(now + 1)
+    after: Id | None = looked_past(sight, level)
+    if include is Include.FUTURE:
+        after = max(looked_past(sight, level), ids.before(present))
+    until = present if include is Include.DUE else GREATEST
+    found: list[Id] = []
+    while after is not None and len(found) < limit:
+        page = yield from unlisted(sight, level, after, until=until)
+        found += page.ids
+        after = page.last
+    return [_unhidden(MessageId(sight.row, level, id_), now) for id_ in found[:limit]]
+
+
+def _hidden(sight: Sight, now: int) -> Iterator[_Place]:
+    """Where each message stands that a timer lists."""
+    for timer in (sight.timers or {}).values():
+        for one in listed_by(timer):
+            yield _listed(MessageId(sight.row, one.priority, one.id), timer, one, now=now)
+
+
+def _listed(id_: MessageId, timer: Timer, one: Entry | Mark, *, now: int) -> _Place:
+    """Where a message stands by its timer. A mark is what its holder gave back early; nobody's lease is on it."""
+    due = min(one.due, timer.due) if isinstance(one, Mark) else timer.due
+    if due <= now:
+        return _Place(id_, Standing.WAITING, due, None, one.spent)
+    standing = Standing.BACKING_OFF if isinstance(one, Mark) else _STANDINGS[State(timer.state)]
+    holder = timer.holder if standing is Standing.IN_FLIGHT else ""
+    return _Place(id_, standing, due, due, one.spent, holder)
+
+
+def _unhidden(message: MessageId, now: int) -> _Place:
+    if message.moment <= now:
+        return _Place(message, Standing.WAITING, message.moment)
+    return _Place(message, Standing.DELAYED, message.moment, message.moment)
+
+
+def _included(place: _Place) -> Include:
+    return Include.DUE if place.standing is Standing.WAITING else Include.HIDDEN
+
+
+def _found(place: _Place, content: Content) -> Found:
+    return Found(place.id, content, place.standing, place.spent, place.until, place.holder)

@@ -1,0 +1,216 @@
+"""What is done to a queue by those who look after it, as steps."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final, TypedDict
+
+from astyqueue.clock import SECOND, Clock
+from astyqueue.errors import BadInput, LeaseLost, NotFound
+from astyqueue.model.message import MessageId, Receipt
+from astyqueue.model.outgoing import instant_of
+from astyqueue.model.settings import Settings
+from astyqueue.model.views import Counts, DeadFilter, DeadLetter, Found, Include, RedriveReport
+from astyqueue.protocol import browse, dead, remove
+from astyqueue.protocol.process import Process
+from astyqueue.protocol.rows import Ring
+from astyqueue.protocol.settle import Settling, settle
+from astyqueue.protocol.sight import Sight, know
+from astyqueue.protocol.steps import Steps
+from astyqueue.wakeup import Rest, Wakeup
+
+#: Dead letters put back in one commit, when no rate asks for fewer.
+_PAGE: Final = 100
+
+
+class Where(TypedDict, total=False):
+    """Which dead letters are meant; what is left out fits all. `reason` is a part of it; instants are aware datetimes."""
+
+    kind: str | None
+    reason: str | None
+    since: datetime | None
+    until: datetime | None
+    key: str | None
+    task: str | None
+
+
+def dead_filter(where: Where) -> DeadFilter:
+    """The filter of what people ask for; a naive datetime raises BadInput."""
+    since, until, task = where.get("since"), where.get("until"), where.get("task")
+    return DeadFilter(
+        kind=where.get("kind"),
+        reason=where.get("reason"),
+        since=None if since is None else instant_of(since),
+        until=None if until is None else instant_of(until),
+        key=where.get("key"),
+        headers={} if task is None else {"task": task},
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Redriving:
+    """How to go about a redrive.
+
+    At most `rate` messages a second, in small commits; `dry_run` only counts; `force` also puts back what will die again.
+    `progress` is told after every commit, and `cancelled` asked before every one.
+    """
+
+    rate: float | None = None
+    dry_run: bool = False
+    force: bool = False
+    progress: Callable[[RedriveReport], None] | None = None
+    cancelled: Callable[[], bool] = lambda: False
+
+    def __post_init__(self) -> None:
+        """Refuse a rate that would never end."""
+        if self.rate is not None and not self.rate > 0:
+            message = f"a rate is messages per second and greater than zero, not {self.rate!r}; leave it out for no limit"
+            raise BadInput(message)
+
+    @property
+    def page(self) -> int:
+        """Messages in one commit: a tenth of a second's worth, so that a rate is even."""
+        return _PAGE if self.rate is None else max(1, min(_PAGE, int(self.rate / 10)))
+
+
+class Operating:
+    """Looking at a queue and mending it."""
+
+    def __init__(self, process: Process, settings: Callable[[], Settings], *, clock: Clock, changed: Callable[[str], None]) -> None:
+        """`changed` is told which rows were changed, so that takers here look at them."""
+        self._process = process
+        self._settings = settings
+        self._clock = clock
+        self._changed = changed
+
+    @property
+    def _rows(self) -> list[str]:
+        settings = self._settings()
+        return Ring(settings.name, settings.layout).rows()
+
+    @property
+    def _levels(self) -> int:
+        return self._settings().layout.priorities
+
+    def get(self, message: MessageId | str) -> Steps[Found]:
+        """A message and where it stands; NotFound once it is gone."""
+        id_ = self.own(message)
+        found = yield from browse.get(self._process, id_)
+        if found is None:
+            missing = f"there is no message {id_} (any more): it was acked, deleted, or never sent"
+            raise NotFound(missing)
+        return found
+
+    def peek(self, limit: int, include: str) -> Steps[list[Found]]:
+        """Messages in the order in which they would be handed out; none is taken."""
+        try:
+            wanted = Include(include)
+        except ValueError as error:
+            message = f"include={include!r}: one of {', '.join(Include)}"
+            raise BadInput(message) from error
+        return (yield from browse.peek(self._process, self._rows, levels=self._levels, limit=limit, include=wanted))
+
+    def counts(self) -> Steps[Counts]:
+        """How many messages stand where."""
+        return (yield from browse.counts(self._process, self._rows, levels=self._levels))
+
+    def delete(self, message: MessageId | str) -> Steps[bool]:
+        """Remove a message in whatever state; whether it was there."""
+        return (yield from remove.delete(self._process, self.own(message)))
+
+    def clear(self) -> Steps[int]:
+        """Remove all messages; how many those were."""
+        removed = 0
+        for row in self._rows:
+            removed += yield from remove.clear(self._process, row, self._levels)
+            self._changed(row)
+        return removed
+
+    def drop(self) -> Steps[int]:
+        """Remove all messages and the queue itself; how many messages those were."""
+        return (yield from remove.drop(self._process, self._settings()))
+
+    def dead_letters(self, limit: int, where: Where) -> Steps[list[DeadLetter]]:
+        """The first dead letters that fit."""
+        letters: list[DeadLetter] = []
+        after: MessageId | None = None
+        while len(letters) < limit:
+            page = yield from dead.dead_page(self._rows, self._levels, after=after, where=dead_filter(where))
+            letters += page.letters
+            after = page.after
+            if after is None:
+                break
+        return letters[:limit]
+
+    def dead_letter(self, message: MessageId | str) -> Steps[DeadLetter]:
+        """One dead letter; NotFound if the message is none."""
+        id_ = self.own(message)
+        letter = yield from dead.dead_letter(id_)
+        if letter is None:
+            missing = f"message {id_} is no dead letter (any more)"
+            raise NotFound(missing)
+        return letter
+
+    def redrive(self, redriving: Redriving, where: Where) -> Steps[RedriveReport]:
+        """Put dead letters back, page by page."""
+        report = RedriveReport(dry_run=redriving.dry_run)
+        begun = self._clock.monotonic()
+        after: MessageId | None = None
+        while not redriving.cancelled():
+            page = yield from dead.chosen_page(self._rows, self._levels, after=after, where=dead_filter(where), limit=redriving.page)
+            report += yield from dead.redrive(self._process, page.ids, force=redriving.force, dry_run=redriving.dry_run)
+            for row in {id_.row for id_ in page.ids}:
+                self._changed(row)
+            if redriving.progress:
+                redriving.progress(report)
+            after = page.after
+            if after is None:
+                break
+            yield from self._keep_to(redriving, begun, report.redriven)
+        return report
+
+    def _keep_to(self, redriving: Redriving, begun: int, redriven: int) -> Steps[None]:
+        """Rest until so many messages are not too many for the rate."""
+        if redriving.rate is None or redriving.dry_run:
+            return
+        until = begun + int(redriven / redriving.rate * SECOND)
+        while self._clock.monotonic() < until and not redriving.cancelled():
+            yield Rest(Wakeup(self._clock), min(until, self._clock.monotonic() + SECOND // 10))
+
+    def purge(self, where: Where) -> Steps[int]:
+        """Remove dead letters for good; how many those were."""
+        purged = 0
+        after: MessageId | None = None
+        while True:
+            page = yield from dead.chosen_page(self._rows, self._levels, after=after, where=dead_filter(where))
+            purged += yield from dead.purge(self._process, page.ids)
+            after = page.after
+            if after is None:
+                return purged
+
+    def settle(self, receipt: Receipt | str, outcome: Callable[[Receipt], Settling]) -> Steps[None]:
+        """Settle by receipt, from whatever process; LeaseLost if it is not current (any more)."""
+        held = Receipt.parse(receipt) if isinstance(receipt, str) else receipt
+        row, _, id_ = self.own(held.message)
+        sight = Sight(row, self._levels)
+        yield from know(sight, self._process.now())
+        attempt = held.attempt - 1
+        for timer in (sight.timers or {}).values():
+            if timer.nonce == held.nonce and any(entry.id == id_ and entry.spent == attempt for entry in timer.entries):
+                settled = yield from settle(self._process, row, timer, {id_: outcome(held)})
+                break
+        else:
+            raise LeaseLost([str(held)])
+        if settled.lost:
+            raise LeaseLost([str(held)])
+        self._changed(row)
+
+    def own(self, message: MessageId | str) -> MessageId:
+        """The id of a message of this queue; another raises BadInput."""
+        id_ = MessageId.parse(message) if isinstance(message, str) else message
+        if id_.row not in self._rows or not 0 <= id_.priority < self._levels:
+            wrong = f"message {id_} is not of queue {self._settings().name!r}"
+            raise BadInput(wrong)
+        return id_

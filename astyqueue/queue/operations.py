@@ -1,0 +1,141 @@
+"""What users may do to a queue besides sending and receiving, for threads."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeVar, Unpack
+
+from astyqueue.model.durations import Duration, as_microseconds
+from astyqueue.model.message import MessageId, Receipt
+from astyqueue.model.settings import Settings
+from astyqueue.model.views import Counts, DeadLetter, Found, RedriveReport
+from astyqueue.protocol.columns import State
+from astyqueue.protocol.settle import ACK, Extend, Reject, Release
+from astyqueue.protocol.steps import Steps, run
+from astyqueue.queue.asked import behaviour_of, check_names, refuse_layout
+from astyqueue.queue.core import Core
+from astyqueue.queue.operating import Redriving, Where
+from astyqueue.store import Store
+
+T = TypeVar("T")
+
+
+class Operations:
+    """Looking at a queue, settling by receipt, dead letters, settings. Ids and receipts may be given as text."""
+
+    def __init__(self, core: Core, store: Store) -> None:
+        """Work with these parts on this store."""
+        self.store = store
+        self._core = core
+
+    @property
+    def core(self) -> Core:
+        """The parts at work in this process; for those who build on a queue, like a dispatcher."""
+        self._core = self._core.here()
+        return self._core
+
+    @property
+    def name(self) -> str:
+        """The queue's name."""
+        return self._core.settings.name
+
+    @property
+    def settings(self) -> Settings:
+        """How the queue is laid out and how it behaves, as far as this process knows (within ten seconds)."""
+        return self._core.settings
+
+    def run(self, steps: Steps[T]) -> T:
+        """Carry out steps against this queue's store, in this thread."""
+        return run(steps, self.store)
+
+    def get(self, message: MessageId | str) -> Found:
+        """A message and where it stands; NotFound once it is gone."""
+        return self.run(self.core.operating.get(message))
+
+    def peek(self, limit: int = 10, include: str = "due") -> list[Found]:
+        """Messages in the order in which they would be handed out, none of them taken.
+
+        `include` is "due", "hidden" (in hand, backing off, snoozed, parked), "future" (delayed) or "all".
+        """
+        return self.run(self.core.operating.peek(limit, include))
+
+    def counts(self) -> Counts:
+        """How many messages stand where; costs a look at the names of all that are alive."""
+        return self.run(self.core.operating.counts())
+
+    def delete(self, message: MessageId | str) -> bool:
+        """Remove a message in whatever state; whether it was there. A receipt of it is lost, its neighbours' are not."""
+        return self.run(self.core.operating.delete(message))
+
+    def clear(self) -> int:
+        """Remove all messages, also those in hand and dead; how many those were."""
+        return self.run(self.core.operating.clear())
+
+    def drop(self) -> int:
+        """Remove all messages and the queue itself; how many messages those were."""
+        return self.run(self.core.operating.drop())
+
+    def dead_letters(self, limit: int = 100, **where: Unpack[Where]) -> list[DeadLetter]:
+        """The first dead letters that fit: by kind, a part of the reason, since and until when they died, key, task."""
+        return self.run(self.core.operating.dead_letters(limit, where))
+
+    def dead_letter(self, message: MessageId | str) -> DeadLetter:
+        """One dead letter with its body; NotFound if the message is none."""
+        return self.run(self.core.operating.dead_letter(message))
+
+    def redrive(
+        self,
+        *,
+        rate: float | None = None,
+        dry_run: bool = False,
+        force: bool = False,
+        progress: Callable[[RedriveReport], None] | None = None,
+        cancelled: Callable[[], bool] = lambda: False,
+        **where: Unpack[Where],
+    ) -> RedriveReport:
+        """Put dead letters back, with all their attempts: those that fit, at most `rate` a second.
+
+        `dry_run` only counts. What is undecodable or expired would die again at once and is left, unless `force`d.
+        `progress` is told after every commit and `cancelled` asked before each: what was put back until then stays so.
+        """
+        redriving = Redriving(rate, dry_run, force, progress, cancelled)
+        return self.run(self.core.operating.redrive(redriving, where))
+
+    def purge(self, **where: Unpack[Where]) -> int:
+        """Remove the dead letters that fit for good; how many those were."""
+        return self.run(self.core.operating.purge(where))
+
+    def ack(self, receipt: Receipt | str) -> None:
+        """Settle a delivery by its receipt, in whatever process: done. LeaseLost if the receipt is not current."""
+        self.run(self.core.operating.settle(receipt, lambda _: ACK))
+
+    def release(self, receipt: Receipt | str, delay: Duration = 0) -> None:
+        """Give a delivery back by its receipt; this costs no attempt."""
+        due = self.core.process.now() + as_microseconds(delay)
+        self.run(self.core.operating.settle(receipt, lambda held: Release(due, held.attempt - 1, State.SNOOZED)))
+
+    def extend(self, receipt: Receipt | str, by: Duration) -> None:
+        """Keep a delivery for so long from now, by its receipt."""
+        until = self.core.process.now() + as_microseconds(by)
+        self.run(self.core.operating.settle(receipt, lambda _: Extend(until)))
+
+    def reject(self, receipt: Receipt | str, reason: str = "rejected") -> None:
+        """Make a delivery a dead letter, by its receipt."""
+        self.run(self.core.operating.settle(receipt, lambda held: Reject("rejected", reason, held.attempt)))
+
+    def configure(self, **settings: object) -> Settings:
+        """Change how the queue behaves, here at once and elsewhere within ten seconds.
+
+        Settings are lease, max_attempts, backoff, backoff_cap, paused and body_bytes.
+        """
+        check_names(settings)
+        refuse_layout(settings)
+        return self.run(self.core.configure(behaviour_of(settings)))
+
+    def pause(self) -> None:
+        """Hand out nothing more, here at once and elsewhere within ten seconds; sending and settling go on."""
+        self.configure(paused=True)
+
+    def resume(self) -> None:
+        """Hand out again."""
+        self.configure(paused=False)

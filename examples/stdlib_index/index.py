@@ -1,0 +1,83 @@
+"""The demo's own database, apart from the queue's: what was found in each file, and a record of every run of a task.
+
+The record is how the demo checks the queue from outside: it tells what was started how often, and what ended.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import threading
+from dataclasses import astuple, fields
+from pathlib import Path
+from typing import Final
+
+from examples.stdlib_index.facts import Facts
+from examples.stdlib_index.library import package_of
+
+_COLUMNS: Final = ", ".join(field.name for field in fields(Facts))
+_SCHEMA: Final = f"""
+    CREATE TABLE IF NOT EXISTS files (path TEXT PRIMARY KEY, package TEXT NOT NULL, {_COLUMNS});
+    CREATE TABLE IF NOT EXISTS runs (
+        run INTEGER PRIMARY KEY, path TEXT NOT NULL, process INTEGER NOT NULL, attempt INTEGER NOT NULL, ended INTEGER NOT NULL DEFAULT 0
+    );
+    CREATE INDEX IF NOT EXISTS runs_by_path ON runs (path);
+"""
+_UPSERT: Final = f"INSERT OR REPLACE INTO files (path, package, {_COLUMNS}) VALUES ({', '.join('?' * (2 + len(fields(Facts))))})"  # noqa: S608 - the names are ours
+
+
+class Index:
+    """One SQLite file. Every thread has a connection of its own, opened when it first asks."""
+
+    def __init__(self, file: Path) -> None:
+        """Nothing is opened yet."""
+        self._file = file
+        self._of_thread = threading.local()
+
+    @property
+    def database(self) -> sqlite3.Connection:
+        """This thread's connection."""
+        found: sqlite3.Connection | None = getattr(self._of_thread, "database", None)
+        if found is None:
+            found = self._of_thread.database = sqlite3.connect(self._file, timeout=30)
+            # A killed process loses nothing that it wrote before, and that is all this database is to survive.
+            found.executescript("PRAGMA journal_mode = WAL; PRAGMA synchronous = OFF;")
+        return found
+
+    def create(self) -> None:
+        """Make the tables."""
+        self.database.executescript(_SCHEMA)
+
+    def begin(self, path: str, attempt: int) -> int:
+        """Record that this process starts on a file; the number of this run."""
+        with self.database as database:
+            run = database.execute("INSERT INTO runs (path, process, attempt) VALUES (?, ?, ?)", (path, os.getpid(), attempt)).lastrowid
+        return run or 0
+
+    def finish(self, run: int, path: str, facts: Facts | None) -> None:
+        """Record the end of a run and what it found, if anything, together. Doing it again changes nothing."""
+        with self.database as database:
+            if facts is not None:
+                database.execute(_UPSERT, (path, package_of(path), *astuple(facts)))
+            database.execute("UPDATE runs SET ended = 1 WHERE run = ?", (run,))
+
+    def running(self, process: int) -> list[str]:
+        """The files that a process started on and did not end."""
+        return [path for (path,) in self.database.execute("SELECT path FROM runs WHERE process = ? AND NOT ended", (process,))]
+
+    def started_again(self, path: str, after: int) -> tuple[int, int] | None:
+        """Which process started on a file after another one did, and at what attempt; None as long as nobody has."""
+        query = """SELECT process, attempt FROM runs WHERE path = ? AND run > (SELECT max(run) FROM runs WHERE path = ? AND process = ?)
+                   ORDER BY run LIMIT 1"""
+        found: tuple[int, int] | None = self.database.execute(query, (path, path, after)).fetchone()
+        return found
+
+    def started_twice(self) -> int:
+        """How many files were started on more than once."""
+        [(twice,)] = self.database.execute("SELECT count(*) FROM (SELECT 1 FROM runs GROUP BY path HAVING count(*) > 1)")
+        return int(twice)
+
+    def close(self) -> None:
+        """Close this thread's connection."""
+        self.database.close()
+        del self._of_thread.database

@@ -1,0 +1,46 @@
+"""The app that workers run: `astyqueue worker examples.stdlib_index.jobs:app -Q stdlib`."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import Final
+from urllib.parse import quote
+
+from astyqueue import App, Reject
+from astyqueue.tasks.current import current_delivery
+from examples.stdlib_index.facts import facts_of
+from examples.stdlib_index.index import Index
+from examples.stdlib_index.library import LIBRARY
+
+#: Where the demo keeps its files.
+FOLDER_VARIABLE: Final = "STDLIB_INDEX_FOLDER"
+FOLDER: Final = Path(os.environ.get(FOLDER_VARIABLE, "build/demo"))
+URL: Final = f"sqlite:///{quote(str(FOLDER / 'queue.db'))}"
+QUEUE: Final = "stdlib"
+
+app = App(URL)
+# What a killed worker held is handed out again this long after it last renewed it: short, because somebody is watching.
+app.queue(QUEUE, lease="3s", max_attempts=3, backoff="1s")
+index = Index(FOLDER / "index.db")
+
+
+@app.task(queue=QUEUE)
+def index_file(path: str) -> None:
+    """Read one file of the library, and keep what is found under its path: done twice, it comes to the same."""
+    run = index.begin(path, current_delivery().attempt)
+    try:
+        facts = facts_of((LIBRARY / path).read_bytes())
+    except (SyntaxError, ValueError, RecursionError) as error:
+        index.finish(run, path, None)
+        # No later attempt would find another file, so this one is not to be tried again.
+        raise Reject(reason_of(error)) from error
+    index.finish(run, path, facts)
+
+
+def reason_of(error: Exception) -> str:
+    """Why a file is no Python, in one plain line."""
+    line = f" (line {error.lineno})" if isinstance(error, SyntaxError) and error.lineno else ""
+    told = error.msg if isinstance(error, SyntaxError) else str(error)
+    return f"not Python {sys.version_info.major}.{sys.version_info.minor}: {told}{line}"

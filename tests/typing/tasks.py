@@ -1,0 +1,53 @@
+"""What a type checker says of tasks. mypy reads this file with the project; nothing runs it.
+
+Every `type: ignore` here is a wrong call that must stay an error: mypy complains of an ignore that nothing needs.
+"""
+
+from __future__ import annotations
+
+from typing import assert_type
+
+from astyqueue.queue.producer import SendReport, Sent
+from astyqueue.tasks.app import App
+
+app = App("memory://")
+
+
+@app.task(queue="emails", max_attempts=5, timeout="5m")
+def welcome(address: str, lang: str = "en") -> int:
+    return len(address + lang)
+
+
+@app.task
+def goodbye(address: str) -> None: ...
+
+
+@app.task
+async def count(upto: int) -> list[int]:
+    return [*range(upto)]
+
+
+def right() -> None:
+    assert_type(welcome.send("ada@example.org"), Sent)
+    assert_type(welcome.send(address="ada@example.org", lang="fr"), Sent)
+    assert_type(welcome("ada@example.org"), int)
+    assert_type(welcome.using(delay="10m", key="ada").send("ada@example.org"), Sent)
+    assert_type(welcome.send_many([welcome.call("ada"), welcome.call("bob", lang="fr")]), SendReport)
+    assert_type(count.send(3), Sent)
+
+
+async def right_awaited() -> None:
+    assert_type(await count(3), list[int])
+
+
+def wrong() -> None:
+    welcome.send()  # type: ignore[call-arg]  # an argument is missing
+    welcome.send(7)  # type: ignore[arg-type]  # of the wrong type
+    welcome.send("ada@example.org", language="fr")  # type: ignore[call-arg]  # of another name
+    welcome.using(delay="10m").send("ada@example.org", 7)  # type: ignore[arg-type]  # the same with options
+    welcome.using(later="10m")  # type: ignore[call-arg]  # an option that no message has
+    welcome.call("ada@example.org", 7)  # type: ignore[arg-type]  # and for many
+    welcome.send_many([goodbye.call("ada@example.org")])  # type: ignore[list-item]  # a call of another task
+    welcome.send_many(["ada@example.org"])  # type: ignore[list-item]  # no call at all
+    welcome()  # type: ignore[call-arg]  # called directly
+    app.task(later="10m")  # type: ignore[call-overload]  # an option that no task has

@@ -1,0 +1,41 @@
+"""What the tests of dispatchers have in common: nothing they start outlives them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from astyqueue.clock import Clock, SystemClock
+from astyqueue.store import Store
+from astyqueue.testing import TimeMachine
+from tests.unit.dispatch.stage import Stage
+
+Stages = Callable[..., Stage]
+
+
+@pytest.fixture
+def stages() -> Iterator[Stages]:
+    """Makes stages; their dispatchers are stopped at the end."""
+    made: list[Stage] = []
+
+    def stage(clock: Clock | None = None, store: Store | None = None, **options: object) -> Stage:
+        made.append(Stage(clock or SystemClock(), store, **options))
+        return made[-1]
+
+    yield stage
+    for one in made:
+        for dispatcher in one.started:
+            dispatcher.stop()
+
+
+@pytest.fixture
+def stage(stages: Stages) -> Stage:
+    """A queue in real time."""
+    return stages()
+
+
+@pytest.fixture
+def still(stages: Stages, clock: TimeMachine) -> Stage:
+    """A queue whose time stands still until the test moves it."""
+    return stages(clock)

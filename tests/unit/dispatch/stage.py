@@ -1,0 +1,120 @@
+"""Where dispatchers are tried: a queue in memory whose claims and outcomes can be waited for."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Callable
+
+from astyqueue.clock import Clock
+from astyqueue.dispatch.dispatcher import Dispatcher
+from astyqueue.dispatch.handlers import Call
+from astyqueue.protocol.steps import Commit
+from astyqueue.queue.delivery import Delivery
+from astyqueue.queue.holding import Handed
+from astyqueue.queue.hooks import Hook
+from astyqueue.queue.queue import MessageQueue
+from astyqueue.queue.stats import Stats
+from astyqueue.store import Store
+from astyqueue.stores.memory import MemoryStore
+from astyqueue.testing import Recording
+
+DEADLINE = 20
+
+
+class Heard(Hook):
+    """Every outcome that is in the store, by the body of its message."""
+
+    def __init__(self) -> None:
+        self.changed = threading.Condition()
+        self.outcomes: list[tuple[object, str]] = []
+
+    def after_settle(self, delivery: Handed, outcome: str) -> None:
+        with self.changed:
+            self.outcomes.append((delivery.body, outcome))
+            self.changed.notify_all()
+
+    def count(self, outcome: str) -> int:
+        return sum(each == outcome for _, each in self.outcomes)
+
+
+class CountedOut(Stats):
+    """Counters that tell when they change."""
+
+    def __init__(self, changed: threading.Condition) -> None:
+        object.__setattr__(self, "changed", changed)
+        super().__init__()
+
+    def __setattr__(self, name: str, value: object) -> None:
+        super().__setattr__(name, value)
+        with self.changed:
+            self.changed.notify_all()
+
+
+class Stage:
+    """A queue, a clock, and what can be waited for."""
+
+    def __init__(self, clock: Clock, store: Store | None = None, **options: object) -> None:
+        self.heard = Heard()
+        self.store = Recording(store or MemoryStore(clock))
+        builder = MessageQueue.builder().store(self.store).clock(clock).name("emails").hook(self.heard)
+        self.queue = builder.options(**options).build()
+        self.stats = CountedOut(self.heard.changed)
+        self.queue.core.claimer.stats = self.stats
+        self.started: list[Dispatcher] = []
+
+    def start(self, handler: Call, **options: object) -> Dispatcher:
+        builder = Dispatcher.builder().queue(self.queue).handler(handler, **options)  # type: ignore[arg-type]  # as the test says
+        return self.begin(builder.build())
+
+    def begin(self, dispatcher: Dispatcher) -> Dispatcher:
+        self.started.append(dispatcher)
+        return dispatcher.start()
+
+    def when(self, true: Callable[[], bool]) -> None:
+        """Wait until this is true of what was claimed and settled."""
+        with self.heard.changed:
+            assert self.heard.changed.wait_for(true, DEADLINE), (self.stats, self.heard.outcomes[-5:])
+
+    def when_settled(self, count: int) -> Counter[str]:
+        """Wait until there were so many outcomes; how many there are of each."""
+        self.when(lambda: len(self.heard.outcomes) >= count)
+        return Counter(outcome for _, outcome in self.heard.outcomes)
+
+    def once(self, handler: Call, **options: object) -> None:
+        """Have one message handled and its outcome recorded."""
+        handled = threading.Event()
+
+        def handle(delivery: Delivery) -> object:
+            handled.set()
+            return handler(delivery)
+
+        dispatcher = self.start(handle, threads=1, **options)
+        assert handled.wait(DEADLINE)
+        dispatcher.drain(None)
+
+    def look_around(self) -> None:
+        """Let whoever claims go once through everything there is to do."""
+        self.queue.run(self.queue.core.claimer.flush())
+
+    @property
+    def commits(self) -> int:
+        return sum(isinstance(request, Commit) for request in tuple(self.store.requests))
+
+
+class Gate:
+    """A handler that tells that it was entered and waits to be let go."""
+
+    def __init__(self) -> None:
+        self.entered = threading.Semaphore(0)
+        self.open = threading.Event()
+        self.bodies: list[object] = []
+
+    def __call__(self, delivery: Delivery) -> None:
+        self.bodies.append(delivery.body)
+        self.entered.release()
+        assert self.open.wait(DEADLINE)
+
+    def when_entered(self, count: int = 1) -> None:
+        for _ in range(count):
+            assert self.entered.acquire(timeout=DEADLINE)

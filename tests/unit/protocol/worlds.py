@@ -1,0 +1,203 @@
+"""Small worlds around one row: who holds what at the beginning, what the actors do, and a judge of how it ended."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+
+from astyqueue import ids
+from astyqueue.clock import SECOND
+from astyqueue.ids import Id
+from astyqueue.model.message import Envelope, encode, encode_plain
+from astyqueue.protocol.claim import Claim, Claimed, Settlement, claim
+from astyqueue.protocol.columns import Type
+from astyqueue.protocol.picking import Order
+from astyqueue.protocol.process import Process
+from astyqueue.protocol.send import message_put, send
+from astyqueue.protocol.settle import ACK, Settled, Settling, settle
+from astyqueue.protocol.sight import Sight
+from astyqueue.protocol.steps import Steps, run
+from astyqueue.store import Batch, Put, Store
+from astyqueue.stores.memory import MemoryStore
+from astyqueue.testing import History, TimeMachine, Unguarded, World, repeatable_process
+from astyqueue.testing.schedule import Actor, Work
+from tests.unit.protocol.watched import ROW, Graves, Watched, picture
+
+LEASE = 30 * SECOND
+ATTEMPTS = 5
+
+
+@dataclass
+class Told:
+    """What an actor was told: the messages it was handed, with their attempts, and what its settles came to."""
+
+    handed: list[tuple[Id, int]] = field(default_factory=list)
+    acked: set[Id] = field(default_factory=set)
+    lost: set[Id] = field(default_factory=set)
+
+    def settled(self, outcomes: Mapping[Id, Settling], settled: Settled) -> None:
+        self.lost.update(settled.lost)
+        self.acked.update(id_ for id_, outcome in outcomes.items() if outcome is ACK and id_ not in settled.lost)
+
+
+def put_at(moment: int, number: int = 0, *, priority: int = 0, sent: int | None = None, **options: object) -> Put:
+    """A message with the id of a moment; `number` tells those of one moment apart."""
+    id_ = ids.first_at(moment)[:8] + bytes(7) + bytes([number + 1])
+    plain = {"sent": sent or moment, "due": 0, "key": None, "headers": None, "expires": None, "lease": None, "attempts": None}
+    value = encode(Envelope(**(plain | options), body=None), b"%d" % number) if options else encode_plain(sent or moment, b"%d" % number)  # type: ignore[arg-type]  # an example's options are what the example says
+    return message_put(priority, id_, value, sent or moment)
+
+
+class Scene:
+    """A row in a store of its own, with a clock in the hand."""
+
+    def __init__(self, *, messages: int = 0, unguarded: tuple[int, ...] = ()) -> None:
+        self.clock = TimeMachine()
+        memory = MemoryStore(self.clock)
+        self.store = Watched(Graves(Unguarded(memory, types=unguarded), self.clock), self.clock)
+        self.sent = self.send(messages)
+
+    @property
+    def now(self) -> int:
+        return self.clock.now()
+
+    def process(self, name: str) -> Process:
+        return repeatable_process(name, self.clock)
+
+    def send(self, count: int, **options: object) -> list[Id]:
+        """Messages of this moment, there at once."""
+        puts = tuple(put_at(self.now, number, **options) for number in range(count))  # type: ignore[arg-type]  # as in put_at
+        self.put(*puts)
+        return [put.name.id for put in puts]
+
+    def put(self, *puts: Put) -> None:
+        if puts:
+            self.store.send(Batch(ROW, puts))
+
+    def do(self, name: str, *, sight: Sight | None = None, want: int = 10, in_hand: int = 0, lease: int = LEASE) -> Claimed:
+        """One claim, at once."""
+        steps = claim(self.process(name), sight or Sight(ROW, 1), Order(want, lease, ATTEMPTS, in_hand))
+        return run(steps, self.store)
+
+    def settle(self, taken: Claim, outcomes: Mapping[Id, Settling], *, name: str = "ann") -> Settled:
+        return run(settle(self.process(name), ROW, taken.timer, outcomes), self.store)
+
+    def acked(self, taken: Claim) -> Settled:
+        return self.settle(taken, {held.entry.id: ACK for held in taken.held})
+
+    def world(self, judge: Callable[[History], None] | None = None, **actors: Actor) -> World:
+        """Played by these actors; the judge's default is `nothing_lost`."""
+
+        def judged(history: History) -> str | None:
+            (judge or self.nothing_lost)(history)
+            return None
+
+        return World(self.store, actors, judged)
+
+    def nothing_lost(self, history: History) -> None:
+        """All that was sent is settled or comes again, nobody was told what is not so, and no change was unlawful."""
+        told = [result for result in history.results.values() if isinstance(result, Told)]
+        acked = {id_ for one in told for id_ in one.acked}
+        assert acked <= self.store.gone, "an ack was reported that was not done"
+        there = picture(self.store).messages
+        assert set(self.sent) <= there | self.store.gone, "a message is gone without a trace"
+        again = self.everything_again()
+        dead = picture(self.store).dead
+        assert there - dead == set(again), f"{len(there - dead - set(again))} messages are stranded"
+        assert not acked & set(again), "a message came again after its ack"
+        self.store.require_lawful()
+
+    def everything_again(self) -> dict[Id, int]:
+        """What a newcomer is handed who comes back every hour of a day, with the attempts spent; it settles what it gets."""
+        found: dict[Id, int] = {}
+        sight = Sight(ROW, 1)
+        process = self.process("newcomer")
+        for _ in range(12):
+            self.clock.advance("2h")
+            for taken in self._all(process, sight):
+                found |= {held.entry.id: held.entry.spent for held in taken.held}
+                self.acked(taken)
+        return found
+
+    def _all(self, process: Process, sight: Sight) -> Iterable[Claim]:
+        while True:
+            claimed = run(claim(process, sight, Order(200, LEASE, ATTEMPTS)), self.store)
+            yield from claimed.claims
+            if not claimed.claims and not claimed.more and not claimed.dead:
+                return
+
+
+def taker(scene: Scene, name: str, *, sight: Sight | None = None, outcome: Settling | None = ACK, want: int = 10) -> Actor:
+    """Claims, and settles all it got one way; with no outcome it keeps what it has."""
+    return lambda: _take(scene.process(name), sight or Sight(ROW, 1), outcome, want)
+
+
+def _take(process: Process, sight: Sight, outcome: Settling | None, want: int) -> Steps[Told]:
+    told = Told()
+    claimed = yield from claim(process, sight, Order(want, LEASE, ATTEMPTS))
+    for taken in claimed.claims:
+        told.handed += [(held.entry.id, held.entry.spent) for held in taken.held]
+        if outcome is not None:
+            yield from _settled(process, taken, outcome, told)
+    return told
+
+
+def _settled(process: Process, taken: Claim, outcome: Settling, told: Told) -> Steps[None]:
+    outcomes = {held.entry.id: outcome for held in taken.held}
+    settled = yield from settle(process, ROW, taken.timer, outcomes)
+    told.settled(outcomes, settled)
+
+
+def settler(scene: Scene, name: str, taken: Claim, *stages: Mapping[Id, Settling]) -> Actor:
+    """Settles what it holds, in stages, always from the claim as it was handed out."""
+
+    def act() -> Work:
+        process, told = scene.process(name), Told()
+        for outcomes in stages:
+            settled = yield from settle(process, ROW, taken.timer, outcomes)
+            told.settled(outcomes, settled)
+        return told
+
+    return act
+
+
+def joiner(scene: Scene, name: str, settling: list[Settlement], *, sight: Sight | None = None) -> Actor:
+    """Settles together with its next claim, and acks what that brought."""
+
+    def act() -> Work:
+        process, told = scene.process(name), Told()
+        claimed = yield from claim(process, sight or Sight(ROW, 1), Order(10, LEASE, ATTEMPTS, 1), settling=settling)
+        for settlement in settling:
+            told.settled(settlement.outcomes, claimed.settled[settlement.timer.name])
+        for taken in claimed.claims:
+            yield from _settled(process, taken, ACK, told)
+        return told
+
+    return act
+
+
+def sender(scene: Scene, name: str, *puts: Put) -> Actor:
+    """Sends these messages; once it returned they count as sent."""
+
+    def act() -> Work:
+        yield from send(scene.process(name), Batch(ROW, puts))
+        scene.sent += [put.name.id for put in puts]
+
+    return act
+
+
+def headers_only() -> tuple[int, ...]:
+    """What to leave unguarded when the version guard is taken out."""
+    return (Type.LOCK,)
+
+
+def warm(scene: Scene, name: str) -> Sight:
+    """The sight of somebody who looked at the row a moment ago and took nothing."""
+    sight = Sight(ROW, 1)
+    scene.do(name, sight=sight, want=0)
+    return sight
+
+
+def held(store: Store, taken: Claim) -> list[Id]:
+    """What a claim's timers hide now."""
+    return [id_ for id_, place in picture(store).places.items() if place.timer.nonce == taken.timer.nonce]

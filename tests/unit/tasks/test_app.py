@@ -1,0 +1,224 @@
+"""Apps and tasks: what is declared, checked and sent, without any worker."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+from pydantic import BaseModel
+
+from astyqueue.errors import BadInput, BadSetting, Closed, NotFound
+from astyqueue.tasks.app import App
+from astyqueue.tasks.current import current_delivery
+from astyqueue.testing import TimeMachine
+
+
+class Person(BaseModel):
+    name: str
+
+
+@pytest.fixture
+def app(clock: TimeMachine) -> Iterator[App]:
+    with App("memory://", clock=clock) as app:
+        yield app
+
+
+def test_defining_tasks_opens_nothing(tmp_path: Path) -> None:
+    file = tmp_path / "work.db"
+    app = App(f"sqlite:///{file}")
+    app.queue("emails", lease="5m")
+
+    @app.task(queue="emails")
+    def welcome() -> None: ...
+
+    assert not file.exists()
+    with app:
+        welcome.send()
+        assert file.exists()
+
+
+def test_without_a_url_the_environment_says_where_the_store_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ASTYQUEUE_URL", f"sqlite:///{tmp_path}/work.db")
+    with App() as app:
+        app.open()
+    assert (tmp_path / "work.db").exists()
+
+
+def test_an_app_without_a_store_says_how_to_name_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("ASTYQUEUE_URL", raising=False)
+    with pytest.raises(BadSetting, match=r"this app has no store.*ASTYQUEUE_URL"):
+        App().open()
+
+
+def test_a_call_becomes_a_message_that_names_its_task(app: App) -> None:
+    @app.task(queue="emails", name="welcome", max_attempts=7)
+    def welcome(address: str, lang: str = "en") -> None: ...
+
+    sent = welcome.send("ada@example.org", lang="fr")
+    [delivery] = app.open("emails").receive()
+    assert delivery.message_id == sent.id
+    assert delivery.headers == {"task": "welcome"}
+    assert delivery.body == {"args": ["ada@example.org"], "kwargs": {"lang": "fr"}}
+    assert delivery.attempts_allowed == 7
+
+
+def test_a_task_that_names_no_queue_is_sent_to_the_default_one(app: App) -> None:
+    @app.task
+    def welcome() -> None: ...
+
+    assert welcome.send().id.queue == "default"
+
+
+def test_options_of_one_message_beat_those_of_its_task(app: App, clock: TimeMachine) -> None:
+    @app.task(name="welcome", max_attempts=7)
+    def welcome(address: str) -> None: ...
+
+    welcome.using(delay="10m", key="welcome:ada", headers={"trace": "1"}, max_attempts=2).send("ada@example.org")
+    assert not app.open().receive()
+    clock.advance("10m")
+    [delivery] = app.open().receive()
+    assert (delivery.key, delivery.attempts_allowed) == ("welcome:ada", 2)
+    assert delivery.headers == {"trace": "1", "task": "welcome"}
+
+
+def test_many_calls_are_sent_in_their_order(app: App) -> None:
+    @app.task
+    def welcome(address: str, lang: str = "en") -> None: ...
+
+    report = welcome.using(headers={"trace": "1"}).send_many([welcome.call("ada"), welcome.call("bob", lang="fr")])
+    deliveries = app.open().receive(10)
+    assert report.ids == [delivery.message_id for delivery in deliveries]
+    assert [delivery.body for delivery in deliveries] == [
+        {"args": ["ada"], "kwargs": {}},
+        {"args": ["bob"], "kwargs": {"lang": "fr"}},
+    ]
+
+
+def test_a_call_is_sent_with_its_own_task(app: App) -> None:
+    @app.task(name="welcome")
+    def welcome(address: str) -> None: ...
+
+    @app.task(name="goodbye")
+    def goodbye(address: str) -> None: ...
+
+    with pytest.raises(BadInput, match="a call of task goodbye was among those to send to welcome"):
+        welcome.send_many([goodbye.call("ada")])
+
+
+def test_arguments_that_the_task_does_not_take_are_refused_where_they_are_sent(app: App) -> None:
+    @app.task(name="welcome")
+    def welcome(address: str, lang: str = "en") -> None: ...
+
+    with pytest.raises(TypeError) as raised:
+        welcome.send()  # type: ignore[call-arg]  # that is the point
+    assert str(raised.value) == "task welcome was not sent: missing a required argument: 'address'; it takes (address, lang='en')"
+    assert not app.open().receive()
+
+
+def test_an_argument_without_a_json_form_is_named(app: App) -> None:
+    @app.task(name="welcome")
+    def welcome(address: str, when: object) -> None: ...
+
+    with pytest.raises(BadInput, match=r"task welcome was not sent: argument when\['first'\] is datetime.* has no JSON form"):
+        welcome.send("ada", {"first": datetime(2026, 1, 1, tzinfo=UTC)})
+
+
+def test_arguments_that_are_too_long_together_are_refused(app: App) -> None:
+    @app.task(name="welcome")
+    def welcome(*texts: str) -> None: ...
+
+    with pytest.raises(BadInput, match="bytes as JSON"):
+        welcome.send(*["x" * 1000] * 1100)
+
+
+def test_models_are_taken_and_arrive_as_plain_data(app: App) -> None:
+    @app.task
+    def welcome(person: Person) -> None: ...
+
+    welcome.send(Person(name="Ada"))
+    [delivery] = app.open().receive()
+    assert delivery.body == {"args": [{"name": "Ada"}], "kwargs": {}}
+
+
+def test_the_header_that_names_the_task_is_taken(app: App) -> None:
+    @app.task
+    def welcome() -> None: ...
+
+    with pytest.raises(BadInput, match="'task'"):
+        welcome.using(headers={"task": "other"})
+
+
+def test_calling_a_task_runs_it_here(app: App) -> None:
+    @app.task
+    def double(number: int) -> int:
+        return 2 * number
+
+    assert double(21) == 42
+    assert not app.open().receive()
+
+
+def test_calling_an_async_task_gives_what_is_to_be_awaited(app: App) -> None:
+    @app.task
+    async def double(number: int) -> int:
+        return 2 * number
+
+    assert asyncio.run(double(21)) == 42
+
+
+def test_a_task_looks_like_its_function(app: App) -> None:
+    @app.task
+    def welcome(address: str) -> None:
+        """Greet somebody."""
+
+    assert (welcome.__name__, welcome.__doc__) == ("welcome", "Greet somebody.")
+
+
+def test_two_tasks_of_one_name_are_refused(app: App) -> None:
+    @app.task(name="welcome")
+    def one() -> None: ...
+
+    with pytest.raises(BadInput, match="two tasks of this app are called 'welcome'"):
+
+        @app.task(name="welcome")
+        def other() -> None: ...
+
+
+@pytest.mark.parametrize("options", [{"timeout": "soon"}, {"max_attempts": 0}, {"queue": "a queue"}])
+def test_options_that_make_no_sense_are_refused_where_they_are_written(app: App, options: dict[str, str]) -> None:
+    with pytest.raises(BadInput):
+        app.task(**options)(lambda: None)  # type: ignore[call-overload]  # that is the point
+
+
+def test_settings_that_no_queue_has_are_refused_where_they_are_written(app: App) -> None:
+    with pytest.raises(BadSetting, match="leese"):
+        app.queue("emails", leese="5m")
+
+
+def test_a_queue_is_declared_once(app: App) -> None:
+    app.queue("emails", lease="5m")
+    with pytest.raises(BadInput, match="declared before"):
+        app.queue("emails", lease="6m")
+
+
+def test_declared_settings_are_those_of_a_new_queue(app: App) -> None:
+    app.queue("emails", lease="5m", max_attempts=3)
+    behaviour = app.open("emails").settings.behaviour
+    assert (behaviour.lease_us, behaviour.max_attempts) == (300_000_000, 3)
+
+
+def test_a_closed_app_sends_nothing(app: App) -> None:
+    @app.task
+    def welcome() -> None: ...
+
+    welcome.send()
+    app.close()
+    with pytest.raises(Closed, match="this app was closed"):
+        welcome.send()
+
+
+def test_there_is_no_current_delivery_where_no_message_is_worked_on() -> None:
+    with pytest.raises(NotFound, match="no message is being worked on here"):
+        current_delivery()
