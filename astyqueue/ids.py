@@ -28,6 +28,9 @@ _VERSION: Final = 1
 _RFC_VARIANT: Final = 0x8000000000000000
 _MULTICAST: Final = 0x0000010000000000
 _LENGTH: Final = 16
+#: The bits of a tail that count up, and how many ids at least one more block may take of them.
+_COUNTER: Final = (1 << 40) - 1
+_ROOM: Final = 1 << 32
 
 #: The least and the greatest id there can be; bounds of slices.
 LEAST: Final[Id] = bytes(_LENGTH)
@@ -35,53 +38,55 @@ GREATEST: Final[Id] = b"\x0f" + b"\xff" * (_LENGTH - 1)
 
 
 class IdSource:
-    """Ids of this process: every id for the present is greater than the one before it.
+    """Ids of this process: every id for the present is greater than the one before it, and none is ahead of the clock.
 
-    One exception: once the clock was set back more than a second behind the last id, ids start again from the clock, with
-    another random tail so that none comes twice. What is sent then is due when it is sent, not when the clock has caught up.
+    Ids of one moment share its time and count up in the rest, so any number may be drawn while the clock stands still. One
+    exception to the order: once the clock was set back more than a second, ids start again from the clock, with another
+    random tail so that none comes twice. What is sent then is due when it is sent, not when the clock has caught up.
     """
 
     def __init__(self, clock: Clock) -> None:
         """Draw a random node, so that two processes never make the same id."""
         self._clock = clock
         self._lock = threading.Lock()
-        self._last = 0
+        self._tick = 0
         self._tail = _random_tail()
 
     def block(self, count: int, due: int = 0) -> list[Id]:
         """`count` ids, ascending, for the moment `due` in microseconds or for now, whichever is later.
 
-        Ids for the future get a random tail of their own: two blocks for the same due moment never collide, and inside
-        a block the order is that of the list (each is 100 ns after the one before it).
+        Ids for the future get a random tail of their own: two blocks for the same due moment never collide.
         """
         if due > self._clock.now():
-            return _run(due * _TICKS + _GREGORIAN, count, _random_tail())
+            return _run(due * _TICKS + _GREGORIAN, _random_tail(), count)
         with self._lock:  # the clock is read under it: a thread that paused here would look like a clock that was set back
-            first = self._next(self._clock.now() * _TICKS + _GREGORIAN)
-            self._last = first + count - 1
-            return _run(first, count, self._tail)
+            self._follow(self._clock.now() * _TICKS + _GREGORIAN)
+            first = self._tail
+            self._tail += count
+            return _run(self._tick, first, count)
 
-    def _next(self, tick: int) -> int:
-        """The first tick to use when the clock shows this one; called with the lock held."""
-        if self._last - tick > _SET_BACK:
+    def _follow(self, tick: int) -> None:
+        """Go on to the clock's tick, unless it is a little behind; called with the lock held."""
+        if self._tick - tick > _SET_BACK or self._tail & _COUNTER > _COUNTER - _ROOM:
             self._tail = _random_tail()
-            return tick
-        return max(tick, self._last + 1)
+            self._tick = tick
+        self._tick = max(self._tick, tick)
 
 
-def _run(first: int, count: int, tail: bytes) -> list[Id]:
-    return [tick.to_bytes(8) + tail for tick in range(first, first + count)]
+def _run(tick: int, tail: int, count: int) -> list[Id]:
+    first = tick << 64 | tail
+    return [each.to_bytes(_LENGTH) for each in range(first, first + count)]
 
 
-def _random_tail() -> bytes:
-    """The clock sequence and node of a TimeUUID, random, with the variant and multicast bits that the standard asks for."""
-    bits = secrets.randbits(62) | _RFC_VARIANT | _MULTICAST
-    return (bits ^ _FLIP).to_bytes(8)
+def _random_tail() -> int:
+    """The clock sequence and node of a TimeUUID, random, in sortable form, with the bits that the standard asks for."""
+    tail = (secrets.randbits(62) | _RFC_VARIANT | _MULTICAST) ^ _FLIP
+    return tail & ~(_COUNTER ^ _COUNTER >> 1)
 
 
 def at(moment: int) -> Id:
     """An id for exactly this moment (microseconds since 1970), with a random tail."""
-    return (moment * _TICKS + _GREGORIAN).to_bytes(8) + _random_tail()
+    return _run(moment * _TICKS + _GREGORIAN, _random_tail(), 1)[0]
 
 
 def first_at(moment: int) -> Id:

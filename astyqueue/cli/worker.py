@@ -10,13 +10,26 @@ import click
 from click.core import ParameterSource
 
 from astyqueue.cli.session import url_option, verbose_option
-from astyqueue.cli.weights import Weights
 
 if TYPE_CHECKING:
     from astyqueue.cli.signals import Signals
     from astyqueue.tasks.app import App
 
 _LEVELS = ("debug", "info", "warning", "error")
+
+
+def _weights(context: click.Context, parameter: click.Parameter, text: str | None) -> dict[str, int] | None:
+    """Queues and their weights: `emails:3,default`; a weight that is not said is 1."""
+    if text is None:
+        return None
+    weights: dict[str, int] = {}
+    for part in text.split(","):
+        name, separator, weight = part.strip().partition(":")
+        if not name or name in weights or (separator and not weight.isdecimal()):
+            message = f"write queues, each once, with their weights if you like: emails:3,default; not {text!r}"
+            raise click.BadParameter(message, context, parameter)
+        weights[name] = int(weight or 1)
+    return weights
 
 
 @click.command(
@@ -38,7 +51,7 @@ _LEVELS = ("debug", "info", "warning", "error")
     """,
 )
 @click.argument("app", envvar="ASTYQUEUE_APP")
-@click.option("-Q", "--queues", type=Weights(), metavar="NAME[:WEIGHT],...", help="Serve these, all of the app's unless said.")
+@click.option("-Q", "--queues", callback=_weights, metavar="NAME[:WEIGHT],...", help="Serve these; unless said, all of the app's.")
 @click.option(
     "-c",
     "--concurrency",
@@ -55,7 +68,7 @@ _LEVELS = ("debug", "info", "warning", "error")
 @url_option
 @verbose_option
 @click.pass_context
-def worker(context: click.Context, *, app: str, url: str | None, log_level: str, log_format: str, **options: Any) -> None:  # noqa: ANN401 - the options of `_serve`
+def worker(context: click.Context, /, *, app: str, url: str | None, log_level: str, log_format: str, **options: Any) -> None:  # noqa: ANN401 - the options of `_serve`
     """Find the app and run its tasks."""
     from astyqueue.cli.loading import load_app
     from astyqueue.cli.logs import configure
@@ -78,6 +91,7 @@ def _serve(
     """Run until the work is over or a signal comes."""
     from astyqueue.cli.ending import AfterMessages, WhenEmpty
     from astyqueue.cli.signals import Signals
+    from astyqueue.errors import Closed
     from astyqueue.model.durations import as_microseconds
 
     as_microseconds(drain_timeout)
@@ -88,8 +102,14 @@ def _serve(
     counting = [] if max_messages is None else [AfterMessages(max_messages, end)]
     dispatcher = app.worker(queues, concurrency=concurrency, middleware=counting)
     signals = Signals(dispatcher, drain_timeout)
+    signals.catch()
+    try:
+        dispatcher.start()
+    except Closed:
+        if not signals.draining:
+            raise
+        return signals
     if burst:
         WhenEmpty((app.open(name) for name in queues or app.queues), end).watch()
-    signals.catch()
     dispatcher.run()
     return signals

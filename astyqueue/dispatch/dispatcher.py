@@ -81,6 +81,11 @@ class Dispatcher:
             raise
 
     @property
+    def threads(self) -> tuple[threading.Thread, ...]:
+        """Its threads, by name: one claims for each queue, some handle, one looks after them."""
+        return tuple(self._threads)
+
+    @property
     def running(self) -> bool:
         """Whether it was started and has not finished."""
         return bool(self._threads) and not self._steward.finished.is_set()

@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import quote
 
-from astyqueue import App, Reject
+from astyqueue.errors import Reject
+from astyqueue.tasks.app import App
 from astyqueue.tasks.current import current_delivery
 from examples.stdlib_index.facts import facts_of
 from examples.stdlib_index.index import Index

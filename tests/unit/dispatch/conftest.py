@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 import pytest
 
 from astyqueue.clock import Clock, SystemClock
+from astyqueue.queue.hooks import Hook
 from astyqueue.store import Store
 from astyqueue.testing import TimeMachine
 from tests.unit.dispatch.stage import Stage
@@ -19,8 +20,8 @@ def stages() -> Iterator[Stages]:
     """Makes stages; their dispatchers are stopped at the end."""
     made: list[Stage] = []
 
-    def stage(clock: Clock | None = None, store: Store | None = None, **options: object) -> Stage:
-        made.append(Stage(clock or SystemClock(), store, **options))
+    def stage(clock: Clock | None = None, store: Store | None = None, *, hooks: Iterable[Hook] = (), **options: object) -> Stage:
+        made.append(Stage(clock or SystemClock(), store, hooks=hooks, **options))
         return made[-1]
 
     yield stage

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from astyqueue.clock import Clock
 from astyqueue.dispatch.dispatcher import Dispatcher
 from astyqueue.dispatch.handlers import Call
-from astyqueue.protocol.steps import Commit
+from astyqueue.errors import StoreUnavailable
+from astyqueue.protocol.steps import Commit, Request
 from astyqueue.queue.delivery import Delivery
 from astyqueue.queue.holding import Handed
 from astyqueue.queue.hooks import Hook
@@ -17,9 +18,28 @@ from astyqueue.queue.queue import MessageQueue
 from astyqueue.queue.stats import Stats
 from astyqueue.store import Store
 from astyqueue.stores.memory import MemoryStore
-from astyqueue.testing import Recording
+from astyqueue.testing import Faulty, Recording
 
 DEADLINE = 20
+
+
+class Breaking(Faulty):
+    """A store that cannot be reached while it is broken."""
+
+    def __init__(self, store: Store) -> None:
+        super().__init__(store)
+        self.broken = False
+        self.refused = threading.Semaphore(0)
+
+    def perform(self, request: Request) -> object:
+        if self.broken:
+            self.refused.release()
+            message = "the store is broken on purpose"
+            raise StoreUnavailable(message)
+        return super().perform(request)
+
+    def when_refused(self) -> None:
+        assert self.refused.acquire(timeout=DEADLINE)
 
 
 class Heard(Hook):
@@ -54,10 +74,10 @@ class CountedOut(Stats):
 class Stage:
     """A queue, a clock, and what can be waited for."""
 
-    def __init__(self, clock: Clock, store: Store | None = None, **options: object) -> None:
+    def __init__(self, clock: Clock, store: Store | None = None, *, hooks: Iterable[Hook] = (), **options: object) -> None:
         self.heard = Heard()
         self.store = Recording(store or MemoryStore(clock))
-        builder = MessageQueue.builder().store(self.store).clock(clock).name("emails").hook(self.heard)
+        builder = MessageQueue.builder().store(self.store).clock(clock).name("emails").hook(*hooks, self.heard)
         self.queue = builder.options(**options).build()
         self.stats = CountedOut(self.heard.changed)
         self.queue.core.claimer.stats = self.stats

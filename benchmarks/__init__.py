@@ -1,0 +1,1 @@
+"""How fast it is, one module a question: `python -m benchmarks --help` lists them."""

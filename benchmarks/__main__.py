@@ -1,0 +1,33 @@
+"""`python -m benchmarks NAME ...`: answer one question about speed; `python -m benchmarks NAME --help` tells its options."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from typing import Final
+
+#: Each is a module here with a `main(arguments)`; the first line of its docstring is the question.
+QUESTIONS: Final = ("drain", "profile")
+
+
+def listing() -> str:
+    """What can be asked."""
+    lines = [f"  {name:<9}{(importlib.import_module(f'benchmarks.{name}').__doc__ or '').splitlines()[0]}" for name in QUESTIONS]
+    return "\n".join(["usage: python -m benchmarks NAME [options]", "", *lines, "", "python -m benchmarks NAME --help tells more"])
+
+
+def main(arguments: list[str]) -> int:
+    """Ask the question that is named first; 2 if there is none of that name."""
+    name, *rest = arguments or ["--help"]
+    if name in ("-h", "--help"):
+        print(listing())
+        return 0
+    if name not in QUESTIONS:
+        print(f"there is no benchmark {name!r}\n\n{listing()}", file=sys.stderr)
+        return 2
+    code: int = importlib.import_module(f"benchmarks.{name}").main(rest)
+    return code
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,21 @@
+"""The other process of a latency across processes: `python -m benchmarks.sender URL MESSAGES BYTES SEED`."""
+
+from __future__ import annotations
+
+import sys
+
+from astyqueue import MessageQueue
+from benchmarks.latency import send_now_and_then
+from benchmarks.place import QUEUE
+
+
+def main(arguments: list[str]) -> None:
+    """Send now and then, and end."""
+    url, *numbers = arguments
+    messages, size, seed = map(int, numbers)
+    with MessageQueue.builder().store(url).name(QUEUE).build() as queue:
+        send_now_and_then(queue, messages, size, seed=seed)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,275 @@
+"""How a dispatcher ends."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import textwrap
+import threading
+from collections.abc import Callable
+
+import pytest
+
+from astyqueue.dispatch.dispatcher import Dispatcher
+from astyqueue.errors import Closed
+from astyqueue.queue.delivery import Delivery
+from astyqueue.testing import TimeMachine
+from tests.unit.dispatch.conftest import Stages
+from tests.unit.dispatch.stage import DEADLINE, Gate, Stage
+from tests.unit.dispatch.test_outcomes import messages, timers
+
+
+def in_a_thread(work: Callable[[], object]) -> threading.Thread:
+    thread = threading.Thread(target=work, daemon=True)
+    thread.start()
+    return thread
+
+
+def ended(thread: threading.Thread) -> bool:
+    thread.join(DEADLINE)
+    return not thread.is_alive()
+
+
+def test_a_drain_finishes_what_runs_and_gives_back_at_once_what_was_not_begun(still: Stage) -> None:
+    gate = Gate()
+    still.queue.send_many(["running", "waiting", "waiting too"])
+    dispatcher = still.start(gate, threads=1, backlog=2)
+    gate.when_entered()
+    still.when(lambda: still.stats.received == 3)
+    draining = in_a_thread(lambda: dispatcher.drain("1h"))
+    still.when(lambda: still.heard.count("released") == 2)
+    assert timers(still)[:2] == [(0, "SNOOZED", 0)] * 2
+    assert draining.is_alive()
+    gate.open.set()
+    assert ended(draining)
+    assert still.heard.outcomes[-1] == ("running", "acked")
+    assert [delivery.attempt for delivery in still.queue.receive(10)] == [1, 1]
+
+
+def test_a_drain_claims_nothing_more(still: Stage) -> None:
+    gate = Gate()
+    still.queue.send("one")
+    dispatcher = still.start(gate, threads=2)
+    gate.when_entered()
+    dispatcher.drain("1h", wait=False)
+    still.queue.send("two")
+    still.look_around()
+    gate.open.set()
+    dispatcher.drain("1h")
+    assert gate.bodies == ["one"]
+    assert messages(still) == 1
+
+
+def test_what_still_runs_when_the_time_to_drain_is_over_is_given_back_and_costs_no_attempt(
+    still: Stage, clock: TimeMachine, caplog: pytest.LogCaptureFixture
+) -> None:
+    gate = Gate()
+    still.queue.send("slow")
+    dispatcher = still.start(gate, threads=1)
+    gate.when_entered()
+    draining = in_a_thread(lambda: dispatcher.drain("30s"))
+    clock.when_waiting(2)
+    while draining.is_alive() and not still.heard.outcomes:
+        clock.when_waiting(1).advance("10s")
+    assert ended(draining)
+    assert still.heard.outcomes == [("slow", "released")]
+    [again] = still.queue.receive(1)
+    assert (again.body, again.attempt) == ("slow", 1)
+    gate.open.set()
+    handler = next(thread for thread in threading.enumerate() if thread.name == "astyqueue:emails:handle:1")
+    assert ended(handler)
+    assert still.heard.outcomes == [("slow", "released")]
+    assert "late" in [record.getMessage().split()[0] for record in caplog.records]
+    again.ack()
+
+
+def test_a_stop_does_not_wait_for_handlers(still: Stage) -> None:
+    gate = Gate()
+    still.queue.send_many(["running", "waiting"])
+    dispatcher = still.start(gate, threads=1, backlog=1)
+    gate.when_entered()
+    still.when(lambda: still.stats.received == 2)
+    dispatcher.stop()
+    assert sorted(map(str, still.heard.outcomes)) == ["('running', 'released')", "('waiting', 'released')"]
+    assert {delivery.attempt for delivery in still.queue.receive(10)} == {1}
+    gate.open.set()
+
+
+def test_a_stop_loses_no_ack(stage: Stage) -> None:
+    done: list[object] = []
+    some = threading.Event()
+
+    def handle(delivery: Delivery) -> None:
+        done.append(delivery.body)
+        if len(done) == 700:
+            some.set()
+
+    stage.queue.send_many(range(5_000))
+    dispatcher = stage.start(handle, threads=8)
+    assert some.wait(DEADLINE)
+    dispatcher.drain(None)
+    finished = {body for body, outcome in stage.heard.outcomes if outcome == "acked"}
+    assert finished == set(done)
+    assert messages(stage) == 5_000 - len(done)
+    assert stage.stats.lost == stage.queue.stats.lost == 0
+
+
+def test_a_stop_while_draining_ends_it(still: Stage) -> None:
+    gate = Gate()
+    still.queue.send("slow")
+    dispatcher = still.start(gate, threads=1)
+    gate.when_entered()
+    draining = in_a_thread(lambda: dispatcher.drain(None))
+    still.look_around()
+    assert draining.is_alive()
+    dispatcher.stop()
+    assert ended(draining)
+    assert still.heard.outcomes == [("slow", "released")]
+    gate.open.set()
+
+
+def test_stop_and_drain_may_be_called_from_anywhere_and_again(still: Stage) -> None:
+    dispatcher = still.start(lambda _: None, threads=3)
+    threads = [in_a_thread(dispatcher.stop) for _ in range(8)] + [in_a_thread(dispatcher.drain) for _ in range(8)]
+    assert all(map(ended, threads))
+    dispatcher.stop()
+    dispatcher.drain(None)
+    assert not dispatcher.running
+
+
+@pytest.mark.parametrize("end", [Dispatcher.stop, Dispatcher.drain])
+def test_a_handler_may_end_its_own_dispatcher(still: Stage, end: Callable[[Dispatcher], None]) -> None:
+    def handle(_: Delivery) -> None:
+        end(dispatcher)
+
+    still.queue.send("last")
+    dispatcher = Dispatcher.builder().queue(still.queue).handler(handle, threads=1).build()
+    still.started.append(dispatcher)
+    assert ended(in_a_thread(dispatcher.run))
+    assert len(still.heard.outcomes) == 1
+
+
+def test_run_blocks_until_somebody_drains_it(still: Stage) -> None:
+    gate = Gate()
+    gate.open.set()
+    still.queue.send("one")
+    dispatcher = Dispatcher.builder().queue(still.queue).handler(gate).build()
+    running = in_a_thread(dispatcher.run)
+    gate.when_entered()
+    assert running.is_alive()
+    dispatcher.drain()
+    assert ended(running)
+
+
+def test_leaving_its_block_drains_it(still: Stage) -> None:
+    gate = Gate()
+    gate.open.set()
+    still.queue.send("one")
+    with Dispatcher.builder().queue(still.queue).handler(gate).build() as dispatcher:
+        gate.when_entered()
+    assert not dispatcher.running
+    assert still.heard.outcomes == [("one", "acked")]
+
+
+def test_what_is_handed_out_at_most_once_is_still_handled_when_draining(still: Stage) -> None:
+    gate = Gate()
+    for body in ("one", "two"):
+        still.queue.send(body, lease=0)
+    dispatcher = still.start(gate, threads=1, backlog=1)
+    gate.when_entered()
+    still.when(lambda: still.stats.received == 2)
+    draining = in_a_thread(lambda: dispatcher.drain(None))
+    gate.open.set()
+    assert ended(draining)
+    assert gate.bodies == ["one", "two"]
+
+
+def test_all_its_threads_end_with_it(still: Stage) -> None:
+    dispatcher = still.start(lambda _: None, threads=3)
+    names = {thread.name for thread in dispatcher.threads}
+    assert names == {
+        "astyqueue:steward",
+        "astyqueue:emails:claim",
+        *(f"astyqueue:emails:handle:{number}" for number in (1, 2, 3)),
+    }
+    dispatcher.stop()
+    assert all(map(ended, dispatcher.threads))
+
+
+def test_a_dispatcher_that_ended_cannot_be_started_again(still: Stage) -> None:
+    dispatcher = still.start(lambda _: None)
+    dispatcher.stop()
+    with pytest.raises(Closed, match="build another"):
+        dispatcher.start()
+
+
+def test_one_that_never_began_can_be_stopped(still: Stage) -> None:
+    dispatcher = Dispatcher.builder().queue(still.queue).handler(lambda _: None).build()
+    dispatcher.stop()
+    dispatcher.drain()
+    with pytest.raises(Closed):
+        dispatcher.start()
+
+
+def test_a_fork_of_its_process_is_told_to_build_another(still: Stage) -> None:
+    dispatcher = still.start(lambda _: None)
+    ours = os.getpid()
+    try:
+        dispatcher._pid = ours + 1  # noqa: SLF001 - a fork of a process with threads is not for a test runner
+        with pytest.raises(Closed, match="fork"):
+            dispatcher.stop()
+        with pytest.raises(Closed, match="fork"):
+            dispatcher.start()
+    finally:
+        dispatcher._pid = ours  # noqa: SLF001 - as above
+
+
+def test_a_forgotten_dispatcher_lets_the_interpreter_exit_and_loses_no_ack(tmp_path: object) -> None:
+    """It ends with the main program, while a second handler is stuck; what the first one did is recorded."""
+    url = f"sqlite:///{tmp_path}/mail.db"
+    program = """
+        import sys, threading
+        from astyqueue.dispatch.dispatcher import Dispatcher
+        from astyqueue.queue.connection import connect
+
+        queue = connect(sys.argv[1]).queue("emails", lease="1h")
+        queue.send_many(["one", "stuck"])
+        done = {"one": threading.Event(), "stuck": threading.Event()}
+
+        def handle(delivery):
+            done[delivery.body].set()
+            if delivery.body == "stuck":
+                threading.Event().wait()
+
+        Dispatcher.builder().queue(queue).handler(handle, threads=2).build().start()
+        assert done["one"].wait(20) and done["stuck"].wait(20)
+    """
+    finished = subprocess.run([sys.executable, "-c", textwrap.dedent(program), url], timeout=60, check=False, capture_output=True)
+    assert (finished.returncode, finished.stderr) == (0, b"")
+    from astyqueue.queue.connection import connect  # noqa: PLC0415 - only here
+
+    with connect(url) as connection, connection.queue("emails").receive(10) as left:
+        assert [(delivery.body, delivery.attempt) for delivery in left] == [("stuck", 1)]
+
+
+def test_closing_the_queue_ends_its_dispatcher(still: Stage) -> None:
+    dispatcher = still.start(lambda _: None)
+    running = in_a_thread(dispatcher.run)
+    still.queue.close()
+    still.store.close()
+    still.queue.core.claimer.wake()
+    assert ended(running)
+
+
+def test_two_queues_drain_together(stages: Stages, clock: TimeMachine) -> None:
+    first, second = stages(clock), stages(clock)
+    gate = Gate()
+    first.queue.send("one")
+    second.queue.send("two")
+    built = Dispatcher.builder().queue(first.queue).handler(gate, threads=1).queue(second.queue).handler(gate, threads=1).build()
+    first.begin(built)
+    gate.when_entered(2)
+    gate.open.set()
+    built.drain(None)
+    assert first.heard.outcomes + second.heard.outcomes == [("one", "acked"), ("two", "acked")]

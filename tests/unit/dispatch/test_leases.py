@@ -1,0 +1,130 @@
+"""Leases while handlers run, and handlers that take too long."""
+
+from __future__ import annotations
+
+import logging
+import threading
+
+import pytest
+
+from astyqueue.queue.delivery import Delivery
+from astyqueue.stores.memory import MemoryStore
+from astyqueue.testing import TimeMachine
+from tests.unit.dispatch.conftest import Stages
+from tests.unit.dispatch.stage import Breaking, Gate, Stage
+from tests.unit.dispatch.test_outcomes import reasons, timers
+
+
+def pass_time(stage: Stage, clock: TimeMachine, step: str, *, steps: int) -> None:
+    """Let time pass in steps, each seen by whoever renews before the next one."""
+    for _ in range(steps):
+        clock.advance(step)
+        stage.look_around()
+
+
+def others(stage: Stage) -> Stage:
+    """Another process at the same queue."""
+    return Stage(stage.queue.clock, stage.store)
+
+
+def test_a_running_handler_keeps_its_message_across_several_leases(stages: Stages, clock: TimeMachine) -> None:
+    stage = stages(clock, lease="10s")
+    gate = Gate()
+    stage.queue.send("one")
+    dispatcher = stage.start(gate, threads=1)
+    gate.when_entered()
+    pass_time(stage, clock, "3s", steps=20)
+    assert list(others(stage).queue.receive(10)) == []
+    gate.open.set()
+    dispatcher.drain(None)
+    assert stage.heard.outcomes[-1] == ("one", "acked")
+    assert stage.queue.stats.lost == 0
+
+
+def test_messages_that_wait_in_the_backlog_are_kept_too(stages: Stages, clock: TimeMachine) -> None:
+    stage = stages(clock, lease="10s")
+    gate = Gate()
+    stage.queue.send_many(["one", "two", "three"])
+    dispatcher = stage.start(gate, threads=1, backlog=2)
+    gate.when_entered()
+    stage.when(lambda: stage.stats.received == 3)
+    pass_time(stage, clock, "3s", steps=20)
+    assert list(others(stage).queue.receive(10)) == []
+    gate.open.set()
+    gate.when_entered(2)
+    dispatcher.drain(None)
+    assert stage.heard.count("acked") == 3
+
+
+def test_a_handler_past_its_timeout_has_failed_and_what_it_does_later_is_ignored(
+    stages: Stages, clock: TimeMachine, caplog: pytest.LogCaptureFixture
+) -> None:
+    stage = stages(clock, lease="10s", backoff="1s")
+    gate = Gate()
+    stage.queue.send("one")
+    dispatcher = stage.start(gate, threads=1, timeout="25s")
+    gate.when_entered()
+    pass_time(stage, clock, "3s", steps=8)
+    assert list(others(stage).queue.receive(10)) == []
+    clock.advance("1s")
+    stage.when(lambda: stage.heard.outcomes[-1:] == [("one", "released")])
+    assert [(state, spent) for _, state, spent in timers(stage)] == [("BACKING_OFF", 1)]
+    gate.open.set()
+    dispatcher.drain(None)
+    assert stage.heard.count("acked") == 0
+    assert [record.getMessage().split()[0] for record in caplog.records if record.levelno == logging.WARNING] == ["stalled", "late"]
+
+
+def test_a_handler_that_always_takes_too_long_ends_as_a_dead_letter(stages: Stages, clock: TimeMachine) -> None:
+    stage = stages(clock, max_attempts=1)
+    gate = Gate()
+    stage.queue.send("one")
+    stage.start(gate, threads=1, timeout="1m")
+    gate.when_entered()
+    clock.advance("1m")
+    assert stage.when_settled(1) == {"rejected": 1}
+    assert reasons(stage) == [("failed", "TimeoutError: no outcome within 60s", 1)]
+    gate.open.set()
+
+
+def test_other_messages_go_on_while_a_handler_is_stuck(stages: Stages, clock: TimeMachine) -> None:
+    stage = stages(clock, lease="10s", backoff="1h", backoff_cap="1h")
+    gate = Gate()
+
+    def handle(delivery: Delivery) -> None:
+        if delivery.body == "stuck":
+            gate(delivery)
+
+    stage.queue.send("stuck")
+    dispatcher = stage.start(handle, threads=2, timeout="5s")
+    gate.when_entered()
+    clock.advance("6s")
+    stage.when(lambda: stage.heard.count("released") == 1)
+    stage.queue.send_many(range(10))
+    stage.when(lambda: stage.stats.received == 11)
+    dispatcher.drain("1h")
+    assert stage.heard.count("acked") == 10
+    gate.open.set()
+
+
+def test_a_delivery_whose_lease_ran_out_in_the_backlog_is_not_begun(stages: Stages, clock: TimeMachine) -> None:
+    """As when the store is away, or a machine sleeps: leases are not renewed, and then it is much later."""
+    broken = Breaking(MemoryStore(clock))
+    stage = stages(clock, broken, lease="10s")
+    gate = Gate()
+    stage.queue.send_many(["one", "two"])
+    dispatcher = stage.start(gate, threads=1, backlog=1)
+    gate.when_entered()
+    stage.when(lambda: stage.stats.received == 2)
+    broken.broken = True
+    clock.advance("11s")
+    broken.when_refused()
+    gate.open.set()
+    draining = threading.Thread(target=dispatcher.drain, args=[None], daemon=True)
+    draining.start()
+    broken.broken = False
+    while draining.is_alive():
+        clock.advance("1s")
+        draining.join(0.01)
+    assert gate.bodies == ["one"]
+    assert {delivery.body for delivery in others(stage).queue.receive(10)} >= {"two"}

@@ -1,0 +1,197 @@
+from __future__ import annotations
+
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from astyqueue import LeaseLost, MessageQueue
+from astyqueue.errors import AlreadySettled
+from astyqueue.testing import TimeMachine
+
+
+def bodies(queue: MessageQueue, limit: int = 10) -> list[object]:
+    return [delivery.body for delivery in queue.receive(limit)]
+
+
+def test_what_is_sent_is_received_once(queue: MessageQueue) -> None:
+    queue.send({"to": "ada@example.org"})
+    assert bodies(queue) == [{"to": "ada@example.org"}]
+    assert bodies(queue) == []
+
+
+def test_messages_come_in_the_order_in_which_they_were_sent(queue: MessageQueue) -> None:
+    queue.send_many(range(25))
+    assert bodies(queue, 10) + bodies(queue, 20) == list(range(25))
+
+
+def test_leaving_the_block_acks_what_was_received(queue: MessageQueue, clock: TimeMachine) -> None:
+    queue.send("one")
+    with queue.receive() as batch:
+        assert [delivery.body for delivery in batch] == ["one"]
+    clock.advance("1h")
+    assert bodies(queue) == []
+    assert queue.counts().total == 0
+
+
+def test_an_error_in_the_block_counts_for_the_one_in_hand_and_gives_the_others_back_at_once(queue: MessageQueue, clock: TimeMachine) -> None:
+    queue.send_many(["first", "second", "third"])
+    with pytest.raises(RuntimeError, match="no network"), queue.receive(3) as batch:
+        for delivery in batch:
+            if delivery.body == "second":
+                message = "no network"
+                raise RuntimeError(message)
+    assert [(delivery.body, delivery.attempt) for delivery in queue.receive(3)] == [("third", 1)]
+    clock.advance("3s")
+    assert sorted((str(delivery.body), delivery.attempt) for delivery in queue.receive(3)) == [("first", 2), ("second", 2)]
+
+
+def test_a_message_is_hidden_while_its_lease_runs_and_comes_back_afterwards(queue: MessageQueue, another: MessageQueue, clock: TimeMachine) -> None:
+    queue.send("one")
+    [held] = queue.receive()
+    clock.advance("29s")
+    assert bodies(another) == []
+    clock.advance("2s")
+    [again] = another.receive()
+    assert (again.body, again.attempt) == ("one", 2)
+    with pytest.raises(LeaseLost, match="no longer held"):
+        held.ack()
+    again.ack()
+
+
+def test_a_late_ack_changes_nothing(queue: MessageQueue, another: MessageQueue, clock: TimeMachine) -> None:
+    queue.send("one")
+    [held] = queue.receive()
+    clock.advance("31s")
+    [again] = another.receive()
+    with pytest.raises(LeaseLost):
+        held.reject("too late to say so")
+    assert another.get(again.message_id).standing == "in_flight"
+
+
+def test_settling_twice_is_refused_and_the_first_outcome_stands(queue: MessageQueue) -> None:
+    queue.send("one")
+    [held] = queue.receive()
+    held.ack()
+    with pytest.raises(AlreadySettled, match="acked"):
+        held.release()
+    assert queue.counts().total == 0
+
+
+def test_an_extended_lease_holds_longer(queue: MessageQueue, another: MessageQueue, clock: TimeMachine) -> None:
+    queue.send("one")
+    [held] = queue.receive()
+    until = held.extend("2m")
+    assert until == held.lease_until
+    clock.advance("90s")
+    assert bodies(another) == []
+    held.ack()
+    assert queue.counts().total == 0
+
+
+def test_extending_one_of_several_leaves_the_others_as_they_are(queue: MessageQueue, another: MessageQueue, clock: TimeMachine) -> None:
+    queue.send_many(["long", "short"])
+    long, short = queue.receive(2)
+    long.extend("5m")
+    clock.advance("31s")
+    assert bodies(another) == ["short"]
+    with pytest.raises(LeaseLost):
+        short.ack()
+    long.ack()
+
+
+def test_a_released_message_costs_no_attempt_and_waits_out_its_delay(queue: MessageQueue, clock: TimeMachine) -> None:
+    queue.send("one")
+    queue.receive()[0].release("10s")
+    clock.advance("9s")
+    assert bodies(queue) == []
+    clock.advance("1s")
+    [again] = queue.receive()
+    assert again.attempt == 1
+
+
+def test_failed_attempts_pause_longer_each_time_and_end_as_a_dead_letter(queue: MessageQueue, clock: TimeMachine) -> None:
+    queue.configure(max_attempts=3, backoff="10s")
+    queue.send("bad")
+    for attempt, pause in ((1, "10s"), (2, "20s"), (3, "0s")):
+        [held] = queue.receive()
+        assert held.attempt == attempt
+        held.fail("it does not parse")
+        clock.advance(pause)
+    [letter] = queue.dead_letters()
+    assert (letter.body, letter.kind, letter.reason, letter.attempts) == ("bad", "failed", "it does not parse", 3)
+    assert bodies(queue) == []
+
+
+def test_at_most_once_is_settled_as_it_is_handed_out(queue: MessageQueue, clock: TimeMachine) -> None:
+    queue.send("now or never", lease=0)
+    [held] = queue.receive()
+    assert held.settled == "at most once"
+    assert held.lease_until is None
+    clock.advance("1h")
+    assert queue.counts().total == 0
+    with pytest.raises(AlreadySettled, match="at most once"):
+        held.ack()
+
+
+def test_waiting_ends_when_something_is_sent(queue: MessageQueue, clock: TimeMachine) -> None:
+    with ThreadPoolExecutor(1) as threads:
+        waiting = threads.submit(queue.receive, 1, "1h")
+        clock.when_waiting(1)
+        queue.send("here")
+        assert [delivery.body for delivery in waiting.result(timeout=10)] == ["here"]
+
+
+def test_waiting_ends_when_a_delay_does(queue: MessageQueue, clock: TimeMachine) -> None:
+    queue.send("later", delay="10m")
+    with ThreadPoolExecutor(1) as threads:
+        waiting = threads.submit(queue.receive, 1, "1h")
+        clock.when_waiting(1)
+        clock.advance("10m")
+        assert [delivery.body for delivery in waiting.result(timeout=10)] == ["later"]
+
+
+def test_waiting_in_vain_ends_empty(queue: MessageQueue, clock: TimeMachine) -> None:
+    with ThreadPoolExecutor(1) as threads:
+        waiting = threads.submit(queue.receive, 1, "20s")
+        clock.when_waiting(1)
+        clock.advance("21s")
+        assert len(waiting.result(timeout=10)) == 0
+
+
+def test_what_another_process_sends_is_seen_by_one_that_waits(queue: MessageQueue, another: MessageQueue, clock: TimeMachine) -> None:
+    with ThreadPoolExecutor(1) as threads:
+        waiting = threads.submit(queue.receive, 1, "1h")
+        clock.when_waiting(1)
+        another.send("from afar")
+        clock.advance("30ms")
+        assert [delivery.body for delivery in waiting.result(timeout=10)] == ["from afar"]
+
+
+def test_sixty_takers_share_claims_and_get_every_message_once(queue: MessageQueue) -> None:
+    queue.send_many(range(300))
+    together = threading.Barrier(60)
+
+    def take() -> list[object]:
+        together.wait(timeout=30)
+        taken: list[object] = []
+        while deliveries := queue.receive(5):
+            for delivery in deliveries:
+                taken.append(delivery.body)
+                delivery.ack()
+        return taken
+
+    with ThreadPoolExecutor(60) as threads:
+        shares = [future.result(timeout=60) for future in [threads.submit(take) for _ in range(60)]]
+    assert sorted(body for share in shares for body in share) == list(range(300))
+    assert queue.counts().total == 0
+
+
+def test_a_taker_that_waits_behind_another_is_served_when_that_one_leaves(queue: MessageQueue, clock: TimeMachine) -> None:
+    with ThreadPoolExecutor(2) as threads:
+        first, second = threads.submit(queue.receive, 1, "1h"), threads.submit(queue.receive, 1, "1h")
+        clock.when_waiting(2)
+        queue.send("one")
+        queue.send("two")
+        taken = {str(future.result(timeout=10)[0].body) for future in (first, second)}
+    assert taken == {"one", "two"}
