@@ -101,5 +101,3 @@ def _check(queue: MessageQueue, tally: Tally) -> None:
     if any(left):
         message = f"the queue is not empty: {[column for columns in left for column in columns]}"
         raise NotMeasured(message)
-
-

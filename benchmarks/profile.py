@@ -1,2 +1,5 @@
 """Where does the processor time of a message go?"""
-def main(a): return 0
+
+
+def main(a):
+    return 0

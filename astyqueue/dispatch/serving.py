@@ -10,6 +10,7 @@ from astyqueue.clock import SECOND, Clock
 from astyqueue.dispatch.judging import reason_of
 from astyqueue.dispatch.telling import in_words, tell, tell_trace
 from astyqueue.errors import AstyqueueError, Closed, StoreError
+from astyqueue.queue.claimer import Claimer
 from astyqueue.queue.holding import Seat
 from astyqueue.queue.queue import MessageQueue
 from astyqueue.wakeup import Wakeup
@@ -31,6 +32,7 @@ class Serving:
     def __init__(self, queue: MessageQueue, seat: Seat, on_closed: Callable[[], None]) -> None:
         """`on_closed` is told when the queue was closed: there is nothing to go on with then."""
         self._queue = queue
+        self._core = queue.core
         self._seat = seat
         self._on_closed = on_closed
         self._wakeup = Wakeup(queue.clock)
@@ -38,23 +40,27 @@ class Serving:
         self._failures = 0
 
     def run(self) -> None:
-        """Serve until the end."""
-        while not self._over:
+        """Serve until the end, or until the queue is closed."""
+        while not self._ended():
             began = self._queue.clock.monotonic()
             try:
-                self._queue.run(self._queue.core.claimer.serve(self._seat, lambda: self._over))
-            except Closed as error:
-                tell(logging.ERROR, "closed", queue=self._queue.name, error=reason_of(error))
-                self._on_closed()
-                return
+                self._queue.run(self._core.claimer.serve(self._seat, self._ended))
+            except Closed:
+                break
             except Exception as error:  # noqa: BLE001 - whatever it is, the thread goes on
                 self._recover(error, began)
+        if not self._over:
+            tell(logging.ERROR, "closed", queue=self._queue.name, hint="its queue was closed before the dispatcher was stopped")
+            self._on_closed()
+
+    def _ended(self) -> bool:
+        return self._over or self._core.closed
 
     def end(self) -> None:
         """Have the thread leave."""
         self._over = True
         self._wakeup.set()
-        self._queue.core.claimer.wake()
+        self._core.claimer.wake()
 
     def _recover(self, error: Exception, began: int) -> None:
         """Tell of an error and rest; each one in a row makes the rest longer."""
@@ -76,24 +82,16 @@ def rest(wakeup: Wakeup, clock: Clock, pause: int, *, unless: Callable[[], bool]
         wakeup.wait(until)
 
 
-def flush(queue: MessageQueue) -> None:
+def flush(queue: MessageQueue, claimer: Claimer) -> None:
     """Record everything that was handed in; a store that fails gets a few tries, then it is logged what that means."""
-    error: Exception | None = None
+    problem: AstyqueueError | None = None
     for pause in _TRIES:
-        rest(Wakeup(queue.clock), queue.clock, pause, unless=lambda: False)
+        rest(Wakeup(queue.clock), queue.clock, pause, unless=lambda: isinstance(problem, Closed))
         try:
-            queue.run(queue.core.claimer.flush())
-        except StoreError as failed:
-            error = failed
-        except Closed as closed:
-            error = closed
-            break
+            queue.run(claimer.flush())
+        except (StoreError, Closed) as error:
+            problem = error
         else:
             return
-    tell(
-        logging.ERROR,
-        "unrecorded",
-        queue=queue.name,
-        error=reason_of(error) if error else "",
-        hint="messages whose outcome is not recorded are handed out again when their leases run out",
-    )
+    hint = "messages whose outcome is not recorded are handed out again when their leases run out"
+    tell(logging.ERROR, "unrecorded", queue=queue.name, error=reason_of(problem or StoreError()), hint=hint)

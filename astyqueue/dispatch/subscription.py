@@ -41,12 +41,10 @@ class Subscription:
         self.slots = threads
         pace = Pace(threads, queue.settings.behaviour.lease_us, backlog)
         self.executions = Executions(queue, roster, pace)
-        self._backlog = Backlog(pace, self._wake)
+        self._claimer = queue.core.claimer
+        self._backlog = Backlog(pace, self._claimer.wake)
         self._lost = queue.stats.lost
         self._serving: Serving | None = None
-
-    def _wake(self) -> None:
-        self.queue.core.claimer.wake()
 
     def start(self, on_closed: Callable[[], None]) -> None:
         """Begin to claim and to handle. The threads are daemons: what ends them in time is `drain`, or the interpreter's exit."""
@@ -95,7 +93,7 @@ class Subscription:
         """Claim nothing more, and give back at once what waits."""
         for delivery in self._backlog.shut():
             self.executions.hand_in(delivery, self.queue.terms.release(delivery, None))
-        flush(self.queue)
+        flush(self.queue, self._claimer)
 
     def give_up(self) -> None:
         """Settle what has had its time as failed attempts."""
@@ -111,7 +109,7 @@ class Subscription:
         """Settle deliveries whose handlers run on and might settle them at this very moment; the first of the two stands."""
         while left := [(delivery, outcome) for delivery, outcome in outcomes if not delivery.settled]:
             try:
-                self.queue.run(self.queue.core.claimer.settle([*left]))
+                self.queue.run(self._claimer.settle([*left]))
             except AlreadySettled:
                 continue
             except AstyqueueError as error:
@@ -120,6 +118,6 @@ class Subscription:
 
     def leave(self) -> None:
         """Record the last outcomes and let the threads go; those whose handlers still run end with them."""
-        flush(self.queue)
+        flush(self.queue, self._claimer)
         if self._serving:
             self._serving.end()

@@ -48,6 +48,8 @@ def bad_setting(error: ValidationError) -> BadSetting:
 
 
 def _complaint(detail: ErrorDetails) -> str:
+    if not detail["loc"]:
+        return detail["msg"]
     field = str(detail["loc"][-1])
     name, given = spelled_name(field), detail["input"]
     if detail["type"] == "extra_forbidden":

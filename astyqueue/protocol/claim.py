@@ -85,13 +85,15 @@ def _claim(process: Process, sight: Sight, order: Order, bringing: tuple[list[Se
         claimed.refused += 1
         yield from _settle_alone(process, sight, waiting, claimed)
     yield from _settle_alone(process, sight, waiting, claimed)
-    if sight.passed > _WORTH_STORING:
+    if sight.passed > _WORTH_STORING and sight.timers is not None:  # a floor may rise only where all timers are known
         yield from _commit(process, sight, Picked(order, process.now(), 0), ([], claimed))
 
 
 def _settle_alone(process: Process, sight: Sight, waiting: list[Settlement], claimed: Claimed) -> Steps[None]:
     while waiting:
         settlement = waiting.pop()
+        if settlement.timer.name in claimed.settled:
+            continue
         settled = yield from settle(process, sight.row, settlement.timer, settlement.outcomes)
         for worked in settled.done:
             sight.settled(worked)
@@ -119,14 +121,14 @@ def _commit(process: Process, sight: Sight, picked: Picked, bringing: tuple[list
     try:
         outcome = yield from change.commit()
     except OutcomeUnknown:
-        applied = yield from _read_back(sight, header, claims, worked)
+        applied = (yield from _read_back(sight, header, claims)) or (yield from _find_settled(sight, worked, claimed))
     else:
         applied = isinstance(outcome, Committed) or sight.refused(outcome.present[HEADER], picked.now, picked.cursors)
     if not applied:
         return False
     for timer, successor in successors:
         sight.replace(timer.name, [successor] if successor else [])
-    sight.raised(header, [taken.timer for taken in claims], [name.id for name in picked.dead])
+    sight.raised(header, [taken.timer for taken in claims], [name.id for name in picked.dead], at=picked.now)
     for part in worked:
         sight.settled(part)
         claimed.settled[part.timer.name] = Settled([part])
@@ -169,10 +171,10 @@ def _raised(process: Process, sight: Sight, now: int, dues: list[int]) -> Header
     return Header(version, floor, process.nonce(), process.name, tuple(map(tuple, sight.cursors)))
 
 
-def _read_back(sight: Sight, header: Header, claims: list[Claim], worked: list[Worked]) -> Steps[bool]:
-    """Find out what became of a commit: our nonce in the header, or later our own timer, or what was settled with it.
+def _read_back(sight: Sight, header: Header, claims: list[Claim]) -> Steps[bool]:
+    """Find out whether a commit was applied: our nonce is in the header, or later our own timer is there.
 
-    When others have gone on from our commit and its claims are gone again, they are nobody's receipts any more.
+    When others have gone on from our commit and its claims are gone again, it counts as refused: they are nobody's receipts.
     """
     column = yield from read_column(sight.row, HEADER, exact=True)
     if column and column.value == header.encode():
@@ -185,8 +187,12 @@ def _read_back(sight: Sight, header: Header, claims: list[Claim], worked: list[W
         found = yield from read_column(sight.row, taken.timer.name, exact=True)
         if found:
             return True
-    claims.clear()
+    return False
+
+
+def _find_settled(sight: Sight, worked: list[Worked], claimed: Claimed) -> Steps[bool]:
+    """Note the settles that left their traces, each by itself: a message may be gone by another holder's doing. Always False."""
     for part in worked:
         if (yield from was_applied(sight.row, part)):
-            return True
+            claimed.settled[part.timer.name] = Settled([part])
     return False

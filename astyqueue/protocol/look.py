@@ -62,7 +62,7 @@ def _take_suspect(sight: Sight, picked: Picked, suspects: list[Again]) -> Steps[
     """Hand a suspect to empty hands only, and nothing with it; hands that are full take nothing, so that they empty."""
     if picked.order.in_hand == 0:
         first = suspects[0]
-        picked.room = 1
+        picked.room = min(1, picked.room)
         yield from _again(sight, picked, [first._replace(part=(first.timer.name, 0))])
     picked.room = 0
 

@@ -93,6 +93,11 @@ class Worked:
         """The earliest due that it adds before its timer's own."""
         return min((timer.due for timer in self.sooner), default=None)
 
+    @property
+    def marked(self) -> set[Mark]:
+        """The marks that it adds."""
+        return set(self.left.marks if self.left else ()).difference(self.timer.marks)
+
 
 @dataclass(slots=True)
 class Settled:
@@ -155,7 +160,10 @@ def _commit_sooner(process: Process, row: str, worked: Worked) -> Steps[bool]:
     """Commit together with the header, once."""
     column = yield from read_column(row, HEADER, exact=True)
     change = Change(row)
-    raise_for(process, change, column.value if column else None, worked.floor)
+    try:
+        raise_for(process, change, column.value if column else None, worked.floor)
+    except Undecodable:  # that stops claims; what is held can still be marked
+        return False
     return (yield from _apply(row, worked, change))
 
 
@@ -186,11 +194,15 @@ def was_applied(row: str, worked: Worked) -> Steps[bool]:
     """Whether a settle whose timer has changed since was the one that changed it: its traces are there.
 
     A timer that is gone proves nothing, for its messages may have been claimed again. Messages that are gone, dead
-    letters that carry this claim and timers with names drawn at random do.
+    letters that carry this claim, timers with names drawn at random, and marks in the timer as it stands do.
     """
     expected = dict(worked.dead) | {timer.name: timer.value for timer in (*worked.moved, *worked.sooner)}
-    found = yield from read_one(Named(row, (*worked.acked, *expected)), exact=True)
-    return {column.name: column.value for column in found} == expected
+    found = yield from read_one(Named(row, (worked.timer.name, *worked.acked, *expected)), exact=True)
+    values = {column.name: column.value for column in found}
+    standing = values.pop(worked.timer.name, None)
+    if values != expected or not worked.marked:
+        return values == expected
+    return standing is not None and worked.marked <= set(decode_timer(row, worked.timer.name, standing).marks)
 
 
 def work_out(process: Process, timer: Timer, wanted: Settlings, *, marking: bool = False) -> Worked:
@@ -247,7 +259,7 @@ def _timers(process: Process, origin: Timer, moves: list[Move]) -> list[Timer]:
     groups: list[list[Move]] = []
     for move in sorted(moves):
         first = groups[-1][0] if groups else None
-        if first and first.state == move.state and move.due - first.due <= (first.due - now) // SHARED:
+        if first and first.state == move.state and move.due - first.due <= max(0, first.due - now) // SHARED:
             groups[-1].append(move)
         else:
             groups.append([move])

@@ -44,6 +44,7 @@ class Sight:
     cursors: list[list[Id]] = field(default_factory=list)
     looked: list[int] = field(default_factory=lambda: [0] * LOOKS)
     passed: int = 0
+    stood: int = 0
     _agenda: list[tuple[int, Name]] = field(default_factory=list)
     _settled: list[Worked] = field(default_factory=list)
 
@@ -61,7 +62,7 @@ class Sight:
             self._forget_timers_if_refused(written)
             return
         self.header = decode_header(self.row, value) if value is not None else None
-        self.known, self.value = True, value
+        self.known, self.value, self.stood = True, value, now
         self._forget_timers()
         stored = self.header.cursors if self.header else ()
         padded = [*stored, *[(ids.LEAST,) * LOOKS] * (self.levels - len(stored))]
@@ -75,6 +76,7 @@ class Sight:
 
     def hold_back(self, now: int) -> None:
         """Let no cursor be later than this moment less its lag; after the clock was set back, ids begin again from there."""
+        self.looked = [min(looked, now) for looked in self.looked]
         for cursors in self.cursors:
             if cursors[0] > (bound := ids.first_at(now + 1)):
                 cursors[0] = bound
@@ -83,13 +85,18 @@ class Sight:
                 cursors[look] = min(cursors[look], cursors[0], ids.first_at(now - LAGS[look]))
 
     def refused(self, value: bytes | None, now: int, cursors: list[list[Id]]) -> bool:
-        """Take over the header that a refusal showed. The looks stand again where they stood before; always False."""
+        """Take over the header that a refusal showed. The looks stand again where they stood before; always False.
+
+        A refusal tells no write time. The header was written after the one before it was last seen to stand, so its cursors
+        count as no later than that.
+        """
         self.cursors = cursors
-        self.learn(value, now)
+        self.learn(value, min(now, self.stood))
         return False
 
-    def raised(self, header: Header, timers: Iterable[Timer], dead: Iterable[Id]) -> None:
-        """Take note of a raised commit of our own: its header, its timers and the messages it buried."""
+    def raised(self, header: Header, timers: Iterable[Timer], dead: Iterable[Id], *, at: int | None = None) -> None:
+        """Take note of a raised commit of our own: its header, its timers and the messages it buried, `at` which moment."""
+        self.stood = self.stood if at is None else at
         if self.known:
             self.header, self.value = header, header.encode()
         self.replace(None, timers)
@@ -228,4 +235,5 @@ def refresh(sight: Sight, now: int) -> Steps[None]:
     if not sight.known or (column.value if column else None) != sight.value:
         sight.forget()
     else:
+        sight.stood = now
         sight.hold_back(now)

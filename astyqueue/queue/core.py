@@ -94,7 +94,7 @@ class Core:
         """Deliveries for one taker. One that is stopped while it waits gives back at once what it was just handed."""
         taken: list[Handed] = []
         until = None if order.wait is None else self.clock.monotonic() + order.wait
-        seat = Seat(lambda: 0 if taken else order.limit, taken.extend, kind=order.kind, renew=order.renew)
+        seat = Seat(lambda: order.limit - len(taken), taken.extend, kind=order.kind, renew=order.renew)
         try:
             yield from self.claimer.take(seat, lambda: bool(taken), until=until)
         except BaseException:

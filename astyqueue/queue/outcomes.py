@@ -208,6 +208,7 @@ class Outcomes:
             for delivery in hold.deliveries.values():
                 if not delivery.settled and (delivery.renew_until is None or delivery.renew_until > now):
                     self._incoming.append(Pending(delivery, Extend(now + hold.lease), None))
+                    self.hurried = True
 
     def next_event(self) -> int:
         """When outcomes or leases next need somebody."""

@@ -124,7 +124,7 @@ class MessageQueue(Operations):
         return functools.partial(Delivery, settler=self._settle, terms=self.terms)
 
     def _wake(self) -> None:
-        self.core.claimer.wake()
+        self._core.claimer.wake()
 
     def _keep(self, stopped: Callable[[], bool]) -> None:
         """Take part without taking anything, so that leases are renewed while nobody else is here."""

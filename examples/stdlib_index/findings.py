@@ -6,9 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from rich import box
-from rich.table import Table
-
 from astyqueue.model.views import DeadLetter
 from examples.stdlib_index.index import Index
 from examples.stdlib_index.screen import Screen, plain
@@ -43,18 +40,42 @@ class Balance:
         return f"sent {self.sent}, done {self.done}, dead {self.dead}, lost {self.lost}, delivered twice {self.twice}"
 
 
+def show_found(screen: Screen, index: Index) -> None:
+    """The longest functions, how well packages are documented, and totals."""
+    longest = screen.table("The longest functions", "lines", "function", "file")
+    for row in index.database.execute("SELECT longest_lines, longest, path FROM files ORDER BY 1 DESC LIMIT ?", (_ROWS,)):
+        longest.add_row(*map(plain, row))
+    screen.say(longest)
+    _show_documented(screen, index)
+    query = "SELECT count(*), sum(lines), sum(functions), sum(classes), sum(documented) * 100.0 / sum(documentable) FROM files"
+    files, lines, functions, classes, percent = index.database.execute(query).fetchone()
+    screen.say(
+        f"  [bold]In all[/] {files:,} files, {lines:,} lines, {functions:,} functions, {classes:,} classes, {percent:.0f} % with a docstring\n"
+    )
+
+
+def _show_documented(screen: Screen, index: Index) -> None:
+    query = """SELECT package, sum(documented) * 100.0 / sum(documentable) AS percent FROM files WHERE package != 'test'
+               GROUP BY package HAVING sum(documentable) > ? ORDER BY percent DESC, package"""
+    ranked = [(package, f"{percent:.0f} %") for package, percent in index.database.execute(query, (_WORTH_RANKING,))]
+    table = screen.table("Docstrings, by package (without the tests)", "most", "", "least", "")
+    for most, least in zip(ranked[:_ROWS], ranked[: -_ROWS - 1 : -1], strict=True):
+        table.add_row(*most, *least)
+    screen.say(table)
+
+
 def show_dead(screen: Screen, letters: Sequence[DeadLetter]) -> None:
-    """The files that are no Python, and why."""
+    """The files that cannot be parsed, and why."""
     if not letters:
         screen.say("  No dead letters: this Python came without the files of its test suite that cannot be parsed.\n")
         return
-    table = _table("Dead letters: files that cannot be parsed, kept with the reason", "file", "reason")
-    for path, reason in sorted((path_of(letter), letter.reason) for letter in letters):
+    table = screen.table("Dead letters: files that cannot be parsed, kept with the reason", "file", "reason")
+    for path, reason in sorted((_path_of(letter), letter.reason) for letter in letters):
         table.add_row(plain(path), plain(reason))
-    screen.console.print(table)
+    screen.say(table)
 
 
-def path_of(letter: DeadLetter) -> str:
+def _path_of(letter: DeadLetter) -> str:
     """The file that a message was about."""
     match letter.body:
         case {"args": [str(path), *_]}:
@@ -62,31 +83,9 @@ def path_of(letter: DeadLetter) -> str:
     return str(letter.id)
 
 
-def show_found(screen: Screen, index: Index) -> None:
-    """Totals, the longest functions, and how well packages are documented."""
-    query = "SELECT count(*), sum(lines), sum(functions), sum(classes), sum(documented) * 100.0 / sum(documentable) FROM files"
-    files, lines, functions, classes, percent = index.database.execute(query).fetchone()
-    longest = _table("The longest functions", "lines", "function", "file", right=1)
-    for row in index.database.execute("SELECT longest_lines, longest, path FROM files ORDER BY 1 DESC LIMIT ?", (_ROWS,)):
-        longest.add_row(*(plain(str(cell)) for cell in row))
-    screen.console.print(longest)
-    _show_documented(screen, index)
-    screen.say(f"  {files:,} files, {lines:,} lines, {functions:,} functions, {classes:,} classes, {percent:.0f} % with a docstring\n")
-
-
-def _show_documented(screen: Screen, index: Index) -> None:
-    query = """SELECT package, sum(documented) * 100.0 / sum(documentable) AS percent FROM files WHERE package != 'test'
-               GROUP BY package HAVING sum(documentable) > ? ORDER BY percent DESC, package"""
-    ranked = [(package, f"{percent:.0f} %") for package, percent in index.database.execute(query, (_WORTH_RANKING,))]
-    table = _table("Docstrings on modules, classes and functions, by package", "best", "", "worst", "")
-    for best, worst in zip(ranked[:_ROWS], ranked[: -_ROWS - 1 : -1], strict=True):
-        table.add_row(*best, *worst)
-    screen.console.print(table)
-
-
-def _table(title: str, *columns: str, right: int = 0) -> Table:
-    """A table with a title; so many columns from the left are numbers."""
-    table = Table(title=f"[bold]{title}", title_justify="left", box=box.SIMPLE_HEAD, pad_edge=True)
-    for place, column in enumerate(columns):
-        table.add_column(column, justify="right" if place < right else "left", overflow="fold")
-    return table
+def show_balance(screen: Screen, balance: Balance, caught: Sequence[str]) -> None:
+    """The line that tells, and how what was delivered twice came about."""
+    screen.say(f"[bold {'green' if balance.good else 'red'}]{balance}[/]")
+    others = balance.twice - len(caught)
+    ended = f"; {others} more had ended so shortly before that the queue did not know it yet" if others > 0 else ""
+    screen.say(f"[dim]delivered twice: {len(caught)} that the kill caught{ended}; each left one row, for its task may run twice[/]\n")

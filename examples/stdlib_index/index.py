@@ -19,7 +19,7 @@ _COLUMNS: Final = ", ".join(field.name for field in fields(Facts))
 _SCHEMA: Final = f"""
     CREATE TABLE IF NOT EXISTS files (path TEXT PRIMARY KEY, package TEXT NOT NULL, {_COLUMNS});
     CREATE TABLE IF NOT EXISTS runs (
-        run INTEGER PRIMARY KEY, path TEXT NOT NULL, process INTEGER NOT NULL, attempt INTEGER NOT NULL, ended INTEGER NOT NULL DEFAULT 0
+        run INTEGER PRIMARY KEY, path TEXT NOT NULL, process INTEGER NOT NULL, ended INTEGER NOT NULL DEFAULT 0
     );
     CREATE INDEX IF NOT EXISTS runs_by_path ON runs (path);
 """
@@ -48,29 +48,33 @@ class Index:
         """Make the tables."""
         self.database.executescript(_SCHEMA)
 
-    def begin(self, path: str, attempt: int) -> int:
-        """Record that this process starts on a file; the number of this run."""
+    def begin(self, path: str) -> None:
+        """Record that this process starts on a file."""
         with self.database as database:
-            run = database.execute("INSERT INTO runs (path, process, attempt) VALUES (?, ?, ?)", (path, os.getpid(), attempt)).lastrowid
-        return run or 0
+            database.execute("INSERT INTO runs (path, process) VALUES (?, ?)", (path, os.getpid()))
 
-    def finish(self, run: int, path: str, facts: Facts | None) -> None:
-        """Record the end of a run and what it found, if anything, together. Doing it again changes nothing."""
+    def finish(self, path: str, facts: Facts | None) -> None:
+        """Record that this process is done with a file and what it found, if anything: both together. Twice comes to the same."""
         with self.database as database:
             if facts is not None:
                 database.execute(_UPSERT, (path, package_of(path), *astuple(facts)))
-            database.execute("UPDATE runs SET ended = 1 WHERE run = ?", (run,))
+            database.execute("UPDATE runs SET ended = 1 WHERE path = ? AND process = ?", (path, os.getpid()))
 
     def running(self, process: int) -> list[str]:
         """The files that a process started on and did not end."""
         return [path for (path,) in self.database.execute("SELECT path FROM runs WHERE process = ? AND NOT ended", (process,))]
 
-    def started_again(self, path: str, after: int) -> tuple[int, int] | None:
-        """Which process started on a file after another one did, and at what attempt; None as long as nobody has."""
-        query = """SELECT process, attempt FROM runs WHERE path = ? AND run > (SELECT max(run) FROM runs WHERE path = ? AND process = ?)
+    def taker(self, path: str, after: int) -> int | None:
+        """Which process started on a file after another one did; None as long as nobody has."""
+        query = """SELECT process FROM runs WHERE path = ? AND run > (SELECT max(run) FROM runs WHERE path = ? AND process = ?)
                    ORDER BY run LIMIT 1"""
-        found: tuple[int, int] | None = self.database.execute(query, (path, path, after)).fetchone()
-        return found
+        found: tuple[int] | None = self.database.execute(query, (path, path, after)).fetchone()
+        return found and found[0]
+
+    def files(self) -> int:
+        """How many files something was found about."""
+        [(files,)] = self.database.execute("SELECT count(*) FROM files")
+        return int(files)
 
     def started_twice(self) -> int:
         """How many files were started on more than once."""

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import os
-import sys
 from pathlib import Path
 from typing import Final
 from urllib.parse import quote
 
 from astyqueue.errors import Reject
 from astyqueue.tasks.app import App
-from astyqueue.tasks.current import current_delivery
 from examples.stdlib_index.facts import facts_of
 from examples.stdlib_index.index import Index
 from examples.stdlib_index.library import LIBRARY
@@ -30,18 +28,18 @@ index = Index(FOLDER / "index.db")
 @app.task(queue=QUEUE)
 def index_file(path: str) -> None:
     """Read one file of the library, and keep what is found under its path: done twice, it comes to the same."""
-    run = index.begin(path, current_delivery().attempt)
+    index.begin(path)
     try:
         facts = facts_of((LIBRARY / path).read_bytes())
     except (SyntaxError, ValueError, RecursionError) as error:
-        index.finish(run, path, None)
+        index.finish(path, None)
         # No later attempt would find another file, so this one is not to be tried again.
         raise Reject(reason_of(error)) from error
-    index.finish(run, path, facts)
+    index.finish(path, facts)
 
 
 def reason_of(error: Exception) -> str:
-    """Why a file is no Python, in one plain line."""
-    line = f" (line {error.lineno})" if isinstance(error, SyntaxError) and error.lineno else ""
-    told = error.msg if isinstance(error, SyntaxError) else str(error)
-    return f"not Python {sys.version_info.major}.{sys.version_info.minor}: {told}{line}"
+    """Why a file cannot be parsed, in one plain line."""
+    if not isinstance(error, SyntaxError):
+        return str(error)
+    return f"line {error.lineno}: {error.msg}" if error.lineno else error.msg

@@ -1,4 +1,4 @@
-"""How the demo goes: everything is sent, two workers work, one is killed while it runs a task, and the other takes over."""
+"""How the demo goes: two workers work, one is killed while it runs a task, and the other takes over."""
 
 from __future__ import annotations
 
@@ -10,21 +10,22 @@ from astyqueue.queue.queue import MessageQueue
 from examples.stdlib_index.jobs import index
 from examples.stdlib_index.library import LIBRARY
 from examples.stdlib_index.screen import Screen, plain
-from examples.stdlib_index.workers import Worker, Workers
+from examples.stdlib_index.workers import COMMAND, Worker, Workers
 
-#: The kill comes when so much is done (percent), and while the worker is busy with a file of this many bytes: on a file
-#: that takes only a moment the task might be over before the signal is there.
+#: The kill comes when so much is done (percent), and while the worker is busy with a file of this many bytes: a file that
+#: takes only a moment might be done before the signal is there.
 _KILL_AT: Final = 15
 _BIG: Final = 60_000
 #: From here on any file will do.
 _KILL_AT_LAST: Final = 60
-#: Seconds between two looks, and after which something must be wrong.
+#: Seconds between two looks at what the workers run, and at what the queue counts; and after which something must be wrong.
 _LOOK: Final = 0.01
+_COUNT: Final = 0.1
 _TOO_LONG: Final = 180
 
 
 class Stopped(Exception):
-    """The demo cannot go on."""
+    """The demo cannot go on; the text says why."""
 
 
 class Story:
@@ -38,61 +39,68 @@ class Story:
         self._sent = sent
         self._survivor = workers.start()
         self._victim = workers.start()
-        self._killed: Worker | None = None
-        self._killed_at = 0.0
-        self._caught: list[str] = []
+        #: What the victim was running when it was killed, and the part of it that nobody has taken over yet.
+        self.caught: tuple[str, ...] = ()
+        self._orphans: list[str] = []
         self._lease = queue.settings.behaviour.lease_us / SECOND
+        self._lease_ends = 0.0
+        self._percent = 0
+        self._counted = 0.0
 
     def go_on(self) -> None:
         """Look again and again until every message is settled."""
-        percent = 0
-        while percent < 100:  # noqa: PLR2004 - percent
-            percent = self._look()
+        self._screen.event(f"{self._survivor} and {self._victim} start, each a process of its own:", f"[bold]{' '.join(COMMAND)}[/]")
+        while self._percent < 100:  # noqa: PLR2004 - percent
+            self._count()
+            if not self.caught and self._percent >= _KILL_AT and self._is_busy():
+                self._strike()
+            self._watch_orphans()
             if self._survivor.ended_within(_LOOK):
-                raise Stopped(f"{self._survivor} has ended, and nobody asked it to:\n{self._survivor.last_words()}")
+                self._stop(f"{self._survivor} has ended, and nobody asked it to")
             if self._screen.seconds > _TOO_LONG:
-                raise Stopped(f"not done after {_TOO_LONG} seconds; the last that {self._survivor} said:\n{self._survivor.last_words()}")
-            if self._killed is None and percent >= _KILL_AT:
-                self._strike(least=_BIG if percent < _KILL_AT_LAST else 0)
-            self._watch_for_takers()
+                self._stop(f"{self._sent} messages are not done after {_TOO_LONG} seconds")
 
-    def _look(self) -> int:
+    def _stop(self, why: str) -> None:
+        message = f"{why}. The last that it said, in {self._survivor.log}:\n{self._survivor.last_words()}"
+        raise Stopped(message)
+
+    def _count(self) -> None:
+        """Ask the queue how far it is, now and then."""
+        if self._screen.seconds - self._counted < _COUNT:
+            return
         counts = self._queue.counts()
-        self._screen.progress(counts, self._sent, self._note())
-        return 100 * (self._sent - counts.total + counts.dead) // self._sent
+        left = self._lease_ends - self._screen.seconds
+        self._screen.progress(counts, self._sent, f"the lease of {self._victim} ends in {max(left, 0):.1f} s" if self._orphans else "")
+        self._percent = 100 * (self._sent - counts.total + counts.dead) // self._sent
+        self._counted = self._screen.seconds
 
-    def _note(self) -> str:
-        left = self._killed_at + self._lease - self._screen.seconds
-        return f"the lease of {self._killed} ends in {left:.1f} s" if self._caught and left > 0 else ""
+    def _is_busy(self) -> bool:
+        """Whether the worker to be killed is in the middle of something that takes a while."""
+        least = _BIG if self._percent < _KILL_AT_LAST else 0
+        return any((LIBRARY / path).stat().st_size >= least for path in index.running(self._victim.process))
 
-    def _strike(self, least: int) -> None:
-        """Kill a worker that is running a task, and make sure afterwards that it was."""
-        if not any((LIBRARY / path).stat().st_size >= least for path in index.running(self._victim.process)):
-            return
+    def _strike(self) -> None:
+        """Kill a worker, and make sure afterwards that it was running a task."""
         self._victim.kill()
-        caught = index.running(self._victim.process)  # it is dead: this does not change any more
-        if not caught:
-            self._screen.event(f"{self._victim} was killed, but between two tasks; {self._replaced()} starts, to be killed in its place")
+        self.caught = tuple(index.running(self._victim.process))  # it is dead: this does not change any more
+        if not self.caught:
+            missed, self._victim = self._victim, self._workers.start()
+            self._screen.event(f"{missed} was killed between two tasks; {self._victim} starts, to be killed in the middle of one")
             return
-        self._killed, self._killed_at, self._caught = self._victim, self._screen.seconds, caught
+        self._orphans = list(self.caught)
+        self._lease_ends = self._screen.seconds + self._lease
         self._screen.event(
-            f"[red]{self._killed} was killed (SIGKILL) while it ran {_listed(caught)}[/]",
-            "Nobody tells the queue, nobody cleans up. What it held, begun or not, is still its own until its lease",
-            f"ends, in {self._lease:.0f} s at most; then it is handed out again. {str(self._survivor).capitalize()} goes on meanwhile.",
+            f"[bold red]{self._victim} was killed (SIGKILL) while it ran {_listed(self.caught)}[/]",
+            f"Nobody tells the queue, nobody tidies up. What {self._victim} held stays its own until its lease ends, in "
+            f"{self._lease:.0f} s at most; then it is handed out again. Meanwhile {self._survivor} goes on with the rest.",
         )
 
-    def _replaced(self) -> Worker:
-        self._victim = self._workers.start()
-        return self._victim
-
-    def _watch_for_takers(self) -> None:
-        for path in tuple(self._caught):
-            again = index.started_again(path, self._victim.process)
-            if again is None:
-                continue
-            taker = self._workers.by_process(again[0])
-            self._caught.remove(path)
-            self._screen.event(f"[green]the lease has ended: {taker} takes over {plain(path)}[/] (attempt {again[1]})")
+    def _watch_orphans(self) -> None:
+        """Tell of each file that somebody has taken over."""
+        for path in tuple(self._orphans):
+            if process := index.taker(path, after=self._victim.process):
+                self._orphans.remove(path)
+                self._screen.event(f"[bold green]its lease has ended: {self._workers.named(process)} takes over {plain(path)}[/]")
 
 
 def _listed(paths: Sequence[str]) -> str:

@@ -76,9 +76,9 @@ class Workers:
         self._started.append(worker)
         return worker
 
-    def by_process(self, process: int) -> Worker | None:
-        """The worker that has this process id."""
-        return next((worker for worker in self._started if worker.process == process), None)
+    def named(self, process: int) -> str:
+        """What the worker with this process id is called."""
+        return next((str(worker) for worker in self._started if worker.process == process), f"process {process}")
 
     def __enter__(self) -> Self:
         """See that none is left."""

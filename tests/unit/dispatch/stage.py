@@ -12,7 +12,7 @@ from astyqueue.dispatch.handlers import Call
 from astyqueue.errors import StoreUnavailable
 from astyqueue.protocol.steps import Commit, Request
 from astyqueue.queue.delivery import Delivery
-from astyqueue.queue.holding import Handed
+from astyqueue.queue.holding import Handed, Seat
 from astyqueue.queue.hooks import Hook
 from astyqueue.queue.queue import MessageQueue
 from astyqueue.queue.stats import Stats
@@ -115,7 +115,8 @@ class Stage:
 
     def look_around(self) -> None:
         """Let whoever claims go once through everything there is to do."""
-        self.queue.run(self.queue.core.claimer.flush())
+        claimer = self.queue.core.claimer
+        self.queue.run(claimer.take(Seat(lambda: 0, lambda _: None), lambda: False, until=self.queue.clock.monotonic()))
 
     @property
     def commits(self) -> int:

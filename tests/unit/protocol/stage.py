@@ -8,11 +8,13 @@ from typing import Final, TypeVar
 
 from astyqueue import ids
 from astyqueue.clock import SECOND
+from astyqueue.errors import OutcomeUnknown
 from astyqueue.model.message import Envelope, MessageId, encode
-from astyqueue.model.views import Counts
+from astyqueue.model.views import Counts, DeadLetter
 from astyqueue.protocol.browse import counts
 from astyqueue.protocol.claim import Claim, claim
 from astyqueue.protocol.columns import HEADER, Header, decode_header
+from astyqueue.protocol.dead import dead_page
 from astyqueue.protocol.picking import Order
 from astyqueue.protocol.process import Process
 from astyqueue.protocol.send import message_put, send
@@ -81,6 +83,16 @@ class Stage:
             self.settle(taken, Reject("rejected", reason, 1))
         return sent
 
+    def bury_undecodable(self) -> MessageId:
+        """A dead letter that cannot be read; nothing else may be waiting."""
+        sent = self.put(b"\x63what is this", self.clock.now())
+        self.claim(1)
+        return sent
+
+    def dead(self) -> list[DeadLetter]:
+        """The dead letters of the row, if they are few."""
+        return self.run(dead_page([ROW], 1)).letters
+
     def drain(self) -> list[MessageId]:
         """What can be claimed now, by a process that knows nothing of the row; it is acked."""
         done: list[MessageId] = []
@@ -117,4 +129,22 @@ class Meddling(Faulty):
         if isinstance(request, Commit):
             self.commits += 1
             next(self._meddlers, lambda: None)()
+        return super().perform(request)
+
+
+class Unanswered(Faulty):
+    """The first so many commits have an unknown outcome; `instead` is what really happens."""
+
+    def __init__(self, store: Store, instead: Callable[[Commit], object], *, times: int = 1) -> None:
+        super().__init__(store)
+        self._instead = instead
+        self._times = times
+        self.commits = 0
+
+    def perform(self, request: Request) -> object:
+        if isinstance(request, Commit):
+            self.commits += 1
+            if self.commits <= self._times:
+                self._instead(request)
+                raise OutcomeUnknown
         return super().perform(request)

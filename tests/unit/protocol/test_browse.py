@@ -17,7 +17,7 @@ from astyqueue.protocol.picking import Order
 from astyqueue.protocol.remove import delete
 from astyqueue.protocol.settle import Reject, Release, settle
 from astyqueue.protocol.sight import Sight
-from astyqueue.protocol.steps import Read
+from astyqueue.protocol.steps import Read, Request
 from astyqueue.store import Slice
 from astyqueue.testing import Recording
 from tests.unit.protocol.stage import LEASE, ROW, Meddling, Stage
@@ -225,11 +225,11 @@ def test_a_message_that_goes_while_it_is_peeked_at_is_left_out(stage: Stage) -> 
     first, _ = stage.send("a"), stage.send("b")
 
     class Late(Recording):
-        def perform(self, request: object) -> object:
+        def perform(self, request: Request) -> object:
             wants_values = isinstance(request, Read) and not isinstance(request.wanted[0], Slice) and len(self.requests) > 2
             if wants_values:
                 stage.run(delete(stage.bob, first))
-            return super().perform(request)  # type: ignore[arg-type]
+            return super().perform(request)
 
     seen = stage.run(peek(stage.ann, [ROW], levels=1, limit=5), Late(stage.store))
     assert [one.body for one in seen] == ["b"]

@@ -14,7 +14,7 @@ from astyqueue.protocol.settings import SETTINGS, Opened, change_behaviour, forg
 from astyqueue.protocol.steps import Commit, Steps
 from astyqueue.store import Batch, Put, Slice, Store
 from astyqueue.testing import Failing, History, World, explore
-from tests.unit.protocol.stage import Meddling, Stage
+from tests.unit.protocol.stage import Meddling, Stage, Unanswered
 
 MINUTE = 60 * SECOND
 
@@ -110,17 +110,10 @@ def test_creating_with_an_unknown_outcome_is_read_back(stage: Stage, at: int, *,
 
 
 def test_a_store_that_never_lets_it_through_ends_with_an_error(stage: Stage) -> None:
-    class Forgetful(Meddling):
-        def perform(self, request: object) -> object:
-            if isinstance(request, Commit):
-                self.commits += 1
-                raise OutcomeUnknown("no answer")
-            return super().perform(request)  # type: ignore[arg-type]
-
-    forgetful = Forgetful(stage.store, [])
+    silent = Unanswered(stage.store, lambda _: None, times=1_000)
     with pytest.raises(StoreUnavailable, match=f"mail:settings: {TRIES} tries"):
-        stage.run(opened(), forgetful)
-    assert forgetful.commits == TRIES
+        stage.run(opened(), silent)
+    assert silent.commits == TRIES
 
 
 @pytest.mark.parametrize("name", ["a", "Mail-box_7.x", "x" * 100])

@@ -34,7 +34,9 @@ def test_leaving_the_block_acks_what_was_received(queue: MessageQueue, clock: Ti
     assert queue.counts().total == 0
 
 
-def test_an_error_in_the_block_counts_for_the_one_in_hand_and_gives_the_others_back_at_once(queue: MessageQueue, clock: TimeMachine) -> None:
+def test_an_error_in_the_block_counts_for_the_one_in_hand_and_gives_the_others_back_at_once(
+    queue: MessageQueue, clock: TimeMachine
+) -> None:
     queue.send_many(["first", "second", "third"])
     with pytest.raises(RuntimeError, match="no network"), queue.receive(3) as batch:
         for delivery in batch:
@@ -46,7 +48,9 @@ def test_an_error_in_the_block_counts_for_the_one_in_hand_and_gives_the_others_b
     assert sorted((str(delivery.body), delivery.attempt) for delivery in queue.receive(3)) == [("first", 2), ("second", 2)]
 
 
-def test_a_message_is_hidden_while_its_lease_runs_and_comes_back_afterwards(queue: MessageQueue, another: MessageQueue, clock: TimeMachine) -> None:
+def test_a_message_is_hidden_while_its_lease_runs_and_comes_back_afterwards(
+    queue: MessageQueue, another: MessageQueue, clock: TimeMachine
+) -> None:
     queue.send("one")
     [held] = queue.receive()
     clock.advance("29s")
@@ -195,3 +199,10 @@ def test_a_taker_that_waits_behind_another_is_served_when_that_one_leaves(queue:
         queue.send("two")
         taken = {str(future.result(timeout=10)[0].body) for future in (first, second)}
     assert taken == {"one", "two"}
+
+
+def test_what_ran_out_together_is_received_together_though_under_claims_of_its_own(queue: MessageQueue, clock: TimeMachine) -> None:
+    queue.send_many(["a", "b", "c"])
+    queue.receive(3)
+    clock.advance("31s")
+    assert [delivery.body for delivery in queue.receive(5)] == ["a", "b", "c"]

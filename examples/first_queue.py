@@ -1,0 +1,47 @@
+"""Send and receive: a queue in one file, and what becomes of a message that fails."""
+
+from __future__ import annotations
+
+from astyqueue import MessageQueue, connect
+
+
+def main() -> None:
+    """Send three messages, and receive until nothing is left."""
+    with connect("sqlite:///first_queue.db") as store:
+        emails = store.queue("emails", lease="1m", max_attempts=2, backoff="0s")
+        emails.send({"to": "ada@example.org", "subject": "Welcome"})
+        emails.send({"to": "nobody", "subject": "Welcome"}, key="welcome:nobody")
+        emails.send({"to": "grace@example.org", "subject": "See you tomorrow"}, delay="1d")
+
+        while receive_one(emails):
+            pass
+
+        print(f"waiting for tomorrow: {emails.counts().delayed}")
+        for letter in emails.dead_letters():
+            print(f"dead letter {letter.key} after {letter.attempts} attempts: {letter.reason}")
+        emails.clear()  # so that another run begins with an empty queue
+
+
+def receive_one(emails: MessageQueue) -> bool:
+    """Work on one message. Leaving the block acks it; an error gives it back, and after the last attempt makes it a dead letter."""
+    try:
+        with emails.receive() as batch:
+            for delivery in batch:
+                deliver(delivery.body)
+    except ValueError as error:
+        print(f"failed: {error}")
+    return bool(batch)
+
+
+def deliver(email: object) -> None:
+    """Pretend to deliver an e-mail."""
+    match email:
+        case {"to": str(address), "subject": subject} if "@" in address:
+            print(f"delivered {subject!r} to {address}")
+        case {"to": address}:
+            message = f"{address!r} is no address"
+            raise ValueError(message)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,165 @@
+"""Clearing a row, and dropping a queue."""
+
+from __future__ import annotations
+
+import itertools
+from functools import partial
+
+import pytest
+
+from astyqueue.errors import OutcomeUnknown, StoreUnavailable
+from astyqueue.model.message import MessageId
+from astyqueue.model.settings import Layout, Settings
+from astyqueue.protocol.claim import claim
+from astyqueue.protocol.columns import Type
+from astyqueue.protocol.picking import Order
+from astyqueue.protocol.remove import clear, drop
+from astyqueue.protocol.rows import QUEUES, settings_row
+from astyqueue.protocol.settings import list_queues, load_settings, open_queue
+from astyqueue.protocol.settle import Reject, Release
+from astyqueue.protocol.sight import Sight, know
+from astyqueue.protocol.steps import Commit
+from astyqueue.testing import Failing, Recording
+from tests.unit.protocol.stage import LEASE, ROW, Meddling, Stage
+
+
+@pytest.fixture
+def stage() -> Stage:
+    return Stage()
+
+
+def test_clear_removes_what_waits_is_in_hand_delayed_paused_or_dead(stage: Stage) -> None:
+    stage.bury("dead")
+    in_hand, backing_off = stage.send_many(2)
+    [taken] = stage.claim(2)
+    stage.settle(taken, Release(stage.clock.now() + 2 * LEASE, 1), backing_off)
+    stage.send(delay=3_600)
+    stage.send()
+    assert stage.run(clear(stage.bob, ROW, 1)) == 5
+    assert stage.kinds() == {Type.LOCK}
+    assert not stage.is_held(taken, in_hand)
+    assert stage.run(clear(stage.bob, ROW, 1)) == 0
+
+
+def test_clear_takes_every_priority() -> None:
+    stage = Stage(levels=3)
+    for priority in range(3):
+        stage.send(priority=priority)
+    assert stage.run(clear(stage.bob, ROW, 3)) == 3
+    assert stage.kinds() == {Type.LOCK}
+
+
+def test_clear_frees_nothing_that_came_later(stage: Stage) -> None:
+    stage.send_many(3)
+    late: list[MessageId] = []
+    refused_once = Meddling(stage.store, [partial(stage.claim, 1), lambda: late.append(stage.send("later"))])
+    assert stage.run(clear(stage.bob, ROW, 1), refused_once) >= 3
+    after = stage.send("after")
+    assert set(stage.drain()) - set(late) == {after}
+
+
+def test_a_message_sent_behind_the_walk_of_a_clear_stays(stage: Stage) -> None:
+    stage.send(delay=600)
+    behind: list[MessageId] = []
+    assert stage.run(clear(stage.bob, ROW, 1), Meddling(stage.store, [lambda: behind.append(stage.send())])) == 1
+    assert stage.drain() == behind
+
+
+def test_what_is_claimed_during_a_clear_is_taken_from_its_holder(stage: Stage) -> None:
+    sent = stage.send_many(250)
+    claims = []
+    between = Meddling(stage.store, [lambda: None, lambda: claims.extend(stage.claim(10))])
+    assert stage.run(clear(stage.bob, ROW, 1), between) == len(sent)
+    assert stage.kinds() == {Type.LOCK}
+    assert len(claims) == 1
+    assert not stage.is_held(claims[0], MessageId(ROW, 0, claims[0].held[0].entry.id))
+
+
+def test_what_dies_during_a_clear_is_cleared_too(stage: Stage) -> None:
+    stage.bury("early")
+    stage.send_many(3)
+    [taken] = stage.claim(2)
+    meddlers = [lambda: stage.settle(taken, Reject("rejected", "", 1)), lambda: None, lambda: stage.claim(1)]
+    assert stage.run(clear(stage.bob, ROW, 1), Meddling(stage.store, meddlers)) == 4
+    assert stage.kinds() == {Type.LOCK}
+
+
+def test_a_letter_that_died_below_those_cleared_already_is_cleared_too(stage: Stage) -> None:
+    low = stage.send("low")
+    stage.clock.advance(1)
+    stage.send_many(1)
+    [taken] = stage.claim(2)
+    stage.settle(taken, Release(stage.clock.now(), 0), low)
+    high = [held.entry.id for held in taken.held if held.entry.id != low.id]
+    stage.settle(taken, Reject("rejected", "", 1), MessageId(ROW, 0, high[0]))
+
+    def die() -> None:
+        for again in stage.claim(1):
+            stage.settle(again, Reject("rejected", "", 1))
+
+    assert stage.run(clear(stage.bob, ROW, 1), Meddling(stage.store, [lambda: None, die, die, die])) == 2
+    assert stage.kinds() == {Type.LOCK}
+
+
+def test_commits_of_a_clear_are_bounded(stage: Stage) -> None:
+    for _ in range(3):
+        stage.send_many(100)
+        for taken in stage.claim(100):
+            stage.settle(taken, Reject("rejected", "", 1))
+    stage.send_many(300)
+    stage.claim(150)
+    recording = Recording(stage.store)
+    assert stage.run(clear(stage.bob, ROW, 1), recording) == 600
+    sizes = [len(asked.batch.puts) + len(asked.batch.deletes) for asked in recording.requests if isinstance(asked, Commit)]
+    assert max(sizes) <= 202
+    assert len(sizes) <= 6
+
+
+@pytest.mark.parametrize(("at", "applied"), list(itertools.product([1, 2, 3], [True, False])))
+def test_a_clear_with_an_unknown_outcome_clears_all_and_counts_right(stage: Stage, at: int, *, applied: bool) -> None:
+    stage.bury("dead")
+    stage.send_many(2)
+    stage.claim(1)
+    unknown = Failing(stage.store, OutcomeUnknown("no answer"), at=at, of=(Commit,), applied=applied)
+    assert stage.run(clear(stage.bob, ROW, 1), unknown) == 3
+    assert stage.kinds() == {Type.LOCK}
+
+
+def test_a_queue_that_is_dropped_is_gone_but_its_headers_stay(stage: Stage) -> None:
+    opened = stage.run(open_queue("mail", layout={"concurrency_shards": 2}, behaviour={}))
+    stage.send("a")
+    stage.send("b", row="mail:0:1")
+    stage.claim(1)
+    before = stage.header()
+    assert stage.run(drop(stage.bob, opened.settings)) == 2
+    assert stage.run(load_settings("mail")) is None
+    assert stage.run(list_queues()) == []
+    assert stage.kinds(settings_row("mail")) == stage.kinds(QUEUES) == set()
+    after = stage.header()
+    assert before is not None
+    assert after is not None
+    assert after.version > before.version
+
+
+def test_who_knew_a_row_before_its_queue_was_dropped_is_refused(stage: Stage) -> None:
+    settings = Settings(name="mail", layout=Layout())
+    stage.send()
+    knows_no_header = Sight(ROW, 1)
+    stage.run(know(knows_no_header, stage.clock.now()))
+    stage.run(drop(stage.bob, settings))
+    stage.run(open_queue("mail", layout={}, behaviour={}))
+    anew = stage.send()
+    claimed = stage.run(claim(stage.ann, knows_no_header, Order(2, LEASE, 5)))
+    assert claimed.refused == 1
+    assert [held.entry.id for taken in claimed.claims for held in taken.held] == [anew.id]
+
+
+def test_dropping_goes_on_where_it_stopped(stage: Stage) -> None:
+    opened = stage.run(open_queue("mail", layout={}, behaviour={}))
+    silent = Failing(stage.store, StoreUnavailable("gone"), at=2, of=(Commit,))
+    with pytest.raises(StoreUnavailable):
+        stage.run(drop(stage.bob, opened.settings), silent)
+    assert stage.run(load_settings("mail")) is None
+    assert stage.run(list_queues()) == ["mail"]
+    stage.run(drop(stage.bob, opened.settings))
+    assert stage.run(list_queues()) == []

@@ -1,0 +1,108 @@
+from __future__ import annotations
+
+import logging
+import os
+from pathlib import Path
+
+import pytest
+
+import astyqueue
+from astyqueue import MessageQueue, Retry
+from astyqueue.errors import BadInput, BadSetting, Closed, LayoutDiffers
+from astyqueue.queue.builder import QueueBuilder
+from astyqueue.stores.memory import MemoryStore
+from astyqueue.testing import TimeMachine
+
+
+def test_a_queue_that_exists_keeps_its_layout_and_says_what_differs(builder: QueueBuilder[MessageQueue], store: MemoryStore) -> None:
+    builder.time_shards(3, every="5s").concurrency_shards(2).build()
+    with pytest.raises(LayoutDiffers, match="concurrency_shards"):
+        MessageQueue.builder().store(store).name("emails").concurrency_shards(4).build()
+    joined = MessageQueue.builder().store(store).name("emails").build()
+    assert joined.settings.layout.concurrency_shards == 2
+
+
+def test_stored_behaviour_stands_and_the_log_says_so(
+    builder: QueueBuilder[MessageQueue], store: MemoryStore, caplog: pytest.LogCaptureFixture
+) -> None:
+    builder.build()
+    with caplog.at_level(logging.WARNING, logger="astyqueue.queue"):
+        joined = MessageQueue.builder().store(store).name("emails").lease("7m").build()
+    assert joined.settings.behaviour.lease_us == 30_000_000
+    assert "stored lease=30s stands" in caplog.text
+
+
+def test_what_is_missing_or_unknown_is_said_plainly(builder: QueueBuilder[MessageQueue]) -> None:
+    with pytest.raises(BadSetting, match="no store was named"):
+        MessageQueue.builder().name("emails").build()
+    with pytest.raises(BadSetting, match="has no name"):
+        MessageQueue.builder().store("memory://").build()
+    with pytest.raises(BadSetting, match="no setting 'leese'"):
+        builder.options(leese="1m")
+    with pytest.raises(BadInput, match="a:b"):
+        builder.name("a:b").build()
+
+
+def test_changed_behaviour_is_followed_by_others_within_ten_seconds(queue: MessageQueue, another: MessageQueue, clock: TimeMachine) -> None:
+    queue.configure(max_attempts=9)
+    assert queue.settings.behaviour.max_attempts == 9
+    clock.advance("10s")
+    another.receive()
+    assert another.settings.behaviour.max_attempts == 9
+
+
+def test_a_paused_queue_hands_out_nothing_and_takes_everything(queue: MessageQueue) -> None:
+    queue.pause()
+    queue.send("patience")
+    assert len(queue.receive()) == 0
+    queue.resume()
+    assert queue.receive()[0].body == "patience"
+
+
+def test_a_layout_cannot_be_changed_later(queue: MessageQueue) -> None:
+    with pytest.raises(BadSetting, match="fixed when a queue is created"):
+        queue.configure(priorities=3)
+
+
+def test_a_closed_queue_says_so(queue: MessageQueue) -> None:
+    queue.close()
+    queue.close()
+    with pytest.raises(Closed, match="was closed"):
+        queue.send("too late")
+
+
+def test_a_connection_opens_queues_and_lists_them(tmp_path: Path) -> None:
+    with astyqueue.connect(f"sqlite:///{tmp_path}/mail.db") as connection:
+        connection.queue("emails", lease="5m").send("one")
+        connection.queue("audit")
+        assert connection.queues() == ["audit", "emails"]
+        assert connection.queue("emails").receive()[0].body == "one"
+
+
+def test_a_queue_goes_on_in_a_child_process_and_its_ids_do_not_collide(tmp_path: Path) -> None:
+    queue = MessageQueue.builder().store(f"sqlite:///{tmp_path}/fork.db").name("emails").build()
+    queue.send("before")
+    child = os.fork()
+    if child == 0:
+        queue.send_many(["child"] * 20)
+        os._exit(0)
+    queue.send_many(["parent"] * 20)
+    _, status = os.waitpid(child, 0)
+    assert os.waitstatus_to_exitcode(status) == 0
+    bodies = [delivery.body for delivery in queue.receive(100)]
+    assert sorted(map(str, bodies)) == ["before"] + ["child"] * 20 + ["parent"] * 20
+
+
+def test_messages_survive_their_process(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/mail.db"
+    with MessageQueue.builder().store(url).name("emails").build() as queue:
+        queue.send_many(range(10))
+        queue.receive(3)[0].ack()
+    with MessageQueue.builder().store(url).name("emails").build() as queue:
+        assert queue.counts().waiting == 7
+        assert queue.counts().in_flight == 2
+
+
+def test_the_public_names_are_there() -> None:
+    assert {name for name in astyqueue.__all__ if not hasattr(astyqueue, name)} == set()
+    assert issubclass(Retry, Exception)

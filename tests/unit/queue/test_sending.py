@@ -1,0 +1,148 @@
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from pydantic import BaseModel
+
+from astyqueue import Message, MessageQueue
+from astyqueue.errors import BadInput, OutcomeUnknown, StoreUnavailable
+from astyqueue.protocol.steps import Send
+from astyqueue.queue.builder import QueueBuilder
+from astyqueue.stores.memory import MemoryStore
+from astyqueue.testing import TimeMachine
+from astyqueue.testing.faults import Failing, Recording
+
+
+class Welcome(BaseModel):
+    to: str
+    at: datetime
+
+
+def test_a_model_is_a_body(queue: MessageQueue) -> None:
+    queue.send(Welcome(to="ada", at=datetime(2026, 1, 1, tzinfo=UTC)))
+    assert queue.receive()[0].body == {"to": "ada", "at": "2026-01-01T00:00:00Z"}
+
+
+@pytest.mark.parametrize(
+    ("body", "told"),
+    [
+        (object(), "no JSON form"),
+        ({"when": datetime(2026, 1, 1, tzinfo=UTC)}, r"body\['when'\]"),
+        ([1, {2}], r"body\[1\]"),
+        (b"bytes", "bytes"),
+        (math.nan, "nan"),
+        ({1: "one"}, "keys are text"),
+        ("x" * (256 * 1024), "keep the large part elsewhere"),
+    ],
+)
+def test_a_body_that_would_not_come_back_as_it_was_is_refused(queue: MessageQueue, body: object, told: str) -> None:
+    with pytest.raises(BadInput, match=told):
+        queue.send(body)
+    assert queue.counts().total == 0
+
+
+def test_a_tuple_comes_back_as_a_list(queue: MessageQueue) -> None:
+    queue.send(("a", ("b",)))
+    assert queue.receive()[0].body == ["a", ["b"]]
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ({"delay": -1}, "not a duration"),
+        ({"at": datetime(2026, 1, 1)}, "no time zone"),  # noqa: DTZ001 - that it is naive is the point
+        ({"at": datetime(2026, 1, 1, tzinfo=UTC), "delay": 3}, "not both"),
+        ({"priority": 1}, "has one priority"),
+        ({"key": "k" * 513}, "512 bytes"),
+        ({"key": ""}, "512 bytes"),
+        ({"headers": {"a": 1}}, "text to text"),
+        ({"headers": {"a": "b" * 9000}}, "8192"),
+        ({"max_attempts": 0}, "1 to 10000"),
+        ({"delay": "1h", "expires": datetime(2026, 1, 1, tzinfo=UTC)}, "before it is due"),
+        ({"lease": "soon"}, "not a duration"),
+    ],
+)
+def test_an_option_out_of_bounds_is_refused_and_nothing_is_sent(queue: MessageQueue, options: dict[str, object], told: str) -> None:
+    with pytest.raises(BadInput, match=told):
+        queue.send("body", **options)  # type: ignore[arg-type]  # wrong types are among the examples
+    assert queue.counts().total == 0
+
+
+def test_all_that_is_sent_along_arrives(queue: MessageQueue, clock: TimeMachine) -> None:
+    at = clock.instant + timedelta(minutes=1)
+    queue.send("body", key="welcome:ada", at=at, headers={"trace": "7"}, expires="1h", lease="5m", max_attempts=2)
+    clock.advance("1m")
+    [held] = queue.receive()
+    assert (held.key, held.headers, held.due, held.sent) == ("welcome:ada", {"trace": "7"}, at, at - timedelta(minutes=1))
+    assert held.lease_until == at + timedelta(minutes=5)
+    assert held.expires == at + timedelta(hours=1)
+    assert held.attempts_allowed == 2
+
+
+def test_what_expired_before_it_was_handed_out_is_a_dead_letter(queue: MessageQueue, clock: TimeMachine) -> None:
+    queue.send("stale", expires="10s")
+    clock.advance("10s")
+    assert len(queue.receive()) == 0
+    assert [letter.kind for letter in queue.dead_letters()] == ["expired"]
+
+
+def test_the_greatest_priority_goes_first(builder: QueueBuilder[MessageQueue]) -> None:
+    queue = builder.priorities(3).build()
+    for priority in (0, 2, 1, 2, 0):
+        queue.send(priority, priority=priority)
+    assert [delivery.body for delivery in queue.receive(3)] == [2, 2, 1]
+    assert [delivery.body for delivery in queue.receive(3)] == [0, 0]
+
+
+def test_many_are_sent_in_order_with_options_of_their_own(queue: MessageQueue, clock: TimeMachine) -> None:
+    report = queue.send_many(["a", Message("b", delay="1m"), "c"])
+    assert report.sent == 3
+    assert [queue.get(str(id_)).body for id_ in report.ids] == ["a", "b", "c"]
+    with queue.receive(5) as batch:
+        assert [delivery.body for delivery in batch] == ["a", "c"]
+    clock.advance("1m")
+    assert [delivery.body for delivery in queue.receive(5)] == ["b"]
+
+
+def test_any_number_is_sent_in_bounded_memory(clock: TimeMachine) -> None:
+    store = Recording(MemoryStore(clock))
+    queue = MessageQueue.builder().store(store).name("many").clock(clock).build()
+    ahead = 0
+
+    def bodies() -> Iterator[int]:
+        nonlocal ahead
+        for number in range(5_000):
+            sent = sum(len(request.batch.puts) for request in store.requests if isinstance(request, Send))
+            ahead = max(ahead, number - sent)
+            yield number
+
+    queue.send_many(bodies())
+    assert ahead <= 1_000
+    assert queue.counts().waiting == 5_000
+
+
+def test_keyed_messages_share_a_row_and_others_are_spread(builder: QueueBuilder[MessageQueue]) -> None:
+    queue = builder.concurrency_shards(4).build()
+    keyed = {queue.send(number, key="ada").id.row for number in range(10)}
+    spread = {queue.send(number).id.row for number in range(10)}
+    assert len(keyed) == 1
+    assert len(spread) == 4
+
+
+def test_a_send_of_unknown_outcome_is_repeated_unchanged_and_arrives_once(clock: TimeMachine) -> None:
+    for applied in (True, False):
+        store = Failing(MemoryStore(clock), OutcomeUnknown("no answer"), at=1, of=Send, applied=applied)
+        queue = MessageQueue.builder().store(store).name("emails").clock(clock).build()
+        queue.send("once")
+        assert [delivery.body for delivery in queue.receive(5)] == ["once"]
+
+
+def test_a_send_that_the_store_refused_raises_and_sent_nothing(clock: TimeMachine) -> None:
+    store = Failing(MemoryStore(clock), StoreUnavailable("away"), at=1, of=Send)
+    queue = MessageQueue.builder().store(store).name("emails").clock(clock).build()
+    with pytest.raises(StoreUnavailable):
+        queue.send("lost?")
+    assert queue.counts().total == 0
