@@ -1,16 +1,27 @@
-"""A queue that cannot lose work: messages, tasks and schedules in one SQLite file, in memory, or on Cassandra."""
+"""A queue that cannot lose work: messages and tasks in one SQLite file or in memory, Cassandra to come.
 
-from astyqueue.errors import AstyqueueError, LeaseLost, Reject, Retry, Snooze, Vetoed
-from astyqueue.model.outgoing import Message
-from astyqueue.queue.connection import Connection, connect
-from astyqueue.queue.delivery import Delivery, Received
-from astyqueue.queue.hooks import Hook
-from astyqueue.queue.queue import MessageQueue
+Names are imported when they are first used, so that a command that only prints its help waits for none of it.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from astyqueue.dispatch import Dispatcher
+    from astyqueue.errors import AstyqueueError, LeaseLost, Reject, Retry, Snooze, Vetoed
+    from astyqueue.model.outgoing import Message
+    from astyqueue.queue.connection import Connection, connect
+    from astyqueue.queue.delivery import Delivery, Received
+    from astyqueue.queue.hooks import Hook
+    from astyqueue.queue.queue import MessageQueue
+    from astyqueue.tasks import App, current_delivery
 
 __all__ = [
+    "App",
     "AstyqueueError",
     "Connection",
     "Delivery",
+    "Dispatcher",
     "Hook",
     "LeaseLost",
     "Message",
@@ -21,4 +32,34 @@ __all__ = [
     "Snooze",
     "Vetoed",
     "connect",
+    "current_delivery",
 ]
+
+_HOMES: Final = {
+    "App": "tasks",
+    "AstyqueueError": "errors",
+    "Connection": "queue.connection",
+    "Delivery": "queue.delivery",
+    "Dispatcher": "dispatch",
+    "Hook": "queue.hooks",
+    "LeaseLost": "errors",
+    "Message": "model.outgoing",
+    "MessageQueue": "queue.queue",
+    "Received": "queue.delivery",
+    "Reject": "errors",
+    "Retry": "errors",
+    "Snooze": "errors",
+    "Vetoed": "errors",
+    "connect": "queue.connection",
+    "current_delivery": "tasks",
+}
+
+
+def __getattr__(name: str) -> object:
+    """Import a public name from where it lives, once."""
+    if name not in _HOMES:
+        message = f"module {__name__!r} has no attribute {name!r}"
+        raise AttributeError(message)
+    value: object = getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+    globals()[name] = value
+    return value

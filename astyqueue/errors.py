@@ -61,7 +61,11 @@ class Vetoed(AstyqueueError):
 
 
 class LeaseLost(AstyqueueError):
-    """The receipt is no longer current: the lease ran out, or the message was deleted or cleared; nothing was changed."""
+    """The receipt is no longer current; nothing was changed.
+
+    The lease ran out and the message was handed out again, or it was deleted or cleared. (A lease that ran out while
+    nobody took the message can still be settled: its receipt is the last one.)
+    """
 
     def __init__(self, receipts: Iterable[str]) -> None:
         """Name the receipts that are no longer current."""

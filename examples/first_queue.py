@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from astyqueue import MessageQueue, connect
+from astyqueue import MessageQueue, Received, connect
 
 
 def main() -> None:
@@ -13,8 +13,7 @@ def main() -> None:
         emails.send({"to": "nobody", "subject": "Welcome"}, key="welcome:nobody")
         emails.send({"to": "grace@example.org", "subject": "See you tomorrow"}, delay="1d")
 
-        while receive_one(emails):
-            pass
+        work_off(emails)
 
         print(f"waiting for tomorrow: {emails.counts().delayed}")
         for letter in emails.dead_letters():
@@ -22,15 +21,22 @@ def main() -> None:
         emails.clear()  # so that another run begins with an empty queue
 
 
-def receive_one(emails: MessageQueue) -> bool:
-    """Work on one message. Leaving the block acks it; an error gives it back, and after the last attempt makes it a dead letter."""
-    try:
-        with emails.receive() as batch:
-            for delivery in batch:
-                deliver(delivery.body)
-    except ValueError as error:
-        print(f"failed: {error}")
-    return bool(batch)
+def work_off(emails: MessageQueue) -> None:
+    """Receive, one at a time, until nothing is due."""
+    batch = emails.receive()
+    while batch:
+        try:
+            handle(batch)
+        except ValueError as error:
+            print(f"failed: {error}")
+        batch = emails.receive()
+
+
+def handle(batch: Received) -> None:
+    """Leaving the block acks what was received; an error gives it back, and after the last attempt makes it a dead letter."""
+    with batch:
+        for delivery in batch:
+            deliver(delivery.body)
 
 
 def deliver(email: object) -> None:

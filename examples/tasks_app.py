@@ -1,24 +1,56 @@
-"""Tasks: functions whose calls are messages. One fails and is tried again, one becomes a dead letter and is redriven.
+"""Tasks: functions whose calls are messages. One call fails and is tried again; one becomes a dead letter and is redriven.
 
-Run it as it is, or send only and let `astyqueue worker examples.tasks_app:app` do the work.
+This program is its own worker. A worker in a process of its own is `astyqueue worker examples.tasks_app:app`.
 """
 
 from __future__ import annotations
 
-from astyqueue import App, Reject, Retry
-from astyqueue.tasks.current import current_delivery
+import threading
+
+from astyqueue import App, Reject, Retry, current_delivery
 
 app = App("sqlite:///tasks_app.db")
 app.queue("emails", lease="1m", max_attempts=5)
 
-ADDRESSES = {"ada": "ada@example.org"}
+addresses = {"ada": "ada@example.org"}
+welcomed = threading.Event()
 
 
 @app.task(queue="emails")
 def welcome(name: str, lang: str = "en") -> None:
-    """Pretend to welcome somebody; the mail server is down at the first attempt."""
-    if name not in ADDRESSES:
+    """Pretend to welcome somebody; at the first attempt the mail server does not answer."""
+    if name not in addresses:
+        # Trying again would not help, so this is a dead letter at once.
         raise Reject(f"nobody knows the address of {name}")
-    if current_delivery().attempt == 1:
+    attempt = current_delivery().attempt
+    if attempt == 1:
         raise Retry("0.1s", reason="the mail server does not answer")
-    print(f"welcomed {ADDRESSES[name]} ({lang}) at attempt {current_delivery().attempt}")
+    print(f"welcomed {addresses[name]} in {lang!r} at attempt {attempt}")
+    welcomed.set()
+
+
+def work() -> None:
+    """Run tasks in this process until somebody was welcomed; leaving the block finishes what runs."""
+    welcomed.clear()
+    with app.worker(["emails"], concurrency=2):
+        welcomed.wait(timeout=30)
+
+
+def main() -> None:
+    """Send two calls, work, mend what failed, and work again."""
+    with app:
+        welcome.send("grace")
+        welcome.using(key="welcome:ada").send("ada", lang="fr")
+        work()
+
+        emails = app.open("emails")
+        for letter in emails.dead_letters():
+            print(f"dead letter: {letter.reason}")
+        addresses["grace"] = "grace@example.org"
+        print(f"redriven: {emails.redrive().redriven}")
+        work()
+        print(f"left in the queue: {emails.counts().total}")
+
+
+if __name__ == "__main__":
+    main()

@@ -6,7 +6,7 @@ from astyqueue.cli.commands import Commands
 
 main = Commands(
     name="astyqueue",
-    help="Queues of messages and tasks, in one SQLite file or on a cluster: run workers, look into queues, mend what failed.",
+    help="Message queues and tasks: run workers, look into queues, mend what failed.",
     epilog=(
         "Every command takes its store from --url or ASTYQUEUE_URL. Any other option is an environment variable too: "
         "ASTYQUEUE_<COMMAND>_<OPTION>, for example ASTYQUEUE_WORKER_CONCURRENCY. What neither says is read from "

@@ -10,6 +10,7 @@ import click
 
 from astyqueue.cli.failures import told_in_one_line
 from astyqueue.cli.files import defaults
+from astyqueue.cli.session import verbose_option
 
 _CONTEXT: Final = {"help_option_names": ["-h", "--help"], "auto_envvar_prefix": "ASTYQUEUE", "max_content_width": 100}
 #: Command, and the module of `astyqueue.cli` it is in; in the order that help shows.
@@ -34,6 +35,7 @@ class Commands(click.Group):
         """Commands need no registration: the list above is it."""
         super().__init__(name=name, help=help, epilog=epilog, context_settings=_CONTEXT)
         click.version_option(package_name="astyqueue")(self)
+        verbose_option(self)
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
         """The commands in the order of help."""

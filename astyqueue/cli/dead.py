@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from astyqueue.cli.failures import ExitCode
+from astyqueue.cli.moments import written
 from astyqueue.cli.session import Session, must_be_meant, on_store, yes_option
 from astyqueue.errors import BadInput
 
@@ -54,7 +55,7 @@ def _filtered(function: Callable[..., None]) -> Callable[..., None]:
 
 @dead.command(name="list", short_help="List dead letters.")
 @click.argument("queue")
-@click.option("-n", "--limit", type=click.IntRange(1), default=20, show_default=True, help="Show so many at most.")
+@click.option("-n", "--limit", type=click.IntRange(1), metavar="N", default=20, show_default=True, help="Show so many at most.")
 @_filtered
 @on_store
 def list_letters(session: Session, *, queue: str, limit: int, where: Where) -> None:
@@ -137,14 +138,9 @@ def _moment(text: str | None) -> datetime | None:
     if text is None:
         return None
     try:
-        return datetime.fromisoformat(text)
-    except ValueError:
-        pass
-    try:
         return instant(SystemClock().now() - as_microseconds(text))
-    except BadInput as error:
-        message = f"{text!r} is no moment: write 2026-11-21T09:00:00Z, or 2h for two hours ago"
-        raise BadInput(message) from error
+    except BadInput:
+        return written(text)
 
 
 @contextmanager

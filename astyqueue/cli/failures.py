@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import sys
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
 from enum import IntEnum
-from typing import IO, Final
+from typing import Final
 
 import click
 
@@ -36,10 +35,6 @@ class Failure(click.ClickException):
         super().__init__(message)
         self.exit_code = int(code)  # type: ignore[misc]  # click's own subclasses do the same
 
-    def show(self, file: IO[str] | None = None) -> None:
-        """Print the line."""
-        click.echo(f"astyqueue: {self.message}", file=file or sys.stderr)
-
 
 @contextmanager
 def told_in_one_line() -> Iterator[None]:
@@ -50,7 +45,7 @@ def told_in_one_line() -> Iterator[None]:
         trace_if_verbose()
         raise Failure(str(error) or type(error).__name__, code_of(error)) from error
     except KeyboardInterrupt:
-        click.echo("astyqueue: interrupted", err=True)
+        click.echo("Interrupted.", err=True)
         raise click.exceptions.Exit(ExitCode.INTERRUPTED) from None
 
 

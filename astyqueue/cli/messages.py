@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @click.command(short_help="Look at the first messages of a queue.")
 @click.argument("queue")
-@click.option("-n", "--limit", type=click.IntRange(1), default=10, show_default=True, help="Show so many at most.")
+@click.option("-n", "--limit", type=click.IntRange(1), metavar="N", default=10, show_default=True, help="Show so many at most.")
 @click.option(
     "--include",
     type=click.Choice(["due", "hidden", "future", "all"]),

@@ -38,16 +38,7 @@ def show(session: Session, *, name: str) -> None:
 @queues.command(
     name="set",
     short_help="Change how a queue behaves.",
-    epilog="""\b
-    astyqueue queues set emails lease=5m max_attempts=7
-    astyqueue queues set emails paused=yes
-    """,
-)
-@click.argument("name")
-@click.argument("settings", nargs=-1, required=True, metavar="SETTING=VALUE...")
-@on_store
-def set_settings(session: Session, *, name: str, settings: tuple[str, ...]) -> None:
-    r"""Change how the queue NAME behaves; every process follows within ten seconds.
+    help="""Change how the queue NAME behaves; every process follows within ten seconds.
 
     \b
     lease=5m          how long a delivery is its taker's
@@ -58,7 +49,17 @@ def set_settings(session: Session, *, name: str, settings: tuple[str, ...]) -> N
     body_bytes=65536  the longest body, as JSON
 
     The layout (shards, priorities) is fixed when a queue is created.
-    """
+    """,
+    epilog="""\b
+    astyqueue queues set emails lease=5m max_attempts=7
+    astyqueue queues set emails paused=yes
+    """,
+)
+@click.argument("name")
+@click.argument("settings", nargs=-1, required=True, metavar="SETTING=VALUE...")
+@on_store
+def set_settings(session: Session, *, name: str, settings: tuple[str, ...]) -> None:
+    """Store the changes."""
     changes = dict(map(_setting, settings))
     _print(session, session.queue(name).configure(**changes))
 

@@ -20,10 +20,10 @@ def delete(session: Session, *, ids: tuple[str, ...]) -> None:
 
     wanted = [MessageId.parse(text) for text in ids]
     deleted = {str(id_): session.queue(id_.queue).delete(id_) for id_ in wanted}
-    for text, done in deleted.items():
-        session.output.done(f"deleted {text}" if done else f"not there {text}", {"id": text, "deleted": done})
-    if not all(deleted.values()):
-        message = f"{sum(not done for done in deleted.values())} of {len(deleted)} messages were not there (any more)"
+    for text in (text for text, done in deleted.items() if done):
+        session.output.done(f"deleted {text}", {"id": text, "deleted": True})
+    if missing := [text for text, done in deleted.items() if not done]:
+        message = f"not there (any more): {', '.join(missing)}"
         raise NotFound(message)
 
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterator
-from datetime import datetime
 from typing import TYPE_CHECKING
 
 import click
 
+from astyqueue.cli.moments import written
 from astyqueue.cli.session import Session, on_store
 from astyqueue.errors import BadInput
 
@@ -39,7 +39,9 @@ _STDIN = "-"
 @click.option("--delay", metavar="DURATION", help='Hand it out after this long: "10m", "1h30m", seconds.')
 @click.option("--at", metavar="MOMENT", help="Hand it out at this moment: 2026-11-21T09:00:00+01:00.")
 @click.option("--key", help="A handle of your own for the message.")
-@click.option("--priority", type=int, default=0, show_default=True, help="Greater goes first; the queue has so many.")
+@click.option(
+    "--priority", type=int, default=0, show_default=True, help="The greatest goes first; a queue has one, 0, unless made with more."
+)
 @click.option("--header", "headers", multiple=True, metavar="NAME=TEXT", help="Text that travels with the body; repeat for more.")
 @click.option("--expires", metavar="DURATION", help="Hand it to nobody once it has been due for this long.")
 @click.option("--lease", metavar="DURATION", help="How long one delivery may take; 0 hands it out at most once.")
@@ -50,17 +52,17 @@ _STDIN = "-"
 def send(session: Session, *, queue: str, body: str, lines: bool, create: bool, **options: object) -> None:
     """Send one message or many."""
     if not create:
-        session.check(queue)
-    opened = session.connection.queue(queue)
+        session.check(queue, hint=" (--create makes it)")
     if lines:
         if body != _STDIN:
             message = "with --lines the bodies are read from stdin: give - as BODY"
             raise BadInput(message)
-        report = opened.send_many(_message(line, options) for line in _bodies())
+        report = session.connection.queue(queue).send_many(_message(line, options) for line in _bodies())
         session.output.done(f"sent {report.sent} messages to {queue}", {"queue": queue, "sent": report.sent})
         return
     text = sys.stdin.read() if body == _STDIN else body
-    sent = opened.send(_message(text, options))
+    message = _message(text, options)
+    sent = session.connection.queue(queue).send(message)
     session.output.done(str(sent.id), {"id": str(sent.id), "new": sent.new})
 
 
@@ -73,12 +75,12 @@ def _message(text: str, options: dict[str, object]) -> Message:
     from astyqueue.model.outgoing import Message
 
     given = {name: value for name, value in options.items() if name not in {"task", "headers", "at"}}
-    task = options["task"]
+    task, at = options["task"], options["at"]
     headers = _headers(options["headers"])
     body = _body(text)
     if task is not None:
         body, headers = _arguments(body), {**headers, "task": str(task)}
-    return Message(body, at=_moment(options["at"]), headers=headers or None, **given)  # type: ignore[arg-type]  # checked as it is sent
+    return Message(body, at=None if at is None else written(str(at)), headers=headers or None, **given)  # type: ignore[arg-type]  # checked as it is sent
 
 
 def _body(text: str) -> object:
@@ -104,13 +106,3 @@ def _headers(pairs: object) -> dict[str, str]:
         message = f"a header is NAME=TEXT, and this is not: {wrong[0]!r}"
         raise BadInput(message)
     return {name: value for name, _, value in (text.partition("=") for text in texts)}
-
-
-def _moment(text: object) -> datetime | None:
-    if text is None:
-        return None
-    try:
-        return datetime.fromisoformat(str(text))
-    except ValueError as error:
-        message = f"{text!r} is not a moment: write it as 2026-11-21T09:00:00+01:00, or ...Z for UTC"
-        raise BadInput(message) from error

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from astyqueue.queue.connection import Connection
     from astyqueue.queue.queue import MessageQueue
 
+F = TypeVar("F", bound=Callable[..., object])
 URL: Final = "ASTYQUEUE_URL"
 
 
@@ -32,12 +33,12 @@ class Session:
         self.check(name)
         return self.connection.queue(name)
 
-    def check(self, name: str) -> None:
+    def check(self, name: str, hint: str = "") -> None:
         """Raise NotFound unless there is a queue of this name."""
         there = self.connection.queues()
         if name not in there:
             known = f"there are: {', '.join(there)}" if there else "it has none yet"
-            message = f"this store has no queue {name!r}; {known}"
+            message = f"this store has no queue {name!r}{hint}; {known}"
             raise NotFound(message)
 
 
@@ -70,11 +71,11 @@ def json_option(function: Callable[..., None]) -> Callable[..., None]:
     return click.option("--json", "as_json", is_flag=True, help="Print JSON, one object on each line.")(function)
 
 
-def verbose_option(function: Callable[..., None]) -> Callable[..., None]:
+def verbose_option(function: F) -> F:
     """`-v`: tracebacks."""
 
     def remember(context: click.Context, _: click.Parameter, value: bool) -> None:  # noqa: FBT001 - click calls it so
-        context.meta[VERBOSE] = value
+        context.meta[VERBOSE] = value or context.meta.get(VERBOSE, False)
 
     told = "Show the traceback of an error."
     return click.option("-v", "--verbose", is_flag=True, expose_value=False, is_eager=True, callback=remember, help=told)(function)

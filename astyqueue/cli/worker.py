@@ -56,6 +56,7 @@ def _weights(context: click.Context, parameter: click.Parameter, text: str | Non
     "-c",
     "--concurrency",
     type=click.IntRange(1, 1024),
+    metavar="N",
     default=8,
     show_default=True,
     help="Tasks at a time. Queues get their shares by weight, at least one each, and lend none.",
@@ -63,8 +64,22 @@ def _weights(context: click.Context, parameter: click.Parameter, text: str | Non
 @click.option("--drain-timeout", default="30s", show_default=True, metavar="DURATION", help="How long running tasks may take to finish.")
 @click.option("--burst", is_flag=True, help="End once nothing is due or being worked on; what is delayed or backing off stays.")
 @click.option("--max-messages", type=click.IntRange(1), metavar="N", help="End after N messages.")
-@click.option("--log-level", type=click.Choice(_LEVELS), default="info", show_default=True, envvar="ASTYQUEUE_LOG_LEVEL")
-@click.option("--log-format", type=click.Choice(["text", "json"]), default="text", show_default=True, envvar="ASTYQUEUE_LOG_FORMAT")
+@click.option(
+    "--log-level",
+    type=click.Choice(_LEVELS),
+    default="info",
+    show_default=True,
+    envvar="ASTYQUEUE_LOG_LEVEL",
+    help="Log this and worse, on stderr.",
+)
+@click.option(
+    "--log-format",
+    type=click.Choice(["text", "json"]),
+    default="text",
+    show_default=True,
+    envvar="ASTYQUEUE_LOG_FORMAT",
+    help="Lines for people, or one JSON object each.",
+)
 @url_option
 @verbose_option
 @click.pass_context

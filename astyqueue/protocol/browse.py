@@ -128,9 +128,10 @@ def _unhidden_places(sight: Sight, level: int, include: Include, *, now: int, li
     if include is Include.HIDDEN:
         return []
     present = ids.first_at(now + 1)
-    after: Id | None = looked_past(sight, level)
+    passed = looked_past(sight, level)
+    after: Id | None = passed
     if include is Include.FUTURE:
-        after = max(looked_past(sight, level), ids.before(present))
+        after = max(passed, present)
     until = present if include is Include.DUE else GREATEST
     found: list[Id] = []
     while after is not None and len(found) < limit:
@@ -149,7 +150,7 @@ def _hidden(sight: Sight, now: int) -> Iterator[_Place]:
 
 def _listed(id_: MessageId, timer: Timer, one: Entry | Mark, *, now: int) -> _Place:
     """Where a message stands by its timer. A mark is what its holder gave back early; nobody's lease is on it."""
-    due = min(one.due, timer.due) if isinstance(one, Mark) else timer.due
+    due = one.due if isinstance(one, Mark) else timer.due
     if due <= now:
         return _Place(id_, Standing.WAITING, due, None, one.spent)
     standing = Standing.BACKING_OFF if isinstance(one, Mark) else _STANDINGS[State(timer.state)]

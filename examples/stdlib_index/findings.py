@@ -49,9 +49,8 @@ def show_found(screen: Screen, index: Index) -> None:
     _show_documented(screen, index)
     query = "SELECT count(*), sum(lines), sum(functions), sum(classes), sum(documented) * 100.0 / sum(documentable) FROM files"
     files, lines, functions, classes, percent = index.database.execute(query).fetchone()
-    screen.say(
-        f"  [bold]In all[/] {files:,} files, {lines:,} lines, {functions:,} functions, {classes:,} classes, {percent:.0f} % with a docstring\n"
-    )
+    screen.say(f"  [bold]In all[/] {files:,} files, {lines:,} lines, {functions:,} functions, {classes:,} classes")
+    screen.say(f"  [bold]With a docstring[/] {percent:.0f} % of modules, classes and functions\n")
 
 
 def _show_documented(screen: Screen, index: Index) -> None:

@@ -7,8 +7,7 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import quote
 
-from astyqueue.errors import Reject
-from astyqueue.tasks.app import App
+from astyqueue import App, Reject
 from examples.stdlib_index.facts import facts_of
 from examples.stdlib_index.index import Index
 from examples.stdlib_index.library import LIBRARY

@@ -34,7 +34,13 @@ class Screen:
         self._clock = SystemClock()
         self._began = self._clock.monotonic()
         self._told = 0
-        text = TextColumn("  [bold]done[/]"), BarColumn(24), MofNCompleteColumn(), TextColumn("[dim]{task.fields[note]}"), TimeElapsedColumn()
+        text = (
+            TextColumn("  [bold]done[/]"),
+            BarColumn(24),
+            MofNCompleteColumn(),
+            TextColumn("[dim]{task.fields[note]}"),
+            TimeElapsedColumn(),
+        )
         self._progress = Progress(*text, console=self._console, disable=not self._console.is_terminal)
         self._task = self._progress.add_task("", total=None, note="")
 

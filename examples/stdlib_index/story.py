@@ -10,7 +10,7 @@ from astyqueue.queue.queue import MessageQueue
 from examples.stdlib_index.jobs import index
 from examples.stdlib_index.library import LIBRARY
 from examples.stdlib_index.screen import Screen, plain
-from examples.stdlib_index.workers import COMMAND, Worker, Workers
+from examples.stdlib_index.workers import COMMAND, Workers
 
 #: The kill comes when so much is done (percent), and while the worker is busy with a file of this many bytes: a file that
 #: takes only a moment might be done before the signal is there.

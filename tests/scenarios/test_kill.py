@@ -230,7 +230,7 @@ def moments() -> Iterator[int]:
 
 def burst(first: int, chance: random.Random) -> list[Message]:
     """Work for now, and a little for some time in the next two time shards."""
-    works = [chance.randint(*between) for between in (LONG,) * 4 + (SHORT,) * 6]
+    works = [chance.randint(*between) for between in (LONG,) * 2 + (SHORT,) * 6]
     late = [chance.randint(0, LATEST) / SECOND if work <= SHORT[1] and chance.random() < 0.5 else None for work in works]
     return [
         Message({"number": number, "work": work}, delay=delay)

@@ -20,7 +20,7 @@ from astyqueue.store import Store
 from astyqueue.stores.memory import MemoryStore
 from astyqueue.testing import Faulty, Recording
 
-DEADLINE = 20
+DEADLINE = 10
 
 
 class Breaking(Faulty):

@@ -20,14 +20,15 @@ MILLISECOND = SECOND // 1_000
 
 @pytest.mark.parametrize(("threads", "backlog"), [(1, 0), (2, 5), (3, 10), (1, 1)])
 def test_blocked_handlers_leave_all_but_their_own_and_the_backlog_in_the_queue(stage: Stage, threads: int, backlog: int) -> None:
+    """The backlog is filled in gulps of half its bound, so it may lack a little less than that."""
     gate = Gate()
     stage.queue.send_many(range(50))
     stage.start(gate, threads=threads, backlog=backlog)
     gate.when_entered(threads)
-    stage.when(lambda: stage.stats.received == threads + backlog)
+    stage.when(lambda: stage.stats.received >= threads + backlog - backlog // 2)
     stage.look_around()
     stage.look_around()
-    assert stage.stats.received == threads + backlog
+    assert stage.stats.received <= threads + backlog
     gate.open.set()
     assert stage.when_settled(50) == {"acked": 50}
 
@@ -106,12 +107,12 @@ def test_what_waits_behind_handlers_that_turned_out_slow_is_given_back(stages: S
     assert quick.wait(DEADLINE)
     stage.queue.send_many(["slow", *range(20)])
     gate.when_entered()
-    stage.when(lambda: stage.stats.received > 101)
-    held = stage.stats.received - 101
+    stage.when(lambda: stage.stats.received == 121)
     stage.look_around()
     clock.advance("3s")
-    stage.when(lambda: stage.heard.count("released") >= held)
     stage.look_around()
+    clock.advance("10ms")
+    stage.when(lambda: stage.heard.count("released") == 20)
     assert len(stage.queue.receive(50)) == 20
     gate.open.set()
 

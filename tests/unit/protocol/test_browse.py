@@ -147,6 +147,15 @@ def test_counts_read_only_names_of_messages(stage: Stage) -> None:
     assert all(each.limit for each in slices if each.type == Type.MESSAGE)
 
 
+def test_what_landed_behind_the_head_is_counted_and_shown(stage: Stage) -> None:
+    stage.send()
+    stage.drain()
+    late = stage.send("landed late", delay=-5)
+    assert stage.counts() == Counts(waiting=1)
+    assert peeked(stage) == ["landed late"]
+    assert stage.run(delete(stage.bob, late))
+
+
 def test_what_was_settled_long_ago_is_not_walked_over(stage: Stage) -> None:
     sight = Sight(ROW, 1)
     stage.send_many(20)

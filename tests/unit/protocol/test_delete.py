@@ -24,7 +24,7 @@ from astyqueue.protocol.steps import Commit, Read, Steps
 from astyqueue.store import Batch, Expectation, Name, Put
 from astyqueue.testing import Failing, History, World, explore
 from astyqueue.testing.schedule import Actor
-from tests.unit.protocol.stage import LEASE, ROW, Meddling, Stage
+from tests.unit.protocol.stage import LEASE, ROW, Meddling, Stage, Unanswered
 
 
 @pytest.fixture
@@ -161,6 +161,12 @@ def test_a_delete_of_unknown_outcome_is_read_back(stage: Stage, *, applied: bool
     assert header is not None
     assert header.version == 1
     assert stage.drain() == [second]
+
+
+def test_a_message_acked_while_the_outcome_of_its_delete_was_unknown_was_not_deleted(stage: Stage) -> None:
+    only = stage.send()
+    [taken] = stage.claim(1)
+    assert not stage.run(delete(stage.bob, only), Unanswered(stage.store, lambda _: stage.settle(taken, ACK)))
 
 
 def test_a_delete_whose_outcome_cannot_be_read_back_stays_unknown(stage: Stage) -> None:

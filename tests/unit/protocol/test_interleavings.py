@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 import pytest
 
 from astyqueue.clock import SECOND
 from astyqueue.protocol.claim import Settlement
-from astyqueue.protocol.columns import Type
+from astyqueue.protocol.columns import LOOKS, Type
+from astyqueue.protocol.sight import Sight, know
+from astyqueue.protocol.steps import run
 from astyqueue.protocol.settle import ACK, Extend, Reject, Release, Settling
-from astyqueue.testing import Explored, Tick, TimeMachine, World, explore, ticking
+from astyqueue.testing import Explored, Tick, TimeMachine, World, explore, replay, ticking
 from astyqueue.testing.schedule import Work
+from tests.unit.protocol.watched import ROW
 from tests.unit.protocol.worlds import LEASE, Scene, joiner, put_at, sender, settler, taker, warm
 
 Befalls = dict[str, int]
@@ -19,6 +23,14 @@ PLAIN: Befalls = {}
 CRASH: Befalls = {"crashes": 1}
 UNKNOWN: Befalls = {"unknowns": 1}
 PAUSE: Befalls = {"pauses": 1}
+
+
+def settled_sight(scene: Scene) -> Sight:
+    """A row well known: header, timers, and nothing left for the late looks."""
+    sight = Sight(ROW, 1)
+    run(know(sight, scene.now), scene.store)
+    sight.looked = [scene.now] * LOOKS
+    return sight
 
 
 def two_cold(unguarded: tuple[int, ...] = ()) -> World:
@@ -38,11 +50,10 @@ def warm_and_cold(unguarded: tuple[int, ...] = ()) -> World:
 def three_warm(unguarded: tuple[int, ...] = ()) -> World:
     scene = Scene(messages=1, unguarded=unguarded)
     scene.acked(scene.do("eve").claims[0])
-    sights = [warm(scene, name) for name in ("ann", "bob", "cyd")]
+    sights = {name: warm(scene, name) for name in ("ann", "bob", "cyd")}
     scene.clock.advance(0.1)
     scene.sent += scene.send(2)
-    actors = {name: taker(scene, name, sight=sight, want=1) for name, sight in zip(("ann", "bob", "cyd"), sights, strict=True)}
-    return scene.world(**actors)
+    return scene.world(**{name: taker(scene, name, sight=sight, outcome=None, want=1) for name, sight in sights.items()})
 
 
 def expiring(unguarded: tuple[int, ...] = ()) -> World:
@@ -80,6 +91,15 @@ def extend(unguarded: tuple[int, ...] = ()) -> World:
     return against_reclaim(Extend(TimeMachine().now() + 2 * LEASE), unguarded)
 
 
+def extend_once(unguarded: tuple[int, ...] = ()) -> World:
+    """Eve extends her lease of one message and acks nothing more, while it runs out for bob."""
+    scene = Scene(messages=1, unguarded=unguarded)
+    taken = scene.do("eve").claims[0]
+    sight = warm(scene, "bob")
+    eve = settler(scene, "eve", taken, {taken.held[0].entry.id: Extend(scene.now + 2 * LEASE)})
+    return scene.world(eve=eve, bob=taker(scene, "bob", sight=sight), time=ticking(scene.clock, LEASE // SECOND))
+
+
 def reject(unguarded: tuple[int, ...] = ()) -> World:
     return against_reclaim(Reject("rejected", "of no use", 1), unguarded)
 
@@ -97,23 +117,22 @@ def joined(unguarded: tuple[int, ...] = ()) -> World:
 def joined_pair(unguarded: tuple[int, ...] = ()) -> World:
     """Ann acks two claims, one of them past its lease, with her next claim; bob takes what he can and acks it."""
     scene = Scene(messages=2, unguarded=unguarded)
-    sight = warm(scene, "bob")
     early = scene.do("ann", want=1, lease=LEASE // 2).claims[0]
     late = scene.do("ann", want=1, in_hand=1).claims[0]
     scene.clock.advance(LEASE // 2 // SECOND)
     settling = [Settlement(one.timer, {one.held[0].entry.id: ACK}) for one in (early, late)]
     scene.sent += scene.send(1)
-    return scene.world(ann=joiner(scene, "ann", settling), bob=taker(scene, "bob", sight=sight))
+    sights = settled_sight(scene), settled_sight(scene)
+    return scene.world(ann=joiner(scene, "ann", settling, sight=sights[0]), bob=taker(scene, "bob", sight=sights[1]))
 
 
 def two_settle(unguarded: tuple[int, ...] = ()) -> World:
-    """Two processes settle one claim of three messages by receipt."""
-    scene = Scene(messages=3, unguarded=unguarded)
+    """Two processes settle one claim of two messages by receipt."""
+    scene = Scene(messages=2, unguarded=unguarded)
     taken = scene.do("eve").claims[0]
-    first, second, third = (held.entry.id for held in taken.held)
-    later = Extend(scene.now + 2 * LEASE)
-    ann = settler(scene, "ann", taken, {first: later, second: ACK}, {third: ACK})
-    bob = settler(scene, "bob", taken, {first: ACK}, {third: ACK})
+    first, second = (held.entry.id for held in taken.held)
+    ann = settler(scene, "ann", taken, {first: Extend(scene.now + 2 * LEASE), second: ACK})
+    bob = settler(scene, "bob", taken, {first: ACK}, {second: ACK})
     return scene.world(ann=ann, bob=bob)
 
 
@@ -124,12 +143,12 @@ def late_sender(unguarded: tuple[int, ...] = ()) -> World:
 
     def ann() -> Work:
         sight = warm(scene, "ann")
-        for wait in (0.6, 11, 601):
+        for wait in (11, 601):
             yield from taker(scene, "ann", sight=sight)()
             yield Tick(scene.clock, wait)
         return (yield from taker(scene, "ann", sight=sight)())
 
-    return scene.world(ann=ann, pat=sender(scene, "pat", old), bob=taker(scene, "bob"))
+    return scene.world(ann=ann, pat=sender(scene, "pat", old))
 
 
 Making = Callable[..., World]
@@ -151,22 +170,20 @@ WORLDS: list[tuple[Making, Befalls, int]] = [
     (ack, PAUSE, 0),
     (release, CRASH, 0),
     (release, UNKNOWN, 0),
-    (release, PAUSE, 0),
     (release_later, CRASH, 0),
-    (release_later, UNKNOWN, 0),
     (extend, CRASH, 0),
     (extend, UNKNOWN, 0),
     (extend, PAUSE, 0),
     (reject, CRASH, 0),
-    (reject, UNKNOWN, 0),
     (joined, CRASH, 0),
     (joined, UNKNOWN, 0),
     (joined_pair, PLAIN, 0),
     (joined_pair, UNKNOWN, 0),
     (two_settle, CRASH, 0),
     (two_settle, UNKNOWN, 0),
+    (two_settle, PAUSE, 0),
     (late_sender, PLAIN, 0),
-    (late_sender, UNKNOWN, 0),
+    (late_sender, CRASH, 0),
 ]
 
 
@@ -176,7 +193,7 @@ def named(befalls: Befalls) -> str:
 
 def played(make: Callable[[], World], befalls: Befalls) -> Explored:
     explored = explore(make, isolated=True, limit=20_000, **befalls)  # type: ignore[arg-type]  # the counts are all ints
-    print(f"{getattr(make, '__name__', make)}, {named(befalls)} befalls: {explored}")  # noqa: T201 - how much was explored is part of the proof
+    print(f"{getattr(make, '__name__', 'unguarded')}, {named(befalls)} befalls: {explored}")  # noqa: T201 - how much was explored is part of the proof
     return explored
 
 
@@ -187,11 +204,18 @@ def test_no_order_of_events_breaks_a_promise(make: Making, befalls: Befalls, lea
     assert explored.schedules >= least
 
 
-@pytest.mark.parametrize("make", [two_cold, warm_and_cold, expiring, joined])
+@pytest.mark.parametrize("make", [two_cold, warm_and_cold, joined])
 def test_without_the_guard_on_the_header_promises_break(make: Making) -> None:
-    assert played(lambda: make((Type.LOCK,)), PLAIN).violations
+    assert played(partial(make, (Type.LOCK,)), PLAIN).violations
 
 
-@pytest.mark.parametrize("make", [ack, extend, release_later, two_settle])
+@pytest.mark.parametrize("make", [ack, extend_once, two_settle])
 def test_without_the_guard_on_a_replaced_timer_promises_break(make: Making) -> None:
-    assert played(lambda: make((Type.TIMER,)), PLAIN).violations
+    explored = played(partial(make, (Type.TIMER,)), PLAIN)
+    assert 0 < len(explored.violations) < explored.schedules, "in some orders nobody comes in between"
+
+
+def test_the_shortest_way_to_two_holders_is_told_as_a_story() -> None:
+    found = played(partial(two_cold, (Type.LOCK,)), PLAIN).shortest
+    assert found is not None
+    assert replay(partial(two_cold, (Type.LOCK,)), str(found.schedule)) is not None

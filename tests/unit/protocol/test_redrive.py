@@ -13,7 +13,7 @@ from astyqueue.ids import LEAST
 from astyqueue.model.message import MessageId
 from astyqueue.model.views import RedriveReport
 from astyqueue.protocol.claim import claim
-from astyqueue.protocol.columns import Type
+from astyqueue.protocol.columns import HEADER, Type
 from astyqueue.protocol.dead import purge, redrive
 from astyqueue.protocol.picking import Order
 from astyqueue.protocol.process import Process
@@ -21,7 +21,7 @@ from astyqueue.protocol.raising import TRIES
 from astyqueue.protocol.remove import delete
 from astyqueue.protocol.sight import Sight, know
 from astyqueue.protocol.steps import Commit, Steps
-from astyqueue.testing import History, World, explore
+from astyqueue.testing import History, Recording, World, explore
 from tests.unit.protocol.stage import LEASE, ROW, Meddling, Stage, Unanswered
 
 Command = Callable[[Process, Sequence[MessageId]], Steps[int]]
@@ -65,8 +65,21 @@ def test_a_redrive_of_what_is_no_dead_letter_does_nothing(stage: Stage) -> None:
 
 def test_a_dead_letter_named_twice_is_redriven_once(stage: Stage) -> None:
     [first] = stage.bury("a")
-    assert stage.run(redrive(stage.bob, [first, first])).redriven == 1
+    assert stage.run(redrive(stage.bob, [first] * 201, dry_run=True)).redriven == 1
+    assert stage.run(redrive(stage.bob, [first] * 201)).redriven == 1
     assert stage.drain() == [first]
+
+
+def test_a_redrive_and_a_purge_expect_the_header_and_each_dead_column_as_read(stage: Stage) -> None:
+    first, second, third = stage.bury("a", "b", "c")
+    for command, chosen in ((redriven, [first, second]), (purge, [third])):
+        before = {column.name: column.value for column in (*stage.columns(Type.LOCK), *stage.columns(Type.DEAD))}
+        recording = Recording(stage.store)
+        stage.run(command(stage.bob, chosen), recording)
+        [asked] = [request for request in recording.requests if isinstance(request, Commit)]
+        removed = {name for name in asked.batch.deletes if name.type == Type.DEAD}
+        assert dict(asked.expects) == {name: before[name] for name in (HEADER, *removed)}
+        assert len(removed) == len(chosen)
 
 
 def test_a_dry_run_counts_and_changes_nothing(stage: Stage) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 from astyqueue.clock import Clock
@@ -100,6 +100,7 @@ class Watched(Faulty):
     def __init__(self, store: Store, clock: Clock) -> None:
         super().__init__(store)
         self._clock = clock
+        self._last = picture(store)
         self.wrong: list[str] = []
         self.gone: set[Id] = set()
         self.raised = 0
@@ -107,9 +108,9 @@ class Watched(Faulty):
     def perform(self, request: Request) -> object:
         if not isinstance(request, Commit | Send):
             return super().perform(request)
-        before = picture(self._store)
+        before = self._last
         answer = super().perform(request)
-        after = picture(self._store)
+        after = self._last = picture(self._store)
         if before != after:
             self.raised += before.header != after.header
             self.wrong += [*after.wrong(), *_unlawful(before, after, self._clock.now())]
@@ -163,3 +164,19 @@ class Graves(Faulty):
             there = {column.name for columns in self._store.read((Slice(ROW, Type.MESSAGE, values=False),)) for column in columns}
             self._graves |= {name: self._clock.now() for name in request.batch.deletes if name not in there}
         return answer
+
+
+class Meanwhile(Faulty):
+    """Lets others act before its requests: at the one with this number, counted from 1, or with none before each of them."""
+
+    def __init__(self, store: Store, others: Callable[[], object], *, at: int | None = None) -> None:
+        super().__init__(store)
+        self._others = others
+        self._at = at
+        self.requests: list[Request] = []
+
+    def perform(self, request: Request) -> object:
+        self.requests.append(request)
+        if self._at in (None, len(self.requests)):
+            self._others()
+        return super().perform(request)

@@ -1,0 +1,62 @@
+"""The demo itself: it loses nothing although it kills a worker, and leaves no process behind, however it ends."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+ROOT: Final = Path(__file__).parents[2]
+_READY: Final = re.compile(r"\bready worker=[^ :]+:(\d+):")
+_BALANCE: Final = re.compile(r"^sent (\d+), done (\d+), dead (\d+), lost (\d+), delivered twice (\d+)$", re.MULTILINE)
+
+
+def demo(folder: Path) -> subprocess.Popen[str]:
+    environment = {**os.environ, "STDLIB_INDEX_FOLDER": str(folder), "PYTHONIOENCODING": "ascii"}
+    command = [sys.executable, "-m", "examples.stdlib_index"]
+    return subprocess.Popen(command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+
+
+def workers(folder: Path) -> list[int]:
+    """The processes of all workers that came so far as to say that they are ready."""
+    return [int(_READY.findall(log.read_text())[0]) for log in folder.glob("worker-*.log") if _READY.search(log.read_text())]
+
+
+def is_there(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+def test_the_demo_loses_nothing_although_a_worker_is_killed_while_it_runs_a_task(tmp_path: Path) -> None:
+    with demo(tmp_path) as running:
+        said, _ = running.communicate(timeout=110)
+    assert running.returncode == 0, said
+    [(sent, done, dead, lost, twice)] = [tuple(map(int, numbers)) for numbers in _BALANCE.findall(said)]
+    assert (sent, lost) == (done + dead, 0)
+    assert twice >= 1
+    assert re.search(r"worker 2 was killed \(SIGKILL\) while it ran \S+\.py", said)
+    assert re.search(r"its lease has ended: worker 1 takes over \S+\.py", said)
+    assert "\x1b" not in said  # nothing moves where nobody watches
+    assert len(workers(tmp_path)) >= 2
+    assert not any(map(is_there, workers(tmp_path)))
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_the_demo_leaves_no_worker_behind_when_it_is_interrupted(number: signal.Signals, code: int, tmp_path: Path) -> None:
+    with demo(tmp_path) as running:
+        assert running.stdout is not None
+        assert any("% done" in line for line in running.stdout)  # read only so far
+        running.send_signal(number)
+        said, _ = running.communicate(timeout=60)
+    assert running.returncode == code, said
+    assert len(workers(tmp_path)) >= 2
+    assert not any(map(is_there, workers(tmp_path)))

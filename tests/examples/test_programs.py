@@ -1,0 +1,49 @@
+"""Every example runs, twice in the same folder, and says what it is to say."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+EXAMPLES: Final = Path(__file__).parents[2] / "examples"
+SAYS: Final = {
+    "first_queue": [
+        "delivered 'Welcome' to ada@example.org",
+        "failed: 'nobody' is no address",
+        "failed: 'nobody' is no address",
+        "waiting for tomorrow: 1",
+        "dead letter welcome:nobody after 2 attempts: ValueError: 'nobody' is no address",
+    ],
+    "worker_threads": ["1000 digests, the first 822beb0d1729"],
+    "tasks_app": [
+        "welcomed ada@example.org in 'fr' at attempt 2",
+        "dead letter: nobody knows the address of grace",
+        "redriven: 1",
+        "welcomed grace@example.org in 'en' at attempt 2",
+        "left in the queue: 0",
+    ],
+    "awaited": ["sent 5", "sent 5", "sent 5", "sent 5", "20 squares, 2470 together, 0 left"],
+}
+
+
+def test_every_example_is_run() -> None:
+    assert {path.stem for path in EXAMPLES.glob("*.py")} - {"__init__"} == set(SAYS)
+
+
+@pytest.mark.parametrize("name", SAYS)
+def test_an_example_says_what_it_is_to_say_and_so_when_it_is_run_again(name: str, tmp_path: Path) -> None:
+    for _ in range(2):
+        command = [sys.executable, "-X", "dev", "-W", "error", str(EXAMPLES / f"{name}.py")]
+        ran = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=60)
+        assert (ran.stdout.splitlines(), ran.returncode) == (SAYS[name], 0), ran.stderr
+        assert not re.search("Traceback|Warning", ran.stderr)
+
+
+@pytest.mark.parametrize("name", SAYS)
+def test_an_example_is_short_enough_to_be_read_at_once(name: str) -> None:
+    assert len((EXAMPLES / f"{name}.py").read_text().splitlines()) <= 60

@@ -1,0 +1,79 @@
+"""Commands on a SQLite file in an empty directory of their own, as a person would type them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from astyqueue.cli import main
+from astyqueue.queue.connection import Connection, connect
+
+URL = "sqlite:///work.db"
+
+
+class Shell:
+    """Runs commands; `ASTYQUEUE_URL` is set."""
+
+    def __init__(self) -> None:
+        self._runner = CliRunner()
+
+    def __call__(self, *words: str, stdin: str | None = None, code: int = 0) -> Result:
+        """What a command prints; its exit code must be this one."""
+        result = self._runner.invoke(main, words, input=stdin, prog_name="astyqueue")
+        assert result.exit_code == code, (words, result.output, result.exception)
+        return result
+
+    def json(self, *words: str) -> list[Any]:
+        """What a command prints with `--json`."""
+        return [json.loads(line) for line in self(*words, "--json").stdout.splitlines()]
+
+    def error(self, *words: str, code: int, stdin: str | None = None) -> str:
+        """The one line that a command fails with."""
+        result = self(*words, code=code, stdin=stdin)
+        assert result.stdout == ""
+        [line] = result.stderr.splitlines()
+        return line
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The current directory, empty."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("ASTYQUEUE_URL", URL)
+    return tmp_path
+
+
+@pytest.fixture
+def shell() -> Shell:
+    return Shell()
+
+
+@pytest.fixture
+def connection(folder: Path) -> Iterator[Connection]:
+    """The store that the commands look at, with an empty queue `emails`."""
+    assert folder.exists()
+    with connect(URL) as connection:
+        connection.queue("emails")
+        yield connection
+
+
+@pytest.fixture
+def buried(connection: Connection) -> Callable[..., list[str]]:
+    """Makes dead letters of queue `emails`; their ids."""
+
+    def bury(*reasons: str, task: str = "welcome") -> list[str]:
+        queue = connection.queue("emails")
+        ids = []
+        for reason in reasons:
+            queue.send({"why": reason}, headers={"task": task})
+            [delivery] = queue.receive()
+            delivery.reject(reason)
+            ids.append(str(delivery.message_id))
+        return ids
+
+    return bury

@@ -1,0 +1,172 @@
+"""Sending, looking, counting, changing and deleting from the command line."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from astyqueue.queue.connection import Connection
+from tests.unit.cli.conftest import Shell
+
+
+def test_what_is_sent_is_found_by_the_id_that_was_printed(shell: Shell, connection: Connection) -> None:
+    id_ = shell("send", "emails", '{"to": "ada"}', "--key", "welcome:ada").stdout.strip()
+    [found] = shell.json("get", id_)
+    assert (found["id"], found["body"], found["key"], found["standing"]) == (id_, {"to": "ada"}, "welcome:ada", "waiting")
+    assert connection.queue("emails").counts().waiting == 1
+
+
+def test_sending_says_the_same_to_programs(shell: Shell, connection: Connection) -> None:
+    [sent] = shell.json("send", "emails", "1")
+    assert sent == {"id": str(connection.queue("emails").peek()[0].id), "new": True}
+
+
+def test_a_queue_is_made_by_a_send_only_when_asked_to(shell: Shell) -> None:
+    assert shell.error("send", "emails", "1", code=1) == "Error: this store has no queue 'emails' (--create makes it); it has none yet"
+    shell("send", "emails", "1", "--create")
+    assert shell.json("counts")[0]["queue"] == "emails"
+
+
+def test_a_message_that_is_refused_makes_no_queue(shell: Shell) -> None:
+    shell.error("send", "emails", "1", "--create", "--at", "2026-11-21T09:00:00", code=2)
+    assert shell.json("queues", "list") == []
+
+
+def test_a_body_comes_from_stdin(shell: Shell, connection: Connection) -> None:
+    shell("send", "emails", "-", stdin="[1,\n 2]")
+    assert connection.queue("emails").peek()[0].body == [1, 2]
+
+
+def test_each_line_of_stdin_is_a_message(shell: Shell, connection: Connection) -> None:
+    assert shell("send", "emails", "-", "--lines", stdin='1\n\n"two"\n').stdout == "sent 2 messages to emails\n"
+    assert [found.body for found in connection.queue("emails").peek()] == [1, "two"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "body"),
+    [('["ada"]', {"args": ["ada"], "kwargs": {}}), ('{"address": "ada"}', {"args": [], "kwargs": {"address": "ada"}})],
+)
+def test_a_task_is_called_by_its_name(shell: Shell, connection: Connection, arguments: str, body: object) -> None:
+    shell("send", "emails", arguments, "--task", "shop.welcome", "--header", "trace=1")
+    [found] = connection.queue("emails").peek()
+    assert (found.body, dict(found.headers)) == (body, {"trace": "1", "task": "shop.welcome"})
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        (["hello"], "the body is not JSON"),
+        (["3", "--task", "welcome"], "the arguments of a task are a JSON list"),
+        (["1", "--priority", "7"], "has one priority, 0"),
+        (["1", "--delay=-5"], "'-5' is not a duration"),
+        (["1", "--at", "2026-11-21T09:00:00"], "has no time zone: add Z for UTC"),
+        (["1", "--at", "noon"], "'noon' is not a moment"),
+        (["1", "--header", "trace"], "a header is NAME=TEXT"),
+        (["1", "--lines"], "give - as BODY"),
+    ],
+)
+def test_what_cannot_be_sent_is_told_in_one_line(shell: Shell, connection: Connection, options: list[str], told: str) -> None:
+    assert told in shell.error("send", "emails", *options, code=2)
+    assert connection.queue("emails").counts().total == 0
+
+
+def test_peek_shows_a_table_of_what_is_due(shell: Shell, connection: Connection) -> None:
+    queue = connection.queue("emails")
+    sent = queue.send({"to": "ada"}, key="k")
+    queue.send("later", delay="1h")
+    titles, row = shell("peek", "emails").stdout.splitlines()
+    assert titles.split() == ["id", "standing", "due", "attempts", "key", "body"]
+    assert row.startswith(f"{sent.id}  waiting  ")
+    assert row.endswith('k    {"to": "ada"}')
+
+
+def test_peek_shows_what_is_asked_for(shell: Shell, connection: Connection) -> None:
+    connection.queue("emails").send("later", delay="1h")
+    assert shell("peek", "emails").stdout == "queue emails has no messages that are due\n"
+    assert "(in 59m59s)" in shell("peek", "emails", "--include", "future").stdout
+    assert [found["body"] for found in shell.json("peek", "emails", "--include", "all")] == ["later"]
+
+
+def test_counts_are_of_all_queues_unless_some_are_named(shell: Shell, connection: Connection) -> None:
+    connection.queue("emails").send_many([1, 2])
+    connection.queue("default").send(3)
+    assert [(counts["queue"], counts["waiting"]) for counts in shell.json("counts")] == [("default", 1), ("emails", 2)]
+    assert [counts["total"] for counts in shell.json("counts", "emails")] == [2]
+    assert shell("counts").stdout.splitlines()[2].split() == ["emails", "2", *["0"] * 6, "2"]
+
+
+@pytest.mark.parametrize("words", [["peek"], ["counts"], ["queues", "show"], ["dead", "list"], ["clear"], ["drop"]])
+@pytest.mark.usefixtures("connection")
+def test_looking_at_a_queue_that_is_not_there_makes_none(shell: Shell, words: list[str]) -> None:
+    assert shell.error(*words, "emials", code=1) == "Error: this store has no queue 'emials'; there are: emails"
+    assert [queue["name"] for queue in shell.json("queues", "list")] == ["emails"]
+
+
+def test_deleting_tells_what_was_not_there(shell: Shell, connection: Connection) -> None:
+    id_ = str(connection.queue("emails").send(1).id)
+    assert shell("delete", id_).stdout == f"deleted {id_}\n"
+    assert shell.error("delete", id_, code=1) == f"Error: not there (any more): {id_}"
+    assert "is not a message id" in shell.error("delete", "x", code=2)
+
+
+@pytest.mark.parametrize("command", ["clear", "drop"])
+def test_what_destroys_must_be_meant(shell: Shell, connection: Connection, command: str) -> None:
+    connection.queue("emails").send_many([1, 2])
+    assert "2 messages" in shell.error(command, "emails", code=2)
+    assert connection.queue("emails").counts().total == 2
+    shell(command, "emails", "--yes")
+    assert connection.queues() == (["emails"] if command == "clear" else [])
+    assert connection.queue("emails").counts().total == 0
+
+
+@pytest.mark.usefixtures("connection")
+def test_settings_are_shown_in_the_words_they_are_set_by(shell: Shell) -> None:
+    shell("queues", "set", "emails", "lease=7m", "max-attempts=3", "paused=yes")
+    [settings] = shell.json("queues", "show", "emails")
+    assert (settings["lease"], settings["max_attempts"], settings["paused"]) == ("7m", 3, True)
+    assert "lease               7m\n" in shell("queues", "show", "emails").stdout
+
+
+@pytest.mark.parametrize(
+    ("setting", "told"),
+    [
+        ("lease", "a setting is written NAME=VALUE"),
+        ("lease=5x", "'5x' is not a duration"),
+        ("paused=maybe", "paused is yes or no"),
+        ("leese=5m", "no setting 'leese'"),
+        ("time_shards=3", "fixed when a queue is created"),
+        ("max_attempts=0", "max_attempts"),
+    ],
+)
+@pytest.mark.usefixtures("connection")
+def test_settings_that_make_no_sense_change_nothing(shell: Shell, setting: str, told: str) -> None:
+    before = shell.json("queues", "show", "emails")
+    assert told in shell.error("queues", "set", "emails", setting, code=2)
+    assert shell.json("queues", "show", "emails") == before
+
+
+def test_a_store_must_be_named(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("ASTYQUEUE_URL")
+    assert "no store was named" in shell.error("counts", code=2)
+
+
+def test_a_store_that_cannot_be_reached_has_an_exit_code_of_its_own(shell: Shell, tmp_path: Path) -> None:
+    assert "create it" in shell.error("counts", "--url", f"sqlite:///{tmp_path}/missing/work.db", code=3)
+
+
+def test_an_unknown_kind_of_store_is_bad_input(shell: Shell) -> None:
+    assert "no store of kind 'amqp'" in shell.error("counts", "--url", "amqp://", code=2)
+
+
+@pytest.mark.parametrize("words", [["-v", "counts"], ["counts", "-v"]])
+def test_a_traceback_is_shown_only_when_asked_for(shell: Shell, words: list[str]) -> None:
+    assert "Traceback" in shell(*words, "--url", "amqp://", code=2).stderr
+    assert "Traceback" not in shell("counts", "--url", "amqp://", code=2).stderr
+
+
+def test_python_dash_m_is_the_same_command() -> None:
+    done = subprocess.run([sys.executable, "-m", "astyqueue", "--help"], capture_output=True, text=True, check=True)
+    assert done.stdout.startswith("Usage: astyqueue ")

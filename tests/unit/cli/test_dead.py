@@ -1,0 +1,88 @@
+"""Dead letters from the command line."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from astyqueue.model.views import RedriveReport
+from astyqueue.queue.connection import Connection
+from astyqueue.queue.queue import MessageQueue
+from tests.unit.cli.conftest import Shell
+
+Buried = Callable[..., list[str]]
+
+
+def test_dead_letters_are_listed_with_their_reasons(shell: Shell, buried: Buried) -> None:
+    [id_] = buried("no such address")
+    titles, row = shell("dead", "list", "emails").stdout.splitlines()
+    assert titles.split() == ["id", "died", "kind", "attempts", "task", "reason"]
+    assert row.startswith(id_)
+    assert row.endswith("rejected  1         welcome  no such address")
+
+
+def test_one_is_shown_with_its_body(shell: Shell, buried: Buried) -> None:
+    [id_] = buried("no such address")
+    [letter] = shell.json("dead", "show", id_)
+    assert (letter["body"], letter["reason"]) == ({"why": "no such address"}, "no such address")
+    assert "body      {" in shell("dead", "show", id_).stdout
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        (["--task", "welcome"], ["one", "two"]),
+        (["--reason", "TWO"], ["two"]),
+        (["--kind", "failed"], []),
+        (["--since", "1h"], ["one", "two", "three"]),
+        (["--until", "1h"], []),
+        (["--since", "2126-01-01T00:00:00Z"], []),
+        (["-n", "1"], ["one"]),
+    ],
+)
+def test_those_that_fit_are_meant(shell: Shell, buried: Buried, options: list[str], expected: list[str]) -> None:
+    buried("one", "two")
+    buried("three", task="goodbye")
+    assert [letter["reason"] for letter in shell.json("dead", "list", "emails", *options)] == expected
+
+
+def test_redrive_puts_back_those_that_fit(shell: Shell, buried: Buried, connection: Connection) -> None:
+    buried("one", "two")
+    assert shell("dead", "redrive", "emails", "--reason", "two", "--dry-run").stdout == "would put back 1 dead letter of queue emails\n"
+    assert connection.queue("emails").counts().dead == 2
+    assert shell("dead", "redrive", "emails", "--reason", "two").stdout == "put back 1 dead letter of queue emails\n"
+    counts = connection.queue("emails").counts()
+    assert (counts.waiting, counts.dead) == (1, 1)
+
+
+def test_an_interrupted_redrive_says_how_far_it_came(shell: Shell, buried: Buried, monkeypatch: pytest.MonkeyPatch) -> None:
+    buried("one", "two", "three")
+    redrive = MessageQueue.redrive
+
+    def interrupted(queue: MessageQueue, **options: Any) -> RedriveReport:
+        def press(_: RedriveReport) -> None:
+            os.kill(os.getpid(), signal.SIGINT)
+
+        return redrive(queue, **options | {"progress": press})
+
+    monkeypatch.setattr(MessageQueue, "redrive", interrupted)
+    result = shell("dead", "redrive", "emails", "--rate", "10", code=130)
+    assert result.stdout == "put back 1 dead letter of queue emails, then was interrupted\n"
+
+
+def test_purge_must_be_meant(shell: Shell, buried: Buried, connection: Connection) -> None:
+    buried("one", "two")
+    assert "This would delete 2 dead letters" in shell.error("dead", "purge", "emails", code=2)
+    assert connection.queue("emails").counts().dead == 2
+    assert shell("dead", "purge", "emails", "--reason", "one", "--yes").stdout == "deleted 1 dead letter of queue emails\n"
+    assert connection.queue("emails").counts().dead == 1
+
+
+@pytest.mark.usefixtures("connection")
+def test_no_dead_letters_is_said(shell: Shell) -> None:
+    assert shell("dead", "list", "emails").stdout == "queue emails has no dead letters\n"
+    assert shell("dead", "list", "emails", "--kind", "failed").stdout == "queue emails has no such dead letters\n"
