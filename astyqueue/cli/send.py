@@ -55,8 +55,8 @@ def send(session: Session, *, queue: str, body: str, lines: bool, create: bool, 
         session.check(queue, hint=" (--create makes it)")
     if lines:
         if body != _STDIN:
-            message = "with --lines the bodies are read from stdin: give - as BODY"
-            raise BadInput(message)
+            problem = "with --lines the bodies are read from stdin: give - as BODY"
+            raise BadInput(problem)
         report = session.connection.queue(queue).send_many(_message(line, options) for line in _bodies())
         session.output.done(f"sent {report.sent} messages to {queue}", {"queue": queue, "sent": report.sent})
         return

@@ -8,7 +8,7 @@ from itertools import count, islice
 from typing import Final
 
 from astyqueue.errors import Vetoed
-from astyqueue.ids import LEAST, Id, IdSource, first_at, moment
+from astyqueue.ids import IdSource, moment
 from astyqueue.model.message import MessageId
 from astyqueue.model.outgoing import Composed, Composer, Message
 from astyqueue.model.settings import Settings
@@ -48,6 +48,10 @@ class SendReport:
         return len(self.ids) - len(self.vetoed)
 
 
+#: A due moment (zero: now) and a concurrency shard.
+Group = tuple[int, int]
+
+
 class Producer:
     """Turns messages into batches of rows."""
 
@@ -68,7 +72,8 @@ class Producer:
         """Send one message; it is in the store when this returns."""
         now = self._process.now()
         composed = self._composed(Composer(self._settings, now), message.body, message)
-        [(row, [(_, put)])] = self._placed([composed], now).items()
+        [(due, shard)] = self._groups([composed])
+        row, [put] = self._placed([composed], due, shard, now=now)
         yield from send(self._process, Batch(row, (put,)))
         id_ = MessageId(row, composed.priority, put.name.id)
         for hook in self._hooks:
@@ -97,10 +102,12 @@ class Producer:
                 report.vetoed[first + len(composed)] = str(veto)
                 composed.append(None)
         report.ids.extend([None] * len(chunk))
-        for row, placed in self._placed(composed, now).items():
-            for batch in _batches(row, [put for _, put in placed]):
+        for (due, shard), places in self._groups(composed).items():
+            group = [one for place in places if (one := composed[place])]
+            row, puts = self._placed(group, due, shard, now=now)
+            for batch in _batches(row, puts):
                 yield from send(self._process, batch)
-            for place, put in placed:
+            for place, put in zip(places, puts, strict=True):
                 report.ids[first + place] = MessageId(row, put.name.priority, put.name.id)
         self._tell(chunk, report.ids[first:])
 
@@ -116,40 +123,26 @@ class Producer:
                 if id_:
                     told(hook.after_send, replace(options, body=body), id_)
 
-    def _placed(self, composed: Sequence[Composed | None], now: int) -> dict[str, list[tuple[int, Put]]]:
-        """The puts of each row, with each message's place in the list."""
-        dues: dict[int, list[tuple[int, Composed]]] = {}
+    def _groups(self, composed: Sequence[Composed | None]) -> dict[Group, Sequence[int]]:
+        """Which messages go together, by their places in the list: those due at one moment in one concurrency shard.
+
+        A key decides the shard; all others share the one whose turn it is.
+        """
+        turn = next(self._turn) % self._ring.layout.concurrency_shards
+        if all(one and not one.due and one.key is None for one in composed):
+            return {(0, turn): range(len(composed))}
+        groups: dict[Group, list[int]] = {}
         for place, one in enumerate(composed):
-            if one is not None:
-                dues.setdefault(one.due, []).append((place, one))
-        shard = next(self._turn) % self._ring.layout.concurrency_shards
-        placed: dict[str, list[tuple[int, Put]]] = {}
-        for due, group in dues.items():
-            row_of = RowOf(self._ring, shard)
-            for (place, one), id_ in zip(group, self._ids.block(len(group), due), strict=True):
-                put = message_put(one.priority, id_, one.value, now)
-                placed.setdefault(row_of(id_, one.key), []).append((place, put))
-        return placed
+            if one:
+                shard = turn if one.key is None else self._ring.shard_of_key(one.key)
+                groups.setdefault((one.due, shard), []).append(place)
+        return dict(groups)
 
-
-class RowOf:
-    """Finds the rows of messages: by their key, or else in the shard whose turn it is."""
-
-    def __init__(self, ring: Ring, shard: int) -> None:
-        """Remember the row of the last id, for the next is usually of the same time shard."""
-        self._ring = ring
-        self._shard = shard
-        self._row = ""
-        self._until = LEAST
-
-    def __call__(self, id_: Id, key: str | None) -> str:
-        """The row of a message; ids come in ascending order."""
-        if key is not None:
-            return self._ring.row(moment(id_), self._ring.shard_of_key(key))
-        if id_ >= self._until:
-            self._row = self._ring.row(moment(id_), self._shard)
-            self._until = first_at(self._ring.closes(moment(id_)))
-        return self._row
+    def _placed(self, group: Sequence[Composed], due: int, shard: int, *, now: int) -> tuple[str, list[Put]]:
+        """The row of a group, and the puts of its messages; ids drawn together are of one moment."""
+        drawn = self._ids.block(len(group), due)
+        puts = [message_put(one.priority, id_, one.value, now) for one, id_ in zip(group, drawn, strict=True)]
+        return self._ring.row(moment(drawn[0]), shard), puts
 
 
 def as_message(item: object, options: Message) -> Message:

@@ -43,7 +43,7 @@ def test_the_demo_loses_nothing_although_a_worker_is_killed_while_it_runs_a_task
     [(sent, done, dead, lost, twice)] = [tuple(map(int, numbers)) for numbers in _BALANCE.findall(said)]
     assert (sent, lost) == (done + dead, 0)
     assert twice >= 1
-    assert re.search(r"worker 2 was killed \(SIGKILL\) while it ran \S+\.py", said)
+    assert re.search(r"worker \d was killed \(SIGKILL\) while it ran \S+\.py", said)
     assert re.search(r"its lease has ended: worker 1 takes over \S+\.py", said)
     assert "\x1b" not in said  # nothing moves where nobody watches
     assert len(workers(tmp_path)) >= 2

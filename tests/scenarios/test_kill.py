@@ -34,7 +34,7 @@ BACK: Final = LEASE + 2 * SECOND
 MOMENTS: Final = tuple(int(seconds * SECOND) for seconds in (0.05, 0.9, 1.7, 2.5, 3.3, 4.1, 4.5, 4.8))
 #: So long before a kill there is something to do: some that takes a while, and some that does not.
 AHEAD: Final = SECOND // 8
-LONG: Final = (SECOND // 5, SECOND * 2 // 5)
+LONG: Final = (SECOND // 5, SECOND * 3 // 10)
 SHORT: Final = (0, SECOND // 50)
 LATEST: Final = 2 * SHARD
 #: Whatever is waited for and has not come by then will not come.
@@ -133,7 +133,8 @@ class Workers:
         worker.process.stdout.close()
         worker.process.stdin.close()
 
-    def wait_for_starts(self) -> None:
+    def wait_until_ready(self) -> None:
+        """Block until every worker alive has begun; on a slow machine the kills wait for that."""
         until = CLOCK.monotonic() + PATIENCE
         while not all(worker.events() for worker in self.alive):
             self.wait_for_news(until)
@@ -214,18 +215,17 @@ def workers(url: str, queue: MessageQueue, tmp_path: Path) -> Iterator[Workers]:
     workers = Workers(url, tmp_path)
     for _ in range(WORKERS):
         workers.start()
-    workers.wait_for_starts()
+    workers.wait_until_ready()
     yield workers
     workers.end()
 
 
-def moments() -> Iterator[int]:
-    """When to kill, by the monotonic clock, each time later than now."""
-    while True:
-        now = CLOCK.now()
-        of_shard = (now // SHARD + turn for turn in itertools.count())
-        moment = next(at for shard in of_shard for offset in MOMENTS if (at := shard * SHARD + offset) > now + AHEAD)
-        yield CLOCK.monotonic() + moment - now
+def next_moment() -> int:
+    """When to kill next, by the monotonic clock."""
+    now = CLOCK.now()
+    turns = (now // SHARD + turn for turn in itertools.count())
+    moment = next(at for turn in turns for offset in MOMENTS if (at := turn * SHARD + offset) > now + AHEAD)
+    return CLOCK.monotonic() + moment - now
 
 
 def burst(first: int, chance: random.Random) -> list[Message]:
@@ -243,7 +243,9 @@ def test_fifty_kills_lose_nothing_and_explain_every_double(
     workers: Workers, queue: MessageQueue, capsys: pytest.CaptureFixture[str]
 ) -> None:
     sent, chance = 0, random.Random(KILLS)
-    for moment in itertools.islice(moments(), KILLS):
+    while len(workers.killed) < KILLS:
+        workers.wait_until_ready()
+        moment = next_moment()
         Wakeup(CLOCK).wait(moment - AHEAD)
         sent += queue.send_many(burst(sent, chance)).sent
         Wakeup(CLOCK).wait(moment)

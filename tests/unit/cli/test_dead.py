@@ -63,7 +63,7 @@ def test_an_interrupted_redrive_says_how_far_it_came(shell: Shell, buried: Burie
     buried("one", "two", "three")
     redrive = MessageQueue.redrive
 
-    def interrupted(queue: MessageQueue, **options: Any) -> RedriveReport:
+    def interrupted(queue: MessageQueue, **options: Any) -> RedriveReport:  # noqa: ANN401 - whatever the command asks for
         def press(_: RedriveReport) -> None:
             os.kill(os.getpid(), signal.SIGINT)
 

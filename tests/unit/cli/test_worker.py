@@ -1,0 +1,252 @@
+"""`astyqueue worker` as a process of its own: signals, exit codes, and that nothing is lost."""
+
+from __future__ import annotations
+
+import json
+import os
+import queue
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import IO
+
+import pytest
+
+from astyqueue.model.views import Counts
+from astyqueue.queue.connection import Connection, connect
+
+#: Seconds within which a process must do what is waited for; only a failing test takes so long.
+DEADLINE = 60
+
+JOBS = '''
+import os
+from pathlib import Path
+
+from astyqueue.tasks.app import App
+
+app = App(os.environ.get("JOBS_URL", "sqlite:///work.db"))
+no_app = 7
+
+
+@app.task(queue="emails")
+def hold(gate: str) -> None:
+    """Say that it began, and finish once somebody opens the gate."""
+    print("begun", flush=True)
+    Path(gate).read_text()
+    note("held")
+
+
+@app.task(queue="emails")
+def note(text: str) -> None:
+    with Path("notes.txt").open("a") as notes:
+        notes.write(text + "\\n")
+
+
+@app.task(queue="emails", max_attempts=1)
+async def fail() -> None:
+    raise ValueError("no such address")
+
+
+@app.task
+async def unused() -> None: ...
+'''
+
+
+class Worker:
+    """A worker process, and the lines that it prints."""
+
+    def __init__(self, *words: str) -> None:
+        command = [sys.executable, "-m", "astyqueue", "worker", *words]
+        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        self.told: list[str] = []
+        self._lines: queue.SimpleQueue[str] = queue.SimpleQueue()
+        self._readers = [threading.Thread(target=self._read, args=[pipe]) for pipe in (self.process.stdout, self.process.stderr)]
+        for reader in self._readers:
+            reader.start()
+
+    def _read(self, pipe: IO[str]) -> None:
+        for line in pipe:
+            self._lines.put(line)
+
+    def until(self, text: str) -> None:
+        """Wait for a line with this text."""
+        while text not in (line := self._lines.get(timeout=DEADLINE)):
+            self.told.append(line)
+        self.told.append(line)
+
+    def signal(self, number: signal.Signals) -> None:
+        self.process.send_signal(number)
+
+    def ended(self) -> int:
+        """The exit code, waited for; `told` has all lines then."""
+        code = self.process.wait(DEADLINE)
+        for reader in self._readers:
+            reader.join(DEADLINE)
+        while not self._lines.empty():
+            self.told.append(self._lines.get())
+        return code
+
+    @property
+    def output(self) -> str:
+        return "".join(self.told)
+
+
+@pytest.fixture
+def worker() -> Iterator[Callable[..., Worker]]:
+    """Starts workers; none outlives its test."""
+    started: list[Worker] = []
+
+    def start(*words: str) -> Worker:
+        started.append(Worker(*words))
+        return started[-1]
+
+    yield start
+    for one in started:
+        one.process.kill()
+        one.ended()
+
+
+@pytest.fixture(autouse=True)
+def jobs(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The module `jobs` in the current directory."""
+    monkeypatch.delenv("ASTYQUEUE_URL")
+    (folder / "jobs.py").write_text(JOBS)
+    os.mkfifo(folder / "gate")
+    return folder
+
+
+@pytest.fixture
+def emails(jobs: Path) -> Iterator[Connection]:
+    """The store of the jobs."""
+    with connect(f"sqlite:///{jobs}/work.db") as connection:
+        connection.queue("emails")
+        yield connection
+
+
+def send(connection: Connection, task: str, *arguments: str) -> None:
+    connection.queue("emails").send({"args": arguments, "kwargs": {}}, headers={"task": f"jobs.{task}"})
+
+
+def counts(connection: Connection) -> Counts:
+    return connection.queue("emails").counts()
+
+
+def notes(folder: Path) -> list[str]:
+    return (folder / "notes.txt").read_text().splitlines() if (folder / "notes.txt").exists() else []
+
+
+def test_term_finishes_what_runs_and_gives_back_the_rest(worker: Callable[..., Worker], emails: Connection, jobs: Path) -> None:
+    for _ in range(3):
+        send(emails, "hold", "gate")
+    process = worker("jobs:app", "-Q", "emails", "-c", "1")
+    process.until("begun")
+    process.signal(signal.SIGTERM)
+    process.until("drain")
+    (jobs / "gate").write_text("open")
+    assert process.ended() == 0
+    assert notes(jobs) == ["held"]
+    assert [(found.standing, found.spent) for found in emails.queue("emails").peek(include="all")] == [("waiting", 0)] * 2
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
+def test_a_second_signal_gives_back_what_runs(
+    worker: Callable[..., Worker], emails: Connection, jobs: Path, number: signal.Signals, code: int
+) -> None:
+    send(emails, "hold", "gate")
+    process = worker("jobs:app")
+    process.until("begun")
+    process.signal(number)
+    process.until("drain")
+    process.signal(number)
+    assert process.ended() == code
+    assert notes(jobs) == []
+    assert [(found.standing, found.spent) for found in emails.queue("emails").peek(include="all")] == [("waiting", 0)]
+    assert "Traceback" not in process.output
+
+
+def test_what_runs_longer_than_the_drain_may_take_is_given_back(worker: Callable[..., Worker], emails: Connection) -> None:
+    send(emails, "hold", "gate")
+    process = worker("jobs:app", "--drain-timeout", "100ms")
+    process.until("begun")
+    process.signal(signal.SIGTERM)
+    assert process.ended() == 0
+    assert [(found.standing, found.spent) for found in emails.queue("emails").peek(include="all")] == [("waiting", 0)]
+
+
+def test_a_burst_ends_when_nothing_is_due(worker: Callable[..., Worker], emails: Connection, jobs: Path) -> None:
+    for number in range(20):
+        send(emails, "note", str(number))
+    send(emails, "fail")
+    emails.queue("emails").send({"args": ["later"], "kwargs": {}}, headers={"task": "jobs.note"}, delay="1h")
+    process = worker("jobs:app", "--burst")
+    assert process.ended() == 0
+    assert sorted(notes(jobs), key=int) == [str(number) for number in range(20)]
+    assert (counts(emails).dead, counts(emails).delayed, counts(emails).total) == (1, 1, 2)
+    [letter] = emails.queue("emails").dead_letters()
+    assert letter.reason == "ValueError: no such address"
+
+
+def test_a_burst_over_empty_queues_ends_at_once(worker: Callable[..., Worker]) -> None:
+    assert worker("jobs:app", "--burst").ended() == 0
+
+
+def test_no_more_messages_are_worked_on_than_asked_for(worker: Callable[..., Worker], emails: Connection, jobs: Path) -> None:
+    for number in range(20):
+        send(emails, "note", str(number))
+    assert worker("jobs:app", "--max-messages", "5").ended() == 0
+    assert len(notes(jobs)) == 5
+    assert [found.spent for found in emails.queue("emails").peek(20)] == [0] * 15
+
+
+def test_a_task_that_nobody_knows_is_parked(worker: Callable[..., Worker], emails: Connection) -> None:
+    send(emails, "unheard_of")
+    assert worker("jobs:app", "--burst").ended() == 0
+    assert counts(emails).parked == 1
+
+
+def test_log_lines_are_json_when_asked_for(worker: Callable[..., Worker], emails: Connection) -> None:
+    send(emails, "note", "one")
+    process = worker("jobs:app", "--burst", "--log-format", "json")
+    assert process.ended() == 0
+    lines = [json.loads(line) for line in process.told]
+    assert [line["event"] for line in lines] == ["ready", "start", "done", "drain", "stopped"]
+    assert (lines[0]["queues"], lines[0]["slots"], lines[2]["task"], lines[2]["attempt"]) == ("default,emails", 8, "jobs.note", 1)
+
+
+def test_a_flag_beats_the_app_which_beats_the_environment(
+    worker: Callable[..., Worker], jobs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ASTYQUEUE_URL", "sqlite:///environment.db")
+    assert worker("jobs:app", "--burst").ended() == 0
+    assert not (jobs / "environment.db").exists()
+    assert worker("jobs:app", "--burst", "--url", "sqlite:///flag.db").ended() == 0
+    assert (jobs / "flag.db").exists()
+    monkeypatch.setenv("JOBS_URL", "")
+    assert worker("jobs:app", "--burst").ended() == 0
+    assert (jobs / "environment.db").exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "told"),
+    [
+        (["nowhere:app"], 2, "Error: there is no module 'nowhere' in "),
+        (["broken:app"], 2, "Error: broken cannot be imported: ZeroDivisionError: division by zero; -v shows where"),
+        (["jobs:ap"], 2, "Error: jobs:ap is not there; did you mean jobs:app?"),
+        (["jobs:no_app"], 2, "Error: jobs:no_app is a int"),
+        (["jobs:app", "-Q", "emials"], 2, "Error: this app has no queue 'emials', it has default, emails"),
+        (["jobs:app", "-Q", "emails:x"], 2, "emails:3,default"),
+        (["jobs:app", "-c", "1"], 2, "Error: 1 threads do not go round 2 queues"),
+        (["jobs:app", "--drain-timeout", "soon"], 2, "Error: 'soon' is not a duration"),
+        (["jobs:app", "--url", "amqp://"], 2, "Error: there is no store of kind 'amqp'"),
+        (["jobs:app", "--url", "sqlite:////no/such/place/work.db"], 3, "create it"),
+    ],
+)
+def test_a_worker_that_cannot_begin_says_why(worker: Callable[..., Worker], jobs: Path, words: list[str], code: int, told: str) -> None:
+    (jobs / "broken.py").write_text("1 / 0\n")
+    process = worker(*words)
+    assert process.ended() == code
+    assert told in process.output
+    assert "Traceback" not in process.output

@@ -1,0 +1,239 @@
+"""Who handles a message, and what is refused before anything runs."""
+
+from __future__ import annotations
+
+import functools
+import logging
+from collections.abc import AsyncIterator, Iterator
+
+import pytest
+
+from astyqueue.dispatch.builder import DispatcherBuilder
+from astyqueue.dispatch.dispatcher import Dispatcher
+from astyqueue.dispatch.handlers import Call, Handler
+from astyqueue.errors import BadInput, BadSetting
+from astyqueue.queue.delivery import Delivery
+from astyqueue.testing import TimeMachine
+from tests.unit.dispatch.conftest import Stages
+from tests.unit.dispatch.stage import Gate, Stage
+from tests.unit.dispatch.test_outcomes import reasons, timers
+
+Seen = list[tuple[str, object]]
+
+
+def noting(seen: Seen, name: str) -> Call:
+    return lambda delivery: seen.append((name, delivery.body))
+
+
+def built(stage: Stage) -> DispatcherBuilder[Dispatcher]:
+    return Dispatcher.builder().queue(stage.queue, threads=1)
+
+
+def handled(stage: Stage, builder: DispatcherBuilder[Dispatcher], outcomes: int) -> None:
+    """Let a dispatcher run until there were so many outcomes."""
+    dispatcher = stage.begin(builder.build())
+    stage.when_settled(outcomes)
+    dispatcher.drain(None)
+
+
+def test_messages_go_to_the_handler_of_their_task_and_all_others_to_the_one_for_all(stage: Stage) -> None:
+    seen: Seen = []
+    stage.queue.send("a", headers={"task": "mail.send"})
+    stage.queue.send("b", headers={"task": "mail.other"})
+    stage.queue.send("c")
+    builder = built(stage).handler(noting(seen, "all")).handler(noting(seen, "send"), task="mail.send")
+    handled(stage, builder, 3)
+    assert sorted(seen) == [("all", "b"), ("all", "c"), ("send", "a")]
+
+
+def test_a_factory_makes_handlers_by_name_and_is_asked_once_for_each(stage: Stage) -> None:
+    seen: Seen = []
+    asked: list[str] = []
+
+    def factory(name: str) -> Call | None:
+        asked.append(name)
+        return noting(seen, name)
+
+    for name in ("one", "two", "one", "two"):
+        stage.queue.send(1, headers={"task": name})
+    handled(stage, built(stage).handlers(factory), 4)
+    assert sorted(seen) == [("one", 1), ("one", 1), ("two", 1), ("two", 1)]
+    assert sorted(asked) == ["one", "two"]
+
+
+def test_what_a_factory_makes_may_have_options_of_its_own(stage: Stage) -> None:
+    def factory(name: str) -> Handler:
+        return Handler(name, lambda _: 1 // 0, max_attempts=1)
+
+    stage.queue.send(1, headers={"task": "one"})
+    handled(stage, built(stage).handlers(factory), 1)
+    assert [reason for _, reason, _ in reasons(stage)] == ["ZeroDivisionError: integer division or modulo by zero"]
+
+
+def test_a_factory_that_fails_is_a_failed_attempt(stage: Stage) -> None:
+    def factory(name: str) -> None:
+        raise ImportError(name)
+
+    stage.queue.send(1, headers={"task": "one"})
+    handled(stage, built(stage).handlers(factory, max_attempts=1), 1)
+    assert stage.heard.count("released") == 1
+    assert [(state, spent) for _, state, spent in timers(stage)] == [("BACKING_OFF", 1)]
+
+
+@pytest.mark.parametrize("headers", [{"task": "from.tomorrow"}, None])
+def test_a_message_that_nobody_here_knows_is_parked_and_costs_no_attempt(
+    stages: Stages, clock: TimeMachine, headers: dict[str, str] | None
+) -> None:
+    stage = stages(clock, max_attempts=1)
+    stage.queue.send("one", headers=headers)
+    stage.queue.send("known", headers={"task": "known"})
+    gate = Gate()
+    gate.open.set()
+    dispatcher = stage.begin(built(stage).handler(gate, task="known").handlers(lambda _: None).build())
+    gate.when_entered()
+    dispatcher.drain(None)
+    assert timers(stage) == [(60, "PARKED", 0)]
+    clock.advance("1m")
+    stage.once(lambda _: None)
+    assert stage.heard.outcomes[-1] == ("one", "acked")
+
+
+def test_an_unknown_task_is_spoken_of_once_a_minute(stage: Stage, caplog: pytest.LogCaptureFixture) -> None:
+    stage.queue.send_many(range(5), headers={"task": "from.tomorrow"})
+    stage.queue.send_many(range(5), headers={"task": "from.yesterday"})
+    handled(stage, built(stage).handler(print, task="known"), 10)
+    parked = [record.getMessage() for record in caplog.records if record.getMessage().startswith("parked")]
+    assert len(parked) == 2
+
+
+def test_middleware_wraps_handlers_the_first_outermost(stage: Stage) -> None:
+    seen: list[object] = []
+
+    def outer(delivery: Delivery, call_next: Call) -> object:
+        seen.append("outer before")
+        result = call_next(delivery)
+        seen.append(("outer after", result))
+        return result
+
+    def inner(delivery: Delivery, call_next: Call) -> object:
+        seen.append("inner before")
+        return [call_next(delivery)]
+
+    stage.queue.send("one")
+    handled(stage, built(stage).handler(lambda delivery: delivery.body).middleware(outer, inner), 1)
+    assert seen == ["outer before", "inner before", ("outer after", ["one"])]
+
+
+def test_middleware_may_answer_for_the_handler_or_fail(stage: Stage) -> None:
+    def skipping(delivery: Delivery, call_next: Call) -> object:
+        if delivery.body == "bad":
+            message = "no"
+            raise PermissionError(message)
+        return None if delivery.body == "skip" else call_next(delivery)
+
+    seen: Seen = []
+    stage.queue.send_many(["skip", "do", "bad"])
+    handled(stage, built(stage).handler(noting(seen, "all"), max_attempts=1).middleware(skipping), 3)
+    assert seen == [("all", "do")]
+    assert sorted(map(str, stage.heard.outcomes)) == ["('bad', 'rejected')", "('do', 'acked')", "('skip', 'acked')"]
+
+
+async def asynchronous(_: Delivery) -> None:
+    """Nothing."""
+
+
+async def asynchronous_generator(_: Delivery) -> AsyncIterator[int]:
+    yield 1
+
+
+def generator(_: Delivery) -> Iterator[int]:
+    yield 1
+
+
+class AsynchronousObject:
+    async def __call__(self, _: Delivery) -> None:
+        """Nothing."""
+
+
+@pytest.mark.parametrize(
+    ("call", "told"),
+    [
+        (asynchronous, "asyncio.run"),
+        (AsynchronousObject(), "asyncio.run"),
+        (functools.partial(asynchronous), "asyncio.run"),
+        (generator, "generator"),
+        (asynchronous_generator, "generator"),
+        ("text", "no handler"),
+    ],
+)
+def test_what_would_do_nothing_when_called_is_refused(still: Stage, call: Call, told: str) -> None:
+    with pytest.raises(BadSetting, match=told):
+        built(still).handler(call)
+
+
+def test_what_cannot_be_is_refused(still: Stage) -> None:
+    def handle(_: Delivery) -> None:
+        """Nothing."""
+
+    with pytest.raises(BadSetting, match="needs a queue"):
+        Dispatcher.builder().build()
+    with pytest.raises(BadSetting, match="name the queue first"):
+        Dispatcher.builder().handler(handle)
+    with pytest.raises(BadSetting, match="no handler"):
+        built(still).build()
+    with pytest.raises(BadSetting, match="twice"):
+        built(still).queue(still.queue)
+    with pytest.raises(BadSetting, match="two handlers for all"):
+        built(still).handler(handle).handler(handle)
+    with pytest.raises(BadSetting, match="task 'a'"):
+        built(still).handler(handle, task="a").handler(handle, task="a")
+    with pytest.raises(BadSetting, match="factories"):
+        built(still).handlers(lambda _: None).handlers(lambda _: None)
+
+
+@pytest.mark.parametrize(
+    "options", [{"threads": 0}, {"threads": 1.5}, {"backlog": -1}, {"max_attempts": 0}, {"timeout": 0}, {"timeout": "soon"}]
+)
+def test_options_out_of_bounds_are_refused(still: Stage, options: dict[str, object]) -> None:
+    with pytest.raises(BadInput):
+        Dispatcher.builder().queue(still.queue).handler(print, **options)  # type: ignore[arg-type]  # wrong on purpose
+
+
+def test_lines_of_the_log_say_what_happened_and_carry_it_as_fields(stage: Stage, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, logger="astyqueue.worker")
+    stage.queue.send({"secret": 1}, headers={"task": "mail.send"})
+    handled(stage, built(stage).handler(lambda _: None, task="mail.send"), 1)
+    events = [record.getMessage().split()[0] for record in caplog.records if record.name == "astyqueue.worker"]
+    assert events == ["ready", "start", "done", "drain", "stopped"]
+    done = next(record for record in caplog.records if record.getMessage().startswith("done"))
+    facts: dict[str, object] = vars(done)["facts"]
+    assert (vars(done)["event"], facts["task"], facts["attempt"]) == ("done", "mail.send", 1)
+    assert {"id", "dur_ms"} <= facts.keys()
+    assert "secret" not in caplog.text
+
+
+def test_nobody_is_told_of_what_goes_well_when_nobody_listens(stage: Stage, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.WARNING, logger="astyqueue.worker")
+    stage.queue.send_many(range(100))
+    handled(stage, built(stage).handler(lambda _: None), 100)
+    assert caplog.records == []
+
+
+def test_where_an_error_came_from_is_told_to_those_who_ask_for_that_much(stage: Stage, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG, logger="astyqueue.worker")
+    stage.queue.send(1)
+    handled(stage, built(stage).handler(lambda _: 1 // 0, max_attempts=1), 1)
+    assert "dead task=" in caplog.text
+    assert "Traceback" in caplog.text
+
+
+def test_several_queues_have_handlers_of_their_own(stages: Stages) -> None:
+    first, second = stages(), stages()
+    seen: Seen = []
+    first.queue.send("one")
+    second.queue.send("two")
+    builder = Dispatcher.builder().queue(first.queue).handler(noting(seen, "first"))
+    first.begin(builder.queue(second.queue).handler(noting(seen, "second")).build())
+    first.when_settled(1)
+    second.when_settled(1)
+    assert sorted(seen) == [("first", "one"), ("second", "two")]
