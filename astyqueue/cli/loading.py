@@ -32,7 +32,7 @@ def load_app(place: str) -> App:
         return found
     others = [other for other, value in vars(module).items() if isinstance(value, App)]
     hint = f"; did you mean {module_name}:{others[0]}?" if others else ": it should be an astyqueue.App"
-    what = "is not there" if found is None else f"is a {type(found).__name__}"
+    what = "is not there" if found is None else f"is of type {type(found).__name__}"
     message = f"{module_name}:{name or _USUAL} {what}{hint}"
     raise Failure(message, ExitCode.BAD_INPUT)
 

@@ -45,7 +45,7 @@ _STDIN = "-"
 @click.option("--header", "headers", multiple=True, metavar="NAME=TEXT", help="Text that travels with the body; repeat for more.")
 @click.option("--expires", metavar="DURATION", help="Hand it to nobody once it has been due for this long.")
 @click.option("--lease", metavar="DURATION", help="How long one delivery may take; 0 hands it out at most once.")
-@click.option("--max-attempts", type=int, help="Make it a dead letter after so many attempts.")
+@click.option("--max-attempts", type=int, help="Make it a dead letter after so many attempts; unless said, the queue's number.")
 @click.option("--lines", is_flag=True, help="One message for each line of stdin.")
 @click.option("--create", is_flag=True, help="Create the queue if there is none of this name.")
 @on_store

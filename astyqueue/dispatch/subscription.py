@@ -69,10 +69,13 @@ class Subscription:
         """Asked by whoever leads, at least once a second: also the moment to look after what waits too long, and what was lost."""
         for delivery in self._backlog.hoarded(self.queue.clock.now()):
             self.executions.hand_in(delivery, self.queue.terms.release(delivery, None))
+        self._tell_lost()
+        return self._backlog.credit()
+
+    def _tell_lost(self) -> None:
         if (lost := self.queue.stats.lost) != self._lost:
             tell(logging.WARNING, "lost", queue=self.queue.name, leases=lost - self._lost)
             self._lost = lost
-        return self._backlog.credit()
 
     def _accept(self, deliveries: list[Handed]) -> None:
         self.executions.verdicts.listen()
@@ -119,5 +122,6 @@ class Subscription:
     def leave(self) -> None:
         """Record the last outcomes and let the threads go; those whose handlers still run end with them."""
         flush(self.queue, self._claimer)
+        self._tell_lost()
         if self._serving:
             self._serving.end()

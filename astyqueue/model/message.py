@@ -13,6 +13,8 @@ from astyqueue.ids import Id
 
 #: The first byte of every stored value; a greater one was written by a newer astyqueue.
 FORMAT: Final = b"\x01"
+#: What `expires`, `lease` and `attempts` may be.
+_NUMBERS: Final = frozenset({int, type(None)})
 _PLAIN_TAIL: Final = b"0,null,null,null,null,null,"
 
 
@@ -46,9 +48,13 @@ def decode(value: bytes) -> Envelope:
         message = f"format byte {value[:1].hex() or 'missing'}, and this astyqueue knows {FORMAT.hex()}"
         raise ValueError(message)
     try:
-        return Envelope._make(from_json(value[1:], allow_inf_nan=False))
+        envelope = Envelope._make(from_json(value[1:], allow_inf_nan=False))
     except TypeError as error:
         raise ValueError(str(error)) from error
+    if type(envelope.sent) is not int or not _NUMBERS.issuperset(map(type, envelope[4:7])):
+        message = f"its numbers are none: {envelope[:-1]!r:.80}"
+        raise ValueError(message)
+    return envelope
 
 
 class MessageId(NamedTuple):

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 from astyqueue.queue.queue import MessageQueue
-from examples.stdlib_index.findings import Balance, show_balance, show_dead, show_found
+from examples.stdlib_index.findings import Balance, explain_twice, show_balance, show_dead, show_found
 from examples.stdlib_index.jobs import FOLDER, QUEUE, URL, app, index, index_file
 from examples.stdlib_index.library import LIBRARY, sources
 from examples.stdlib_index.screen import Screen, plain
@@ -45,11 +45,14 @@ def _run(screen: Screen, queue: MessageQueue) -> int:
     letters = queue.dead_letters(limit=sent)
     show_found(screen, index)
     show_dead(screen, letters)
-    balance = Balance(sent=sent, on_disk=len(sources()), done=index.files(), dead=len(letters), twice=index.started_twice())
-    show_balance(screen, balance, story.caught)
+    twice = index.started_twice()
+    balance = Balance(sent=sent, on_disk=len(sources()), done=index.files(), dead=len(letters), twice=len(twice))
+    show_balance(screen, balance)
     if not balance.good:
         screen.say(f"[red]That is not what was promised.[/] What the workers said is in {plain(FOLDER)}.")
         return 1
+    killed = sum(process in story.killed for process in twice.values())
+    explain_twice(screen, caught=len(story.caught), killed=killed, twice=len(twice))
     _what_next(screen)
     return 0
 
@@ -67,7 +70,7 @@ def _what_next(screen: Screen) -> None:
         f"{command} peek {QUEUE}",
         f"{command} worker examples.stdlib_index.jobs:app -Q {QUEUE} --burst",
     ):
-        screen.say(f"  {plain(line)}")
+        screen.command(line)
     screen.say("\nThe ten-line program is in README.md; how it works and what it promises, in docs/index.md.")
 
 

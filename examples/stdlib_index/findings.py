@@ -82,9 +82,16 @@ def _path_of(letter: DeadLetter) -> str:
     return str(letter.id)
 
 
-def show_balance(screen: Screen, balance: Balance, caught: Sequence[str]) -> None:
-    """The line that tells, and how what was delivered twice came about."""
+def show_balance(screen: Screen, balance: Balance) -> None:
+    """The line that tells."""
     screen.say(f"[bold {'green' if balance.good else 'red'}]{balance}[/]")
-    others = balance.twice - len(caught)
-    ended = f"; {others} more had ended so shortly before that the queue did not know it yet" if others > 0 else ""
-    screen.say(f"[dim]delivered twice: {len(caught)} that the kill caught{ended}; each left one row, for its task may run twice[/]\n")
+
+
+def explain_twice(screen: Screen, *, caught: int, killed: int, twice: int) -> None:
+    """How it came that so many were delivered twice, of which a killed worker had begun `killed`, and not ended `caught`."""
+    reasons = [f"{caught} that the kill interrupted"]
+    if killed > caught:
+        reasons.append(f"{killed - caught} that had ended, but the worker was killed before the queue knew")
+    if twice > killed:
+        reasons.append(f"{twice - killed} whose lease ran out because this machine was too busy to renew it")
+    screen.say(f"[dim]Delivered twice: {'; '.join(reasons)}. Each left one row, for the task may run twice.[/]\n")

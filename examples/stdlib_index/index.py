@@ -76,10 +76,10 @@ class Index:
         [(files,)] = self.database.execute("SELECT count(*) FROM files")
         return int(files)
 
-    def started_twice(self) -> int:
-        """How many files were started on more than once."""
-        [(twice,)] = self.database.execute("SELECT count(*) FROM (SELECT 1 FROM runs GROUP BY path HAVING count(*) > 1)")
-        return int(twice)
+    def started_twice(self) -> dict[str, int]:
+        """The files that were started on more than once, and the process that was first."""
+        query = "SELECT path, process, min(run) FROM runs GROUP BY path HAVING count(*) > 1"
+        return {path: process for path, process, _ in self.database.execute(query)}
 
     def close(self) -> None:
         """Close this thread's connection."""

@@ -53,6 +53,10 @@ class Screen:
         """Something of its own."""
         self._console.print(what)
 
+    def command(self, line: str) -> None:
+        """A line to be copied, so it is not broken into several."""
+        self._console.print(f"  {plain(line)}", soft_wrap=True)
+
     def event(self, *paragraphs: str) -> None:
         """Something happened now."""
         grid = Table.grid(padding=(0, 2))
@@ -64,7 +68,10 @@ class Screen:
     def table(self, title: str, *columns: str) -> Table:
         """Say the title; the table is to be filled, and said then."""
         self.say(f"  [bold]{title}[/]")
-        return Table(*columns, box=box.SIMPLE_HEAD)
+        table = Table(box=box.SIMPLE_HEAD)
+        for column in columns:
+            table.add_column(column, no_wrap=column != columns[-1])
+        return table
 
     def progress(self, counts: Counts, total: int, note: str) -> None:
         """How far it is: settled is what the queue does not hold any more, and its dead letters."""

@@ -42,6 +42,8 @@ class Story:
         #: What the victim was running when it was killed, and the part of it that nobody has taken over yet.
         self.caught: tuple[str, ...] = ()
         self._orphans: list[str] = []
+        #: The processes that were killed: one, unless a kill came between two tasks.
+        self.killed: list[int] = []
         self._lease = queue.settings.behaviour.lease_us / SECOND
         self._lease_ends = 0.0
         self._percent = 0
@@ -82,6 +84,7 @@ class Story:
     def _strike(self) -> None:
         """Kill a worker, and make sure afterwards that it was running a task."""
         self._victim.kill()
+        self.killed.append(self._victim.process)
         self.caught = tuple(index.running(self._victim.process))  # it is dead: this does not change any more
         if not self.caught:
             missed, self._victim = self._victim, self._workers.start()

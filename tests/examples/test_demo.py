@@ -48,6 +48,19 @@ def test_the_demo_loses_nothing_although_a_worker_is_killed_while_it_runs_a_task
     assert "\x1b" not in said  # nothing moves where nobody watches
     assert len(workers(tmp_path)) >= 2
     assert not any(map(is_there, workers(tmp_path)))
+    printed = tried(said, tmp_path)
+    assert "ast.py" in printed  # sent, and seen by peek
+
+
+def tried(said: str, folder: Path) -> str:
+    """What the commands on the last screen print, all of which must work."""
+    commands = re.findall(r"^  (\S.*)$", said.partition("Try next:")[2], re.MULTILINE)
+    assert len(commands) == 6
+    environment = {**os.environ, "STDLIB_INDEX_FOLDER": str(folder)}
+    script = ["bash", "-euc", "\n".join(commands)]
+    ran = subprocess.run(script, cwd=ROOT, env=environment, capture_output=True, text=True, check=False, timeout=60)
+    assert ran.returncode == 0, ran.stderr
+    return ran.stdout
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])

@@ -1,10 +1,18 @@
-"""Help is quick, and says how everything is called."""
+"""Help is quick, and there is some for every command."""
 
 from __future__ import annotations
 
+import resource
+import subprocess
+import sys
+
 import click
 
-ENOUGH_MS = 300
+from astyqueue.cli import main
+from tests.unit.cli.conftest import Shell
+
+#: Seconds of processor time, at most, until help is there.
+QUICK = 0.3
 
 
 def commands(group: click.Group, *path: str) -> list[tuple[str, ...]]:
@@ -15,3 +23,41 @@ def commands(group: click.Group, *path: str) -> list[tuple[str, ...]]:
         command = group.get_command(context, name)
         found += commands(command, *path, name) if isinstance(command, click.Group) else [(*path, name)]
     return found
+
+
+def processor_seconds() -> float:
+    """What the processes that were started and have ended took."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
+def test_help_is_quick() -> None:
+    taken = []
+    for _ in range(3):
+        before = processor_seconds()
+        subprocess.run([sys.executable, "-m", "astyqueue", "--help"], check=True, capture_output=True)
+        taken.append(processor_seconds() - before)
+    assert min(taken) < QUICK
+
+
+def test_help_loads_nothing_that_only_commands_need() -> None:
+    asked = "import sys; from astyqueue.cli import main; main(['--help'], standalone_mode=False); print(*sys.modules, file=sys.stderr)"
+    done = subprocess.run([sys.executable, "-c", asked], check=True, capture_output=True, text=True)
+    assert not {"pydantic", "rich", "sqlite3", "astyqueue.queue.queue"} & set(done.stderr.split())
+
+
+def test_every_command_has_help_without_leftovers(shell: Shell) -> None:
+    for path in commands(main):
+        text = shell(*path, "--help").stdout
+        assert text.startswith(f"Usage: astyqueue {' '.join(path)}".rstrip())
+        assert "\\b" not in text
+
+
+def test_every_option_says_what_it_is() -> None:
+    for path in commands(main):
+        command: click.Command = main
+        for name in path:
+            assert isinstance(command, click.Group)
+            command = command.get_command(click.Context(command), name) or command
+        unsaid = [option.name for option in command.params if isinstance(option, click.Option) and not option.help]
+        assert not unsaid, (path, unsaid)

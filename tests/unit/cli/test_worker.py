@@ -45,7 +45,7 @@ def note(text: str) -> None:
         notes.write(text + "\\n")
 
 
-@app.task(queue="emails", max_attempts=1)
+@app.task(queue="emails")
 async def fail() -> None:
     raise ValueError("no such address")
 
@@ -68,8 +68,9 @@ class Worker:
             reader.start()
 
     def _read(self, pipe: IO[str]) -> None:
-        for line in pipe:
-            self._lines.put(line)
+        with pipe:
+            for line in pipe:
+                self._lines.put(line)
 
     def until(self, text: str) -> None:
         """Wait for a line with this text."""
@@ -79,6 +80,10 @@ class Worker:
 
     def signal(self, number: signal.Signals) -> None:
         self.process.send_signal(number)
+
+    def ends(self, code: int) -> None:
+        """Wait for the end; the exit code must be this one."""
+        assert self.ended() == code, self.output
 
     def ended(self) -> int:
         """The exit code, waited for; `told` has all lines then."""
@@ -126,8 +131,9 @@ def emails(jobs: Path) -> Iterator[Connection]:
         yield connection
 
 
-def send(connection: Connection, task: str, *arguments: str) -> None:
-    connection.queue("emails").send({"args": arguments, "kwargs": {}}, headers={"task": f"jobs.{task}"})
+def send(connection: Connection, task: str, *arguments: str, delay: str = "0s", max_attempts: int = 5) -> None:
+    body = {"args": arguments, "kwargs": {}}
+    connection.queue("emails").send(body, headers={"task": f"jobs.{task}"}, delay=delay, max_attempts=max_attempts)
 
 
 def counts(connection: Connection) -> Counts:
@@ -146,7 +152,7 @@ def test_term_finishes_what_runs_and_gives_back_the_rest(worker: Callable[..., W
     process.signal(signal.SIGTERM)
     process.until("drain")
     (jobs / "gate").write_text("open")
-    assert process.ended() == 0
+    process.ends(0)
     assert notes(jobs) == ["held"]
     assert [(found.standing, found.spent) for found in emails.queue("emails").peek(include="all")] == [("waiting", 0)] * 2
 
@@ -161,7 +167,7 @@ def test_a_second_signal_gives_back_what_runs(
     process.signal(number)
     process.until("drain")
     process.signal(number)
-    assert process.ended() == code
+    process.ends(code)
     assert notes(jobs) == []
     assert [(found.standing, found.spent) for found in emails.queue("emails").peek(include="all")] == [("waiting", 0)]
     assert "Traceback" not in process.output
@@ -172,17 +178,17 @@ def test_what_runs_longer_than_the_drain_may_take_is_given_back(worker: Callable
     process = worker("jobs:app", "--drain-timeout", "100ms")
     process.until("begun")
     process.signal(signal.SIGTERM)
-    assert process.ended() == 0
+    process.ends(0)
     assert [(found.standing, found.spent) for found in emails.queue("emails").peek(include="all")] == [("waiting", 0)]
 
 
 def test_a_burst_ends_when_nothing_is_due(worker: Callable[..., Worker], emails: Connection, jobs: Path) -> None:
     for number in range(20):
         send(emails, "note", str(number))
-    send(emails, "fail")
-    emails.queue("emails").send({"args": ["later"], "kwargs": {}}, headers={"task": "jobs.note"}, delay="1h")
+    send(emails, "fail", max_attempts=1)
+    send(emails, "note", "later", delay="1h")
     process = worker("jobs:app", "--burst")
-    assert process.ended() == 0
+    process.ends(0)
     assert sorted(notes(jobs), key=int) == [str(number) for number in range(20)]
     assert (counts(emails).dead, counts(emails).delayed, counts(emails).total) == (1, 1, 2)
     [letter] = emails.queue("emails").dead_letters()
@@ -190,27 +196,27 @@ def test_a_burst_ends_when_nothing_is_due(worker: Callable[..., Worker], emails:
 
 
 def test_a_burst_over_empty_queues_ends_at_once(worker: Callable[..., Worker]) -> None:
-    assert worker("jobs:app", "--burst").ended() == 0
+    worker("jobs:app", "--burst").ends(0)
 
 
 def test_no_more_messages_are_worked_on_than_asked_for(worker: Callable[..., Worker], emails: Connection, jobs: Path) -> None:
     for number in range(20):
         send(emails, "note", str(number))
-    assert worker("jobs:app", "--max-messages", "5").ended() == 0
+    worker("jobs:app", "--max-messages", "5").ends(0)
     assert len(notes(jobs)) == 5
     assert [found.spent for found in emails.queue("emails").peek(20)] == [0] * 15
 
 
 def test_a_task_that_nobody_knows_is_parked(worker: Callable[..., Worker], emails: Connection) -> None:
     send(emails, "unheard_of")
-    assert worker("jobs:app", "--burst").ended() == 0
+    worker("jobs:app", "--burst").ends(0)
     assert counts(emails).parked == 1
 
 
 def test_log_lines_are_json_when_asked_for(worker: Callable[..., Worker], emails: Connection) -> None:
     send(emails, "note", "one")
     process = worker("jobs:app", "--burst", "--log-format", "json")
-    assert process.ended() == 0
+    process.ends(0)
     lines = [json.loads(line) for line in process.told]
     assert [line["event"] for line in lines] == ["ready", "start", "done", "drain", "stopped"]
     assert (lines[0]["queues"], lines[0]["slots"], lines[2]["task"], lines[2]["attempt"]) == ("default,emails", 8, "jobs.note", 1)
@@ -220,12 +226,12 @@ def test_a_flag_beats_the_app_which_beats_the_environment(
     worker: Callable[..., Worker], jobs: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("ASTYQUEUE_URL", "sqlite:///environment.db")
-    assert worker("jobs:app", "--burst").ended() == 0
+    worker("jobs:app", "--burst").ends(0)
     assert not (jobs / "environment.db").exists()
-    assert worker("jobs:app", "--burst", "--url", "sqlite:///flag.db").ended() == 0
+    worker("jobs:app", "--burst", "--url", "sqlite:///flag.db").ends(0)
     assert (jobs / "flag.db").exists()
     monkeypatch.setenv("JOBS_URL", "")
-    assert worker("jobs:app", "--burst").ended() == 0
+    worker("jobs:app", "--burst").ends(0)
     assert (jobs / "environment.db").exists()
 
 
@@ -235,7 +241,7 @@ def test_a_flag_beats_the_app_which_beats_the_environment(
         (["nowhere:app"], 2, "Error: there is no module 'nowhere' in "),
         (["broken:app"], 2, "Error: broken cannot be imported: ZeroDivisionError: division by zero; -v shows where"),
         (["jobs:ap"], 2, "Error: jobs:ap is not there; did you mean jobs:app?"),
-        (["jobs:no_app"], 2, "Error: jobs:no_app is a int"),
+        (["jobs:no_app"], 2, "Error: jobs:no_app is of type int; did you mean jobs:app?"),
         (["jobs:app", "-Q", "emials"], 2, "Error: this app has no queue 'emials', it has default, emails"),
         (["jobs:app", "-Q", "emails:x"], 2, "emails:3,default"),
         (["jobs:app", "-c", "1"], 2, "Error: 1 threads do not go round 2 queues"),
@@ -247,6 +253,6 @@ def test_a_flag_beats_the_app_which_beats_the_environment(
 def test_a_worker_that_cannot_begin_says_why(worker: Callable[..., Worker], jobs: Path, words: list[str], code: int, told: str) -> None:
     (jobs / "broken.py").write_text("1 / 0\n")
     process = worker(*words)
-    assert process.ended() == code
+    process.ends(code)
     assert told in process.output
     assert "Traceback" not in process.output

@@ -80,7 +80,8 @@ class Stage:
         builder = MessageQueue.builder().store(self.store).clock(clock).name("emails").hook(*hooks, self.heard)
         self.queue = builder.options(**options).build()
         self.stats = CountedOut(self.heard.changed)
-        self.queue.core.claimer.stats = self.stats
+        claimer = self.queue.core.claimer
+        claimer.stats = claimer._outcomes._stats = self.stats  # noqa: SLF001 - one set of counters, as before
         self.started: list[Dispatcher] = []
 
     def start(self, handler: Call, **options: object) -> Dispatcher:

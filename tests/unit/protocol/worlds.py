@@ -58,6 +58,7 @@ class Scene:
         if graves:
             store = Graves(store, self.clock)
         self.store = Watched(store, self.clock)
+        self._processes: dict[str, Process] = {}
         self.sent = self.send(messages)
 
     @property
@@ -65,7 +66,10 @@ class Scene:
         return self.clock.now()
 
     def process(self, name: str) -> Process:
-        return repeatable_process(name, self.clock)
+        """The process of this name, the same every time: its ids and nonces never come twice."""
+        if name not in self._processes:
+            self._processes[name] = repeatable_process(name, self.clock)
+        return self._processes[name]
 
     def send(self, count: int, **options: object) -> list[Id]:
         """Messages of this moment, there at once."""
@@ -137,24 +141,32 @@ class Scene:
                 return
 
 
-def taker(scene: Scene, name: str, *, sight: Sight | None = None, outcome: Settling | None = ACK, want: int = 10) -> Actor:
-    """Claims, and settles all it got one way; with no outcome it keeps what it has."""
-    return lambda: _take(scene.process(name), sight or Sight(ROW, 1), outcome, want)
-
-
 def begin() -> None:
     """Asked for first, so that an actor looks at the clock when its turn comes and not before the story begins."""
 
 
-def _take(process: Process, sight: Sight, outcome: Settling | None, want: int) -> Work:
-    told = Told()
-    yield begin
-    claimed = yield from claim(process, sight, Order(want, LEASE, ATTEMPTS))
-    for taken in claimed.claims:
-        told.handed += [(held.entry.id, held.entry.spent) for held in taken.held]
-        if outcome is not None:
-            yield from _settled(process, taken, outcome, told)
-    return told
+@dataclass(frozen=True)
+class Taking:
+    """An actor that claims once and settles what it got one way; with no outcome it keeps it. `first` comes before all."""
+
+    scene: Scene
+    name: str
+    sight: Sight | None = None
+    outcome: Settling | None = ACK
+    want: int = 10
+    first: Callable[[], None] | None = None
+
+    def __call__(self) -> Work:
+        process, told = self.scene.process(self.name), Told()
+        if self.first:
+            yield self.first
+        claimed = yield from claim(process, self.sight or Sight(ROW, 1), Order(self.want, LEASE, ATTEMPTS))
+        for taken in claimed.claims:
+            told.handed += [(held.entry.id, held.entry.spent) for held in taken.held]
+            if self.outcome is not None:
+                yield from _settled(process, taken, self.outcome, told)
+        return told
+
 
 
 def _settled(process: Process, taken: Claim, outcome: Settling, told: Told) -> Steps[None]:
@@ -168,7 +180,6 @@ def settler(scene: Scene, name: str, taken: Claim, *stages: Mapping[Id, Settling
 
     def act() -> Work:
         process, told = scene.process(name), Told()
-        yield begin
         for outcomes in stages:
             settled = yield from settle(process, ROW, taken.timer, outcomes)
             told.settled(outcomes, settled)

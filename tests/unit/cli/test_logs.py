@@ -1,0 +1,62 @@
+"""Log lines of a worker."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Iterator
+
+import pytest
+
+from astyqueue.cli.logs import configure
+from astyqueue.dispatch.telling import tell
+
+MOMENT = 1_800_000_000.123
+
+
+@pytest.fixture(autouse=True)
+def root() -> Iterator[None]:
+    """The root logger as it was, afterwards."""
+    logger = logging.getLogger()
+    handlers, level = logger.handlers[:], logger.level
+    yield
+    logger.handlers[:] = handlers
+    logger.setLevel(level)
+
+
+def line(capsys: pytest.CaptureFixture[str]) -> str:
+    [told] = capsys.readouterr().err.splitlines()
+    return str(told)
+
+
+def test_a_line_for_people(capsys: pytest.CaptureFixture[str]) -> None:
+    configure("info", "text")
+    record = logging.makeLogRecord({"name": "shop", "levelname": "INFO", "levelno": logging.INFO, "msg": "hello", "created": MOMENT})
+    logging.getLogger("shop").handle(record)
+    assert line(capsys) == "2027-01-15T08:00:00.123Z INFO shop hello"
+
+
+def test_facts_are_fields_of_their_own_for_programs(capsys: pytest.CaptureFixture[str]) -> None:
+    configure("info", "json")
+    tell(logging.WARNING, "retry", task="welcome", attempt=2)
+    told = json.loads(line(capsys))
+    assert told.pop("time").endswith("Z")
+    assert told == {"level": "warning", "logger": "astyqueue.worker", "event": "retry", "task": "welcome", "attempt": 2}
+
+
+def test_what_others_log_is_a_message_with_its_trace(capsys: pytest.CaptureFixture[str]) -> None:
+    configure("warning", "json")
+    logging.getLogger("shop").info("not told")
+    try:
+        {}["address"]
+    except KeyError:
+        logging.getLogger("shop").exception("no %s", "luck")
+    told = json.loads(line(capsys))
+    assert (told["message"], told["trace"].splitlines()[-1]) == ("no luck", "KeyError: 'address'")
+
+
+def test_each_line_is_told_once(capsys: pytest.CaptureFixture[str]) -> None:
+    configure("info", "text")
+    configure("info", "text")
+    tell(logging.INFO, "ready")
+    assert line(capsys).endswith(" INFO astyqueue.worker ready")

@@ -1,0 +1,208 @@
+"""Tasks on their way through a worker in this process."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from astyqueue.errors import BadInput, Reject, Retry
+from astyqueue.model.views import DeadLetter
+from astyqueue.queue.delivery import Delivery
+from astyqueue.tasks import App, current_delivery
+
+#: Seconds within which a task must have run; only a failing test takes so long.
+DEADLINE = 60
+
+
+class Seen:
+    """What tasks did, and when there was enough of it."""
+
+    def __init__(self) -> None:
+        self.notes: list[object] = []
+        self._enough = threading.Semaphore(0)
+
+    def note(self, what: object) -> None:
+        self.notes.append(what)
+        self._enough.release()
+
+    def first(self, count: int = 1) -> list[object]:
+        """The first so many, waited for."""
+        for _ in range(count):
+            assert self._enough.acquire(timeout=DEADLINE)
+        return self.notes
+
+
+@pytest.fixture
+def app(tmp_path: Path) -> Iterator[App]:
+    with App(f"sqlite:///{tmp_path}/work.db") as app:
+        app.queue("emails", backoff=0)
+        yield app
+
+
+@pytest.fixture
+def seen() -> Seen:
+    return Seen()
+
+
+@pytest.fixture
+def dead(app: App) -> Callable[[], list[DeadLetter]]:
+    """The dead letters of queue `emails`."""
+    return lambda: app.open("emails").dead_letters()
+
+
+def test_a_worker_makes_the_call_that_was_sent(app: App, seen: Seen) -> None:
+    @app.task
+    def welcome(address: str, lang: str = "en") -> None:
+        seen.note((address, lang))
+
+    welcome.send_many([welcome.call("ada"), welcome.call("bob", lang="fr")])
+    with app.worker():
+        assert sorted(map(str, seen.first(2))) == ["('ada', 'en')", "('bob', 'fr')"]
+    assert app.open().counts().total == 0
+
+
+def test_an_async_task_runs_to_its_end(app: App, seen: Seen) -> None:
+    @app.task
+    async def welcome(address: str) -> None:
+        seen.note((address, current_delivery().attempt))
+
+    welcome.send("ada")
+    with app.worker():
+        assert seen.first() == [("ada", 1)]
+    assert app.open().counts().total == 0
+
+
+def test_a_task_can_ask_for_the_delivery_it_runs_for(app: App, seen: Seen) -> None:
+    @app.task
+    def welcome() -> None:
+        seen.note(current_delivery().message_id)
+
+    sent = welcome.send()
+    with app.worker():
+        assert seen.first() == [sent.id]
+
+
+def test_a_task_that_fails_is_tried_as_often_as_it_says(app: App, seen: Seen, dead: Callable[[], list[DeadLetter]]) -> None:
+    @app.task(queue="emails", max_attempts=3)
+    def welcome() -> None:
+        seen.note(current_delivery().attempt)
+        message = "no such address"
+        raise ValueError(message)
+
+    welcome.send()
+    with app.worker(["emails"]):
+        assert seen.first(3) == [1, 2, 3]
+    [letter] = dead()
+    assert (letter.reason, letter.attempts) == ("ValueError: no such address", 3)
+
+
+def test_one_call_may_say_how_often_it_is_tried(app: App, seen: Seen, dead: Callable[[], list[DeadLetter]]) -> None:
+    @app.task(queue="emails", max_attempts=3)
+    def welcome() -> None:
+        seen.note("tried")
+        raise Retry(0)
+
+    welcome.using(max_attempts=1).send()
+    with app.worker(["emails"]):
+        seen.first()
+    assert [letter.attempts for letter in dead()] == [1]
+
+
+def test_a_task_may_reject_its_message(app: App, seen: Seen, dead: Callable[[], list[DeadLetter]]) -> None:
+    @app.task(queue="emails")
+    async def welcome() -> None:
+        seen.note("tried")
+        reason = "no longer wanted"
+        raise Reject(reason)
+
+    welcome.send()
+    with app.worker(["emails"]):
+        seen.first()
+    assert [(letter.kind, letter.reason) for letter in dead()] == [("rejected", "no longer wanted")]
+
+
+def test_a_task_that_takes_too_long_has_failed(app: App, seen: Seen, dead: Callable[[], list[DeadLetter]]) -> None:
+    gate = threading.Event()
+
+    @app.task(queue="emails", timeout="50ms", max_attempts=1)
+    def welcome() -> None:
+        seen.note("begun")
+        gate.wait(DEADLINE)
+
+    welcome.send()
+    with app.worker(["emails"]) as worker:
+        seen.first()
+        worker.drain("2s")
+    gate.set()
+    assert [letter.reason.split(":")[0] for letter in dead()] == ["TimeoutError"]
+
+
+def test_a_body_that_is_no_call_is_rejected_with_what_it_was(app: App, dead: Callable[[], list[DeadLetter]]) -> None:
+    done = threading.Event()
+
+    @app.task(queue="emails", name="welcome")
+    def welcome() -> None: ...
+
+    @app.task(queue="emails", name="after")
+    def after() -> None:
+        done.set()
+
+    app.open("emails").send(["ada"], headers={"task": "welcome"})
+    after.send()
+    with app.worker(["emails"], concurrency=1):
+        assert done.wait(DEADLINE)
+    [letter] = dead()
+    assert letter.kind == "rejected"
+    assert "not a call of a task" in letter.reason
+    assert letter.reason.endswith(": ['ada']")
+
+
+def test_a_task_that_is_not_known_here_is_parked(app: App, seen: Seen) -> None:
+    @app.task(queue="emails")
+    def known() -> None:
+        seen.note("known")
+
+    app.open("emails").send({"args": [], "kwargs": {}}, headers={"task": "unknown"})
+    known.send()
+    with app.worker(["emails"], concurrency=1):
+        seen.first()
+    assert app.open("emails").counts().parked == 1
+
+
+def test_a_result_that_nobody_takes_is_told_for_debugging(app: App, seen: Seen, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG, "astyqueue.tasks")
+
+    @app.task(name="double")
+    def double(number: int) -> int:
+        seen.note(number)
+        return 2 * number
+
+    sent = double.send(21)
+    with app.worker():
+        seen.first()
+    assert f"dropped the result of task=double id={sent.id}" in caplog.text
+
+
+def test_middleware_is_wrapped_around_every_task(app: App, seen: Seen) -> None:
+    def around(delivery: Delivery, call_next: Callable[[Delivery], object]) -> object:
+        seen.note("before")
+        call_next(delivery)
+        seen.note("after")
+        return None
+
+    @app.task
+    def welcome() -> None:
+        seen.note("welcome")
+
+    welcome.send()
+    with app.worker(middleware=[around]):
+        assert seen.first(3) == ["before", "welcome", "after"]
+
+
+def test_a_queue_that_the_app_does_not_have_is_refused(app: App) -> None:
+    with pytest.raises(BadInput, match="this app has no queue 'emials', it has default, emails"):
+        app.worker({"emials": 3})
