@@ -6,7 +6,7 @@ import importlib
 import sys
 from typing import Final
 
-#: Each is a module here with a `main(arguments)`; the first line of its docstring is the question.
+#: Each is a module here with a `main(arguments)`; the first line of its docstring says what it tells.
 QUESTIONS: Final = ("drain", "profile")
 
 

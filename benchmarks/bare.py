@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import sqlite3
 import statistics
@@ -65,7 +66,7 @@ def store_write_ms(place: Place, size: int, seed: int) -> float:
     """The median of one row's transaction, milliseconds, with a pause before each as the latencies have it."""
     ready = rows(_SINGLES, size)
     with place.fresh_file() as file, closing(file.connect()) as connection:
-        return _median_ms([lambda row=row: insert(connection, [row]) for row in ready], seed)
+        return _median_ms([functools.partial(insert, connection, [row]) for row in ready], seed)
 
 
 def fsync_ms(place: Place, seed: int) -> float:

@@ -1,4 +1,4 @@
-"""How fast are messages sent, claimed, handled and acked, and how soon does a handler start?
+"""How fast messages are sent, claimed, handled and acked, and how soon a handler starts.
 
 Every run measures everything in turn, so that a machine that slows down or speeds up does so for all of it.
 """

@@ -11,10 +11,11 @@ from astyqueue.dispatch.dispatcher import Dispatcher
 from astyqueue.protocol.claim import Claimed, Settlement, claim
 from astyqueue.protocol.columns import Type
 from astyqueue.protocol.look import MOST
-from astyqueue.protocol.picking import Order
+from astyqueue.protocol.picking import Held, Order
 from astyqueue.protocol.settle import ACK
 from astyqueue.protocol.sight import Sight
 from astyqueue.protocol.steps import Steps
+from astyqueue.queue.holding import Handed
 from astyqueue.store import Slice
 from benchmarks.place import CLOCK, ROW
 from benchmarks.work import NotMeasured, Tally, bodies
@@ -41,7 +42,7 @@ def send_per_s(queue: MessageQueue, messages: int, size: int) -> float:
     return messages * SECOND / taken
 
 
-def number_of(delivery: Delivery) -> int:
+def number_of(delivery: Handed) -> int:
     """The number in a delivery's body."""
     return cast("dict[str, int]", delivery.body)["number"]
 
@@ -68,9 +69,14 @@ def claim_and_ack(queue: MessageQueue, tally: Tally) -> Steps[None]:
 
 def _handled(claimed: Claimed, tally: Tally) -> list[Settlement]:
     for taken in claimed.claims:
-        for held in taken.held:
-            tally.mark(cast("dict[str, int]", held.envelope.body)["number"])
+        mark_all(taken.held, tally)
     return [Settlement(taken.timer, {held.entry.id: ACK for held in taken.held}) for taken in claimed.claims]
+
+
+def mark_all(held: list[Held], tally: Tally) -> None:
+    """Handle these: read the body, and count."""
+    for one in held:
+        tally.mark(cast("dict[str, int]", one.envelope.body)["number"])
 
 
 def drain(queue: MessageQueue, messages: int, threads: int) -> Drained:

@@ -42,19 +42,20 @@ class Tally:
         self._seen = bytearray(expected)
         self._numbers = itertools.count(1)
         self._complete = Wakeup(clock)
-        self._is_complete = False
+        #: Whether as many were handled as were expected.
+        self.is_complete = False
 
     def mark(self, number: int) -> None:
         """One more was handled."""
         self._seen[number] = 1
         if next(self._numbers) == self._expected:
-            self._is_complete = True
+            self.is_complete = True
             self._complete.set()
 
     def wait(self) -> None:
         """Block until as many were handled as were expected; NotMeasured if that takes too long."""
         until = self._clock.monotonic() + _PATIENCE
-        while not self._is_complete and self._clock.monotonic() < until:
+        while not self.is_complete and self._clock.monotonic() < until:
             self._complete.wait(until)
         self.check_seen()
 

@@ -16,6 +16,8 @@ Record = Mapping[str, object]
 T = TypeVar("T")
 #: Longer cells of a table are cut, so that a row stays a line.
 _WIDEST: Final = 60
+#: Columns of a terminal that has room for every table.
+_UNBOUNDED: Final = 1_000
 
 
 @runtime_checkable
@@ -111,7 +113,12 @@ def _table(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     from rich.table import Table
     from rich.text import Text
 
-    table = Table(*titles, box=box.SIMPLE_HEAD)
+    table = Table(box=box.SIMPLE_HEAD)
+    for title in titles:
+        table.add_column(title, no_wrap=True)
     for row in rows:
         table.add_row(*map(Text, row))
-    Console().print(table)
+    console = Console()
+    # A terminal that is too narrow breaks the lines itself: what was cut or folded here could not be copied.
+    console.width = max(console.width, console.measure(table, options=console.options.update(max_width=_UNBOUNDED)).maximum)
+    console.print(table, crop=False)

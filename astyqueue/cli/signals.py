@@ -38,11 +38,6 @@ class Signals:
             self._dispatcher.stop(wait=False)
 
     @property
-    def draining(self) -> bool:
-        """Whether one came."""
-        return bool(self._received)
-
-    @property
     def forced(self) -> int | None:
         """The exit code of a worker that did not get to finish, if a second one came."""
         return _BY_SIGNAL + self._received[1] if len(self._received) > 1 else None

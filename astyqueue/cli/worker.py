@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 from typing import TYPE_CHECKING, Any
@@ -118,13 +119,8 @@ def _serve(
     dispatcher = app.worker(queues, concurrency=concurrency, middleware=counting)
     signals = Signals(dispatcher, drain_timeout)
     signals.catch()
-    try:
-        dispatcher.start()
-    except Closed:
-        if not signals.draining:
-            raise
-        return signals
     if burst:
         WhenEmpty((app.open(name) for name in queues or app.queues), end).watch()
-    dispatcher.run()
+    with contextlib.suppress(Closed):  # a signal, or finding nothing to do, was quicker than the start
+        dispatcher.run()
     return signals

@@ -87,11 +87,14 @@ class Sight:
     def refused(self, value: bytes | None, now: int, cursors: list[list[Id]]) -> bool:
         """Take over the header that a refusal showed. The looks stand again where they stood before; always False.
 
-        A refusal tells no write time. The header was written after the one before it was last seen to stand, so its cursors
-        count as no later than that.
+        A refusal tells no write time, without which a cursor from a clock that ran ahead could hide what was sent since. Within
+        the first lag the late looks see to that; a header that may be older is read again.
         """
         self.cursors = cursors
-        self.learn(value, min(now, self.stood))
+        if value != self.value and self.stood < now - LAGS[1]:
+            self.forget()
+        else:
+            self.learn(value, now)
         return False
 
     def raised(self, header: Header, timers: Iterable[Timer], dead: Iterable[Id], *, at: int | None = None) -> None:

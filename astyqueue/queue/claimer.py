@@ -196,6 +196,7 @@ class Claimer:
             for worked in settled.done:
                 sight.settled(worked)
             self._outcomes.done(hold, outcomes, settled)
+        self._rounds.settled(row, self._process.now())
         if self._outcomes.hurried:
             self._tell_all()
 

@@ -80,12 +80,21 @@ class Rounds:
         """Set the next look of a row that was just looked at."""
         self._turn += 1
         visit.visited = self._turn
+        visit.sight.take_note()
         visit.refresh = now + (_OPEN if self._open(visit, now) else _RESTING)
         following = visit.sight.next_look(now)
         visit.next_look = now if more else visit.refresh if following is None else following
         if visit.once_more <= now:
             visit.sight.look_again_from(now - _ONCE_MORE if visit.once_more else now)
             visit.once_more = now + _ONCE_MORE
+
+    def settled(self, row: str, now: int) -> None:
+        """Let a row be looked at when what was just given back in it falls due."""
+        visit = self.visits[row]
+        visit.sight.take_note()
+        following = visit.sight.next_look(now)
+        if following is not None:
+            visit.next_look = min(visit.next_look, following)
 
     def postpone(self, visit: Visit, now: int) -> None:
         """Leave a row alone for a while."""

@@ -61,7 +61,7 @@ def _what_next(screen: Screen) -> None:
     """Commands that work on what the demo left behind."""
     command = Path(sys.executable).with_name("astyqueue")
     command = command.relative_to(Path.cwd()) if command.is_relative_to(Path.cwd()) else command
-    screen.say(f"Everything is still there, in {plain(FOLDER)}. Try next:\n")
+    screen.say("Everything is still there. Try next:\n")
     for line in (
         f"export ASTYQUEUE_URL={URL}",
         f"{command} counts",

@@ -51,10 +51,10 @@ def main(url: str, name: str, path: str) -> None:
         Wakeup(clock).wait(clock.monotonic() + cast("dict[str, int]", delivery.body)["work"])
         journal.write("end", number)
 
-    with MessageQueue.builder().store(url).name(name).hook(journal).build() as queue:
-        with Dispatcher.builder().queue(queue).handler(handle, threads=THREADS).build():
-            journal.write("ready", -1)
-            sys.stdin.buffer.read()
+    queue = MessageQueue.builder().store(url).name(name).hook(journal).build()
+    with queue, Dispatcher.builder().queue(queue).handler(handle, threads=THREADS).build():
+        journal.write("ready", -1)
+        sys.stdin.buffer.read()
 
 
 if __name__ == "__main__":

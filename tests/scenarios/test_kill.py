@@ -36,7 +36,7 @@ MOMENTS: Final = tuple(int(seconds * SECOND) for seconds in (0.05, 0.9, 1.7, 2.5
 AHEAD: Final = SECOND // 8
 LONG: Final = (SECOND // 5, SECOND * 3 // 10)
 SHORT: Final = (0, SECOND // 50)
-LATEST: Final = 2 * SHARD
+LATEST: Final = SHARD
 #: Whatever is waited for and has not come by then will not come.
 PATIENCE: Final = 30 * SECOND
 
@@ -229,7 +229,7 @@ def next_moment() -> int:
 
 
 def burst(first: int, chance: random.Random) -> list[Message]:
-    """Work for now, and a little for some time in the next two time shards."""
+    """Work for now, and a little spread over the length of a time shard."""
     works = [chance.randint(*between) for between in (LONG,) * 2 + (SHORT,) * 6]
     late = [chance.randint(0, LATEST) / SECOND if work <= SHORT[1] and chance.random() < 0.5 else None for work in works]
     return [

@@ -48,7 +48,7 @@ def test_what_others_log_is_a_message_with_its_trace(capsys: pytest.CaptureFixtu
     configure("warning", "json")
     logging.getLogger("shop").info("not told")
     try:
-        {}["address"]
+        dict[str, str]()["address"]
     except KeyError:
         logging.getLogger("shop").exception("no %s", "luck")
     told = json.loads(line(capsys))

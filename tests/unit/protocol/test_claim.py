@@ -221,7 +221,7 @@ def test_a_floor_rises_only_where_all_timers_are_known() -> None:
         scene.do("bob", want=1, in_hand=1)
 
     outrun = Meanwhile(scene.store, others)
-    claimed = run(claim(scene.process("ann"), sight, Order(1, LEASE, ATTEMPTS, 1)), outrun)
+    claimed = run(claim(scene.process("ann"), sight, Order(5, LEASE, ATTEMPTS, 1)), outrun)
     assert claimed.refused == 3
     run(claim(scene.process("cyd"), sight, Order(0, LEASE, ATTEMPTS)), scene.store)
     scene.store.require_lawful()

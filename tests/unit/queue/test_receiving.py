@@ -206,3 +206,15 @@ def test_what_ran_out_together_is_received_together_though_under_claims_of_its_o
     queue.receive(3)
     clock.advance("31s")
     assert [delivery.body for delivery in queue.receive(5)] == ["a", "b", "c"]
+
+
+def test_a_short_pause_ends_when_it_should_for_a_taker_that_waits(queue: MessageQueue, clock: TimeMachine) -> None:
+    queue.send_many(["first", "second"])
+    with queue.receive(2) as batch:
+        batch[0].ack()
+        batch[1].release("100ms")
+    with ThreadPoolExecutor(1) as threads:
+        waiting = threads.submit(queue.receive, 1, "1h")
+        clock.when_waiting(1)
+        clock.advance("100ms")
+        assert [delivery.body for delivery in waiting.result(timeout=10)] == ["second"]
