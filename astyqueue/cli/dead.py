@@ -85,19 +85,20 @@ def show(session: Session, **ids: str) -> None:
     """,
 )
 @click.argument("queue")
+@click.argument("ids", metavar="[ID]...", nargs=-1)
 @click.option("--rate", type=float, metavar="N", help="Put back at most N a second.")
 @click.option("--dry-run", is_flag=True, help="Only count.")
 @click.option("--force", is_flag=True, help="Also what is expired or cannot be read, which would die again at once.")
 @_filtered
 @on_store
-def redrive(session: Session, *, queue: str, rate: float | None, dry_run: bool, force: bool, where: Where) -> None:
-    """Put dead letters of QUEUE back, with all their attempts; those that fit, or all.
+def redrive(session: Session, *, queue: str, ids: tuple[str, ...], rate: float | None, dry_run: bool, force: bool, where: Where) -> None:
+    """Put dead letters of QUEUE back, with all their attempts: those named by ID, or those that fit, or all.
 
     Ctrl-C stops between two commits and says how far it came; what was put back stays so.
     """
     opened = session.queue(queue)
     with _interruption() as interrupted, _progress(opened, where, shown=not dry_run) as progress:
-        report = opened.redrive(rate=rate, dry_run=dry_run, force=force, progress=progress, cancelled=interrupted, **where)
+        report = opened.redrive(*ids, rate=rate, dry_run=dry_run, force=force, progress=progress, cancelled=interrupted, **where)
     done = "would put back" if dry_run else "put back"
     stopped = ", then was interrupted" if interrupted() else ""
     left = f", left {report.left} that would die again at once (--force puts them back)" if report.left else ""

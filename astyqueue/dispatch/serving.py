@@ -84,14 +84,22 @@ def rest(wakeup: Wakeup, clock: Clock, pause: int, *, unless: Callable[[], bool]
 
 def flush(queue: MessageQueue, claimer: Claimer) -> None:
     """Record everything that was handed in; a store that fails gets a few tries, then it is logged what that means."""
-    problem: AstyqueueError | None = None
+    problem: AstyqueueError = StoreError()
     for pause in _TRIES:
-        rest(Wakeup(queue.clock), queue.clock, pause, unless=lambda: isinstance(problem, Closed))
+        rest(Wakeup(queue.clock), queue.clock, pause, unless=_never)
         try:
             queue.run(claimer.flush())
-        except (StoreError, Closed) as error:
+        except Closed as error:
+            problem = error
+            break
+        except StoreError as error:
             problem = error
         else:
             return
     hint = "messages whose outcome is not recorded are handed out again when their leases run out"
-    tell(logging.ERROR, "unrecorded", queue=queue.name, error=reason_of(problem or StoreError()), hint=hint)
+    tell(logging.ERROR, "unrecorded", queue=queue.name, error=reason_of(problem), hint=hint)
+
+
+def _never() -> bool:
+    """Nothing shortens this rest."""
+    return False

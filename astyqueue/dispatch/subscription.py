@@ -94,9 +94,7 @@ class Subscription:
 
     def shut(self) -> None:
         """Claim nothing more, and give back at once what waits."""
-        for delivery in self._backlog.shut():
-            self.executions.hand_in(delivery, self.queue.terms.release(delivery, None))
-        flush(self.queue, self._claimer)
+        self._settle([(delivery, self.queue.terms.release(delivery, None)) for delivery in self._backlog.shut()])
 
     def give_up(self) -> None:
         """Settle what has had its time as failed attempts."""
@@ -109,15 +107,20 @@ class Subscription:
         self._settle(self.executions.abandon())
 
     def _settle(self, outcomes: list[Outcome]) -> None:
-        """Settle deliveries whose handlers run on and might settle them at this very moment; the first of the two stands."""
+        """Settle at once. Handlers that run on might settle them at this very moment: the first of the two stands."""
         while left := [(delivery, outcome) for delivery, outcome in outcomes if not delivery.settled]:
             try:
                 self.queue.run(self._claimer.settle([*left]))
             except AlreadySettled:
                 continue
             except AstyqueueError as error:
-                tell(logging.ERROR, "unrecorded", queue=self.queue.name, messages=len(left), error=reason_of(error))
+                self._settle_later(left, error)
             return
+
+    def _settle_later(self, outcomes: list[Outcome], error: AstyqueueError) -> None:
+        tell(logging.ERROR, "unrecorded", queue=self.queue.name, messages=len(outcomes), error=reason_of(error), hint="tried again")
+        for delivery, outcome in outcomes:
+            self.executions.hand_in(delivery, outcome)
 
     def leave(self) -> None:
         """Record the last outcomes and let the threads go; those whose handlers still run end with them."""

@@ -68,6 +68,10 @@ class MessageId(NamedTuple):
         """The text that `parse` reads."""
         return f"{self.row}/{self.priority}/{ids.text(self.id)}"
 
+    def __repr__(self) -> str:
+        """The same, for people who look at it in a session."""
+        return f"<MessageId {self}>"
+
     @property
     def moment(self) -> int:
         """When the message was due for the first time, in microseconds since 1970."""

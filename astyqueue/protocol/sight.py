@@ -75,11 +75,16 @@ class Sight:
             self._forget_timers()
 
     def hold_back(self, now: int) -> None:
-        """Let no cursor be later than this moment less its lag; after the clock was set back, ids begin again from there."""
+        """Let no cursor be later than this moment less its lag.
+
+        A head that is further ahead than clocks differ means that the clock was set back, nobody knows when: ids have begun
+        again from there, so the longest lag is walked again from the head on.
+        """
         self.looked = [min(looked, now) for looked in self.looked]
         for cursors in self.cursors:
             if cursors[0] > (bound := ids.first_at(now + 1)):
-                cursors[0] = bound
+                set_back = cursors[0] > ids.first_at(now + _SECOND)
+                cursors[0] = ids.first_at(now - LAGS[-1]) if set_back else bound
                 self.dead = None
             for look in range(1, LOOKS):
                 cursors[look] = min(cursors[look], cursors[0], ids.first_at(now - LAGS[look]))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Final, TypedDict
@@ -53,8 +53,8 @@ def dead_filter(where: Where) -> DeadFilter:
 class Redriving:
     """How to go about a redrive.
 
-    At most `rate` messages a second, in small commits; `dry_run` only counts; `force` also puts back what will die again.
-    `progress` is told after every commit, and `cancelled` asked before every one.
+    At most `rate` messages a second, in small commits; `dry_run` only counts; `force` also puts back what will die again;
+    `only` names the letters that are meant, whatever a filter says. `progress` is told after every commit, and `cancelled` asked before every one.
     """
 
     rate: float | None = None
@@ -62,6 +62,7 @@ class Redriving:
     force: bool = False
     progress: Callable[[RedriveReport], None] | None = None
     cancelled: Callable[[], bool] = lambda: False
+    only: Sequence[MessageId | str] = ()
 
     def __post_init__(self) -> None:
         """Refuse a rate that would never end."""
@@ -155,6 +156,8 @@ class Operating:
 
     def redrive(self, redriving: Redriving, where: Where) -> Steps[RedriveReport]:
         """Put dead letters back, page by page."""
+        if redriving.only:
+            return (yield from self._redrive_only(redriving))
         report = RedriveReport(dry_run=redriving.dry_run)
         begun = self._clock.monotonic()
         after: MessageId | None = None
@@ -169,6 +172,16 @@ class Operating:
             if after is None:
                 break
             yield from self._keep_to(redriving, begun, report.redriven)
+        return report
+
+    def _redrive_only(self, redriving: Redriving) -> Steps[RedriveReport]:
+        """Put back these letters, which somebody chose one by one; one that is none raises NotFound, and nothing is put back."""
+        chosen = [self.own(message) for message in redriving.only]
+        for id_ in chosen:
+            yield from self.dead_letter(id_)
+        report = yield from dead.redrive(self._process, chosen, force=redriving.force, dry_run=redriving.dry_run)
+        for row in {id_.row for id_ in chosen}:
+            self._changed(row)
         return report
 
     def _keep_to(self, redriving: Redriving, begun: int, redriven: int) -> Steps[None]:

@@ -85,7 +85,7 @@ class Operations:
 
     def redrive(
         self,
-        *,
+        *only: MessageId | str,
         rate: float | None = None,
         dry_run: bool = False,
         force: bool = False,
@@ -93,12 +93,12 @@ class Operations:
         cancelled: Callable[[], bool] = lambda: False,
         **where: Unpack[Where],
     ) -> RedriveReport:
-        """Put dead letters back, with all their attempts: those that fit, at most `rate` a second.
+        """Put dead letters back, with all their attempts: these, or else those that fit, at most `rate` a second.
 
         `dry_run` only counts. What is undecodable or expired would die again at once and is left, unless `force`d.
         `progress` is told after every commit and `cancelled` asked before each: what was put back until then stays so.
         """
-        redriving = Redriving(rate, dry_run, force, progress, cancelled)
+        redriving = Redriving(rate, dry_run, force, progress, cancelled, only)
         return self.run(self.core.operating.redrive(redriving, where))
 
     def purge(self, **where: Unpack[Where]) -> int:

@@ -31,7 +31,7 @@ SHARD: Final = 5 * SECOND
 #: What was in flight is back this long after the kill at the latest.
 BACK: Final = LEASE + 2 * SECOND
 #: A kill comes at these moments of each time shard; what is killed late in one comes back in the next.
-MOMENTS: Final = tuple(int(seconds * SECOND) for seconds in (0.05, 0.9, 1.7, 2.5, 3.3, 4.1, 4.5, 4.8))
+MOMENTS: Final = tuple(int(seconds * SECOND) for seconds in (0.02, 0.8, 1.5, 2.2, 2.9, 3.55, 4.2, 4.65))
 #: So long before a kill there is something to do: some that takes a while, and some that does not.
 AHEAD: Final = SECOND // 8
 LONG: Final = (SECOND // 5, SECOND * 3 // 10)

@@ -61,6 +61,8 @@ class Heard(Hook):
 class CountedOut(Stats):
     """Counters that tell when they change."""
 
+    changed: threading.Condition
+
     def __init__(self, changed: threading.Condition) -> None:
         object.__setattr__(self, "changed", changed)
         super().__init__()

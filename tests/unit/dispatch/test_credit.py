@@ -127,9 +127,7 @@ def test_the_bound_starts_at_nothing_and_grows_while_handlers_are_quick() -> Non
     assert pace.bound == 400
 
 
-@pytest.mark.parametrize(
-    ("took", "bound"), [(SECOND, 0), (200 * MILLISECOND, 4), (100 * MILLISECOND, 8), (10 * MILLISECOND, 80), (1, 400)]
-)
+@pytest.mark.parametrize(("took", "bound"), [(SECOND, 0), (200 * MILLISECOND, 4), (100 * MILLISECOND, 8), (10 * MILLISECOND, 80), (1, 400)])
 def test_the_bound_is_what_handlers_take_in_a_tenth_of_a_second(took: int, bound: int) -> None:
     pace = Pace(8, LEASE)
     for _ in range(300):

@@ -12,7 +12,7 @@ from astyqueue.clock import SECOND
 from astyqueue.dispatch.handlers import Call
 from astyqueue.errors import Reject, Retry, Snooze, Vetoed
 from astyqueue.model.durations import Duration
-from astyqueue.protocol.columns import Type, decode_dead, decode_timer
+from astyqueue.protocol.columns import State, Type, decode_dead, decode_timer
 from astyqueue.protocol.steps import read_one
 from astyqueue.queue.delivery import Delivery
 from astyqueue.queue.holding import Handed
@@ -23,7 +23,7 @@ from tests.unit.dispatch.conftest import Stages
 from tests.unit.dispatch.stage import DEADLINE, Gate, Stage
 
 
-class Unspeakable(Exception):  # noqa: N818 - named for what it is
+class Unspeakable(Exception):
     def __str__(self) -> str:
         raise ValueError
 
@@ -33,7 +33,7 @@ def timers(stage: Stage) -> list[tuple[int, str, int]]:
     columns = stage.queue.run(read_one(Slice("emails:0:0", Type.TIMER, 0)))
     decoded = [decode_timer("emails:0:0", column.name, column.value) for column in columns]
     now = stage.queue.clock.now()
-    return [(round((timer.due - now) / SECOND), timer.state.name, entry.spent) for timer in decoded for entry in timer.entries]
+    return [(round((timer.due - now) / SECOND), State(timer.state).name, entry.spent) for timer in decoded for entry in timer.entries]
 
 
 def reasons(stage: Stage) -> list[tuple[str, str, int]]:

@@ -21,7 +21,17 @@ from astyqueue.testing import Failing, Recording
 from tests.unit.protocol.watched import ROW, Meanwhile, picture
 from tests.unit.protocol.worlds import ATTEMPTS, LEASE, Scene, put_at, warm
 
-DAMAGED = [b"", b"\x01", b"\x02[]", b"\x01[]", b"\x01{}", b"\x01null", b"\x01[1,2", b'\x01["x",0,null,null,null,null,null,1]', b'\x01"12345678"']
+DAMAGED = [
+    b"",
+    b"\x01",
+    b"\x02[]",
+    b"\x01[]",
+    b"\x01{}",
+    b"\x01null",
+    b"\x01[1,2",
+    b'\x01["x",0,null,null,null,null,null,1]',
+    b'\x01"12345678"',
+]
 
 
 @pytest.mark.parametrize("value", DAMAGED)
@@ -139,7 +149,7 @@ def test_greater_priorities_go_first_and_what_is_due_again_before_what_waits() -
     scene.settle(taken, {again: Release(scene.now, 1)}, sight=sight)
     scene.put(put_at(scene.now, 9, priority=2))
     claimed = scene.do("ann", sight=sight, want=3)
-    assert [held.entry.id for one in claimed.claims for held in one.held][0] == again
+    assert next(held.entry.id for one in claimed.claims for held in one.held) == again
     assert [held.entry.priority for one in claimed.claims for held in one.held] == [2, 2, 1]
 
 

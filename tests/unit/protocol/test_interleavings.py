@@ -4,21 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from typing import TypedDict
 
 import pytest
 
 from astyqueue.clock import SECOND
 from astyqueue.protocol.claim import Settlement
 from astyqueue.protocol.columns import LOOKS, Type
+from astyqueue.protocol.settle import ACK, Extend, Reject, Release, Settling
 from astyqueue.protocol.sight import Sight, know
 from astyqueue.protocol.steps import run
-from astyqueue.protocol.settle import ACK, Extend, Reject, Release, Settling
 from astyqueue.testing import Explored, Tick, TimeMachine, World, explore, replay, ticking
 from astyqueue.testing.schedule import Work
 from tests.unit.protocol.watched import ROW
 from tests.unit.protocol.worlds import LEASE, Scene, Taking, begin, joiner, put_at, sender, settler, warm
 
-Befalls = dict[str, int]
+
+class Befalls(TypedDict, total=False):
+    crashes: int
+    unknowns: int
+    pauses: int
+
+
 PLAIN: Befalls = {}
 CRASH: Befalls = {"crashes": 1}
 UNKNOWN: Befalls = {"unknowns": 1}
@@ -211,7 +218,7 @@ def named(befalls: Befalls) -> str:
 
 
 def played(make: Callable[[], World], befalls: Befalls) -> Explored:
-    explored = explore(make, isolated=True, limit=20_000, **befalls)  # type: ignore[arg-type]  # the counts are all ints
+    explored = explore(make, isolated=True, limit=20_000, **befalls)
     print(f"{getattr(make, '__name__', 'unguarded')}, {named(befalls)} befalls: {explored}")  # noqa: T201 - how much was explored is part of the proof
     return explored
 

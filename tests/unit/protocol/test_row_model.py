@@ -244,7 +244,9 @@ def test_more_outcomes_than_a_commit_should_hold_go_before_the_claim() -> None:
     second = scene.do("ann", want=100, in_hand=200).claims[0]
     scene.clock.advance(1)
     scene.send(5)
-    settling = [Settlement(taken.timer, {held.entry.id: Reject("failed", "x" * 5_000, 1) for held in taken.held}) for taken in (first, second)]
+    settling = [
+        Settlement(taken.timer, {held.entry.id: Reject("failed", "x" * 5_000, 1) for held in taken.held}) for taken in (first, second)
+    ]
     seen = Recording(scene.store)
     run(claim(scene.process("ann"), Sight(ROW, 1), Order(200, LEASE, ATTEMPTS), settling=settling), seen)
     batches = [request.batch for request in seen.requests if isinstance(request, Commit)]

@@ -8,6 +8,7 @@ import pytest
 
 from astyqueue.clock import SECOND
 from astyqueue.errors import OutcomeUnknown
+from astyqueue.model.message import MessageId
 from astyqueue.protocol.columns import HEADER, State
 from astyqueue.protocol.remove import delete
 from astyqueue.protocol.send import LATE, STAMP_BACK, send
@@ -15,9 +16,7 @@ from astyqueue.protocol.settle import Reject
 from astyqueue.protocol.sight import Sight
 from astyqueue.protocol.steps import Commit, Read, run
 from astyqueue.protocol.steps import Send as SendRequest
-from astyqueue.store import Batch, Named
-from astyqueue.model.message import MessageId
-from astyqueue.store import Slice
+from astyqueue.store import Batch, Named, Slice
 from astyqueue.testing import Failing, Recording
 from tests.unit.protocol.watched import ROW, Meanwhile, picture
 from tests.unit.protocol.worlds import Scene, put_at, warm

@@ -18,7 +18,13 @@ from tests.unit.protocol.watched import ROW, Meanwhile, picture
 from tests.unit.protocol.worlds import LEASE, Scene
 
 NOW = Scene().now
-OUTCOMES: list[Settling] = [ACK, Reject("rejected", "no", 1), Extend(NOW + 2 * LEASE), Release(NOW + 2 * LEASE, 1), Release(NOW + SECOND, 1)]
+OUTCOMES: list[Settling] = [
+    ACK,
+    Reject("rejected", "no", 1),
+    Extend(NOW + 2 * LEASE),
+    Release(NOW + 2 * LEASE, 1),
+    Release(NOW + SECOND, 1),
+]
 WORDS = ["ack", "reject", "extend", "release later", "release sooner"]
 
 

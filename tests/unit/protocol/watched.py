@@ -37,6 +37,11 @@ class Place:
         return self.leased and self.timer.due <= now and self.timer.made_for == 1 and self.timer.alone
 
 
+def listed(timer: Timer) -> list[Entry | Mark]:
+    """The messages that a timer hides."""
+    return [*timer.entries, *timer.marks]
+
+
 @dataclass(frozen=True, slots=True)
 class Picture:
     """What a row holds."""
@@ -48,7 +53,7 @@ class Picture:
 
     @property
     def places(self) -> dict[Id, Place]:
-        return {entry.id: Place(timer, entry) for timer in self.timers for entry in (*timer.entries, *timer.marks)}
+        return {entry.id: Place(timer, entry) for timer in self.timers for entry in listed(timer)}
 
     @property
     def waiting(self) -> frozenset[Id]:
@@ -56,12 +61,12 @@ class Picture:
 
     def wrong(self) -> Iterator[str]:
         """What no row may look like."""
-        listed = Counter(entry.id for timer in self.timers for entry in (*timer.entries, *timer.marks))
-        if doubly := [id_ for id_, times in listed.items() if times > 1]:
+        places = Counter(entry.id for timer in self.timers for entry in listed(timer))
+        if doubly := [id_ for id_, times in places.items() if times > 1]:
             yield f"{len(doubly)} messages are listed in two places"
-        if listed.keys() & self.dead:
+        if places.keys() & self.dead:
             yield "a dead letter is listed in a timer"
-        if (listed.keys() | self.dead) - self.messages:
+        if (places.keys() | self.dead) - self.messages:
             yield "something is listed whose message is gone"
         early = [timer for timer in self.timers if self.header is None or timer.due < self.header.floor]
         if early:

@@ -96,11 +96,11 @@ class Scene:
     def acked(self, taken: Claim, *, sight: Sight | None = None) -> Settled:
         return self.settle(taken, {held.entry.id: ACK for held in taken.held}, sight=sight)
 
-    def world(self, judge: Callable[[History], None] | None = None, **actors: Actor) -> World:
-        """Played by these actors; the judge's default is `nothing_lost`."""
+    def world(self, **actors: Actor) -> World:
+        """Played by these actors, and judged by `nothing_lost`."""
 
         def judged(history: History) -> str | None:
-            (judge or self.nothing_lost)(history)
+            self.nothing_lost(history)
             return None
 
         return World(self.store, actors, judged)
@@ -166,7 +166,6 @@ class Taking:
             if self.outcome is not None:
                 yield from _settled(process, taken, self.outcome, told)
         return told
-
 
 
 def _settled(process: Process, taken: Claim, outcome: Settling, told: Told) -> Steps[None]:

@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from astyqueue import LeaseLost, MessageQueue
-from astyqueue.errors import AlreadySettled
+from astyqueue.errors import AlreadySettled, NotFound
 from astyqueue.testing import TimeMachine
 
 
@@ -218,3 +218,15 @@ def test_a_short_pause_ends_when_it_should_for_a_taker_that_waits(queue: Message
         clock.when_waiting(1)
         clock.advance("100ms")
         assert [delivery.body for delivery in waiting.result(timeout=10)] == ["second"]
+
+
+def test_one_dead_letter_is_put_back_by_its_id_and_the_others_stay(queue: MessageQueue) -> None:
+    queue.send_many(["a", "b", "c"])
+    for delivery in queue.receive(3):
+        delivery.reject("no")
+    middle = queue.dead_letters()[1]
+    assert queue.redrive(str(middle.id)).redriven == 1
+    assert bodies(queue) == ["b"]
+    assert [letter.body for letter in queue.dead_letters()] == ["a", "c"]
+    with pytest.raises(NotFound, match="no dead letter"):
+        queue.redrive(middle.id)
