@@ -24,7 +24,6 @@ from benchmarks.work import bodies
 
 #: Rows in one transaction; the best of these counts.
 _BATCHES: Final = (20, 100, 200, 500)
-_SINGLES: Final = 200
 #: What one small commit writes to a write-ahead log, more or less.
 _BLOCK: Final = bytes(4096)
 _INSERT: Final = "INSERT INTO entries (row, name, stamp, expires, value) VALUES (?, ?, ?, NULL, ?)"
@@ -62,14 +61,14 @@ def _inserted_per_s(place: Place, ready: list[Row], batch: int) -> float:
         return len(ready) * SECOND / (CLOCK.monotonic() - began)
 
 
-def store_write_ms(place: Place, size: int, seed: int) -> float:
+def store_write_ms(place: Place, samples: int, *, size: int, seed: int) -> float:
     """The median of one row's transaction, milliseconds, with a pause before each as the latencies have it."""
-    ready = rows(_SINGLES, size)
+    ready = rows(samples, size)
     with place.fresh_file() as file, closing(file.connect()) as connection:
         return _median_ms([functools.partial(insert, connection, [row]) for row in ready], seed)
 
 
-def fsync_ms(place: Place, seed: int) -> float:
+def fsync_ms(place: Place, samples: int, *, seed: int) -> float:
     """The median of one `fdatasync` after a small write at the end of a file, milliseconds."""
     with tempfile.TemporaryFile(dir=place.directory) as file:
         descriptor = file.fileno()
@@ -78,7 +77,7 @@ def fsync_ms(place: Place, seed: int) -> float:
             os.write(descriptor, _BLOCK)
             os.fdatasync(descriptor)
 
-        return _median_ms([write] * _SINGLES, seed)
+        return _median_ms([write] * samples, seed)
 
 
 def _median_ms(actions: list[Callable[[], None]], seed: int) -> float:

@@ -101,8 +101,8 @@ def _run(plan: Plan, number: int) -> Run:
     run["cross_process_latency_p50_ms"], run["cross_process_latency_p99_ms"] = (
         (percentile(across, 50), percentile(across, 99)) if across else (None, None)
     )
-    run["fsync_ms"] = fsync_ms(place, number) if place.on_disk else None
-    run["store_write_ms"] = store_write_ms(place, size, number) if place.on_disk else None
+    run["fsync_ms"] = fsync_ms(place, plan.samples, seed=number) if place.on_disk else None
+    run["store_write_ms"] = store_write_ms(place, plan.samples, size=size, seed=number) if place.on_disk else None
     return run
 
 

@@ -43,11 +43,17 @@ class Breaking(Faulty):
 
 
 class Heard(Hook):
-    """Every outcome that is in the store, by the body of its message."""
+    """Every outcome that was asked for, and every one that is in the store, by the body of its message."""
 
     def __init__(self) -> None:
         self.changed = threading.Condition()
+        self.asked: list[tuple[object, str]] = []
         self.outcomes: list[tuple[object, str]] = []
+
+    def before_settle(self, delivery: Handed, outcome: str) -> None:
+        with self.changed:
+            self.asked.append((delivery.body, outcome))
+            self.changed.notify_all()
 
     def after_settle(self, delivery: Handed, outcome: str) -> None:
         with self.changed:

@@ -71,6 +71,8 @@ def test_a_handler_past_its_timeout_has_failed_and_what_it_does_later_is_ignored
     assert [(state, spent) for _, state, spent in timers(stage)] == [("BACKING_OFF", 1)]
     gate.open.set()
     dispatcher.drain(None)
+    for thread in dispatcher.threads:
+        thread.join(DEADLINE)
     assert stage.heard.count("acked") == 0
     assert [record.getMessage().split()[0] for record in caplog.records if record.levelno == logging.WARNING] == ["stalled", "late"]
 
@@ -125,9 +127,10 @@ def test_a_delivery_whose_lease_ran_out_in_the_backlog_is_not_begun(stages: Stag
     clock.advance("11s")
     broken.when_refused()
     gate.open.set()
+    stage.when(lambda: ("two", "released") in stage.heard.asked)
+    broken.broken = False
     draining = threading.Thread(target=dispatcher.drain, args=[None], daemon=True)
     draining.start()
-    broken.broken = False
     while draining.is_alive():
         clock.advance("1s")
         draining.join(0.01)

@@ -15,7 +15,7 @@ from astyqueue.protocol.columns import HEADER, Type, dead_name, decode_dead, mes
 from astyqueue.protocol.picking import Order
 from astyqueue.protocol.settle import ACK, Release, settle
 from astyqueue.protocol.sight import Sight
-from astyqueue.protocol.steps import Commit, run
+from astyqueue.protocol.steps import Commit, Request, perform, run
 from astyqueue.store import Batch, Committed, Named, Put, Slice
 from astyqueue.testing import Failing, Recording
 from tests.unit.protocol.watched import ROW, Meanwhile, picture
@@ -215,6 +215,37 @@ def test_a_joined_settle_goes_at_once_alone_when_the_header_is_refused() -> None
     assert claimed.refused == 1
     assert [len(request.expects) for request in commits] == [2, 1, 1]
     assert taken.held[0].entry.id in scene.store.gone
+
+
+def test_what_another_holder_acked_proves_no_commit_of_ours() -> None:
+    """The commit is lost; meanwhile the lease ends, and somebody else claims and acks the very message it was to ack."""
+    scene = Scene(messages=1)
+    taken = scene.do("ann").claims[0]
+    scene.clock.advance("30s")
+    scene.put(put_at(scene.now, 1, lease=0))
+
+    def others() -> None:
+        scene.acked(scene.do("bob", want=1).claims[0])
+
+    lost = Failing(scene.store, OutcomeUnknown("no answer"), of=(Commit,))
+    settling = [Settlement(taken.timer, {scene.sent[0]: ACK})]
+    steps = claim(scene.process("ann"), Sight(ROW, 1), Order(10, LEASE, ATTEMPTS), settling=settling)
+    claimed = run(steps, Once(lost, others))
+    assert len(claimed.at_most_once) == 1
+    assert not scene.do("cyd").at_most_once
+    assert scene.store.gone >= set(scene.sent)
+
+
+class Once(Meanwhile):
+    """Lets others act at the first request that follows a commit."""
+
+    def perform(self, request: Request) -> object:
+        if self.requests and isinstance(self.requests[-1], Commit) and self._at is None:
+            self._at = len(self.requests) + 1
+        elif self._at is None:
+            self.requests.append(request)
+            return perform(request, self._store)
+        return super().perform(request)
 
 
 def test_a_floor_rises_only_where_all_timers_are_known() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from itertools import takewhile
 
 import pytest
 
@@ -270,12 +271,12 @@ def _a_worker_dies(scene: Scene, name: str, poison: ids.Id) -> bool:
     """It takes what it gets one after the other and acks each; whether it met the poison and died."""
     sight = Sight(ROW, 1)
     while claims := scene.do(name, sight=sight, want=200).claims:
-        for taken in claims:
-            for held in taken.held:
-                if held.entry.id == poison:
-                    return True
-                assert held.entry.spent == 0, "an innocent was counted"
-                scene.settle(taken, {held.entry.id: ACK}, name=name)
+        work = [(taken, held.entry) for taken in claims for held in taken.held]
+        for taken, entry in takewhile(lambda one: one[1].id != poison, work):
+            assert entry.spent == 0, "an innocent was counted"
+            scene.settle(taken, {entry.id: ACK}, name=name)
+        if any(entry.id == poison for _, entry in work):
+            return True
     return False
 
 
