@@ -8,11 +8,12 @@ from typing import Final, NamedTuple, cast
 from astyqueue import Delivery, MessageQueue
 from astyqueue.clock import SECOND
 from astyqueue.dispatch.dispatcher import Dispatcher
-from astyqueue.protocol.claim import Claimed, Settlement, claim
+from astyqueue.protocol.claim import Claimed, claim
 from astyqueue.protocol.columns import Type
 from astyqueue.protocol.look import MOST
+from astyqueue.protocol.outcomes import ACK
 from astyqueue.protocol.picking import Held, Order
-from astyqueue.protocol.settle import ACK
+from astyqueue.protocol.settle import Settlement
 from astyqueue.protocol.sight import Sight
 from astyqueue.protocol.steps import Steps
 from astyqueue.queue.holding import Handed

@@ -12,9 +12,10 @@ from astyqueue.model.message import decode
 from astyqueue.protocol.claim import Claim, claim
 from astyqueue.protocol.columns import HEADER, Type
 from astyqueue.protocol.look import MOST
+from astyqueue.protocol.outcomes import ACK
 from astyqueue.protocol.picking import Order
 from astyqueue.protocol.process import Process
-from astyqueue.protocol.settle import ACK, settle
+from astyqueue.protocol.settle import Settlement, settle
 from astyqueue.protocol.sight import Sight
 from astyqueue.protocol.steps import Answer, Commit, Request, Steps, perform
 from astyqueue.queue.holding import Handed, Seat
@@ -97,7 +98,7 @@ def _claim_then_ack(queue: MessageQueue, tally: Tally) -> Steps[None]:
 
 
 def _ack(process: Process, sight: Sight, taken: Claim) -> Steps[None]:
-    settled = yield from settle(process, sight.row, taken.timer, {one.entry.id: ACK for one in taken.held})
+    settled = yield from settle(process, sight.row, Settlement(taken.timer, {one.entry.id: ACK for one in taken.held}))
     for worked in settled.done:
         sight.settled(worked)
 

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from datetime import datetime
 from types import TracebackType
 from typing import Self
 
+from astyqueue.errors import Closed
 from astyqueue.model.durations import Duration, as_microseconds
+from astyqueue.protocol.outcomes import ACK, Reject, Settling
 from astyqueue.protocol.picking import Held
-from astyqueue.protocol.settle import ACK, Reject, Settling
 from astyqueue.queue.holding import Handed, Hold
 from astyqueue.queue.terms import Terms, Together, raise_lost, told
 
@@ -70,6 +72,12 @@ class Received(Together[Delivery]):
         super().__init__(deliveries, terms)
         self._settler = settler
 
+    @staticmethod
+    async def ack_if_unsettled(delivery: Delivery) -> None:
+        """Take going on to the next for an ack."""
+        if not delivery.settled:
+            await delivery.ack()
+
     async def __aenter__(self) -> Self:
         """Settle together on leaving."""
         return self
@@ -78,3 +86,46 @@ class Received(Together[Delivery]):
         """Ack, or give back, what was not settled inside; LeaseLost names what was no longer held."""
         outcomes = self.on_leaving(error)
         raise_lost(await self._settler(outcomes) if outcomes else [], unless=error)
+
+
+class Deliveries:
+    """An endless `async for` over deliveries of a queue; it ends when the queue is closed."""
+
+    def __init__(self, receive: Callable[[], Awaitable[Received]], keep: Callable[[], Coroutine[None, None, None]]) -> None:
+        """`receive` waits for the next deliveries; `keep` renews leases until it is cancelled."""
+        self._receive = receive
+        self._keep = keep
+        self._keeper: asyncio.Task[None] | None = None
+        self._received: Received | None = None
+        self._turns: Iterator[Delivery] = iter(())
+        self._in_hand: Delivery | None = None
+
+    def __aiter__(self) -> Self:
+        """Go on from where it is."""
+        return self
+
+    async def __anext__(self) -> Delivery:
+        """Ack the delivery before, if it was not settled, and wait for the next."""
+        self._keeper = self._keeper or asyncio.create_task(self._keep())
+        try:
+            if self._in_hand:
+                await Received.ack_if_unsettled(self._in_hand)
+            self._in_hand = await self._next()
+        except Closed as closed:
+            self._keeper.cancel()
+            raise StopAsyncIteration from closed
+        return self._in_hand
+
+    async def _next(self) -> Delivery:
+        while (following := next(self._turns, None)) is None:
+            self._received = await self._receive()
+            self._turns = iter(self._received)
+        return following
+
+    async def aclose(self) -> None:
+        """Give back what is in hand; the delivery that was being worked on counts as a failed attempt."""
+        if self._keeper:
+            self._keeper.cancel()
+        received, self._received = self._received, None
+        if received is not None:
+            await received.__aexit__(GeneratorExit, GeneratorExit(), None)

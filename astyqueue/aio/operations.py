@@ -10,7 +10,7 @@ from astyqueue.model.message import MessageId, Receipt
 from astyqueue.model.settings import Settings
 from astyqueue.model.views import Counts, DeadLetter, Found, RedriveReport
 from astyqueue.protocol.columns import State
-from astyqueue.protocol.settle import ACK, Extend, Reject, Release
+from astyqueue.protocol.outcomes import ACK, Extend, Reject, Release
 from astyqueue.protocol.steps import Steps, arun
 from astyqueue.queue.asked import behaviour_of, check_names, refuse_layout
 from astyqueue.queue.core import Core

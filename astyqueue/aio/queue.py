@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import functools
-from collections.abc import AsyncIterator, Awaitable, Iterable, Mapping
+from collections.abc import Awaitable, Iterable, Mapping
 from datetime import datetime
 from types import TracebackType
 from typing import Self, cast
 
-from astyqueue.aio.delivery import Delivery, Received
+from astyqueue.aio.delivery import Deliveries, Delivery, Received
 from astyqueue.aio.operations import Operations
 from astyqueue.model.durations import Duration, as_microseconds
 from astyqueue.model.outgoing import Message
-from astyqueue.protocol.settle import Settling
+from astyqueue.protocol.outcomes import Settling
 from astyqueue.protocol.steps import arun
 from astyqueue.queue.builder import QueueBuilder
 from astyqueue.queue.core import Core, Taking
@@ -70,29 +70,20 @@ class MessageQueue(Operations):
         """Up to `limit` deliveries that are due; with `wait`, at least one unless that long passes without any."""
         return Received(await self._take(limit, 0 if wait is None else as_microseconds(wait)), self._settle, self._core.terms)
 
-    async def deliveries(self, *, ahead: int = 1) -> AsyncIterator[Delivery]:
+    def deliveries(self, *, ahead: int = 1) -> Deliveries:
         """Endless deliveries, their leases renewed while held, up to `ahead` of them claimed together.
 
-        Going on to the next acks the one before, if it was not settled. Close the iterator (`contextlib.aclosing`) to give
-        back at once what is in hand when you leave the loop early.
+        Going on to the next acks the one before, if it was not settled. Leave the loop early under `contextlib.aclosing`,
+        and what is in hand is given back at once; otherwise it comes back when its lease has run out.
         """
-        keeper = asyncio.create_task(self.run(self.core.claimer.serve(Seat(lambda: 0, _nobody), lambda: False)))
-        try:
-            while not self._core.closed:
-                async with await self._received(ahead) as received:
-                    for delivery in received:
-                        yield delivery
-                        await self._ack_if_unsettled(delivery)
-        finally:
-            keeper.cancel()
+        return Deliveries(functools.partial(self._received, ahead), self._keep)
+
+    async def _keep(self) -> None:
+        """Take part without taking anything, so that leases are renewed while nobody else is here."""
+        await self.run(self.core.claimer.serve(Seat(lambda: 0, _nobody), lambda: False))
 
     async def _received(self, limit: int) -> Received:
         return Received(await self._take(limit, None, renew=True), self._settle, self._core.terms)
-
-    @staticmethod
-    async def _ack_if_unsettled(delivery: Delivery) -> None:
-        if not delivery.settled:
-            await delivery.ack()
 
     async def _take(self, limit: int, wait: int | None, *, renew: bool = False) -> list[Delivery]:
         kind = functools.partial(Delivery, settler=self._settle, terms=self._core.terms)

@@ -15,7 +15,8 @@ from astyqueue.dispatch.judging import Judge
 from astyqueue.dispatch.pace import Pace
 from astyqueue.dispatch.telling import in_words
 from astyqueue.dispatch.verdicts import Verdicts
-from astyqueue.protocol.settle import Settling
+from astyqueue.protocol.columns import Timer
+from astyqueue.protocol.outcomes import ACK, Settling
 from astyqueue.queue.delivery import Delivery
 from astyqueue.queue.queue import MessageQueue
 
@@ -55,6 +56,7 @@ class Executions:
         self._settle_later = queue.core.claimer.settle_later
         self._running: dict[Execution, bool] = {}
         self._given_up: set[Execution] = set()
+        self._last_due: tuple[Timer | None, int] = (None, 0)
         self._over = False
 
     def carry_out(self, delivery: Delivery) -> None:
@@ -95,12 +97,20 @@ class Executions:
     def _worth_beginning(self, delivery: Delivery, now: int) -> bool:
         """Whether its lease still holds after the wait, and the time to drain is not over."""
         hold = delivery.hold
-        if not self._over and (hold is None or (hold.timer.due > now and not delivery.settled)):
+        if not self._over and (hold is None or (self._due(hold.timer) > now and not delivery.settled)):
             return True
         if not delivery.settled:
             self.verdicts.not_begun(delivery)
             self.hand_in(delivery, self._queue.terms.release(delivery, None))
         return False
+
+    def _due(self, timer: Timer) -> int:
+        """When a timer is due; the last answer is kept, for deliveries that were claimed together share one."""
+        known, due = self._last_due
+        if known is not timer:
+            due = timer.due
+            self._last_due = (timer, due)
+        return due
 
     def _limit(self, execution: Execution, timeout: int) -> None:
         execution.delivery.renew_until = execution.began + timeout
@@ -115,7 +125,7 @@ class Executions:
         if delivery.settled:
             self.verdicts.settled_by_hand(delivery, handler, error)
             return
-        outcome = self._judge.judge(delivery, error, handler.max_attempts)
+        outcome = ACK if error is None else self._judge.judge(delivery, error, handler.max_attempts)
         self.hand_in(delivery, outcome)
         if error is not None or self.verdicts.loud:
             self.verdicts.concluded(delivery, handler, (outcome, error), took=took)

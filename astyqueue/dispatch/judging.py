@@ -1,4 +1,4 @@
-"""What becomes of a message after an attempt: from what its handler returned or raised."""
+"""What becomes of a message after an attempt: from what its handler raised."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from astyqueue import errors
 from astyqueue.model.durations import as_microseconds
 from astyqueue.model.outgoing import instant_of
 from astyqueue.protocol.columns import State
-from astyqueue.protocol.settle import ACK, Reject, Release, Settling
+from astyqueue.protocol.outcomes import Reject, Release, Settling
 from astyqueue.queue.delivery import Delivery
 from astyqueue.queue.queue import MessageQueue
 
@@ -25,10 +25,8 @@ class Judge:
         self._terms = queue.terms
         self._now = queue.clock.now
 
-    def judge(self, delivery: Delivery, error: BaseException | None, allowed: int | None) -> Settling:
-        """Done, again later, or a dead letter; `allowed` attempts, if its handler says so."""
-        if error is None:
-            return ACK
+    def judge(self, delivery: Delivery, error: BaseException, allowed: int | None) -> Settling:
+        """Again later, or a dead letter; `allowed` attempts, if its handler says so."""
         try:
             return self._of(delivery, error, allowed)
         except errors.BadInput as wrong:  # what the handler asked for makes no sense: that is a failed attempt

@@ -11,7 +11,7 @@ from astyqueue.dispatch.handlers import TASK, Handler
 from astyqueue.dispatch.judging import reason_of
 from astyqueue.dispatch.telling import LOG, in_words, tell, tell_trace
 from astyqueue.protocol.columns import State
-from astyqueue.protocol.settle import Ack, Reject, Release, Settling
+from astyqueue.protocol.outcomes import Ack, Reject, Release, Settling
 from astyqueue.queue.delivery import Delivery
 
 #: How often the same unknown task is spoken of.

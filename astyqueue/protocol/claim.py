@@ -4,21 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Final, NamedTuple
+from typing import Final
 
 from astyqueue.errors import OutcomeUnknown
 from astyqueue.ids import Id
 from astyqueue.protocol.change import Change
 from astyqueue.protocol.columns import HEADER, Header, State, Timer, Type
 from astyqueue.protocol.look import look
+from astyqueue.protocol.outcomes import Worked, with_value, work_out
 from astyqueue.protocol.picking import Held, Order, Picked
 from astyqueue.protocol.process import Process
-from astyqueue.protocol.settle import Settled, Settlings, Worked, settle, was_applied, with_value, work_out
+from astyqueue.protocol.settle import Settled, Settlement, settle, was_applied
 from astyqueue.protocol.sight import Sight
 from astyqueue.protocol.steps import Steps, read_column
 from astyqueue.store import Committed, Name
 
-#: Settled messages in one commit beside a claim; more of them go alone, first.
+#: Messages settled or buried in one commit beside a claim; a settle of more goes alone, first.
 _CHANGES: Final = 250
 #: A look that passed so many ids without a claim is stored, so that no other process need walk them again.
 _WORTH_STORING: Final = 1_000
@@ -33,13 +34,6 @@ class Claim:
     row: str
     timer: Timer
     held: list[Held]
-
-
-class Settlement(NamedTuple):
-    """Outcomes of messages that one timer hides."""
-
-    timer: Timer
-    outcomes: Settlings
 
 
 @dataclass(slots=True)
@@ -61,81 +55,107 @@ def claim(process: Process, sight: Sight, order: Order, *, settling: Sequence[Se
     Settles never wait for a claim: when the commit is refused, they go at once alone. Whatever stops these steps half-way
     leaves the sight forgotten, not wrong.
     """
-    claimed = Claimed()
+    claiming = _Claiming(process, sight, order, list(settling))
     try:
-        yield from _claim(process, sight, order, (list(settling), claimed))
+        yield from claiming.carry_out()
     except BaseException:
         sight.forget()
         raise
-    return claimed
+    return claiming.claimed
 
 
-def _claim(process: Process, sight: Sight, order: Order, bringing: tuple[list[Settlement], Claimed]) -> Steps[None]:
-    waiting, claimed = bringing
-    if sum(len(settlement.outcomes) for settlement in waiting) > _CHANGES:
-        yield from _settle_alone(process, sight, waiting, claimed)
-    for _ in range(_TRIES):
-        picked = yield from look(process.now(), sight, order, {settlement.timer.name for settlement in waiting})
-        claimed.more, claimed.suspect = picked.more, picked.suspect
-        worked = [work_out(process, settlement.timer, settlement.outcomes) for settlement in waiting]
-        if not picked.anything and not any(part.sooner for part in worked):
-            break
-        if (yield from _commit(process, sight, picked, (worked, claimed))):
-            return
-        claimed.refused += 1
-        yield from _settle_alone(process, sight, waiting, claimed)
-    yield from _settle_alone(process, sight, waiting, claimed)
-    if sight.passed > _WORTH_STORING and sight.timers is not None:  # a floor may rise only where all timers are known
-        yield from _commit(process, sight, Picked(order, process.now(), 0), ([], claimed))
+@dataclass(slots=True)
+class _Claiming:
+    """One claim, with the settles that may go with it."""
 
+    process: Process
+    sight: Sight
+    order: Order
+    waiting: list[Settlement]
+    claimed: Claimed = field(default_factory=Claimed)
 
-def _settle_alone(process: Process, sight: Sight, waiting: list[Settlement], claimed: Claimed) -> Steps[None]:
-    while waiting:
-        settlement = waiting.pop()
-        if settlement.timer.name in claimed.settled:
-            continue
-        settled = yield from settle(process, sight.row, settlement.timer, settlement.outcomes)
-        for worked in settled.done:
-            sight.settled(worked)
-        claimed.settled[settlement.timer.name] = settled
+    def carry_out(self) -> Steps[None]:
+        """Look and commit, a few times if others come first."""
+        if self._settling > _CHANGES:
+            yield from self._settle_alone()
+        for _ in range(_TRIES):
+            names = {settlement.timer.name for settlement in self.waiting}
+            picked = yield from look(self.process.now(), self.sight, self.order, settling=names, burials=_CHANGES - self._settling)
+            self.claimed.more, self.claimed.suspect = picked.more, picked.suspect
+            worked = [work_out(self.process, settlement.timer, settlement.outcomes) for settlement in self.waiting]
+            if not picked.anything and not any(part.sooner for part in worked):
+                break
+            if (yield from self._commit(picked, worked)):
+                return
+            self.claimed.refused += 1
+            yield from self._settle_alone()
+        yield from self._settle_alone()
+        if self.sight.passed > _WORTH_STORING and self.sight.timers is not None:  # a floor may rise only where all timers are known
+            yield from self._commit(Picked(self.order, self.process.now(), 0), [])
 
+    @property
+    def _settling(self) -> int:
+        return sum(len(settlement.outcomes) for settlement in self.waiting)
 
-def _commit(process: Process, sight: Sight, picked: Picked, bringing: tuple[list[Worked], Claimed]) -> Steps[bool]:
-    """Commit what was picked and worked out. If it is refused, the looks count as not taken."""
-    worked, claimed = bringing
-    change = Change(sight.row)
-    for part in worked:
-        part.add_to(change)
-    successors = _successors(sight, picked)
-    for timer, successor in successors:
-        change.replace(timer, successor)
-    claims = _claims(process, sight.row, picked)
-    for taken in claims:
-        change.put_timer(taken.timer)
-    for name, value in picked.dead.items():
-        change.put(name, value)
-    change.delete(*picked.consumed)
-    dues = [timer.due for part in worked for timer in (*part.moved, *part.sooner)] + [taken.timer.due for taken in claims]
-    header = _raised(process, sight, picked.now, dues)
-    change.raise_header(sight.value, header)
-    try:
-        outcome = yield from change.commit()
-    except OutcomeUnknown:
-        applied = (yield from _read_back(sight, header, claims)) or (yield from _find_settled(sight, worked, claimed))
-    else:
-        applied = isinstance(outcome, Committed) or sight.refused(outcome.present[HEADER], picked.now, picked.cursors)
-    if not applied:
-        return False
-    for timer, successor in successors:
-        sight.replace(timer.name, [successor] if successor else [])
-    sight.raised(header, [taken.timer for taken in claims], [name.id for name in picked.dead], at=picked.now)
-    for part in worked:
-        sight.settled(part)
-        claimed.settled[part.timer.name] = Settled([part])
-    claimed.claims += claims
-    claimed.at_most_once += picked.at_most_once
-    claimed.dead += len(picked.dead)
-    return True
+    def _settle_alone(self) -> Steps[None]:
+        """Settle what waits, each timer by itself, without the header."""
+        settlements = [one for one in self.waiting if one.timer.name not in self.claimed.settled]
+        self.waiting.clear()
+        for settlement in settlements:
+            settled = yield from settle(self.process, self.sight.row, settlement)
+            for worked in settled.done:
+                self.sight.settled(worked)
+            self.claimed.settled[settlement.timer.name] = settled
+
+    def _commit(self, picked: Picked, worked: list[Worked]) -> Steps[bool]:
+        """Commit what was picked and worked out. If it is refused, the looks count as not taken."""
+        successors = _successors(self.sight, picked)
+        claims = _claims(self.process, self.sight.row, picked)
+        change = Change(self.sight.row)
+        for part in worked:
+            part.add_to(change)
+        for timer, successor in successors:
+            change.replace(timer, successor)
+        for taken in claims:
+            change.put_timer(taken.timer)
+        for name, value in picked.dead.items():
+            change.put(name, value)
+        change.delete(*picked.consumed)
+        header = self._raised(worked, claims, picked.now)
+        change.raise_header(self.sight.value, header)
+        if not (yield from self._apply(change, header, (picked, claims, worked))):
+            return False
+        for timer, successor in successors:
+            self.sight.replace(timer.name, [successor] if successor else [])
+        self.sight.raised(header, [taken.timer for taken in claims], [name.id for name in picked.dead], at=picked.now)
+        self._took(picked, claims, worked)
+        return True
+
+    def _raised(self, worked: list[Worked], claims: list[Claim], now: int) -> Header:
+        """The next header. All timers are known here, so its floor may rise: to the earliest due there will be."""
+        dues = [timer.due for part in worked for timer in (*part.moved, *part.sooner)] + [taken.timer.due for taken in claims]
+        known = self.sight.next_due()
+        floor = min(dues if known is None else [known, *dues], default=now)
+        version = self.sight.header.version + 1 if self.sight.header else 1
+        return Header(version, floor, self.process.nonce(), self.process.name, tuple(map(tuple, self.sight.cursors)))
+
+    def _apply(self, change: Change, header: Header, made_of: tuple[Picked, list[Claim], list[Worked]]) -> Steps[bool]:
+        """Whether the commit was applied; a refusal shows the header that stands, an unknown outcome is read back."""
+        picked, claims, worked = made_of
+        try:
+            outcome = yield from change.commit()
+        except OutcomeUnknown:
+            return (yield from _read_back(self.sight, header, claims)) or (yield from _find_settled(self.sight, worked, self.claimed))
+        return isinstance(outcome, Committed) or self.sight.refused(outcome.present[HEADER], picked.now, picked.cursors)
+
+    def _took(self, picked: Picked, claims: list[Claim], worked: list[Worked]) -> None:
+        """Note what a commit brought."""
+        for part in worked:
+            self.sight.settled(part)
+            self.claimed.settled[part.timer.name] = Settled([part])
+        self.claimed.claims += claims
+        self.claimed.at_most_once += picked.at_most_once
+        self.claimed.dead += len(picked.dead)
 
 
 def _successors(sight: Sight, picked: Picked) -> list[tuple[Timer, Timer | None]]:
@@ -161,14 +181,6 @@ def _leased(process: Process, lease: int, held: list[Held], *, alone: bool) -> T
     name = Name(Type.TIMER, 0, process.id_at(process.now() + lease), State.LEASED)
     entries = tuple(one.entry for one in held)
     return with_value(Timer(name, entries, process.nonce(), process.name, len(held), alone))
-
-
-def _raised(process: Process, sight: Sight, now: int, dues: list[int]) -> Header:
-    """The next header. All timers are known here, so its floor may rise: to the earliest due there will be."""
-    known = sight.next_due()
-    floor = min(dues if known is None else [known, *dues], default=now)
-    version = sight.header.version + 1 if sight.header else 1
-    return Header(version, floor, process.nonce(), process.name, tuple(map(tuple, sight.cursors)))
 
 
 def _read_back(sight: Sight, header: Header, claims: list[Claim]) -> Steps[bool]:

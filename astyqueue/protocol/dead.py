@@ -15,9 +15,9 @@ from astyqueue.model.message import MessageId
 from astyqueue.model.views import Content, DeadFilter, DeadLetter, RedriveReport
 from astyqueue.protocol.browse import contents
 from astyqueue.protocol.columns import Dead, Entry, State, Timer, Type, dead_name, decode_dead, message_name
+from astyqueue.protocol.outcomes import with_value
 from astyqueue.protocol.process import Process
 from astyqueue.protocol.raising import MOST, Plan, Raising
-from astyqueue.protocol.settle import with_value
 from astyqueue.protocol.sight import Sight
 from astyqueue.protocol.steps import Steps, read_one
 from astyqueue.store import Column, Name, Named, Slice

@@ -23,12 +23,13 @@ MOST: Final = 200
 _LATE: Final = 1_000
 
 
-def look(now: int, sight: Sight, order: Order, settling: AbstractSet[Name] = frozenset()) -> Steps[Picked]:
+def look(now: int, sight: Sight, order: Order, *, settling: AbstractSet[Name] = frozenset(), burials: int = MOST) -> Steps[Picked]:
     """What there is to take: what landed late, then per priority first what is due again and then what waits.
 
-    Timers named in `settling` are left alone, for the commit that follows settles them.
+    Timers named in `settling` are left alone, for the commit that follows settles them. Of messages that can go to nobody
+    any more, at most `burials` are picked.
     """
-    picked = Picked(order, now, min(order.want, MOST))
+    picked = Picked(order, now, min(order.want, MOST), burials)
     sight.take_note()
     yield from know(sight, now)
     sight.hold_back(now)

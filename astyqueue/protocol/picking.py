@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Final, NamedTuple
 
 from astyqueue.ids import Id
@@ -48,6 +49,7 @@ class Picked:
     order: Order
     now: int
     room: int
+    burials: int = 0
     groups: dict[Group, list[Held]] = field(default_factory=dict)
     dead: dict[Name, bytes] = field(default_factory=dict)
     at_most_once: list[Held] = field(default_factory=list)
@@ -94,6 +96,8 @@ class Picked:
         return True
 
     def _bury(self, entry: Entry, kind: str, reason: str) -> bool:
+        if len(self.dead) >= self.burials:
+            return False
         self.room -= 1
         self.dead[dead_name(entry.priority, entry.id)] = Dead(self.now, entry.spent, kind, reason, "").encode()
         return True
@@ -129,12 +133,12 @@ def due_again(timers: list[Timer], now: int) -> DueAgain:
     """
     found = DueAgain()
     expired = Counter(timer.holder for timer in timers if timer.state == State.LEASED and timer.due <= now)
-    for timer in timers:
-        for again in _of_timer(timer, now, company=expired[timer.holder] > 1):
-            if again.part is not None and again.part[1] < 0:
-                found.suspects.append(again)
-            else:
-                found.by_level.setdefault(again.entry.priority, []).append(again)
+    everything = chain.from_iterable(_of_timer(timer, now, company=expired[timer.holder] > 1) for timer in timers)
+    for again in everything:
+        if again.part is not None and again.part[1] == _SUSPECT:
+            found.suspects.append(again)
+        else:
+            found.by_level.setdefault(again.entry.priority, []).append(again)
     return found
 
 

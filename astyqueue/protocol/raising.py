@@ -93,7 +93,7 @@ class Raising:
     def _commit(self, plan: Plan) -> Steps[bool]:
         change = Change(self.sight.row)
         plan.add_to(change)
-        header = raise_for(self.process, change, self.sight.value, plan.due)
+        header = raise_for(self.process, change, self.sight.value, due=plan.due)
         try:
             outcome = yield from change.commit()
         except OutcomeUnknown as unknown:

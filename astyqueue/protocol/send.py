@@ -9,8 +9,9 @@ from astyqueue.errors import OutcomeUnknown
 from astyqueue.ids import Id
 from astyqueue.protocol.change import Change
 from astyqueue.protocol.columns import Entry, State, Timer, Type, dead_name, message_name
+from astyqueue.protocol.outcomes import with_value
 from astyqueue.protocol.process import Process
-from astyqueue.protocol.settle import raise_for, with_value
+from astyqueue.protocol.settle import raise_for
 from astyqueue.protocol.sight import Sight, know
 from astyqueue.protocol.steps import Send, Steps, read_one
 from astyqueue.store import Batch, Committed, Name, Named, Put
@@ -26,7 +27,7 @@ _TRIES: Final = 3
 _new: Final = tuple.__new__
 
 
-def message_put(priority: int, id_: Id, value: bytes, sent: int) -> Put:
+def message_put(priority: int, id_: Id, value: bytes, *, sent: int) -> Put:
     """A message on its way into its row."""
     return _new(Put, (message_name(priority, id_), value, sent - STAMP_BACK, None))
 
@@ -34,16 +35,23 @@ def message_put(priority: int, id_: Id, value: bytes, sent: int) -> Put:
 def send(process: Process, batch: Batch) -> Steps[None]:
     """Insert new messages. What returned is not lost; what raised OutcomeUnknown may or may not be there."""
     for left in reversed(range(_TRIES)):
-        try:
-            yield Send(batch)
+        if (yield from _sent(batch, last=not left)):
             break
-        except OutcomeUnknown:
-            if not left:
-                raise
     long_ago = ids.first_at(process.now() - LATE)
     late = [put.name for put in batch.puts if put.name.id < long_ago]
     if late:
         yield from list_late(process, batch.row, late)
+
+
+def _sent(batch: Batch, *, last: bool) -> Steps[bool]:
+    """Send once; an unknown outcome is raised at the last try only."""
+    try:
+        yield Send(batch)
+    except OutcomeUnknown:
+        if last:
+            raise
+        return False
+    return True
 
 
 def list_late(process: Process, row: str, names: list[Name]) -> Steps[None]:
@@ -67,6 +75,6 @@ def _list(process: Process, sight: Sight, names: list[Name]) -> Change:
     entries = tuple(Entry(name.id, name.priority, 0) for name in names)
     timer = with_value(Timer(Name(Type.TIMER, 0, process.id_at(due), State.SNOOZED), entries, process.nonce(), "", len(entries)))
     change = Change(sight.row)
-    raise_for(process, change, sight.value, due)
+    raise_for(process, change, sight.value, due=due)
     change.put_timer(timer)
     return change

@@ -15,7 +15,7 @@ from typing import Final
 from astyqueue import ids
 from astyqueue.ids import Id
 from astyqueue.protocol.columns import HEADER, LOOKS, Header, State, Timer, Type, decode_header, decode_timer
-from astyqueue.protocol.settle import Worked
+from astyqueue.protocol.outcomes import Worked
 from astyqueue.protocol.steps import Steps, read, read_column, read_one
 from astyqueue.store import Name, Slice
 

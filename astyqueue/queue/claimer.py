@@ -16,16 +16,18 @@ from typing import Final
 
 from astyqueue.clock import SECOND, Clock
 from astyqueue.errors import StoreError, Undecodable
-from astyqueue.protocol.claim import Claimed, Settlement, claim
+from astyqueue.protocol.claim import Claimed, claim
 from astyqueue.protocol.columns import State
+from astyqueue.protocol.outcomes import Release, Settling
 from astyqueue.protocol.picking import Held, Order
 from astyqueue.protocol.process import Process
-from astyqueue.protocol.settle import Release, Settling, settle
+from astyqueue.protocol.settle import Settlement, settle
 from astyqueue.protocol.sight import refresh
 from astyqueue.protocol.steps import Steps
 from astyqueue.queue.following import Following
 from astyqueue.queue.holding import Handed, Hold, Seat
 from astyqueue.queue.hooks import Hook
+from astyqueue.queue.lead import Lead
 from astyqueue.queue.outcomes import Outcomes
 from astyqueue.queue.rounds import Rounds, Visit
 from astyqueue.queue.stats import Stats
@@ -45,10 +47,10 @@ class Claimer:
         self._rounds = rounds
         self._clock = clock
         self._following = following
-        self._outcomes = Outcomes(process, self.stats, hooks)
+        self._outcomes = Outcomes(self.stats, hooks)
+        self._lead = Lead(clock, self._round)
         self._lock = threading.Lock()
         self._seats: list[Seat] = []
-        self._parties: list[Wakeup] = []
         self._passes = 0
         self._emptying = False
         self._claimed_last = False
@@ -65,10 +67,7 @@ class Claimer:
 
     def wake(self) -> None:
         """Have the leader look around: credit grew, outcomes came, or somebody wants to stop."""
-        with self._lock:
-            leader = self._parties[0] if self._parties else None
-        if leader:
-            leader.set()
+        self._lead.wake()
 
     def settle_later(self, delivery: Handed, outcome: Settling) -> None:
         """Hand in an outcome that nobody waits for; it goes with the next claim of its row, or after a few milliseconds."""
@@ -83,7 +82,7 @@ class Claimer:
         ticket = self._outcomes.demand(outcomes)
         ticket.wakeup = Wakeup(self._clock)
         try:
-            yield from self._take_part(lambda: not ticket.left, ticket.wakeup, until=None)
+            yield from self._lead.take_part(lambda: not ticket.left, ticket.wakeup, until=None)
         except BaseException:
             self._outcomes.withdraw(ticket)
             raise
@@ -92,7 +91,7 @@ class Claimer:
     def flush(self) -> Steps[None]:
         """Commit everything that was handed in so far."""
         self._outcomes.hurry()
-        yield from self._take_part(lambda: self._outcomes.settled_all, Wakeup(self._clock), until=None)
+        yield from self._lead.take_part(lambda: self._outcomes.settled_all, Wakeup(self._clock), until=None)
 
     def take(self, seat: Seat, filled: Callable[[], bool], *, until: int | None) -> Steps[None]:
         """Take part until the seat is filled, or the monotonic moment `until` came and every row was looked at since."""
@@ -113,42 +112,10 @@ class Claimer:
             return done() or (looked() and until is not None and self._clock.monotonic() >= until)
 
         try:
-            yield from self._take_part(over, seat.wakeup, until=until)
+            yield from self._lead.take_part(over, seat.wakeup, until=until)
         finally:
             with self._lock:
                 self._seats.remove(seat)
-
-    def _take_part(self, done: Callable[[], bool], me: Wakeup, *, until: int | None) -> Steps[None]:
-        """Lead whenever nobody else does, and rest otherwise, until done."""
-        with self._lock:
-            self._parties.append(me)
-            leader = self._parties[0]
-        leader.set()
-        try:
-            while not done():
-                if self._parties[0] is me:
-                    yield from self._round(me, until)
-                else:
-                    yield Rest(me, None if self._passed(until) else until)
-        finally:
-            self._leave(me)
-
-    def _passed(self, until: int | None) -> bool:
-        return until is not None and self._clock.monotonic() >= until
-
-    def _leave(self, me: Wakeup) -> None:
-        """Stop taking part; the next in line leads from now on."""
-        with self._lock:
-            self._parties.remove(me)
-            following = tuple(self._parties[:1])
-        for wakeup in following:
-            wakeup.set()
-
-    def _tell_all(self) -> None:
-        with self._lock:
-            others = self._parties[1:]
-        for wakeup in others:
-            wakeup.set()
 
     def _round(self, me: Wakeup, until: int | None) -> Steps[None]:
         """Do the most urgent thing there is, or rest until there is one. Claims and settles take turns, so neither starves."""
@@ -168,8 +135,8 @@ class Claimer:
             yield from self._settle_row(urgent.row)
             return
         self._passes += 1
-        self._tell_all()
-        if not self._passed(until):
+        self._lead.tell_others()
+        if not self._lead.passed(until):
             yield Rest(me, self._rest_until(now, credit, until))
 
     def _rest_until(self, now: int, credit: int, until: int | None) -> int:
@@ -192,13 +159,13 @@ class Claimer:
         """Commit what waits for one row, without claiming."""
         sight = self._rounds.visits[row].sight
         for hold, outcomes in self._outcomes.of_row(row):
-            settled = yield from settle(self._process, row, hold.timer, outcomes)
+            settled = yield from settle(self._process, row, Settlement(hold.timer, outcomes))
             for worked in settled.done:
                 sight.settled(worked)
             self._outcomes.done(hold, outcomes, settled)
         self._rounds.settled(row, self._process.now())
         if self._outcomes.hurried:
-            self._tell_all()
+            self._lead.tell_others()
 
     def _visit(self, visit: Visit, credit: int) -> Steps[None]:
         """Claim from a row, settling in the same commit what waits for it."""
@@ -222,7 +189,7 @@ class Claimer:
         self._hand_out(sight.row, claimed)
         self._rounds.visited(visit, self._process.now(), more=claimed.more or bool(claimed.refused))
         if self._outcomes.hurried:
-            self._tell_all()
+            self._lead.tell_others()
 
     def _hand_out(self, row: str, claimed: Claimed) -> None:
         """Give the seats what was claimed, first come first served; what nobody wants any more is given back at once."""

@@ -8,8 +8,8 @@ from types import TracebackType
 from typing import Self
 
 from astyqueue.model.durations import Duration, as_microseconds
+from astyqueue.protocol.outcomes import ACK, Reject, Settling
 from astyqueue.protocol.picking import Held
-from astyqueue.protocol.settle import ACK, Reject, Settling
 from astyqueue.queue.holding import Handed, Hold
 from astyqueue.queue.terms import Terms, Together, raise_lost, told
 
@@ -73,6 +73,12 @@ class Received(Together[Delivery]):
         """Hold what was received."""
         super().__init__(deliveries, terms)
         self._settler = settler
+
+    @staticmethod
+    def ack_if_unsettled(delivery: Delivery) -> None:
+        """Take going on to the next for an ack."""
+        if not delivery.settled:
+            delivery.ack()
 
     def __enter__(self) -> Self:
         """Settle together on leaving."""

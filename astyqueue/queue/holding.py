@@ -13,8 +13,9 @@ from astyqueue.clock import instant
 from astyqueue.ids import Id
 from astyqueue.model.message import MessageId, Receipt
 from astyqueue.protocol.columns import State, Timer
+from astyqueue.protocol.outcomes import Extend, Settlings, Worked
 from astyqueue.protocol.picking import Held
-from astyqueue.protocol.settle import Extend, Settled, Settlings, Worked
+from astyqueue.protocol.settle import Settled
 from astyqueue.wakeup import Wakeup
 
 #: A lease is renewed when this part of it is over, so that one renewal may fail and the next still comes in time.
@@ -103,6 +104,10 @@ class Handed:
     def lease_until(self) -> datetime | None:
         """Until when nobody else is handed it; None if it is handed out at most once."""
         return instant(self.hold.timer.due) if self.hold else None
+
+    def to_be_renewed(self, now: int) -> bool:
+        """Whether its lease should go on: it is not settled, and its time is not up."""
+        return not self.settled and (self.renew_until is None or self.renew_until > now)
 
     def __repr__(self) -> str:
         """Which message, which attempt, and what became of it."""

@@ -14,9 +14,10 @@ from astyqueue.model.outgoing import instant_of
 from astyqueue.model.settings import Settings
 from astyqueue.model.views import Counts, DeadFilter, DeadLetter, Found, Include, RedriveReport
 from astyqueue.protocol import browse, dead, remove
+from astyqueue.protocol.outcomes import Settling
 from astyqueue.protocol.process import Process
 from astyqueue.protocol.rows import Ring
-from astyqueue.protocol.settle import Settling, settle
+from astyqueue.protocol.settle import Settlement, settle
 from astyqueue.protocol.sight import Sight, know
 from astyqueue.protocol.steps import Steps
 from astyqueue.wakeup import Rest, Wakeup
@@ -54,7 +55,8 @@ class Redriving:
     """How to go about a redrive.
 
     At most `rate` messages a second, in small commits; `dry_run` only counts; `force` also puts back what will die again;
-    `only` names the letters that are meant, whatever a filter says. `progress` is told after every commit, and `cancelled` asked before every one.
+    `only` names the letters that are meant, whatever a filter says. `progress` is told after every commit, and `cancelled`
+    asked before every one.
     """
 
     rate: float | None = None
@@ -212,7 +214,7 @@ class Operating:
         attempt = held.attempt - 1
         for timer in (sight.timers or {}).values():
             if timer.nonce == held.nonce and any(entry.id == id_ and entry.spent == attempt for entry in timer.entries):
-                settled = yield from settle(self._process, row, timer, {id_: outcome(held)})
+                settled = yield from settle(self._process, row, Settlement(timer, {id_: outcome(held)}))
                 break
         else:
             raise LeaseLost([str(held)])

@@ -10,8 +10,8 @@ from typing import Final, NamedTuple
 
 from astyqueue.errors import AlreadySettled, LeaseLost
 from astyqueue.ids import Id
-from astyqueue.protocol.process import Process
-from astyqueue.protocol.settle import Ack, Extend, Reject, Release, Settled, Settling
+from astyqueue.protocol.outcomes import Ack, Extend, Reject, Release, Settling
+from astyqueue.protocol.settle import Settled
 from astyqueue.queue.holding import Handed, Hold, after_settling
 from astyqueue.queue.hooks import Hook, told
 from astyqueue.queue.stats import Stats
@@ -20,7 +20,7 @@ from astyqueue.wakeup import Wakeup
 _NEVER: Final = 1 << 62
 #: Microseconds that an outcome nobody waits for may wait for company.
 _PATIENCE: Final = 5_000
-#: So many of them go at once.
+#: The leader hears of the first outcome that waits, and when there are so many.
 _CROWD: Final = 100
 _WORDS: Final[dict[type[Settling], str]] = {Ack: "acked", Release: "released", Reject: "rejected", Extend: "extended"}
 
@@ -47,14 +47,21 @@ class Pending(NamedTuple):
     outcome: Settling
     ticket: Ticket | None
 
+    def over(self, *, lost: bool) -> None:
+        """Tell whoever waits."""
+        if self.ticket and lost:
+            self.ticket.lost.append(self.delivery)
+        if self.ticket:
+            self.ticket.one_less()
+
 
 class Outcomes:
     """What this process holds of a queue, and what it has to say about it."""
 
-    def __init__(self, process: Process, stats: Stats, hooks: tuple[Hook, ...] = ()) -> None:
+    def __init__(self, stats: Stats, hooks: tuple[Hook, ...] = ()) -> None:
         """Begin with nothing in hand."""
         self.in_hand = 0
-        self._process = process
+        self.hurried = False
         self._stats = stats
         self._hooks = hooks
         self._lock = threading.Lock()
@@ -62,26 +69,21 @@ class Outcomes:
         self._pending: dict[Hold, dict[Id, Pending]] = {}
         self._holds: set[Hold] = set()
         self._flush_at = _NEVER
-        self.hurried = False
 
     def add(self, delivery: Handed, outcome: Settling) -> bool:
         """Hand in an outcome that nobody waits for; whether the leader should hear of it."""
-        if self._hooks:
-            self._ask(delivery, outcome)
+        self._ask(delivery, outcome)
         self._hand_in(delivery, outcome, None)
         return len(self._incoming) in (1, _CROWD)
 
     def demand(self, outcomes: list[tuple[Handed, Settling]]) -> Ticket:
-        """Hand in outcomes that somebody waits for; of a delivery that was settled before, AlreadySettled."""
+        """Hand in outcomes that somebody waits for, all or none; of a delivery that was settled before, AlreadySettled."""
         ticket = Ticket(len(outcomes))
-        with self._lock:
-            for delivery, _ in outcomes:
-                if delivery.settled:
-                    refuse(delivery)
-            for delivery, outcome in outcomes:
-                self._ask(delivery, outcome)
-            for delivery, outcome in outcomes:
-                self._hand_in(delivery, outcome, ticket)
+        for delivery, outcome in outcomes:
+            refuse_settled(delivery)
+            self._ask(delivery, outcome)
+        for delivery, outcome in outcomes:
+            self._hand_in(delivery, outcome, ticket)
         return ticket
 
     def _ask(self, delivery: Handed, outcome: Settling) -> None:
@@ -98,9 +100,11 @@ class Outcomes:
         """Take back what was handed in with this ticket and is not committed."""
         with self._lock:
             self._sort_in()
-            for waiting in self._pending.values():
-                for id_ in [id_ for id_, pending in waiting.items() if pending.ticket is ticket]:
-                    waiting.pop(id_).delivery.settled = None
+            everything = [(waiting, pending) for waiting in self._pending.values() for pending in waiting.values()]
+            withdrawn = [(waiting, pending) for waiting, pending in everything if pending.ticket is ticket]
+            for waiting, pending in withdrawn:
+                del waiting[pending.delivery.id]
+                pending.delivery.settled = None
 
     def hurry(self) -> None:
         """Let everything that was handed in go at once."""
@@ -120,35 +124,32 @@ class Outcomes:
             else:
                 self._supersede(self._pending.setdefault(hold, {}), pending)
 
-    def _supersede(self, waiting: dict[Id, Pending], pending: Pending) -> None:
+    @staticmethod
+    def _supersede(waiting: dict[Id, Pending], pending: Pending) -> None:
         """Let the later of two outcomes stand: an ack says all that an extension before it could."""
-        earlier = waiting.get(pending.delivery.id)
-        if earlier and earlier.ticket:
-            earlier.ticket.one_less()
+        if earlier := waiting.get(pending.delivery.id):
+            earlier.over(lost=False)
         waiting[pending.delivery.id] = pending
 
     def _lose(self, pending: Pending) -> None:
         """Note that a delivery was no longer held."""
         self._stats.lost += 1
         pending.delivery.settled = "lost"
-        if pending.ticket:
-            pending.ticket.lost.append(pending.delivery)
-            pending.ticket.one_less()
+        pending.over(lost=True)
 
     def urgent(self, now: int) -> Hold | None:
-        """A hold whose outcomes cannot wait for a claim: somebody waits for them, they are many, or they have waited."""
+        """A hold whose outcomes cannot wait for a claim: somebody waits for them, or they have waited long enough."""
         with self._lock:
             self._sort_in()
-            count = sum(map(len, self._pending.values()))
-            if not count:
-                self._flush_at, self.hurried = _NEVER, False
-                return None
-            self._flush_at = min(self._flush_at, now + _PATIENCE)
-            pressed = self.hurried or self._flush_at <= now
-            for hold, waiting in self._pending.items():
-                if waiting and (pressed or any(pending.ticket for pending in waiting.values())):
-                    return hold
-        return None
+            waiting = {hold: pending for hold, pending in self._pending.items() if pending}
+        if not waiting:
+            self._flush_at, self.hurried = _NEVER, False
+            return None
+        self._flush_at = min(self._flush_at, now + _PATIENCE)
+        if self.hurried or self._flush_at <= now:
+            return next(iter(waiting))
+        demanded = (hold for hold, outcomes in waiting.items() if any(pending.ticket for pending in outcomes.values()))
+        return next(demanded, None)
 
     def of_row(self, row: str) -> list[tuple[Hold, dict[Id, Settling]]]:
         """What waits to be committed to a row."""
@@ -163,36 +164,41 @@ class Outcomes:
     def done(self, hold: Hold, outcomes: dict[Id, Settling], settled: Settled) -> None:
         """Take note of what was committed, and tell those who wait for it."""
         with self._lock:
+            committed = self._committed(hold, outcomes)
             before = len(hold.deliveries)
-            waiting = self._pending[hold]
-            committed = {id_: waiting.pop(id_) for id_ in outcomes if id_ in waiting}
             lost, parted = after_settling(hold, outcomes, settled)
             self.in_hand -= before - len(hold.deliveries) - sum(len(part.deliveries) for part in parted)
-            gone = {delivery.id for delivery in lost}
-            self._count(outcome for id_, outcome in outcomes.items() if id_ not in gone)
-            for id_, pending in committed.items():
-                if id_ in gone:
-                    self._lose(pending)
-                elif pending.ticket:
-                    pending.ticket.one_less()
-                if self._hooks:
-                    self._tell(pending)
             self._holds.update(parted)
             if not hold.deliveries:
                 self._holds.discard(hold)
-            if not waiting:
-                del self._pending[hold]
+        gone = {delivery.id for delivery in lost}
+        self._count(outcome for id_, outcome in outcomes.items() if id_ not in gone)
+        for pending in committed:
+            self._conclude(pending, lost=pending.delivery.id in gone)
+
+    def _committed(self, hold: Hold, outcomes: dict[Id, Settling]) -> list[Pending]:
+        """What was handed in of these outcomes. What came for the hold meanwhile waits anew, for its delivery may have moved."""
+        waiting = self._pending.pop(hold, {})
+        committed = [pending for id_, outcome in outcomes.items() if (pending := waiting.get(id_)) and pending.outcome is outcome]
+        for pending in committed:
+            del waiting[pending.delivery.id]
+        self._incoming.extend(waiting.values())
+        return committed
+
+    def _conclude(self, pending: Pending, *, lost: bool) -> None:
+        """Tell all concerned that an outcome is in the store, or came too late."""
+        if lost:
+            self._lose(pending)
+        else:
+            pending.over(lost=False)
+        for hook in self._hooks:
+            told(hook.after_settle, pending.delivery, "lost" if lost else _WORDS[type(pending.outcome)])
 
     def _count(self, outcomes: Iterable[Settling]) -> None:
         counts = Counter(map(type, outcomes))
         self._stats.acked += counts[Ack]
         self._stats.released += counts[Release]
         self._stats.rejected += counts[Reject]
-
-    def _tell(self, pending: Pending) -> None:
-        word = "lost" if pending.delivery.settled == "lost" else _WORDS[type(pending.outcome)]
-        for hook in self._hooks:
-            told(hook.after_settle, pending.delivery, word)
 
     def hold(self, hold: Hold, handed: list[Handed]) -> None:
         """Take these deliveries in hand."""
@@ -205,18 +211,18 @@ class Outcomes:
         due = [hold for hold in self._holds if hold.renew_at <= now]
         for hold in due:
             hold.renewing(now)
-            for delivery in hold.deliveries.values():
-                if not delivery.settled and (delivery.renew_until is None or delivery.renew_until > now):
-                    self._incoming.append(Pending(delivery, Extend(now + hold.lease), None))
-                    self.hurried = True
+            held = [delivery for delivery in hold.deliveries.values() if delivery.to_be_renewed(now)]
+            self._incoming.extend(Pending(delivery, Extend(now + hold.lease), None) for delivery in held)
+            self.hurried |= bool(held)
 
     def next_event(self) -> int:
         """When outcomes or leases next need somebody."""
         return min([self._flush_at, *[hold.renew_at for hold in self._holds]])
 
 
-def refuse(delivery: Handed) -> None:
-    """Raise what is to be said of a delivery that cannot be settled (again)."""
+def refuse_settled(delivery: Handed) -> None:
+    """Raise what is to be said of a delivery that cannot be settled again."""
     if delivery.settled == "lost":
         raise LeaseLost([str(delivery.receipt)])
-    raise AlreadySettled(str(delivery.receipt), delivery.settled or "")
+    if delivery.settled:
+        raise AlreadySettled(str(delivery.receipt), delivery.settled)

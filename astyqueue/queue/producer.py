@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import count, islice
+from itertools import count, islice, product
 from typing import Final
 
 from astyqueue.errors import Vetoed
@@ -118,10 +118,11 @@ class Producer:
         return composed
 
     def _tell(self, chunk: list[tuple[object, Message]], ids: list[MessageId | None]) -> None:
-        for hook in self._hooks:
-            for (body, options), id_ in zip(chunk, ids, strict=True):
-                if id_:
-                    told(hook.after_send, replace(options, body=body), id_)
+        if not self._hooks:
+            return
+        sent = [(replace(options, body=body), id_) for (body, options), id_ in zip(chunk, ids, strict=True) if id_]
+        for hook, (message, id_) in product(self._hooks, sent):
+            told(hook.after_send, message, id_)
 
     def _groups(self, composed: Sequence[Composed | None]) -> dict[Group, Sequence[int]]:
         """Which messages go together, by their places in the list: those due at one moment in one concurrency shard.
@@ -141,7 +142,7 @@ class Producer:
     def _placed(self, group: Sequence[Composed], due: int, shard: int, *, now: int) -> tuple[str, list[Put]]:
         """The row of a group, and the puts of its messages; ids drawn together are of one moment."""
         drawn = self._ids.block(len(group), due)
-        puts = [message_put(one.priority, id_, one.value, now) for one, id_ in zip(group, drawn, strict=True)]
+        puts = [message_put(one.priority, id_, one.value, sent=now) for one, id_ in zip(group, drawn, strict=True)]
         return self._ring.row(moment(drawn[0]), shard), puts
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from datetime import datetime
 from types import TracebackType
 from typing import Self, TypeVar, cast
@@ -13,7 +13,7 @@ from astyqueue.clock import Clock
 from astyqueue.errors import Closed
 from astyqueue.model.durations import Duration, as_microseconds
 from astyqueue.model.outgoing import Message
-from astyqueue.protocol.settle import Settling
+from astyqueue.protocol.outcomes import Settling
 from astyqueue.protocol.steps import run
 from astyqueue.queue.builder import QueueBuilder
 from astyqueue.queue.core import Core, Taking
@@ -96,7 +96,7 @@ class MessageQueue(Operations):
         """
         return Received(self._take(limit, 0 if wait is None else as_microseconds(wait)), self._settle, self.terms)
 
-    def deliveries(self, *, ahead: int = 1) -> Iterator[Delivery]:
+    def deliveries(self, *, ahead: int = 1) -> Generator[Delivery, None, None]:
         """Endless deliveries, their leases renewed while held, up to `ahead` of them claimed together.
 
         Going on to the next acks the one before, if it was not settled. Leaving the loop, by an error or otherwise, counts
@@ -107,12 +107,10 @@ class MessageQueue(Operations):
                 yield from self._in_turn(self._take(ahead, None, renew=True))
 
     def _in_turn(self, deliveries: list[Delivery]) -> Iterator[Delivery]:
-        received = Received(deliveries, self._settle, self.terms)
-        with received:
+        with Received(deliveries, self._settle, self.terms) as received:
             for delivery in received:
                 yield delivery
-                if not delivery.settled:
-                    delivery.ack()
+                received.ack_if_unsettled(delivery)
 
     def _take(self, limit: int, wait: int | None, *, renew: bool = False) -> list[Delivery]:
         taken = self.run(self.core.take(Taking(limit, wait, self.delivery, renew)))

@@ -9,7 +9,7 @@ from astyqueue.errors import LeaseLost
 from astyqueue.model.durations import Duration, as_microseconds
 from astyqueue.model.settings import Behaviour
 from astyqueue.protocol.columns import State
-from astyqueue.protocol.settle import ACK, Extend, Reject, Release, Settling
+from astyqueue.protocol.outcomes import ACK, Extend, Reject, Release, Settling
 from astyqueue.queue.holding import Handed
 
 D = TypeVar("D", bound=Handed)
@@ -91,4 +91,6 @@ def raise_lost(lost: Sequence[Handed], unless: BaseException | None = None) -> N
 
 def told(error: BaseException | None) -> str:
     """An error in one line, as a dead letter's reason."""
+    if isinstance(error, GeneratorExit):
+        return "the loop over deliveries was left before it was settled"
     return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__

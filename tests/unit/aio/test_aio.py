@@ -91,14 +91,11 @@ def test_a_task_that_is_cancelled_while_it_waits_takes_nothing_with_it(play: Cal
 def test_endless_deliveries_ack_as_they_go_on(play: Callable[[Scene], None]) -> None:
     async def scene(queue: aio.MessageQueue) -> None:
         await queue.send_many(["a", "b"])
-        seen = []
         async with aclosing(queue.deliveries()) as deliveries:
-            async for delivery in deliveries:
-                seen.append(delivery.body)
-                if delivery.body == "b":
-                    await delivery.ack()
-                    break
-        assert seen == ["a", "b"]
+            assert (await anext(deliveries)).body == "a"
+            last = await anext(deliveries)
+            await last.ack()
+        assert last.body == "b"
         assert (await queue.counts()).total == 0
 
     play(scene)
@@ -116,7 +113,7 @@ def test_twenty_tasks_share_what_there_is(play: Callable[[Scene], None]) -> None
             return taken
 
         shares = await asyncio.gather(*[take() for _ in range(20)])
-        assert sorted(body for share in shares for body in share) == list(range(100))
+        assert sorted(int(str(body)) for share in shares for body in share) == list(range(100))
 
     play(scene)
 

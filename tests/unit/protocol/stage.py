@@ -15,10 +15,11 @@ from astyqueue.protocol.browse import counts
 from astyqueue.protocol.claim import Claim, claim
 from astyqueue.protocol.columns import HEADER, Header, decode_header
 from astyqueue.protocol.dead import dead_page
+from astyqueue.protocol.outcomes import ACK, Extend, Reject, Settling
 from astyqueue.protocol.picking import Order
 from astyqueue.protocol.process import Process
 from astyqueue.protocol.send import message_put, send
-from astyqueue.protocol.settle import ACK, Extend, Reject, Settled, Settling, settle
+from astyqueue.protocol.settle import Settled, Settlement, settle
 from astyqueue.protocol.sight import Sight
 from astyqueue.protocol.steps import Commit, Request, Steps, run
 from astyqueue.store import Batch, Column, Named, Slice, Store
@@ -54,7 +55,7 @@ class Stage:
     def put(self, value: bytes, due: int, *, row: str = ROW, priority: int = 0) -> MessageId:
         """A message column with this value."""
         id_ = ids.first_at(due)[:8] + next(self._numbers).to_bytes(8)
-        self.run(send(self.ann, Batch(row, (message_put(priority, id_, value, self.clock.now()),))))
+        self.run(send(self.ann, Batch(row, (message_put(priority, id_, value, sent=self.clock.now()),))))
         return MessageId(row, priority, id_)
 
     def send_many(self, count: int) -> list[MessageId]:
@@ -70,7 +71,7 @@ class Stage:
     def settle(self, claimed: Claim, outcome: Settling, *which: MessageId) -> Settled:
         """Settle these messages of a claim, or all of them."""
         chosen = [message.id for message in which] or [held.entry.id for held in claimed.held]
-        return self.run(settle(self.ann, ROW, claimed.timer, dict.fromkeys(chosen, outcome)))
+        return self.run(settle(self.ann, ROW, Settlement(claimed.timer, dict.fromkeys(chosen, outcome))))
 
     def is_held(self, claimed: Claim, message: MessageId) -> bool:
         """Whether the receipt of this message is current: its lease can be extended."""

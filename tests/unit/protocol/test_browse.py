@@ -13,9 +13,10 @@ from astyqueue.model.views import Counts, Found, Include, Standing
 from astyqueue.protocol.browse import counts, get, peek
 from astyqueue.protocol.claim import claim
 from astyqueue.protocol.columns import State, Type
+from astyqueue.protocol.outcomes import Reject, Release
 from astyqueue.protocol.picking import Order
 from astyqueue.protocol.remove import delete
-from astyqueue.protocol.settle import Reject, Release, settle
+from astyqueue.protocol.settle import Settlement, settle
 from astyqueue.protocol.sight import Sight
 from astyqueue.protocol.steps import Read, Request
 from astyqueue.store import Slice
@@ -105,7 +106,10 @@ def test_a_mark_counts_as_backing_off_until_its_own_time(stage: Stage) -> None:
     first, second = stage.send_many(2)
     [taken] = stage.claim(2)
     outcomes = {first.id: Release(stage.clock.now() + SECOND, 3)}
-    stage.run(settle(stage.ann, ROW, taken.timer, outcomes), Meddling(stage.store, [partial(stage.run, delete(stage.bob, stage.send()))]))
+    stage.run(
+        settle(stage.ann, ROW, Settlement(taken.timer, outcomes)),
+        Meddling(stage.store, [partial(stage.run, delete(stage.bob, stage.send()))]),
+    )
     assert (found(stage, first).standing, found(stage, first).spent) == (Standing.BACKING_OFF, 3)
     assert found(stage, first).hidden_until == stage.clock.now() + SECOND
     stage.clock.advance(1)

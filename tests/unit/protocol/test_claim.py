@@ -10,10 +10,11 @@ from astyqueue import ids
 from astyqueue.clock import SECOND
 from astyqueue.errors import OutcomeUnknown, Undecodable
 from astyqueue.model.message import FORMAT
-from astyqueue.protocol.claim import Settlement, claim
+from astyqueue.protocol.claim import claim
 from astyqueue.protocol.columns import HEADER, Type, dead_name, decode_dead, message_name
+from astyqueue.protocol.outcomes import ACK, Release
 from astyqueue.protocol.picking import Order
-from astyqueue.protocol.settle import ACK, Release, settle
+from astyqueue.protocol.settle import Settlement, settle
 from astyqueue.protocol.sight import Sight
 from astyqueue.protocol.steps import Commit, Request, perform, run
 from astyqueue.store import Batch, Committed, Named, Put, Slice
@@ -288,4 +289,4 @@ def test_ids_of_a_timer_whose_message_is_gone_are_dropped_from_it() -> None:
     again = scene.do("bob").claims
     assert [held.entry.id for one in again for held in one.held] == [taken.held[1].entry.id]
     assert not [timer for timer in picture(scene.store).timers if timer.name == taken.timer.name]
-    assert run(settle(scene.process("ann"), ROW, taken.timer, {first: ACK}), scene.store).lost == [first]
+    assert run(settle(scene.process("ann"), ROW, Settlement(taken.timer, {first: ACK})), scene.store).lost == [first]

@@ -12,11 +12,11 @@ from astyqueue.model.message import MessageId
 from astyqueue.model.settings import Layout, Settings
 from astyqueue.protocol.claim import claim
 from astyqueue.protocol.columns import Type
+from astyqueue.protocol.outcomes import Reject, Release
 from astyqueue.protocol.picking import Order
 from astyqueue.protocol.remove import clear, drop
 from astyqueue.protocol.rows import QUEUES, settings_row
 from astyqueue.protocol.settings import list_queues, load_settings, open_queue
-from astyqueue.protocol.settle import Reject, Release
 from astyqueue.protocol.sight import Sight, know
 from astyqueue.protocol.steps import Commit
 from astyqueue.testing import Failing, Recording

@@ -9,8 +9,9 @@ from astyqueue.model.views import DeadFilter, DeadLetter
 from astyqueue.protocol.claim import claim
 from astyqueue.protocol.columns import Type
 from astyqueue.protocol.dead import chosen_page, dead_letter, dead_page
+from astyqueue.protocol.outcomes import Reject
 from astyqueue.protocol.picking import Order
-from astyqueue.protocol.settle import Reject, settle
+from astyqueue.protocol.settle import Settlement, settle
 from astyqueue.protocol.sight import Sight
 from astyqueue.store import Batch, Put
 from tests.unit.protocol.stage import LEASE, ROW, Stage
@@ -99,7 +100,7 @@ def test_pages_go_through_rows_and_priorities() -> None:
         stage.settle(taken, Reject("rejected", "", 1))
     other = stage.send("other", row="mail:0:1")
     claimed = stage.run(claim(stage.ann, Sight("mail:0:1", 2), Order(1, LEASE, 5))).claims
-    stage.run(settle(stage.ann, "mail:0:1", claimed[0].timer, {other.id: Reject("rejected", "", 1)}))
+    stage.run(settle(stage.ann, "mail:0:1", Settlement(claimed[0].timer, {other.id: Reject("rejected", "", 1)})))
     seen: list[object] = []
     after: MessageId | None = None
     while True:

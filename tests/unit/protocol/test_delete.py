@@ -15,10 +15,11 @@ from astyqueue.model.message import MessageId
 from astyqueue.protocol.claim import claim
 from astyqueue.protocol.columns import Type
 from astyqueue.protocol.dead import redrive
+from astyqueue.protocol.outcomes import ACK, Extend, Reject, Release
 from astyqueue.protocol.picking import Order
 from astyqueue.protocol.raising import TRIES
 from astyqueue.protocol.remove import clear, delete
-from astyqueue.protocol.settle import ACK, Extend, Reject, Release, Settled, settle
+from astyqueue.protocol.settle import Settled, Settlement, settle
 from astyqueue.protocol.sight import Sight, all_timers, know
 from astyqueue.protocol.steps import Commit, Read, Steps
 from astyqueue.store import Batch, Expectation, Name, Put
@@ -80,7 +81,7 @@ def test_a_message_that_was_given_back_by_a_mark_is_deleted(stage: Stage) -> Non
     first, second = stage.send_many(2)
     [taken] = stage.claim(2)
     refused = Meddling(stage.store, [partial(stage.run, delete(stage.bob, stage.send()))])
-    stage.run(settle(stage.ann, ROW, taken.timer, {first.id: Release(stage.clock.now() + SECOND, 1)}), refused)
+    stage.run(settle(stage.ann, ROW, Settlement(taken.timer, {first.id: Release(stage.clock.now() + SECOND, 1)})), refused)
     assert stage.counts().backing_off == 1
     assert stage.run(delete(stage.bob, first))
     assert stage.counts().total == 1
@@ -186,7 +187,7 @@ def racing(*actors: str) -> Callable[[], World]:
         [held] = stage.claim(1)
 
         def reject() -> Steps[Settled]:
-            return settle(stage.ann, ROW, held.timer, {first.id: Reject("rejected", "", 1)})
+            return settle(stage.ann, ROW, Settlement(held.timer, {first.id: Reject("rejected", "", 1)}))
 
         offered: dict[str, Actor] = {
             "claim": lambda: stage.claiming(2, stage.cyd),

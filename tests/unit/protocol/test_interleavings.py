@@ -9,9 +9,9 @@ from typing import TypedDict
 import pytest
 
 from astyqueue.clock import SECOND
-from astyqueue.protocol.claim import Settlement
 from astyqueue.protocol.columns import LOOKS, Type
-from astyqueue.protocol.settle import ACK, Extend, Reject, Release, Settling
+from astyqueue.protocol.outcomes import ACK, Extend, Reject, Release, Settling
+from astyqueue.protocol.settle import Settlement
 from astyqueue.protocol.sight import Sight, know
 from astyqueue.protocol.steps import run
 from astyqueue.testing import Explored, Tick, TimeMachine, World, explore, replay, ticking

@@ -10,9 +10,10 @@ from astyqueue.clock import SECOND
 from astyqueue.ids import Id
 from astyqueue.protocol.claim import claim
 from astyqueue.protocol.columns import LOOKS, State, Type
+from astyqueue.protocol.outcomes import ACK, Release
 from astyqueue.protocol.picking import Order
 from astyqueue.protocol.send import STAMP_BACK
-from astyqueue.protocol.settle import ACK, Release, settle
+from astyqueue.protocol.settle import Settlement, settle
 from astyqueue.protocol.sight import Sight
 from astyqueue.protocol.steps import Read, Request, run
 from astyqueue.store import Batch, Put, Slice, Store
@@ -56,7 +57,7 @@ def test_each_of_ten_thousand_ids_is_looked_at_a_fixed_number_of_times() -> None
     assert [held.entry.id for one in claimed for held in one.held] == sent
     for one in claimed:
         parked = {held.entry.id: Release(clock.now() + 86_400 * SECOND, 0, State.PARKED) for held in one.held}
-        for worked in run(settle(process, ROW, one.timer, parked), store).done:
+        for worked in run(settle(process, ROW, Settlement(one.timer, parked)), store).done:
             sight.settled(worked)
     for _ in range(100):
         clock.advance("30s")

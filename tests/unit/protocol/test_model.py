@@ -11,10 +11,11 @@ from astyqueue import ids
 from astyqueue.clock import SECOND
 from astyqueue.errors import OutcomeUnknown
 from astyqueue.ids import Id
-from astyqueue.protocol.claim import Claim, Settlement, claim
+from astyqueue.protocol.claim import Claim, claim
 from astyqueue.protocol.columns import LOOKS
+from astyqueue.protocol.outcomes import ACK, Extend, Reject, Release, Settling
 from astyqueue.protocol.picking import Order
-from astyqueue.protocol.settle import ACK, Extend, Reject, Release, Settled, Settling, settle
+from astyqueue.protocol.settle import Settled, Settlement, settle
 from astyqueue.protocol.sight import Sight, refresh
 from astyqueue.protocol.steps import Commit, run
 from astyqueue.store import Store
@@ -69,7 +70,7 @@ class Play:
         if not alone:
             self.take(name, 3, store, (Settlement(taken.timer, chosen),))
             return
-        settled = run(settle(self.scene.process(name), ROW, taken.timer, chosen), store)
+        settled = run(settle(self.scene.process(name), ROW, Settlement(taken.timer, chosen)), store)
         for worked in settled.done:
             self.sights[name].settled(worked)
         self.note(chosen, settled)

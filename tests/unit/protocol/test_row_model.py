@@ -10,13 +10,14 @@ import pytest
 from astyqueue import ids
 from astyqueue.clock import SECOND
 from astyqueue.errors import OutcomeUnknown
-from astyqueue.protocol.claim import Settlement, claim
+from astyqueue.protocol.claim import claim
 from astyqueue.protocol.columns import HEADER, State, Type
+from astyqueue.protocol.outcomes import ACK, Extend, Reject, Release
 from astyqueue.protocol.picking import Order
 from astyqueue.protocol.process import Process
 from astyqueue.protocol.remove import clear
 from astyqueue.protocol.send import STAMP_BACK, send
-from astyqueue.protocol.settle import ACK, Extend, Reject, Release, settle
+from astyqueue.protocol.settle import Settlement, settle
 from astyqueue.protocol.sight import Sight, know, refresh
 from astyqueue.protocol.steps import Commit, Read, run
 from astyqueue.protocol.steps import Send as SendRequest
@@ -92,7 +93,7 @@ def test_a_look_reads_the_header_exactly_then_timers_then_messages_then_dead_let
 def test_a_message_that_dies_between_two_reads_of_a_claim_is_not_handed_out(at: int) -> None:
     scene = Scene(messages=1)
     taken = scene.do("ann").claims[0]
-    rejecting = settle(scene.process("ann"), ROW, taken.timer, {taken.held[0].entry.id: Reject("rejected", "no", 1)})
+    rejecting = settle(scene.process("ann"), ROW, Settlement(taken.timer, {taken.held[0].entry.id: Reject("rejected", "no", 1)}))
     store = Meanwhile(scene.store, partial(run, rejecting, scene.store), at=at)
     claimed = run(claim(scene.process("bob"), Sight(ROW, 1), Order(10, LEASE, ATTEMPTS)), store)
     assert not claimed.claims
@@ -111,7 +112,7 @@ def test_an_owner_who_commits_all_the_time_does_not_starve_a_settle(outcome: obj
         assert scene.do("bob", sight=sight).claims
 
     store = Meanwhile(scene.store, owner)
-    settled = run(settle(scene.process("ann"), ROW, taken.timer, {taken.held[0].entry.id: outcome}), store)  # type: ignore[dict-item]  # parametrized over all outcomes
+    settled = run(settle(scene.process("ann"), ROW, Settlement(taken.timer, {taken.held[0].entry.id: outcome})), store)  # type: ignore[dict-item]  # parametrized over all outcomes
     assert not settled.lost
     assert len(store.requests) == 1
     assert scene.store.raised == before + 1, "only the owner raised the header"
@@ -130,7 +131,7 @@ def test_a_release_that_an_owner_outruns_is_marked_and_counts_as_no_expiry() -> 
     store = Meanwhile(scene.store, owner)
     id_ = taken.held[0].entry.id
     due = scene.now + 5 * SECOND
-    assert not run(settle(scene.process("ann"), ROW, taken.timer, {id_: Release(due, 1)}), store).lost
+    assert not run(settle(scene.process("ann"), ROW, Settlement(taken.timer, {id_: Release(due, 1)})), store).lost
     assert [mark.due for timer in picture(scene.store).timers for mark in timer.marks] == [due]
     assert scene.acked(taken).lost == [id_], "the receipt ended with the mark"
     scene.clock.advance(5)
@@ -187,7 +188,7 @@ def test_a_settler_ten_minutes_slow_lowers_the_floor_so_that_nobody_misses_its_t
     scene.do("bob")
     slow = skewed(scene, "ann", -600 * SECOND)
     outcome = Release(slow.now() + SECOND, 1)
-    run(settle(slow, ROW, taken.timer, {taken.held[0].entry.id: outcome}), scene.store)
+    run(settle(slow, ROW, Settlement(taken.timer, {taken.held[0].entry.id: outcome})), scene.store)
     now = picture(scene.store)
     assert now.header is not None
     assert now.header.floor == outcome.due
@@ -251,7 +252,7 @@ def test_more_outcomes_than_a_commit_should_hold_go_before_the_claim() -> None:
     seen = Recording(scene.store)
     run(claim(scene.process("ann"), Sight(ROW, 1), Order(200, LEASE, ATTEMPTS), settling=settling), seen)
     batches = [request.batch for request in seen.requests if isinstance(request, Commit)]
-    assert [len(batch.puts) + len(batch.deletes) for batch in batches] == [101, 201, 2]
+    assert [len(batch.puts) + len(batch.deletes) for batch in batches] == [201, 101, 2]
     assert all(sum(len(put.value) for put in batch.puts) < 512 * 1024 for batch in batches)
 
 

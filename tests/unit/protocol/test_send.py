@@ -10,9 +10,9 @@ from astyqueue.clock import SECOND
 from astyqueue.errors import OutcomeUnknown
 from astyqueue.model.message import MessageId
 from astyqueue.protocol.columns import HEADER, State
+from astyqueue.protocol.outcomes import Reject
 from astyqueue.protocol.remove import delete
 from astyqueue.protocol.send import LATE, STAMP_BACK, send
-from astyqueue.protocol.settle import Reject
 from astyqueue.protocol.sight import Sight
 from astyqueue.protocol.steps import Commit, Read, run
 from astyqueue.protocol.steps import Send as SendRequest

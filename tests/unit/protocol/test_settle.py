@@ -9,7 +9,8 @@ import pytest
 from astyqueue.clock import SECOND
 from astyqueue.errors import OutcomeUnknown
 from astyqueue.protocol.columns import REASON_LENGTH, State, dead_name, decode_dead
-from astyqueue.protocol.settle import ACK, Extend, Reject, Release, Settled, Settling, settle
+from astyqueue.protocol.outcomes import ACK, Extend, Reject, Release, Settling
+from astyqueue.protocol.settle import Settled, Settlement, settle
 from astyqueue.protocol.sight import Sight
 from astyqueue.protocol.steps import Commit, run
 from astyqueue.store import Named
@@ -76,7 +77,7 @@ def test_a_settle_of_unknown_outcome_is_done_once(outcome: Settling, *, applied:
     taken = scene.do("ann").claims[0]
     twin.settle(twin.do("ann").claims[0], {twin.sent[0]: outcome})
     store = Failing(scene.store, OutcomeUnknown("no answer"), of=(Commit,), applied=applied)
-    assert not run(settle(scene.process("ann"), ROW, taken.timer, {scene.sent[0]: outcome}), store).lost
+    assert not run(settle(scene.process("ann"), ROW, Settlement(taken.timer, {scene.sent[0]: outcome})), store).lost
     assert picture(scene.store) == picture(twin.store)
 
 
@@ -89,7 +90,7 @@ def test_a_settle_of_unknown_outcome_is_told_apart_from_another_settle_of_its_ti
     unknown = Failing(scene.store, OutcomeUnknown("no answer"), of=(Commit,), applied=applied)
     reads = 3 if isinstance(outcome, Release) and outcome.due < taken.timer.due else 2
     store = Meanwhile(unknown, partial(scene.settle, taken, {second: ACK}, name="bob"), at=reads)
-    assert not run(settle(scene.process("ann"), ROW, taken.timer, {first: outcome}), store).lost
+    assert not run(settle(scene.process("ann"), ROW, Settlement(taken.timer, {first: outcome})), store).lost
     assert second in scene.store.gone
     place = picture(scene.store).places.get(first)
     assert (first in scene.store.gone) == (outcome is ACK)
@@ -108,7 +109,7 @@ def test_a_mark_of_unknown_outcome_is_there_when_it_was_reported(*, applied: boo
     raising = Meanwhile(unknown, partial(owned, scene, Sight(ROW, 1)), at=2)
     store = Meanwhile(raising, partial(scene.settle, taken, {second: ACK}, name="bob"), at=4)
     outcome = Release(scene.now + SECOND, 1)
-    assert run(settle(scene.process("ann"), ROW, taken.timer, {first: outcome}), store).lost == []
+    assert run(settle(scene.process("ann"), ROW, Settlement(taken.timer, {first: outcome})), store).lost == []
     marks = [mark for timer in picture(scene.store).timers for mark in timer.marks]
     moved = [timer for timer in picture(scene.store).timers if timer.state == State.BACKING_OFF]
     assert [mark.id for mark in marks] == [first] or [entry.id for timer in moved for entry in timer.entries] == [first]
@@ -119,7 +120,7 @@ def marked(scene: Scene) -> Settled:
     """Ann gives her message back, to come again in a second; the header is refused."""
     taken = scene.do("ann").claims[0]
     store = Meanwhile(scene.store, partial(owned, scene, Sight(ROW, 1)), at=2)
-    return run(settle(scene.process("ann"), ROW, taken.timer, {scene.sent[0]: Release(scene.now + SECOND, 3)}), store)
+    return run(settle(scene.process("ann"), ROW, Settlement(taken.timer, {scene.sent[0]: Release(scene.now + SECOND, 3)})), store)
 
 
 def test_a_mark_ends_the_receipt_and_any_newcomer_hands_the_message_out_when_it_is_due() -> None:
@@ -139,7 +140,7 @@ def test_a_mark_that_nobody_saw_comes_back_with_its_timer_and_counts_as_no_expir
     taken = scene.do("ann").claims[0]
     scene.do("bob", sight=sight)
     store = Meanwhile(scene.store, partial(owned, scene, sight), at=2)
-    run(settle(scene.process("ann"), ROW, taken.timer, {scene.sent[0]: Release(scene.now + SECOND, 3)}), store)
+    run(settle(scene.process("ann"), ROW, Settlement(taken.timer, {scene.sent[0]: Release(scene.now + SECOND, 3)})), store)
     scene.clock.advance(2)
     assert not scene.do("owner", sight=sight).claims, "it remembers the timer without the mark"
     scene.clock.advance("29s")

@@ -13,7 +13,7 @@ from astyqueue import ids
 from astyqueue.clock import SECOND
 from astyqueue.errors import Undecodable
 from astyqueue.protocol.columns import HEADER, LOOKS, Entry, Header, Mark, State, Timer, Type, decode_header, decode_timer
-from astyqueue.protocol.settle import Release, with_value
+from astyqueue.protocol.outcomes import Release, with_value
 from astyqueue.protocol.sight import Sight, all_timers, know, refresh
 from astyqueue.protocol.steps import run
 from astyqueue.store import Batch, Name, Named, Put

@@ -9,11 +9,12 @@ from astyqueue import ids
 from astyqueue.clock import SECOND
 from astyqueue.ids import Id
 from astyqueue.model.message import Envelope, encode, encode_plain
-from astyqueue.protocol.claim import Claim, Claimed, Settlement, claim
+from astyqueue.protocol.claim import Claim, Claimed, claim
+from astyqueue.protocol.outcomes import ACK, Settling
 from astyqueue.protocol.picking import Order
 from astyqueue.protocol.process import Process
 from astyqueue.protocol.send import message_put, send
-from astyqueue.protocol.settle import ACK, Settled, Settling, settle
+from astyqueue.protocol.settle import Settled, Settlement, settle
 from astyqueue.protocol.sight import Sight
 from astyqueue.protocol.steps import Steps, run
 from astyqueue.store import Batch, Put, Store
@@ -44,7 +45,7 @@ def put_at(moment: int, number: int = 0, *, priority: int = 0, sent: int | None 
     id_ = ids.first_at(moment)[:8] + bytes(7) + bytes([number + 1])
     plain = {"sent": sent or moment, "due": 0, "key": None, "headers": None, "expires": None, "lease": None, "attempts": None}
     value = encode(Envelope(**(plain | options), body=None), b"%d" % number) if options else encode_plain(sent or moment, b"%d" % number)  # type: ignore[arg-type]  # an example's options are what the example says
-    return message_put(priority, id_, value, sent or moment)
+    return message_put(priority, id_, value, sent=sent or moment)
 
 
 class Scene:
@@ -88,7 +89,7 @@ class Scene:
 
     def settle(self, taken: Claim, outcomes: Mapping[Id, Settling], *, name: str = "ann", sight: Sight | None = None) -> Settled:
         """Settle from a claim as it was handed out; the sight, if given, takes note of it."""
-        settled = run(settle(self.process(name), ROW, taken.timer, outcomes), self.store)
+        settled = run(settle(self.process(name), ROW, Settlement(taken.timer, outcomes)), self.store)
         for worked in settled.done if sight else ():
             sight.settled(worked)  # type: ignore[union-attr]  # it was asked in the line above
         return settled
@@ -170,7 +171,7 @@ class Taking:
 
 def _settled(process: Process, taken: Claim, outcome: Settling, told: Told) -> Steps[None]:
     outcomes = {held.entry.id: outcome for held in taken.held}
-    settled = yield from settle(process, ROW, taken.timer, outcomes)
+    settled = yield from settle(process, ROW, Settlement(taken.timer, outcomes))
     told.settled(outcomes, settled)
 
 
@@ -180,7 +181,7 @@ def settler(scene: Scene, name: str, taken: Claim, *stages: Mapping[Id, Settling
     def act() -> Work:
         process, told = scene.process(name), Told()
         for outcomes in stages:
-            settled = yield from settle(process, ROW, taken.timer, outcomes)
+            settled = yield from settle(process, ROW, Settlement(taken.timer, outcomes))
             told.settled(outcomes, settled)
         return told
 

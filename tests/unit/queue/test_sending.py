@@ -134,14 +134,14 @@ def test_keyed_messages_share_a_row_and_others_are_spread(builder: QueueBuilder[
 
 def test_a_send_of_unknown_outcome_is_repeated_unchanged_and_arrives_once(clock: TimeMachine) -> None:
     for applied in (True, False):
-        store = Failing(MemoryStore(clock), OutcomeUnknown("no answer"), at=1, of=Send, applied=applied)
+        store = Failing(MemoryStore(clock), OutcomeUnknown("no answer"), at=1, of=(Send,), applied=applied)
         queue = MessageQueue.builder().store(store).name("emails").clock(clock).build()
         queue.send("once")
         assert [delivery.body for delivery in queue.receive(5)] == ["once"]
 
 
 def test_a_send_that_the_store_refused_raises_and_sent_nothing(clock: TimeMachine) -> None:
-    store = Failing(MemoryStore(clock), StoreUnavailable("away"), at=1, of=Send)
+    store = Failing(MemoryStore(clock), StoreUnavailable("away"), at=1, of=(Send,))
     queue = MessageQueue.builder().store(store).name("emails").clock(clock).build()
     with pytest.raises(StoreUnavailable):
         queue.send("lost?")

@@ -1,0 +1,63 @@
+"""Who leads among those of a process that take part in a queue: the first in line, as long as it waits for something."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+from astyqueue.clock import Clock
+from astyqueue.protocol.steps import Steps
+from astyqueue.wakeup import Rest, Wakeup
+
+#: Does the most urgent thing there is, or rests on this wakeup until there is one, or until this monotonic moment.
+Round = Callable[[Wakeup, int | None], Steps[None]]
+
+
+class Lead:
+    """A line of parties. The first leads; the others rest until they are told, or come to the front."""
+
+    def __init__(self, clock: Clock, round_: Round) -> None:
+        """Whoever leads carries out one `round_` after the other."""
+        self._clock = clock
+        self._round = round_
+        self._lock = threading.Lock()
+        self._parties: list[Wakeup] = []
+
+    def wake(self) -> None:
+        """Have the leader look around."""
+        for leader in self._first():
+            leader.set()
+
+    def tell_others(self) -> None:
+        """Have all who follow see whether they have what they wait for."""
+        with self._lock:
+            others = self._parties[1:]
+        for wakeup in others:
+            wakeup.set()
+
+    def passed(self, until: int | None) -> bool:
+        """Whether this monotonic moment has come."""
+        return until is not None and self._clock.monotonic() >= until
+
+    def take_part(self, done: Callable[[], bool], me: Wakeup, *, until: int | None) -> Steps[None]:
+        """Lead whenever nobody else does, and rest otherwise, until done."""
+        with self._lock:
+            self._parties.append(me)
+        self.wake()
+        try:
+            while not done():
+                yield from self._turn(me, until)
+        finally:
+            with self._lock:
+                self._parties.remove(me)
+            self.wake()
+
+    def _turn(self, me: Wakeup, until: int | None) -> Steps[None]:
+        if self._first() == (me,):
+            yield from self._round(me, until)
+        else:
+            yield Rest(me, None if self.passed(until) else until)
+
+    def _first(self) -> tuple[Wakeup, ...]:
+        with self._lock:
+            return tuple(self._parties[:1])
