@@ -10,7 +10,6 @@ in (seats, outcomes) does.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 from typing import Final
 
@@ -19,7 +18,7 @@ from astyqueue.errors import StoreError, Undecodable
 from astyqueue.protocol.claim import Claimed, claim
 from astyqueue.protocol.columns import State
 from astyqueue.protocol.outcomes import Release, Settling
-from astyqueue.protocol.picking import Held, Order
+from astyqueue.protocol.picking import Order
 from astyqueue.protocol.process import Process
 from astyqueue.protocol.settle import Settlement, settle
 from astyqueue.protocol.sight import refresh
@@ -30,6 +29,7 @@ from astyqueue.queue.hooks import Hook
 from astyqueue.queue.lead import Lead
 from astyqueue.queue.outcomes import Outcomes
 from astyqueue.queue.rounds import Rounds, Visit
+from astyqueue.queue.seats import Seats, Shares
 from astyqueue.queue.stats import Stats
 from astyqueue.wakeup import Rest, Wakeup
 
@@ -49,8 +49,7 @@ class Claimer:
         self._following = following
         self._outcomes = Outcomes(self.stats, hooks)
         self._lead = Lead(clock, self._round)
-        self._lock = threading.Lock()
-        self._seats: list[Seat] = []
+        self._seats = Seats()
         self._passes = 0
         self._emptying = False
         self._claimed_last = False
@@ -90,8 +89,15 @@ class Claimer:
 
     def flush(self) -> Steps[None]:
         """Commit everything that was handed in so far."""
+        yield from self._lead.take_part(self._flushed, Wakeup(self._clock), until=None)
+
+    def _flushed(self) -> bool:
+        """Whether nothing waits; otherwise it is hurried on again, for a hurry ends whenever nothing waits for a moment."""
+        if self._outcomes.settled_all:
+            return True
         self._outcomes.hurry()
-        yield from self._lead.take_part(lambda: self._outcomes.settled_all, Wakeup(self._clock), until=None)
+        self._lead.wake()
+        return False
 
     def take(self, seat: Seat, filled: Callable[[], bool], *, until: int | None) -> Steps[None]:
         """Take part until the seat is filled, or the monotonic moment `until` came and every row was looked at since."""
@@ -105,8 +111,7 @@ class Claimer:
 
     def _seated(self, seat: Seat, done: Callable[[], bool], looked: Callable[[], bool], *, until: int | None) -> Steps[None]:
         seat.wakeup = Wakeup(self._clock)
-        with self._lock:
-            self._seats.append(seat)
+        self._seats.sit(seat)
 
         def over() -> bool:
             return done() or (looked() and until is not None and self._clock.monotonic() >= until)
@@ -114,21 +119,20 @@ class Claimer:
         try:
             yield from self._lead.take_part(over, seat.wakeup, until=until)
         finally:
-            with self._lock:
-                self._seats.remove(seat)
+            self._seats.leave(seat)
 
     def _round(self, me: Wakeup, until: int | None) -> Steps[None]:
         """Do the most urgent thing there is, or rest until there is one. Claims and settles take turns, so neither starves."""
         yield from self._following.follow()
         now = self._process.now()
-        credit = self._credit()
+        shares = self._shares()
         self._outcomes.renew(now)
         urgent = self._outcomes.urgent(now)
-        if credit and not (urgent and self._claimed_last):
+        if shares and not (urgent and self._claimed_last):
             yield from self._rounds.glance(now)
             if visit := self._rounds.choose(now):
                 self._claimed_last = True
-                yield from self._visit(visit, credit)
+                yield from self._visit(visit, shares)
                 return
         self._claimed_last = False
         if urgent:
@@ -137,23 +141,19 @@ class Claimer:
         self._passes += 1
         self._lead.tell_others()
         if not self._lead.passed(until):
-            yield Rest(me, self._rest_until(now, credit, until))
+            yield Rest(me, self._rest_until(now, until, wanting=bool(shares)))
 
-    def _rest_until(self, now: int, credit: int, until: int | None) -> int:
+    def _rest_until(self, now: int, until: int | None, *, wanting: bool) -> int:
         """The monotonic moment of the next thing to do."""
-        wake_at = min(self._outcomes.next_event(), self._rounds.next_event(now) if credit else now + SECOND)
+        wake_at = min(self._outcomes.next_event(), self._rounds.next_event(now) if wanting else now + SECOND)
         rest = max(0, wake_at - self._process.now()) + self._clock.monotonic()
         return rest if until is None else min(rest, until)
 
-    def _credit(self) -> int:
-        """How many messages are wanted now: none while the queue is paused, or while hands must empty for a suspect."""
+    def _shares(self) -> Shares:
+        """Who wants how many messages now: nobody any while the queue is paused, or while hands must empty for a suspect."""
         if self._outcomes.in_hand == 0:
             self._emptying = False
-        if self._emptying or self._following.behaviour.paused:
-            return 0
-        with self._lock:
-            seats = tuple(self._seats)
-        return sum(max(0, seat.credit()) for seat in seats)
+        return {} if self._emptying or self._following.behaviour.paused else self._seats.shares()
 
     def _settle_row(self, row: str) -> Steps[None]:
         """Commit what waits for one row, without claiming."""
@@ -167,14 +167,14 @@ class Claimer:
         if self._outcomes.hurried:
             self._lead.tell_others()
 
-    def _visit(self, visit: Visit, credit: int) -> Steps[None]:
+    def _visit(self, visit: Visit, shares: Shares) -> Steps[None]:
         """Claim from a row, settling in the same commit what waits for it."""
         sight = visit.sight
         now = self._process.now()
         behaviour = self._following.behaviour
         if visit.refresh <= now:
             yield from refresh(sight, now)
-        order = Order(min(credit, _MOST), behaviour.lease_us, behaviour.max_attempts, self._outcomes.in_hand)
+        order = Order(min(sum(shares.values()), _MOST), behaviour.lease_us, behaviour.max_attempts, self._outcomes.in_hand)
         waiting = self._outcomes.of_row(sight.row)
         settling = [Settlement(hold.timer, outcomes) for hold, outcomes in waiting]
         try:
@@ -186,36 +186,25 @@ class Claimer:
             self._outcomes.done(hold, outcomes, claimed.settled[hold.timer.name])
         self._emptying = claimed.suspect
         self._count(claimed)
-        self._hand_out(sight.row, claimed)
+        self._hand_out(sight.row, claimed, shares)
         self._rounds.visited(visit, self._process.now(), more=claimed.more or bool(claimed.refused))
         if self._outcomes.hurried:
             self._lead.tell_others()
 
-    def _hand_out(self, row: str, claimed: Claimed) -> None:
-        """Give the seats what was claimed, first come first served; what nobody wants any more is given back at once."""
+    def _hand_out(self, row: str, claimed: Claimed, shares: Shares) -> None:
+        """Give the seats what was claimed, first come first served; what is left of it is given back at once."""
         for taken in claimed.claims:
             hold = Hold(row, taken.timer, taken.timer.due - self._process.now())
-            self._outcomes.hold(hold, self._seat(row, taken.held, hold))
-        self._seat(row, claimed.at_most_once, None)
-
-    def _seat(self, row: str, held: list[Held], hold: Hold | None) -> list[Handed]:
-        """Hand these messages to the seats in turn."""
-        with self._lock:
-            seats = tuple(self._seats)
-        handed: list[Handed] = []
-        for seat in seats:
-            share = held[len(handed) : len(handed) + max(0, seat.credit())]
-            deliveries = [seat.kind(row, one, hold) for one in share]
-            if hold and deliveries and seat.renew:
+            dealt = self._seats.deal(row, taken.held, hold, shares=shares)
+            handed = [delivery for _, deliveries in dealt for delivery in deliveries]
+            unwanted = [Handed(row, one, hold) for one in taken.held[len(handed) :]]
+            if any(seat.renew for seat, _ in dealt):
                 hold.renewing(self._process.now())
-            handed += deliveries
-            if deliveries:
-                seat.accept(deliveries)
-                seat.told()
-        for one in held[len(handed) :]:
-            handed.append(unwanted := Handed(row, one, hold))
-            self.settle_later(unwanted, Release(self._process.now(), one.entry.spent, State.SNOOZED))
-        return handed
+            self._outcomes.hold(hold, handed + unwanted)
+            _accept(dealt)
+            for delivery in unwanted:
+                self.settle_later(delivery, Release(self._process.now(), delivery.attempt - 1, State.SNOOZED))
+        _accept(self._seats.deal(row, claimed.at_most_once, None, shares=shares))
 
     def _count(self, claimed: Claimed) -> None:
         stats = self.stats
@@ -228,3 +217,9 @@ class Claimer:
         stats.buried += claimed.dead
         stats.received += len(handed)
         stats.redelivered += sum(one.entry.spent > 0 for one in handed)
+
+
+def _accept(dealt: list[tuple[Seat, list[Handed]]]) -> None:
+    for seat, deliveries in dealt:
+        seat.accept(deliveries)
+        seat.told()

@@ -108,12 +108,14 @@ class Outcomes:
 
     def hurry(self) -> None:
         """Let everything that was handed in go at once."""
-        self.hurried = True
+        with self._lock:
+            self.hurried = True
 
     @property
     def settled_all(self) -> bool:
         """Whether nothing waits to be committed."""
-        return not self._incoming and not any(self._pending.values())
+        with self._lock:
+            return not self._incoming and not any(self._pending.values())
 
     def _sort_in(self) -> None:
         while self._incoming:
@@ -121,8 +123,10 @@ class Outcomes:
             hold = pending.delivery.hold
             if hold is None or pending.delivery.id not in hold.deliveries:
                 self._lose(pending)
+            elif (waiting := self._pending.get(hold)) is None:
+                self._pending[hold] = {pending.delivery.id: pending}
             else:
-                self._supersede(self._pending.setdefault(hold, {}), pending)
+                self._supersede(waiting, pending)
 
     @staticmethod
     def _supersede(waiting: dict[Id, Pending], pending: Pending) -> None:
@@ -142,8 +146,9 @@ class Outcomes:
         with self._lock:
             self._sort_in()
             waiting = {hold: pending for hold, pending in self._pending.items() if pending}
+            self.hurried &= bool(waiting)
         if not waiting:
-            self._flush_at, self.hurried = _NEVER, False
+            self._flush_at = _NEVER
             return None
         self._flush_at = min(self._flush_at, now + _PATIENCE)
         if self.hurried or self._flush_at <= now:
