@@ -12,7 +12,7 @@ from astyqueue.errors import Closed
 from astyqueue.model.durations import Duration, as_microseconds
 from astyqueue.protocol.outcomes import ACK, Reject, Settling
 from astyqueue.protocol.picking import Held
-from astyqueue.queue.holding import Handed, Hold
+from astyqueue.queue.holding import Handed, Hold, Kind
 from astyqueue.queue.terms import Terms, Together, raise_lost, told
 
 Settler = Callable[[list[tuple[Handed, Settling]]], Awaitable[list[Handed]]]
@@ -23,11 +23,20 @@ class Delivery(Handed):
 
     __slots__ = ("_settler", "_terms")
 
-    def __init__(self, row: str, held: Held, hold: Hold | None, *, settler: Settler, terms: Terms) -> None:
-        """Hand over a message that `settler` settles."""
-        super().__init__(row, held, hold)
-        self._settler = settler
-        self._terms = terms
+    _settler: Settler
+    _terms: Terms
+
+    @classmethod
+    def settled_by(cls, settler: Settler, terms: Terms) -> Kind:
+        """Makes deliveries that this settler settles on these terms."""
+
+        def handed(row: str, held: Held, hold: Hold | None) -> Handed:
+            delivery = cls(row, held, hold)
+            delivery._settler = settler
+            delivery._terms = terms
+            return delivery
+
+        return handed
 
     async def ack(self) -> None:
         """Done: the message goes."""

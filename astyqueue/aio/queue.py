@@ -86,7 +86,7 @@ class MessageQueue(Operations):
         return Received(await self._take(limit, None, renew=True), self._settle, self._core.terms)
 
     async def _take(self, limit: int, wait: int | None, *, renew: bool = False) -> list[Delivery]:
-        kind = functools.partial(Delivery, settler=self._settle, terms=self._core.terms)
+        kind = Delivery.settled_by(self._settle, self._core.terms)
         return cast("list[Delivery]", await self.run(self.core.take(Taking(limit, wait, kind, renew))))
 
     async def _settle(self, outcomes: list[tuple[Handed, Settling]]) -> list[Handed]:

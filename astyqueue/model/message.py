@@ -31,6 +31,8 @@ class Envelope(NamedTuple):
     body: JsonValue
 
 
+#: Expiry, lease and attempts of a message that was sent without any.
+_UNSAID: Final = (None, None, None)
 _FIELDS: Final = len(Envelope._fields)
 #: Making a tuple's subclass straight from its parts halves its cost; an envelope is made for every message handed out.
 _new: Final = tuple.__new__
@@ -57,6 +59,8 @@ def decode(value: bytes) -> Envelope:
         message = f"it is no envelope of {_FIELDS} fields: {fields!r:.80}"
         raise ValueError(message)
     envelope = _new(Envelope, fields)
+    if type(envelope.sent) is int and envelope[4:7] == _UNSAID:
+        return envelope
     if type(envelope.sent) is not int or not _NUMBERS.issuperset(map(type, envelope[4:7])):
         message = f"its numbers are none: {envelope[:-1]!r:.80}"
         raise ValueError(message)

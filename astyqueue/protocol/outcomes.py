@@ -81,6 +81,9 @@ class Worked:
 def work_out(process: Process, timer: Timer, wanted: Settlings, *, marking: bool = False) -> Worked:
     """What these outcomes come to for one timer; ids that it does not list are left out."""
     worked = Worked(timer, None)
+    if not timer.marks and len(wanted) == len(timer.entries) and all(wanted.get(entry.id) is ACK for entry in timer.entries):
+        worked.acked = [message_name(entry.priority, entry.id) for entry in timer.entries]
+        return worked
     kept: list[Entry] = []
     moves: list[Move] = []
     for entry in timer.entries:

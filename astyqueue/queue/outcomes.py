@@ -72,7 +72,8 @@ class Outcomes:
 
     def add(self, delivery: Handed, outcome: Settling) -> bool:
         """Hand in an outcome that nobody waits for; whether the leader should hear of it."""
-        self._ask(delivery, outcome)
+        if self._hooks:
+            self._ask(delivery, outcome)
         self._hand_in(delivery, outcome, None)
         return len(self._incoming) in (1, _CROWD)
 
@@ -179,7 +180,8 @@ class Outcomes:
         gone = {delivery.id for delivery in lost}
         self._count(outcome for id_, outcome in outcomes.items() if id_ not in gone)
         for pending in committed:
-            self._conclude(pending, lost=pending.delivery.id in gone)
+            if gone or self._hooks or pending.ticket:
+                self._conclude(pending, lost=pending.delivery.id in gone)
 
     def _committed(self, hold: Hold, outcomes: dict[Id, Settling]) -> list[Pending]:
         """What was handed in of these outcomes. What came for the hold meanwhile waits anew, for its delivery may have moved."""

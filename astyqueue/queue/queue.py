@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from datetime import datetime
 from types import TracebackType
@@ -18,7 +17,7 @@ from astyqueue.protocol.steps import run
 from astyqueue.queue.builder import QueueBuilder
 from astyqueue.queue.core import Core, Taking
 from astyqueue.queue.delivery import Delivery, Received
-from astyqueue.queue.holding import Handed, Seat
+from astyqueue.queue.holding import Handed, Kind, Seat
 from astyqueue.queue.keeper import Keeper
 from astyqueue.queue.operations import Operations
 from astyqueue.queue.producer import SendReport, Sent, as_message
@@ -117,9 +116,9 @@ class MessageQueue(Operations):
         return cast("list[Delivery]", taken)
 
     @property
-    def delivery(self) -> functools.partial[Delivery]:
+    def delivery(self) -> Kind:
         """Makes what a seat of this queue is handed."""
-        return functools.partial(Delivery, settler=self._settle, terms=self.terms)
+        return Delivery.settled_by(self._settle, self.terms)
 
     def _wake(self) -> None:
         self._core.claimer.wake()
