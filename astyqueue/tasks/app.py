@@ -108,9 +108,10 @@ class App:
     ) -> Task[P, R] | Callable[[Callable[P, R]], Task[P, R]]:
         """Make a function a task: `@app.task` or `@app.task(queue="emails", timeout="5m")`.
 
-        `max_attempts` beats that of the queue. `timeout` is how long its lease is renewed while it runs; when it runs longer
-        the message may be handed to another worker. The name defaults to `module.function` and is what its messages carry:
-        keep it, or give it, when you move the function while messages are waiting.
+        `max_attempts` beats that of the queue. `timeout` is how long its lease is renewed while it runs: one that runs longer
+        has failed, and its message is tried again or becomes a dead letter, although the thread may still be busy with it.
+        The name defaults to `module.function` and is what its messages carry: keep it, or give it, when you move the function
+        while messages are waiting.
         """
 
         def made(function: Callable[P, R]) -> Task[P, R]:
