@@ -44,6 +44,7 @@ class Claimed:
     at_most_once: list[Held] = field(default_factory=list)
     settled: dict[Name, Settled] = field(default_factory=dict)
     dead: int = 0
+    undecodable: int = 0
     refused: int = 0
     more: bool = False
     suspect: bool = False
@@ -156,6 +157,7 @@ class _Claiming:
         self.claimed.claims += claims
         self.claimed.at_most_once += picked.at_most_once
         self.claimed.dead += len(picked.dead)
+        self.claimed.undecodable += picked.undecodable
 
 
 def _successors(sight: Sight, picked: Picked) -> list[tuple[Timer, Timer | None]]:

@@ -55,6 +55,7 @@ class Picked:
     at_most_once: list[Held] = field(default_factory=list)
     leaving: dict[Name, set[Id]] = field(default_factory=dict)
     cursors: list[list[Id]] = field(default_factory=list)
+    undecodable: int = 0
     more: bool = False
     suspect: bool = False
 
@@ -79,6 +80,7 @@ class Picked:
         try:
             envelope = decode(value)
         except ValueError as error:
+            self.undecodable += 1
             return self._bury(entry, "undecodable", f"its message cannot be read: {error}")
         if envelope.sent > self.now + AHEAD:
             return False

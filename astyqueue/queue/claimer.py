@@ -179,13 +179,14 @@ class Claimer:
         settling = [Settlement(hold.timer, outcomes) for hold, outcomes in waiting]
         try:
             claimed = yield from claim(self._process, sight, order, settling=settling)
-        except (Undecodable, StoreError):
+        except (Undecodable, StoreError) as error:
+            self.stats.undecodable += isinstance(error, Undecodable)
             self._rounds.postpone(visit, now)
             raise
         for hold, outcomes in waiting:
             self._outcomes.done(hold, outcomes, claimed.settled[hold.timer.name])
         self._emptying = claimed.suspect
-        self._count(claimed)
+        self._count(sight.row, claimed)
         self._hand_out(sight.row, claimed, shares)
         self._rounds.visited(visit, self._process.now(), more=claimed.more or bool(claimed.refused))
         if self._outcomes.hurried:
@@ -206,7 +207,7 @@ class Claimer:
                 self.settle_later(delivery, Release(self._process.now(), delivery.attempt - 1, State.SNOOZED))
         _accept(self._seats.deal(row, claimed.at_most_once, None, shares=shares))
 
-    def _count(self, claimed: Claimed) -> None:
+    def _count(self, row: str, claimed: Claimed) -> None:
         stats = self.stats
         handed = [one for taken in claimed.claims for one in taken.held] + claimed.at_most_once
         stats.claims += 1
@@ -215,6 +216,8 @@ class Claimer:
             self._rounds.last_traffic = self._process.now()
         stats.refused_commits += claimed.refused
         stats.buried += claimed.dead
+        stats.undecodable += claimed.undecodable
+        stats.rows[row] += len(handed)
         stats.received += len(handed)
         stats.redelivered += sum(one.entry.spent > 0 for one in handed)
 

@@ -80,12 +80,14 @@ class Core:
     def send(self, message: Message) -> Steps[Sent]:
         """Send one message, and let the claimer here know of it."""
         sent = yield from self.producer.send(message)
+        self.claimer.stats.sent += 1
         self._arrived(sent.id)
         return sent
 
     def send_many(self, items: Iterable[object], defaults: Message) -> Steps[SendReport]:
         """Send many, and let the claimer here know of them."""
         report = yield from self.producer.send_many(items, defaults)
+        self.claimer.stats.sent += report.sent
         for row, first in {id_.row: id_ for id_ in reversed(report.ids) if id_}.items():
             self.claimer.sent(row, first.moment)
         return report

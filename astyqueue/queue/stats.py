@@ -8,7 +8,12 @@ from dataclasses import dataclass, field
 
 @dataclass(slots=True)
 class Stats:
-    """Counts since the queue was opened here. `rows` counts messages handed out per row; nothing here is exact to the thread."""
+    """Counts since the queue was opened here.
+
+    `redelivered` counts messages handed out that had used up an attempt before; `lost`, outcomes whose receipt was no longer
+    current; `buried`, messages that a claim made dead letters; `undecodable`, messages and columns that could not be read.
+    `rows` counts messages handed out per row.
+    """
 
     sent: int = 0
     received: int = 0
@@ -21,5 +26,5 @@ class Stats:
     claims: int = 0
     empty_polls: int = 0
     refused_commits: int = 0
-    undecodable_rows: int = 0
+    undecodable: int = 0
     rows: Counter[str] = field(default_factory=Counter)
