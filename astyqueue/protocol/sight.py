@@ -27,6 +27,8 @@ _EVERY: Final = (0, _SECOND // 2, 5 * _SECOND, 60 * _SECOND)
 #: States whose messages anybody may claim once the timer is due.
 CLAIMABLE: Final = frozenset({State.LEASED, State.BACKING_OFF, State.SNOOZED, State.PARKED})
 _TIMERS_A_PAGE: Final = 1_000
+#: The agenda is swept once so many times as many timers have come and gone as there are.
+_STALE: Final = 4
 
 
 @dataclass(slots=True)
@@ -108,8 +110,7 @@ class Sight:
         if self.known:
             self.header, self.value = header, header.encode()
         self.replace(None, timers)
-        if self.dead is not None:
-            self.dead.update(dead)
+        self._bury(dead)
         self.passed = 0
 
     def _forget_timers(self) -> None:
@@ -128,8 +129,7 @@ class Sight:
             return
         for worked in settled:
             self.replace(worked.timer.name, [*filter(None, [worked.left]), *worked.moved, *worked.sooner])
-            if self.dead is not None:
-                self.dead.update(name.id for name in worked.dead)
+            self._bury(name.id for name in worked.dead)
 
     def replace(self, gone: Name | None, timers: Iterable[Timer]) -> None:
         """Remember these timers in the place of one that is gone."""
@@ -149,12 +149,21 @@ class Sight:
         for timer in timers:
             self._remember(known, timer)
 
+    def _bury(self, dead: Iterable[Id]) -> None:
+        """Remember dead letters that the first look has not passed; no look asks for others."""
+        if self.dead is not None:
+            head = min(cursors[0] for cursors in self.cursors)
+            self.dead.update(id_ for id_ in dead if id_ > head)
+
     def _remember(self, known: dict[Name, Timer], timer: Timer) -> None:
         known[timer.name] = timer
         self.hidden.update(_hidden_by(timer))
         heapq.heappush(self._agenda, (timer.due, timer.name))
         for mark in timer.marks:
             heapq.heappush(self._agenda, (mark.due, timer.name))
+        if len(self._agenda) > _STALE * (len(known) + _TIMERS_A_PAGE):
+            self._agenda = list({(when, name) for when, name in self._agenda if name in known})
+            heapq.heapify(self._agenda)
 
     def next_due(self) -> int | None:
         """When the next message of a timer may be handed out, if any is hidden; never later than that."""

@@ -24,6 +24,8 @@ _RESTING: Final = 60 * _SECOND
 _LINGERS: Final = 600 * _SECOND
 #: Between two glances for what other processes sent: while there is traffic, for a while after it, and when it is long ago.
 _GLANCES: Final = ((_SECOND, 1_000), (60 * _SECOND, 3_000), (1 << 62, 25_000))
+#: What is due and was not taken (a suspect waits for empty hands, a message came from the future) is looked at again so soon.
+_AGAIN: Final = _SECOND // 20
 #: What cannot be claimed for an error is left alone this long, so that other rows have their turn.
 POSTPONED: Final = 5 * _SECOND
 #: How often the ids behind all looks are walked once more, and how far back.
@@ -83,7 +85,7 @@ class Rounds:
         visit.sight.take_note()
         visit.refresh = now + (_OPEN if self._open(visit, now) else _RESTING)
         following = visit.sight.next_look(now)
-        visit.next_look = now if more else visit.refresh if following is None else following
+        visit.next_look = now if more else visit.refresh if following is None else max(following, now + _AGAIN)
         if visit.once_more <= now:
             visit.sight.look_again_from(now - _ONCE_MORE if visit.once_more else now)
             visit.once_more = now + _ONCE_MORE

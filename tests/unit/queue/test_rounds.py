@@ -1,0 +1,49 @@
+from __future__ import annotations
+
+from astyqueue.clock import SECOND
+from astyqueue.model.settings import Layout
+from astyqueue.protocol.columns import Entry, State, Timer, Type
+from astyqueue.protocol.outcomes import with_value
+from astyqueue.protocol.rows import Ring
+from astyqueue.protocol.sight import Sight
+from astyqueue.queue.rounds import Rounds
+from astyqueue.store import Name
+from astyqueue.testing import TimeMachine
+from astyqueue.testing.processes import repeatable_process
+
+
+def test_the_row_that_waited_longest_comes_first_so_none_starves(clock: TimeMachine) -> None:
+    rounds = Rounds(Ring("emails", Layout(concurrency_shards=3)))
+    visited = []
+    for _ in range(6):
+        visit = rounds.choose(clock.now())
+        assert visit is not None
+        visited.append(visit.sight.row)
+        rounds.visited(visit, clock.now(), more=True)
+    assert sorted(visited[:3]) == sorted(visited[3:]) == ["emails:0:0", "emails:0:1", "emails:0:2"]
+
+
+def test_what_is_due_and_was_not_taken_is_looked_at_again_after_a_while_and_not_without_pause(clock: TimeMachine) -> None:
+    rounds = Rounds(Ring("emails", Layout()))
+    [visit] = rounds.visits.values()
+    process = repeatable_process("ann", clock)
+    name = Name(Type.TIMER, 0, process.id_at(clock.now() - SECOND), State.LEASED)
+    visit.sight.learn(None, clock.now())
+    visit.sight.remember([with_value(Timer(name, (Entry(name.id, 0, 0),), bytes(8), "bob", 1))])
+    rounds.visited(visit, clock.now(), more=False)
+    assert rounds.choose(clock.now()) is None
+    clock.advance("50ms")
+    assert rounds.choose(clock.now()) is visit
+
+
+def test_a_claim_that_is_acked_one_by_one_leaves_no_trail_in_memory(clock: TimeMachine) -> None:
+    process = repeatable_process("ann", clock)
+    sight = Sight("emails:0:0", 1)
+    sight.learn(None, clock.now())
+    sight.remember([])
+    name = Name(Type.TIMER, 0, process.id_at(clock.now() + SECOND), State.LEASED)
+    timer = with_value(Timer(name, (Entry(name.id, 0, 0),), bytes(8), "ann", 1))
+    for _ in range(20_000):
+        sight.replace(name, [timer])
+    assert len(sight._agenda) < 10_000  # noqa: SLF001 - what it keeps is what this is about
+    assert sight.next_due() == timer.due
