@@ -4,19 +4,23 @@ PY := .venv/bin/python
 READY := .venv/ready-$(subst /,_,$(PYTHON))
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check bench clean
+.PHONY: help demo test test-cassandra check bench clean
 
 help:  ## show this
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-6s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-14s %s\n", $$1, $$2 }' Makefile
 
 demo: $(READY)  ## index the Python standard library with real workers, one of which gets killed
 	@$(PY) -m examples.stdlib_index
 
-test: $(READY)  ## run every test, and the conformance suite once more under python -O
+test: $(READY)  ## run every test that needs no server, and the conformance suite once more under python -O
 	@echo "test: all tests"
-	@$(PY) -m pytest -q
+	@$(PY) -m pytest -q --ignore=tests/cassandra
 	@echo "test: conformance under python -O"
 	@$(PY) -O -m pytest -q tests/conformance
+
+test-cassandra: $(READY)  ## run what needs a real Cassandra, on nodes of its own
+	@echo "test: on Cassandra"
+	@$(PY) -m pytest -q tests/cassandra
 
 check: $(READY)  ## formatting, lint, types, floors and budgets
 	@echo "check: formatting"

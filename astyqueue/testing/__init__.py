@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from astyqueue.testing.cassandra import LocalCassandra
 from astyqueue.testing.faults import Failing, Faulty, Recording, Unguarded
 from astyqueue.testing.interleaving import Explored, Violation, explore, replay
 from astyqueue.testing.processes import repeatable_process
@@ -16,6 +17,7 @@ __all__ = [
     "Failing",
     "Faulty",
     "History",
+    "LocalCassandra",
     "Mode",
     "Recording",
     "Schedule",

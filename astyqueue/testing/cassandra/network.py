@@ -1,0 +1,55 @@
+"""Loopback addresses for the nodes of one cluster, so that several clusters fit on one machine."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import socket
+import tempfile
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Final
+
+from astyqueue.testing.cassandra.errors import AddressesTaken
+
+_NETWORKS: Final = tuple(f"127.0.{number}" for number in range(8))
+
+
+class Network:
+    """Addresses that end in .1, .2, … and are this process's until it is closed, or it ends."""
+
+    def __init__(self, nodes: int, ports: tuple[int, ...]) -> None:
+        """Take the first network, from 127.0.0 on, where these ports are free on so many addresses; or AddressesTaken."""
+        for network in _NETWORKS:
+            self.addresses = tuple(f"{network}.{node}" for node in range(1, nodes + 1))
+            self._lock = os.open(Path(tempfile.gettempdir()) / f"astyqueue-{os.getuid()}-{network}.lock", os.O_CREAT | os.O_RDWR, 0o600)
+            if _locked(self._lock) and _free(self.addresses, ports):
+                return
+            self.close()
+        raise AddressesTaken(_NETWORKS, ports)
+
+    def close(self) -> None:
+        """Leave the addresses to others."""
+        os.close(self._lock)
+
+
+def _locked(lock: int) -> bool:
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def _free(addresses: Iterable[str], ports: Iterable[int]) -> bool:
+    return all(_bindable(address, port) for address in addresses for port in ports)
+
+
+def _bindable(address: str, port: int) -> bool:
+    with socket.socket() as tried:
+        tried.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # a connection closed a moment ago is no obstacle
+        try:
+            tried.bind((address, port))
+        except OSError:
+            return False
+    return True

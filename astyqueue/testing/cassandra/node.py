@@ -1,0 +1,117 @@
+"""One node: a process, its data and its log."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import signal
+import subprocess
+from collections.abc import Collection, Sequence
+from pathlib import Path
+from typing import Final, Protocol
+
+from astyqueue.testing.cassandra.errors import NodeNotReady
+from astyqueue.testing.cassandra.keeper import Keeper
+
+_STARTED: Final = "Startup complete"
+_SEEN: Final = re.compile(r"InetAddress /(?P<address>[\d.]+):\d+ is now (?P<state>UP|DOWN)$", re.MULTILINE)
+_TOLD: Final = 30
+
+
+class Configure(Protocol):
+    """Makes a node ready to start."""
+
+    def __call__(self, *, replacing: bool) -> Sequence[str]:
+        """The command to run; `replacing` when the node has lost data that others have."""
+        ...
+
+
+class Node:
+    """A Cassandra process that can be killed, frozen and started again on the same data; only its own pid is signalled."""
+
+    def __init__(self, address: str, home: Path, *, configure: Configure, keeper: Keeper) -> None:
+        """Nothing runs yet."""
+        self.address = address
+        self._home = home
+        self._configure = configure
+        self._keeper = keeper
+        self._process: subprocess.Popen[bytes] | None = None
+        self._frozen = False
+        self._lost_data = False
+        self._heard: dict[str, int] = {}
+
+    @property
+    def runs(self) -> bool:
+        """Whether the process lives and is not frozen."""
+        return self._process is not None and self._process.poll() is None and not self._frozen
+
+    @property
+    def pid(self) -> int | None:
+        """The process, dead or alive; None before the first start."""
+        return self._process.pid if self._process else None
+
+    @property
+    def log(self) -> str:
+        """Everything it has logged, over all its starts."""
+        log = self._log_file
+        return log.read_text(errors="replace") if log.exists() else ""
+
+    @property
+    def _log_file(self) -> Path:
+        return self._home / "node.log"
+
+    def start(self, others: Collection[Node]) -> None:
+        """Start it; what was logged about it before, by itself or by the others, no longer counts."""
+        self._heard = {self.address: len(self.log)}
+        for other in others:
+            other.expect(self)
+        self._process = self._keeper.start(
+            self._configure(replacing=self._lost_data and any(other.runs for other in others)), self._log_file
+        )
+
+    def expect(self, other: Node) -> None:
+        """From now on, wait for new word of another node."""
+        self._heard[other.address] = len(self.log)
+
+    def is_up(self) -> bool:
+        """Whether it takes requests; when its process has ended instead, NodeNotReady."""
+        if self._process is not None and (code := self._process.poll()) is not None:
+            raise self.not_ready(code)
+        up = _STARTED in self.log[self._heard[self.address] :]
+        self._lost_data = self._lost_data and not up
+        return up
+
+    def sees(self, other: Node) -> bool:
+        """Whether the last it heard of the other is that it came up, so that requests through it count on the other."""
+        since = self._heard.get(other.address, self._heard[self.address])
+        heard = [seen["state"] for seen in _SEEN.finditer(self.log[since:]) if seen["address"] == other.address]
+        return heard[-1:] == ["UP"]
+
+    def not_ready(self, exit_code: int | None = None) -> NodeNotReady:
+        """The error that says so."""
+        return NodeNotReady(self.address, exit_code=exit_code, log_tail="\n".join(self.log.splitlines()[-_TOLD:]))
+
+    def freeze(self) -> None:
+        """Stop the process where it stands, its connections open and its port still taken."""
+        if self._process is not None:
+            self._process.send_signal(signal.SIGSTOP)
+            self._frozen = True
+
+    def thaw(self) -> None:
+        """Let a frozen process go on."""
+        if self._process is not None:
+            self._process.send_signal(signal.SIGCONT)
+            self._frozen = False
+
+    def kill(self) -> None:
+        """End the process without notice; whether it ran or not, it does not afterwards."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+        self._frozen = False
+
+    def wipe(self) -> None:
+        """Kill it and delete its data."""
+        self.kill()
+        shutil.rmtree(self._home / "data", ignore_errors=True)
+        self._lost_data = True
