@@ -99,7 +99,7 @@ class MessageQueue(Operations):
         try:
             await self.run(self.core.claimer.flush())
         finally:
-            self._core.closed = True
+            self._core.close()
             if self._owns_store:
                 await self.store.close()
 

@@ -25,7 +25,7 @@ from astyqueue.dispatch.judging import reason_of
 from astyqueue.dispatch.pace import Pace
 from astyqueue.dispatch.serving import Serving, flush
 from astyqueue.dispatch.telling import tell
-from astyqueue.errors import AlreadySettled, AstyqueueError
+from astyqueue.errors import AlreadySettled
 from astyqueue.queue.delivery import Delivery
 from astyqueue.queue.holding import Handed, Seat
 from astyqueue.queue.queue import MessageQueue
@@ -113,11 +113,11 @@ class Subscription:
                 self.queue.run(self._claimer.settle([*left]))
             except AlreadySettled:
                 continue
-            except AstyqueueError as error:
+            except Exception as error:  # noqa: BLE001 - a hook may raise anything, and whoever drains must go on
                 self._settle_later(left, error)
             return
 
-    def _settle_later(self, outcomes: list[Outcome], error: AstyqueueError) -> None:
+    def _settle_later(self, outcomes: list[Outcome], error: Exception) -> None:
         tell(logging.ERROR, "unrecorded", queue=self.queue.name, messages=len(outcomes), error=reason_of(error), hint="tried again")
         for delivery, outcome in outcomes:
             self.executions.hand_in(delivery, outcome)

@@ -59,6 +59,10 @@ class Claimer:
         self._rounds.sent(row, moment, self._process.now())
         self.wake()
 
+    def close(self, queue: str) -> None:
+        """Let nobody take part any more; those who do are told that the queue was closed."""
+        self._lead.close(queue)
+
     def changed(self, row: str) -> None:
         """Have a row's header read again: somebody here changed it past this claimer."""
         self._rounds.changed(row)
@@ -125,6 +129,8 @@ class Claimer:
         """Do the most urgent thing there is, or rest until there is one. Claims and settles take turns, so neither starves."""
         yield from self._following.follow()
         now = self._process.now()
+        if self._rounds.was_set_back(now):
+            self._outcomes.set_back(now)
         shares = self._shares()
         self._outcomes.renew(now)
         urgent = self._outcomes.urgent(now)
@@ -172,12 +178,14 @@ class Claimer:
         sight = visit.sight
         now = self._process.now()
         behaviour = self._following.behaviour
-        if visit.refresh <= now:
-            yield from refresh(sight, now)
+        stale = visit.refresh <= now
+        self._rounds.begin(visit)
         order = Order(min(sum(shares.values()), _MOST), behaviour.lease_us, behaviour.max_attempts, self._outcomes.in_hand)
         waiting = self._outcomes.of_row(sight.row)
         settling = [Settlement(hold.timer, outcomes) for hold, outcomes in waiting]
         try:
+            if stale:
+                yield from refresh(sight, now)
             claimed = yield from claim(self._process, sight, order, settling=settling)
         except (Undecodable, StoreError) as error:
             self.stats.undecodable += isinstance(error, Undecodable)
@@ -202,10 +210,10 @@ class Claimer:
             if any(seat.renew for seat, _ in dealt):
                 hold.renewing(self._process.now())
             self._outcomes.hold(hold, handed + unwanted)
-            _accept(dealt)
+            unwanted += self._seats.accept(dealt)
             for delivery in unwanted:
                 self.settle_later(delivery, Release(self._process.now(), delivery.attempt - 1, State.SNOOZED))
-        _accept(self._seats.deal(row, claimed.at_most_once, None, shares=shares))
+        self._seats.accept(self._seats.deal(row, claimed.at_most_once, None, shares=shares))
 
     def _count(self, row: str, claimed: Claimed) -> None:
         stats = self.stats
@@ -220,9 +228,3 @@ class Claimer:
         stats.rows[row] += len(handed)
         stats.received += len(handed)
         stats.redelivered += sum(one.entry.spent > 0 for one in handed)
-
-
-def _accept(dealt: list[tuple[Seat, list[Handed]]]) -> None:
-    for seat, deliveries in dealt:
-        seat.accept(deliveries)
-        seat.told()

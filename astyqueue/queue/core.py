@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from astyqueue.clock import Clock
-from astyqueue.errors import Closed
+from astyqueue.errors import BadInput
 from astyqueue.ids import IdSource
 from astyqueue.model.message import MessageId
 from astyqueue.model.outgoing import Message
@@ -24,6 +24,7 @@ from astyqueue.queue.claimer import Claimer
 from astyqueue.queue.following import Following
 from astyqueue.queue.holding import Handed, Kind, Seat
 from astyqueue.queue.hooks import Hook
+from astyqueue.queue.lead import was_closed
 from astyqueue.queue.operating import Operating
 from astyqueue.queue.producer import Producer, SendReport, Sent
 from astyqueue.queue.rounds import Rounds
@@ -73,9 +74,13 @@ class Core:
     def here(self) -> Core:
         """This core, or in a child process after a fork a new one; a closed queue raises Closed."""
         if self.closed:
-            message = f"queue {self.settings.name!r} was closed here: connect again to use it"
-            raise Closed(message)
+            raise was_closed(self.settings.name)
         return self if self.pid == os.getpid() else Core(self.settings, self.clock, self.hooks)
+
+    def close(self) -> None:
+        """Hand out and settle nothing more here; whoever waits is told."""
+        self.closed = True
+        self.claimer.close(self.settings.name)
 
     def send(self, message: Message) -> Steps[Sent]:
         """Send one message, and let the claimer here know of it."""
@@ -94,6 +99,9 @@ class Core:
 
     def take(self, order: Taking) -> Steps[list[Handed]]:
         """Deliveries for one taker. One that is stopped while it waits gives back at once what it was just handed."""
+        if not isinstance(order.limit, int) or order.limit < 1:
+            message = f"{order.limit!r} deliveries cannot be received: ask for a whole number, 1 or more"
+            raise BadInput(message)
         taken: list[Handed] = []
         until = None if order.wait is None else self.clock.monotonic() + order.wait
         seat = Seat(lambda: order.limit - len(taken), taken.extend, kind=order.kind, renew=order.renew)

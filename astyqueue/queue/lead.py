@@ -6,8 +6,15 @@ import threading
 from collections.abc import Callable
 
 from astyqueue.clock import Clock
+from astyqueue.errors import Closed
 from astyqueue.protocol.steps import Steps
 from astyqueue.wakeup import Rest, Wakeup
+
+
+def was_closed(queue: str) -> Closed:
+    """What there is to say to whoever uses a queue after it was closed."""
+    return Closed(f"queue {queue!r} was closed here: connect again to use it")
+
 
 #: Does the most urgent thing there is, or rests on this wakeup until there is one, or until this monotonic moment.
 Round = Callable[[Wakeup, int | None], Steps[None]]
@@ -22,6 +29,13 @@ class Lead:
         self._round = round_
         self._lock = threading.Lock()
         self._parties: list[Wakeup] = []
+        self._closed: str | None = None
+
+    def close(self, queue: str) -> None:
+        """Let nobody lead any more: whoever takes part gets Closed."""
+        self._closed = queue
+        self.wake()
+        self.tell_others()
 
     def wake(self) -> None:
         """Have the leader look around."""
@@ -53,6 +67,8 @@ class Lead:
             self.wake()
 
     def _turn(self, me: Wakeup, until: int | None) -> Steps[None]:
+        if self._closed is not None:
+            raise was_closed(self._closed)
         if self._first() == (me,):
             yield from self._round(me, until)
         else:

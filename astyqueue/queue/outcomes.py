@@ -75,7 +75,7 @@ class Outcomes:
         if self._hooks:
             self._ask(delivery, outcome)
         self._hand_in(delivery, outcome, None)
-        return len(self._incoming) in (1, _CROWD)
+        return len(self._incoming) in (1, 2, _CROWD)  # two who hand in at once may each see the other's
 
     def demand(self, outcomes: list[tuple[Handed, Settling]]) -> Ticket:
         """Hand in outcomes that somebody waits for, all or none; of a delivery that was settled before, AlreadySettled."""
@@ -131,8 +131,12 @@ class Outcomes:
 
     @staticmethod
     def _supersede(waiting: dict[Id, Pending], pending: Pending) -> None:
-        """Let the later of two outcomes stand: an ack says all that an extension before it could."""
-        if earlier := waiting.get(pending.delivery.id):
+        """Let the later of two outcomes stand, but an extension never in the place of an ack, which says all that it could."""
+        earlier = waiting.get(pending.delivery.id)
+        if earlier and isinstance(pending.outcome, Extend) and not isinstance(earlier.outcome, Extend):
+            pending.over(lost=False)
+            return
+        if earlier:
             earlier.over(lost=False)
         waiting[pending.delivery.id] = pending
 
@@ -173,8 +177,9 @@ class Outcomes:
             committed = self._committed(hold, outcomes)
             before = len(hold.deliveries)
             lost, parted = after_settling(hold, outcomes, settled)
-            self.in_hand -= before - len(hold.deliveries) - sum(len(part.deliveries) for part in parted)
-            self._holds.update(parted)
+            if hold in self._holds:
+                self.in_hand -= before - len(hold.deliveries) - sum(len(part.deliveries) for part in parted)
+                self._holds.update(parted)
             if not hold.deliveries:
                 self._holds.discard(hold)
         gone = {delivery.id for delivery in lost}
@@ -189,7 +194,7 @@ class Outcomes:
         committed = [pending for id_, outcome in outcomes.items() if (pending := waiting.get(id_)) and pending.outcome is outcome]
         for pending in committed:
             del waiting[pending.delivery.id]
-        self._incoming.extend(waiting.values())
+        self._incoming.extendleft(reversed(waiting.values()))
         return committed
 
     def _conclude(self, pending: Pending, *, lost: bool) -> None:
@@ -215,12 +220,25 @@ class Outcomes:
 
     def renew(self, now: int) -> None:
         """Hand in an extension for every lease that is to be renewed now and whose message is not settled."""
+        self._forget_lapsed(now)
         due = [hold for hold in self._holds if hold.renew_at <= now]
         for hold in due:
             hold.renewing(now)
             held = [delivery for delivery in hold.deliveries.values() if delivery.to_be_renewed(now)]
             self._incoming.extend(Pending(delivery, Extend(now + hold.lease), None) for delivery in held)
             self.hurried |= bool(held)
+
+    def _forget_lapsed(self, now: int) -> None:
+        """Count nothing as in hand whose lease has run out: it may be anybody's. A late settle may still be tried."""
+        with self._lock:
+            lapsed = [hold for hold in self._holds if hold.timer.due <= now and not self._pending.get(hold)]
+            self._holds.difference_update(lapsed)
+            self.in_hand -= sum(len(hold.deliveries) for hold in lapsed)
+
+    def set_back(self, now: int) -> None:
+        """The clock was set back: renew leases from now on, not when it has caught up."""
+        for hold in self._holds:
+            hold.renew_at = min(hold.renew_at, now + hold.lease // 2)
 
     def next_event(self) -> int:
         """When outcomes or leases next need somebody."""

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from datetime import datetime
 from types import TracebackType
-from typing import Self, TypeVar, cast
+from typing import Final, Self, TypeVar, cast
 
-from astyqueue.clock import Clock
-from astyqueue.errors import Closed
+from astyqueue.clock import SECOND, Clock
+from astyqueue.errors import Closed, StoreError
 from astyqueue.model.durations import Duration, as_microseconds
 from astyqueue.model.outgoing import Message
 from astyqueue.protocol.outcomes import Settling
@@ -24,8 +25,10 @@ from astyqueue.queue.producer import SendReport, Sent, as_message
 from astyqueue.queue.stats import Stats
 from astyqueue.queue.terms import Terms
 from astyqueue.store import Store
+from astyqueue.wakeup import Wakeup
 
 T = TypeVar("T")
+_log: Final = logging.getLogger("astyqueue.queue")
 
 
 class MessageQueue(Operations):
@@ -124,8 +127,13 @@ class MessageQueue(Operations):
         self._core.claimer.wake()
 
     def _keep(self, stopped: Callable[[], bool]) -> None:
-        """Take part without taking anything, so that leases are renewed while nobody else is here."""
-        self.run(self.core.claimer.serve(Seat(credit=lambda: 0, accept=lambda _: None), stopped))
+        """Take part without taking anything, so that leases are renewed while nobody else is here; a store's failure only delays it."""
+        while not stopped():
+            try:
+                self.run(self.core.claimer.serve(Seat(credit=lambda: 0, accept=lambda _: None), stopped))
+            except StoreError:
+                _log.exception("leases could not be renewed; trying again")
+                Wakeup(self.clock).wait(self.clock.monotonic() + SECOND)
 
     def _settle(self, outcomes: list[tuple[Handed, Settling]]) -> list[Handed]:
         return self.run(self.core.claimer.settle(outcomes))
@@ -137,7 +145,7 @@ class MessageQueue(Operations):
         try:
             self.run(self.core.claimer.flush())
         finally:
-            self._core.closed = True
+            self._core.close()
             if self._owns_store:
                 self.store.close()
 

@@ -28,7 +28,8 @@ _GLANCES: Final = ((_SECOND, 1_000), (60 * _SECOND, 3_000), (1 << 62, 25_000))
 _AGAIN: Final = _SECOND // 20
 #: What cannot be claimed for an error is left alone this long, so that other rows have their turn.
 POSTPONED: Final = 5 * _SECOND
-#: How often the ids behind all looks are walked once more, and how far back.
+_NEVER: Final = 1 << 62
+#: How often the ids behind all looks are walked once more; each walk goes twice as far back.
 _ONCE_MORE: Final = 12 * 3_600 * _SECOND
 
 
@@ -41,6 +42,7 @@ class Visit:
     refresh: int = 0
     visited: int = 0
     once_more: int = 0
+    not_before: int = 0
 
 
 @dataclass(slots=True)
@@ -51,6 +53,7 @@ class Rounds:
     visits: dict[str, Visit] = field(default_factory=dict)
     last_traffic: int = 0
     _turn: int = 0
+    _latest: int = 0
     _next_glance: int = 0
 
     def __post_init__(self) -> None:
@@ -71,7 +74,23 @@ class Rounds:
     def look_everywhere(self, now: int) -> None:
         """Let every current row be looked at now, whatever is known of it: somebody asks who will not wait."""
         for row in self.ring.current(now):
-            self.visits[row].next_look = 0
+            if (visit := self.visits[row]).not_before <= now:
+                visit.next_look = 0
+
+    def was_set_back(self, now: int) -> bool:
+        """Whether the clock was set back since it was last seen; then everything is looked at anew, from the time it shows."""
+        set_back, self._latest = now < self._latest - _SECOND, now
+        if set_back:
+            self.last_traffic, self._next_glance = min(self.last_traffic, now), 0
+            for visit in self.visits.values():
+                visit.next_look = visit.refresh = visit.not_before = 0
+                visit.once_more = min(visit.once_more, now + _ONCE_MORE)
+                visit.sight.hold_back(now)
+        return set_back
+
+    def begin(self, visit: Visit) -> None:
+        """A row is about to be looked at; what turns up in it meanwhile sets its next look anew."""
+        visit.next_look = visit.refresh = _NEVER
 
     def choose(self, now: int) -> Visit | None:
         """The row whose look is due and that waited longest since its last one."""
@@ -83,11 +102,12 @@ class Rounds:
         self._turn += 1
         visit.visited = self._turn
         visit.sight.take_note()
-        visit.refresh = now + (_OPEN if self._open(visit, now) else _RESTING)
+        visit.refresh = min(visit.refresh, now + (_OPEN if self._open(visit, now) else _RESTING))
         following = visit.sight.next_look(now)
-        visit.next_look = now if more else visit.refresh if following is None else max(following, now + _AGAIN)
+        following = now if more else visit.refresh if following is None else max(following, now + _AGAIN)
+        visit.next_look = min(visit.next_look, following)
         if visit.once_more <= now:
-            visit.sight.look_again_from(now - _ONCE_MORE if visit.once_more else now)
+            visit.sight.look_again_from(now - 2 * _ONCE_MORE if visit.once_more else now)
             visit.once_more = now + _ONCE_MORE
 
     def settled(self, row: str, now: int) -> None:
@@ -100,7 +120,9 @@ class Rounds:
 
     def postpone(self, visit: Visit, now: int) -> None:
         """Leave a row alone for a while."""
-        visit.next_look = visit.refresh = now + POSTPONED
+        self._turn += 1
+        visit.visited = self._turn
+        visit.next_look = visit.refresh = visit.not_before = now + POSTPONED
 
     def _open(self, visit: Visit, now: int) -> bool:
         """Whether work may turn up in a row: its turn is not long over, or something is hidden in it."""

@@ -45,6 +45,22 @@ class Seats:
                 first += len(share)
         return dealt
 
+    def accept(self, dealt: list[tuple[Seat, list[Handed]]]) -> list[Handed]:
+        """Hand it over, and say what was left by those who have gone: who leaves is never handed anything afterwards."""
+        unwanted: list[Handed] = []
+        for seat, deliveries in dealt:
+            if not self._handed(seat, deliveries):
+                unwanted += deliveries
+        return unwanted
+
+    def _handed(self, seat: Seat, deliveries: list[Handed]) -> bool:
+        with self._lock:
+            if seat not in self._seats:
+                return False
+            seat.accept(deliveries)
+        seat.told()
+        return True
+
     def _seated(self) -> tuple[Seat, ...]:
         with self._lock:
             return tuple(self._seats)

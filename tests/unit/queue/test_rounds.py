@@ -30,6 +30,7 @@ def test_what_is_due_and_was_not_taken_is_looked_at_again_after_a_while_and_not_
     name = Name(Type.TIMER, 0, process.id_at(clock.now() - SECOND), State.LEASED)
     visit.sight.learn(None, clock.now())
     visit.sight.remember([with_value(Timer(name, (Entry(name.id, 0, 0),), bytes(8), "bob", 1))])
+    rounds.begin(visit)
     rounds.visited(visit, clock.now(), more=False)
     assert rounds.choose(clock.now()) is None
     clock.advance("50ms")

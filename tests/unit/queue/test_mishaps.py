@@ -1,0 +1,93 @@
+"""What a careful reader found: each of these lost, doubled or stopped something once."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from astyqueue import MessageQueue
+from astyqueue.errors import BadInput, Closed, Undecodable
+from astyqueue.protocol.columns import HEADER
+from astyqueue.protocol.outcomes import ACK, Extend
+from astyqueue.queue.builder import QueueBuilder
+from astyqueue.queue.holding import Handed, Seat
+from astyqueue.queue.outcomes import Pending
+from astyqueue.queue.seats import Seats
+from astyqueue.store import Batch, Put
+from astyqueue.stores.memory import MemoryStore
+from astyqueue.testing import TimeMachine
+
+
+def test_a_renewal_that_comes_after_an_ack_does_not_take_its_place(queue: MessageQueue, clock: TimeMachine) -> None:
+    queue.send("one")
+    [held] = queue.receive()
+    claimer = queue.core.claimer
+    claimer.settle_later(held, ACK)
+    claimer._outcomes._incoming.append(Pending(held, Extend(clock.now() + 60_000_000), None))  # noqa: SLF001 - the order is the point
+    queue.run(claimer.flush())
+    assert queue.counts().total == 0
+
+
+def test_who_has_left_is_handed_nothing_afterwards() -> None:
+    seats, taken = Seats(), list[Handed]()
+    seat = Seat(lambda: 1, taken.extend)
+    seats.sit(seat)
+    seats.leave(seat)
+    assert seats.accept([(seat, [])]) == []
+    assert taken == []
+
+
+def test_leases_that_ran_out_unsettled_do_not_stop_their_process(queue: MessageQueue, clock: TimeMachine) -> None:
+    queue.send_many(["a", "b"])
+    queue.receive(1)
+    queue.receive(1)
+    clock.advance("31s")
+    queue.send("c")
+    seen = []
+    for _ in range(6):
+        with queue.receive(10) as batch:
+            seen += [delivery.body for delivery in batch]
+        clock.advance("1s")
+    assert sorted(map(str, seen)) == ["a", "b", "c"]
+
+
+def test_a_clock_set_back_while_a_consumer_rests_strands_nothing(queue: MessageQueue, another: MessageQueue, clock: TimeMachine) -> None:
+    another.send("before")
+    with queue.receive() as batch:
+        assert len(batch) == 1
+    with ThreadPoolExecutor(1) as threads:
+        waiting = threads.submit(queue.receive, 1, "3h")
+        clock.when_waiting(1)
+        clock.set(clock.now() - 3_600_000_000)
+        another.send("after")
+        clock.advance("5s")
+        assert [delivery.body for delivery in waiting.result(timeout=10)] == ["after"]
+
+
+def test_a_row_that_cannot_be_read_leaves_the_others_their_turn(builder: QueueBuilder[MessageQueue], store: MemoryStore) -> None:
+    queue = builder.concurrency_shards(2).build()
+    rows = {queue.send(number).id.row for number in range(2)}
+    store.send(Batch(min(rows), (Put(HEADER, b"nonsense"),)))
+    errors, seen = 0, 0
+    for _ in range(10):
+        try:
+            seen += len(queue.receive(1))
+        except Undecodable:
+            errors += 1
+    assert (errors, seen) == (1, 1)
+
+
+def test_closing_a_queue_tells_whoever_waits(queue: MessageQueue, clock: TimeMachine) -> None:
+    with ThreadPoolExecutor(1) as threads:
+        waiting = threads.submit(queue.receive, 1, "1h")
+        clock.when_waiting(1)
+        queue.close()
+        with pytest.raises(Closed, match="was closed here"):
+            waiting.result(timeout=10)
+
+
+@pytest.mark.parametrize("limit", [0, -1, 2.5, "5"])
+def test_a_limit_that_is_none_is_refused_before_anybody_waits_for_it(queue: MessageQueue, limit: int) -> None:
+    with pytest.raises(BadInput, match="whole number, 1 or more"):
+        queue.receive(limit)
