@@ -50,13 +50,15 @@ class Claimed:
     suspect: bool = False
 
 
-def claim(process: Process, sight: Sight, order: Order, *, settling: Sequence[Settlement] = ()) -> Steps[Claimed]:
+def claim(
+    process: Process, sight: Sight, order: Order, *, settling: Sequence[Settlement] = (), into: Claimed | None = None
+) -> Steps[Claimed]:
     """Take up to `order.want` messages of a row that are due, and settle others of it in the same commit if that goes through.
 
     Settles never wait for a claim: when the commit is refused, they go at once alone. Whatever stops these steps half-way
-    leaves the sight forgotten, not wrong.
+    leaves the sight forgotten, not wrong, and what was settled until then noted in `into`.
     """
-    claiming = _Claiming(process, sight, order, list(settling))
+    claiming = _Claiming(process, sight, order, list(settling), into or Claimed())
     try:
         yield from claiming.carry_out()
     except BaseException:
@@ -73,7 +75,7 @@ class _Claiming:
     sight: Sight
     order: Order
     waiting: list[Settlement]
-    claimed: Claimed = field(default_factory=Claimed)
+    claimed: Claimed
 
     def carry_out(self) -> Steps[None]:
         """Look and commit, a few times if others come first."""

@@ -183,16 +183,19 @@ class Claimer:
         order = Order(min(sum(shares.values()), _MOST), behaviour.lease_us, behaviour.max_attempts, self._outcomes.in_hand)
         waiting = self._outcomes.of_row(sight.row)
         settling = [Settlement(hold.timer, outcomes) for hold, outcomes in waiting]
+        claimed = Claimed()
         try:
             if stale:
                 yield from refresh(sight, now)
-            claimed = yield from claim(self._process, sight, order, settling=settling)
+            yield from claim(self._process, sight, order, settling=settling, into=claimed)
         except (Undecodable, StoreError) as error:
             self.stats.undecodable += isinstance(error, Undecodable)
             self._rounds.postpone(visit, now)
             raise
-        for hold, outcomes in waiting:
-            self._outcomes.done(hold, outcomes, claimed.settled[hold.timer.name])
+        finally:
+            settled = [(hold, outcomes, done) for hold, outcomes in waiting if (done := claimed.settled.get(hold.timer.name))]
+            for hold, outcomes, done in settled:
+                self._outcomes.done(hold, outcomes, done)
         self._emptying = claimed.suspect
         self._count(sight.row, claimed)
         self._hand_out(sight.row, claimed, shares)

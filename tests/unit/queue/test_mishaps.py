@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 from astyqueue import MessageQueue
-from astyqueue.errors import BadInput, Closed, Undecodable
+from astyqueue.errors import BadInput, Closed, StoreUnavailable, Undecodable
 from astyqueue.protocol.columns import HEADER
 from astyqueue.protocol.outcomes import ACK, Extend
+from astyqueue.protocol.steps import Commit, Read, Request
 from astyqueue.queue.builder import QueueBuilder
 from astyqueue.queue.holding import Handed, Seat
 from astyqueue.queue.outcomes import Pending
@@ -17,6 +19,7 @@ from astyqueue.queue.seats import Seats
 from astyqueue.store import Batch, Put
 from astyqueue.stores.memory import MemoryStore
 from astyqueue.testing import TimeMachine
+from astyqueue.testing.faults import Faulty
 
 
 def test_a_renewal_that_comes_after_an_ack_does_not_take_its_place(queue: MessageQueue, clock: TimeMachine) -> None:
@@ -91,3 +94,42 @@ def test_closing_a_queue_tells_whoever_waits(queue: MessageQueue, clock: TimeMac
 def test_a_limit_that_is_none_is_refused_before_anybody_waits_for_it(queue: MessageQueue, limit: int) -> None:
     with pytest.raises(BadInput, match="whole number, 1 or more"):
         queue.receive(limit)
+
+
+def test_an_ack_that_went_through_before_the_store_failed_counts_as_done(clock: TimeMachine) -> None:
+    """The claim that carried it is refused once, so the ack goes alone; then the next look fails."""
+    memory = MemoryStore(clock)
+    store = Interposing(memory)
+    queue = MessageQueue.builder().store(store).name("emails").lease("30s").clock(clock).build()
+    rival = MessageQueue.builder().store(memory).name("emails").clock(clock).build()
+    queue.send_many(["held", "next", "for the rival"])
+    [held] = queue.receive()
+    queue.core.claimer.settle_later(held, ACK)
+    store.before_commit = lambda: rival.receive(1)
+    with pytest.raises(StoreUnavailable):
+        queue.receive()
+    store.failing = False
+    queue.run(queue.core.claimer.flush())
+    assert (queue.stats.acked, queue.stats.lost) == (1, 0)
+
+
+class Interposing(Faulty):
+    """Lets a rival in before one commit, and fails every read after the settle that follows, until told otherwise."""
+
+    def __init__(self, store: MemoryStore) -> None:
+        super().__init__(store)
+        self.before_commit: Callable[[], object] | None = None
+        self.commits_left: int | None = None
+        self.failing = True
+
+    def perform(self, request: Request) -> object:
+        if isinstance(request, Commit) and self.before_commit:
+            before, self.before_commit, self.commits_left = self.before_commit, None, 2
+            before()
+        if isinstance(request, Read) and self.commits_left == 0 and self.failing:
+            message = "away"
+            raise StoreUnavailable(message)
+        answer = super().perform(request)
+        if isinstance(request, Commit) and self.commits_left:
+            self.commits_left -= 1
+        return answer
