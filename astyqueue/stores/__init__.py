@@ -1,4 +1,4 @@
-"""Stores: memory and SQLite. An adapter is imported when a URL asks for it, never before."""
+"""Stores: memory, SQLite and Cassandra. An adapter is imported when a URL asks for it, never before."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from astyqueue.errors import BadSetting
 from astyqueue.store import Store
 from astyqueue.stores.location import locate
 
-_KINDS: Final = "memory://, memory://shared-name, sqlite:///relative.db, sqlite:////absolute.db"
+_KINDS: Final = "memory://, memory://shared-name, sqlite:///relative.db, sqlite:////absolute.db, cassandra://host1,host2/keyspace"
 
 
 def open_store(url: str, *, clock: Clock) -> Store:
@@ -26,5 +26,9 @@ def open_store(url: str, *, clock: Clock) -> Store:
         from astyqueue.stores import sqlite  # noqa: PLC0415 - on demand: nobody else pays for sqlite3
 
         return sqlite.opened(location, clock=clock)
+    if location.scheme == "cassandra":
+        from astyqueue.stores import cassandra  # noqa: PLC0415 - on demand: the driver takes a third of a second to import
+
+        return cassandra.opened(location, clock=clock)
     message = f"there is no store of kind {location.scheme!r}; there are: {_KINDS}"
     raise BadSetting(message)

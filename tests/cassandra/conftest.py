@@ -6,13 +6,17 @@ Where neither is to be had the tests are skipped and the last lines of the run s
 from __future__ import annotations
 
 import os
+import secrets
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager
 from typing import Final
 
 import pytest
+from cassandra.cluster import Session
 
 from astyqueue.clock import SECOND, SystemClock
+from astyqueue.stores.cassandra import Address, create_schema
+from astyqueue.stores.cassandra.connecting import connect
 from astyqueue.testing import LocalCassandra
 from astyqueue.testing.cassandra import CannotRunHere, Contacts
 
@@ -36,6 +40,30 @@ def cassandra(pytestconfig: pytest.Config) -> Iterator[Contacts]:
             yield Contacts.parse(named)
         else:
             yield held.enter_context(_started(pytestconfig, 1)).contacts
+
+
+@pytest.fixture(scope="session")
+def session(cassandra: Contacts) -> Iterator[Session]:
+    """A session of the driver, as astyqueue sets it."""
+    made = connect(Address(cassandra.contact_points, "system", cassandra.port), SystemClock())
+    yield made
+    made.cluster.shutdown()
+
+
+@pytest.fixture(scope="session")
+def keyspace(session: Session) -> Iterator[str]:
+    """A keyspace with the tables of a store, one for the whole run."""
+    made = f"astyqueue_test_{secrets.token_hex(4)}"
+    create_schema(session, made, {"class": "SimpleStrategy", "replication_factor": 1})
+    yield made
+    session.execute(f'DROP KEYSPACE "{made}"', timeout=60)
+
+
+@pytest.fixture
+def url(cassandra: Contacts, session: Session, keyspace: str) -> str:
+    """The URL of a store that is empty."""
+    session.execute(f'TRUNCATE "{keyspace}"."entries"', timeout=60)
+    return cassandra.url(keyspace)
 
 
 @pytest.fixture(scope="module")

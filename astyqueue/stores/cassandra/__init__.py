@@ -1,0 +1,122 @@
+"""A store in a Cassandra keyspace, for many processes on many machines."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from functools import partial
+
+from cassandra.cluster import Session
+
+from astyqueue.clock import Clock
+from astyqueue.errors import Closed, StoreUnavailable
+from astyqueue.store import Batch, Column, Expectation, Outcome, Wanted
+from astyqueue.stores import forks
+from astyqueue.stores.cassandra.address import Address, Levels
+from astyqueue.stores.cassandra.connecting import connect
+from astyqueue.stores.cassandra.conversation import Conversation
+from astyqueue.stores.cassandra.schema import create_schema
+from astyqueue.stores.location import Location
+
+__all__ = ["Address", "CassandraStore", "Levels", "create_schema", "opened"]
+
+
+class CassandraStore:
+    """The columns of a keyspace. All threads of a process share one session; nodes that went away are found again.
+
+    Types, priorities and states are 0 to 127 here. It may be used on both sides of a fork: the child connects anew at its
+    first verb, unless it works with a session that was handed in, which cannot be shared with a parent.
+    """
+
+    def __init__(
+        self,
+        session: Session | Callable[[], Session],
+        keyspace: str,
+        *,
+        levels: Levels | None = None,
+        place: str = "Cassandra",
+    ) -> None:
+        """Work with a session that stays the caller's, or with those that a function makes, which are this store's to close.
+
+        A session that is handed in belongs to a Cluster with execution profiles, which is the driver's default. `place` is
+        what errors call the cluster. StoreUnavailable says what to do when the keyspace or its tables are not there.
+        """
+        self._make = session if callable(session) else None
+        self._lent = None if callable(session) else session
+        self._keyspace = keyspace
+        self._levels = levels or Levels()
+        self._place = place
+        self._guard = threading.Lock()
+        self._closed = False
+        self._session: Session | None = None
+        self._talk: Conversation | None = None
+        self._of_parent: list[object] = []
+        try:
+            self._conversation()
+        except BaseException:
+            self.close()
+            raise
+        forks.watch(self)
+
+    def read(self, wanted: tuple[Wanted, ...], *, exact: bool = False) -> list[list[Column]]:
+        """As the port says."""
+        return self._conversation().read(wanted, exact=exact)
+
+    def send(self, batch: Batch) -> None:
+        """As the port says."""
+        self._conversation().send(batch)
+
+    def commit(self, batch: Batch, expects: tuple[Expectation, ...]) -> Outcome:
+        """As the port says."""
+        return self._conversation().commit(batch, expects)
+
+    def close(self) -> None:
+        """End the session if it is this store's; a verb that is still running may fail as if the cluster had gone."""
+        self._closed = True
+        with self._guard:
+            session, self._session, self._talk, self._lent = self._session, None, None, None
+        if session is not None:
+            session.cluster.shutdown()
+
+    def before_fork(self) -> None:
+        """Let nobody connect meanwhile; requests under way go on in the parent."""
+        self._guard.acquire()
+
+    def after_fork(self, *, child: bool) -> None:
+        """The child connects anew. It keeps what it copied and never touches it: its sockets are the parent's."""
+        if child:
+            self._of_parent += [self._session, self._talk, self._lent]
+            self._session = self._talk = self._lent = None
+        self._guard.release()
+
+    def _conversation(self) -> Conversation:
+        return self._talk or self._begun()
+
+    def _begun(self) -> Conversation:
+        with self._guard:
+            if self._closed:
+                message = f"this store on {self._place} was closed; open a new one"
+                raise Closed(message)
+            if self._talk is None:
+                self._talk = Conversation(self._connected(), self._keyspace, levels=self._levels, place=self._place)
+            return self._talk
+
+    def _connected(self) -> Session:
+        """The session to talk in; called with the guard held."""
+        if self._lent is not None:
+            return self._lent
+        if self._make is None:
+            message = "this process is a fork, and the session that was handed in belongs to its parent; make the store after the fork"
+            raise StoreUnavailable(message)
+        if self._session is None:
+            self._session = self._make()
+        return self._session
+
+
+def opened(location: Location, *, clock: Clock) -> CassandraStore:
+    """`cassandra://user:password@host1,host2/keyspace`.
+
+    Options: `dc` is the data centre to ask, `consistency` and `serial` are levels, `tls`, `ca`, `cert` and `key` encrypt.
+    """
+    address = Address.of(location)
+    return CassandraStore(partial(connect, address, clock), address.keyspace, levels=address.levels, place=address.shown)

@@ -1,0 +1,132 @@
+"""Where a Cassandra is and how to talk to it, as a URL says it."""
+
+from __future__ import annotations
+
+import ssl
+from dataclasses import dataclass, field
+from typing import Final, Self
+
+from astyqueue.errors import BadSetting
+from astyqueue.stores.cassandra.schema import checked_keyspace
+from astyqueue.stores.location import Location
+
+PORT: Final = 9042
+_HIGHEST_PORT: Final = 65535
+_OPTIONS: Final = ("dc", "consistency", "serial", "tls", "ca", "cert", "key")
+#: What is read after it was written has to meet it: no level that a single node can answer alone.
+_CONSISTENCY: Final = ("local_quorum", "quorum", "all")
+_SERIAL: Final = ("local_serial", "serial")
+#: "chain": the certificate is checked, the name in it is not; for nodes whose certificates do not carry their addresses.
+_TLS: Final = {"": "no", "0": "no", "no": "no", "1": "full", "full": "full", "chain": "chain"}
+_EXAMPLE: Final = "cassandra://user:password@host1,host2/keyspace?dc=dc1"
+
+
+def _one_of(option: str, given: str, known: tuple[str, ...]) -> None:
+    if given not in known:
+        message = f"{option}={given!r} is not one of {', '.join(known)}"
+        raise BadSetting(message)
+
+
+@dataclass(frozen=True, slots=True)
+class Levels:
+    """How many replicas have a say in plain requests, and which in commits and exact reads: names of Cassandra's levels."""
+
+    consistency: str = "local_quorum"
+    serial: str = "local_serial"
+
+    def __post_init__(self) -> None:
+        """Refuse levels that would break a promise."""
+        _one_of("consistency", self.consistency, _CONSISTENCY)
+        _one_of("serial", self.serial, _SERIAL)
+
+
+@dataclass(frozen=True, slots=True)
+class Tls:
+    """Files for an encrypted connection; without `ca` the machine's own authorities are trusted."""
+
+    mode: str = "full"
+    ca: str | None = None
+    cert: str | None = None
+    key: str | None = field(default=None, repr=False)
+
+    def context(self) -> ssl.SSLContext:
+        """What the connection is wrapped in; a file that cannot be read raises BadSetting."""
+        try:
+            context = ssl.create_default_context(cafile=self.ca)
+            context.check_hostname = self.mode == "full"
+            if self.cert:
+                context.load_cert_chain(self.cert, self.key)
+        except OSError as error:
+            message = f"a certificate or key for Cassandra cannot be used ({error}); see the options ca, cert and key of the URL"
+            raise BadSetting(message) from error
+        return context
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """The nodes to ask first, and everything else a URL says; the password is never shown."""
+
+    contact_points: tuple[str, ...]
+    keyspace: str
+    port: int = PORT
+    user: str = ""
+    password: str = field(default="", repr=False)
+    dc: str = ""
+    levels: Levels = Levels()
+    tls: Tls | None = None
+
+    @classmethod
+    def of(cls, location: Location) -> Self:
+        """The address in a URL; what is missing or wrong raises BadSetting, which never repeats the password."""
+        location.only(_OPTIONS)
+        login, _, rest = location.place.rpartition("@")
+        user, _, password = login.partition(":")
+        nodes, _, keyspace = rest.partition("/")
+        contact_points, port = _contact_points(nodes)
+        if not keyspace:
+            message = f"a cassandra URL names a keyspace: {_EXAMPLE}"
+            raise BadSetting(message)
+        options = location.options
+        levels = Levels(options.get("consistency", "local_quorum").lower(), options.get("serial", "local_serial").lower())
+        return cls(contact_points, checked_keyspace(keyspace), port, user, password, options.get("dc", ""), levels, _tls(options))
+
+    @property
+    def shown(self) -> str:
+        """Where this is, for people."""
+        return f"Cassandra at {', '.join(self.contact_points)} port {self.port}" + (f", data centre {self.dc}" if self.dc else "")
+
+
+def _contact_points(nodes: str) -> tuple[tuple[str, ...], int]:
+    """Hosts and the one port of all; a literal IPv6 address stands in brackets."""
+    pairs = [_host_and_port(node.strip()) for node in nodes.split(",") if node.strip()]
+    ports = {port or str(PORT) for _, port in pairs}
+    if not pairs or not all(host for host, _ in pairs):
+        message = f"a cassandra URL names at least one host: {_EXAMPLE}"
+        raise BadSetting(message)
+    port = ports.pop()
+    if ports or not port.isdecimal() or not 0 < int(port) <= _HIGHEST_PORT:
+        message = "a cassandra URL has one port, the same for all hosts: cassandra://host1:9043,host2:9043/keyspace"
+        raise BadSetting(message)
+    return tuple(host for host, _ in pairs), int(port)
+
+
+def _host_and_port(node: str) -> tuple[str, str]:
+    host, separator, port = node.partition("]:") if node.startswith("[") else node.partition(":")
+    if separator and not port:
+        port = "none"
+    return host.strip("[]"), port
+
+
+def _tls(options: dict[str, str]) -> Tls | None:
+    files = {name: options[name] for name in ("ca", "cert", "key") if name in options}
+    mode = _TLS.get(options.get("tls", "1" if files else "").lower())
+    if mode is None:
+        message = f"tls={options['tls']!r} is not known; it is 1 (certificate and host name are checked), chain (the certificate only) or 0"
+        raise BadSetting(message)
+    if mode == "no" and files:
+        message = "ca, cert and key are for an encrypted connection; leave them out or say tls=1"
+        raise BadSetting(message)
+    if "key" in files and "cert" not in files:
+        message = "key belongs to a certificate; give cert as well"
+        raise BadSetting(message)
+    return None if mode == "no" else Tls(mode, **files)

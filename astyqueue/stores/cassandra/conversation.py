@@ -1,0 +1,122 @@
+"""What a store says to Cassandra in one session, and how it waits for the answers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Final
+
+from cassandra import ConsistencyLevel
+from cassandra.cluster import EXEC_PROFILE_DEFAULT, ExecutionProfile, ResponseFuture, Session
+from cassandra.policies import ConstantSpeculativeExecutionPolicy, FallthroughRetryPolicy, NoSpeculativeExecutionPolicy, RetryPolicy
+from cassandra.query import tuple_factory
+
+from astyqueue.errors import BadInput, BadSetting
+from astyqueue.store import Batch, Column, Committed, Expectation, Outcome, Refused, Wanted
+from astyqueue.stores import encoding
+from astyqueue.stores.cassandra import requests
+from astyqueue.stores.cassandra.address import Levels
+from astyqueue.stores.cassandra.failures import FAILURES, failure_of_change, failure_of_read, failure_to_prepare
+from astyqueue.stores.cassandra.schema import checked_keyspace
+from astyqueue.stores.cassandra.statements import Statements
+
+_REQUEST_SECONDS: Final = 2.0
+#: After this long without an answer the same is asked of another node, at most so many times; only what may be asked twice.
+_ASK_ANOTHER_AFTER_SECONDS: Final = 0.15
+_ASK_OTHERS: Final = 2
+#: The protocol counts the statements of a batch in two bytes.
+_MOST_CHANGES: Final = 0xFFFF
+
+
+class Conversation:
+    """The statements, prepared, and how each kind of request is treated."""
+
+    def __init__(self, session: Session, keyspace: str, *, levels: Levels, place: str) -> None:
+        """Prepare everything; StoreUnavailable says what to do when the keyspace or its tables are not there."""
+        self._session = session
+        self._place = place
+        plain, serial = (getattr(ConsistencyLevel, level.upper()) for level in (levels.consistency, levels.serial))
+        asking = ConstantSpeculativeExecutionPolicy(_ASK_ANOTHER_AFTER_SECONDS, _ASK_OTHERS)
+        self._reading = self._profile(plain, retry_policy=RetryPolicy(), speculative_execution_policy=asking)
+        self._reading_exactly = self._profile(serial, retry_policy=RetryPolicy(), speculative_execution_policy=asking)
+        # What was sent once is not sent again by the driver: then its errors tell whether anything can have been changed.
+        once = FallthroughRetryPolicy()
+        self._sending = self._profile(plain, retry_policy=once, speculative_execution_policy=asking)
+        self._committing = self._profile(
+            plain, retry_policy=once, serial_consistency_level=serial, speculative_execution_policy=NoSpeculativeExecutionPolicy()
+        )
+        try:
+            self._see_that_profiles_count()
+            self._statements = {
+                table: Statements(session, f'"{checked_keyspace(keyspace)}"."{table}"') for table in sorted(encoding.TABLES)
+            }
+        except FAILURES as error:
+            raise failure_to_prepare(error, place, keyspace) from error
+
+    def read(self, wanted: tuple[Wanted, ...], *, exact: bool) -> list[list[Column]]:
+        """As the port says; all requests are under way at once."""
+        for each in wanted:
+            encoding.known(each.table)
+        with self._told(reading=True):
+            asked = [self._ask(each, exact=exact) for each in wanted]
+            return [
+                requests.answer(each, (row for future in futures for row in future.result()))
+                for each, futures in zip(wanted, asked, strict=True)
+            ]
+
+    def send(self, batch: Batch) -> None:
+        """As the port says."""
+        encoding.changes(batch)
+        if not batch.puts and not batch.deletes:
+            return
+        _countable(batch, ())
+        statement = requests.sent(self._statements[batch.table], batch)
+        with self._told(reading=False):
+            self._session.execute(statement, execution_profile=self._sending)
+
+    def commit(self, batch: Batch, expects: tuple[Expectation, ...]) -> Outcome:
+        """As the port says."""
+        encoding.committed_changes(batch, expects)
+        _countable(batch, expects)
+        statement = requests.committed(self._statements[batch.table], batch, expects)
+        with self._told(reading=False):
+            rows = list(self._session.execute(statement, execution_profile=self._committing))
+        if rows[0][0]:
+            return Committed()
+        return Refused(requests.present(expects, [row for row in rows if len(row) > 1]))  # none is there: it only says that
+
+    def _ask(self, wanted: Wanted, *, exact: bool) -> list[ResponseFuture]:
+        profile = self._reading_exactly if exact else self._reading
+        asked = requests.questions(self._statements[wanted.table], wanted, exact=exact)
+        return [self._session.execute_async(each, execution_profile=profile) for each in asked]
+
+    def _profile(self, level: int, **settings: object) -> ExecutionProfile:
+        """A way to treat requests, which leaves to the session how it chooses a node."""
+        return self._session.execution_profile_clone_update(
+            EXEC_PROFILE_DEFAULT,
+            consistency_level=level,
+            row_factory=tuple_factory,
+            request_timeout=_REQUEST_SECONDS,
+            **settings,
+        )
+
+    def _see_that_profiles_count(self) -> None:
+        """A session of a Cluster with the driver's older settings takes no profiles, and says so at the first request only."""
+        try:
+            self._session.execute("SELECT key FROM system.local", execution_profile=self._reading)
+        except ValueError as error:
+            message = f"{self._place}: {error} Make the session's Cluster with execution_profiles instead"
+            raise BadSetting(message) from error
+
+    @contextmanager
+    def _told(self, *, reading: bool) -> Iterator[None]:
+        try:
+            yield
+        except FAILURES as error:
+            raise (failure_of_read if reading else failure_of_change)(error, self._place) from error
+
+
+def _countable(batch: Batch, expects: tuple[Expectation, ...]) -> None:
+    if len(batch.puts) + len(batch.deletes) + len(expects) >= _MOST_CHANGES:
+        message = f"row {batch.row}: a batch has fewer than {_MOST_CHANGES} changes and expectations on Cassandra; send it in parts"
+        raise BadInput(message)

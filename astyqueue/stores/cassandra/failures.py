@@ -1,0 +1,80 @@
+"""What the driver's errors mean here, in sentences that say what to do."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from cassandra import DriverException, InvalidRequest, RequestValidationException, Unauthorized, Unavailable, UnresolvableContactPoints
+from cassandra.cluster import NoHostAvailable
+from cassandra.connection import ConnectionException
+from cassandra.protocol import ErrorMessage
+from cassandra.protocol import RequestValidationException as RefusedByServer
+
+from astyqueue.errors import AstyqueueError, BadInput, OutcomeUnknown, StoreCorrupt, StoreUnavailable
+
+#: Everything the driver raises for a request.
+FAILURES: Final = (DriverException, NoHostAvailable, ConnectionException, ErrorMessage)
+
+#: The server looked at the request and did not begin with it.
+_REFUSED: Final = (RequestValidationException, RefusedByServer)
+#: Nothing was sent to a replica: the driver had no connection to send it on, or the coordinator knew too few replicas alive.
+#: (A request that was sent once is never sent again by the driver, so no connection means that none was there at all.)
+_NOT_TRIED: Final = (NoHostAvailable, Unavailable)
+
+_TOO_LARGE: Final = ("too large", "oversized", "exceeds")
+_MISSING: Final = ("does not exist", "unconfigured table")
+
+
+def failure_of_read(error: Exception, place: str) -> AstyqueueError:
+    """The error of the tree for one that came of a read."""
+    if isinstance(error, _REFUSED):
+        return _refused(error, place)
+    return StoreUnavailable(f"{place}: {told(error)}. It was not read; it can be tried again")
+
+
+def failure_of_change(error: Exception, place: str) -> AstyqueueError:
+    """The error of the tree for one that came of a send or a commit: whatever is not known to have changed nothing is unknown."""
+    if isinstance(error, _REFUSED):
+        return _refused(error, place)
+    if isinstance(error, _NOT_TRIED):
+        return StoreUnavailable(f"{place}: {told(error)}. Nothing was changed; it can be tried again")
+    return OutcomeUnknown(f"{place}: {told(error)}. The change may stand or not; read back before trying again")
+
+
+def failure_to_prepare(error: Exception, place: str, keyspace: str) -> AstyqueueError:
+    """The error of the tree for one that came while a connection was made ready in a keyspace."""
+    if (isinstance(error, InvalidRequest) and "does not exist" in str(error)) or "unconfigured table" in str(error):
+        return StoreUnavailable(
+            f"{place}: {told(error)}. The keyspace {keyspace!r} or its tables are not there yet: make them with "
+            "astyqueue.stores.cassandra.create_schema(session, keyspace, replication), or correct the URL"
+        )
+    return failure_of_read(error, place)
+
+
+def told(error: Exception) -> str:
+    """What the driver says, on one line."""
+    if isinstance(error, UnresolvableContactPoints):
+        return "none of these names has an address"
+    if isinstance(error, NoHostAvailable):
+        reasons = "; ".join(f"{node}: {_sentence(reason)}" for node, reason in _by_node(error))
+        return f"no node could be asked ({reasons})" if reasons else "no node is known to be up"
+    return f"{_sentence(error)} ({type(error).__name__})"
+
+
+def _by_node(error: NoHostAvailable) -> list[tuple[object, Exception]]:
+    return list(error.errors.items()) if isinstance(error.errors, dict) else []
+
+
+def _refused(error: Exception, place: str) -> AstyqueueError:
+    text = _sentence(error)
+    if any(sign in text.lower() for sign in _TOO_LARGE):
+        return BadInput(f"{place}: {text}. Nothing was changed; put less into one batch")
+    if isinstance(error, Unauthorized):
+        return StoreUnavailable(f"{place}: {text}. Let this user read and modify the keyspace")
+    if any(sign in text for sign in _MISSING):
+        return StoreUnavailable(f"{place}: {text}. Nothing was changed; the tables were dropped since: make them again or restore them")
+    return StoreCorrupt(f"{place}: {text}. Nothing was changed; the table is not as astyqueue made it")
+
+
+def _sentence(error: object) -> str:
+    return " ".join(str(error).split()).strip(".") or type(error).__name__

@@ -1,0 +1,40 @@
+"""The Cassandra store keeps what every store promises, on real nodes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Self
+
+import pytest
+
+from astyqueue.clock import SystemClock
+from astyqueue.model.durations import Duration, as_microseconds
+from astyqueue.store import Store
+from astyqueue.stores import open_store
+from astyqueue.testing import TimeMachine
+from astyqueue.testing.conformance import StoreConformance
+from astyqueue.wakeup import Wakeup
+
+
+class RealTime(TimeMachine):
+    """Stands still like any other, at the time that the nodes have; to advance it is to wait until they are there too."""
+
+    def __init__(self) -> None:
+        self._real = SystemClock()
+        super().__init__(self._real.now())
+
+    def advance(self, duration: Duration) -> Self:
+        Wakeup(self._real).wait(self._real.monotonic() + as_microseconds(duration))
+        return super().advance(duration)
+
+
+class TestCassandraStore(StoreConformance):
+    @pytest.fixture
+    def clock(self) -> TimeMachine:
+        return RealTime()
+
+    @pytest.fixture
+    def store(self, url: str, clock: TimeMachine) -> Iterator[Store]:
+        store = open_store(url, clock=clock)
+        yield store
+        store.close()

@@ -1,0 +1,187 @@
+"""What the Cassandra store does beyond what every store promises, on real nodes."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+
+import pytest
+from cassandra.cluster import Cluster, Session
+from cassandra.policies import RetryPolicy
+
+from astyqueue import ids
+from astyqueue.clock import SECOND, SystemClock
+from astyqueue.errors import BadInput, BadSetting, Closed, StoreError, StoreUnavailable
+from astyqueue.store import Batch, Column, Committed, Expectation, Name, Named, Put, Refused, Slice, Store
+from astyqueue.stores import open_store
+from astyqueue.stores.cassandra import Address, CassandraStore, create_schema
+from astyqueue.stores.cassandra.connecting import connect
+from astyqueue.stores.cassandra.requests import NAMES, PAGE
+from astyqueue.testing import LocalCassandra
+from astyqueue.testing.cassandra import Contacts
+from astyqueue.wakeup import Wakeup
+
+ROW = "row"
+HEADER = Name(0, 0, ids.LEAST, 0)
+LOCK = Name(0, 0, ids.first_at(0), 3)
+CLOCK = SystemClock()
+MEBIBYTE = 1 << 20
+#: Nobody waits longer for nodes to be found again, in microseconds.
+PATIENCE = 60 * SECOND
+#: Newer Pythons warn of forks beside threads; that the driver has some is what is tried here.
+beside_threads = pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
+
+
+@pytest.fixture
+def store(url: str) -> Iterator[Store]:
+    store = open_store(url, clock=CLOCK)
+    yield store
+    store.close()
+
+
+def only(store: Store, name: Name) -> Column | None:
+    ((*columns,),) = store.read((Named(ROW, (name,)),), exact=True)
+    return columns[0] if columns else None
+
+
+def many(store: Store, count: int) -> tuple[Name, ...]:
+    """So many columns, sent in batches of a usual size."""
+    names = tuple(Name(2, 0, id_, 1) for id_ in ids.IdSource(CLOCK).block(count))
+    for start in range(0, count, 200):
+        store.send(Batch(ROW, puts=tuple(Put(name, b"") for name in names[start : start + 200])))
+    return names
+
+
+def in_a_fork(act: Callable[[], bool]) -> bool:
+    """Whether `act` was true in a child process."""
+    child = os.fork()
+    if child:
+        return os.waitpid(child, 0)[1] == 0
+    held = False
+    try:
+        held = act()
+    finally:
+        os._exit(0 if held else 1)
+
+
+def fails_as_unavailable(act: Callable[[], object], told: str) -> bool:
+    try:
+        act()
+    except StoreUnavailable as error:
+        return told in str(error)
+    return False
+
+
+def test_a_column_that_is_only_expected_keeps_its_write_time_and_its_time_to_live(store: Store, session: Session, keyspace: str) -> None:
+    store.commit(Batch(ROW, puts=(Put(HEADER, b"1", ttl=500),)), (Expectation(HEADER, None),))
+    before = only(store, HEADER)
+    expects = (Expectation(HEADER, b"1"), Expectation(LOCK, None))
+    assert store.commit(Batch(ROW, puts=(Put(Name(2, 0, ids.LEAST, 1), b""),)), expects) == Committed()
+    assert only(store, HEADER) == before
+    assert only(store, LOCK) is None
+    (left,) = session.execute(f'SELECT TTL(value) AS seconds FROM "{keyspace}"."entries" WHERE row = %s AND type = 0', (ROW,))  # noqa: S608 - our own keyspace
+    assert 0 < left.seconds <= 500
+
+
+def test_a_commit_that_expects_nothing_is_a_commit(store: Store) -> None:
+    store.send(Batch(ROW, puts=(Put(LOCK, b"sent", CLOCK.now() - 3600 * SECOND),)))
+    assert store.commit(Batch(ROW, puts=(Put(HEADER, b"1"),), deletes=(LOCK,)), ()) == Committed()
+    assert store.commit(Batch(ROW), ()) == Committed()
+    assert (only(store, LOCK), only(store, HEADER) is None) == (None, False)
+
+
+@pytest.mark.parametrize("exact", [False, True])
+def test_more_columns_than_a_page_or_a_question_holds_are_read_whole(store: Store, *, exact: bool) -> None:
+    names = many(store, PAGE + NAMES)
+    middle = names[len(names) // 2].id
+    asked = (Slice(ROW, 2, 0), Slice(ROW, 2), Slice(ROW, 2, after=middle, limit=PAGE), Named(ROW, names[::-1]))
+    whole, of_type, later, named = ([column.name for column in columns] for columns in store.read(asked, exact=exact))
+    assert whole == of_type == named == list(names)
+    assert later == list(names[len(names) // 2 :])
+
+
+def test_what_is_too_large_is_refused_and_changes_nothing(store: Store) -> None:
+    with pytest.raises(BadInput, match="put less into one batch"):
+        store.send(Batch(ROW, puts=(Put(HEADER, bytes(20 * MEBIBYTE)),)))
+    with pytest.raises(BadInput, match="put less into one batch"):
+        store.commit(Batch(ROW, puts=(Put(HEADER, bytes(20 * MEBIBYTE)),)), (Expectation(HEADER, None),))
+    with pytest.raises(BadInput, match="send it in parts"):
+        store.send(Batch(ROW, deletes=(HEADER,) * 70_000))
+    assert only(store, HEADER) is None
+
+
+@pytest.mark.usefixtures("url")
+def test_a_session_that_is_handed_in_stays_open(session: Session, keyspace: str) -> None:
+    lent = CassandraStore(session, keyspace)
+    assert lent.commit(Batch(ROW, puts=(Put(HEADER, b"1"),)), (Expectation(HEADER, b"0"),)) == Refused({HEADER: None})
+    lent.close()
+    with pytest.raises(Closed):
+        only(lent, HEADER)
+    assert not session.is_shutdown
+
+
+def test_a_session_that_takes_no_profiles_is_refused(cassandra: Contacts, keyspace: str) -> None:
+    cluster = Cluster(list(cassandra.contact_points), cassandra.port, protocol_version=5, default_retry_policy=RetryPolicy())
+    with cluster, pytest.raises(BadSetting, match="execution_profiles instead"):
+        CassandraStore(cluster.connect(), keyspace)
+
+
+@beside_threads
+def test_both_sides_of_a_fork_go_on(store: Store) -> None:
+    assert in_a_fork(lambda: store.commit(Batch(ROW, puts=(Put(HEADER, b"child"),)), (Expectation(HEADER, None),)) == Committed())
+    assert store.commit(Batch(ROW, puts=(Put(HEADER, b"parent"),)), (Expectation(HEADER, b"child"),)) == Committed()
+
+
+@beside_threads
+@pytest.mark.usefixtures("url")
+def test_a_session_that_is_handed_in_is_not_used_in_a_fork(session: Session, keyspace: str) -> None:
+    lent = CassandraStore(session, keyspace)
+    assert in_a_fork(lambda: fails_as_unavailable(lambda: only(lent, HEADER), "make the store after the fork"))
+    assert only(lent, HEADER) is None
+    lent.close()
+
+
+def test_a_keyspace_or_table_that_is_not_there_says_how_to_make_it(cassandra: Contacts, session: Session) -> None:
+    with pytest.raises(StoreUnavailable, match=r"'nobody_made_it' .*create_schema\(session, keyspace, replication\)"):
+        open_store(cassandra.url("nobody_made_it"), clock=CLOCK)
+    with pytest.raises(StoreUnavailable, match=r"create_schema\(session, keyspace, replication\)"):
+        CassandraStore(session, "system")
+
+
+def test_making_the_schema_again_leaves_what_is_there(store: Store, session: Session, keyspace: str) -> None:
+    store.send(Batch(ROW, puts=(Put(HEADER, b"1"),)))
+    create_schema(session, keyspace, {"class": "SimpleStrategy", "replication_factor": 1})
+    assert only(store, HEADER) is not None
+
+
+@pytest.mark.parametrize(
+    ("place", "told"), [("127.0.0.77:1,127.0.0.78:1/jobs", "127.0.0.77, 127.0.0.78 port 1"), ("nosuch.invalid/jobs", "has an address")]
+)
+def test_nodes_that_cannot_be_reached_are_named_and_how_long_it_was_tried(place: str, told: str) -> None:
+    with pytest.raises(StoreUnavailable, match=r"not connected after \d+\.\d s") as raised:
+        open_store(f"cassandra://ada:secret@{place}", clock=CLOCK)
+    assert told in str(raised.value)
+    assert "secret" not in str(raised.value)
+
+
+def test_a_data_centre_that_is_not_there_is_named(cassandra: Contacts) -> None:
+    with pytest.raises(StoreUnavailable, match=r"data centre nowhere.*that the data centre is theirs"):
+        open_store(f"{cassandra.url('system')}?dc=nowhere", clock=CLOCK)
+
+
+def test_a_cluster_that_went_away_is_found_again(node: LocalCassandra) -> None:
+    contacts = node.contacts
+    session = connect(Address(contacts.contact_points, "system", contacts.port), CLOCK)
+    create_schema(session, "jobs", {"class": "SimpleStrategy", "replication_factor": 1})
+    session.cluster.shutdown()
+    store = open_store(node.url("jobs"), clock=CLOCK)
+    store.commit(Batch(ROW, puts=(Put(HEADER, b"1"),)), (Expectation(HEADER, None),))
+    node.kill(1)
+    with pytest.raises(StoreError):
+        only(store, HEADER)
+    node.restart(1)
+    end = CLOCK.monotonic() + PATIENCE
+    while fails_as_unavailable(lambda: only(store, HEADER), "") and CLOCK.monotonic() < end:
+        Wakeup(CLOCK).wait(CLOCK.monotonic() + SECOND // 20)
+    assert store.commit(Batch(ROW), (Expectation(HEADER, b"1"),)) == Committed()
+    store.close()

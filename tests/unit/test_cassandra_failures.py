@@ -1,0 +1,90 @@
+"""What an error of the driver says about what was changed: nothing, or nobody knows."""
+
+from __future__ import annotations
+
+import pytest
+from cassandra import (
+    ConsistencyLevel,
+    InvalidRequest,
+    OperationTimedOut,
+    ReadTimeout,
+    Unauthorized,
+    Unavailable,
+    UnresolvableContactPoints,
+    WriteFailure,
+    WriteTimeout,
+    WriteType,
+)
+from cassandra.cluster import NoHostAvailable
+from cassandra.connection import ConnectionException, ConnectionShutdown
+from cassandra.protocol import ErrorMessage, OverloadedErrorMessage, SyntaxException
+
+from astyqueue.errors import AstyqueueError, BadInput, OutcomeUnknown, StoreCorrupt, StoreUnavailable
+from astyqueue.stores.cassandra.failures import FAILURES, failure_of_change, failure_of_read, failure_to_prepare, told
+
+CAS_WRITE_UNKNOWN = 0x1700
+INVALID = 0x2200
+PLACE = "Cassandra at h1 port 9042"
+
+
+def invalid(message: str) -> InvalidRequest:
+    return InvalidRequest(f"Error from server: code={INVALID:04x} [Invalid query] message={message!r}")
+
+
+UNKNOWN = [
+    WriteTimeout("timed out", consistency=ConsistencyLevel.LOCAL_SERIAL, write_type=WriteType.CAS),
+    WriteTimeout("timed out", consistency=ConsistencyLevel.LOCAL_QUORUM, write_type=WriteType.UNLOGGED_BATCH),
+    WriteFailure("failed", consistency=ConsistencyLevel.LOCAL_QUORUM, write_type=WriteType.CAS),
+    ReadTimeout("timed out", consistency=ConsistencyLevel.LOCAL_SERIAL),
+    ErrorMessage(CAS_WRITE_UNKNOWN, "CAS operation result is unknown", None),
+    OverloadedErrorMessage(0x1001, "overloaded", None),
+    OperationTimedOut({"h1": "Client request timeout"}, "h1"),
+    ConnectionShutdown("Connection to h1 was closed"),
+    ConnectionException("broken pipe"),
+]
+NOTHING_CHANGED: list[tuple[Exception, type[AstyqueueError]]] = [
+    (Unavailable("too few", consistency=ConsistencyLevel.LOCAL_QUORUM, required_replicas=2, alive_replicas=1), StoreUnavailable),
+    (NoHostAvailable("none", {"h1": ConnectionException("pool is shut down")}), StoreUnavailable),
+    (NoHostAvailable("none", {}), StoreUnavailable),
+    (Unauthorized("User ada has no MODIFY permission"), StoreUnavailable),
+    (invalid("table entries does not exist"), StoreUnavailable),
+    (invalid("unconfigured table entries"), StoreUnavailable),
+    (invalid("CQL Message of size 5242984 bytes exceeds allowed maximum of 4194304 bytes"), BadInput),
+    (invalid("Rejected an oversized mutation (9000000/4194304)"), BadInput),
+    (invalid("Unknown column priority"), StoreCorrupt),
+    (SyntaxException(0x2000, "line 1:33", None), StoreCorrupt),
+]
+
+
+@pytest.mark.parametrize("error", UNKNOWN, ids=lambda error: type(error).__name__)
+def test_what_may_have_been_applied_is_unknown_after_a_change_and_only_unread_after_a_read(error: Exception) -> None:
+    assert isinstance(error, FAILURES)
+    assert type(failure_of_change(error, PLACE)) is OutcomeUnknown
+    assert type(failure_of_read(error, PLACE)) is StoreUnavailable
+
+
+@pytest.mark.parametrize(("error", "kind"), NOTHING_CHANGED, ids=str)
+def test_what_was_never_begun_has_changed_nothing(error: Exception, kind: type[AstyqueueError]) -> None:
+    assert isinstance(error, FAILURES)
+    assert type(failure_of_change(error, PLACE)) is kind
+    assert type(failure_of_read(error, PLACE)) is kind
+
+
+def test_a_failure_says_where_and_what_to_do() -> None:
+    said = str(failure_of_change(NoHostAvailable("none", {"h1": ConnectionException("refused"), "h2": OSError("no route")}), PLACE))
+    assert said == f"{PLACE}: no node could be asked (h1: refused; h2: no route). Nothing was changed; it can be tried again"
+
+
+def test_names_without_an_address_are_told_as_that() -> None:
+    assert told(UnresolvableContactPoints({})) == "none of these names has an address"
+
+
+@pytest.mark.parametrize("missing", ["Keyspace 'jobs' does not exist", "table entries does not exist"])
+def test_a_missing_schema_says_how_to_make_it(missing: str) -> None:
+    failed = failure_to_prepare(invalid(missing), PLACE, "jobs")
+    assert type(failed) is StoreUnavailable
+    assert "create_schema(session, keyspace, replication)" in str(failed)
+
+
+def test_a_node_that_does_not_answer_is_no_missing_schema() -> None:
+    assert "create_schema" not in str(failure_to_prepare(OperationTimedOut(), PLACE, "jobs"))
