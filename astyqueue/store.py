@@ -113,8 +113,21 @@ class Refused:
 Outcome = Committed | Refused
 
 
+class Spread(NamedTuple):
+    """Over how many rows a queue is spread, unless its maker says otherwise: a ring of time shards, each of them some rows wide."""
+
+    time_shards: int = 1
+    time_shard_us: int = 3_600_000_000
+    concurrency_shards: int = 1
+
+
 class Store(Protocol):
     """Four verbs. Safe to call from many threads at once; after `close` every verb raises `Closed`."""
+
+    @property
+    def spread(self) -> Spread:
+        """What suits this store: few rows where all is in one place, many where rows are what is shared out."""
+        ...
 
     def read(self, wanted: tuple[Wanted, ...], *, exact: bool = False) -> list[list[Column]]:
         """The columns of each slice; `exact` reads are linearizable, per slice, with all commits."""

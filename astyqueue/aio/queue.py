@@ -118,5 +118,5 @@ def _nobody(_: list[Handed]) -> None:
 
 async def _build(builder: QueueBuilder[Awaitable[MessageQueue]]) -> MessageQueue:
     store = await asyncio.to_thread(builder.open_store)
-    core = await arun(builder.opening(), Threaded(store))
+    core = await arun(builder.opening(store.spread), Threaded(store))
     return MessageQueue(core, store, owns_store=builder.owns_store)

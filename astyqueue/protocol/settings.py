@@ -18,10 +18,11 @@ from astyqueue.protocol.pages import PAGE
 from astyqueue.protocol.raising import TRIES
 from astyqueue.protocol.rows import QUEUES, settings_row
 from astyqueue.protocol.steps import Steps, commit, read_column, read_one
-from astyqueue.store import Batch, Committed, Expectation, Name, Put, Slice
+from astyqueue.store import Batch, Committed, Expectation, Name, Put, Slice, Spread
 
 #: The one column of a settings row.
 SETTINGS: Final = Name(0, 0, ids.LEAST, 0)
+_ONE_ROW: Final = Spread()
 
 
 class Difference(NamedTuple):
@@ -40,14 +41,16 @@ class Opened(NamedTuple):
     differs: tuple[Difference, ...] = ()
 
 
-def open_queue(name: str, *, layout: Mapping[str, object], behaviour: Mapping[str, object]) -> Steps[Opened]:
+def open_queue(
+    name: str, *, layout: Mapping[str, object], behaviour: Mapping[str, object], spread: Spread = _ONE_ROW
+) -> Steps[Opened]:
     """Create a queue, or join the one that exists; of two who create it at once, one joins the other's.
 
-    Give only the fields that are asked for. A stored layout that differs in one of them raises LayoutDiffers. Stored
+    Give only the fields that are asked for; a queue that is new is laid out by `spread` for the rest. A stored layout that differs in one of them raises LayoutDiffers. Stored
     behaviour counts, whatever is asked; it is changed by `change_behaviour` alone, so that a process that starts with an
     old configuration changes nothing for the others.
     """
-    asked = _settings(check_queue_name(name), layout, behaviour)
+    asked = _settings(check_queue_name(name), spread._asdict() | dict(layout), behaviour)
     created, stored = yield from _load_or_create(asked)
     if differences := _differences(stored.layout, asked.layout, layout):
         raise LayoutDiffers(name, differences)

@@ -14,7 +14,7 @@ from astyqueue.protocol.steps import Steps
 from astyqueue.queue.asked import behaviour_of, check_names, layout_of
 from astyqueue.queue.core import Core
 from astyqueue.queue.hooks import Hook
-from astyqueue.store import Store
+from astyqueue.store import Spread, Store
 from astyqueue.stores import open_store
 
 Q = TypeVar("Q")
@@ -104,12 +104,13 @@ class QueueBuilder(Generic[Q]):
             raise BadSetting(message)
         return open_store(self._store, clock=self._clock) if isinstance(self._store, str) else self._store
 
-    def opening(self) -> Steps[Core]:
-        """Create the queue, or join the one that exists under this name and layout."""
+    def opening(self, spread: Spread) -> Steps[Core]:
+        """Create the queue, or join the one that exists under this name and layout; `spread` is what suits the store."""
         if self._name is None:
             message = 'the queue has no name: .name("emails"), for example'
             raise BadSetting(message)
-        opened = yield from open_queue(self._name, layout=layout_of(self._options), behaviour=behaviour_of(self._options))
+        layout, behaviour = layout_of(self._options), behaviour_of(self._options)
+        opened = yield from open_queue(self._name, layout=layout, behaviour=behaviour, spread=spread)
         for name, stored, asked in opened.differs:
             _log.warning(
                 "queue %s exists, and its stored %s=%s stands, not the %s asked for here; `configure` changes it",

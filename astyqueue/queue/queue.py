@@ -160,4 +160,4 @@ class MessageQueue(Operations):
 
 def _build(builder: QueueBuilder[MessageQueue]) -> MessageQueue:
     store = builder.open_store()
-    return MessageQueue(run(builder.opening(), store), store, owns_store=builder.owns_store)
+    return MessageQueue(run(builder.opening(store.spread), store), store, owns_store=builder.owns_store)

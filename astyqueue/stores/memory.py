@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 
 from astyqueue.clock import SECOND, Clock
 from astyqueue.errors import Closed
-from astyqueue.store import Batch, Column, Committed, Expectation, Named, Outcome, Put, Refused, Slice, Wanted
+from astyqueue.store import Batch, Column, Committed, Expectation, Named, Outcome, Put, Refused, Slice, Spread, Wanted
 from astyqueue.stores import encoding, forks
 from astyqueue.stores.encoding import Changes
 from astyqueue.stores.location import Location
@@ -151,6 +151,8 @@ def _cell(put: Put, written: int, now: int) -> _Cell:
 
 class MemoryStore:
     """A store that lives as long as somebody holds it, or, given rows to share, as long as those."""
+
+    spread = Spread()
 
     def __init__(self, clock: Clock, rows: _Rows | None = None) -> None:
         """Stamps and times to live are those of `clock`."""

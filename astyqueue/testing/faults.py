@@ -9,7 +9,7 @@ from typing import cast
 from astyqueue.errors import StoreError
 from astyqueue.protocol.columns import Type
 from astyqueue.protocol.steps import Commit, Read, Request, Send, perform
-from astyqueue.store import Batch, Column, Expectation, Outcome, Store, Wanted
+from astyqueue.store import Batch, Column, Expectation, Outcome, Spread, Store, Wanted
 
 
 class Faulty:
@@ -18,6 +18,11 @@ class Faulty:
     def __init__(self, store: Store) -> None:
         """Around this store."""
         self._store = store
+
+    @property
+    def spread(self) -> Spread:
+        """As the store below."""
+        return self._store.spread
 
     def perform(self, request: Request) -> object:
         """Have the store below carry out a request."""

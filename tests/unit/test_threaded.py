@@ -72,7 +72,7 @@ def test_the_event_loop_is_not_blocked(store: Store) -> None:
             seen.add(get_ident())
             return store.read(wanted, exact=exact)
 
-        send, commit, close = store.send, store.commit, store.close
+        send, commit, close, spread = store.send, store.commit, store.close, store.spread
 
     async def use(awaited: AsyncStore) -> None:
         await awaited.read(WANTED)

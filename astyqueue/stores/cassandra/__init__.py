@@ -10,7 +10,7 @@ from cassandra.cluster import Session
 
 from astyqueue.clock import Clock
 from astyqueue.errors import Closed, StoreUnavailable
-from astyqueue.store import Batch, Column, Expectation, Outcome, Wanted
+from astyqueue.store import Batch, Column, Expectation, Outcome, Spread, Wanted
 from astyqueue.stores import forks
 from astyqueue.stores.cassandra.address import Address, Levels
 from astyqueue.stores.cassandra.connecting import connect
@@ -27,6 +27,9 @@ class CassandraStore:
     Types, priorities and states are 0 to 127 here. It may be used on both sides of a fork: the child connects anew at its
     first verb, unless it works with a session that was handed in, which cannot be shared with a parent.
     """
+
+    #: An hour's row rests 29 hours, longer than what was deleted from it is kept, before its next turn.
+    spread = Spread(time_shards=30, concurrency_shards=8)
 
     def __init__(
         self,

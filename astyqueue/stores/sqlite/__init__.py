@@ -12,7 +12,7 @@ from typing import Final
 
 from astyqueue.clock import Clock
 from astyqueue.errors import BadSetting, Closed, StoreUnavailable
-from astyqueue.store import Batch, Column, Committed, Expectation, Outcome, Refused, Wanted
+from astyqueue.store import Batch, Column, Committed, Expectation, Outcome, Refused, Spread, Wanted
 from astyqueue.stores import encoding, forks
 from astyqueue.stores.location import Location
 from astyqueue.stores.sqlite.failures import failure, failure_of_commit
@@ -30,6 +30,8 @@ class SQLiteStore:
 
     It may be used on both sides of a fork: no connection is carried across one, each side makes its own.
     """
+
+    spread = Spread()
 
     def __init__(self, file: DatabaseFile, clock: Clock) -> None:
         """Open the file, or make it. Stamps and times to live are those of `clock`."""

@@ -12,7 +12,7 @@ from astyqueue.protocol.raising import TRIES
 from astyqueue.protocol.rows import QUEUES, settings_row
 from astyqueue.protocol.settings import SETTINGS, Opened, change_behaviour, forget_settings, list_queues, load_settings, open_queue
 from astyqueue.protocol.steps import Commit, Steps
-from astyqueue.store import Batch, Put, Slice, Store
+from astyqueue.store import Batch, Put, Slice, Spread, Store
 from astyqueue.testing import Failing, History, World, explore
 from tests.unit.protocol.stage import Meddling, Stage, Unanswered
 
@@ -248,3 +248,19 @@ def test_a_queue_made_anew_while_the_old_one_is_forgotten_is_whole(stage: Stage)
     stage.run(forget_settings("mail"), Meddling(stage.store, [lambda: None, lambda: stage.run(opened(priorities=3))]))
     stage.run(opened(priorities=3))
     assert stage.run(list_queues()) == ["mail"]
+
+
+def test_a_new_queue_is_spread_as_suits_its_store_where_nothing_else_is_asked(stage: Stage) -> None:
+    spread = Spread(time_shards=30, concurrency_shards=8)
+
+    opened = stage.run(open_queue("mail", layout={"concurrency_shards": 2}, behaviour={}, spread=spread))
+
+    assert opened.settings.layout == Layout(time_shards=30, concurrency_shards=2)
+
+
+def test_a_queue_that_exists_stays_as_it_is_laid_out_whatever_suits_the_store(stage: Stage) -> None:
+    stage.run(open_queue("mail", layout={}, behaviour={}))
+
+    opened = stage.run(open_queue("mail", layout={}, behaviour={}, spread=Spread(time_shards=30, concurrency_shards=8)))
+
+    assert opened.settings.layout == Layout()
