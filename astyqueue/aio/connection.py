@@ -19,7 +19,7 @@ from astyqueue.stores.threaded import Threaded
 class Connection:
     """An open store and the queues in it."""
 
-    def __init__(self, store: Store, clock: Clock) -> None:
+    def __init__(self, store: Store, clock: Clock | None) -> None:
         """Use `await connect(url)`."""
         self._blocking = store
         self.store = Threaded(store)
@@ -48,5 +48,4 @@ class Connection:
 
 async def connect(url: str, *, clock: Clock | None = None) -> Connection:
     """Open the store at a URL; see `astyqueue.connect`."""
-    clock = clock or SystemClock()
-    return Connection(await asyncio.to_thread(functools.partial(open_store, url, clock=clock)), clock)
+    return Connection(await asyncio.to_thread(functools.partial(open_store, url, clock=clock or SystemClock())), clock)

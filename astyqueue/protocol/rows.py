@@ -14,6 +14,8 @@ from astyqueue.model.settings import Layout
 
 #: The row that lists the queues of a store. A queue's own name cannot begin with a colon.
 QUEUES: Final = ":queues"
+#: The row by which processes learn the store's time.
+TIME: Final = ":time"
 
 
 def settings_row(queue: str) -> str:

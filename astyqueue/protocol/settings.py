@@ -41,14 +41,12 @@ class Opened(NamedTuple):
     differs: tuple[Difference, ...] = ()
 
 
-def open_queue(
-    name: str, *, layout: Mapping[str, object], behaviour: Mapping[str, object], spread: Spread = _ONE_ROW
-) -> Steps[Opened]:
+def open_queue(name: str, *, layout: Mapping[str, object], behaviour: Mapping[str, object], spread: Spread = _ONE_ROW) -> Steps[Opened]:
     """Create a queue, or join the one that exists; of two who create it at once, one joins the other's.
 
-    Give only the fields that are asked for; a queue that is new is laid out by `spread` for the rest. A stored layout that differs in one of them raises LayoutDiffers. Stored
-    behaviour counts, whatever is asked; it is changed by `change_behaviour` alone, so that a process that starts with an
-    old configuration changes nothing for the others.
+    Give only the fields that are asked for; a queue that is new is laid out by `spread` for the rest. A stored layout that
+    differs in one of them raises LayoutDiffers. Stored behaviour counts, whatever is asked; it is changed by
+    `change_behaviour` alone, so that a process that starts with an old configuration changes nothing for the others.
     """
     asked = _settings(check_queue_name(name), spread._asdict() | dict(layout), behaviour)
     created, stored = yield from _load_or_create(asked)

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable
 from typing import Final, Generic, Self, TypeVar
 
-from astyqueue.clock import Clock, SystemClock
+from astyqueue.clock import Clock, CorrectedClock, SystemClock
 from astyqueue.errors import BadSetting
 from astyqueue.model.durations import Duration
 from astyqueue.protocol.settings import open_queue
@@ -34,7 +34,7 @@ class QueueBuilder(Generic[Q]):
         self._build = build
         self._store: str | Store | None = None
         self._name: str | None = None
-        self._clock: Clock = SystemClock()
+        self._clock: Clock | None = None
         self._hooks: list[Hook] = []
         self._options: dict[str, object] = {}
 
@@ -78,8 +78,8 @@ class QueueBuilder(Generic[Q]):
         self._options.update(options)
         return self
 
-    def clock(self, clock: Clock) -> Self:
-        """Go by this clock; tests hand in a `TimeMachine`."""
+    def clock(self, clock: Clock | None) -> Self:
+        """Go by this clock and no other; tests hand in a `TimeMachine`. Without it, this machine's, corrected by the store's."""
         self._clock = clock
         return self
 
@@ -102,7 +102,7 @@ class QueueBuilder(Generic[Q]):
         if self._store is None:
             message = 'no store was named: .store("sqlite:///mail.db"), for example'
             raise BadSetting(message)
-        return open_store(self._store, clock=self._clock) if isinstance(self._store, str) else self._store
+        return open_store(self._store, clock=self._clock or SystemClock()) if isinstance(self._store, str) else self._store
 
     def opening(self, spread: Spread) -> Steps[Core]:
         """Create the queue, or join the one that exists under this name and layout; `spread` is what suits the store."""
@@ -119,4 +119,4 @@ class QueueBuilder(Generic[Q]):
                 stored,
                 asked,
             )
-        return Core(opened.settings, self._clock, self._hooks)
+        return Core(opened.settings, self._clock or CorrectedClock(), self._hooks)

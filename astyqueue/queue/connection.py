@@ -16,7 +16,7 @@ from astyqueue.stores import open_store
 class Connection:
     """An open store and the queues in it."""
 
-    def __init__(self, store: Store, clock: Clock) -> None:
+    def __init__(self, store: Store, clock: Clock | None) -> None:
         """Use `connect(url)`."""
         self.store = store
         self._clock = clock
@@ -44,5 +44,4 @@ class Connection:
 
 def connect(url: str, *, clock: Clock | None = None) -> Connection:
     """Open the store at a URL: "sqlite:///mail.db" (relative), "sqlite:////var/mail.db" (absolute), "memory://" or "memory://name"."""
-    clock = clock or SystemClock()
-    return Connection(open_store(url, clock=clock), clock)
+    return Connection(open_store(url, clock=clock or SystemClock()), clock)

@@ -58,7 +58,7 @@ class Core:
         self.clock = clock
         self.hooks = tuple(hooks)
         self.process = process_of(clock)
-        self.following = Following(self.process, settings)
+        self.following = Following(self.process, settings, clock)
         self.ring = Ring(settings.name, settings.layout)
         self.claimer = Claimer(self.process, Rounds(self.ring), clock=clock, following=self.following, hooks=self.hooks)
         self.producer = Producer(self.process, IdSource(clock), following=self.following, hooks=self.hooks)
@@ -84,6 +84,7 @@ class Core:
 
     def send(self, message: Message) -> Steps[Sent]:
         """Send one message, and let the claimer here know of it."""
+        yield from self.following.time.follow()
         sent = yield from self.producer.send(message)
         self.claimer.stats.sent += 1
         self._arrived(sent.id)
@@ -91,6 +92,7 @@ class Core:
 
     def send_many(self, items: Iterable[object], defaults: Message) -> Steps[SendReport]:
         """Send many, and let the claimer here know of them."""
+        yield from self.following.time.follow()
         report = yield from self.producer.send_many(items, defaults)
         self.claimer.stats.sent += report.sent
         for row, first in {id_.row: id_ for id_ in reversed(report.ids) if id_}.items():

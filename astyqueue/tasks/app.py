@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping
 from types import TracebackType
 from typing import Final, ParamSpec, Self, TypeVar, overload
 
-from astyqueue.clock import Clock, SystemClock
+from astyqueue.clock import Clock
 from astyqueue.dispatch.builder import THREADS
 from astyqueue.dispatch.dispatcher import Dispatcher
 from astyqueue.dispatch.handlers import Handler, Middleware
@@ -42,7 +42,7 @@ class App:
 
     def __init__(self, url: str | None = None, *, clock: Clock | None = None) -> None:
         """Nothing is opened here; tests hand in a `TimeMachine` as the clock."""
-        self.clock: Clock = clock or SystemClock()
+        self._clock = clock
         self.tasks: dict[str, Task[..., object]] = {}
         self._url = url
         self._settings: dict[str, dict[str, object]] = {DEFAULT_QUEUE: {}}
@@ -145,7 +145,7 @@ class App:
             message = "this app was closed: make a new one to go on"
             raise Closed(message)
         if self._connection is None:
-            self._connection = connect(self._named_store(), clock=self.clock)
+            self._connection = connect(self._named_store(), clock=self._clock)
         return self._connection
 
     def worker(

@@ -1,0 +1,73 @@
+"""Clocks that differ: everybody goes by the store's."""
+
+from __future__ import annotations
+
+import pytest
+
+from astyqueue import MessageQueue, ids
+from astyqueue.clock import SECOND, CorrectedClock
+from astyqueue.errors import StoreUnavailable
+from astyqueue.protocol.steps import Commit, Read, Request, run
+from astyqueue.protocol.storetime import ahead
+from astyqueue.queue.timekeeping import Timekeeping
+from astyqueue.stores.memory import MemoryStore
+from astyqueue.testing import Failing, Recording, TimeMachine
+from astyqueue.testing.faults import Faulty
+
+HOUR = 3_600 * SECOND
+
+
+@pytest.mark.parametrize("difference", [0, 5 * SECOND, -5 * SECOND])
+def test_the_write_time_of_a_commit_tells_how_far_the_store_is_ahead(clock: TimeMachine, difference: int) -> None:
+    store = MemoryStore(clock)
+    assert run(ahead(lambda: clock.now() - difference, ids.nonce()), store) == difference
+
+
+def test_clocks_that_may_agree_are_taken_to_agree(clock: TimeMachine) -> None:
+    """The commit took two seconds as we saw it, so a store that seems one second ahead may as well not be."""
+    times = iter([clock.now() - SECOND, clock.now() + SECOND])
+    assert run(ahead(lambda: next(times), ids.nonce()), MemoryStore(clock)) == 0
+
+
+class Busy(Faulty):
+    """A store in which somebody else always asks for the time as well, just before we read."""
+
+    def perform(self, request: Request) -> object:
+        if isinstance(request, Read):
+            run(ahead(lambda: 0, ids.nonce()), self._store)
+        return super().perform(request)
+
+
+def test_a_commit_that_somebody_else_overwrote_tells_nothing(clock: TimeMachine) -> None:
+    assert run(ahead(clock.now, ids.nonce()), Busy(MemoryStore(clock))) is None
+
+
+def test_a_queue_goes_by_the_time_of_its_store() -> None:
+    behind = TimeMachine(CorrectedClock().now() - HOUR)
+    with MessageQueue.builder().store(MemoryStore(behind)).name("mail").build() as queue:
+        sent = queue.send("hello")
+        assert abs(sent.id.moment - behind.now()) < 60 * SECOND
+        assert abs(queue.clock.now() - behind.now()) < 60 * SECOND
+        assert queue.receive()[0].body == "hello"
+
+
+def test_a_clock_that_was_handed_in_is_not_corrected(clock: TimeMachine) -> None:
+    store = Recording(MemoryStore(TimeMachine(clock.now() + HOUR)))
+    with MessageQueue.builder().store(store).clock(clock).name("mail").build() as queue:
+        assert queue.send("hello").id.moment == clock.now()
+    assert not any(request.batch.row == ":time" for request in store.requests if isinstance(request, Commit))
+
+
+def test_the_store_is_asked_once_a_minute_and_not_for_every_message() -> None:
+    store = Recording(MemoryStore(CorrectedClock()))
+    with MessageQueue.builder().store(store).name("mail").build() as queue:
+        for _ in range(10):
+            queue.send("hello")
+    assert sum(request.batch.row == ":time" for request in store.requests if isinstance(request, Commit)) == 1
+
+
+def test_a_store_that_does_not_answer_leaves_the_clock_as_it_was() -> None:
+    clock = CorrectedClock()
+    store = Failing(MemoryStore(clock), StoreUnavailable("away"))
+    run(Timekeeping(clock).follow(), store)
+    assert clock.ahead == 0
