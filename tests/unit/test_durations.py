@@ -7,8 +7,8 @@ from datetime import timedelta
 import pytest
 
 from astyqueue.clock import SECOND
+from astyqueue.durations import LONGEST, Duration, as_microseconds, seconds
 from astyqueue.errors import BadInput
-from astyqueue.model.durations import LONGEST, Duration, as_microseconds, seconds
 
 
 @pytest.mark.parametrize(

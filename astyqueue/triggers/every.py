@@ -1,0 +1,98 @@
+"""Slots at even distances, in elapsed time: no zone and no change of clocks moves them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from hashlib import blake2b
+from typing import ClassVar, Final
+
+from astyqueue.clock import SECOND
+from astyqueue.durations import Duration, as_microseconds
+from astyqueue.errors import BadInput
+from astyqueue.triggers.base import Trigger, given, not_anchored
+
+#: Slots closer than this would be behind before anybody could fire them.
+SHORTEST_US: Final = SECOND // 1_000
+
+_DRAWN_BITS: Final = 64
+
+
+@dataclass(frozen=True, slots=True, init=False)
+class Every(Trigger):
+    """A slot at `start` and at each whole number of intervals after it, counted from the start and so never drifting.
+
+    With `jitter` each slot comes later by its own share of it, drawn from the seed and the slot: every process draws the
+    same, and no slot overtakes the next. `count` is how many slots there are in all, whether or not they were fired;
+    none is later than `end`.
+    """
+
+    kind: ClassVar[str] = "every"
+
+    interval_us: int
+    start_us: int | None
+    delay_us: int | None
+    end_us: int | None
+    count: int | None
+    jitter_us: int | None
+    seed: str | None
+
+    def __init__(
+        self,
+        interval: Duration,
+        *,
+        start: datetime | None = None,
+        delay: Duration | None = None,
+        end: datetime | None = None,
+        count: int | None = None,
+        jitter: Duration = 0,
+        seed: str | None = None,
+    ) -> None:
+        """Start at a moment, or `delay` (none, unless given) after the trigger is anchored."""
+        self._fill(interval_us=as_microseconds(interval), count=count, seed=seed, jitter_us=as_microseconds(jitter) or None)
+        self._fill(start_us=None if start is None else given(start), end_us=None if end is None else given(end))
+        self._fill(delay_us=None if delay is None else as_microseconds(delay))
+        if problem := self._problem():
+            raise BadInput(problem)
+
+    def after(self, moment: int) -> int | None:
+        """The first slot strictly later than `moment`."""
+        if self.start_us is None:
+            raise not_anchored(self)
+        number = max(0, (moment - self.start_us) // self.interval_us)
+        if self._slot(self.start_us, number) <= moment:
+            number += 1
+        slot = self._slot(self.start_us, number)
+        counted_out = self.count is not None and number >= self.count
+        return None if counted_out or (self.end_us is not None and slot > self.end_us) else slot
+
+    def anchored(self, moment: int, *, seed: str = "") -> Every:
+        """It starts now, or its delay from now, unless it has a start; its jitter is drawn with this seed unless it has one."""
+        start_us = moment + (self.delay_us or 0) if self.start_us is None else self.start_us
+        drawn_with = seed if self.jitter_us is not None and self.seed is None else self.seed
+        return self.but(start_us=start_us, delay_us=None, seed=drawn_with)
+
+    def _slot(self, start_us: int, number: int) -> int:
+        """The moment of a slot by its number, from zero."""
+        even = start_us + number * self.interval_us
+        return even if self.jitter_us is None else even + drawn(self.seed or "", even, below=self.jitter_us)
+
+    def _problem(self) -> str:
+        """What is wrong with the numbers given, if anything is."""
+        if self.interval_us < SHORTEST_US:
+            return "the interval of Every is at least a millisecond"
+        if self.count is not None and (type(self.count) is not int or self.count < 1):
+            return f"count is how many slots there are, at least one, and {self.count!r} was given"
+        if (self.jitter_us or 0) > self.interval_us:
+            return "jitter is at most the interval, so that no slot overtakes the next"
+        if self.start_us is not None and self.delay_us is not None:
+            return "Every starts at a moment (start=) or after a delay, not both"
+        if self.start_us is not None and self.end_us is not None and self.end_us < self.start_us:
+            return "end is before start: there would be no slot"
+        return ""
+
+
+def drawn(seed: str, slot: int, *, below: int) -> int:
+    """A number from zero to `below`, itself excluded, that looks random and is the same in every process and release."""
+    digest = blake2b(f"{seed}\0{slot}".encode(), digest_size=_DRAWN_BITS // 8).digest()
+    return int.from_bytes(digest) * below >> _DRAWN_BITS

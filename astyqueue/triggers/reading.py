@@ -1,0 +1,184 @@
+"""From JSON back to triggers, the user's own included; nothing is guessed and nothing left over."""
+
+from __future__ import annotations
+
+import reprlib
+from collections.abc import Callable, Mapping
+from datetime import datetime, timedelta
+from typing import Final, NoReturn, TypeVar
+
+from pydantic import JsonValue
+
+from astyqueue.clock import instant
+from astyqueue.errors import BadInput, UnknownTrigger
+from astyqueue.triggers.base import Trigger
+from astyqueue.triggers.calendars import Calendar, Days, Times
+from astyqueue.triggers.combined import AnyOf, Excluding
+from astyqueue.triggers.cron import Cron
+from astyqueue.triggers.custom import Custom, Slots
+from astyqueue.triggers.every import Every
+from astyqueue.triggers.once import Once
+
+T = TypeVar("T")
+
+
+class Triggers:
+    """The names of the user's own triggers, and the way from JSON back to a trigger."""
+
+    def __init__(self) -> None:
+        """Nothing is registered yet; the triggers of astyqueue need not be."""
+        self._own: dict[str, Slots] = {}
+
+    def register(self, name: str) -> Callable[[Slots], Callable[..., Custom]]:
+        """A decorator for a function that answers the first slot later than an aware datetime, or None.
+
+        What it leaves in the function's place makes triggers: call it with the other arguments, by name. Raises BadInput
+        when the name is taken.
+        """
+        if name in self._own:
+            problem = f"a trigger named {name!r} is registered already"
+            raise BadInput(problem)
+
+        def registered(slots: Slots) -> Callable[..., Custom]:
+            self._own[name] = slots
+            return lambda **arguments: Custom(name, slots, arguments)
+
+        return registered
+
+    def read(self, document: JsonValue) -> Trigger:
+        """The trigger that `document()` was asked of, or one equal to it.
+
+        Raises BadInput for anything else, and `UnknownTrigger` for a name that is not registered here.
+        """
+        given = _Given(document)
+        kind = given.text("kind")
+        if kind == Custom.kind:
+            return given.finished(self._custom(given))
+        if kind == AnyOf.kind:
+            return given.finished(AnyOf(*(self.read(member) for member in given.several("triggers"))))
+        if kind == Excluding.kind:
+            calendars = [_calendar(calendar) for calendar in given.several("calendars")]
+            return given.finished(Excluding(self.read(given.take("trigger")), *calendars))
+        if kind not in _READERS:
+            given.refuse(f"its kind is {kind!r}, which this astyqueue does not know")
+        return given.finished(_READERS[kind](given))
+
+    def _custom(self, given: _Given) -> Custom:
+        """A trigger of the user's own, with the function that is registered under its name."""
+        name, arguments = given.text("name"), given.take("arguments")
+        if not isinstance(arguments, dict):
+            given.refuse("its arguments are no JSON object")
+        if name not in self._own:
+            raise UnknownTrigger(name)
+        return Custom(name, self._own[name], arguments)
+
+
+class _Given:
+    """A JSON object whose fields are taken one by one, so that what is missing, wrong or left over is seen."""
+
+    def __init__(self, document: JsonValue) -> None:
+        self._document = document
+        self._left = dict(document) if isinstance(document, dict) else {}
+
+    def finished(self, value: T) -> T:
+        """The value, once nothing is left over."""
+        if self._left:
+            self.refuse(f"it has fields that this astyqueue does not know: {', '.join(sorted(self._left))}")
+        return value
+
+    def refuse(self, why: str, cause: Exception | None = None) -> NoReturn:
+        """Raise the error that says what is wrong with the document."""
+        problem = f"no trigger can be read from {reprlib.repr(self._document)}: {why}"
+        raise BadInput(problem) from cause
+
+    def take(self, name: str) -> JsonValue:
+        """A field, None when it is not there."""
+        return self._left.pop(name, None)
+
+    def has(self, name: str) -> bool:
+        """Whether there is such a field."""
+        return name in self._left
+
+    def text(self, name: str) -> str:
+        """A field that holds text."""
+        value = self.take(name)
+        if not isinstance(value, str):
+            self.refuse(f"{name} is {value!r} and not text")
+        return value
+
+    def several(self, name: str) -> list[JsonValue]:
+        """A field that holds a list."""
+        value = self.take(name)
+        if not isinstance(value, list):
+            self.refuse(f"{name} is {value!r} and not a list")
+        return value
+
+    def number(self, name: str) -> int | None:
+        """A field that holds a whole number, None when it is not there."""
+        value = self.take(name)
+        if value is not None and type(value) is not int:
+            self.refuse(f"{name} is {value!r} and not a whole number")
+        return value
+
+    def moment(self, name: str) -> datetime | None:
+        """A field that holds microseconds since 1970."""
+        value = self.number(name)
+        try:
+            return None if value is None else instant(value)
+        except OverflowError as error:
+            self.refuse(f"{name} is {value}, a moment beyond all calendars", error)
+
+    def duration(self, name: str) -> timedelta | None:
+        """A field that holds microseconds."""
+        value = self.number(name)
+        try:
+            return None if value is None else timedelta(microseconds=value)
+        except OverflowError as error:
+            self.refuse(f"{name} is {value}, longer than any duration", error)
+
+
+def _once(given: _Given) -> Once:
+    return Once(given.moment("at_us"), delay=given.duration("delay_us"))
+
+
+def _every(given: _Given) -> Every:
+    return Every(
+        given.duration("interval_us") or 0,
+        start=given.moment("start_us"),
+        delay=given.duration("delay_us"),
+        end=given.moment("end_us"),
+        count=given.number("count"),
+        jitter=given.duration("jitter_us") or 0,
+        seed=given.text("seed") if given.has("seed") else None,
+    )
+
+
+def _cron(given: _Given) -> Cron:
+    form = given.text("form")
+    expression, zone = given.text("expression"), given.text("zone")
+    start, end, count = given.moment("start_us"), given.moment("end_us"), given.number("count")
+    if form == "quartz":
+        return Cron.quartz(expression, zone, start=start, end=end, count=count)
+    return Cron(expression, zone, seconds=_with_seconds(given, form), start=start, end=end, count=count)
+
+
+_READERS: Final[Mapping[str, Callable[[_Given], Trigger]]] = {Once.kind: _once, Every.kind: _every, Cron.kind: _cron}
+
+
+def _calendar(document: JsonValue) -> Calendar:
+    """The calendar that a document describes."""
+    given = _Given(document)
+    kind = given.text("kind")
+    if kind == Days.kind:
+        days = given.several("days")
+        return given.finished(Days([day if isinstance(day, str) else repr(day) for day in days], given.text("zone")))
+    if kind != Times.kind:
+        given.refuse(f"its kind is {kind!r}, which this astyqueue does not know")
+    return given.finished(Times(given.text("expression"), given.text("zone"), seconds=_with_seconds(given, given.text("form"))))
+
+
+def _with_seconds(given: _Given, form: str) -> bool:
+    """Whether this form of expression has seconds last."""
+    if form not in {"unix", "seconds"}:
+        given.refuse(f"its form is {form!r}, which this astyqueue does not know")
+    return form == "seconds"
