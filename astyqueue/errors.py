@@ -3,8 +3,10 @@
     AstyqueueError
     ├── BadInput                what was asked cannot be done as asked; nothing was changed
     │   ├── BadSetting          an option, a URL or a setting is wrong
+    │   ├── BadExpression       a cron expression cannot be read; it says which field and why
     │   └── LayoutDiffers       the stored layout of a queue is another one
     ├── NotFound                no such queue, message or dead letter
+    │   └── UnknownTrigger      no trigger of this name was registered in this process
     ├── Vetoed                  a hook refused a send or a settle
     ├── LeaseLost               the receipt is no longer current; nothing was changed
     ├── AlreadySettled          this delivery was settled before
@@ -12,6 +14,8 @@
     ├── Closed                  the queue or the store was closed before
     └── StoreError              the store did not do what it was asked
         ├── StoreUnavailable    it cannot be reached, opened or written now
+        │   ├── WrongSchema     its tables are missing, or a newer astyqueue made them
+        │   └── SliceTooLong    a slice passes more deleted columns than it reads at once
         ├── StoreCorrupt        what it holds cannot be trusted
         ├── StoreFull           there is no room left; nothing was changed
         └── OutcomeUnknown      it may or may not have been done
@@ -22,6 +26,7 @@ What a handler raises to say what should become of its message (`Retry`, `Reject
 
 from __future__ import annotations
 
+import reprlib
 from collections.abc import Iterable
 from datetime import datetime, timedelta
 
@@ -36,6 +41,18 @@ class BadInput(AstyqueueError, ValueError):
 
 class BadSetting(BadInput):
     """An option, a URL or a setting is wrong."""
+
+
+class BadExpression(BadInput):
+    """A cron expression cannot be read."""
+
+    def __init__(self, expression: str, field: str, why: str) -> None:
+        """Name the field and say what is wrong with it; `field` is empty when it is the expression as a whole."""
+        self.expression = expression
+        self.field = field
+        self.why = why
+        place = f", {field}" if field else ""
+        super().__init__(f"cron expression {reprlib.repr(expression)}{place}: {why}")
 
 
 class LayoutDiffers(BadInput):
@@ -54,6 +71,18 @@ class LayoutDiffers(BadInput):
 
 class NotFound(AstyqueueError, LookupError):
     """No such queue, message or dead letter."""
+
+
+class UnknownTrigger(NotFound):
+    """A trigger goes by a name that nobody registered in this process; it is kept as it is."""
+
+    def __init__(self, name: str) -> None:
+        """Say which name it is."""
+        self.name = name
+        super().__init__(
+            f"no trigger named {name!r} is registered here: import the module that registers it, "
+            "or let a process fire this schedule that has it"
+        )
 
 
 class Vetoed(AstyqueueError):
@@ -111,6 +140,14 @@ class StoreError(AstyqueueError):
 
 class StoreUnavailable(StoreError):
     """The store cannot be reached, opened or written now; what was asked was not done."""
+
+
+class WrongSchema(StoreUnavailable):
+    """The tables of the store are missing, or were made by a newer astyqueue; what was asked was not done."""
+
+
+class SliceTooLong(StoreUnavailable):
+    """A slice passes more deleted columns than the store reads at once; it was not read, and shorter ones can be."""
 
 
 class StoreCorrupt(StoreError):

@@ -19,12 +19,16 @@ _MODULES: Final = {
     "send": "send",
     "peek": "messages",
     "get": "messages",
+    "explain": "explaining",
     "counts": "messages",
     "delete": "removal",
     "clear": "removal",
     "drop": "removal",
     "queues": "queues",
     "dead": "dead",
+    "migrate": "schema",
+    "verify": "schema",
+    "doctor": "doctor",
 }
 
 

@@ -134,7 +134,7 @@ def _asks(where: Where) -> bool:
 def _moment(text: str | None) -> datetime | None:
     """A moment as it was written, or so long ago."""
     from astyqueue.clock import SystemClock, instant
-    from astyqueue.model.durations import as_microseconds
+    from astyqueue.durations import as_microseconds
 
     if text is None:
         return None

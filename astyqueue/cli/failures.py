@@ -10,7 +10,7 @@ from typing import Final
 
 import click
 
-from astyqueue.errors import AstyqueueError, BadInput, StoreUnavailable
+from astyqueue.errors import AstyqueueError, BadInput, StoreUnavailable, WrongSchema
 
 #: Where `-v` is remembered: shared by a command and the groups it is in.
 VERBOSE: Final = "astyqueue.verbose"
@@ -23,6 +23,9 @@ class ExitCode(IntEnum):
     FAILED = 1
     BAD_INPUT = 2
     STORE_UNAVAILABLE = 3
+    WRONG_SCHEMA = 5
+    WARNING = 10
+    PROBLEM = 20
     INTERRUPTED = 130
     TERMINATED = 143
 
@@ -59,4 +62,6 @@ def code_of(error: AstyqueueError) -> ExitCode:
     """The exit code for an error."""
     if isinstance(error, BadInput):
         return ExitCode.BAD_INPUT
+    if isinstance(error, WrongSchema):
+        return ExitCode.WRONG_SCHEMA
     return ExitCode.STORE_UNAVAILABLE if isinstance(error, StoreUnavailable) else ExitCode.FAILED

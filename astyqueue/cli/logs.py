@@ -6,8 +6,8 @@ import json
 import logging
 import sys
 
-from astyqueue.cli.moments import iso
 from astyqueue.clock import SECOND, instant
+from astyqueue.model.moments import iso
 
 
 def configure(level: str, form: str) -> None:
@@ -17,6 +17,8 @@ def configure(level: str, form: str) -> None:
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(level.upper())
+    # A driver's news of how it connects is for whoever debugs; what it warns of is for everybody.
+    logging.getLogger("cassandra").setLevel(logging.NOTSET if level == "debug" else logging.WARNING)
 
 
 def _moment(record: logging.LogRecord) -> str:
@@ -44,7 +46,12 @@ class _Facts(logging.Formatter):
         if facts is None:
             line["message"] = record.getMessage()
         else:
-            line |= {"event": getattr(record, "event", ""), **facts}
+            line |= {"event": getattr(record, "event", ""), **{name: _plain(value) for name, value in facts.items()}}
         if record.exc_info:
             line["trace"] = self.formatException(record.exc_info)
         return json.dumps(line, ensure_ascii=False, default=str)
+
+
+def _plain(value: object) -> object:
+    """Numbers as they are, all else as text: an id is a tuple, and is known to people and commands as text."""
+    return value if isinstance(value, int | float) else str(value)

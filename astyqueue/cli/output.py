@@ -10,7 +10,7 @@ from typing import Final, Protocol, TypeVar, cast, runtime_checkable
 
 import click
 
-from astyqueue.cli.moments import with_age
+from astyqueue.model.moments import with_age
 
 Record = Mapping[str, object]
 T = TypeVar("T")

@@ -50,19 +50,24 @@ def on_store(function: Callable[..., None]) -> Callable[..., None]:
         from astyqueue.clock import SystemClock, instant
         from astyqueue.queue.connection import connect
 
-        if not url:
-            message = f"no store was named: add --url sqlite:///work.db, or set {URL}"
-            raise BadSetting(message)
         clock = SystemClock()
-        with connect(url, clock=clock) as connection:
+        with connect(named(url), clock=clock) as connection:
             function(Session(connection, Output(instant(clock.now()), as_json=as_json)), **options)
 
     return verbose_option(json_option(url_option(command)))
 
 
+def named(url: str | None) -> str:
+    """The store's URL; BadSetting if nobody said it."""
+    if not url:
+        message = f"no store was named: add --url sqlite:///work.db, or set {URL}"
+        raise BadSetting(message)
+    return url
+
+
 def url_option(function: Callable[..., None]) -> Callable[..., None]:
     """`--url`."""
-    told = "Where the store is, such as sqlite:///work.db (in this directory) or sqlite:////var/work.db."
+    told = "Where the store is: sqlite:///work.db (in this directory), sqlite:////var/work.db, cassandra://host1,host2/keyspace."
     return click.option("--url", envvar=URL, metavar="URL", help=told, show_envvar=True)(function)
 
 

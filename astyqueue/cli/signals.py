@@ -7,7 +7,7 @@ from types import FrameType
 from typing import Final
 
 from astyqueue.dispatch.dispatcher import Dispatcher
-from astyqueue.model.durations import Duration
+from astyqueue.durations import Duration
 
 _SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
 #: A shell tells a process that was ended by a signal from others by this offset of its exit code.

@@ -113,8 +113,8 @@ def _serve(
     """Run until the work is over or a signal comes."""
     from astyqueue.cli.ending import AfterMessages, WhenEmpty
     from astyqueue.cli.signals import Signals
+    from astyqueue.durations import as_microseconds
     from astyqueue.errors import Closed
-    from astyqueue.model.durations import as_microseconds
 
     as_microseconds(drain_timeout)
 

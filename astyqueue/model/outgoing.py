@@ -8,9 +8,9 @@ from datetime import datetime
 from typing import Final, NamedTuple
 
 from astyqueue.clock import microseconds
+from astyqueue.durations import Duration, as_microseconds
 from astyqueue.errors import BadInput
 from astyqueue.model.bodies import encode_body
-from astyqueue.model.durations import Duration, as_microseconds
 from astyqueue.model.message import Envelope, encode, encode_plain
 from astyqueue.model.settings import Settings
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, Protocol, runtime_checkable
 
 from astyqueue.clock import Clock
 from astyqueue.errors import BadSetting
@@ -12,12 +12,27 @@ from astyqueue.stores.location import locate
 _KINDS: Final = "memory://, memory://shared-name, sqlite:///relative.db, sqlite:////absolute.db, cassandra://host1,host2/keyspace"
 
 
-def open_store(url: str, *, clock: Clock) -> Store:
-    """The store that a URL names, ready to use; close it when done.
+@runtime_checkable
+class DriverSession(Protocol):
+    """A session of Cassandra's driver that an application has already; it stays the application's to close."""
+
+    keyspace: str | None
+
+    def execute_async(self, query: object) -> object:
+        """Ask something."""
+        ...
+
+
+def open_store(place: str | DriverSession, *, clock: Clock) -> Store:
+    """The store that a URL names, or that is in a session's keyspace, ready to use; close it when done.
 
     An unknown kind or option raises BadSetting, a place that cannot be used StoreUnavailable or StoreCorrupt.
     """
-    location = locate(url)
+    if isinstance(place, DriverSession):
+        from astyqueue.stores import cassandra  # noqa: PLC0415 - on demand; here the driver is loaded already
+
+        return cassandra.lent(place)
+    location = locate(place)
     if location.scheme == "memory":
         from astyqueue.stores import memory  # noqa: PLC0415 - on demand
 

@@ -9,17 +9,18 @@ import pytest
 from cassandra.cluster import Cluster, Session
 from cassandra.policies import RetryPolicy
 
-from astyqueue import ids
+from astyqueue import MessageQueue, ids
 from astyqueue.clock import SECOND, SystemClock
-from astyqueue.errors import BadInput, BadSetting, Closed, StoreError, StoreUnavailable
+from astyqueue.errors import BadInput, BadSetting, Closed, StoreCorrupt, StoreUnavailable, WrongSchema
 from astyqueue.store import Batch, Column, Committed, Expectation, Name, Named, Put, Refused, Slice, Store
 from astyqueue.stores import open_store
-from astyqueue.stores.cassandra import Address, CassandraStore, create_schema
-from astyqueue.stores.cassandra.connecting import connect
+from astyqueue.stores.administration import administer
+from astyqueue.stores.cassandra import CassandraStore
+from astyqueue.stores.cassandra.administration import Administration
+from astyqueue.stores.cassandra.keyspace import Keyspace, replication
 from astyqueue.stores.cassandra.requests import NAMES, PAGE
 from astyqueue.testing import LocalCassandra
 from astyqueue.testing.cassandra import Contacts
-from astyqueue.wakeup import Wakeup
 
 ROW = "row"
 HEADER = Name(0, 0, ids.LEAST, 0)
@@ -120,6 +121,23 @@ def test_a_session_that_is_handed_in_stays_open(session: Session, keyspace: str)
     assert not session.is_shutdown
 
 
+@pytest.mark.usefixtures("url")
+def test_a_queue_lives_in_a_session_that_is_handed_in(session: Session, keyspace: str) -> None:
+    own = session.cluster.connect(keyspace)
+    with MessageQueue.builder().store(own).name("mail").build() as queue:
+        queue.send("one")
+        with queue.receive() as batch:
+            assert [delivery.body for delivery in batch] == ["one"]
+    assert not own.is_shutdown
+    own.shutdown()
+
+
+def test_a_session_without_a_keyspace_is_refused(session: Session) -> None:
+    with pytest.raises(BadSetting, match=r"cluster\.connect\('name'\)"):
+        MessageQueue.builder().store(session).name("mail").build()
+
+
+@pytest.mark.filterwarnings("ignore:Legacy execution parameters:DeprecationWarning")
 def test_a_session_that_takes_no_profiles_is_refused(cassandra: Contacts, keyspace: str) -> None:
     cluster = Cluster(list(cassandra.contact_points), cassandra.port, protocol_version=5, default_retry_policy=RetryPolicy())
     with cluster, pytest.raises(BadSetting, match="execution_profiles instead"):
@@ -142,24 +160,35 @@ def test_a_session_that_is_handed_in_is_not_used_in_a_fork(session: Session, key
 
 
 def test_a_keyspace_or_table_that_is_not_there_says_how_to_make_it(cassandra: Contacts, session: Session) -> None:
-    with pytest.raises(StoreUnavailable, match=r"'nobody_made_it' .*create_schema\(session, keyspace, replication\)"):
+    with pytest.raises(WrongSchema, match=r"'nobody_made_it' .*'astyqueue migrate --url cassandra://.../nobody_made_it'"):
         open_store(cassandra.url("nobody_made_it"), clock=CLOCK)
-    with pytest.raises(StoreUnavailable, match=r"create_schema\(session, keyspace, replication\)"):
+    with pytest.raises(WrongSchema, match="astyqueue migrate --url"):
         CassandraStore(session, "system")
+
+
+def test_a_keyspace_of_another_shape_is_told_as_that(cassandra: Contacts, session: Session, keyspace: str) -> None:
+    other = f"{keyspace}_other"
+    session.execute(f"CREATE KEYSPACE \"{other}\" WITH replication = {{'class': 'SimpleStrategy', 'replication_factor': 1}}", timeout=60)
+    session.execute(f'CREATE TABLE "{other}"."entries" (number int PRIMARY KEY)', timeout=60)
+    try:
+        with pytest.raises(StoreCorrupt, match=f"keyspace '{other}' are not as astyqueue makes them"):
+            open_store(cassandra.url(other), clock=CLOCK)
+    finally:
+        session.execute(f'DROP KEYSPACE "{other}"', timeout=60)
 
 
 def test_making_the_schema_again_leaves_what_is_there(store: Store, session: Session, keyspace: str) -> None:
     store.send(Batch(ROW, puts=(Put(HEADER, b"1"),)))
-    create_schema(session, keyspace, {"class": "SimpleStrategy", "replication_factor": 1})
+    Administration(session, Keyspace(keyspace, replication("1")), clock=CLOCK).migrate()
     assert only(store, HEADER) is not None
 
 
 @pytest.mark.parametrize(
-    ("place", "told"), [("127.0.0.77:1,127.0.0.78:1/jobs", "127.0.0.77, 127.0.0.78 port 1"), ("nosuch.invalid/jobs", "has an address")]
+    ("asked", "told"), [("127.0.0.77:1,127.0.0.78:1/jobs", "127.0.0.77, 127.0.0.78 port 1"), ("nosuch.invalid/jobs", "has an address")]
 )
-def test_nodes_that_cannot_be_reached_are_named_and_how_long_it_was_tried(place: str, told: str) -> None:
+def test_nodes_that_cannot_be_reached_are_named_and_how_long_it_was_tried(asked: str, told: str) -> None:
     with pytest.raises(StoreUnavailable, match=r"not connected after \d+\.\d s") as raised:
-        open_store(f"cassandra://ada:secret@{place}", clock=CLOCK)
+        open_store(f"cassandra://ada:secret@{asked}", clock=CLOCK)
     assert told in str(raised.value)
     assert "secret" not in str(raised.value)
 
@@ -170,18 +199,17 @@ def test_a_data_centre_that_is_not_there_is_named(cassandra: Contacts) -> None:
 
 
 def test_a_cluster_that_went_away_is_found_again(node: LocalCassandra) -> None:
-    contacts = node.contacts
-    session = connect(Address(contacts.contact_points, "system", contacts.port), CLOCK)
-    create_schema(session, "jobs", {"class": "SimpleStrategy", "replication_factor": 1})
-    session.cluster.shutdown()
+    with administer(node.url("jobs"), clock=CLOCK) as administration:
+        administration.migrate()
     store = open_store(node.url("jobs"), clock=CLOCK)
     store.commit(Batch(ROW, puts=(Put(HEADER, b"1"),)), (Expectation(HEADER, None),))
     node.kill(1)
-    with pytest.raises(StoreError):
-        only(store, HEADER)
+    assert fails_as_unavailable(lambda: only(store, HEADER), node.contact_points[0])
+    assert fails_as_unavailable(lambda: store.commit(Batch(ROW), (Expectation(HEADER, b"1"),)), "Nothing was changed")
     node.restart(1)
-    end = CLOCK.monotonic() + PATIENCE
-    while fails_as_unavailable(lambda: only(store, HEADER), "") and CLOCK.monotonic() < end:
-        Wakeup(CLOCK).wait(CLOCK.monotonic() + SECOND // 20)
+    back = CLOCK.monotonic()
+    while fails_as_unavailable(lambda: only(store, HEADER), "") and CLOCK.monotonic() < back + PATIENCE:
+        pass  # each of these reads waits for a connection itself, two seconds at most
+    assert CLOCK.monotonic() < back + PATIENCE
     assert store.commit(Batch(ROW), (Expectation(HEADER, b"1"),)) == Committed()
     store.close()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import islice
+
 import pytest
 from cassandra import (
     ConsistencyLevel,
@@ -19,7 +21,8 @@ from cassandra.cluster import NoHostAvailable
 from cassandra.connection import ConnectionException, ConnectionShutdown
 from cassandra.protocol import ErrorMessage, OverloadedErrorMessage, SyntaxException
 
-from astyqueue.errors import AstyqueueError, BadInput, OutcomeUnknown, StoreCorrupt, StoreUnavailable
+from astyqueue.errors import AstyqueueError, BadInput, OutcomeUnknown, StoreCorrupt, StoreUnavailable, WrongSchema
+from astyqueue.stores.cassandra.connecting import reconnecting
 from astyqueue.stores.cassandra.failures import FAILURES, failure_of_change, failure_of_read, failure_to_prepare, told
 
 CAS_WRITE_UNKNOWN = 0x1700
@@ -82,9 +85,21 @@ def test_names_without_an_address_are_told_as_that() -> None:
 @pytest.mark.parametrize("missing", ["Keyspace 'jobs' does not exist", "table entries does not exist"])
 def test_a_missing_schema_says_how_to_make_it(missing: str) -> None:
     failed = failure_to_prepare(invalid(missing), PLACE, "jobs")
-    assert type(failed) is StoreUnavailable
-    assert "create_schema(session, keyspace, replication)" in str(failed)
+    assert type(failed) is WrongSchema
+    assert "'astyqueue migrate --url cassandra://.../jobs'" in str(failed)
 
 
 def test_a_node_that_does_not_answer_is_no_missing_schema() -> None:
-    assert "create_schema" not in str(failure_to_prepare(OperationTimedOut(), PLACE, "jobs"))
+    assert "migrate" not in str(failure_to_prepare(OperationTimedOut(), PLACE, "jobs"))
+
+
+def test_a_second_node_that_could_not_begin_says_nothing_about_the_first() -> None:
+    too_few = Unavailable("too few", consistency=ConsistencyLevel.LOCAL_QUORUM, required_replicas=2, alive_replicas=1)
+    assert type(failure_of_change(too_few, PLACE, nodes=2)) is OutcomeUnknown
+
+
+def test_a_node_that_was_lost_is_asked_again_without_end_and_every_two_seconds_or_so() -> None:
+    pauses = list(islice(reconnecting().new_schedule(), 10_000))
+    assert len(pauses) == 10_000
+    assert pauses[0] < 0.5
+    assert max(pauses) <= 2.5

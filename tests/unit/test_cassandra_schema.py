@@ -7,7 +7,9 @@ from typing import NamedTuple
 import pytest
 
 from astyqueue.errors import BadSetting
-from astyqueue.stores.cassandra.schema import keyspace_statement, statements
+from astyqueue.stores.cassandra.keyspace import Kept, Keyspace, replication
+from astyqueue.stores.cassandra.schema import newest, parts
+from astyqueue.stores.cassandra.schema.declared import declared
 from astyqueue.stores.cassandra.statements import Statements
 
 
@@ -18,26 +20,80 @@ class Prepared(NamedTuple):
         return text
 
 
+def entries() -> str:
+    (text,) = parts("jobs")[1].statements
+    return text
+
+
 def test_the_table_of_columns_has_the_order_of_names_and_keeps_what_was_deleted_for_a_day() -> None:
-    (text,) = statements()
-    assert text.startswith('CREATE TABLE IF NOT EXISTS "entries"')
-    assert "PRIMARY KEY ((row), type, priority, id, state)" in text
-    assert "CLUSTERING ORDER BY (type ASC, priority DESC, id ASC, state ASC)" in text
-    assert "gc_grace_seconds = 86400" in text
-    assert "LeveledCompactionStrategy" in text
-    assert "STATIC" not in text.upper()
-    assert "--" not in text
+    assert entries().startswith('CREATE TABLE IF NOT EXISTS "entries"')
+    assert "PRIMARY KEY ((row), type, priority, id, state)" in entries()
+    assert "CLUSTERING ORDER BY (type ASC, priority DESC, id ASC, state ASC)" in entries()
+    assert "gc_grace_seconds = 86400" in entries()
+    assert "LeveledCompactionStrategy" in entries()
+    assert "STATIC" not in entries().upper()
+    assert "--" not in entries()
+
+
+def test_files_are_numbered_from_nought_and_each_of_their_statements_may_be_run_again() -> None:
+    assert [part.version for part in parts("jobs")] == list(range(newest("jobs") + 1))
+    assert all("IF NOT EXISTS" in statement for part in parts("jobs") for statement in part.statements)
+
+
+def test_the_table_with_the_lock_has_an_id_that_follows_from_its_keyspace_alone() -> None:
+    (first, again, other) = (parts(keyspace)[0].statements for keyspace in ("jobs", "jobs", "mail"))
+    assert first == again != other
+    assert " AND id = " in first[0]
+
+
+def test_what_a_table_should_be_is_read_from_the_statement_that_makes_it() -> None:
+    table = declared(entries())
+    assert (table.name, table.columns["row"], table.columns["value"]) == ("entries", "text, partition key column 0", "blob, regular")
+    assert table.columns["priority"] == "tinyint, clustering column 1, descending"
+    assert table.options["gc_grace_seconds"] == "86400"
+    assert isinstance(table.options["compaction"], dict)
+    assert table.options["compaction"]["class"] == "LeveledCompactionStrategy"
+    assert "comment" not in table.options
+
+
+def test_what_makes_no_table_is_not_read_as_one() -> None:
+    with pytest.raises(ValueError, match="no CREATE TABLE"):
+        declared("DROP TABLE entries")
 
 
 def test_a_keyspace_is_made_with_the_replication_asked_for() -> None:
-    made = keyspace_statement("jobs", {"class": "NetworkTopologyStrategy", "dc'1": 3})
-    assert made == "CREATE KEYSPACE IF NOT EXISTS \"jobs\" WITH replication = {'class': 'NetworkTopologyStrategy', 'dc''1': '3'}"
+    made = Keyspace("jobs", replication("dc1:3, dc2:2"), durable=False).statement("here", 9)
+    wanted = "{'class': 'NetworkTopologyStrategy', 'dc1': '3', 'dc2': '2'}"
+    assert made == f'CREATE KEYSPACE IF NOT EXISTS "jobs" WITH replication = {wanted} AND durable_writes = false'
+
+
+@pytest.mark.parametrize(
+    ("dc", "nodes", "copies"), [("", 3, "'here': '3'"), ("dc2", 9, "'dc2': '3'"), ("", 2, "'here': '3'"), ("", 1, "'here': '1'")]
+)
+def test_unless_said_there_are_three_copies_in_the_home_data_centre_or_one_on_a_single_node(dc: str, nodes: int, copies: str) -> None:
+    assert copies in Keyspace("jobs", dc=dc).statement("here", nodes)
+
+
+@pytest.mark.parametrize("wrong", ["", "0", "dc1", "dc1:", "dc1:0", "dc1:3,", "dc1:x", "a b:1"])
+def test_a_replication_that_makes_no_sense_is_refused(wrong: str) -> None:
+    with pytest.raises(BadSetting, match="written dc1:3"):
+        replication(wrong)
+
+
+def test_a_number_of_copies_everywhere_is_that_number_in_each_data_centre() -> None:
+    kept = Kept({"class": "NetworkTopologyStrategy", "dc1": "3", "dc2": "3"}, durable=True)
+    assert Keyspace("jobs", replication("3")).differs(kept, {"dc1", "dc2"}) == ""
+    assert Keyspace("jobs").differs(kept, {"dc1", "dc2"}) == ""
+    assert "'replication_factor': '2'" in Keyspace("jobs", replication("2")).differs(kept, {"dc1", "dc2"})
+    assert "durable_writes = true" in Keyspace("jobs").differs(kept._replace(durable=False), {"dc1"})
+    assert kept.copies("dc1") == 3
+    assert kept.copies("dc3") == 0
 
 
 @pytest.mark.parametrize("wrong", ["", "1st", 'a"b', "a.b", "a" * 49])
 def test_a_keyspace_that_cannot_be_is_refused(wrong: str) -> None:
     with pytest.raises(BadSetting, match="cannot be"):
-        keyspace_statement(wrong, {})
+        Keyspace(wrong).statement()
 
 
 def test_plain_and_conditional_statements_are_apart_and_only_plain_ones_carry_a_stamp() -> None:

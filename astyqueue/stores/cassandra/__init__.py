@@ -9,16 +9,15 @@ from functools import partial
 from cassandra.cluster import Session
 
 from astyqueue.clock import Clock
-from astyqueue.errors import Closed, StoreUnavailable
+from astyqueue.errors import BadSetting, Closed, StoreUnavailable
 from astyqueue.store import Batch, Column, Expectation, Outcome, Spread, Wanted
 from astyqueue.stores import forks
 from astyqueue.stores.cassandra.address import Address, Levels
 from astyqueue.stores.cassandra.connecting import connect
 from astyqueue.stores.cassandra.conversation import Conversation
-from astyqueue.stores.cassandra.schema import create_schema
 from astyqueue.stores.location import Location
 
-__all__ = ["Address", "CassandraStore", "Levels", "create_schema", "opened"]
+__all__ = ["Address", "CassandraStore", "Levels", "lent", "opened"]
 
 
 class CassandraStore:
@@ -123,3 +122,11 @@ def opened(location: Location, *, clock: Clock) -> CassandraStore:
     """
     address = Address.of(location)
     return CassandraStore(partial(connect, address, clock), address.keyspace, levels=address.levels, place=address.shown)
+
+
+def lent(session: Session) -> CassandraStore:
+    """The store in the keyspace of a session, which stays the caller's; without a keyspace BadSetting."""
+    if session.keyspace is None:
+        message = "this session of the driver has no keyspace: make it with cluster.connect('name'), or call its set_keyspace('name')"
+        raise BadSetting(message)
+    return CassandraStore(session, session.keyspace, place=f"Cassandra, keyspace {session.keyspace} of the session that was handed in")

@@ -24,7 +24,7 @@ _TURNED: Final = bytes(byte ^ 0x80 for byte in _BYTES)
 _WITH_VERSION: Final = bytes(byte & 0x0F | 0x10 for byte in _BYTES)
 _WITHOUT_VERSION: Final = bytes(byte & 0x0F for byte in _BYTES)
 #: A `tinyint` is signed; the numbers in names are not, so half of its range is theirs.
-_TINY: Final = [bytes((number,)) for number in range(128)]
+_TINY: Final = {number: bytes((number,)) for number in range(128)}
 #: A tuple (type, priority, id, state) in a list: every part after its length.
 _LISTED: Final = struct.Struct(">iisisi16sis")
 _LISTED_BYTES: Final = _LISTED.size - 4
@@ -45,16 +45,23 @@ def id_of(kept: bytes) -> Id:
 
 def tiny(number: int) -> bytes:
     """A type, priority or state; more than 127 raises BadInput."""
-    if not 0 <= number < len(_TINY):
-        message = f"{number} does not fit: on Cassandra types, priorities and states are 0 to {len(_TINY) - 1}"
-        raise BadInput(message)
-    return _TINY[number]
+    try:
+        return _TINY[number]
+    except KeyError:
+        raise _does_not_fit(number) from None
 
 
 def key(name: Name) -> Key:
     """The values that find a column in its row; a name that does not fit raises BadInput."""
     kind, priority, id_, state = name
-    return tiny(kind), tiny(priority), timeuuid(id_), tiny(state)
+    try:
+        return _TINY[kind], _TINY[priority], timeuuid(id_), _TINY[state]
+    except KeyError as error:
+        raise _does_not_fit(error.args[0]) from None
+
+
+def _does_not_fit(number: int) -> BadInput:
+    return BadInput(f"{number} does not fit: on Cassandra types, priorities and states are 0 to {len(_TINY) - 1}")
 
 
 def key_list(names: Iterable[Name]) -> bytes:

@@ -2,25 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Final
 
 from cassandra import ConsistencyLevel
-from cassandra.cluster import EXEC_PROFILE_DEFAULT, ExecutionProfile, ResponseFuture, Session
+from cassandra.cluster import EXEC_PROFILE_DEFAULT, ExecutionProfile, ResultSet, Session
 from cassandra.policies import ConstantSpeculativeExecutionPolicy, FallthroughRetryPolicy, NoSpeculativeExecutionPolicy, RetryPolicy
-from cassandra.query import tuple_factory
+from cassandra.query import BatchStatement, tuple_factory
 
 from astyqueue.errors import BadInput, BadSetting
 from astyqueue.store import Batch, Column, Committed, Expectation, Outcome, Refused, Wanted
 from astyqueue.stores import encoding
 from astyqueue.stores.cassandra import requests
 from astyqueue.stores.cassandra.address import Levels
+from astyqueue.stores.cassandra.attempt import REQUEST_SECONDS, Attempt
 from astyqueue.stores.cassandra.failures import FAILURES, failure_of_change, failure_of_read, failure_to_prepare
 from astyqueue.stores.cassandra.schema import checked_keyspace
 from astyqueue.stores.cassandra.statements import Statements
 
-_REQUEST_SECONDS: Final = 2.0
 #: After this long without an answer the same is asked of another node, at most so many times; only what may be asked twice.
 _ASK_ANOTHER_AFTER_SECONDS: Final = 0.15
 _ASK_OTHERS: Final = 2
@@ -57,12 +55,14 @@ class Conversation:
         """As the port says; all requests are under way at once."""
         for each in wanted:
             encoding.known(each.table)
-        with self._told(reading=True):
-            asked = [self._ask(each, exact=exact) for each in wanted]
+        asked = [self._ask(each, exact=exact) for each in wanted]
+        try:
             return [
-                requests.answer(each, (row for future in futures for row in future.result()))
-                for each, futures in zip(wanted, asked, strict=True)
+                requests.answer(each, (row for question in questions for row in question.result()))
+                for each, questions in zip(wanted, asked, strict=True)
             ]
+        except FAILURES as error:
+            raise failure_of_read(error, self._place) from error
 
     def send(self, batch: Batch) -> None:
         """As the port says."""
@@ -70,25 +70,28 @@ class Conversation:
         if not batch.puts and not batch.deletes:
             return
         _countable(batch, ())
-        statement = requests.sent(self._statements[batch.table], batch)
-        with self._told(reading=False):
-            self._session.execute(statement, execution_profile=self._sending)
+        self._changed(requests.sent(self._statements[batch.table], batch), self._sending)
 
     def commit(self, batch: Batch, expects: tuple[Expectation, ...]) -> Outcome:
         """As the port says."""
         encoding.committed_changes(batch, expects)
         _countable(batch, expects)
-        statement = requests.committed(self._statements[batch.table], batch, expects)
-        with self._told(reading=False):
-            rows = list(self._session.execute(statement, execution_profile=self._committing))
+        rows = list(self._changed(requests.committed(self._statements[batch.table], batch, expects), self._committing))
         if rows[0][0]:
             return Committed()
         return Refused(requests.present(expects, [row for row in rows if len(row) > 1]))  # none is there: it only says that
 
-    def _ask(self, wanted: Wanted, *, exact: bool) -> list[ResponseFuture]:
+    def _ask(self, wanted: Wanted, *, exact: bool) -> list[Attempt]:
         profile = self._reading_exactly if exact else self._reading
         asked = requests.questions(self._statements[wanted.table], wanted, exact=exact)
-        return [self._session.execute_async(each, execution_profile=profile) for each in asked]
+        return [Attempt(self._session, each, profile, reading=True) for each in asked]
+
+    def _changed(self, change: BatchStatement, profile: ExecutionProfile) -> ResultSet:
+        asked = Attempt(self._session, change, profile)
+        try:
+            return asked.result()
+        except FAILURES as error:
+            raise failure_of_change(error, self._place, nodes=asked.nodes) from error
 
     def _profile(self, level: int, **settings: object) -> ExecutionProfile:
         """A way to treat requests, which leaves to the session how it chooses a node."""
@@ -96,7 +99,7 @@ class Conversation:
             EXEC_PROFILE_DEFAULT,
             consistency_level=level,
             row_factory=tuple_factory,
-            request_timeout=_REQUEST_SECONDS,
+            request_timeout=REQUEST_SECONDS,
             **settings,
         )
 
@@ -107,13 +110,6 @@ class Conversation:
         except ValueError as error:
             message = f"{self._place}: {error} Make the session's Cluster with execution_profiles instead"
             raise BadSetting(message) from error
-
-    @contextmanager
-    def _told(self, *, reading: bool) -> Iterator[None]:
-        try:
-            yield
-        except FAILURES as error:
-            raise (failure_of_read if reading else failure_of_change)(error, self._place) from error
 
 
 def _countable(batch: Batch, expects: tuple[Expectation, ...]) -> None:

@@ -4,13 +4,21 @@ from __future__ import annotations
 
 from typing import Final
 
-from cassandra import DriverException, InvalidRequest, RequestValidationException, Unauthorized, Unavailable, UnresolvableContactPoints
+from cassandra import (
+    DriverException,
+    InvalidRequest,
+    ReadFailure,
+    RequestValidationException,
+    Unauthorized,
+    Unavailable,
+    UnresolvableContactPoints,
+)
 from cassandra.cluster import NoHostAvailable
 from cassandra.connection import ConnectionException
 from cassandra.protocol import ErrorMessage
 from cassandra.protocol import RequestValidationException as RefusedByServer
 
-from astyqueue.errors import AstyqueueError, BadInput, OutcomeUnknown, StoreCorrupt, StoreUnavailable
+from astyqueue.errors import AstyqueueError, BadInput, OutcomeUnknown, SliceTooLong, StoreCorrupt, StoreUnavailable, WrongSchema
 
 #: Everything the driver raises for a request.
 FAILURES: Final = (DriverException, NoHostAvailable, ConnectionException, ErrorMessage)
@@ -18,9 +26,11 @@ FAILURES: Final = (DriverException, NoHostAvailable, ConnectionException, ErrorM
 #: The server looked at the request and did not begin with it.
 _REFUSED: Final = (RequestValidationException, RefusedByServer)
 #: Nothing was sent to a replica: the driver had no connection to send it on, or the coordinator knew too few replicas alive.
-#: (A request that was sent once is never sent again by the driver, so no connection means that none was there at all.)
+#: (What was sent is not sent again after an error, so "no host available" means that there was no connection at all.)
 _NOT_TRIED: Final = (NoHostAvailable, Unavailable)
 
+#: What a replica says that gave up a read for the deleted columns in its way.
+_TOMBSTONES: Final = 0x0001
 _TOO_LARGE: Final = ("too large", "oversized", "exceeds")
 _MISSING: Final = ("does not exist", "unconfigured table")
 
@@ -29,14 +39,19 @@ def failure_of_read(error: Exception, place: str) -> AstyqueueError:
     """The error of the tree for one that came of a read."""
     if isinstance(error, _REFUSED):
         return _refused(error, place)
+    if isinstance(error, ReadFailure) and _TOMBSTONES in (error.error_code_map or {}).values():
+        return SliceTooLong(f"{place}: {told(error)}. It was not read; a shorter slice can be")
     return StoreUnavailable(f"{place}: {told(error)}. It was not read; it can be tried again")
 
 
-def failure_of_change(error: Exception, place: str) -> AstyqueueError:
-    """The error of the tree for one that came of a send or a commit: whatever is not known to have changed nothing is unknown."""
+def failure_of_change(error: Exception, place: str, *, nodes: int = 1) -> AstyqueueError:
+    """The error of the tree for one that came of a send or a commit: whatever is not known to have changed nothing is unknown.
+
+    When several `nodes` were asked, one that could not begin says nothing about the others, who have not answered yet.
+    """
     if isinstance(error, _REFUSED):
         return _refused(error, place)
-    if isinstance(error, _NOT_TRIED):
+    if isinstance(error, _NOT_TRIED) and (nodes <= 1 or isinstance(error, NoHostAvailable)):
         return StoreUnavailable(f"{place}: {told(error)}. Nothing was changed; it can be tried again")
     return OutcomeUnknown(f"{place}: {told(error)}. The change may stand or not; read back before trying again")
 
@@ -44,9 +59,14 @@ def failure_of_change(error: Exception, place: str) -> AstyqueueError:
 def failure_to_prepare(error: Exception, place: str, keyspace: str) -> AstyqueueError:
     """The error of the tree for one that came while a connection was made ready in a keyspace."""
     if (isinstance(error, InvalidRequest) and "does not exist" in str(error)) or "unconfigured table" in str(error):
-        return StoreUnavailable(
+        return WrongSchema(
             f"{place}: {told(error)}. The keyspace {keyspace!r} or its tables are not there yet: make them with "
-            "astyqueue.stores.cassandra.create_schema(session, keyspace, replication), or correct the URL"
+            f"'astyqueue migrate --url cassandra://.../{keyspace}' (this URL), or correct the URL"
+        )
+    if isinstance(error, _REFUSED) and not isinstance(error, Unauthorized):
+        return StoreCorrupt(
+            f"{place}: {told(error)}. The tables in keyspace {keyspace!r} are not as astyqueue makes them: "
+            "see with 'astyqueue verify' what differs, or name another keyspace"
         )
     return failure_of_read(error, place)
 

@@ -36,7 +36,7 @@ def questions(statements: Statements, wanted: Wanted, *, exact: bool) -> list[Bo
     else:
         names = wanted.names if len(wanted.names) <= NAMES else sorted(set(wanted.names), key=_order)
         chunks = [names[start : start + NAMES] for start in range(0, len(names), NAMES)]
-        asked = [bound(statements.named[wanted.values], (row, cells.key_list(chunk))) for chunk in chunks]
+        asked = [bound(statements.named[wanted.values], [row, cells.key_list(chunk)]) for chunk in chunks]
     for each in asked:
         each.fetch_size = None if exact else PAGE
         each.is_idempotent = True
@@ -56,9 +56,10 @@ def sent(statements: Statements, batch: Batch) -> BatchStatement:
     """A batch that looks at nothing; it may be sent twice, for its write times go with it."""
     row = batch.row.encode()
     changes = [
-        *(bound(statements.put, (_number(put.stamp, _LONG), _number(put.ttl, _INT), *_written(put, row))) for put in batch.puts),
-        *(bound(statements.delete, (row, *cells.key(name))) for name in batch.deletes),
+        bound(statements.put, [_number(stamp, _LONG), _number(ttl, _INT), bytes(value), row, *cells.key(name)])
+        for name, value, stamp, ttl in batch.puts
     ]
+    changes += [bound(statements.delete, [row, *cells.key(name)]) for name in batch.deletes]
     together = _together(changes)
     together.is_idempotent = True
     return together
@@ -70,7 +71,7 @@ def committed(statements: Statements, batch: Batch, expects: Iterable[Expectatio
     left = dict(expects)
     return _together(
         [
-            *([] if left else [bound(statements.always, (UNSET_VALUE, row, *cells.key(_NOBODYS), ids.nonce()))]),
+            *([] if left else [bound(statements.always, [UNSET_VALUE, row, *cells.key(_NOBODYS), ids.nonce()])]),
             *(_put(statements, put, row, expected=left) for put in batch.puts),
             *(_deleted(statements, name, row, expected=left) for name in batch.deletes),
             *_checked(statements, row, left),
@@ -86,10 +87,10 @@ def present(expects: Iterable[Expectation], rows: Iterable[Refusal]) -> dict[Nam
     return found
 
 
-def bound(statement: PreparedStatement, values: Iterable[object]) -> BoundStatement:
+def bound(statement: PreparedStatement, values: list[object]) -> BoundStatement:
     """A statement with values that are bytes already (or None, or unset): the driver's own way takes three times as long."""
     made = BoundStatement(statement)
-    made.values = list(values)
+    made.values = values
     return made
 
 
@@ -97,9 +98,9 @@ def _slice(statements: Statements, wanted: Slice, row: bytes) -> BoundStatement:
     limit = _number(wanted.limit, _INT)
     kind = cells.tiny(wanted.type)
     if wanted.priority is None:
-        return bound(statements.slices_of_type[wanted.values], (row, kind, limit if _is_whole(wanted) else UNSET_VALUE))
+        return bound(statements.slices_of_type[wanted.values], [row, kind, limit if _is_whole(wanted) else UNSET_VALUE])
     bounds = (cells.timeuuid(wanted.after), cells.timeuuid(wanted.until))
-    return bound(statements.slices[wanted.values, wanted.beyond], (row, kind, cells.tiny(wanted.priority), *bounds, limit))
+    return bound(statements.slices[wanted.values, wanted.beyond], [row, kind, cells.tiny(wanted.priority), *bounds, limit])
 
 
 def _is_whole(wanted: Slice) -> bool:
@@ -112,26 +113,22 @@ def _order(name: Name) -> tuple[int, int, bytes, int]:
 
 
 def _put(statements: Statements, put: Put, row: bytes, *, expected: dict[Name, bytes | None]) -> BoundStatement:
-    values = (_number(put.ttl, _INT), *_written(put, row))
+    values = [_number(put.ttl, _INT), bytes(put.value), row, *cells.key(put.name)]
     if put.name in expected:
-        return bound(statements.commit_if, (*values, expected.pop(put.name)))
+        return bound(statements.commit_if, [*values, expected.pop(put.name)])
     return bound(statements.commit, values)
 
 
 def _deleted(statements: Statements, name: Name, row: bytes, *, expected: dict[Name, bytes | None]) -> BoundStatement:
     if name in expected:
-        return bound(statements.delete_if, (row, *cells.key(name), expected.pop(name)))
-    return bound(statements.delete, (row, *cells.key(name)))
+        return bound(statements.delete_if, [row, *cells.key(name), expected.pop(name)])
+    return bound(statements.delete, [row, *cells.key(name)])
 
 
 def _checked(statements: Statements, row: bytes, expected: dict[Name, bytes | None]) -> Iterator[BoundStatement]:
     """Expectations of columns that the commit leaves as they are."""
     for name, value in expected.items():
-        yield bound(statements.commit_if, (UNSET_VALUE, UNSET_VALUE, row, *cells.key(name), value))
-
-
-def _written(put: Put, row: bytes) -> tuple[bytes, ...]:
-    return bytes(put.value), row, *cells.key(put.name)
+        yield bound(statements.commit_if, [UNSET_VALUE, UNSET_VALUE, row, *cells.key(name), value])
 
 
 def _number(number: int | None, size: int) -> object:

@@ -158,9 +158,13 @@ class SQLiteStore:
 
 def opened(location: Location, *, clock: Clock) -> SQLiteStore:
     """`sqlite:///relative.db`, `sqlite:////absolute.db`; `?synchronous=full|normal` and `?busy_timeout=seconds`."""
+    return SQLiteStore(file_of(location), clock)
+
+
+def file_of(location: Location) -> DatabaseFile:
+    """The file that a URL names, and how to treat it; nothing is opened."""
     location.only(_OPTIONS)
-    file = DatabaseFile(_path(location.place), _synchronous(location.options), _busy_timeout(location.options))
-    return SQLiteStore(file, clock)
+    return DatabaseFile(_path(location.place), _synchronous(location.options), _busy_timeout(location.options))
 
 
 def _path(place: str) -> Path:

@@ -1,4 +1,4 @@
-"""Commands on a SQLite file in an empty directory of their own, as a person would type them."""
+"""Commands in an empty directory of their own, as a person would type them, on a store that outlives each command."""
 
 from __future__ import annotations
 
@@ -12,8 +12,7 @@ from click.testing import CliRunner, Result
 
 from astyqueue.cli import main
 from astyqueue.queue.connection import Connection, connect
-
-URL = "sqlite:///work.db"
+from tests.places import ONE_ROW, Place
 
 
 class Shell:
@@ -44,21 +43,30 @@ class Shell:
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The current directory, empty."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("ASTYQUEUE_URL", URL)
     return tmp_path
 
 
 @pytest.fixture
-def shell() -> Shell:
+def url(place: Place, folder: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The store of the commands, as `ASTYQUEUE_URL` names it."""
+    assert folder.exists()
+    url = place.url
+    monkeypatch.setenv("ASTYQUEUE_URL", url)
+    return url
+
+
+@pytest.fixture
+def shell(url: str) -> Shell:
+    """Commands on the store at `url`."""
+    assert url
     return Shell()
 
 
 @pytest.fixture
-def connection(folder: Path) -> Iterator[Connection]:
+def connection(url: str) -> Iterator[Connection]:
     """The store that the commands look at, with an empty queue `emails`."""
-    assert folder.exists()
-    with connect(URL) as connection:
-        connection.queue("emails")
+    with connect(url) as connection:
+        connection.queue("emails", **ONE_ROW)
         yield connection
 
 

@@ -7,15 +7,16 @@ from pathlib import Path
 import pytest
 
 from astyqueue.queue.connection import connect
+from tests.places import ONE_ROW
 from tests.unit.cli.conftest import Shell
 
 
 @pytest.fixture
-def three(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def three(folder: Path, url: str, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A queue with three messages, and no environment."""
     monkeypatch.delenv("ASTYQUEUE_URL")
-    with connect("sqlite:///work.db") as connection:
-        connection.queue("emails").send_many([1, 2, 3])
+    with connect(url) as connection:
+        connection.queue("emails", **ONE_ROW).send_many([1, 2, 3])
     return folder
 
 
@@ -23,19 +24,19 @@ def shown(shell: Shell, *options: str) -> int:
     return len(shell.json("peek", "emails", *options))
 
 
-def test_a_flag_beats_the_environment_which_beats_the_file(shell: Shell, three: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_flag_beats_the_environment_which_beats_the_file(shell: Shell, three: Path, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     file = three / "astyqueue.toml"
-    file.write_text('url = "sqlite:///work.db"\n')
+    file.write_text(f'url = "{url}"\n')
     assert shown(shell) == 3
-    file.write_text('url = "sqlite:///work.db"\n[peek]\nlimit = 1\n')
+    file.write_text(f'url = "{url}"\n[peek]\nlimit = 1\n')
     assert shown(shell) == 1
     monkeypatch.setenv("ASTYQUEUE_PEEK_LIMIT", "2")
     assert shown(shell) == 2
     assert shown(shell, "--limit", "3") == 3
 
 
-def test_pyproject_has_a_table_for_us(shell: Shell, three: Path) -> None:
-    (three / "pyproject.toml").write_text('[tool.astyqueue]\nurl = "sqlite:///work.db"\n[tool.astyqueue.queues.list]\njson = true\n')
+def test_pyproject_has_a_table_for_us(shell: Shell, three: Path, url: str) -> None:
+    (three / "pyproject.toml").write_text(f'[tool.astyqueue]\nurl = "{url}"\n[tool.astyqueue.queues.list]\njson = true\n')
     assert shell("queues", "list").stdout.startswith('{"name": "emails"')
 
 

@@ -1,21 +1,31 @@
-"""The tables in a keyspace, and how they are made."""
+"""The tables in a keyspace, as the numbered files beside this one make them.
+
+Every statement may be run again: `IF NOT EXISTS` makes what is missing and leaves what is there.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+import uuid
 from importlib import resources
-from typing import Final
-
-from cassandra.cluster import Session
-from cassandra.query import SimpleStatement
+from typing import Final, NamedTuple
 
 from astyqueue.errors import BadSetting
 
+#: The table that says which versions a keyspace has been through, and holds the lock on going through them.
+VERSIONS: Final = "schema_versions"
+
 _KEYSPACE: Final = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,47}")
 _COMMENT: Final = re.compile(r"--[^\n]*\n")
-#: Making a table waits for every node; the time of a request would not do.
-_PATIENCE_SECONDS: Final = 60
+_SPACE: Final = uuid.UUID("6f1a6d0c-3f4e-5b7a-9f63-2f0f8f0b7a11")
+
+
+class Part(NamedTuple):
+    """One of the files: the version that a keyspace has once it was run, and its statements."""
+
+    version: int
+    file: str
+    statements: tuple[str, ...]
 
 
 def checked_keyspace(name: str) -> str:
@@ -26,31 +36,23 @@ def checked_keyspace(name: str) -> str:
     return name
 
 
-def statements() -> list[str]:
-    """The CQL that makes the tables, in the order in which it is to be run inside the keyspace."""
-    files = sorted(
-        (each for each in resources.files(__name__).iterdir() if each.name.endswith(".cql")),
-        key=lambda each: each.name,
-    )
-    texts = [_COMMENT.sub("", each.read_text()) for each in files]
-    return [statement.strip() for text in texts for statement in text.split(";") if statement.strip()]
+def parts(keyspace: str) -> list[Part]:
+    """All files in the order in which they are run. The first, of version 0, makes the table that the others are recorded in."""
+    files = sorted((each for each in resources.files(__name__).iterdir() if each.name.endswith(".cql")), key=lambda each: each.name)
+    first, *others = (_part(each.name.removesuffix(".cql"), each.read_text()) for each in files)
+    return [first._replace(statements=tuple(_with_id(text, keyspace) for text in first.statements)), *others]
 
 
-def create_schema(session: Session, keyspace: str, replication: Mapping[str, object]) -> None:
-    """Make the keyspace and its tables, those that are missing; what is there is left as it is.
-
-    `replication` is as in CQL: `{"class": "NetworkTopologyStrategy", "dc1": 3}`. Three copies in the queue's data centre
-    let one node fail; one copy is for trying things out.
-    """
-    for text in (keyspace_statement(keyspace, replication), *statements()):
-        session.execute(SimpleStatement(text, keyspace=None if text.startswith("CREATE KEYSPACE") else keyspace), timeout=_PATIENCE_SECONDS)
+def newest(keyspace: str) -> int:
+    """The version of the last file."""
+    return parts(keyspace)[-1].version
 
 
-def keyspace_statement(keyspace: str, replication: Mapping[str, object]) -> str:
-    """The CQL that makes a keyspace with this replication."""
-    options = ", ".join(f"'{_quoted(name)}': '{_quoted(value)}'" for name, value in replication.items())
-    return f'CREATE KEYSPACE IF NOT EXISTS "{checked_keyspace(keyspace)}" WITH replication = {{{options}}}'
+def _part(file: str, text: str) -> Part:
+    statements = (statement.strip() for statement in _COMMENT.sub("", text).split(";"))
+    return Part(int(file.partition("_")[0]), file, tuple(filter(None, statements)))
 
 
-def _quoted(part: object) -> str:
-    return str(part).replace("'", "''")
+def _with_id(statement: str, keyspace: str) -> str:
+    """The same table for all who make it at once: of two ids that meet, Cassandra could keep neither."""
+    return f"{statement}\n    AND id = {uuid.uuid5(_SPACE, keyspace)}"

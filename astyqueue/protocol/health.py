@@ -1,0 +1,233 @@
+"""Whether the work of a queue gets done: reads its rows, changes nothing, and says what is odd about them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import chain, repeat
+from typing import Final, NamedTuple
+
+from astyqueue import ids
+from astyqueue.clock import SECOND
+from astyqueue.errors import Undecodable
+from astyqueue.findings import Finding, Severity, note, ok
+from astyqueue.ids import LEAST, Id
+from astyqueue.model.moments import told_at, told_length
+from astyqueue.model.settings import Settings
+from astyqueue.protocol.columns import HEADER, Dead, State, Timer, Type, decode_dead, decode_header
+from astyqueue.protocol.explain import STILL
+from astyqueue.protocol.pages import PAGE, glimpse, looked_past, unlisted
+from astyqueue.protocol.process import Process
+from astyqueue.protocol.rows import Ring
+from astyqueue.protocol.sight import Sight
+from astyqueue.protocol.steps import Steps, read, read_column, read_one
+from astyqueue.store import Column, Named, Slice
+
+#: Dead letters of so long ago or less mean that there are more and more of them.
+LATELY: Final = 3600 * SECOND
+#: Rows that are asked about together.
+_AT_ONCE: Final = 40
+
+
+@dataclass(slots=True)
+class _Row:
+    """What was read of one row; moments are microseconds."""
+
+    name: str
+    changed: int | None = None
+    owner: str = ""
+    broken: Undecodable | None = None
+    waiting_since: int | None = None
+    overdue: list[Timer] = field(default_factory=list)
+    dead: list[Dead] = field(default_factory=list)
+
+    def waits(self, since: int) -> None:
+        """Something has been due since then."""
+        self.waiting_since = since if self.waiting_since is None else min(self.waiting_since, since)
+
+
+class _Checked(NamedTuple):
+    """A queue, its rows, and when they were read."""
+
+    settings: Settings
+    rows: Sequence[_Row]
+    now: int
+
+    @property
+    def subject(self) -> str:
+        return f"queue {self.settings.name}"
+
+    def at(self, moment: int) -> str:
+        """A moment in words."""
+        return told_at(moment, self.now)
+
+
+def rest(settings: Settings) -> int:
+    """How long a row of a queue rests between two turns, in microseconds; nought if it never does."""
+    return settings.layout.time_shard_us * (settings.layout.time_shards - 1)
+
+
+def examine(process: Process, settings: Settings) -> Steps[list[Finding]]:
+    """What there is to say of a queue; costs its timers, its dead letters, and the first message of each row and priority."""
+    now = process.now()
+    names, levels = Ring(settings.name, settings.layout).rows(), settings.layout.priorities
+    rows = {name: _Row(name) for name in names}
+    for first in range(0, len(names), _AT_ONCE):
+        for name in (yield from _with_anything(names[first : first + _AT_ONCE], levels)):
+            rows[name] = yield from _read(name, levels, now)
+    checked = _Checked(settings, list(rows.values()), now)
+    return [*_broken(checked), _work(checked), *_leases(checked), _dead_letters(checked), *_undecodable(checked)]
+
+
+def _with_anything(names: Sequence[str], levels: int) -> Steps[list[str]]:
+    """Those of the rows that hold anything but a header; of a large ring most do not."""
+    headers = yield from read(*(Named(name, (HEADER,)) for name in names))
+    first = {name: _first_columns(name, levels, found[0] if found else None) for name, found in zip(names, headers, strict=True)}
+    found = yield from read(*(wanted for slices in first.values() for wanted in slices))
+    return list(dict.fromkeys(wanted.row for wanted, columns in zip(chain(*first.values()), found, strict=True) if columns))
+
+
+def _first_columns(name: str, levels: int, found: Column | None) -> list[Slice]:
+    """The first column of each kind that a row may hold; below where every look has passed nothing is alive unlisted."""
+    try:
+        header = decode_header(name, found.value) if found else None
+    except Undecodable:
+        return [Slice(name, Type.LOCK, limit=1, values=False)]
+    passed = [cursors[-1] for cursors in header.cursors] if header else []
+    return [
+        Slice(name, Type.TIMER, 0, after=ids.first_at(header.floor if header else 0), limit=1, values=False),
+        *(Slice(name, Type.DEAD, level, limit=1, values=False) for level in range(levels)),
+        *(
+            Slice(name, Type.MESSAGE, level, after=after, limit=1, values=False)
+            for level, after in zip(range(levels), chain(passed, repeat(LEAST)), strict=False)
+        ),
+    ]
+
+
+def _read(name: str, levels: int, now: int) -> Steps[_Row]:
+    row = _Row(name)
+    header = yield from read_column(name, HEADER)
+    try:
+        if header is not None:
+            row.changed, row.owner = header.written, decode_header(name, header.value).owner
+        sight = yield from glimpse(name, levels, now)
+    except Undecodable as error:
+        row.broken = error
+        return row
+    _note_timers(row, sight, now)
+    for level in range(levels):
+        first = yield from _first_due(sight, level, now)
+        if first is not None:
+            row.waits(ids.moment(first))
+        row.dead += yield from _dead_of(name, level)
+    return row
+
+
+def _note_timers(row: _Row, sight: Sight, now: int) -> None:
+    for timer in (sight.timers or {}).values():
+        if timer.due <= now:
+            row.waits(timer.due)
+        if timer.state == State.LEASED and timer.due < now - STILL:
+            row.overdue.append(timer)
+
+
+def _first_due(sight: Sight, level: int, now: int) -> Steps[Id | None]:
+    """The first message of a priority that is due and stands nowhere else."""
+    after: Id | None = looked_past(sight, level)
+    while after is not None:
+        page = yield from unlisted(sight, level, after, until=ids.first_at(now + 1))
+        if page.ids:
+            return page.ids[0]
+        after = page.last
+    return None
+
+
+def _dead_of(row: str, level: int) -> Steps[list[Dead]]:
+    found: list[Dead] = []
+    after = LEAST
+    while True:
+        page = yield from read_one(Slice(row, Type.DEAD, level, after=after, beyond=True, limit=PAGE))
+        found += [decode_dead(column.value) for column in page]
+        if len(page) < PAGE:
+            return found
+        after = page[-1].name.id
+
+
+def _broken(checked: _Checked) -> Iterator[Finding]:
+    for row in checked.rows:
+        if row.broken:
+            fact = f"{row.broken.column} cannot be read ({row.broken.why})"
+            reason = "nothing is claimed from this row until it can; what is sent to it waits"
+            remedy = "if a newer astyqueue wrote it, upgrade the workers; if it is damaged, restore it from a backup"
+            yield Finding(f"row {row.name}", Severity.PROBLEM, fact, reason, remedy)
+
+
+def _work(checked: _Checked) -> Finding:
+    """Whether what is due is taken."""
+    late = [row for row in checked.rows if row.waiting_since is not None and row.waiting_since < checked.now - STILL]
+    oldest = min((row.waiting_since or 0, row.name) for row in late) if late else (0, "")
+    told = f"the oldest message that is due waits since {checked.at(oldest[0])} (row {oldest[1]})"
+    if checked.settings.behaviour.paused:
+        return _paused(checked, told if late else "")
+    if not late:
+        return ok(checked.subject, f"nothing has been due for more than {told_length(STILL)}")
+    left = [row for row in late if row.changed is None or row.changed < checked.now - STILL]
+    if not left:
+        reason = "workers take from it all the time, and do not keep up"
+        return note(checked.subject, told, reason, remedy="more workers, or more threads (-c) in each; if it stays so, fewer messages")
+    owners = ", ".join(sorted({row.owner for row in left if row.owner}))
+    fact = f"{told}, and nobody takes from {_counted(len(left), 'row')} of {len(checked.rows)}"
+    reason = f"nobody has changed them for {told_length(STILL)} or more" + (f"; the last who did: {owners}" if owners else "")
+    remedy = f"start a worker or a consumer on {checked.settings.name}; if one runs, look into its log for errors"
+    return Finding(checked.subject, Severity.WARNING, fact, reason, remedy)
+
+
+def _paused(checked: _Checked, waiting: str) -> Finding:
+    remedy = f"astyqueue queues set {checked.settings.name} paused=no"
+    if not waiting:
+        return note(checked.subject, "is paused", "nothing is handed out until somebody resumes it", remedy=remedy)
+    return Finding(
+        checked.subject, Severity.WARNING, f"is paused, and {waiting}", "nothing is handed out until somebody resumes it", remedy
+    )
+
+
+def _leases(checked: _Checked) -> Iterator[Finding]:
+    """Leases that ran out long ago: those who had them fell silent, and nobody else took over."""
+    overdue = [timer for row in checked.rows for timer in row.overdue]
+    if not overdue:
+        return
+    first = min(overdue, key=lambda timer: timer.due)
+    count = sum(len(timer.entries) for timer in overdue)
+    fact = f"{_counted(count, 'message')} under leases that ran out, the first {checked.at(first.due)}, held by {first.holder}"
+    reason = "whoever held them died or fell silent, and no other taker came by since"
+    remedy = f"start a worker or a consumer on {checked.settings.name}; it takes them again at once"
+    yield Finding(f"leases of {checked.subject}", Severity.WARNING, fact, reason, remedy)
+
+
+def _dead_letters(checked: _Checked) -> Finding:
+    dead = [one for row in checked.rows for one in row.dead]
+    subject = f"dead letters of {checked.subject}"
+    if not dead:
+        return ok(subject, "none")
+    lately = [one for one in dead if one.at >= checked.now - LATELY]
+    kinds = ", ".join(f"{count} {kind}" for kind, count in Counter(one.kind for one in dead).most_common())
+    remedy = f"astyqueue dead list {checked.settings.name}; then redrive what was mended, and purge the rest"
+    if not lately:
+        return note(subject, f"{len(dead)} ({kinds}), none within {told_length(LATELY)}", "they are kept until you decide", remedy=remedy)
+    (reason, count), *_ = Counter(one.reason for one in lately).most_common(1)
+    fact = f"{len(dead)} ({kinds}), {len(lately)} of them within {told_length(LATELY)}"
+    return Finding(subject, Severity.WARNING, fact, f"they grow more; most often ({count} times) because of: {reason}", remedy)
+
+
+def _undecodable(checked: _Checked) -> Iterator[Finding]:
+    count = sum(one.kind == "undecodable" for row in checked.rows for one in row.dead)
+    if count:
+        fact = f"{_counted(count, 'message')} could not be read and became dead letters"
+        reason = "a newer astyqueue sent them to workers that are older, or something else wrote into the store"
+        remedy = f"upgrade the workers; then astyqueue dead redrive {checked.settings.name} --kind undecodable --force"
+        yield Finding(f"messages of {checked.subject}", Severity.WARNING, fact, reason, remedy)
+
+
+def _counted(count: int, what: str) -> str:
+    return f"{count} {what}{'' if count == 1 else 's'}"

@@ -1,0 +1,78 @@
+"""One request to the driver, begun anew for a moment while no node has a connection to begin it on."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from cassandra import OperationTimedOut
+from cassandra.cluster import ExecutionProfile, NoHostAvailable, ResponseFuture, ResultSet, Session
+from cassandra.connection import ConnectionException
+from cassandra.query import Statement
+
+from astyqueue.clock import SECOND, SystemClock
+from astyqueue.stores.cassandra.wary import Wary
+from astyqueue.wakeup import Wakeup
+
+REQUEST_SECONDS: Final = 2.0
+#: How soon the driver is asked again whether it has a connection.
+_GLANCE: Final = SECOND // 50
+_WATCH: Final = SystemClock()
+
+
+class Attempt:
+    """A request under way.
+
+    A connection that broke is replaced within a quarter of a second, and until then the driver has nowhere to send to
+    when no other node is left. That says nothing was sent, so the same may be tried once more, commits as well.
+    """
+
+    def __init__(self, session: Session, statement: Statement, profile: ExecutionProfile, *, reading: bool = False) -> None:
+        """Send it. One that only reads is asked once more whatever happened, while there is time.
+
+        The driver does not do that: when a read was sent to a second node and the first one's connection breaks, it fails.
+        """
+        self._session = session
+        self._statement = statement
+        self._profile = profile
+        self._reading = reading
+        self._until = _WATCH.monotonic() + int(REQUEST_SECONDS * SECOND)
+        self._future = self._begun()
+
+    def result(self) -> ResultSet:
+        """The answer; when no node could be asked for as long as a request may take, NoHostAvailable."""
+        while (answer := self._answer()) is None:
+            Wakeup(_WATCH).wait(_WATCH.monotonic() + _GLANCE)
+            self._future = self._begun()
+        return answer
+
+    def _answer(self) -> ResultSet | None:
+        """None when there was no connection and it may be begun anew."""
+        try:
+            return self._future.result()
+        except (OperationTimedOut, ConnectionException) as error:
+            if isinstance(error, OperationTimedOut):
+                self._be_wary()
+            if self._is_over or not self._reading:
+                raise
+        except NoHostAvailable:
+            if self._is_over:
+                raise
+        return None
+
+    @property
+    def _is_over(self) -> bool:
+        return self._session.is_shutdown or _WATCH.monotonic() >= self._until
+
+    @property
+    def nodes(self) -> int:
+        """How many nodes it was sent to."""
+        return len(self._future.attempted_hosts)
+
+    def _be_wary(self) -> None:
+        """Have others asked first from now on, if the session is one of ours; another's chooses as it likes."""
+        choosing = self._profile.load_balancing_policy
+        if isinstance(choosing, Wary):
+            choosing.was_silent(self._future.attempted_hosts)
+
+    def _begun(self) -> ResponseFuture:
+        return self._session.execute_async(self._statement, execution_profile=self._profile)

@@ -1,0 +1,131 @@
+"""What the store and Cassandra itself do when nodes of a ring are frozen, killed, or have been away, on three real nodes.
+
+The last ones are why the tables and the protocol are as they are: each shows what goes wrong otherwise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+from cassandra import ConsistencyLevel
+from cassandra.cluster import Session
+from cassandra.query import SimpleStatement
+
+from astyqueue import ids
+from astyqueue.clock import SECOND, SystemClock
+from astyqueue.errors import OutcomeUnknown, StoreError, StoreUnavailable
+from astyqueue.store import Batch, Committed, Expectation, Name, Named, Put, Store
+from astyqueue.stores import open_store
+from astyqueue.stores.administration import administer
+from astyqueue.stores.cassandra import Address
+from astyqueue.stores.cassandra.connecting import connect
+from astyqueue.testing import LocalCassandra
+
+CLOCK = SystemClock()
+ROW = "row"
+HEADER = Name(0, 0, ids.LEAST, 0)
+ROUNDS = 60
+#: A heartbeat every three seconds, three more without an answer, and what was under way.
+NOTICED = 10 * SECOND
+
+
+@pytest.fixture
+def jobs(ring: LocalCassandra) -> str:
+    """The URL of a keyspace with three copies of everything."""
+    with administer(ring.url("jobs"), clock=CLOCK, replication="3") as administration:
+        administration.migrate()
+    return ring.url("jobs")
+
+
+@contextmanager
+def opened(url: str) -> Iterator[Store]:
+    store = open_store(url, clock=CLOCK)
+    try:
+        yield store
+    finally:
+        store.close()
+
+
+@contextmanager
+def told(ring: LocalCassandra, node: int) -> Iterator[Session]:
+    """A session to which one node is known to answer."""
+    session = connect(Address((ring.contact_points[node - 1],), "system", ring.contacts.port), CLOCK)
+    try:
+        yield session
+    finally:
+        session.cluster.shutdown()
+
+
+def counted_up(store: Store, rounds: int, *, until: int = 0) -> list[StoreError]:
+    """Raise the number in a row's header so many times, or until a moment, reading back what is unknown; the errors on the way."""
+    errors: list[StoreError] = []
+    done = 0
+    while done < rounds or CLOCK.monotonic() < until:
+        try:
+            known = value(store)
+            outcome = store.commit(Batch(ROW, puts=(Put(HEADER, str(int(known or 0) + 1).encode()),)), (Expectation(HEADER, known),))
+            done += outcome == Committed()
+        except StoreError as error:
+            errors.append(error)
+    return errors
+
+
+def value(store: Store) -> bytes | None:
+    ((*columns,),) = store.read((Named(ROW, (HEADER,)),), exact=True)
+    return columns[0].value if columns else None
+
+
+@pytest.mark.parametrize("fault", ["stop", "kill"])
+def test_a_store_goes_on_without_one_node_and_soon_without_errors(ring: LocalCassandra, jobs: str, fault: str) -> None:
+    with opened(jobs) as store:
+        assert counted_up(store, ROUNDS) == []
+        getattr(ring, fault)(2)
+        counted_up(store, 0, until=CLOCK.monotonic() + NOTICED)
+        assert counted_up(store, ROUNDS) == []
+        if fault == "stop":
+            ring.cont(2)
+        before = int(value(store) or 0)
+        assert counted_up(store, ROUNDS) == []
+        assert int(value(store) or 0) == before + ROUNDS
+
+
+def test_levels_of_the_url_count(ring: LocalCassandra, jobs: str) -> None:
+    put = Batch(ROW, puts=(Put(Name(1, 0, ids.LEAST, 0), b""),))
+    with opened(jobs) as store, opened(f"{jobs}?consistency=all&serial=serial&dc=datacenter1") as careful:
+        careful.send(put)
+        assert counted_up(careful, 1) == []
+        ring.kill(3)
+        store.send(put)
+        with pytest.raises((StoreUnavailable, OutcomeUnknown)):
+            careful.send(put)
+        ring.kill(2)
+        with pytest.raises((StoreUnavailable, OutcomeUnknown)):
+            store.send(put)
+
+
+@pytest.mark.usefixtures("jobs")
+@pytest.mark.parametrize(("grace", "back"), [(0, 10), (86_400, 0)])
+def test_what_was_deleted_while_a_node_was_away_is_back_unless_its_tombstones_are_still_there(
+    ring: LocalCassandra, grace: int, back: int
+) -> None:
+    with told(ring, 1) as session:
+
+        def ask(text: str, *values: int, level: int = ConsistencyLevel.ALL) -> list[object]:
+            return list(session.execute(SimpleStatement(text, consistency_level=level), values or None, timeout=60))
+
+        ask("CREATE TABLE IF NOT EXISTS jobs.deleted (row int, id int, PRIMARY KEY (row, id))")
+        ask(f"ALTER TABLE jobs.deleted WITH gc_grace_seconds = {grace}")
+        for number in range(10):
+            ask("INSERT INTO jobs.deleted (row, id) VALUES (%s, %s)", grace, number)
+        ring.kill(3)
+        for number in range(10):
+            ask("DELETE FROM jobs.deleted WHERE row = %s AND id = %s", grace, number, level=ConsistencyLevel.QUORUM)
+        for node in (1, 2):
+            ring.nodetool(node, "flush", "jobs", "deleted")
+            ring.nodetool(node, "compact", "jobs", "deleted")
+        ring.nodetool(1, "truncatehints")
+        ring.nodetool(2, "truncatehints")
+        ring.restart(3)
+        assert len(ask("SELECT id FROM jobs.deleted WHERE row = %s", grace)) == back

@@ -1,0 +1,132 @@
+"""What is odd about a queue: each of it made for real, in rows."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import pytest
+
+from astyqueue import ids
+from astyqueue.clock import SECOND
+from astyqueue.findings import Finding, Severity
+from astyqueue.model.settings import Behaviour, Layout, Settings
+from astyqueue.protocol.columns import HEADER, State, Type
+from astyqueue.protocol.health import examine, rest
+from astyqueue.protocol.outcomes import ACK
+from astyqueue.store import Batch, Name, Put
+from tests.unit.protocol.stage import LEASE, ROW, Stage
+
+QUEUE = "queue mail"
+MINUTE = 60
+
+
+@pytest.fixture
+def stage() -> Stage:
+    return Stage()
+
+
+def examined(stage: Stage, *, layout: Layout | None = None, paused: bool = False) -> dict[str, Finding]:
+    settings = Settings(name="mail", layout=layout or Layout(), behaviour=Behaviour(paused=paused))
+    return {finding.subject: finding for finding in stage.run(examine(stage.bob, settings))}
+
+
+def work(stage: Stage) -> None:
+    """Somebody takes a message and acks it."""
+    stage.send()
+    [taken] = stage.claim(1)
+    stage.settle(taken, ACK)
+
+
+def test_a_queue_where_nothing_waits_long_is_well(stage: Stage) -> None:
+    stage.send()
+    stage.send(delay=5000)
+    stage.clock.advance(MINUTE)
+    assert {finding.severity for finding in examined(stage).values()} == {Severity.OK}
+
+
+def test_work_that_nobody_takes_is_told_with_its_age_and_the_last_who_came(stage: Stage) -> None:
+    work(stage)
+    stage.send()
+    stage.clock.advance(MINUTE + 1)
+    found = examined(stage)[QUEUE]
+    assert found.severity is Severity.WARNING
+    assert found.fact.startswith("the oldest message that is due waits since 2026-01-01T00:00:00Z (1m1s ago) (row mail:0:0), and nobody")
+    assert found.fact.endswith("takes from 1 row of 1")
+    assert found.reason == "nobody has changed them for 1m or more; the last who did: ann"
+    assert "start a worker" in found.remedy
+
+
+def test_work_in_a_row_where_others_are_busy_is_only_behind(stage: Stage) -> None:
+    stage.send_many(2)
+    stage.clock.advance(MINUTE + 1)
+    stage.claim(1)
+    assert (examined(stage)[QUEUE].severity, examined(stage)[QUEUE].reason[:12]) == (Severity.NOTE, "workers take")
+
+
+def test_what_came_back_and_is_not_taken_counts_from_when_it_was_due_again(stage: Stage) -> None:
+    stage.send()
+    stage.claim(1)
+    stage.clock.set(stage.clock.now() + LEASE + (MINUTE + 5) * SECOND)
+    found = examined(stage)
+    assert "waits since 2026-01-01T00:01:00Z (1m5s ago)" in found[QUEUE].fact
+    lease = found["leases of queue mail"]
+    assert lease.severity is Severity.WARNING
+    assert lease.fact == "1 message under leases that ran out, the first 2026-01-01T00:01:00Z (1m5s ago), held by ann"
+
+
+def test_a_lease_that_has_just_run_out_is_nothing_to_tell(stage: Stage) -> None:
+    stage.send()
+    stage.claim(1)
+    stage.clock.set(stage.clock.now() + LEASE + SECOND)
+    assert "leases of queue mail" not in examined(stage)
+
+
+def test_every_row_and_priority_is_looked_at(stage: Stage) -> None:
+    stage.send(row="mail:1:1", priority=1)
+    stage.clock.advance(2 * MINUTE)
+    layout = Layout(time_shards=2, concurrency_shards=2, priorities=2)
+    assert examined(stage, layout=layout)[QUEUE].fact.endswith("(row mail:1:1), and nobody takes from 1 row of 4")
+
+
+def test_a_paused_queue_is_a_note_until_work_waits_in_it(stage: Stage) -> None:
+    stage.send()
+    assert (examined(stage, paused=True)[QUEUE].severity, examined(stage, paused=True)[QUEUE].fact) == (Severity.NOTE, "is paused")
+    stage.clock.advance(2 * MINUTE)
+    waits = examined(stage, paused=True)[QUEUE]
+    assert (waits.severity, waits.remedy) == (Severity.WARNING, "astyqueue queues set mail paused=no")
+
+
+def test_dead_letters_are_a_warning_while_they_grow(stage: Stage) -> None:
+    stage.bury("a", "b", reason="no such address")
+    stage.bury("c", reason="timed out")
+    seen = partial(examined, stage)
+    fresh = seen()["dead letters of queue mail"]
+    assert (fresh.severity, fresh.fact) == (Severity.WARNING, "3 (3 rejected), 3 of them within 1h")
+    assert fresh.reason == "they grow more; most often (2 times) because of: no such address"
+    stage.clock.advance(3601)
+    old = seen()["dead letters of queue mail"]
+    assert (old.severity, old.fact) == (Severity.NOTE, "3 (3 rejected), none within 1h")
+
+
+def test_messages_that_could_not_be_read_are_told_apart(stage: Stage) -> None:
+    stage.bury_undecodable()
+    assert examined(stage)["messages of queue mail"].fact == "1 message could not be read and became dead letters"
+
+
+TIMER = Name(Type.TIMER, 0, ids.first_at(0), State.LEASED)
+
+
+@pytest.mark.parametrize(("name", "what"), [(HEADER, "its header"), (TIMER, f"the timer {ids.text(TIMER.id)}/2")])
+def test_a_header_or_timer_that_cannot_be_read_is_a_problem_of_its_row_alone(stage: Stage, name: Name, what: str) -> None:
+    stage.store.send(Batch(ROW, (Put(name, b"\x63"),)))
+    found = examined(stage, layout=Layout(concurrency_shards=2))
+    broken = found[f"row {ROW}"]
+    assert broken.severity is Severity.PROBLEM
+    assert broken.fact == f"{what} cannot be read (format byte 63, and this astyqueue knows 01)"
+    assert found[QUEUE].severity is Severity.OK
+
+
+def test_rows_rest_while_the_others_have_their_turn() -> None:
+    hour = 3600 * SECOND
+    assert rest(Settings(name="mail", layout=Layout(time_shards=30, time_shard_us=hour))) == 29 * hour
+    assert rest(Settings(name="mail")) == 0

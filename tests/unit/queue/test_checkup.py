@@ -1,0 +1,35 @@
+"""An examination of a store with its queues, also where it can be read only in part."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from astyqueue.findings import Severity, worst
+from astyqueue.protocol.rows import settings_row
+from astyqueue.protocol.settings import SETTINGS
+from astyqueue.queue.checkup import examine
+from astyqueue.queue.connection import connect
+from astyqueue.store import Batch, Put
+from astyqueue.testing import TimeMachine
+
+
+def test_every_queue_of_the_store_is_examined_after_the_store(tmp_path: Path, clock: TimeMachine) -> None:
+    url = f"sqlite:///{tmp_path}/mail.db"
+    with connect(url, clock=clock) as store:
+        store.queue("emails")
+        store.queue("default")
+    subjects = [finding.subject for finding in examine(url, clock=clock)]
+    assert subjects[0].startswith("file ")
+    assert [subject for subject in subjects if subject.startswith("queue ")] == ["queue default", "queue emails"]
+
+
+def test_settings_that_cannot_be_read_are_a_problem_beside_what_can_be_said_of_the_store(tmp_path: Path, clock: TimeMachine) -> None:
+    url = f"sqlite:///{tmp_path}/mail.db"
+    with connect(url, clock=clock) as store:
+        store.queue("emails")
+        store.store.send(Batch(settings_row("emails"), (Put(SETTINGS, b"\x63", 1 << 62),)))
+    found = examine(url, clock=clock)
+    assert worst(found) is Severity.PROBLEM
+    [problem] = [finding for finding in found if finding.subject == "queues"]
+    assert problem.fact.startswith("could not be read: row emails:settings: the settings cannot be read (format byte 63")
+    assert len(found) > 1

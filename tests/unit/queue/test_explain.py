@@ -1,0 +1,69 @@
+"""What a queue tells of a message and of itself, on every store."""
+
+from __future__ import annotations
+
+import pytest
+
+from astyqueue import MessageQueue
+from astyqueue.errors import BadInput
+from astyqueue.findings import Finding, Severity
+from astyqueue.model.message import MessageId
+from astyqueue.model.views import Standing
+from astyqueue.protocol import health
+from astyqueue.queue.core import process_of
+
+
+def examined(queue: MessageQueue) -> dict[str, Finding]:
+    """What the doctor says of a queue, by subject."""
+    return {finding.subject: finding for finding in queue.run(health.examine(process_of(queue.clock), queue.settings))}
+
+
+def test_a_message_is_explained_from_its_sending_to_its_ack(queue: MessageQueue) -> None:
+    sent = queue.send("hello").id
+    assert queue.explain(sent).why.endswith("Nothing was ever taken from its row: start a worker or a consumer on this queue")
+    with queue.receive() as [delivery]:
+        held = queue.explain(str(sent))
+        assert (held.standing, held.holder) == (Standing.IN_FLIGHT, queue.core.process.name)
+        assert held.until is not None
+        delivery.release("1h")
+    assert queue.explain(sent).why.startswith("it was put off until ")
+    queue.delete(sent)
+    gone = queue.explain(sent)
+    assert (gone.standing, "done and acked, or deleted" in gone.why) == (None, True)
+
+
+def test_a_failure_a_delay_and_a_dead_letter_are_explained(queue: MessageQueue) -> None:
+    failed, rejected = queue.send("fails").id, queue.send("is rejected").id
+    delayed = queue.send("later", delay="1h").id
+    for delivery in queue.receive(2):
+        delivery.release("1h") if delivery.message_id == failed else delivery.reject("no such address")
+    found = {id_: queue.explain(id_) for id_ in (failed, rejected, delayed)}
+    assert [each.standing for each in found.values()] == [Standing.SNOOZED, Standing.DEAD, Standing.DELAYED]
+    assert "whoever had it rejected it: no such address" in found[rejected].why
+    assert [event.what for event in found[rejected].life] == [
+        "sent",
+        "due for the first time",
+        "became a dead letter, after 1 attempt: no such address",
+    ]
+
+
+def test_an_id_of_nothing_is_explained(queue: MessageQueue) -> None:
+    never = MessageId(queue.core.ring.rows()[0], 0, queue.core.process.id_at(queue.clock.now()))
+    assert "it was never sent here" in queue.explain(never).why
+
+
+def test_a_paused_queue_and_its_dead_letters_are_found(queue: MessageQueue) -> None:
+    assert {finding.severity for finding in examined(queue).values()} == {Severity.OK}
+    queue.send("is rejected")
+    queue.receive()[0].reject("no such address")
+    queue.pause()
+    found = examined(queue)
+    assert found[f"queue {queue.name}"].fact == "is paused"
+    dead = found[f"dead letters of queue {queue.name}"]
+    assert (dead.severity, dead.fact) == (Severity.WARNING, "1 (1 rejected), 1 of them within 1h")
+    assert "(1 times) because of: no such address" in dead.reason
+
+
+def test_a_message_of_another_queue_is_refused(queue: MessageQueue) -> None:
+    with pytest.raises(BadInput, match="is not of queue 'emails'"):
+        queue.explain("mail:0:0/0/9d3d3ddc-e59b-11f1-8fbf-bd1965e21e21")
