@@ -9,9 +9,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import threading
-from typing import NamedTuple
+from collections.abc import Coroutine
+from typing import NamedTuple, TypeVar
 
 from astyqueue.clock import Clock
+
+T = TypeVar("T")
 
 
 class Wakeup:
@@ -82,6 +85,29 @@ async def _wait_for(event: asyncio.Event, seconds: float | None) -> None:
             await event.wait()
     except TimeoutError:
         return
+
+
+class Finishing:
+    """Finishes what a task has begun, though it be cancelled meanwhile, and then lets it hear of that."""
+
+    def __init__(self) -> None:
+        """Nothing has come yet."""
+        self._cancelled: asyncio.CancelledError | None = None
+
+    async def wait_for(self, work: Coroutine[object, object, T]) -> T:
+        """What comes of this work, waited for whatever comes."""
+        task = asyncio.ensure_future(work)
+        while not task.done():
+            try:
+                await asyncio.wait((task,))
+            except asyncio.CancelledError as cancelled:
+                self._cancelled = self._cancelled or cancelled
+        return task.result()
+
+    def go_on(self) -> None:
+        """Raise the cancellation that came, if one did, in the place of whatever else there is to tell."""
+        if self._cancelled is not None:
+            raise self._cancelled
 
 
 class Rest(NamedTuple):

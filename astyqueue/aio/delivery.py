@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from datetime import datetime
 from types import TracebackType
 from typing import Self
 
+from astyqueue.durations import Duration, as_microseconds
 from astyqueue.errors import Closed
-from astyqueue.model.durations import Duration, as_microseconds
 from astyqueue.protocol.outcomes import ACK, Reject, Settling
 from astyqueue.protocol.picking import Held
 from astyqueue.queue.holding import Handed, Hold, Kind
@@ -74,7 +75,10 @@ class Delivery(Handed):
 
 
 class Received(Together[Delivery]):
-    """Deliveries that were received together; `async with` settles them together on leaving, as in `astyqueue`."""
+    """Deliveries that were received together; `async with` settles them together on leaving, as in `astyqueue`.
+
+    That is, those that were reached; what lies behind a `break` or an error is given back.
+    """
 
     def __init__(self, deliveries: list[Delivery], settler: Settler, terms: Terms) -> None:
         """Hold what was received."""
@@ -98,16 +102,14 @@ class Received(Together[Delivery]):
 
 
 class Deliveries:
-    """An endless `async for` over deliveries of a queue; it ends when the queue is closed."""
+    """An endless `async for` over deliveries of a queue; it ends when the queue is closed.
+
+    One that is forgotten, as by leaving its loop early, is closed soon after by the event loop.
+    """
 
     def __init__(self, receive: Callable[[], Awaitable[Received]], keep: Callable[[], Coroutine[None, None, None]]) -> None:
         """`receive` waits for the next deliveries; `keep` renews leases until it is cancelled."""
-        self._receive = receive
-        self._keep = keep
-        self._keeper: asyncio.Task[None] | None = None
-        self._received: Received | None = None
-        self._turns: Iterator[Delivery] = iter(())
-        self._in_hand: Delivery | None = None
+        self._stream = _Stream(receive, keep)
 
     def __aiter__(self) -> Self:
         """Go on from where it is."""
@@ -115,14 +117,42 @@ class Deliveries:
 
     async def __anext__(self) -> Delivery:
         """Ack the delivery before, if it was not settled, and wait for the next."""
-        self._keeper = self._keeper or asyncio.create_task(self._keep())
+        if self._stream.over:
+            raise StopAsyncIteration
         try:
-            if self._in_hand:
-                await Received.ack_if_unsettled(self._in_hand)
-            self._in_hand = await self._next()
+            return await self._stream.following()
         except Closed as closed:
-            self._keeper.cancel()
             raise StopAsyncIteration from closed
+
+    async def aclose(self) -> None:
+        """Give back what is in hand; the delivery that was being worked on counts as a failed attempt."""
+        await self._stream.close()
+
+    def __del__(self) -> None:
+        """Have the event loop close it."""
+        self._stream.forget()
+
+
+class _Stream:
+    """What outlives endless deliveries that are forgotten: those in hand, and who renews them."""
+
+    def __init__(self, receive: Callable[[], Awaitable[Received]], keep: Callable[[], Coroutine[None, None, None]]) -> None:
+        self.over = False
+        self._receive = receive
+        self._keep = keep
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._keeper: asyncio.Task[None] | None = None
+        self._closing: asyncio.Task[None] | None = None
+        self._received: Received | None = None
+        self._turns: Iterator[Delivery] = iter(())
+        self._in_hand: Delivery | None = None
+
+    async def following(self) -> Delivery:
+        self._loop = asyncio.get_running_loop()
+        self._keeper = self._keeper or asyncio.create_task(self._keep())
+        if self._in_hand:
+            await Received.ack_if_unsettled(self._in_hand)
+        self._in_hand = await self._next()
         return self._in_hand
 
     async def _next(self) -> Delivery:
@@ -131,10 +161,19 @@ class Deliveries:
             self._turns = iter(self._received)
         return following
 
-    async def aclose(self) -> None:
-        """Give back what is in hand; the delivery that was being worked on counts as a failed attempt."""
+    async def close(self) -> None:
+        self.over = True
         if self._keeper:
             self._keeper.cancel()
         received, self._received = self._received, None
         if received is not None:
             await received.__aexit__(GeneratorExit, GeneratorExit(), None)
+
+    def forget(self) -> None:
+        """Close in the event loop, from whatever thread; with the loop everything ends that would renew."""
+        if self._loop and not self.over:
+            with contextlib.suppress(RuntimeError):  # that loop was closed before
+                self._loop.call_soon_threadsafe(self._close_soon)
+
+    def _close_soon(self) -> None:
+        self._closing = asyncio.ensure_future(self.close())

@@ -11,13 +11,14 @@ from typing import Self, cast
 
 from astyqueue.aio.delivery import Deliveries, Delivery, Received
 from astyqueue.aio.operations import Operations
-from astyqueue.model.durations import Duration, as_microseconds
+from astyqueue.durations import Duration, as_microseconds
 from astyqueue.model.outgoing import Message
 from astyqueue.protocol.outcomes import Settling
 from astyqueue.protocol.steps import arun
 from astyqueue.queue.builder import QueueBuilder
 from astyqueue.queue.core import Core, Taking
-from astyqueue.queue.holding import Handed, Seat
+from astyqueue.queue.holding import Handed
+from astyqueue.queue.keeper import keep
 from astyqueue.queue.producer import SendReport, Sent, as_message
 from astyqueue.queue.stats import Stats
 from astyqueue.store import Store
@@ -73,21 +74,26 @@ class MessageQueue(Operations):
     def deliveries(self, *, ahead: int = 1) -> Deliveries:
         """Endless deliveries, their leases renewed while held, up to `ahead` of them claimed together.
 
-        Going on to the next acks the one before, if it was not settled. Leave the loop early under `contextlib.aclosing`,
-        and what is in hand is given back at once; otherwise it comes back when its lease has run out.
+        Going on to the next acks the one before, if it was not settled. Leaving the loop, by an error or otherwise, counts
+        as a failed attempt of the one in hand unless it was settled, and those behind it are given back: before the loop is
+        left if that is done under `contextlib.aclosing`, otherwise soon after, as the event loop closes what was forgotten.
         """
         return Deliveries(functools.partial(self._received, ahead), self._keep)
 
     async def _keep(self) -> None:
-        """Take part without taking anything, so that leases are renewed while nobody else is here."""
-        await self.run(self.core.claimer.serve(Seat(lambda: 0, _nobody), lambda: False))
+        await self.run(keep(self.core.claimer, self.core.clock, lambda: False))
 
     async def _received(self, limit: int) -> Received:
         return Received(await self._take(limit, None, renew=True), self._settle, self._core.terms)
 
     async def _take(self, limit: int, wait: int | None, *, renew: bool = False) -> list[Delivery]:
-        kind = Delivery.settled_by(self._settle, self._core.terms)
-        return cast("list[Delivery]", await self.run(self.core.take(Taking(limit, wait, kind, renew))))
+        core = self.core
+        order = Taking(limit, wait, Delivery.settled_by(self._settle, core.terms), renew)
+        try:
+            return cast("list[Delivery]", await self.run(core.take(order)))
+        except asyncio.CancelledError:
+            core.give_back(order)
+            raise
 
     async def _settle(self, outcomes: list[tuple[Handed, Settling]]) -> list[Handed]:
         return await self.run(self.core.claimer.settle(outcomes))
@@ -110,10 +116,6 @@ class MessageQueue(Operations):
     async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         """As `close`."""
         await self.close()
-
-
-def _nobody(_: list[Handed]) -> None:
-    """Take nothing: this seat is there so that somebody renews leases."""
 
 
 async def _build(builder: QueueBuilder[Awaitable[MessageQueue]]) -> MessageQueue:

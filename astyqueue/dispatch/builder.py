@@ -8,8 +8,8 @@ from typing import Final, Generic, Self, TypeVar
 
 from astyqueue.dispatch.handlers import Call, Factory, Handler, Middleware, Roster, check, name_of
 from astyqueue.dispatch.subscription import Subscription
+from astyqueue.durations import Duration, as_microseconds
 from astyqueue.errors import BadSetting
-from astyqueue.model.durations import Duration, as_microseconds
 from astyqueue.queue.queue import MessageQueue
 
 D = TypeVar("D")

@@ -13,8 +13,8 @@ from astyqueue.dispatch.builder import DispatcherBuilder
 from astyqueue.dispatch.steward import Steward
 from astyqueue.dispatch.subscription import Subscription
 from astyqueue.dispatch.telling import tell
+from astyqueue.durations import Duration, as_microseconds
 from astyqueue.errors import Closed
-from astyqueue.model.durations import Duration, as_microseconds
 
 #: How long running handlers get to finish unless it is said.
 DRAINED_WITHIN: Final = "30s"
@@ -35,6 +35,7 @@ class Dispatcher:
         self._threads: list[threading.Thread] = []
         self._lock = threading.RLock()  # a signal handler may come in the middle of a call of its own thread
         self._pid = os.getpid()
+        self._broken_by: Exception | None = None
 
     @staticmethod
     def builder() -> DispatcherBuilder[Dispatcher]:
@@ -67,18 +68,28 @@ class Dispatcher:
             store=type(first.store).__name__,
         )
         for subscription in self._subscriptions:
-            subscription.start(on_closed=lambda: self._steward.drain(0))
+            subscription.start(self._on_end)
             self._threads += subscription.threads
         atexit.register(self._at_exit)
 
     def run(self) -> None:
-        """Begin, and block until somebody drains or stops it; interrupted (Ctrl-C), it stops and passes that on."""
+        """Begin, and block until somebody drains or stops it; interrupted (Ctrl-C), it stops and passes that on.
+
+        An error that no waiting mends (a mistake in a program, not a failure of the store) stops it too, and is raised here.
+        """
         self.start()
         try:
             self._steward.finished.wait()
         except BaseException:
             self.stop()
             raise
+        if self._broken_by is not None:
+            raise self._broken_by
+
+    def _on_end(self, error: Exception | None) -> None:
+        """One of the queues cannot be served any more."""
+        self._broken_by = self._broken_by or error
+        self._steward.drain(0)
 
     @property
     def threads(self) -> tuple[threading.Thread, ...]:

@@ -6,7 +6,7 @@ from datetime import datetime
 from typing import Final
 
 from astyqueue import errors
-from astyqueue.model.durations import as_microseconds
+from astyqueue.durations import as_microseconds
 from astyqueue.model.outgoing import instant_of
 from astyqueue.protocol.columns import State
 from astyqueue.protocol.outcomes import Reject, Release, Settling

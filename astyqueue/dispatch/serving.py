@@ -27,14 +27,18 @@ _TRIES: Final = (0, SECOND // 10, SECOND)
 
 
 class Serving:
-    """Leads the claimer of one queue until it is ended; an error is logged, and it goes on after a pause."""
+    """Leads the claimer of one queue until it is ended.
 
-    def __init__(self, queue: MessageQueue, seat: Seat, on_closed: Callable[[], None]) -> None:
-        """`on_closed` is told when the queue was closed: there is nothing to go on with then."""
+    What the store or a row has to complain of is logged, and it goes on after a pause. Any other error is a mistake in
+    somebody's program that no pause mends: it ends the dispatcher.
+    """
+
+    def __init__(self, queue: MessageQueue, seat: Seat, on_end: Callable[[Exception | None], None]) -> None:
+        """`on_end` is told when there is nothing to go on with: the queue was closed (None), or this error came."""
         self._queue = queue
         self._core = queue.core
         self._seat = seat
-        self._on_closed = on_closed
+        self._on_end = on_end
         self._wakeup = Wakeup(queue.clock)
         self._over = False
         self._failures = 0
@@ -47,11 +51,20 @@ class Serving:
                 self._queue.run(self._core.claimer.serve(self._seat, self._ended))
             except Closed:
                 break
-            except Exception as error:  # noqa: BLE001 - whatever it is, the thread goes on
+            except AstyqueueError as error:
                 self._recover(error, began)
+            except Exception as error:  # noqa: BLE001 - whoever runs the dispatcher is told
+                self._break_off(error)
+                return
         if not self._over:
             tell(logging.ERROR, "closed", queue=self._queue.name, hint="its queue was closed before the dispatcher was stopped")
-            self._on_closed()
+            self._on_end(None)
+
+    def _break_off(self, error: Exception) -> None:
+        hint = "a mistake in a program, not a failure of the store: the dispatcher is stopped"
+        tell(logging.CRITICAL, "broken", queue=self._queue.name, error=reason_of(error), hint=hint)
+        tell_trace(error, queue=self._queue.name)
+        self._on_end(error)
 
     def _ended(self) -> bool:
         return self._over or self._core.closed
@@ -62,7 +75,7 @@ class Serving:
         self._wakeup.set()
         self._core.claimer.wake()
 
-    def _recover(self, error: Exception, began: int) -> None:
+    def _recover(self, error: AstyqueueError, began: int) -> None:
         """Tell of an error and rest; each one in a row makes the rest longer."""
         if self._queue.clock.monotonic() - began > _RECOVERED:
             self._failures = 0
@@ -70,8 +83,6 @@ class Serving:
         pause = min(longest, _PAUSE << min(self._failures, 10))
         self._failures += 1
         tell(logging.ERROR, "unserved", queue=self._queue.name, error=reason_of(error), again_in=in_words(pause))
-        if not isinstance(error, AstyqueueError):
-            tell_trace(error, queue=self._queue.name)
         rest(self._wakeup, self._queue.clock, pause, unless=lambda: self._over)
 
 

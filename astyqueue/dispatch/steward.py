@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections.abc import Callable
 from typing import Final
 
 from astyqueue.clock import Clock
@@ -48,34 +49,43 @@ class Steward:
     def run(self) -> None:
         """Watch until a drain is asked for, then drain; nothing that goes wrong keeps it from finishing."""
         while self._drained_by is None:
-            self._watch(_NEVER)
+            self._give_up()
+            self._rest(_NEVER)
         tell(logging.INFO, "drain", queues=",".join(one.queue.name for one in self._subscriptions))
-        for part in (self._shut, self._wait, self._abandon, self._leave):
-            try:
-                part()
-            except Exception as error:  # noqa: BLE001 - the other parts are as important
-                tell(logging.ERROR, "drain", error=reason_of(error))
-                tell_trace(error)
+        self._each(Subscription.shut)
+        self._wait()
+        self._each(Subscription.abandon)
+        self._each(Subscription.leave)
         tell(logging.INFO, "stopped")
         self.finished.set()
 
-    def _watch(self, until: int) -> None:
-        """Give up what has had its time, and rest until the next has, or a signal comes."""
-        self._alarm = _NEVER
+    def _each(self, part: Callable[[Subscription], None]) -> None:
+        """Do this for every subscription, whatever goes wrong with another one."""
         for subscription in self._subscriptions:
-            subscription.give_up()
+            try:
+                part(subscription)
+            except Exception as error:  # noqa: BLE001 - the others, and what comes next, are as important
+                tell(logging.ERROR, "unattended", queue=subscription.queue.name, error=reason_of(error))
+                tell_trace(error)
+
+    def _give_up(self) -> None:
+        """Give up what has had its time."""
+        self._alarm = _NEVER
+        self._each(Subscription.give_up)
+
+    def _rest(self, until: int) -> None:
+        """Rest until the next has had its time, or a signal comes."""
         deadlines = [one.executions.next_deadline() for one in self._subscriptions]
         alarm = min((self._alarm, until, *(deadline for deadline in deadlines if deadline is not None)))
         self._alarm = min(self._alarm, alarm)
         self._attention.wait(None if alarm == _NEVER else alarm)
 
-    def _shut(self) -> None:
-        for subscription in self._subscriptions:
-            subscription.shut()
-
     def _wait(self) -> None:
+        """Wait until nothing runs any more, or the time to drain is over."""
+        self._give_up()
         while not self._quiet and self._clock.monotonic() < (until := self._drained_by or 0):
-            self._watch(until)
+            self._rest(until)
+            self._give_up()
 
     @property
     def _quiet(self) -> bool:

@@ -46,10 +46,10 @@ class Subscription:
         self._lost = queue.stats.lost
         self._serving: Serving | None = None
 
-    def start(self, on_closed: Callable[[], None]) -> None:
+    def start(self, on_end: Callable[[Exception | None], None]) -> None:
         """Begin to claim and to handle. The threads are daemons: what ends them in time is `drain`, or the interpreter's exit."""
         seat = Seat(self._credit, self._accept, kind=self.queue.delivery, renew=True)
-        self._serving = Serving(self.queue, seat, on_closed)
+        self._serving = Serving(self.queue, seat, on_end)
         self.executions.verdicts.listen()
         self._thread("claim", self._serving.run)
         for number in range(1, self.slots + 1):
@@ -68,7 +68,7 @@ class Subscription:
     def _credit(self) -> int:
         """Asked by whoever leads, at least once a second: also the moment to look after what waits too long, and what was lost."""
         for delivery in self._backlog.hoarded(self.queue.clock.now()):
-            self.executions.hand_in(delivery, self.queue.terms.release(delivery, None))
+            self._claimer.give_back(delivery)
         self._tell_lost()
         return self._backlog.credit()
 
@@ -80,7 +80,7 @@ class Subscription:
     def _accept(self, deliveries: list[Handed]) -> None:
         self.executions.verdicts.listen()
         for delivery in self._backlog.accept(cast("list[Delivery]", deliveries)):
-            self.executions.hand_in(delivery, self.queue.terms.release(delivery, None))
+            self._claimer.give_back(delivery)
 
     @property
     def quiet(self) -> bool:

@@ -14,15 +14,13 @@ from astyqueue.protocol.look import look
 from astyqueue.protocol.outcomes import Worked, with_value, work_out
 from astyqueue.protocol.picking import Held, Order, Picked
 from astyqueue.protocol.process import Process
-from astyqueue.protocol.settle import Settled, Settlement, settle, was_applied
-from astyqueue.protocol.sight import Sight
+from astyqueue.protocol.settle import Settled, Settlement, settle
+from astyqueue.protocol.sight import WORTH_STORING, Sight
 from astyqueue.protocol.steps import Steps, read_column
 from astyqueue.store import Committed, Name
 
 #: Messages settled or buried in one commit beside a claim; a settle of more goes alone, first.
 _CHANGES: Final = 250
-#: A look that passed so many ids without a claim is stored, so that no other process need walk them again.
-_WORTH_STORING: Final = 1_000
 #: Refusals in a row after which a claim leaves the row to others for now.
 _TRIES: Final = 3
 
@@ -92,8 +90,10 @@ class _Claiming:
                 return
             self.claimed.refused += 1
             yield from self._settle_alone()
+            if self.order.yields:
+                break
         yield from self._settle_alone()
-        if self.sight.passed > _WORTH_STORING and self.sight.timers is not None:  # a floor may rise only where all timers are known
+        if self.sight.passed >= WORTH_STORING and self.sight.timers is not None:  # a floor may rise only where all timers are known
             yield from self._commit(Picked(self.order, self.process.now(), 0), [])
 
     @property
@@ -124,7 +124,7 @@ class _Claiming:
         for name, value in picked.dead.items():
             change.put(name, value)
         change.delete(*picked.consumed)
-        header = self._raised(worked, claims, picked.now)
+        header = self._raised(worked, claims, picked)
         change.raise_header(self.sight.value, header)
         if not (yield from self._apply(change, header, (picked, claims, worked))):
             return False
@@ -134,21 +134,27 @@ class _Claiming:
         self._took(picked, claims, worked)
         return True
 
-    def _raised(self, worked: list[Worked], claims: list[Claim], now: int) -> Header:
+    def _raised(self, worked: list[Worked], claims: list[Claim], picked: Picked) -> Header:
         """The next header. All timers are known here, so its floor may rise: to the earliest due there will be."""
         dues = [timer.due for part in worked for timer in (*part.moved, *part.sooner)] + [taken.timer.due for taken in claims]
         known = self.sight.next_due()
-        floor = min(dues if known is None else [known, *dues], default=now)
+        floor = min(dues if known is None else [known, *dues], default=picked.now)
         version = self.sight.header.version + 1 if self.sight.header else 1
-        return Header(version, floor, self.process.nonce(), self.process.name, tuple(map(tuple, self.sight.cursors)))
+        owner = self.process.name if self.order.keeps or picked.room > 0 else ""
+        return Header(version, floor, self.process.nonce(), owner, tuple(map(tuple, self.sight.cursors)))
 
     def _apply(self, change: Change, header: Header, made_of: tuple[Picked, list[Claim], list[Worked]]) -> Steps[bool]:
         """Whether the commit was applied; a refusal shows the header that stands, an unknown outcome is read back."""
         picked, claims, worked = made_of
+        settling = list(zip(self.waiting, worked, strict=True))
+        for settlement, part in settling:
+            settlement.begin(part)
         try:
             outcome = yield from change.commit()
         except OutcomeUnknown:
-            return (yield from _read_back(self.sight, header, claims)) or (yield from _find_settled(self.sight, worked, self.claimed))
+            return (yield from _read_back(self.sight, header, claims))  # if it shows nothing, each settle is told from its traces
+        for settlement, part in settling:
+            settlement.end(part, applied=isinstance(outcome, Committed))
         return isinstance(outcome, Committed) or self.sight.refused(outcome.present[HEADER], picked.now, picked.cursors)
 
     def _took(self, picked: Picked, claims: list[Claim], worked: list[Worked]) -> None:
@@ -203,12 +209,4 @@ def _read_back(sight: Sight, header: Header, claims: list[Claim]) -> Steps[bool]
         found = yield from read_column(sight.row, taken.timer.name, exact=True)
         if found:
             return True
-    return False
-
-
-def _find_settled(sight: Sight, worked: list[Worked], claimed: Claimed) -> Steps[bool]:
-    """Note the settles that left their traces, each by itself: a message may be gone by another holder's doing. Always False."""
-    for part in worked:
-        if (yield from was_applied(sight.row, part)):
-            claimed.settled[part.timer.name] = Settled([part])
     return False

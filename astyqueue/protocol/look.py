@@ -6,15 +6,18 @@ Nothing is changed here but how far the looks have come, which the caller takes 
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from collections.abc import Set as AbstractSet
 from typing import Final
 
 from astyqueue import ids
+from astyqueue.errors import SliceTooLong
 from astyqueue.ids import Id
 from astyqueue.protocol.columns import Entry, Type, message_name
 from astyqueue.protocol.picking import Again, Order, Picked, due_again, pick_again
-from astyqueue.protocol.sight import LAGS, Sight, know, know_dead
+from astyqueue.protocol.sight import LAGS, WORTH_STORING, Sight, know, know_dead
 from astyqueue.protocol.steps import Steps, read, read_one
+from astyqueue.protocol.stretches import read_through
 from astyqueue.store import Column, Name, Named, Slice
 
 #: Messages in one claim: more make the commit dearer than it saves.
@@ -50,12 +53,11 @@ def look(now: int, sight: Sight, order: Order, *, settling: AbstractSet[Name] = 
     return picked
 
 
-def glance(sight: Sight, until: int | None = None) -> list[Slice]:
-    """The slices that tell whether anything waits beyond what was looked at (also for later, unless `until` is given)."""
+def glance(row: str, heads: Iterable[Id], until: int | None = None) -> list[Slice]:
+    """The slices that tell whether anything waits beyond these heads, one a priority (also for later, unless `until` is given)."""
     bound = ids.GREATEST if until is None else ids.first_at(until + 1)
     return [
-        Slice(sight.row, Type.MESSAGE, level, after=cursors[0], beyond=True, until=bound, limit=1, values=False)
-        for level, cursors in enumerate(sight.cursors)
+        Slice(row, Type.MESSAGE, level, after=head, beyond=True, until=bound, limit=1, values=False) for level, head in enumerate(heads)
     ]
 
 
@@ -72,7 +74,10 @@ def _levels_with_work(sight: Sight, now: int) -> Steps[set[int]]:
     """The priorities in which something waits; with one priority, the look itself will tell."""
     if sight.levels == 1:
         return {0}
-    found = yield from read(*glance(sight, until=now))
+    try:
+        found = yield from read(*glance(sight.row, sight.heads, until=now))
+    except SliceTooLong:
+        return set(range(sight.levels))
     return {level for level, columns in enumerate(found) if columns}
 
 
@@ -91,7 +96,9 @@ def _fresh(sight: Sight, picked: Picked, level: int) -> Steps[None]:
         return
     cursors = sight.cursors[level]
     until = ids.first_at(picked.now + 1)
-    columns = yield from read_one(Slice(sight.row, Type.MESSAGE, level, after=cursors[0], beyond=True, until=until, limit=limit))
+    columns, long = yield from _walk(
+        sight, Slice(sight.row, Type.MESSAGE, level, after=cursors[0], beyond=True, until=until, limit=limit), picked.now
+    )
     dead = yield from know_dead(sight)
     hidden, taken = sight.hidden, picked.ids
     sight.passed += len(columns)
@@ -101,6 +108,15 @@ def _fresh(sight: Sight, picked: Picked, level: int) -> Steps[None]:
         if id_ not in hidden and id_ not in dead and id_ not in taken and not picked.take(Entry(id_, level, 0), column.value):
             return
         cursors[0] = id_
+    if long and len(columns) < limit:  # what lands in the last moments is met here, not only by the late looks
+        cursors[0] = max(cursors[0], ids.first_at(picked.now - LAGS[1]))
+
+
+def _walk(sight: Sight, wanted: Slice, now: int) -> Steps[tuple[list[Column], bool]]:
+    """Read a slice however much was deleted in it. A long walk is worth storing, so that nobody else need go it."""
+    columns, long = yield from read_through(wanted, now)
+    sight.passed += WORTH_STORING * long
+    return columns, long
 
 
 def _late(sight: Sight, picked: Picked, look: int) -> Steps[None]:
@@ -110,7 +126,7 @@ def _late(sight: Sight, picked: Picked, look: int) -> Steps[None]:
         if picked.room <= 0 or cursors[look] >= until:
             continue
         wanted = Slice(sight.row, Type.MESSAGE, level, after=cursors[look], beyond=True, until=until, limit=_LATE, values=False)
-        columns = yield from read_one(wanted)
+        columns, _ = yield from _walk(sight, wanted, picked.now)
         sight.passed += len(columns)
         landed = [column for column in columns if column.name.id not in sight.hidden]
         left = yield from _take_landed(sight, picked, landed)

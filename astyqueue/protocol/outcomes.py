@@ -77,6 +77,16 @@ class Worked:
         """The marks that it adds."""
         return set(self.left.marks if self.left else ()).difference(self.timer.marks)
 
+    @property
+    def kinds(self) -> dict[Id, type[Settling]]:
+        """What it does, message by message; what it leaves under its timer is not among them."""
+        kinds: dict[Id, type[Settling]] = {name.id: Ack for name in self.acked}
+        kinds.update((name.id, Reject) for name in self.dead)
+        kinds.update((mark.id, Release) for mark in self.marked)
+        for timer in (*self.moved, *self.sooner):
+            kinds.update((entry.id, Extend if timer.state == State.LEASED else Release) for entry in timer.entries)
+        return kinds
+
 
 def work_out(process: Process, timer: Timer, wanted: Settlings, *, marking: bool = False) -> Worked:
     """What these outcomes come to for one timer; ids that it does not list are left out."""

@@ -9,6 +9,7 @@ from astyqueue.ids import Id
 from astyqueue.protocol.columns import HEADER, Entry, Mark, Timer, Type
 from astyqueue.protocol.sight import Sight, know
 from astyqueue.protocol.steps import Steps, read_column, read_one
+from astyqueue.protocol.stretches import read_through
 from astyqueue.store import Slice
 
 #: Names in one page.
@@ -48,7 +49,7 @@ def looked_past(sight: Sight, level: int) -> Id:
 def unlisted(sight: Sight, level: int, after: Id, *, until: Id = ids.GREATEST, limit: int = PAGE) -> Steps[Page]:
     """A page of the messages of one priority that stand nowhere else; the dead columns are read after the messages."""
     wanted = Slice(sight.row, Type.MESSAGE, level, after=after, beyond=True, until=until, limit=limit, values=False)
-    columns = yield from read_one(wanted)
+    columns, _ = yield from read_through(wanted, sight.stood)
     if not columns:
         return Page([], None)
     first, last = columns[0].name.id, columns[-1].name.id

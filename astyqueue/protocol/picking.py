@@ -21,12 +21,17 @@ SMALLER: Final = 20
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """What a claim is to bring: so many messages at most, under these settings (microseconds), for a process that holds `in_hand`."""
+    """What a claim is to bring: so many messages at most, under these settings (microseconds), for a process that holds `in_hand`.
+
+    With `keeps`, the claim takes or extends the row lease; `yields` to another process that turns out to have it.
+    """
 
     want: int
     lease: int
     max_attempts: int
     in_hand: int = 0
+    keeps: bool = True
+    yields: bool = False
 
 
 class Held(NamedTuple):

@@ -23,6 +23,11 @@ def settings_row(queue: str) -> str:
     return f"{queue}:settings"
 
 
+def bell_row(queue: str) -> str:
+    """Where a queue's doorbell is."""
+    return f"{queue}:bell"
+
+
 #: Later than any moment an id can stand for in our lives, and an id still: the year 5000.
 _NEVER: Final = 95_617_584_000 * 1_000_000
 
@@ -42,6 +47,11 @@ class Ring:
         """The time shard that is written to at this moment."""
         return moment // self.layout.time_shard_us % self.layout.time_shards
 
+    def shard_in(self, row: str) -> int | None:
+        """The concurrency shard in the name of a row; None for a row that is none of these."""
+        shard = row.rpartition(":")[2]
+        return int(shard) if shard.isdecimal() and row.startswith(f"{self.queue}:") else None
+
     def shard_of_key(self, key: str) -> int:
         """The concurrency shard of a key: the same in every process and release, and never negative."""
         return zlib.crc32(key.encode()) % self.layout.concurrency_shards
@@ -49,6 +59,10 @@ class Ring:
     def current(self, now: int) -> list[str]:
         """The rows that are written to now."""
         return [self.row(now, shard) for shard in range(self.layout.concurrency_shards)]
+
+    def is_current(self, row: str, now: int) -> bool:
+        """Whether a row is written to now."""
+        return row.startswith(f"{self.queue}:{self.time_shard(now)}:")
 
     def rows(self) -> list[str]:
         """All rows of the queue."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from astyqueue import ids
-from astyqueue.errors import OutcomeUnknown
+from astyqueue.errors import OutcomeUnknown, StoreUnavailable
 from astyqueue.ids import Id
 from astyqueue.protocol.change import Change
 from astyqueue.protocol.columns import Entry, State, Timer, Type, dead_name, message_name
@@ -34,24 +34,27 @@ def message_put(priority: int, id_: Id, value: bytes, *, sent: int) -> Put:
 
 def send(process: Process, batch: Batch) -> Steps[None]:
     """Insert new messages. What returned is not lost; what raised OutcomeUnknown may or may not be there."""
-    for left in reversed(range(_TRIES)):
-        if (yield from _sent(batch, last=not left)):
-            break
+    yield from _insert(batch)
     long_ago = ids.first_at(process.now() - LATE)
     late = [put.name for put in batch.puts if put.name.id < long_ago]
     if late:
         yield from list_late(process, batch.row, late)
 
 
-def _sent(batch: Batch, *, last: bool) -> Steps[bool]:
-    """Send once; an unknown outcome is raised at the last try only."""
-    try:
-        yield Send(batch)
-    except OutcomeUnknown:
-        if last:
-            raise
-        return False
-    return True
+def _insert(batch: Batch) -> Steps[None]:
+    """Send, and again while the outcome is unknown. An error after an unknown outcome cannot say that nothing was sent."""
+    unknown: OutcomeUnknown | None = None
+    for _ in range(_TRIES):
+        try:
+            yield Send(batch)
+        except OutcomeUnknown as error:
+            unknown = error
+        except StoreUnavailable as error:
+            raise unknown or error from error
+        else:
+            return
+    if unknown:
+        raise unknown
 
 
 def list_late(process: Process, row: str, names: list[Name]) -> Steps[None]:

@@ -9,10 +9,10 @@ ends with that, and whoever reads the timer may hand it out from the mark's time
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
-from typing import NamedTuple
+from dataclasses import dataclass, field, replace
+from typing import Final
 
-from astyqueue.errors import OutcomeUnknown, Undecodable
+from astyqueue.errors import OutcomeUnknown, StoreError, Undecodable
 from astyqueue.ids import Id
 from astyqueue.protocol.change import Change
 from astyqueue.protocol.columns import HEADER, Header, Timer, Type, decode_header, decode_timer
@@ -21,12 +21,30 @@ from astyqueue.protocol.process import Process
 from astyqueue.protocol.steps import Steps, read_column, read_one
 from astyqueue.store import Committed, Name, Named, Slice
 
+#: Commits of one settle whose outcome stays unknown before that is told.
+_TRIES: Final = 5
 
-class Settlement(NamedTuple):
-    """Outcomes of messages that one timer hides."""
+
+@dataclass(frozen=True, slots=True)
+class Settlement:
+    """Outcomes of messages that one timer hides.
+
+    `unsure` are commits of this claim whose end was not learned, because the store did not answer or somebody stopped
+    listening. Keep the list for as long as the claim: what is tried again may have been done, and is told from its traces.
+    """
 
     timer: Timer
     outcomes: Settlings
+    unsure: list[Worked] = field(default_factory=list)
+
+    def begin(self, worked: Worked) -> None:
+        """A commit is on its way; an equal one whose end was not learned speaks for both."""
+        if worked not in self.unsure:
+            self.unsure.append(worked)
+
+    def end(self, worked: Worked, *, applied: bool) -> None:
+        """Its end is known. No other commit on the timer as it then was can have been applied, if this one was."""
+        self.unsure[:] = [one for one in self.unsure if one is not worked and not (applied and one.timer == worked.timer)]
 
 
 @dataclass(slots=True)
@@ -40,21 +58,32 @@ class Settled:
 def settle(process: Process, row: str, wanted: Settlement) -> Steps[Settled]:
     """Carry out these outcomes of held messages; those no longer held come back as lost, and nothing of theirs changes."""
     settled = Settled()
-    timer, outcomes = wanted.timer, dict(wanted.outcomes)
-    held: Timer | None = timer
+    outcomes = dict(wanted.outcomes)
+    held: Timer | None = wanted.timer
     while held is not None and outcomes:
-        worked = yield from _commit(process, row, Settlement(held, outcomes))
+        worked = yield from _commit(process, row, replace(wanted, timer=held, outcomes=outcomes))
         if worked is not None:
             settled.done.append(worked)
-            _strike_out(outcomes, worked.timer)
-        held = (yield from adopt(row, timer, outcomes)) if outcomes else None
+            _strike_out(outcomes, [entry.id for entry in worked.timer.entries])
+        yield from _find_done(row, outcomes, wanted.unsure, into=settled)
+        held = (yield from adopt(row, wanted.timer, outcomes)) if outcomes else None
     settled.lost.extend(outcomes)
     return settled
 
 
-def _strike_out(outcomes: dict[Id, Settling], timer: Timer) -> None:
-    for entry in timer.entries:
-        outcomes.pop(entry.id, None)
+def _strike_out(outcomes: dict[Id, Settling], ids: Iterable[Id]) -> None:
+    for id_ in ids:
+        outcomes.pop(id_, None)
+
+
+def _find_done(row: str, outcomes: dict[Id, Settling], unsure: Iterable[Worked], *, into: Settled) -> Steps[None]:
+    """Strike out what a commit whose end was not learned has done; if it shows whole, it counts as this settle's."""
+    for worked in unsure if outcomes else ():
+        kinds = yield from done_by(row, worked)
+        done = [id_ for id_, outcome in outcomes.items() if kinds.get(id_) is type(outcome)]
+        if done and kinds == worked.kinds:
+            into.done.append(worked)
+        _strike_out(outcomes, done)
 
 
 def adopt(row: str, timer: Timer, wanted: Iterable[Id]) -> Steps[Timer | None]:
@@ -76,18 +105,18 @@ def _readable(row: str, name: Name, value: bytes) -> Timer | None:
 
 
 def _commit(process: Process, row: str, wanted: Settlement) -> Steps[Worked | None]:
-    """Commit against this timer; None if it was refused, so that the timer must be looked for again."""
+    """Commit against this timer; None if it has changed, so that it must be looked for again."""
     worked = work_out(process, wanted.timer, wanted.outcomes)
     if worked.sooner:
-        applied = yield from _commit_sooner(process, row, worked)
+        applied = yield from _commit_sooner(process, row, wanted, worked=worked)
         if applied:
             return worked
         worked = work_out(process, wanted.timer, wanted.outcomes, marking=True)
-    applied = yield from _apply(worked, Change(row))
+    applied = yield from _apply(wanted, worked, Change(row))
     return worked if applied else None
 
 
-def _commit_sooner(process: Process, row: str, worked: Worked) -> Steps[bool]:
+def _commit_sooner(process: Process, row: str, wanted: Settlement, *, worked: Worked) -> Steps[bool]:
     """Commit together with the header, once."""
     column = yield from read_column(row, HEADER, exact=True)
     change = Change(row)
@@ -95,7 +124,7 @@ def _commit_sooner(process: Process, row: str, worked: Worked) -> Steps[bool]:
         raise_for(process, change, column.value if column else None, due=worked.floor)
     except Undecodable:  # that stops claims; what is held can still be marked
         return False
-    return (yield from _apply(worked, change))
+    return (yield from _apply(wanted, worked, change))
 
 
 def raise_for(process: Process, change: Change, known: bytes | None, *, due: int | None) -> Header:
@@ -107,29 +136,58 @@ def raise_for(process: Process, change: Change, known: bytes | None, *, due: int
     return raised
 
 
-def _apply(worked: Worked, change: Change) -> Steps[bool]:
-    """Commit; an unknown outcome is read back, never repeated blindly."""
-    worked.add_to(change)
-    while True:
-        try:
-            outcome = yield from change.commit()
-            return isinstance(outcome, Committed)
-        except OutcomeUnknown:
-            column = yield from read_column(change.row, worked.timer.name, exact=True)
-        if column is None or column.value != worked.timer.value:
-            return (yield from was_applied(change.row, worked))
+def _apply(wanted: Settlement, worked: Worked, change: Change) -> Steps[bool]:
+    """Whether it was committed; an unknown outcome is read back, never repeated blindly.
 
-
-def was_applied(row: str, worked: Worked) -> Steps[bool]:
-    """Whether a settle whose timer has changed since was the one that changed it: its traces are there.
-
-    A timer that is gone proves nothing, for its messages may have been claimed again. Messages that are gone, dead
-    letters that carry this claim, timers with names drawn at random, and marks in the timer as it stands do.
+    If the timer has changed by then, that is no commit of which anybody knows: its traces will tell.
     """
-    expected = dict(worked.dead) | {timer.name: timer.value for timer in (*worked.moved, *worked.sooner)}
-    found = yield from read_one(Named(row, (worked.timer.name, *worked.acked, *expected)), exact=True)
+    worked.add_to(change)
+    for _ in range(_TRIES):
+        applied = yield from _attempt(wanted, worked, change)
+        if applied is not None:
+            return applied
+        column = yield from read_column(change.row, worked.timer.name, exact=True)
+        if column is None or column.value != worked.timer.value:
+            return False
+        wanted.end(worked, applied=False)
+    message = (
+        f"row {change.row}: the store was asked {_TRIES} times to record what became of messages in hand, and did not say whether "
+        "it did; they are held as before, so settle them again when it answers"
+    )
+    raise OutcomeUnknown(message)
+
+
+def _attempt(wanted: Settlement, worked: Worked, change: Change) -> Steps[bool | None]:
+    """Whether a commit was applied; None if the store does not say."""
+    wanted.begin(worked)
+    try:
+        outcome = yield from change.commit()
+    except OutcomeUnknown:
+        return None
+    except StoreError:
+        wanted.end(worked, applied=False)
+        raise
+    applied = isinstance(outcome, Committed)
+    wanted.end(worked, applied=applied)
+    return applied
+
+
+def done_by(row: str, worked: Worked) -> Steps[dict[Id, type[Settling]]]:
+    """What a commit has done of which only the store knows whether it was applied: its traces are there, each by itself.
+
+    A timer that is gone proves nothing, for its messages may have been claimed again. Dead letters that carry this claim,
+    timers with names drawn at random, and marks in the timer as it stands do; and so do messages that are gone, unless one
+    is still there that the same commit would have deleted: what was deleted never comes back.
+    """
+    moved = {timer.name: timer for timer in (*worked.moved, *worked.sooner)}
+    found = yield from read_one(Named(row, (worked.timer.name, *worked.acked, *worked.dead, *moved)), exact=True)
     values = {column.name: column.value for column in found}
-    standing = values.pop(worked.timer.name, None)
-    if values != expected or not worked.marked:
-        return values == expected
-    return standing is not None and worked.marked <= set(decode_timer(row, worked.timer.name, standing).marks)
+    if not values.keys().isdisjoint(worked.acked):
+        return {}
+    there = {entry.id for name, timer in moved.items() if name in values for entry in timer.entries}
+    there.update(name.id for name in worked.acked)
+    there.update(name.id for name, value in worked.dead.items() if values.get(name) == value)
+    standing = values.get(worked.timer.name)
+    if worked.marked and standing is not None and (timer := _readable(row, worked.timer.name, standing)):
+        there.update(mark.id for mark in worked.marked.intersection(timer.marks))
+    return {id_: kind for id_, kind in worked.kinds.items() if id_ in there}

@@ -26,6 +26,8 @@ LAGS: Final = (0, _SECOND // 2, 10 * _SECOND, 600 * _SECOND)
 _EVERY: Final = (0, _SECOND // 2, 5 * _SECOND, 60 * _SECOND)
 #: States whose messages anybody may claim once the timer is due.
 CLAIMABLE: Final = frozenset({State.LEASED, State.BACKING_OFF, State.SNOOZED, State.PARKED})
+#: A look that passed so many ids without a claim is stored, so that no other process need walk them again.
+WORTH_STORING: Final = 1_000
 _TIMERS_A_PAGE: Final = 1_000
 #: The agenda is swept once so many times as many timers have come and gone as there are.
 _STALE: Final = 4
@@ -49,6 +51,11 @@ class Sight:
     stood: int = 0
     _agenda: list[tuple[int, Name]] = field(default_factory=list)
     _settled: list[Worked] = field(default_factory=list)
+
+    @property
+    def heads(self) -> list[Id]:
+        """How far the first look has come, by priority."""
+        return [cursors[0] for cursors in self.cursors]
 
     def forget(self) -> None:
         """Know nothing any more, as after an answer that cannot be explained."""
@@ -75,6 +82,14 @@ class Sight:
         """The header stands but a commit was refused: it was a timer that changed. A header that was read has a write time."""
         if written is None:
             self._forget_timers()
+
+    def surveyed(self, value: bytes | None, now: int) -> None:
+        """Take note of the header as a plain read shows it: if it is another, what is known is forgotten; it teaches nothing."""
+        if not self.known or value != self.value:
+            self.forget()
+        else:
+            self.stood = now
+            self.hold_back(now)
 
     def hold_back(self, now: int) -> None:
         """Let no cursor be later than this moment less its lag.
@@ -244,13 +259,3 @@ def know_dead(sight: Sight) -> Steps[set[Id]]:
         found = yield from read(*slices)
         sight.dead = {column.name.id for columns in found for column in columns}
     return sight.dead
-
-
-def refresh(sight: Sight, now: int) -> Steps[None]:
-    """Look whether others raised the row's header since; a plain read, for it decides only where to look."""
-    column = yield from read_column(sight.row, HEADER)
-    if not sight.known or (column.value if column else None) != sight.value:
-        sight.forget()
-    else:
-        sight.stood = now
-        sight.hold_back(now)

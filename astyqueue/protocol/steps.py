@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 from astyqueue.errors import StoreError
 from astyqueue.store import AsyncStore, Batch, Column, Expectation, Name, Named, Outcome, Slice, Store, Wanted
-from astyqueue.wakeup import Rest
+from astyqueue.wakeup import Finishing, Rest
 
 T = TypeVar("T")
 
@@ -118,27 +118,38 @@ def perform(request: Request, store: Store) -> object:
 
 
 async def arun(steps: Steps[T], store: AsyncStore) -> T:
-    """As `run`, for a task."""
-    answer = Answer()
+    """As `run`, for a task.
+
+    A task that is cancelled while the store works hears of it when the store has answered and the steps know that answer,
+    for what was committed is done whether anybody listens or not. A rest ends at once.
+    """
+    answer, finishing = Answer(), Finishing()
     try:
         while True:
             request = answer.into(steps)
-            answer = await _aattempt(request, store)
+            finishing.go_on()
+            answer = await (_arest(request) if isinstance(request, Rest) else finishing.wait_for(_aattempt(request, store)))
     except StopIteration as finished:
         result: T = finished.value
         return result
     finally:
         steps.close()
+        finishing.go_on()
 
 
-async def _aattempt(request: Request, store: AsyncStore) -> Answer:
+async def _arest(rest: Rest) -> Answer:
+    await rest.wakeup.awaited(rest.until)
+    return Answer()
+
+
+async def _aattempt(request: Read | Send | Commit, store: AsyncStore) -> Answer:
     try:
         return Answer(await _aperform(request, store))
     except StoreError as error:
         return Answer(error=error)
 
 
-async def _aperform(request: Request, store: AsyncStore) -> object:
+async def _aperform(request: Read | Send | Commit, store: AsyncStore) -> object:
     match request:
         case Read(wanted, exact):
             return await store.read(wanted, exact=exact)
@@ -146,6 +157,4 @@ async def _aperform(request: Request, store: AsyncStore) -> object:
             return await store.commit(batch, expects)
         case Send(batch):
             await store.send(batch)
-        case Rest(wakeup, until):
-            await wakeup.awaited(until)
     return None

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
+from astyqueue.durations import Duration, as_microseconds
 from astyqueue.errors import BadSetting
-from astyqueue.model.durations import Duration, as_microseconds
 
 #: What people write, and the stored field it stands for; durations are turned into microseconds.
 _LAYOUT: Final = {"time_shards": "time_shards", "concurrency_shards": "concurrency_shards", "priorities": "priorities"}

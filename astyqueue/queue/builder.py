@@ -7,15 +7,15 @@ from collections.abc import Callable
 from typing import Final, Generic, Self, TypeVar
 
 from astyqueue.clock import Clock, CorrectedClock, SystemClock
+from astyqueue.durations import Duration
 from astyqueue.errors import BadSetting
-from astyqueue.model.durations import Duration
 from astyqueue.protocol.settings import open_queue
 from astyqueue.protocol.steps import Steps
 from astyqueue.queue.asked import behaviour_of, check_names, layout_of
 from astyqueue.queue.core import Core
 from astyqueue.queue.hooks import Hook
 from astyqueue.store import Spread, Store
-from astyqueue.stores import open_store
+from astyqueue.stores import DriverSession, open_store
 
 Q = TypeVar("Q")
 _log: Final = logging.getLogger("astyqueue.queue")
@@ -32,14 +32,17 @@ class QueueBuilder(Generic[Q]):
     def __init__(self, build: Callable[[QueueBuilder[Q]], Q]) -> None:
         """`build` opens what was collected, in the world of threads or of tasks."""
         self._build = build
-        self._store: str | Store | None = None
+        self._store: str | Store | DriverSession | None = None
         self._name: str | None = None
         self._clock: Clock | None = None
         self._hooks: list[Hook] = []
         self._options: dict[str, object] = {}
 
-    def store(self, store: str | Store) -> Self:
-        """Where the queue lives: a URL such as "sqlite:///mail.db" or "memory://", or a store that is open already."""
+    def store(self, store: str | Store | DriverSession) -> Self:
+        """Where the queue lives: a URL such as "sqlite:///mail.db" or "memory://", or a store that is open already.
+
+        A session of Cassandra's driver will do as well, with its keyspace set; it stays yours to close.
+        """
         self._store = store
         return self
 
@@ -95,14 +98,14 @@ class QueueBuilder(Generic[Q]):
     @property
     def owns_store(self) -> bool:
         """Whether the store is opened for this queue, so that closing the queue closes it."""
-        return isinstance(self._store, str)
+        return isinstance(self._store, str | DriverSession)
 
     def open_store(self) -> Store:
         """The store that was named, opened if need be."""
         if self._store is None:
             message = 'no store was named: .store("sqlite:///mail.db"), for example'
             raise BadSetting(message)
-        return open_store(self._store, clock=self._clock or SystemClock()) if isinstance(self._store, str) else self._store
+        return open_store(self._store, clock=self._clock or SystemClock()) if isinstance(self._store, str | DriverSession) else self._store
 
     def opening(self, spread: Spread) -> Steps[Core]:
         """Create the queue, or join the one that exists under this name and layout; `spread` is what suits the store."""

@@ -11,30 +11,38 @@ in (seats, outcomes) does.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Final
 
 from astyqueue.clock import SECOND, Clock
 from astyqueue.errors import StoreError, Undecodable
+from astyqueue.model.settings import Behaviour
 from astyqueue.protocol.claim import Claimed, claim
 from astyqueue.protocol.columns import State
 from astyqueue.protocol.outcomes import Release, Settling
 from astyqueue.protocol.picking import Order
 from astyqueue.protocol.process import Process
 from astyqueue.protocol.settle import Settlement, settle
-from astyqueue.protocol.sight import refresh
 from astyqueue.protocol.steps import Steps
 from astyqueue.queue.following import Following
 from astyqueue.queue.holding import Handed, Hold, Seat
 from astyqueue.queue.hooks import Hook
 from astyqueue.queue.lead import Lead
+from astyqueue.queue.once import Once
 from astyqueue.queue.outcomes import Outcomes
-from astyqueue.queue.rounds import Rounds, Visit
+from astyqueue.queue.rounds import Rounds
 from astyqueue.queue.seats import Seats, Shares
 from astyqueue.queue.stats import Stats
+from astyqueue.queue.telling import Telling
+from astyqueue.queue.visits import Visit
 from astyqueue.wakeup import Rest, Wakeup
 
 #: Messages that one claim brings at most, however many are asked for.
 _MOST: Final = 200
+#: Who waits less long than this does not leave a row to a process that is at work in it.
+_PATIENT: Final = SECOND
+#: Hands that were full no longer than this are as good as never full.
+_NO_TIME: Final = SECOND // 20
 
 
 class Claimer:
@@ -47,25 +55,28 @@ class Claimer:
         self._rounds = rounds
         self._clock = clock
         self._following = following
-        self._outcomes = Outcomes(self.stats, hooks)
-        self._lead = Lead(clock, self._round)
-        self._seats = Seats()
+        telling = Telling(hooks)
+        self._outcomes = Outcomes(self.stats, telling)
+        self._lead = Lead(clock, self._round, telling)
+        self._seats = Seats(clock)
+        self._once = Once(self._seats, self.stats)
         self._passes = 0
         self._emptying = False
         self._claimed_last = False
 
     def sent(self, row: str, moment: int) -> None:
         """Have a row looked at from this moment on: somebody here sent to it."""
-        self._rounds.sent(row, moment, self._process.now())
+        self._rounds.visits.sent(row, moment, self._process.now())
         self.wake()
 
     def close(self, queue: str) -> None:
         """Let nobody take part any more; those who do are told that the queue was closed."""
         self._lead.close(queue)
+        self._once.close(queue)
 
     def changed(self, row: str) -> None:
         """Have a row's header read again: somebody here changed it past this claimer."""
-        self._rounds.changed(row)
+        self._rounds.visits.changed(row)
         self.wake()
 
     def wake(self) -> None:
@@ -77,16 +88,25 @@ class Claimer:
         if self._outcomes.add(delivery, outcome):
             self.wake()
 
+    def give_back(self, delivery: Handed) -> None:
+        """Have a delivery handed to somebody else with which nobody began; it costs no attempt, and no hook is asked."""
+        if delivery.hold is None:
+            self._once.keep([(delivery.row, delivery.held)])
+        else:
+            self._outcomes.give_back(delivery, Release(self._process.now(), delivery.attempt - 1, State.SNOOZED))
+        self.wake()
+
     def settle(self, outcomes: list[tuple[Handed, Settling]]) -> Steps[list[Handed]]:
         """Commit these outcomes before anything else; the deliveries that were no longer held come back.
 
-        When the store fails, its error is raised and these outcomes are taken back: they may be tried again.
+        When the store fails, its error is raised and these outcomes are taken back: they may be tried again. Somebody who
+        just stops waiting takes nothing back: the outcomes go with the next commit.
         """
         ticket = self._outcomes.demand(outcomes)
         ticket.wakeup = Wakeup(self._clock)
         try:
             yield from self._lead.take_part(lambda: not ticket.left, ticket.wakeup, until=None)
-        except BaseException:
+        except Exception:
             self._outcomes.withdraw(ticket)
             raise
         return ticket.lost
@@ -105,7 +125,8 @@ class Claimer:
 
     def take(self, seat: Seat, filled: Callable[[], bool], *, until: int | None) -> Steps[None]:
         """Take part until the seat is filled, or the monotonic moment `until` came and every row was looked at since."""
-        self._rounds.look_everywhere(self._process.now())
+        insist = until is not None and until < self._clock.monotonic() + _PATIENT
+        self._rounds.visits.look_everywhere(self._process.now(), insist=insist)
         passes = self._passes
         yield from self._seated(seat, filled, lambda: until is not None and self._passes > passes, until=until)
 
@@ -132,19 +153,23 @@ class Claimer:
         if self._rounds.was_set_back(now):
             self._outcomes.set_back(now)
         shares = self._shares()
+        if shares and self._once.hand_out_kept(now, shares=shares):
+            return
         self._outcomes.renew(now)
         urgent = self._outcomes.urgent(now)
-        if shares and not (urgent and self._claimed_last):
-            yield from self._rounds.glance(now)
-            if visit := self._rounds.choose(now):
-                self._claimed_last = True
-                yield from self._visit(visit, shares)
-                return
+        if shares:
+            yield from self._rounds.look_around(now)
+        if shares and not (urgent and self._claimed_last) and (visit := self._rounds.choose(now)):
+            self._claimed_last = True
+            yield from self._visit(visit, shares)
+            return
         self._claimed_last = False
         if urgent:
             yield from self._settle_row(urgent.row)
             return
-        self._passes += 1
+        if shares:
+            yield from self._rounds.idle(now)
+        self._passes += not shares or self._rounds.survey.complete
         self._lead.tell_others()
         if not self._lead.passed(until):
             yield Rest(me, self._rest_until(now, until, wanting=bool(shares)))
@@ -163,9 +188,9 @@ class Claimer:
 
     def _settle_row(self, row: str) -> Steps[None]:
         """Commit what waits for one row, without claiming."""
-        sight = self._rounds.visits[row].sight
+        sight = self._rounds.visits.of[row].sight
         for hold, outcomes in self._outcomes.of_row(row):
-            settled = yield from settle(self._process, row, Settlement(hold.timer, outcomes))
+            settled = yield from settle(self._process, row, Settlement(hold.timer, outcomes, hold.unsure))
             for worked in settled.done:
                 sight.settled(worked)
             self._outcomes.done(hold, outcomes, settled)
@@ -178,15 +203,11 @@ class Claimer:
         sight = visit.sight
         now = self._process.now()
         behaviour = self._following.behaviour
-        stale = visit.refresh <= now
-        self._rounds.begin(visit)
-        order = Order(min(sum(shares.values()), _MOST), behaviour.lease_us, behaviour.max_attempts, self._outcomes.in_hand)
+        order = self._order(sum(shares.values()), behaviour)
         waiting = self._outcomes.of_row(sight.row)
-        settling = [Settlement(hold.timer, outcomes) for hold, outcomes in waiting]
+        settling = [Settlement(hold.timer, outcomes, hold.unsure) for hold, outcomes in waiting]
         claimed = Claimed()
         try:
-            if stale:
-                yield from refresh(sight, now)
             yield from claim(self._process, sight, order, settling=settling, into=claimed)
         except (Undecodable, StoreError) as error:
             self.stats.undecodable += isinstance(error, Undecodable)
@@ -197,11 +218,17 @@ class Claimer:
             for hold, outcomes, done in settled:
                 self._outcomes.done(hold, outcomes, done)
         self._emptying = claimed.suspect
-        self._count(sight.row, claimed)
+        if self.stats.count(sight.row, claimed):
+            self._rounds.visits.last_traffic = self._process.now()
         self._hand_out(sight.row, claimed, shares)
-        self._rounds.visited(visit, self._process.now(), more=claimed.more or bool(claimed.refused))
+        self._rounds.visited(visit, self._process.now(), more=claimed.more, refused=claimed.refused)
         if self._outcomes.hurried:
             self._lead.tell_others()
+
+    def _order(self, wanted: int, behaviour: Behaviour) -> Order:
+        """A claim for so many. Hands that it fills keep the row only if they are known to empty in no time."""
+        order = Order(min(wanted, _MOST), behaviour.lease_us, behaviour.max_attempts, self._outcomes.in_hand)
+        return replace(order, keeps=wanted > _MOST or self._seats.full_for < _NO_TIME, yields=self._rounds.visits.shared)
 
     def _hand_out(self, row: str, claimed: Claimed, shares: Shares) -> None:
         """Give the seats what was claimed, first come first served; what is left of it is given back at once."""
@@ -215,19 +242,5 @@ class Claimer:
             self._outcomes.hold(hold, handed + unwanted)
             unwanted += self._seats.accept(dealt)
             for delivery in unwanted:
-                self.settle_later(delivery, Release(self._process.now(), delivery.attempt - 1, State.SNOOZED))
-        self._seats.accept(self._seats.deal(row, claimed.at_most_once, None, shares=shares))
-
-    def _count(self, row: str, claimed: Claimed) -> None:
-        stats = self.stats
-        handed = [one for taken in claimed.claims for one in taken.held] + claimed.at_most_once
-        stats.claims += 1
-        stats.empty_polls += not handed
-        if handed:
-            self._rounds.last_traffic = self._process.now()
-        stats.refused_commits += claimed.refused
-        stats.buried += claimed.dead
-        stats.undecodable += claimed.undecodable
-        stats.rows[row] += len(handed)
-        stats.received += len(handed)
-        stats.redelivered += sum(one.entry.spent > 0 for one in handed)
+                self.give_back(delivery)
+        self._once.hand_out(row, claimed.at_most_once, shares=shares)

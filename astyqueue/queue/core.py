@@ -7,13 +7,12 @@ import random
 import secrets
 import socket
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from astyqueue.clock import Clock
 from astyqueue.errors import BadInput
 from astyqueue.ids import IdSource
-from astyqueue.model.message import MessageId
 from astyqueue.model.outgoing import Message
 from astyqueue.model.settings import Settings
 from astyqueue.protocol.process import Process
@@ -41,12 +40,13 @@ def process_of(clock: Clock) -> Process:
 
 @dataclass(frozen=True, slots=True)
 class Taking:
-    """What a taker asks for: up to `limit` deliveries, waiting so many microseconds at most (None: for ever)."""
+    """What a taker asks for: up to `limit` deliveries, waiting so many microseconds at most (None: for ever); and what it got."""
 
     limit: int
     wait: int | None
     kind: Kind
     renew: bool = False
+    taken: list[Handed] = field(default_factory=list)
 
 
 class Core:
@@ -60,8 +60,9 @@ class Core:
         self.process = process_of(clock)
         self.following = Following(self.process, settings, clock)
         self.ring = Ring(settings.name, settings.layout)
-        self.claimer = Claimer(self.process, Rounds(self.ring), clock=clock, following=self.following, hooks=self.hooks)
-        self.producer = Producer(self.process, IdSource(clock), following=self.following, hooks=self.hooks)
+        self.rounds = Rounds(self.ring, clock, self.process.name)
+        self.claimer = Claimer(self.process, self.rounds, clock=clock, following=self.following, hooks=self.hooks)
+        self.producer = Producer(self.process, IdSource(clock), following=self.following, hooks=self.hooks, arrived=self._arrived)
         self.terms = Terms(self.process.now, lambda: self.settings.behaviour, random.random)
         self.operating = Operating(self.process, lambda: self.settings, clock=clock, changed=self.claimer.changed)
         self.closed = False
@@ -87,7 +88,6 @@ class Core:
         yield from self.following.time.follow()
         sent = yield from self.producer.send(message)
         self.claimer.stats.sent += 1
-        self._arrived(sent.id)
         return sent
 
     def send_many(self, items: Iterable[object], defaults: Message) -> Steps[SendReport]:
@@ -95,28 +95,35 @@ class Core:
         yield from self.following.time.follow()
         report = yield from self.producer.send_many(items, defaults)
         self.claimer.stats.sent += report.sent
-        for row, first in {id_.row: id_ for id_ in reversed(report.ids) if id_}.items():
-            self.claimer.sent(row, first.moment)
         return report
 
     def take(self, order: Taking) -> Steps[list[Handed]]:
-        """Deliveries for one taker. One that is stopped while it waits gives back at once what it was just handed."""
+        """Deliveries for one taker. One that is stopped while it waits gives back at once what it was just handed.
+
+        Whoever stops listening when these steps have ended, but before it has the result, does so by `give_back`.
+        """
         if not isinstance(order.limit, int) or order.limit < 1:
             message = f"{order.limit!r} deliveries cannot be received: ask for a whole number, 1 or more"
             raise BadInput(message)
-        taken: list[Handed] = []
+        taken = order.taken
         until = None if order.wait is None else self.clock.monotonic() + order.wait
         seat = Seat(lambda: order.limit - len(taken), taken.extend, kind=order.kind, renew=order.renew)
         try:
             yield from self.claimer.take(seat, lambda: bool(taken), until=until)
         except BaseException:
-            for delivery in taken:
-                self.claimer.settle_later(delivery, self.terms.release(delivery, None))
+            self.give_back(order)
             raise
         return taken
 
-    def _arrived(self, id_: MessageId) -> None:
-        self.claimer.sent(id_.row, id_.moment)
+    def give_back(self, order: Taking) -> None:
+        """Let others have at once what a taker was handed that will never see it."""
+        while order.taken:
+            self.claimer.give_back(order.taken.pop())
+
+    def _arrived(self, row: str, moment: int) -> Steps[None]:
+        """Let the claimer here know what was sent, and ring for those of other processes."""
+        self.claimer.sent(row, moment)
+        yield from self.rounds.survey.doorbell.ring([row] if self.ring.is_current(row, self.process.now()) else [])
 
     def configure(self, changes: dict[str, object]) -> Steps[Settings]:
         """Change how the queue behaves, here at once and elsewhere within ten seconds."""

@@ -7,7 +7,7 @@ from datetime import datetime
 from types import TracebackType
 from typing import Self
 
-from astyqueue.model.durations import Duration, as_microseconds
+from astyqueue.durations import Duration, as_microseconds
 from astyqueue.protocol.outcomes import ACK, Reject, Settling
 from astyqueue.protocol.picking import Held
 from astyqueue.queue.holding import Handed, Hold, Kind
@@ -74,8 +74,9 @@ class Delivery(Handed):
 class Received(Together[Delivery]):
     """Deliveries that were received together; as a context manager they are settled together on leaving.
 
-    Leaving cleanly acks what was not settled inside. An error releases it: as a failed attempt up to the delivery in hand,
-    and at once, uncounted, for those behind it.
+    Leaving cleanly, by `break` or `return` too, acks what was not settled inside; an error releases it as a failed attempt.
+    Either is for the deliveries that were reached: those behind the one in hand are given back at once, uncounted. Reached is
+    what the last loop over them came to, or what was taken by its place; if that is none, they are taken as a whole.
     """
 
     def __init__(self, deliveries: list[Delivery], settler: Settler, terms: Terms) -> None:

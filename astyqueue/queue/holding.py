@@ -12,7 +12,7 @@ from pydantic import JsonValue
 from astyqueue.clock import instant
 from astyqueue.ids import Id
 from astyqueue.model.message import MessageId, Receipt
-from astyqueue.protocol.columns import State, Timer
+from astyqueue.protocol.columns import Entry, State, Timer
 from astyqueue.protocol.outcomes import Extend, Settlings, Worked
 from astyqueue.protocol.picking import Held
 from astyqueue.protocol.settle import Settled
@@ -26,13 +26,14 @@ _NO_CLAIM: Final = bytes(8)
 
 @dataclass(slots=True, eq=False)
 class Hold:
-    """A claim in hand: its timer as it is now, and the deliveries under it that are not settled yet."""
+    """A claim in hand: its timer as it is now, the deliveries under it that are not settled yet, and commits whose end is not known."""
 
     row: str
     timer: Timer
     lease: int
     deliveries: dict[Id, Handed] = field(default_factory=dict)
     renew_at: int = _NEVER
+    unsure: list[Worked] = field(default_factory=list)
 
     def renewing(self, now: int) -> None:
         """Plan the next renewal of the lease."""
@@ -53,7 +54,12 @@ class Handed:
         self.attempt = entry.spent + 1
         self.hold = hold
         self.settled: str | None = None if hold else "at most once"
-        self.renew_until: int | None = None
+        self.renew_until: int | None = 0
+
+    @property
+    def held(self) -> Held:
+        """The message as it was claimed."""
+        return Held(Entry(self.id, self.priority, self.attempt - 1), self._envelope)
 
     @property
     def message_id(self) -> MessageId:
@@ -106,7 +112,7 @@ class Handed:
         return instant(self.hold.timer.due) if self.hold else None
 
     def to_be_renewed(self, now: int) -> bool:
-        """Whether its lease should go on: it is not settled, and its time is not up."""
+        """Whether its lease should go on: its seat has it renewed, it is not settled, and its time is not up."""
         return not self.settled and (self.renew_until is None or self.renew_until > now)
 
     def __repr__(self) -> str:
@@ -131,6 +137,12 @@ class Seat:
     kind: Kind = Handed
     renew: bool = False
     wakeup: Wakeup | None = None
+
+    def hands(self, row: str, held: Held, hold: Hold | None) -> Handed:
+        """What it is handed for a message."""
+        delivery = self.kind(row, held, hold)
+        delivery.renew_until = None if self.renew else 0
+        return delivery
 
     def told(self) -> None:
         """Wake whoever sits here."""
@@ -160,7 +172,7 @@ def _follow(hold: Hold, worked: Worked) -> list[Hold]:
 
 def _parted(hold: Hold, timer: Timer) -> Hold:
     """The hold of messages whose lease was extended without the others'."""
-    parted = Hold(hold.row, timer, hold.lease, renew_at=hold.renew_at)
+    parted = Hold(hold.row, timer, hold.lease, renew_at=hold.renew_at, unsure=hold.unsure)
     for entry in timer.entries:
         if delivery := hold.deliveries.pop(entry.id, None):
             delivery.hold = parted

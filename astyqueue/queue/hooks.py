@@ -16,8 +16,10 @@ _log: Final = logging.getLogger("astyqueue.queue")
 class Hook:
     """Override what you need. To refuse, raise `Vetoed` in a `before_` method: nothing is changed then.
 
-    Hooks run in the thread that sends or settles; `after_settle` runs in the one that committed. They should be quick. An
-    error of an `after_` hook is logged and changes nothing, for what it was told of has happened.
+    Hooks run in the thread that sends or settles; `after_settle` in any that takes part in the queue, for one commit serves
+    many: one call at a time, and perhaps a moment after whoever settled went on. All of them may use the queue themselves.
+    They should be quick: leases are not renewed meanwhile if nobody else takes part. An error of an `after_` hook is logged
+    and changes nothing, for what it was told of has happened.
     """
 
     def before_send(self, message: Message) -> None:
@@ -27,7 +29,10 @@ class Hook:
         """The message is in the store."""
 
     def before_settle(self, delivery: Handed, outcome: str) -> None:
-        """A delivery is about to be "acked", "released" or "rejected"; "extended" when its holder asks for more time."""
+        """A delivery is about to be "acked", "released" or "rejected"; "extended" when its holder asks for more time.
+
+        Not asked of what goes back because it reached nobody, its taker having left or having had no time for it.
+        """
 
     def after_settle(self, delivery: Handed, outcome: str) -> None:
         """The outcome is in the store, or the delivery was "lost"."""

@@ -1,8 +1,8 @@
-"""A thread that renews leases for those who hold deliveries without a dispatcher.
+"""Renewing leases for those who hold deliveries without a dispatcher: for threads, in a thread; for tasks, in a task.
 
-It can renew only while the interpreter lets threads run: code that holds the interpreter lock longer than 60 % of a lease
-(a C extension that does not release it) stops every thread of the process, and the lease runs out. Choose leases longer
-than that, or run such code in a process of its own.
+A thread can renew only while the interpreter lets threads run: code that holds the interpreter lock longer than 60 % of a
+lease (a C extension that does not release it) stops every thread of the process, and the lease runs out. Choose leases
+longer than that, or run such code in a process of its own.
 """
 
 from __future__ import annotations
@@ -13,17 +13,43 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Final
 
-from astyqueue.errors import AstyqueueError
+from astyqueue.clock import SECOND, Clock
+from astyqueue.errors import AstyqueueError, Closed
+from astyqueue.protocol.steps import Steps
+from astyqueue.queue.claimer import Claimer
+from astyqueue.queue.holding import Handed, Seat
+from astyqueue.wakeup import Rest, Wakeup
 
 _log: Final = logging.getLogger("astyqueue.queue")
 
 
-class Keeper:
-    """Runs `keep` in a thread of its own as long as anybody is inside this context manager."""
+def keep(claimer: Claimer, clock: Clock, stopped: Callable[[], bool]) -> Steps[None]:
+    """Take part without taking anything, so that leases are renewed while nobody else is here; an error only delays that."""
+    while not stopped():
+        try:
+            yield from claimer.serve(Seat(_nothing, _nobody), stopped)
+        except Closed:
+            return
+        except AstyqueueError:
+            _log.exception("leases could not be renewed; trying again")
+            yield Rest(Wakeup(clock), clock.monotonic() + SECOND)
 
-    def __init__(self, keep: Callable[[Callable[[], bool]], None], wake: Callable[[], None]) -> None:
-        """`keep` gets a function that tells when to stop; `wake` has it look."""
-        self._keep = keep
+
+def _nothing() -> int:
+    """Want nothing."""
+    return 0
+
+
+def _nobody(_: list[Handed]) -> None:
+    """Get nothing."""
+
+
+class Keeper:
+    """Runs `keeping` in a thread of its own as long as anybody is inside this context manager."""
+
+    def __init__(self, keeping: Callable[[Callable[[], bool]], None], wake: Callable[[], None]) -> None:
+        """`keeping` gets a function that tells when to stop; `wake` has it look."""
+        self._keeping = keeping
         self._wake = wake
         self._lock = threading.Lock()
         self._inside = 0
@@ -33,16 +59,10 @@ class Keeper:
         with self._lock:
             self._inside += 1
             if self._inside == 1:
-                threading.Thread(target=self._run, name="astyqueue:keeper", daemon=True).start()
+                threading.Thread(target=self._keeping, args=(lambda: not self._inside,), name="astyqueue:keeper", daemon=True).start()
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         """Stop once nobody is inside any more."""
         with self._lock:
             self._inside -= 1
         self._wake()
-
-    def _run(self) -> None:
-        try:
-            self._keep(lambda: not self._inside)
-        except AstyqueueError:
-            _log.exception("leases are not renewed any more; what is held may be handed out again when its lease runs out")

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from astyqueue.clock import Clock
 from astyqueue.errors import Closed
 from astyqueue.protocol.steps import Steps
+from astyqueue.queue.telling import Telling
 from astyqueue.wakeup import Rest, Wakeup
 
 
@@ -23,10 +24,11 @@ Round = Callable[[Wakeup, int | None], Steps[None]]
 class Lead:
     """A line of parties. The first leads; the others rest until they are told, or come to the front."""
 
-    def __init__(self, clock: Clock, round_: Round) -> None:
-        """Whoever leads carries out one `round_` after the other."""
+    def __init__(self, clock: Clock, round_: Round, telling: Telling) -> None:
+        """Whoever leads carries out one `round_` after the other; who leaves the line tells the hooks what came of them."""
         self._clock = clock
         self._round = round_
+        self._telling = telling
         self._lock = threading.Lock()
         self._parties: list[Wakeup] = []
         self._closed: str | None = None
@@ -55,6 +57,15 @@ class Lead:
 
     def take_part(self, done: Callable[[], bool], me: Wakeup, *, until: int | None) -> Steps[None]:
         """Lead whenever nobody else does, and rest otherwise, until done."""
+        while True:
+            try:
+                yield from self._in_line(lambda: self._telling.waits or done(), me, until)
+            finally:
+                self._telling.tell()
+            if done():
+                return
+
+    def _in_line(self, done: Callable[[], bool], me: Wakeup, until: int | None) -> Steps[None]:
         with self._lock:
             self._parties.append(me)
         self.wake()

@@ -9,11 +9,12 @@ from typing import Final, TypedDict
 
 from astyqueue.clock import SECOND, Clock
 from astyqueue.errors import BadInput, LeaseLost, NotFound
+from astyqueue.model.explanation import Explanation
 from astyqueue.model.message import MessageId, Receipt
 from astyqueue.model.outgoing import instant_of
 from astyqueue.model.settings import Settings
 from astyqueue.model.views import Counts, DeadFilter, DeadLetter, Found, Include, RedriveReport
-from astyqueue.protocol import browse, dead, remove
+from astyqueue.protocol import browse, dead, explain, remove
 from astyqueue.protocol.outcomes import Settling
 from astyqueue.protocol.process import Process
 from astyqueue.protocol.rows import Ring
@@ -105,6 +106,10 @@ class Operating:
             missing = f"there is no message {id_} (any more): it was acked, deleted, or never sent"
             raise NotFound(missing)
         return found
+
+    def explain(self, message: MessageId | str) -> Steps[Explanation]:
+        """Why a message has not run yet."""
+        return (yield from explain.explain(self._process, self.own(message), self._settings().behaviour))
 
     def peek(self, limit: int, include: str) -> Steps[list[Found]]:
         """Messages in the order in which they would be handed out; none is taken."""

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeVar, Unpack
 
-from astyqueue.model.durations import Duration, as_microseconds
+from astyqueue.durations import Duration, as_microseconds
+from astyqueue.model.explanation import Explanation
 from astyqueue.model.message import MessageId, Receipt
 from astyqueue.model.settings import Settings
 from astyqueue.model.views import Counts, DeadLetter, Found, RedriveReport
@@ -51,6 +52,10 @@ class Operations:
     def get(self, message: MessageId | str) -> Found:
         """A message and where it stands; NotFound once it is gone."""
         return self.run(self.core.operating.get(message))
+
+    def explain(self, message: MessageId | str) -> Explanation:
+        """Why a message has not run yet, in words, and its life so far; of one that is gone, what can be said of that."""
+        return self.run(self.core.operating.explain(message))
 
     def peek(self, limit: int = 10, include: str = "due") -> list[Found]:
         """Messages in the order in which they would be handed out, none of them taken.

@@ -13,8 +13,8 @@ from astyqueue.ids import Id
 from astyqueue.protocol.outcomes import Ack, Extend, Reject, Release, Settling
 from astyqueue.protocol.settle import Settled
 from astyqueue.queue.holding import Handed, Hold, after_settling
-from astyqueue.queue.hooks import Hook, told
 from astyqueue.queue.stats import Stats
+from astyqueue.queue.telling import Telling
 from astyqueue.wakeup import Wakeup
 
 _NEVER: Final = 1 << 62
@@ -58,22 +58,25 @@ class Pending(NamedTuple):
 class Outcomes:
     """What this process holds of a queue, and what it has to say about it."""
 
-    def __init__(self, stats: Stats, hooks: tuple[Hook, ...] = ()) -> None:
+    def __init__(self, stats: Stats, telling: Telling) -> None:
         """Begin with nothing in hand."""
         self.in_hand = 0
         self.hurried = False
         self._stats = stats
-        self._hooks = hooks
+        self._telling = telling
         self._lock = threading.Lock()
         self._incoming: deque[Pending] = deque()
         self._pending: dict[Hold, dict[Id, Pending]] = {}
         self._holds: set[Hold] = set()
         self._flush_at = _NEVER
 
+    def give_back(self, delivery: Handed, outcome: Release) -> None:
+        """Hand in that a delivery goes back with which nobody began; hooks are not asked, for there is no other way."""
+        self._hand_in(delivery, outcome, None)
+
     def add(self, delivery: Handed, outcome: Settling) -> bool:
         """Hand in an outcome that nobody waits for; whether the leader should hear of it."""
-        if self._hooks:
-            self._ask(delivery, outcome)
+        self._telling.ask(delivery, _WORDS[type(outcome)])
         self._hand_in(delivery, outcome, None)
         return len(self._incoming) in (1, 2, _CROWD)  # two who hand in at once may each see the other's
 
@@ -82,15 +85,10 @@ class Outcomes:
         ticket = Ticket(len(outcomes))
         for delivery, outcome in outcomes:
             refuse_settled(delivery)
-            self._ask(delivery, outcome)
+            self._telling.ask(delivery, _WORDS[type(outcome)])
         for delivery, outcome in outcomes:
             self._hand_in(delivery, outcome, ticket)
         return ticket
-
-    def _ask(self, delivery: Handed, outcome: Settling) -> None:
-        """Let the hooks refuse an outcome."""
-        for hook in self._hooks:
-            hook.before_settle(delivery, _WORDS[type(outcome)])
 
     def _hand_in(self, delivery: Handed, outcome: Settling, ticket: Ticket | None) -> None:
         if not isinstance(outcome, Extend):
@@ -185,7 +183,7 @@ class Outcomes:
         gone = {delivery.id for delivery in lost}
         self._count(outcome for id_, outcome in outcomes.items() if id_ not in gone)
         for pending in committed:
-            if gone or self._hooks or pending.ticket:
+            if gone or self._telling.anybody or pending.ticket:
                 self._conclude(pending, lost=pending.delivery.id in gone)
 
     def _committed(self, hold: Hold, outcomes: dict[Id, Settling]) -> list[Pending]:
@@ -198,13 +196,12 @@ class Outcomes:
         return committed
 
     def _conclude(self, pending: Pending, *, lost: bool) -> None:
-        """Tell all concerned that an outcome is in the store, or came too late."""
+        """Tell whoever waits that an outcome is in the store, or came too late; the hooks hear of it soon."""
         if lost:
             self._lose(pending)
         else:
             pending.over(lost=False)
-        for hook in self._hooks:
-            told(hook.after_settle, pending.delivery, "lost" if lost else _WORDS[type(pending.outcome)])
+        self._telling.happened(pending.delivery, "lost" if lost else _WORDS[type(pending.outcome)])
 
     def _count(self, outcomes: Iterable[Settling]) -> None:
         counts = Counter(map(type, outcomes))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import count, islice, product
 from typing import Final
@@ -48,6 +48,8 @@ class SendReport:
         return len(self.ids) - len(self.vetoed)
 
 
+#: Told of the row of a batch, and the moment for which it was sent.
+Arrived = Callable[[str, int], Steps[None]]
 #: A due moment (zero: now) and a concurrency shard.
 Group = tuple[int, int]
 
@@ -55,8 +57,9 @@ Group = tuple[int, int]
 class Producer:
     """Turns messages into batches of rows."""
 
-    def __init__(self, process: Process, ids: IdSource, *, following: Following, hooks: tuple[Hook, ...]) -> None:
-        """Send under the settings that are followed."""
+    def __init__(self, process: Process, ids: IdSource, *, following: Following, hooks: tuple[Hook, ...], arrived: Arrived) -> None:
+        """Send under the settings that are followed; `arrived` is told of each batch that is in the store."""
+        self._arrived = arrived
         self._process = process
         self._ids = ids
         self._following = following
@@ -74,7 +77,7 @@ class Producer:
         composed = self._composed(Composer(self._settings, now), message.body, message)
         [(due, shard)] = self._groups([composed])
         row, [put] = self._placed([composed], due, shard, now=now)
-        yield from send(self._process, Batch(row, (put,)))
+        yield from self._insert(Batch(row, (put,)))
         id_ = MessageId(row, composed.priority, put.name.id)
         for hook in self._hooks:
             told(hook.after_send, message, id_)
@@ -106,10 +109,14 @@ class Producer:
             group = [one for place in places if (one := composed[place])]
             row, puts = self._placed(group, due, shard, now=now)
             for batch in _batches(row, puts):
-                yield from send(self._process, batch)
+                yield from self._insert(batch)
             for place, put in zip(places, puts, strict=True):
                 report.ids[first + place] = MessageId(row, put.name.priority, put.name.id)
         self._tell(chunk, report.ids[first:])
+
+    def _insert(self, batch: Batch) -> Steps[None]:
+        yield from send(self._process, batch)
+        yield from self._arrived(batch.row, moment(batch.puts[0].name.id))
 
     def _composed(self, composer: Composer, body: object, options: Message) -> Composed:
         composed = composer.compose(body, options)

@@ -3,32 +3,29 @@
 from __future__ import annotations
 
 import contextlib
-import logging
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from datetime import datetime
 from types import TracebackType
-from typing import Final, Self, TypeVar, cast
+from typing import Self, TypeVar, cast
 
-from astyqueue.clock import SECOND, Clock
-from astyqueue.errors import Closed, StoreError
-from astyqueue.model.durations import Duration, as_microseconds
+from astyqueue.clock import Clock
+from astyqueue.durations import Duration, as_microseconds
+from astyqueue.errors import Closed
 from astyqueue.model.outgoing import Message
 from astyqueue.protocol.outcomes import Settling
 from astyqueue.protocol.steps import run
 from astyqueue.queue.builder import QueueBuilder
 from astyqueue.queue.core import Core, Taking
 from astyqueue.queue.delivery import Delivery, Received
-from astyqueue.queue.holding import Handed, Kind, Seat
-from astyqueue.queue.keeper import Keeper
+from astyqueue.queue.holding import Handed, Kind
+from astyqueue.queue.keeper import Keeper, keep
 from astyqueue.queue.operations import Operations
 from astyqueue.queue.producer import SendReport, Sent, as_message
 from astyqueue.queue.stats import Stats
 from astyqueue.queue.terms import Terms
 from astyqueue.store import Store
-from astyqueue.wakeup import Wakeup
 
 T = TypeVar("T")
-_log: Final = logging.getLogger("astyqueue.queue")
 
 
 class MessageQueue(Operations):
@@ -94,7 +91,8 @@ class MessageQueue(Operations):
     def receive(self, limit: int = 1, wait: Duration | None = None) -> Received:
         """Up to `limit` deliveries that are due; with `wait`, at least one unless that long passes without any.
 
-        Use it as a context manager and they are settled together on leaving.
+        Use it as a context manager and they are settled together on leaving: those that a loop reached, or all if they were
+        handled as a whole; what lies behind a `break` is given back.
         """
         return Received(self._take(limit, 0 if wait is None else as_microseconds(wait)), self._settle, self.terms)
 
@@ -127,13 +125,7 @@ class MessageQueue(Operations):
         self._core.claimer.wake()
 
     def _keep(self, stopped: Callable[[], bool]) -> None:
-        """Take part without taking anything, so that leases are renewed while nobody else is here; a store's failure only delays it."""
-        while not stopped():
-            try:
-                self.run(self.core.claimer.serve(Seat(credit=lambda: 0, accept=lambda _: None), stopped))
-            except StoreError:
-                _log.exception("leases could not be renewed; trying again")
-                Wakeup(self.clock).wait(self.clock.monotonic() + SECOND)
+        self.run(keep(self._core.claimer, self.clock, stopped))
 
     def _settle(self, outcomes: list[tuple[Handed, Settling]]) -> list[Handed]:
         return self.run(self.core.claimer.settle(outcomes))

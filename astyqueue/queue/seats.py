@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import threading
+from typing import Final
 
+from astyqueue.clock import Clock
 from astyqueue.protocol.picking import Held
 from astyqueue.queue.holding import Handed, Hold, Seat
 
+_EVER: Final = 1 << 62
 #: How many messages a seat was promised, taken down as it gets them.
 Shares = dict[Seat, int]
 
@@ -14,8 +17,11 @@ Shares = dict[Seat, int]
 class Seats:
     """The takers of a queue in this process, in the order in which they came."""
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Clock) -> None:
         """Nobody sits."""
+        self.full_for = _EVER
+        self._clock = clock
+        self._full_since: int | None = None
         self._lock = threading.Lock()
         self._seats: list[Seat] = []
 
@@ -28,10 +34,20 @@ class Seats:
         """Want nothing more."""
         with self._lock:
             self._seats.remove(seat)
+        self.shares()
 
     def shares(self) -> Shares:
         """What each asks for now; what is claimed for it then is its own, unless it has left."""
-        return {seat: credit for seat in self._seated() if (credit := seat.credit()) > 0}
+        shares = {seat: credit for seat in self._seated() if (credit := seat.credit()) > 0}
+        self._note(full=not shares)
+        return shares
+
+    def _note(self, *, full: bool) -> None:
+        """Remember how long nobody could take anything, the last time that was so; `full_for` is that, in microseconds."""
+        if not full and self._full_since is not None:
+            self.full_for, self._full_since = self._clock.monotonic() - self._full_since, None
+        elif full and self._full_since is None:
+            self._full_since = self._clock.monotonic()
 
     def deal(self, row: str, held: list[Held], hold: Hold | None, *, shares: Shares) -> list[tuple[Seat, list[Handed]]]:
         """Who gets which of these messages; those left over belong to nobody."""
@@ -40,7 +56,7 @@ class Seats:
         for seat in self._seated():
             share = held[first : first + shares.get(seat, 0)]
             if share:
-                dealt.append((seat, [seat.kind(row, one, hold) for one in share]))
+                dealt.append((seat, [seat.hands(row, one, hold) for one in share]))
                 shares[seat] -= len(share)
                 first += len(share)
         return dealt

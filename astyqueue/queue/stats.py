@@ -5,13 +5,16 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, field
 
+from astyqueue.protocol.claim import Claimed
+
 
 @dataclass(slots=True)
 class Stats:
     """Counts since the queue was opened here.
 
     `redelivered` counts messages handed out that had used up an attempt before; `lost`, outcomes whose receipt was no longer
-    current; `buried`, messages that a claim made dead letters; `undecodable`, messages and columns that could not be read.
+    current; `buried`, messages that a claim made dead letters; `undecodable`, messages and columns that could not be read;
+    `dropped`, messages handed out at most once that nobody was there to take before they expired or the queue was closed.
     `rows` counts messages handed out per row.
     """
 
@@ -27,4 +30,18 @@ class Stats:
     empty_polls: int = 0
     refused_commits: int = 0
     undecodable: int = 0
+    dropped: int = 0
     rows: Counter[str] = field(default_factory=Counter)
+
+    def count(self, row: str, claimed: Claimed) -> int:
+        """Count what a claim brought; how many messages that were."""
+        handed = [one for taken in claimed.claims for one in taken.held] + claimed.at_most_once
+        self.claims += 1
+        self.empty_polls += not handed
+        self.refused_commits += claimed.refused
+        self.buried += claimed.dead
+        self.undecodable += claimed.undecodable
+        self.rows[row] += len(handed)
+        self.received += len(handed)
+        self.redelivered += sum(one.entry.spent > 0 for one in handed)
+        return len(handed)

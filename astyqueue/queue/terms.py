@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import TypeVar, overload
 
+from astyqueue.durations import Duration, as_microseconds
 from astyqueue.errors import LeaseLost
-from astyqueue.model.durations import Duration, as_microseconds
 from astyqueue.model.settings import Behaviour
 from astyqueue.protocol.columns import State
 from astyqueue.protocol.outcomes import ACK, Extend, Reject, Release, Settling
@@ -43,13 +43,17 @@ class Terms:
 
 
 class Together(Sequence[D]):
-    """Deliveries that were received together, and how far the work on them came."""
+    """Deliveries that were received together, and how far the work on them came.
+
+    What was gone through, or taken by its place, counts as reached; going through them anew starts from none. If none was
+    ever reached, they are taken to have been handled as a whole.
+    """
 
     def __init__(self, deliveries: list[D], terms: Terms) -> None:
         """Hold what was received."""
         self._deliveries = deliveries
         self._terms = terms
-        self._reached = len(deliveries)
+        self._reached: set[int] = set()
 
     @overload
     def __getitem__(self, index: int) -> D: ...
@@ -57,6 +61,8 @@ class Together(Sequence[D]):
     def __getitem__(self, index: slice) -> Sequence[D]: ...
     def __getitem__(self, index: int | slice) -> D | Sequence[D]:
         """One of the deliveries, or some."""
+        places = range(len(self._deliveries))[index]
+        self._reached.update(places if isinstance(places, range) else (places,))
         return self._deliveries[index]
 
     def __len__(self) -> int:
@@ -65,10 +71,14 @@ class Together(Sequence[D]):
 
     def __iter__(self) -> Iterator[D]:
         """Each in turn; remembers how far the work came."""
-        for reached, delivery in enumerate(self._deliveries):
-            self._reached = reached
+        self._reached.clear()
+        for place, delivery in enumerate(self._deliveries):
+            self._reached.add(place)
             yield delivery
-        self._reached = len(self._deliveries)
+
+    def __contains__(self, delivery: object) -> bool:
+        """Whether it is one of them; nothing is reached by asking."""
+        return delivery in self._deliveries
 
     def on_leaving(self, error: BaseException | None) -> list[tuple[Handed, Settling]]:
         """What becomes of those that were not settled when their block is left."""
@@ -76,10 +86,10 @@ class Together(Sequence[D]):
         return [(delivery, self._on_leaving(place, delivery, error)) for place, delivery in waiting]
 
     def _on_leaving(self, place: int, delivery: D, error: BaseException | None) -> Settling:
+        if self._reached and place not in self._reached:
+            return self._terms.release(delivery, None)
         if error is None:
             return ACK
-        if place > self._reached:
-            return self._terms.release(delivery, None)
         return self._terms.failed(delivery, told(error))
 
 

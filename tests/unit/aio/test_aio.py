@@ -3,24 +3,27 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import aclosing
-from pathlib import Path
 
 import pytest
 
-from astyqueue import LeaseLost, aio
-from astyqueue.stores.memory import MemoryStore
+from astyqueue import Hook, LeaseLost, aio
+from astyqueue.queue.builder import QueueBuilder
+from astyqueue.queue.holding import Handed
+from astyqueue.store import Store
 from astyqueue.testing import TimeMachine
+from tests.places import Place
+from tests.unit.dispatch.stage import Breaking
 
 Scene = Callable[[aio.MessageQueue], Awaitable[None]]
 
 
 @pytest.fixture
-def play(clock: TimeMachine) -> Callable[[Scene], None]:
+def play(place: Place, clock: TimeMachine) -> Callable[[Scene], None]:
     """Runs a scene with a queue that is open in an event loop of its own."""
 
     def run(scene: Scene) -> None:
         async def whole() -> None:
-            builder = aio.MessageQueue.builder().store(MemoryStore(clock)).name("emails").lease("30s").clock(clock)
+            builder = aio.MessageQueue.builder().store(place.store(clock)).name("emails").lease("30s").clock(clock)
             async with await builder.build() as queue:
                 await scene(queue)
 
@@ -118,11 +121,9 @@ def test_twenty_tasks_share_what_there_is(play: Callable[[Scene], None]) -> None
     play(scene)
 
 
-def test_threads_and_tasks_share_a_file(tmp_path: Path) -> None:
-    url = f"sqlite:///{tmp_path}/both.db"
-
+def test_threads_and_tasks_share_a_store(place: Place) -> None:
     async def whole() -> None:
-        async with await aio.connect(url) as connection:
+        async with await aio.connect(place.url) as connection:
             queue = await connection.queue("emails")
             await queue.send("by a task")
             assert await connection.queues() == ["emails"]
@@ -131,3 +132,78 @@ def test_threads_and_tasks_share_a_file(tmp_path: Path) -> None:
             await queue.ack(str(held.receipt))
 
     asyncio.run(whole())
+
+
+class Told(Hook):
+    """Lets a task wait until this became of a delivery."""
+
+    def __init__(self, outcome: str) -> None:
+        self.outcome = outcome
+        self.times = asyncio.Semaphore(0)
+
+    def after_settle(self, delivery: Handed, outcome: str) -> None:
+        assert delivery.attempt == 1
+        if outcome == self.outcome:
+            self.times.release()
+
+
+async def two_queues(store: Store, clock: TimeMachine, hook: Hook) -> tuple[aio.MessageQueue, aio.MessageQueue]:
+    """One queue as two processes see it, the first of them with this hook."""
+
+    def builder() -> QueueBuilder[Awaitable[aio.MessageQueue]]:
+        return aio.MessageQueue.builder().store(store).name("emails").lease("30s").clock(clock)
+
+    return await builder().hook(hook).build(), await builder().build()
+
+
+def test_leaving_endless_deliveries_early_is_closing_them(place: Place, clock: TimeMachine) -> None:
+    async def scene() -> None:
+        hook = Told("released")
+        queue, another = await two_queues(place.store(clock), clock, hook)
+        await queue.send_many(["in hand", "behind it"])
+        before = asyncio.all_tasks()
+        async for delivery in queue.deliveries(ahead=2):
+            assert delivery.body == "in hand"
+            break
+        for _ in range(2):
+            await hook.times.acquire()
+        assert [(delivery.body, delivery.attempt) for delivery in await another.receive(5)] == [("behind it", 1)]
+        clock.advance("5s")
+        assert [(delivery.body, delivery.attempt) for delivery in await another.receive(5)] == [("in hand", 2)]
+        await asyncio.wait(asyncio.all_tasks() - before or [asyncio.create_task(queue.counts())])
+        assert asyncio.all_tasks() == before
+
+    asyncio.run(asyncio.wait_for(scene(), timeout=30))
+
+
+def test_a_failure_of_the_store_only_delays_the_next_renewal(place: Place, clock: TimeMachine) -> None:
+    async def scene() -> None:
+        hook, store = Told("extended"), Breaking(place.store(clock))
+        queue, another = await two_queues(store, clock, hook)
+        await queue.send("long work")
+        async with aclosing(queue.deliveries()) as deliveries:
+            held = await anext(deliveries)
+            store.broken = True
+            clock.advance("13s")
+            await asyncio.to_thread(store.when_refused)
+            store.broken = False
+            await asyncio.to_thread(clock.when_waiting, 1)
+            for step in ("2s", "13s", "13s"):
+                clock.advance(step)
+                await hook.times.acquire()
+            assert len(await another.receive()) == 0
+            await held.ack()
+
+    asyncio.run(asyncio.wait_for(scene(), timeout=20))
+
+
+def test_what_lies_behind_a_break_is_given_back_and_what_was_reached_is_acked(play: Callable[[Scene], None]) -> None:
+    async def scene(queue: aio.MessageQueue) -> None:
+        await queue.send_many(["a", "b", "c"])
+        async with await queue.receive(3) as batch:
+            bodies = iter(batch)
+            assert [next(bodies).body, next(bodies).body] == ["a", "b"]
+        assert [(delivery.body, delivery.attempt) for delivery in await queue.receive(3)] == [("c", 1)]
+        assert queue.stats.acked == 2
+
+    play(scene)

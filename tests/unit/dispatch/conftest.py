@@ -10,18 +10,20 @@ from astyqueue.clock import Clock, SystemClock
 from astyqueue.queue.hooks import Hook
 from astyqueue.store import Store
 from astyqueue.testing import TimeMachine
+from tests.places import Place
 from tests.unit.dispatch.stage import Stage
 
 Stages = Callable[..., Stage]
 
 
 @pytest.fixture
-def stages() -> Iterator[Stages]:
+def stages(place: Place) -> Iterator[Stages]:
     """Makes stages; their dispatchers are stopped at the end."""
     made: list[Stage] = []
 
     def stage(clock: Clock | None = None, store: Store | None = None, *, hooks: Iterable[Hook] = (), **options: object) -> Stage:
-        made.append(Stage(clock or SystemClock(), store, hooks=hooks, **options))
+        clock = clock or SystemClock()
+        made.append(Stage(clock, store or place.store(clock), hooks=hooks, **options))
         return made[-1]
 
     yield stage

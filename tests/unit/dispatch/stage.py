@@ -1,4 +1,4 @@
-"""Where dispatchers are tried: a queue in memory whose claims and outcomes can be waited for."""
+"""Where dispatchers are tried: a queue whose claims and outcomes can be waited for."""
 
 from __future__ import annotations
 
@@ -17,7 +17,6 @@ from astyqueue.queue.hooks import Hook
 from astyqueue.queue.queue import MessageQueue
 from astyqueue.queue.stats import Stats
 from astyqueue.store import Store
-from astyqueue.stores.memory import MemoryStore
 from astyqueue.testing import Faulty, Recording
 
 DEADLINE = 10
@@ -82,9 +81,9 @@ class CountedOut(Stats):
 class Stage:
     """A queue, a clock, and what can be waited for."""
 
-    def __init__(self, clock: Clock, store: Store | None = None, *, hooks: Iterable[Hook] = (), **options: object) -> None:
+    def __init__(self, clock: Clock, store: Store, *, hooks: Iterable[Hook] = (), **options: object) -> None:
         self.heard = Heard()
-        self.store = Recording(store or MemoryStore(clock))
+        self.store = Recording(store)
         builder = MessageQueue.builder().store(self.store).clock(clock).name("emails").hook(*hooks, self.heard)
         self.queue = builder.options(**options).build()
         self.stats = CountedOut(self.heard.changed)

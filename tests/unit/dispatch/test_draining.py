@@ -15,6 +15,7 @@ from astyqueue.dispatch.dispatcher import Dispatcher
 from astyqueue.errors import Closed
 from astyqueue.queue.delivery import Delivery
 from astyqueue.testing import TimeMachine
+from tests.places import Place
 from tests.unit.dispatch.conftest import Stages
 from tests.unit.dispatch.stage import DEADLINE, Gate, Stage
 from tests.unit.dispatch.test_outcomes import messages, timers
@@ -224,9 +225,10 @@ def test_a_fork_of_its_process_is_told_to_build_another(still: Stage) -> None:
         dispatcher._pid = ours  # noqa: SLF001 - as above
 
 
-def test_a_forgotten_dispatcher_lets_the_interpreter_exit_and_loses_no_ack(tmp_path: object) -> None:
+@pytest.mark.stores("sqlite", "cassandra")
+def test_a_forgotten_dispatcher_lets_the_interpreter_exit_and_loses_no_ack(place: Place) -> None:
     """It ends with the main program, while a second handler is stuck; what the first one did is recorded."""
-    url = f"sqlite:///{tmp_path}/mail.db"
+    url = place.url
     program = """
         import sys, threading
         from astyqueue.dispatch.dispatcher import Dispatcher

@@ -8,8 +8,8 @@ import threading
 import pytest
 
 from astyqueue.queue.delivery import Delivery
-from astyqueue.stores.memory import MemoryStore
 from astyqueue.testing import TimeMachine
+from tests.places import Place
 from tests.unit.dispatch.conftest import Stages
 from tests.unit.dispatch.stage import DEADLINE, Breaking, Gate, Stage
 from tests.unit.dispatch.test_outcomes import reasons, timers
@@ -114,9 +114,9 @@ def test_other_messages_go_on_while_a_handler_is_stuck(stages: Stages, clock: Ti
     gate.open.set()
 
 
-def test_a_delivery_whose_lease_ran_out_in_the_backlog_is_not_begun(stages: Stages, clock: TimeMachine) -> None:
+def test_a_delivery_whose_lease_ran_out_in_the_backlog_is_not_begun(place: Place, stages: Stages, clock: TimeMachine) -> None:
     """As when the store is away, or a machine sleeps: leases are not renewed, and then it is much later."""
-    broken = Breaking(MemoryStore(clock))
+    broken = Breaking(place.store(clock))
     stage = stages(clock, broken, lease="10s")
     gate = Gate()
     stage.queue.send_many(["one", "two"])

@@ -10,8 +10,8 @@ import pytest
 
 from astyqueue.clock import SECOND
 from astyqueue.dispatch.handlers import Call
+from astyqueue.durations import Duration
 from astyqueue.errors import Reject, Retry, Snooze, Vetoed
-from astyqueue.model.durations import Duration
 from astyqueue.protocol.columns import State, Type, decode_dead, decode_timer
 from astyqueue.protocol.steps import read_one
 from astyqueue.queue.delivery import Delivery

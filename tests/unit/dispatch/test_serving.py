@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import logging
 import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 from astyqueue.clock import SystemClock
+from astyqueue.dispatch.dispatcher import Dispatcher
 from astyqueue.errors import OutcomeUnknown, StoreUnavailable
-from astyqueue.protocol.steps import Commit, Read
-from astyqueue.stores.memory import MemoryStore
-from astyqueue.testing import Failing, TimeMachine
+from astyqueue.protocol.steps import Commit, Read, Request
+from astyqueue.queue.holding import Handed
+from astyqueue.queue.hooks import Hook
+from astyqueue.testing import Failing, Faulty, TimeMachine
+from tests.places import Place
 from tests.unit.dispatch.conftest import Stages
 from tests.unit.dispatch.stage import DEADLINE, Breaking, Gate, Stage
 
@@ -19,10 +23,10 @@ from tests.unit.dispatch.stage import DEADLINE, Breaking, Gate, Stage
 @pytest.mark.parametrize("kind", [Read, Commit])
 @pytest.mark.parametrize("at", [8, 9, 10, 12, 15])
 @pytest.mark.parametrize("applied", [True, False])
-def test_after_an_error_of_the_store_it_goes_on(stages: Stages, kind: type[Read | Commit], at: int, *, applied: bool) -> None:
+def test_after_an_error_of_the_store_it_goes_on(place: Place, stages: Stages, kind: type[Read | Commit], at: int, *, applied: bool) -> None:
     clock = SystemClock()
     error = OutcomeUnknown("planted") if applied else StoreUnavailable("planted")
-    stage = stages(clock, Failing(MemoryStore(clock), error, at=at, of=(kind,), applied=applied), lease="1s")
+    stage = stages(clock, Failing(place.store(clock), error, at=at, of=(kind,), applied=applied), lease="1s")
     seen: set[object] = set()
     stage.start(lambda delivery: seen.add(delivery.body), threads=2, backlog=5)
     for number in range(60):
@@ -32,9 +36,9 @@ def test_after_an_error_of_the_store_it_goes_on(stages: Stages, kind: type[Read 
 
 
 def test_it_rests_longer_after_each_error_and_a_stop_need_not_wait_for_that(
-    stages: Stages, clock: TimeMachine, caplog: pytest.LogCaptureFixture
+    place: Place, stages: Stages, clock: TimeMachine, caplog: pytest.LogCaptureFixture
 ) -> None:
-    broken = Breaking(MemoryStore(clock))
+    broken = Breaking(place.store(clock))
     stage = stages(clock, broken)
     broken.broken = True
     dispatcher = stage.start(lambda _: None, threads=1)
@@ -53,9 +57,9 @@ def test_it_rests_longer_after_each_error_and_a_stop_need_not_wait_for_that(
     assert told[: len(pauses)] == pauses
 
 
-def test_acks_that_the_store_would_not_take_are_taken_later(stages: Stages) -> None:
+def test_acks_that_the_store_would_not_take_are_taken_later(place: Place, stages: Stages) -> None:
     clock = SystemClock()
-    broken = Breaking(MemoryStore(clock))
+    broken = Breaking(place.store(clock))
     stage = stages(clock, broken)
     gate = Gate()
     stage.queue.send("one")
@@ -82,8 +86,6 @@ def test_a_lost_lease_is_counted_and_told(stages: Stages, clock: TimeMachine, ca
 
 
 def test_a_broken_hook_costs_no_thread(stages: Stages) -> None:
-    from astyqueue.queue.hooks import Hook  # noqa: PLC0415 - only here
-
     class Broken(Hook):
         def before_settle(self, *_: object) -> None:
             raise ZeroDivisionError
@@ -94,3 +96,47 @@ def test_a_broken_hook_costs_no_thread(stages: Stages) -> None:
     stage.start(lambda _: everything.release(), threads=1)
     for _ in range(10):
         assert everything.acquire(timeout=DEADLINE)
+
+
+def test_a_mistake_in_a_program_ends_the_dispatcher_and_is_raised_by_run(
+    place: Place, stages: Stages, clock: TimeMachine, caplog: pytest.LogCaptureFixture
+) -> None:
+    class Mistaken(Faulty):
+        def perform(self, request: Request) -> object:
+            if threading.current_thread().name.endswith(":claim"):
+                return len(1)  # type: ignore[arg-type]  # that is the mistake
+            return super().perform(request)
+
+    stage = stages(clock, Mistaken(place.store(clock)))
+    dispatcher = Dispatcher.builder().queue(stage.queue).handler(lambda _: None, threads=1).build()
+    stage.started.append(dispatcher)
+    with ThreadPoolExecutor(1) as threads:
+        running = threads.submit(dispatcher.run)
+        try:
+            error = running.exception(timeout=DEADLINE)
+        finally:
+            dispatcher.stop(wait=False)
+    assert isinstance(error, TypeError)
+    assert not dispatcher.running
+    [told] = [record for record in caplog.records if record.levelno == logging.CRITICAL]
+    assert "broken queue=emails" in told.getMessage()
+
+
+def test_what_a_dispatcher_gives_back_because_nobody_has_time_for_it_is_no_hooks_business(stages: Stages, clock: TimeMachine) -> None:
+    class NoReleases(Hook):
+        def before_settle(self, delivery: Handed, outcome: str) -> None:
+            assert outcome != "released", delivery
+
+    stage = stages(clock, hooks=[NoReleases()])
+    gate = Gate()
+    stage.queue.send("slow")
+    stage.start(gate, threads=1)
+    gate.when_entered()
+    subscription = stage.started[0]._subscriptions[0]  # noqa: SLF001 - it comes too late
+    subscription._backlog.shut()  # noqa: SLF001 - as above
+    stage.queue.send("too late")
+    [late] = stage.queue.receive(1)
+    subscription._accept([late])  # noqa: SLF001 - as whoever leads would
+    stage.queue.run(stage.queue.core.claimer.flush())
+    stage.when(lambda: ("too late", "released") in stage.heard.outcomes)
+    gate.open.set()

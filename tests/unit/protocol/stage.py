@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterable
-from typing import Final, TypeVar
+from typing import ClassVar, Final, TypeVar
 
 from astyqueue import ids
-from astyqueue.clock import SECOND
+from astyqueue.clock import SECOND, Clock
 from astyqueue.errors import OutcomeUnknown
 from astyqueue.model.message import Envelope, MessageId, encode
 from astyqueue.model.views import Counts, DeadLetter
@@ -34,10 +34,12 @@ LEASE: Final = 60 * SECOND
 class Stage:
     """A row, and short words for what happens on it."""
 
+    opens: ClassVar[Callable[[Clock], Store]] = MemoryStore
+
     def __init__(self, levels: int = 1) -> None:
         self.levels = levels
         self.clock = TimeMachine()
-        self.store: Store = MemoryStore(self.clock)
+        self.store = Stage.opens(self.clock)
         self.ann = repeatable_process("ann", self.clock)
         self.bob = repeatable_process("bob", self.clock)
         self.cyd = repeatable_process("cyd", self.clock)

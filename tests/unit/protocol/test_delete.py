@@ -209,6 +209,7 @@ def racing(*actors: str) -> Callable[[], World]:
     return make_world
 
 
+@pytest.mark.stores("memory")  # each order is a world of its own, and there are hundreds
 @pytest.mark.parametrize("other", ["claim", "reject"])
 @pytest.mark.parametrize("command", ["delete", "clear"])
 def test_nothing_comes_between_in_any_order(command: str, other: str) -> None:

@@ -16,7 +16,7 @@ from astyqueue.protocol.columns import LOOKS
 from astyqueue.protocol.outcomes import ACK, Extend, Reject, Release, Settling
 from astyqueue.protocol.picking import Order
 from astyqueue.protocol.settle import Settled, Settlement, settle
-from astyqueue.protocol.sight import Sight, refresh
+from astyqueue.protocol.sight import Sight
 from astyqueue.protocol.steps import Commit, run
 from astyqueue.store import Store
 from astyqueue.testing import Failing
@@ -119,7 +119,7 @@ def played(play: Play, step: tuple[str, str, int, int]) -> None:
         case "wait":
             play.scene.clock.advance((0.6, 2, 5, 11, 31, 95, 700)[how % 7])
         case "refresh":
-            run(refresh(play.sights[name], play.scene.now), play.scene.store)
+            play.scene.survey(play.sights[name])
         case _:
             play.corrupt(name, known=how % 2 == 1)
 

@@ -198,6 +198,7 @@ def test_an_unknown_outcome_is_read_back(stage: Stage, command: Command, *, appl
     assert stage.drain() == (sent if command is redriven else [])
 
 
+@pytest.mark.stores("memory")  # each order is a world of its own, and there are hundreds
 def test_redrives_purges_and_claims_meet_in_every_order() -> None:
     def make_world() -> World:
         stage = Stage()

@@ -7,7 +7,7 @@ from functools import partial
 import pytest
 
 from astyqueue.clock import SECOND
-from astyqueue.errors import OutcomeUnknown
+from astyqueue.errors import OutcomeUnknown, StoreUnavailable
 from astyqueue.model.message import MessageId
 from astyqueue.protocol.columns import HEADER, State
 from astyqueue.protocol.outcomes import Reject
@@ -50,6 +50,14 @@ def test_a_send_that_stays_unknown_tells_its_caller() -> None:
     with pytest.raises(OutcomeUnknown):
         run(send(scene.process("pat"), Batch(ROW, (put_at(scene.now),))), seen)
     assert len(seen.requests) == 3
+
+
+def test_a_store_that_goes_away_after_an_unknown_outcome_leaves_it_unknown() -> None:
+    """The first try may have come through, so nobody may be told that nothing was changed."""
+    scene = Scene()
+    store = Failing(Failing(scene.store, StoreUnavailable("away")), OutcomeUnknown("no answer"), applied=False)
+    with pytest.raises(OutcomeUnknown):
+        run(send(scene.process("pat"), Batch(ROW, (put_at(scene.now),))), store)
 
 
 @pytest.mark.parametrize(("late", "listed"), [(LATE, False), (LATE + 1, True)])

@@ -65,6 +65,7 @@ def test_stored_behaviour_counts_and_the_difference_is_told(stage: Stage) -> Non
     assert stage.run(load_settings("mail")) == again.settings
 
 
+@pytest.mark.stores("memory")  # each order is a world of its own, and there are hundreds
 def test_of_two_who_create_a_queue_at_once_both_get_the_same() -> None:
     def make_world() -> World:
         stage = Stage()

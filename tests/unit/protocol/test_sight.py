@@ -14,7 +14,7 @@ from astyqueue.clock import SECOND
 from astyqueue.errors import Undecodable
 from astyqueue.protocol.columns import HEADER, LOOKS, Entry, Header, Mark, State, Timer, Type, decode_header, decode_timer
 from astyqueue.protocol.outcomes import Release, with_value
-from astyqueue.protocol.sight import Sight, all_timers, know, refresh
+from astyqueue.protocol.sight import Sight, all_timers, know
 from astyqueue.protocol.steps import run
 from astyqueue.store import Batch, Name, Named, Put
 from astyqueue.stores.memory import MemoryStore
@@ -119,10 +119,10 @@ def test_a_glance_at_the_header_tells_whether_others_changed_the_row() -> None:
     scene = Scene(messages=2)
     sight = warm(scene, "ann")
     scene.do("ann", sight=sight, want=1)
-    run(refresh(sight, scene.now), scene.store)
+    scene.survey(sight)
     assert sight.known
     scene.do("bob", want=1)
-    run(refresh(sight, scene.now), scene.store)
+    scene.survey(sight)
     assert not sight.known
 
 

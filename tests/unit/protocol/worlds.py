@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 from astyqueue import ids
-from astyqueue.clock import SECOND
+from astyqueue.clock import SECOND, Clock
 from astyqueue.ids import Id
 from astyqueue.model.message import Envelope, encode, encode_plain
 from astyqueue.protocol.claim import Claim, Claimed, claim
+from astyqueue.protocol.columns import HEADER
 from astyqueue.protocol.outcomes import ACK, Settling
 from astyqueue.protocol.picking import Order
 from astyqueue.protocol.process import Process
@@ -17,7 +19,7 @@ from astyqueue.protocol.send import message_put, send
 from astyqueue.protocol.settle import Settled, Settlement, settle
 from astyqueue.protocol.sight import Sight
 from astyqueue.protocol.steps import Steps, run
-from astyqueue.store import Batch, Put, Store
+from astyqueue.store import Batch, Named, Put, Store
 from astyqueue.stores.memory import MemoryStore
 from astyqueue.testing import History, Mode, TimeMachine, Unguarded, World, repeatable_process
 from astyqueue.testing.schedule import Actor, Work
@@ -51,9 +53,11 @@ def put_at(moment: int, number: int = 0, *, priority: int = 0, sent: int | None 
 class Scene:
     """A row in a store of its own, with a clock in the hand."""
 
+    opens: ClassVar[Callable[[Clock], Store]] = MemoryStore
+
     def __init__(self, *, messages: int = 0, unguarded: tuple[int, ...] = (), graves: bool = False) -> None:
         self.clock = TimeMachine()
-        store: Store = MemoryStore(self.clock)
+        store = Scene.opens(self.clock)
         if unguarded:
             store = Unguarded(store, types=unguarded)
         if graves:
@@ -65,6 +69,11 @@ class Scene:
     @property
     def now(self) -> int:
         return self.clock.now()
+
+    def survey(self, sight: Sight) -> None:
+        """Have a process see the header as a plain read shows it."""
+        [found] = self.store.read((Named(sight.row, (HEADER,)),))
+        sight.surveyed(found[0].value if found else None, self.now)
 
     def process(self, name: str) -> Process:
         """The process of this name, the same every time: its ids and nonces never come twice."""

@@ -6,19 +6,20 @@ import pytest
 
 from astyqueue import MessageQueue
 from astyqueue.queue.builder import QueueBuilder
-from astyqueue.stores.memory import MemoryStore
+from astyqueue.store import Store
 from astyqueue.testing import TimeMachine
+from tests.places import Place
 
 Opens = Callable[..., MessageQueue]
 
 
 @pytest.fixture
-def store(clock: TimeMachine) -> MemoryStore:
-    return MemoryStore(clock)
+def store(place: Place, clock: TimeMachine) -> Store:
+    return place.store(clock)
 
 
 @pytest.fixture
-def builder(clock: TimeMachine, store: MemoryStore) -> QueueBuilder[MessageQueue]:
+def builder(clock: TimeMachine, store: Store) -> QueueBuilder[MessageQueue]:
     return MessageQueue.builder().store(store).name("emails").lease("30s").clock(clock)
 
 
@@ -29,7 +30,7 @@ def queue(builder: QueueBuilder[MessageQueue]) -> Iterator[MessageQueue]:
 
 
 @pytest.fixture
-def another(clock: TimeMachine, store: MemoryStore) -> Iterator[MessageQueue]:
+def another(clock: TimeMachine, store: Store) -> Iterator[MessageQueue]:
     """The same queue, open in what might be another process."""
     with MessageQueue.builder().store(store).name("emails").clock(clock).build() as opened:
         yield opened

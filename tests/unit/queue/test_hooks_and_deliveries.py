@@ -9,7 +9,7 @@ from astyqueue import Hook, Message, MessageQueue, Vetoed
 from astyqueue.model.message import MessageId
 from astyqueue.queue.builder import QueueBuilder
 from astyqueue.queue.holding import Handed
-from astyqueue.stores.memory import MemoryStore
+from astyqueue.store import Store
 from astyqueue.testing import TimeMachine
 
 
@@ -106,7 +106,7 @@ def test_leaving_endless_deliveries_with_an_error_counts_an_attempt(queue: Messa
     assert [(delivery.body, delivery.attempt) for delivery in queue.receive(5)] == [("bad", 2)]
 
 
-def test_what_endless_deliveries_hold_is_renewed(builder: QueueBuilder[MessageQueue], store: MemoryStore, clock: TimeMachine) -> None:
+def test_what_endless_deliveries_hold_is_renewed(builder: QueueBuilder[MessageQueue], store: Store, clock: TimeMachine) -> None:
     renewed = threading.Event()
 
     class Renewals(Hook):
@@ -128,6 +128,33 @@ def test_what_endless_deliveries_hold_is_renewed(builder: QueueBuilder[MessageQu
     held.ack()
     queue.close()
     assert another.counts().total == 0
+
+
+def test_a_forgotten_delivery_is_not_renewed_with_others_of_its_claim(
+    builder: QueueBuilder[MessageQueue], store: Store, clock: TimeMachine
+) -> None:
+    renewed = threading.Semaphore(0)
+
+    class Renewals(Hook):
+        def after_settle(self, delivery: Handed, outcome: str) -> None:
+            assert (delivery.body, outcome) == ("kept", "extended")
+            renewed.release()
+
+    queue = builder.hook(Renewals()).build()
+    another = MessageQueue.builder().store(store).name("emails").clock(clock).build()
+    with ThreadPoolExecutor(2) as threads:
+        deliveries = queue.deliveries()
+        keeping = threads.submit(next, deliveries)
+        clock.when_waiting(2)  # the keeper and the first taker
+        forgetting = threads.submit(queue.receive, 1, "1h")
+        clock.when_waiting(3)
+        queue.send_many(["kept", "forgotten"])
+        kept, [forgotten] = keeping.result(timeout=10), forgetting.result(timeout=10)
+    assert (kept.body, forgotten.body, kept.hold) == ("kept", "forgotten", forgotten.hold)
+    for _ in range(3):
+        clock.advance("13s")
+        assert renewed.acquire(timeout=10)
+    assert [delivery.body for delivery in another.receive(2)] == ["forgotten"]
 
 
 def test_endless_deliveries_wait_for_the_next(queue: MessageQueue, clock: TimeMachine) -> None:

@@ -16,10 +16,10 @@ from astyqueue.queue.builder import QueueBuilder
 from astyqueue.queue.holding import Handed, Seat
 from astyqueue.queue.outcomes import Pending
 from astyqueue.queue.seats import Seats
-from astyqueue.store import Batch, Put
-from astyqueue.stores.memory import MemoryStore
+from astyqueue.store import Batch, Put, Store
 from astyqueue.testing import TimeMachine
 from astyqueue.testing.faults import Faulty
+from tests.places import Place
 
 
 def test_a_renewal_that_comes_after_an_ack_does_not_take_its_place(queue: MessageQueue, clock: TimeMachine) -> None:
@@ -33,7 +33,7 @@ def test_a_renewal_that_comes_after_an_ack_does_not_take_its_place(queue: Messag
 
 
 def test_who_has_left_is_handed_nothing_afterwards() -> None:
-    seats, taken = Seats(), list[Handed]()
+    seats, taken = Seats(TimeMachine()), list[Handed]()
     seat = Seat(lambda: 1, taken.extend)
     seats.sit(seat)
     seats.leave(seat)
@@ -68,7 +68,7 @@ def test_a_clock_set_back_while_a_consumer_rests_strands_nothing(queue: MessageQ
         assert [delivery.body for delivery in waiting.result(timeout=10)] == ["after"]
 
 
-def test_a_row_that_cannot_be_read_leaves_the_others_their_turn(builder: QueueBuilder[MessageQueue], store: MemoryStore) -> None:
+def test_a_row_that_cannot_be_read_leaves_the_others_their_turn(builder: QueueBuilder[MessageQueue], store: Store) -> None:
     queue = builder.concurrency_shards(2).build()
     rows = {queue.send(number).id.row for number in range(2)}
     store.send(Batch(min(rows), (Put(HEADER, b"nonsense"),)))
@@ -96,12 +96,12 @@ def test_a_limit_that_is_none_is_refused_before_anybody_waits_for_it(queue: Mess
         queue.receive(limit)
 
 
-def test_an_ack_that_went_through_before_the_store_failed_counts_as_done(clock: TimeMachine) -> None:
+def test_an_ack_that_went_through_before_the_store_failed_counts_as_done(place: Place, clock: TimeMachine) -> None:
     """The claim that carried it is refused once, so the ack goes alone; then the next look fails."""
-    memory = MemoryStore(clock)
-    store = Interposing(memory)
+    below = place.store(clock)
+    store = Interposing(below)
     queue = MessageQueue.builder().store(store).name("emails").lease("30s").clock(clock).build()
-    rival = MessageQueue.builder().store(memory).name("emails").clock(clock).build()
+    rival = MessageQueue.builder().store(below).name("emails").clock(clock).build()
     queue.send_many(["held", "next", "for the rival"])
     [held] = queue.receive()
     queue.core.claimer.settle_later(held, ACK)
@@ -116,7 +116,7 @@ def test_an_ack_that_went_through_before_the_store_failed_counts_as_done(clock: 
 class Interposing(Faulty):
     """Lets a rival in before one commit, and fails every read after the settle that follows, until told otherwise."""
 
-    def __init__(self, store: MemoryStore) -> None:
+    def __init__(self, store: Store) -> None:
         super().__init__(store)
         self.before_commit: Callable[[], object] | None = None
         self.commits_left: int | None = None

@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import logging
 import os
-from pathlib import Path
 
 import pytest
 
@@ -10,11 +9,12 @@ import astyqueue
 from astyqueue import MessageQueue, Retry
 from astyqueue.errors import BadInput, BadSetting, Closed, LayoutDiffers
 from astyqueue.queue.builder import QueueBuilder
-from astyqueue.stores.memory import MemoryStore
+from astyqueue.store import Store
 from astyqueue.testing import TimeMachine
+from tests.places import ONE_ROW, Place
 
 
-def test_a_queue_that_exists_keeps_its_layout_and_says_what_differs(builder: QueueBuilder[MessageQueue], store: MemoryStore) -> None:
+def test_a_queue_that_exists_keeps_its_layout_and_says_what_differs(builder: QueueBuilder[MessageQueue], store: Store) -> None:
     builder.time_shards(3, every="5s").concurrency_shards(2).build()
     with pytest.raises(LayoutDiffers, match="concurrency_shards"):
         MessageQueue.builder().store(store).name("emails").concurrency_shards(4).build()
@@ -23,7 +23,7 @@ def test_a_queue_that_exists_keeps_its_layout_and_says_what_differs(builder: Que
 
 
 def test_stored_behaviour_stands_and_the_log_says_so(
-    builder: QueueBuilder[MessageQueue], store: MemoryStore, caplog: pytest.LogCaptureFixture
+    builder: QueueBuilder[MessageQueue], store: Store, caplog: pytest.LogCaptureFixture
 ) -> None:
     builder.build()
     with caplog.at_level(logging.WARNING, logger="astyqueue.queue"):
@@ -71,16 +71,17 @@ def test_a_closed_queue_says_so(queue: MessageQueue) -> None:
         queue.send("too late")
 
 
-def test_a_connection_opens_queues_and_lists_them(tmp_path: Path) -> None:
-    with astyqueue.connect(f"sqlite:///{tmp_path}/mail.db") as connection:
+def test_a_connection_opens_queues_and_lists_them(place: Place) -> None:
+    with astyqueue.connect(place.url) as connection:
         connection.queue("emails", lease="5m").send("one")
         connection.queue("audit")
         assert connection.queues() == ["audit", "emails"]
         assert connection.queue("emails").receive()[0].body == "one"
 
 
-def test_a_queue_goes_on_in_a_child_process_and_its_ids_do_not_collide(tmp_path: Path) -> None:
-    queue = MessageQueue.builder().store(f"sqlite:///{tmp_path}/fork.db").name("emails").build()
+@pytest.mark.stores("sqlite", "cassandra")
+def test_a_queue_goes_on_in_a_child_process_and_its_ids_do_not_collide(place: Place) -> None:
+    queue = MessageQueue.builder().store(place.url).name("emails").options(**ONE_ROW).build()
     queue.send("before")
     child = os.fork()
     if child == 0:
@@ -93,8 +94,9 @@ def test_a_queue_goes_on_in_a_child_process_and_its_ids_do_not_collide(tmp_path:
     assert sorted(map(str, bodies)) == ["before"] + ["child"] * 20 + ["parent"] * 20
 
 
-def test_messages_survive_their_process(tmp_path: Path) -> None:
-    url = f"sqlite:///{tmp_path}/mail.db"
+@pytest.mark.stores("sqlite", "cassandra")
+def test_messages_survive_their_process(place: Place) -> None:
+    url = place.url
     with MessageQueue.builder().store(url).name("emails").build() as queue:
         queue.send_many(range(10))
         queue.receive(3)[0].ack()

@@ -1,12 +1,14 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 from astyqueue import LeaseLost, MessageQueue
 from astyqueue.errors import AlreadySettled, NotFound
+from astyqueue.queue.delivery import Received
 from astyqueue.testing import TimeMachine
 
 
@@ -239,3 +241,28 @@ def test_one_dead_letter_is_put_back_by_its_id_and_the_others_stay(queue: Messag
     assert [letter.body for letter in queue.dead_letters()] == ["a", "c"]
     with pytest.raises(NotFound, match="no dead letter"):
         queue.redrive(middle.id)
+
+
+@pytest.mark.parametrize(
+    ("handle", "done"),
+    [
+        (lambda batch: next(iter(batch)), ["a"]),
+        (lambda batch: [delivery.body for delivery, _ in zip(batch, range(2), strict=False)], ["a", "b", "c"]),
+        (lambda batch: [delivery for delivery in batch if delivery.body != "c"], ["a", "b", "c"]),
+        (lambda batch: (list(batch), next(iter(batch))), ["a"]),
+        (lambda batch: (batch[0], batch[-1]), ["a", "c"]),
+        (lambda batch: batch[:2], ["a", "b"]),
+        (lambda batch: (len(batch), None in batch), ["a", "b", "c"]),
+        (lambda _: None, ["a", "b", "c"]),
+    ],
+    ids=["left early", "in step with others", "gone through", "gone through again", "by place", "a part", "only counted", "untouched"],
+)
+def test_leaving_cleanly_acks_what_was_reached_and_gives_the_rest_back_at_once(
+    queue: MessageQueue, handle: Callable[[Received], object], done: list[str]
+) -> None:
+    queue.send_many(["a", "b", "c"])
+    with queue.receive(3) as batch:
+        handle(batch)
+    back = [(delivery.body, delivery.attempt) for delivery in queue.receive(3)]
+    assert back == [(body, 1) for body in ("a", "b", "c") if body not in done]
+    assert queue.stats.acked == len(done)

@@ -13,7 +13,8 @@ from astyqueue.testing.processes import repeatable_process
 
 
 def test_the_row_that_waited_longest_comes_first_so_none_starves(clock: TimeMachine) -> None:
-    rounds = Rounds(Ring("emails", Layout(concurrency_shards=3)))
+    rounds = Rounds(Ring("emails", Layout(concurrency_shards=3)), clock, "ann")
+    rounds.visits.look_everywhere(clock.now(), insist=False)
     visited = []
     for _ in range(6):
         visit = rounds.choose(clock.now())
@@ -24,13 +25,12 @@ def test_the_row_that_waited_longest_comes_first_so_none_starves(clock: TimeMach
 
 
 def test_what_is_due_and_was_not_taken_is_looked_at_again_after_a_while_and_not_without_pause(clock: TimeMachine) -> None:
-    rounds = Rounds(Ring("emails", Layout()))
-    [visit] = rounds.visits.values()
+    rounds = Rounds(Ring("emails", Layout()), clock, "ann")
+    [visit] = rounds.visits.of.values()
     process = repeatable_process("ann", clock)
     name = Name(Type.TIMER, 0, process.id_at(clock.now() - SECOND), State.LEASED)
     visit.sight.learn(None, clock.now())
     visit.sight.remember([with_value(Timer(name, (Entry(name.id, 0, 0),), bytes(8), "bob", 1))])
-    rounds.begin(visit)
     rounds.visited(visit, clock.now(), more=False)
     assert rounds.choose(clock.now()) is None
     clock.advance("50ms")

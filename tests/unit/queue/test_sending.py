@@ -11,9 +11,9 @@ from astyqueue import Message, MessageQueue
 from astyqueue.errors import BadInput, OutcomeUnknown, StoreUnavailable
 from astyqueue.protocol.steps import Send
 from astyqueue.queue.builder import QueueBuilder
-from astyqueue.stores.memory import MemoryStore
 from astyqueue.testing import TimeMachine
 from astyqueue.testing.faults import Failing, Recording
+from tests.places import Place
 
 
 class Welcome(BaseModel):
@@ -107,8 +107,8 @@ def test_many_are_sent_in_order_with_options_of_their_own(queue: MessageQueue, c
     assert [delivery.body for delivery in queue.receive(5)] == ["b"]
 
 
-def test_any_number_is_sent_in_bounded_memory(clock: TimeMachine) -> None:
-    store = Recording(MemoryStore(clock))
+def test_any_number_is_sent_in_bounded_memory(place: Place, clock: TimeMachine) -> None:
+    store = Recording(place.store(clock))
     queue = MessageQueue.builder().store(store).name("many").clock(clock).build()
     ahead = 0
 
@@ -132,16 +132,16 @@ def test_keyed_messages_share_a_row_and_others_are_spread(builder: QueueBuilder[
     assert len(spread) == 4
 
 
-def test_a_send_of_unknown_outcome_is_repeated_unchanged_and_arrives_once(clock: TimeMachine) -> None:
+def test_a_send_of_unknown_outcome_is_repeated_unchanged_and_arrives_once(place: Place, clock: TimeMachine) -> None:
     for applied in (True, False):
-        store = Failing(MemoryStore(clock), OutcomeUnknown("no answer"), at=1, of=(Send,), applied=applied)
+        store = Failing(place.store(clock), OutcomeUnknown("no answer"), at=1, of=(Send,), applied=applied)
         queue = MessageQueue.builder().store(store).name("emails").clock(clock).build()
         queue.send("once")
         assert [delivery.body for delivery in queue.receive(5)] == ["once"]
 
 
-def test_a_send_that_the_store_refused_raises_and_sent_nothing(clock: TimeMachine) -> None:
-    store = Failing(MemoryStore(clock), StoreUnavailable("away"), at=1, of=(Send,))
+def test_a_send_that_the_store_refused_raises_and_sent_nothing(place: Place, clock: TimeMachine) -> None:
+    store = Failing(place.store(clock), StoreUnavailable("away"), at=1, of=(Send,))
     queue = MessageQueue.builder().store(store).name("emails").clock(clock).build()
     with pytest.raises(StoreUnavailable):
         queue.send("lost?")

@@ -5,8 +5,7 @@ import pytest
 from astyqueue import LeaseLost, MessageQueue
 from astyqueue.errors import Undecodable
 from astyqueue.protocol.columns import HEADER, message_name
-from astyqueue.store import Batch, Put
-from astyqueue.stores.memory import MemoryStore
+from astyqueue.store import Batch, Put, Store
 from astyqueue.testing import TimeMachine
 
 
@@ -37,7 +36,7 @@ def test_what_was_tried_before_counts_as_redelivered(queue: MessageQueue, clock:
     assert queue.stats.redelivered == 1
 
 
-def test_what_cannot_be_read_is_counted_whether_message_or_header(queue: MessageQueue, store: MemoryStore) -> None:
+def test_what_cannot_be_read_is_counted_whether_message_or_header(queue: MessageQueue, store: Store) -> None:
     sent = queue.send("will be damaged").id
     store.send(Batch(sent.row, (Put(message_name(sent.priority, sent.id), b"nonsense"),)))
     assert len(queue.receive()) == 0

@@ -1,0 +1,49 @@
+"""Asking hooks about outcomes, and telling them of those that are in the store."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+
+from astyqueue.queue.holding import Handed
+from astyqueue.queue.hooks import Hook, told
+
+
+class Telling:
+    """What the hooks of one queue are still to hear of; whoever tells them is not in line for the lead, so that they may use it."""
+
+    def __init__(self, hooks: tuple[Hook, ...] = ()) -> None:
+        """These are asked and told, in this order."""
+        self.anybody = bool(hooks)
+        self._hooks = hooks
+        self._untold: deque[tuple[Handed, str]] = deque()
+        self._busy = threading.Lock()
+
+    def ask(self, delivery: Handed, outcome: str) -> None:
+        """Let the hooks refuse an outcome."""
+        for hook in self._hooks:
+            hook.before_settle(delivery, outcome)
+
+    def happened(self, delivery: Handed, outcome: str) -> None:
+        """Remember what there is to tell."""
+        if self._hooks:
+            self._untold.append((delivery, outcome))
+
+    @property
+    def waits(self) -> bool:
+        """Whether there is something to tell, and nobody does so at this moment."""
+        return bool(self._untold) and not self._busy.locked()
+
+    def tell(self) -> None:
+        """Tell what happened, one thing after the other; what happens by a hook is told after it."""
+        while self._untold and self._busy.acquire(blocking=False):
+            try:
+                self._tell_all()
+            finally:
+                self._busy.release()
+
+    def _tell_all(self) -> None:
+        while self._untold:
+            delivery, outcome = self._untold.popleft()
+            for hook in self._hooks:
+                told(hook.after_settle, delivery, outcome)

@@ -1,0 +1,174 @@
+"""A task that is cancelled while the store works on what it asked for: nothing of it is lost, for it or for others."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+from astyqueue import aio
+from astyqueue.errors import OutcomeUnknown, StoreUnavailable
+from astyqueue.protocol.steps import Commit, Read, Request, Send, Steps, arun
+from astyqueue.store import Batch, Slice
+from astyqueue.stores.memory import MemoryStore
+from astyqueue.stores.threaded import Threaded
+from astyqueue.testing import Faulty, TimeMachine
+
+DEADLINE = 10
+
+
+class Slow(Faulty):
+    """Keeps one request of a kind until it is let go: done already, but not answered."""
+
+    def __init__(self, clock: TimeMachine) -> None:
+        super().__init__(MemoryStore(clock))
+        self.kept: type[Request] | None = None
+        self.entered = threading.Event()
+        self.open = threading.Event()
+        self.error: Exception | None = None
+
+    def perform(self, request: Request) -> object:
+        answer = super().perform(request)
+        if self.kept is not None and isinstance(request, self.kept):
+            self.kept = None
+            self.entered.set()
+            assert self.open.wait(DEADLINE)
+            if self.error:
+                raise self.error
+        return answer
+
+    async def when_entered(self) -> None:
+        assert await asyncio.to_thread(self.entered.wait, DEADLINE)
+
+
+@pytest.fixture
+def store(clock: TimeMachine) -> Slow:
+    return Slow(clock)
+
+
+Scene = Callable[[aio.MessageQueue], Awaitable[None]]
+
+
+@pytest.fixture
+def play(clock: TimeMachine, store: Slow) -> Callable[[Scene], None]:
+    """Runs a scene with a queue on the slow store."""
+
+    def run(scene: Scene) -> None:
+        async def whole() -> None:
+            async with await aio.MessageQueue.builder().store(store).name("emails").lease("30s").clock(clock).build() as queue:
+                await scene(queue)
+
+        asyncio.run(asyncio.wait_for(whole(), timeout=30))
+
+    return run
+
+
+async def cancelled(task: asyncio.Task[object]) -> None:
+    """Once is not enough for some; it ends with the cancellation all the same."""
+    task.cancel()
+    await asyncio.wait([task], timeout=0)
+    task.cancel()
+    await asyncio.wait([task], timeout=0)
+
+
+async def leading(queue: aio.MessageQueue) -> asyncio.Task[object]:
+    """A task that leads, and rests."""
+    task: asyncio.Task[object] = asyncio.create_task(queue.receive(1, wait="1h"))
+    await asyncio.wait([task], timeout=0)
+    return task
+
+
+@pytest.mark.parametrize("error", [None, OutcomeUnknown("no answer")], ids=["answered", "unknown"])
+def test_what_a_cancelled_leader_committed_for_others_is_not_told_as_lost(
+    play: Callable[[Scene], None], store: Slow, error: Exception | None
+) -> None:
+    async def scene(queue: aio.MessageQueue) -> None:
+        await queue.send_many(["a", "b"])
+        first, second = await queue.receive(2)
+        leader = await leading(queue)
+        store.kept, store.error = Commit, error
+        acks = [asyncio.create_task(delivery.ack()) for delivery in (first, second)]
+        await store.when_entered()
+        await cancelled(leader)
+        store.open.set()
+        await asyncio.gather(*acks)
+        assert leader.cancelled()
+        assert (queue.stats.lost, queue.stats.acked) == (0, 2)
+        assert (await queue.counts()).total == 0
+
+    play(scene)
+
+
+@pytest.mark.parametrize("lease", [None, 0])
+def test_what_was_claimed_for_a_cancelled_taker_is_handed_out_again_at_once(
+    play: Callable[[Scene], None], store: Slow, lease: int | None
+) -> None:
+    async def scene(queue: aio.MessageQueue) -> None:
+        taker = await leading(queue)
+        store.kept = Commit
+        await queue.send("for somebody", lease=lease)
+        await store.when_entered()
+        await cancelled(taker)
+        store.open.set()
+        with pytest.raises(asyncio.CancelledError):
+            await taker
+        await queue.run(queue.core.claimer.flush())
+        [again] = await queue.receive(1)
+        assert (again.body, again.attempt) == ("for somebody", 1)
+
+    play(scene)
+
+
+def test_an_ack_that_was_cancelled_stands(play: Callable[[Scene], None], store: Slow) -> None:
+    """Whoever waits for a commit and is cancelled has said all the same what became of the message."""
+
+    async def scene(queue: aio.MessageQueue) -> None:
+        await queue.send_many(["a", "b"])
+        first, second = await queue.receive(2)
+        leader = await leading(queue)
+        store.kept = Commit
+        acks = [asyncio.create_task(delivery.ack()) for delivery in (first, second)]
+        await store.when_entered()
+        await cancelled(acks[1])
+        store.open.set()
+        await acks[0]
+        assert acks[1].cancelled()
+        assert second.settled == "acked"
+        leader.cancel()
+        await asyncio.wait([leader])
+        await queue.send("something else")
+        assert [delivery.body for delivery in await queue.receive(5)] == ["something else"]
+        assert queue.stats.lost == 0
+
+    play(scene)
+
+
+@pytest.mark.parametrize("error", [None, StoreUnavailable("away")], ids=["answered", "failed"])
+@pytest.mark.parametrize("last", [True, False], ids=["last request", "more to come"])
+def test_steps_learn_the_answer_before_the_cancellation_comes(store: Slow, error: Exception | None, *, last: bool) -> None:
+    heard: list[object] = []
+
+    def steps() -> Steps[object]:
+        try:
+            heard.append((yield Read((Slice("r", 0),))))
+        except StoreUnavailable as away:
+            heard.append(str(away))
+            raise
+        if not last:
+            yield Send(Batch("r", ()))
+        return "done"
+
+    async def whole() -> None:
+        store.kept, store.error = Read, error
+        task: asyncio.Task[object] = asyncio.create_task(arun(steps(), Threaded(store)))
+        await store.when_entered()
+        await cancelled(task)
+        assert not task.done()
+        store.open.set()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    asyncio.run(asyncio.wait_for(whole(), timeout=30))
+    assert heard == ["away" if error else [[]]]

@@ -1,0 +1,178 @@
+"""Several processes share the rows of a queue."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import pytest
+
+from astyqueue.clock import SECOND
+from astyqueue.model.settings import Layout
+from astyqueue.protocol.steps import Commit, Read
+from astyqueue.stores.memory import MemoryStore
+from astyqueue.testing import TimeMachine
+from tests.unit.queue.crew import MILLISECOND, Crew
+
+WIDE = Layout(concurrency_shards=8)
+RING = Layout(time_shards=30, concurrency_shards=8)
+
+
+@pytest.fixture
+def crew(clock: TimeMachine) -> Crew:
+    return Crew(MemoryStore(clock), clock, WIDE)
+
+
+def test_a_process_that_sent_nothing_hears_the_doorbell(crew: Crew) -> None:
+    worker, sender = crew.join(), crew.outsider()
+    sender.send(1)
+    crew.pass_time(SECOND)
+    for _ in range(20):
+        sent = crew.clock.now()
+        sender.send(1)
+        crew.pass_time(50 * MILLISECOND)
+        at, _ = worker.got[-1]
+        assert at - sent <= 20 * MILLISECOND
+    assert len(worker.got) == 21
+
+
+def test_a_burst_behind_a_ring_is_found_as_soon(crew: Crew) -> None:
+    """The bell is rung at most every five milliseconds, so it cannot name the shards of what is sent just after it."""
+    worker, sender = crew.join(hands=100), crew.outsider()
+    crew.pass_time(SECOND)
+    for _ in range(8):
+        sender.send(1)
+    crew.pass_time(60 * MILLISECOND)
+    assert len(worker.got) == 8
+
+
+def test_a_row_is_left_to_the_process_that_works_in_it(crew: Crew) -> None:
+    ann = crew.join(hands=1_000)
+    ann.send(50)
+    crew.pass_time(100 * MILLISECOND)
+    bob, sender = crew.join(hands=1_000), crew.outsider()
+    crew.pass_time(200 * MILLISECOND, each=lambda: sender.send(1))
+    assert sum(worker.core.claimer.stats.refused_commits for worker in crew.workers) <= 2
+    assert len(ann.got) + len(bob.got) == 50 + 40
+
+
+def test_what_a_dead_process_owned_goes_to_another(crew: Crew) -> None:
+    ann = crew.join(hands=1_000)
+    ann.send(8)
+    crew.pass_time(100 * MILLISECOND)
+    bob, sender = crew.join(hands=1_000), crew.outsider()
+    ann.dead = True
+    sent = crew.clock.now()
+    for _ in range(8):
+        sender.send(1)
+    crew.pass_time(2 * SECOND)
+    assert len(bob.got) == 8
+    assert max(at for at, _ in bob.got) - sent <= SECOND
+
+
+def test_a_lease_that_runs_out_is_taken_over_within_a_second(crew: Crew) -> None:
+    ann = crew.join(hands=1_000, busy_for=3_600 * SECOND)
+    ann.send(8)
+    crew.pass_time(100 * MILLISECOND)
+    assert len(ann.got) == 8
+    ann.dead = True
+    bob = crew.join(hands=1_000)
+    crew.pass_time(125 * SECOND, step=50 * MILLISECOND)
+    assert len(bob.got) == 8
+    until = max(delivery.hold.timer.due for _, delivery in ann.got if delivery.hold)
+    assert max(at for at, _ in bob.got) - until <= SECOND
+
+
+def test_a_lease_in_a_row_of_the_past_is_taken_over_within_three_seconds(clock: TimeMachine) -> None:
+    crew = Crew(MemoryStore(clock), clock, Layout(time_shards=30, time_shard_us=60 * SECOND, concurrency_shards=2))
+    ann = crew.join(hands=1_000, busy_for=3_600 * SECOND)
+    ann.send(8)
+    crew.pass_time(100 * MILLISECOND)
+    ann.dead = True
+    bob = crew.join(hands=1_000)
+    crew.pass_time(125 * SECOND, step=50 * MILLISECOND)
+    until = max(delivery.hold.timer.due for _, delivery in ann.got if delivery.hold)
+    assert len(bob.got) == 8
+    assert max(at for at, _ in bob.got) - until <= 3 * SECOND
+
+
+def test_a_new_process_finds_what_waits_in_rows_of_the_past(clock: TimeMachine) -> None:
+    crew = Crew(MemoryStore(clock), clock, RING)
+    sender = crew.outsider()
+    for _ in range(5):
+        sender.send(8)
+        clock.advance("1h")
+    worker = crew.join(hands=1_000)
+    crew.pass_time(2 * SECOND)
+    assert len(worker.got) == 40
+
+
+def test_delayed_messages_come_when_they_are_due_whatever_the_row(clock: TimeMachine) -> None:
+    crew = Crew(MemoryStore(clock), clock, Layout(time_shards=5, time_shard_us=60 * SECOND, concurrency_shards=2))
+    worker, sender = crew.join(hands=1_000), crew.outsider()
+    dues = [clock.now() + seconds * SECOND for seconds in (3, 30, 59, 61, 100, 170)]
+    for due in dues:
+        sender.send(1, delay=(due - clock.now()) / SECOND)
+    crew.pass_time(180 * SECOND, step=20 * MILLISECOND)
+    late = sorted(at - delivery._envelope.due for at, delivery in worker.got)  # noqa: SLF001 - due as it was asked for
+    assert len(late) == 6
+    assert late[-1] <= 200 * MILLISECOND
+
+
+def test_rows_are_spread_fairly_over_processes_that_come_later(crew: Crew) -> None:
+    sender = crew.outsider()
+    crew.join()
+    crew.pass_time(2 * SECOND, each=lambda: sender.send(4))
+    crew.join()
+    crew.join()
+    crew.join()
+    crew.pass_time(3 * SECOND, each=lambda: sender.send(4))
+    before = [len(worker.got) for worker in crew.workers]
+    crew.pass_time(2 * SECOND, each=lambda: sender.send(4))
+    shares = [len(worker.got) - count for worker, count in zip(crew.workers, before, strict=True)]
+    assert sum(shares) == pytest.approx(1_600, abs=60)
+    assert min(shares) * 3 >= max(shares), shares
+
+
+def test_more_processes_than_rows_all_get_some_work(clock: TimeMachine) -> None:
+    crew = Crew(MemoryStore(clock), clock, Layout(concurrency_shards=2))
+    sender = crew.outsider()
+    for _ in range(4):
+        crew.join()
+    crew.pass_time(20 * SECOND, each=lambda: sender.send(4))
+    assert min(len(worker.got) for worker in crew.workers) > 100
+
+
+def test_processes_do_not_stampede_when_an_idle_queue_gets_a_message(crew: Crew) -> None:
+    sender = crew.outsider()
+    for _ in range(8):
+        crew.join()
+    crew.pass_time(10 * SECOND, step=20 * MILLISECOND)
+    for _ in range(20):
+        sender.send(1)
+        crew.pass_time(6 * SECOND, step=20 * MILLISECOND)
+    assert sum(len(worker.got) for worker in crew.workers) == 20
+    assert sum(worker.core.claimer.stats.refused_commits for worker in crew.workers) <= 10
+
+
+def test_no_row_starves_while_one_is_never_empty(clock: TimeMachine) -> None:
+    crew = Crew(MemoryStore(clock), clock, Layout(concurrency_shards=4))
+    worker, sender = crew.join(hands=5), crew.outsider()
+    crew.pass_time(10 * SECOND, each=lambda: sender.send(3))
+    by_row = {delivery.row for _, delivery in worker.got}
+    assert len(by_row) == 4
+    for row in by_row:
+        moments = [at for at, delivery in worker.got if delivery.row == row]
+        assert max(later - earlier for earlier, later in pairwise(moments)) < SECOND
+
+
+def test_what_an_idle_process_costs_is_bounded(clock: TimeMachine) -> None:
+    """The figure that the documentation states: reads per second of a process that has nothing to do."""
+    crew = Crew(MemoryStore(clock), clock, RING)
+    worker = crew.join()
+    worker.send(100)
+    crew.pass_time(700 * SECOND, step=SECOND // 4)
+    worker.requests.clear()
+    crew.pass_time(60 * SECOND, step=MILLISECOND)
+    slices = sum(len(request.wanted) for request in worker.requests if isinstance(request, Read))
+    assert worker.count(Commit) <= 1
+    assert slices / 60 <= 100, slices / 60
