@@ -7,12 +7,12 @@ import sys
 from typing import Final
 
 #: Each is a module here with a `main(arguments)`; the first line of its docstring says what it tells.
-QUESTIONS: Final = ("drain", "profile")
+QUESTIONS: Final = ("drain", "profile", "flat", "contention", "recovery", "faults")
 
 
 def listing() -> str:
     """What can be asked."""
-    lines = [f"  {name:<9}{(importlib.import_module(f'benchmarks.{name}').__doc__ or '').splitlines()[0]}" for name in QUESTIONS]
+    lines = [f"  {name:<12}{(importlib.import_module(f'benchmarks.{name}').__doc__ or '').splitlines()[0]}" for name in QUESTIONS]
     return "\n".join(["usage: python -m benchmarks NAME [options]", "", *lines, "", "python -m benchmarks NAME --help tells more"])
 
 

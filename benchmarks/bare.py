@@ -19,7 +19,7 @@ from astyqueue.ids import IdSource
 from astyqueue.model.message import encode_plain
 from astyqueue.protocol.columns import message_name
 from astyqueue.stores.encoding import encode_all
-from benchmarks.place import CLOCK, ROW, Gaps, Place
+from benchmarks.place import CLOCK, ROW, Embedded, Gaps
 from benchmarks.work import bodies
 
 #: Rows in one transaction; the best of these counts.
@@ -46,13 +46,13 @@ def insert(connection: sqlite3.Connection, batch: list[Row]) -> None:
     connection.execute("COMMIT")
 
 
-def raw_send_per_s(place: Place, messages: int, size: int) -> float:
+def raw_send_per_s(place: Embedded, messages: int, size: int) -> float:
     """Rows a second, inserted in batches of the size that is best here; the rows were made before."""
     ready = rows(messages, size)
     return max(_inserted_per_s(place, ready, batch) for batch in _BATCHES)
 
 
-def _inserted_per_s(place: Place, ready: list[Row], batch: int) -> float:
+def _inserted_per_s(place: Embedded, ready: list[Row], batch: int) -> float:
     with place.fresh_file() as file, closing(file.connect()) as connection:
         left = iter(ready)
         began = CLOCK.monotonic()
@@ -61,14 +61,14 @@ def _inserted_per_s(place: Place, ready: list[Row], batch: int) -> float:
         return len(ready) * SECOND / (CLOCK.monotonic() - began)
 
 
-def store_write_ms(place: Place, samples: int, *, size: int, seed: int) -> float:
+def store_write_ms(place: Embedded, samples: int, *, size: int, seed: int) -> float:
     """The median of one row's transaction, milliseconds, with a pause before each as the latencies have it."""
     ready = rows(samples, size)
     with place.fresh_file() as file, closing(file.connect()) as connection:
-        return _median_ms([functools.partial(insert, connection, [row]) for row in ready], seed)
+        return median_ms([functools.partial(insert, connection, [row]) for row in ready], seed)
 
 
-def fsync_ms(place: Place, samples: int, *, seed: int) -> float:
+def fsync_ms(place: Embedded, samples: int, *, seed: int) -> float:
     """The median of one `fdatasync` after a small write at the end of a file, milliseconds."""
     with tempfile.TemporaryFile(dir=place.directory) as file:
         descriptor = file.fileno()
@@ -77,10 +77,11 @@ def fsync_ms(place: Place, samples: int, *, seed: int) -> float:
             os.write(descriptor, _BLOCK)
             os.fdatasync(descriptor)
 
-        return _median_ms([write] * samples, seed)
+        return median_ms([write] * samples, seed)
 
 
-def _median_ms(actions: list[Callable[[], None]], seed: int) -> float:
+def median_ms(actions: list[Callable[[], None]], seed: int) -> float:
+    """How long one of these takes, milliseconds, with a pause before each."""
     gaps = Gaps(seed)
     taken = []
     for action in actions:

@@ -9,20 +9,22 @@ import argparse
 import json
 import os
 import platform
-import sqlite3
 import sys
 from dataclasses import dataclass
 from typing import Final
 
-from benchmarks import aims
-from benchmarks.bare import fsync_ms, raw_send_per_s, store_write_ms
+from astyqueue.clock import SECOND
+from benchmarks import aims, yardsticks
 from benchmarks.figures import Run, figures, percentile, table
 from benchmarks.flow import drain, drain_bare, send_per_s
-from benchmarks.latency import across_processes_ms, in_process_ms
-from benchmarks.place import Place
+from benchmarks.latency import across_processes_ms, after_an_idle_hour_ms, in_process_ms
+from benchmarks.place import ONE_ROW, Place, fresh_queue
+from benchmarks.places import opened, parser, progress, whole_number
 from benchmarks.work import NotMeasured
 
 _SMALLEST_BODY: Final = 64
+#: Messages that come seldom take their time: so many will do.
+_IDLE: Final = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,43 +42,28 @@ class Plan:
 def main(arguments: list[str]) -> int:
     """Measure and print; 1 if a handler did not run exactly once for each message."""
     options = _parser().parse_args(arguments)
-    place = Place(options.store, options.synchronous, options.directory)
-    plan = Plan(place, options.messages, options.runs, options.body_bytes, options.threads, options.latency_messages)
     try:
-        runs = [_run(plan, number) for number in range(1, plan.runs + 1)]
+        with opened(options) as place:
+            plan = Plan(place, options.messages, options.runs, options.body_bytes, options.threads, options.latency_messages)
+            runs = [_run(plan, number) for number in range(1, plan.runs + 1)]
+            judged = aims.judged(_aims(plan), runs)
+            conditions = _conditions(plan)
     except NotMeasured as failure:
         print(f"not measured: {failure}", file=sys.stderr)
         return 1
-    print(json.dumps(_report(plan, runs), indent=2) if options.json else _page(plan, runs))
+    synchronous = options.synchronous if options.store == "sqlite" else None
+    report = {**figures(runs), "synchronous": synchronous, "conditions": conditions, "aims": judged}
+    print(json.dumps(report, indent=2) if options.json else _page(plan, runs, judged))
     return 0
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks drain", description=__doc__)
-    parser.add_argument("--store", choices=("sqlite", "memory"), default="sqlite")
-    parser.add_argument("--synchronous", choices=("full", "normal"), default="full", help="of SQLite (default: %(default)s)")
-    parser.add_argument("--directory", help="where files are made (default: the system's for temporary files)")
-    parser.add_argument("--messages", type=_from(1), default=100_000, help="for each rate, in each run (default: %(default)s)")
-    parser.add_argument("--latency-messages", type=_from(1), default=300, help="for each latency (default: %(default)s)")
-    parser.add_argument("--body-bytes", type=_from(_SMALLEST_BODY), default=200, help="of a body as JSON (default: %(default)s)")
-    parser.add_argument("--threads", type=_from(1), default=8, help="of the dispatcher (default: %(default)s)")
-    parser.add_argument("--runs", type=_from(1), default=5, help="default: %(default)s")
-    parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
-    return parser
-
-
-class _from:  # noqa: N801 - argparse names it in its complaints
-    """A whole number that is not less than `least`."""
-
-    def __init__(self, least: int) -> None:
-        self._least = least
-        self.__name__ = f"whole number from {least} on,"
-
-    def __call__(self, text: str) -> int:
-        """The number that was written; ValueError for any other text."""
-        if (number := int(text)) < self._least:
-            raise ValueError
-        return number
+    made = parser("drain", __doc__)
+    made.add_argument("--messages", type=whole_number(1), default=100_000, help="for each rate, in each run (default: %(default)s)")
+    made.add_argument("--latency-messages", type=whole_number(1), default=300, help="for each latency (default: %(default)s)")
+    made.add_argument("--body-bytes", type=whole_number(_SMALLEST_BODY), default=200, help="of a body as JSON (default: %(default)s)")
+    made.add_argument("--threads", type=whole_number(1), default=8, help="of the dispatcher (default: %(default)s)")
+    return made
 
 
 def _run(plan: Plan, number: int) -> Run:
@@ -84,48 +71,72 @@ def _run(plan: Plan, number: int) -> Run:
     place, messages, size = plan.place, plan.messages, plan.body_bytes
     run: dict[str, float | None] = {}
     _progress(plan, number, "bare inserts")
-    run["raw_send_per_s"] = raw_send_per_s(place, messages, size) if place.on_disk else None
-    with place.fresh_queue() as queue:
+    run["raw_send_per_s"] = yardsticks.raw_send_per_s(place, messages, size)
+    with fresh_queue(place, **ONE_ROW) as queue:
         _progress(plan, number, "sending")
         run["send_per_s"] = send_per_s(queue, messages, size)
         _progress(plan, number, "draining with the steps only")
         run["bare_drain_per_s"] = drain_bare(queue, messages).per_s
-    with place.fresh_queue() as queue:
-        send_per_s(queue, messages, size)
-        _progress(plan, number, "draining with a dispatcher")
-        run["drain_per_s"], run["worker_cpu_us_per_message"] = drain(queue, messages, plan.threads)
-    _progress(plan, number, "latency")
-    within = in_process_ms(place, plan.samples, size, seed=number)
-    run["latency_p50_ms"], run["latency_p99_ms"] = percentile(within, 50), percentile(within, 99)
-    across = across_processes_ms(place, plan.samples, size, seed=number) if place.on_disk else []
-    run["cross_process_latency_p50_ms"], run["cross_process_latency_p99_ms"] = (
-        (percentile(across, 50), percentile(across, 99)) if across else (None, None)
-    )
-    run["fsync_ms"] = fsync_ms(place, plan.samples, seed=number) if place.on_disk else None
-    run["store_write_ms"] = store_write_ms(place, plan.samples, size=size, seed=number) if place.on_disk else None
+    run |= _drained(plan, number)
+    run |= _latencies(plan, number)
+    run["fsync_ms"] = yardsticks.fsync_ms(place, plan.samples, seed=number)
+    run["store_write_ms"] = yardsticks.store_write_ms(place, plan.samples, size=size, seed=number)
     return run
 
 
+def _drained(plan: Plan, number: int) -> Run:
+    """Draining with a dispatcher: how fast, at what cost, and in how many claims."""
+    with fresh_queue(plan.place) as queue:
+        send_per_s(queue, plan.messages, plan.body_bytes)
+        _progress(plan, number, "draining with a dispatcher")
+        before = plan.place.store_cpu_s()
+        drained = drain(queue, plan.messages, plan.threads)
+        after = plan.place.store_cpu_s()
+        stats = queue.stats
+    return {
+        "drain_per_s": drained.per_s,
+        "worker_cpu_us_per_message": drained.cpu_us,
+        "store_cpu_us_per_message": None if before is None or after is None else (after - before) * SECOND / plan.messages,
+        "messages_per_claim": plan.messages / stats.claims,
+        "refused_commits_per_message": stats.refused_commits / plan.messages,
+    }
+
+
+def _latencies(plan: Plan, number: int) -> Run:
+    """From `send` to the handler: in this process, from another, and from another after an hour without traffic."""
+    place, samples, size = plan.place, plan.samples, plan.body_bytes
+    _progress(plan, number, "latency")
+    taken = {"latency": in_process_ms(place, samples, size, seed=number)}
+    if place.shared:
+        taken["cross_process_latency"] = across_processes_ms(place, samples, size, seed=number)
+        _progress(plan, number, "latency after an idle hour")
+        taken["idle_hour_latency"] = after_an_idle_hour_ms(place, min(samples, _IDLE), size, seed=number)
+    names = ("latency", "cross_process_latency", "idle_hour_latency")
+    return {f"{name}_p{part}_ms": percentile(taken[name], part) if name in taken else None for name in names for part in (50, 99)}
+
+
 def _progress(plan: Plan, number: int, part: str) -> None:
-    print(f"run {number} of {plan.runs}: {part}", file=sys.stderr, flush=True)
+    progress(f"run {number} of {plan.runs}: {part}")
 
 
-def _report(plan: Plan, runs: list[Run]) -> dict[str, object]:
-    conditions: dict[str, object] = {
+def _conditions(plan: Plan) -> dict[str, object]:
+    return {
         "store": plan.place.store,
         "messages": plan.messages,
         "body_bytes": plan.body_bytes,
         "threads": plan.threads,
         "latency_messages": plan.samples,
         "python": platform.python_version(),
-        "sqlite": sqlite3.sqlite_version,
         "processors": os.cpu_count(),
+        **plan.place.conditions,
     }
-    synchronous = plan.place.synchronous if plan.place.on_disk else None
-    return {**figures(runs), "synchronous": synchronous, "conditions": conditions, "aims": aims.judged(runs)}
 
 
-def _page(plan: Plan, runs: list[Run]) -> str:
-    durability = f", synchronous={plan.place.synchronous}" if plan.place.on_disk else ""
-    title = f"{plan.messages} messages of {plan.body_bytes} bytes, {plan.place.store}{durability}, {plan.runs} runs"
-    return "\n".join([title, "", table(figures(runs)), "", aims.told(aims.judged(runs))])
+def _aims(plan: Plan) -> tuple[aims.Aim, ...]:
+    """A ring of nodes has aims of its own."""
+    return aims.AIMS["ring" if plan.place.conditions.get("nodes", 1) != 1 else plan.place.store]
+
+
+def _page(plan: Plan, runs: list[Run], judged: list[dict[str, object]]) -> str:
+    title = f"{plan.messages} messages of {plan.body_bytes} bytes, {plan.place.store}, {plan.runs} runs"
+    return "\n".join([title, "", table(figures(runs)), "", aims.told(judged)])

@@ -104,7 +104,13 @@ def _drained(messages: int, began: int, busy: float) -> Drained:
 def _check(queue: MessageQueue, tally: Tally) -> None:
     """See that the handler ran once for each message, and that nothing is left of any."""
     tally.check()
-    left = queue.store.read(tuple(Slice(ROW, kind, limit=1) for kind in (Type.MESSAGE, Type.TIMER, Type.DEAD)))
-    if any(left):
-        message = f"the queue is not empty: {[column for columns in left for column in columns]}"
-        raise NotMeasured(message)
+    check_empty(queue)
+
+
+def check_empty(queue: MessageQueue) -> None:
+    """See that the store holds no message, timer or dead letter of this queue any more."""
+    for row in queue.core.ring.rows():
+        left = queue.store.read(tuple(Slice(row, kind, limit=1) for kind in (Type.MESSAGE, Type.TIMER, Type.DEAD)))
+        if any(left):
+            message = f"row {row} is not empty: {[column for columns in left for column in columns]}"
+            raise NotMeasured(message)

@@ -11,51 +11,70 @@ from typing import Final, cast
 from astyqueue import Delivery, MessageQueue
 from astyqueue.clock import SECOND
 from astyqueue.dispatch.dispatcher import Dispatcher
-from benchmarks.place import CLOCK, QUEUE, Gaps, Place
+from benchmarks.place import CLOCK, GAPS, QUEUE, Gaps, Place, fresh_queue
 from benchmarks.work import NotMeasured, Tally, body
 
 #: The first of them open connections and warm caches; they do not count.
 _WARMING: Final = 20
 _MILLISECOND: Final = SECOND / 1000
+_HOUR: Final = 3_600 * SECOND
+#: Pauses between messages that come seldom, microseconds: longer than the longest between two looks at the doorbell.
+_SELDOM: Final = (400_000, 800_000)
 _PROJECT: Final = Path(__file__).parents[1]
 
 
 def in_process_ms(place: Place, messages: int, size: int, *, seed: int) -> list[float]:
     """The milliseconds of each message when sender and handler share a process."""
-    with place.fresh_queue() as queue:
-        return _measured(queue, messages, lambda: send_now_and_then(queue, messages, size, seed=seed))
+    with fresh_queue(place) as queue:
+        return _measured(queue, messages + _WARMING, lambda: send_now_and_then(queue, messages + _WARMING, size, seed=seed))[_WARMING:]
 
 
 def across_processes_ms(place: Place, messages: int, size: int, *, seed: int) -> list[float]:
     """The milliseconds of each message when another process sends."""
     with place.fresh() as url, MessageQueue.builder().store(url).name(QUEUE).build() as queue:
-        command = [sys.executable, "-m", "benchmarks.sender", url, str(messages), str(size), str(seed)]
-        return _measured(queue, messages, lambda: _run(command))
+        command = [sys.executable, "-m", "benchmarks.sender", url, str(messages + _WARMING), str(size), str(seed)]
+        return _measured(queue, messages + _WARMING, lambda: _run(command))[_WARMING:]
 
 
-def send_now_and_then(queue: MessageQueue, messages: int, size: int, *, seed: int) -> None:
+def after_an_idle_hour_ms(place: Place, messages: int, size: int, *, seed: int) -> list[float]:
+    """The same for a message of another process that comes when this one has seen no traffic for an hour.
+
+    Nobody waits for that hour: after each message this process is told that the last traffic was an hour ago, and listens from
+    then on as seldom as it would.
+    """
+    with place.fresh() as url, MessageQueue.builder().store(url).name(QUEUE).build() as queue:
+        command = [sys.executable, "-m", "benchmarks.sender", url, str(messages + 1), str(size), str(seed), *map(str, _SELDOM)]
+        return _measured(queue, messages + 1, lambda: _run(command), handled=lambda: _forget_traffic(queue))[1:]
+
+
+def _forget_traffic(queue: MessageQueue) -> None:
+    queue.core.rounds.visits.last_traffic = queue.core.process.now() - _HOUR
+
+
+def send_now_and_then(queue: MessageQueue, messages: int, size: int, *, seed: int, bounds: tuple[int, int] = GAPS) -> None:
     """Send messages with random pauses before them; each says when its sending began."""
-    gaps = Gaps(seed)
-    for number in range(messages + _WARMING):
+    gaps = Gaps(seed, bounds)
+    for number in range(messages):
         gaps.rest()
         queue.send(body(number, size, began=CLOCK.monotonic()))
 
 
-def _measured(queue: MessageQueue, messages: int, send: Callable[[], None]) -> list[float]:
-    taken = [0.0] * (messages + _WARMING)
+def _measured(queue: MessageQueue, messages: int, send: Callable[[], None], *, handled: Callable[[], None] = lambda: None) -> list[float]:
+    taken = [0.0] * messages
     tally = Tally(len(taken), CLOCK)
 
     def handle(delivery: Delivery) -> None:
         started = CLOCK.monotonic()
         told = cast("dict[str, int]", delivery.body)
         taken[told["number"]] = (started - told["began"]) / _MILLISECOND
+        handled()
         tally.mark(told["number"])
 
     with Dispatcher.builder().queue(queue).handler(handle).build():
         send()
         tally.wait()
     tally.check()
-    return taken[_WARMING:]
+    return taken
 
 
 def _run(command: list[str]) -> None:

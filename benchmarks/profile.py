@@ -7,7 +7,6 @@ its lines with each other only.
 
 from __future__ import annotations
 
-import argparse
 import cProfile
 import json
 import pstats
@@ -21,7 +20,8 @@ from benchmarks import parts
 from benchmarks.figures import Run, figures, table
 from benchmarks.flow import send_per_s
 from benchmarks.parts import Costs
-from benchmarks.place import Place
+from benchmarks.place import ONE_ROW, Place, fresh_queue
+from benchmarks.places import opened, parser, progress, whole_number
 from benchmarks.work import NotMeasured
 
 _FUNCTIONS: Final = 25
@@ -41,18 +41,13 @@ _PARTS: Final[tuple[Callable[[MessageQueue, int], Costs], ...]] = (
 
 def main(arguments: list[str]) -> int:
     """Measure and print; 1 if the messages were not handled as they must be."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks profile", description=__doc__)
-    parser.add_argument("--store", choices=("sqlite", "memory"), default="sqlite")
-    parser.add_argument("--synchronous", choices=("full", "normal"), default="full", help="of SQLite (default: %(default)s)")
-    parser.add_argument("--directory", help="where files are made (default: the system's for temporary files)")
-    parser.add_argument("--messages", type=int, default=50_000, help="for each line, in each run (default: %(default)s)")
-    parser.add_argument("--runs", type=int, default=5, help="default: %(default)s")
-    parser.add_argument("--json", action="store_true", help="print JSON instead of tables")
-    options = parser.parse_args(arguments)
-    place = Place(options.store, options.synchronous, options.directory)
+    made = parser("profile", __doc__)
+    made.add_argument("--messages", type=whole_number(1), default=50_000, help="for each line, in each run (default: %(default)s)")
+    options = made.parse_args(arguments)
     try:
-        costs = figures([_run(place, options.messages, number) for number in range(1, options.runs + 1)])
-        functions = _functions(place, options.messages)
+        with opened(options) as place:
+            costs = figures([_run(place, options.messages, number) for number in range(1, options.runs + 1)])
+            functions = _functions(place, options.messages)
     except NotMeasured as failure:
         print(f"not measured: {failure}", file=sys.stderr)
         return 1
@@ -66,11 +61,11 @@ def main(arguments: list[str]) -> int:
 
 def _run(place: Place, messages: int, number: int) -> Run:
     """Every part in turn."""
-    with place.fresh_queue() as queue:
+    with fresh_queue(place, **ONE_ROW) as queue:
         run: Costs = parts.sending(queue, messages, _BODY)
     for part in _PARTS:
-        print(f"run {number}: {part.__name__}", file=sys.stderr, flush=True)
-        with place.fresh_queue() as queue:
+        progress(f"run {number}: {part.__name__}")
+        with fresh_queue(place, **ONE_ROW) as queue:
             send_per_s(queue, messages, _BODY)
             run |= part(queue, messages)
     return run
@@ -78,7 +73,7 @@ def _run(place: Place, messages: int, number: int) -> Run:
 
 def _functions(place: Place, messages: int) -> dict[str, float]:
     """The functions in which the claimer spends most, each with its share of the whole."""
-    with place.fresh_queue() as queue:
+    with fresh_queue(place, **ONE_ROW) as queue:
         send_per_s(queue, messages, _BODY)
         profiler = cProfile.Profile()
         profiler.runcall(parts.drain_with_claimer, queue, messages)

@@ -1,4 +1,4 @@
-"""The other process of a latency across processes: `python -m benchmarks.sender URL MESSAGES BYTES SEED`."""
+"""The other process of a latency across processes: `python -m benchmarks.sender URL MESSAGES BYTES SEED [LEAST GREATEST]`."""
 
 from __future__ import annotations
 
@@ -6,15 +6,16 @@ import sys
 
 from astyqueue import MessageQueue
 from benchmarks.latency import send_now_and_then
-from benchmarks.place import QUEUE
+from benchmarks.place import GAPS, QUEUE
 
 
 def main(arguments: list[str]) -> None:
     """Send now and then, and end."""
     url, *numbers = arguments
-    messages, size, seed = map(int, numbers)
+    messages, size, seed, *bounds = map(int, numbers)
+    least, greatest = bounds or GAPS
     with MessageQueue.builder().store(url).name(QUEUE).build() as queue:
-        send_now_and_then(queue, messages, size, seed=seed)
+        send_now_and_then(queue, messages, size, seed=seed, bounds=(least, greatest))
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@ import json
 import pytest
 
 from astyqueue.testing import TimeMachine
+from astyqueue.testing.cassandra import Contacts
 from benchmarks import aims
 from benchmarks.__main__ import main
 from benchmarks.figures import figure, percentile
@@ -14,9 +15,25 @@ from benchmarks.work import NotMeasured, Tally, body
 
 FIGURES = {
     *("raw_send_per_s", "send_per_s", "bare_drain_per_s", "drain_per_s", "worker_cpu_us_per_message", "latency_p50_ms", "latency_p99_ms"),
-    *("cross_process_latency_p50_ms", "cross_process_latency_p99_ms", "fsync_ms", "store_write_ms"),
+    *("cross_process_latency_p50_ms", "cross_process_latency_p99_ms", "idle_hour_latency_p50_ms", "idle_hour_latency_p99_ms"),
+    *("store_cpu_us_per_message", "messages_per_claim", "refused_commits_per_message", "fsync_ms", "store_write_ms"),
 }
+#: What only a store in other processes has, what only a file has, and what is none at all when nobody else is at work.
+ELSEWHERE = {"store_cpu_us_per_message"}
+ON_DISK = {"fsync_ms"}
+NONE_HERE = {"refused_commits_per_message"}
 SMALL = ["--messages", "300", "--runs", "2", "--json"]
+
+
+@pytest.fixture
+def on_sqlite() -> list[str]:
+    return ["--store", "sqlite", "--synchronous", "normal"]
+
+
+@pytest.fixture
+def on_cassandra(cassandra: Contacts) -> list[str]:
+    at = ",".join(f"{host}:{cassandra.port}" for host in cassandra.contact_points)
+    return ["--store", "cassandra", "--at", at, "--warming", "0"]
 
 
 def test_draining_sqlite_gives_each_figure_with_its_bounds(capsys: pytest.CaptureFixture[str]) -> None:
@@ -24,8 +41,9 @@ def test_draining_sqlite_gives_each_figure_with_its_bounds(capsys: pytest.Captur
     report = json.loads(capsys.readouterr().out)
     assert set(report) == {*FIGURES, "synchronous", "conditions", "aims"}
     assert report["synchronous"] == "normal"
-    assert len(report["aims"]) == len(aims.AIMS)
-    for name in FIGURES:
+    assert len(report["aims"]) == len(aims.AIMS["sqlite"])
+    assert {name for name in FIGURES if report[name] is None} == ELSEWHERE
+    for name in FIGURES - ELSEWHERE - NONE_HERE:
         assert 0 < report[name]["min"] <= report[name]["median"] <= report[name]["max"]
         assert len(report[name]["runs"]) == 2
 
@@ -34,7 +52,57 @@ def test_what_memory_does_not_have_is_null(capsys: pytest.CaptureFixture[str]) -
     assert main(["drain", "--store", "memory", "--latency-messages", "3", *SMALL]) == 0
     report = json.loads(capsys.readouterr().out)
     missing = {name for name in FIGURES if report[name] is None}
-    assert missing == {"raw_send_per_s", "cross_process_latency_p50_ms", "cross_process_latency_p99_ms", "fsync_ms", "store_write_ms"}
+    across = {name for name in FIGURES if name.startswith(("cross_process", "idle_hour"))}
+    assert missing == {"raw_send_per_s", "fsync_ms", "store_write_ms", *across, *ELSEWHERE}
+
+
+def test_draining_cassandra_gives_the_same_figures_but_that_of_the_disk(
+    capsys: pytest.CaptureFixture[str], on_cassandra: list[str]
+) -> None:
+    assert main(["drain", *on_cassandra, "--latency-messages", "3", *SMALL]) == 0
+    report = json.loads(capsys.readouterr().out)
+    assert set(report) == {*FIGURES, "synchronous", "conditions", "aims"}
+    assert {name for name in FIGURES if report[name] is None} == ON_DISK | ELSEWHERE
+    assert len(report["aims"]) == len(aims.AIMS["cassandra"])
+
+
+@pytest.mark.parametrize("on", ["on_sqlite", "on_cassandra"])
+def test_a_row_that_much_went_through_is_compared_with_a_fresh_one(
+    capsys: pytest.CaptureFixture[str], request: pytest.FixtureRequest, on: str
+) -> None:
+    place = request.getfixturevalue(on)
+    assert main(["flat", *place, "--messages", "300", "--backing-off", "20", "--samples", "3", "--runs", "1", "--json"]) == 0
+    report = json.loads(capsys.readouterr().out)
+    for told in (report, report["without_cursors"]):
+        for name in ("fresh_ms", "after_ms", "fresh_claim_ms", "after_claim_ms", "fresh_first_claim_ms", "after_first_claim_ms"):
+            assert told[name]["median"] > 0
+        assert (told["tombstones_per_poll"] is None) == (on == "on_sqlite")
+    assert (report["conditions"]["released"], report["conditions"]["delayed"]) == (3, 3)
+
+
+@pytest.mark.parametrize("on", ["on_sqlite", "on_cassandra"])
+def test_takers_and_processes_that_share_rows_are_compared(
+    capsys: pytest.CaptureFixture[str], request: pytest.FixtureRequest, on: str
+) -> None:
+    place = request.getfixturevalue(on)
+    assert (
+        main(["contention", *place, "--messages", "400", "--takers", "8", "--taken", "200", "--processes", "2", "--runs", "1", "--json"])
+        == 0
+    )
+    report = json.loads(capsys.readouterr().out)
+    assert 0 < report["lock_attempts_per_message"]["median"] <= report["commits_per_message"]["median"]
+    for count in (1, 2):
+        assert report[f"processes_{count}_per_s"]["median"] > 0
+        assert report[f"processes_{count}_least_share"]["median"] <= 1 <= report[f"processes_{count}_greatest_share"]["median"]
+
+
+def test_how_late_a_message_comes_after_its_holder_was_killed_is_told_for_a_current_and_an_old_shard(
+    capsys: pytest.CaptureFixture[str], on_sqlite: list[str]
+) -> None:
+    assert main(["recovery", *on_sqlite, "--lease", "3", "--runs", "1", "--json"]) == 0
+    report = json.loads(capsys.readouterr().out)
+    assert 0 <= report["late_s"]["median"] < 3
+    assert 0 <= report["old_shard_late_s"]["median"] < 3
 
 
 def test_the_profile_tells_parts_and_functions(capsys: pytest.CaptureFixture[str]) -> None:
@@ -75,5 +143,6 @@ def test_figures_and_percentiles_are_those_of_the_samples() -> None:
 
 def test_an_aim_is_judged_by_the_median_of_what_each_run_says() -> None:
     runs = [{"send_per_s": sent, "raw_send_per_s": raw} for sent, raw in ((60.0, 100.0), (80.0, 100.0), (10.0, 100.0))]
-    assert aims.AIMS[0].judged(list(runs)) == {"aim": aims.AIMS[0].text, "measured": 0.6, "bound": 0.6, "reached": True}
-    assert aims.AIMS[0].judged([{"send_per_s": 1.0, "raw_send_per_s": None}]) is None
+    aim = aims.AIMS["sqlite"][0]
+    assert aim.judged(list(runs)) == {"aim": aim.text, "measured": 0.6, "bound": 0.6, "reached": True}
+    assert aim.judged([{"send_per_s": 1.0, "raw_send_per_s": None}]) is None

@@ -1,0 +1,38 @@
+"""One of several processes that drain the same rows: `python -m benchmarks.drainer URL DESCRIPTOR`.
+
+It writes a byte to the descriptor for each message, and at the end what it did, as JSON, to its standard output.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+
+from astyqueue import Delivery, MessageQueue
+from astyqueue.dispatch.dispatcher import Dispatcher
+from benchmarks.place import CLOCK, QUEUE
+
+
+def main(url: str, descriptor: int) -> None:
+    """Be ready, begin when told, handle what comes until the input ends."""
+    moments: list[int] = []
+
+    def handle(delivery: Delivery) -> None:
+        moments.append(CLOCK.monotonic())
+        os.write(descriptor, b".")
+        del delivery
+
+    with MessageQueue.builder().store(url).name(QUEUE).build() as queue:
+        dispatcher = Dispatcher.builder().queue(queue).handler(handle).build()
+        print("ready", flush=True)
+        sys.stdin.readline()
+        with dispatcher:
+            sys.stdin.read()
+        refused = queue.stats.refused_commits
+    told = {"handled": len(moments), "refused": refused, "first": min(moments, default=0), "last": max(moments, default=0)}
+    print(json.dumps(told))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], int(sys.argv[2]))

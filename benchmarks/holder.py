@@ -1,0 +1,33 @@
+"""A process that holds what it gets: `python -m benchmarks.holder URL`.
+
+It tells when it is ready and what it got when, and waits to be killed.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+
+from astyqueue import Delivery, MessageQueue
+from astyqueue.dispatch.dispatcher import Dispatcher
+from benchmarks.flow import number_of
+from benchmarks.place import CLOCK, QUEUE
+
+
+def main(url: str) -> None:
+    """Handle what comes, and never be done with it."""
+
+    def handle(delivery: Delivery) -> None:
+        print(json.dumps({"number": number_of(delivery), "at": CLOCK.now()}), flush=True)
+        sys.stdin.read()
+
+    with (
+        MessageQueue.builder().store(url).name(QUEUE).build() as queue,
+        Dispatcher.builder().queue(queue).handler(handle, threads=1).build(),
+    ):
+        print(json.dumps({"ready": CLOCK.now()}), flush=True)
+        sys.stdin.read()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])
