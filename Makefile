@@ -4,23 +4,34 @@ PY := .venv/bin/python
 READY := .venv/ready-$(subst /,_,$(PYTHON))
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-cassandra check bench clean
+.PHONY: help demo demo-cassandra test test-cassandra test-triggers test-kills check bench clean
 
 help:  ## show this
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-14s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-16s %s\n", $$1, $$2 }' Makefile
 
 demo: $(READY)  ## index the Python standard library with real workers, one of which gets killed
 	@$(PY) -m examples.stdlib_index
 
-test: $(READY)  ## run every test that needs no server, and the conformance suite once more under python -O
-	@echo "test: all tests"
-	@$(PY) -m pytest -q --ignore=tests/cassandra
+demo-cassandra: $(READY)  ## the same on a real Cassandra node, which is started for it and gone afterwards
+	@$(PY) -m examples.stdlib_index --cassandra
+
+test: $(READY)  ## run every test: in memory and on SQLite, conformance under python -O, then on a real Cassandra
+	@echo "test: all tests, in memory and on SQLite"
+	@$(PY) -m pytest -q --ignore=tests/cassandra --ignore=tests/triggers
 	@echo "test: conformance under python -O"
 	@$(PY) -O -m pytest -q tests/conformance
+	@$(MAKE) --no-print-directory test-cassandra
 
-test-cassandra: $(READY)  ## run what needs a real Cassandra, on nodes of its own
+test-cassandra: $(READY)  ## run what is about Cassandra, and all that depends on the store once more, on nodes started for it
 	@echo "test: on Cassandra"
-	@$(PY) -m pytest -q tests/cassandra
+	@$(PY) -m pytest -q --store cassandra
+
+test-kills: $(READY)  ## kill 200 workers on SQLite and 100 on Cassandra, and see that nothing is lost: about ten minutes
+	@$(PY) -m pytest -q tests/scenarios/test_kill.py --store sqlite --kills 200
+	@$(PY) -m pytest -q tests/scenarios/test_kill.py --store cassandra --kills 100
+
+test-triggers: $(READY)  ## see that cron fires as every minute of ten zones shows, around changes of clocks and in whole years
+	@$(PY) -m pytest -q -s tests/triggers
 
 check: $(READY)  ## formatting, lint, types, floors and budgets
 	@echo "check: formatting"

@@ -7,6 +7,8 @@ import pytest
 # The shipped conformance suites assert like tests, so pytest rewrites them too: their assertions bite under -O.
 pytest.register_assert_rewrite("astyqueue.testing")
 
+pytest_plugins = ["astyqueue.testing.cassandra.fixtures", "tests.places"]
+
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """Say how much was explored: a proof by all orders is worth as much as their number."""

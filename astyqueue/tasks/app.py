@@ -12,8 +12,8 @@ from astyqueue.clock import Clock
 from astyqueue.dispatch.builder import THREADS
 from astyqueue.dispatch.dispatcher import Dispatcher
 from astyqueue.dispatch.handlers import Handler, Middleware
+from astyqueue.durations import Duration, as_microseconds
 from astyqueue.errors import BadInput, BadSetting, Closed
-from astyqueue.model.durations import Duration, as_microseconds
 from astyqueue.model.names import check_queue_name
 from astyqueue.model.outgoing import Composer, Message
 from astyqueue.model.settings import Settings

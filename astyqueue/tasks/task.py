@@ -12,8 +12,8 @@ from datetime import datetime
 from typing import Final, Generic, ParamSpec, TypeVar
 
 from astyqueue.dispatch.handlers import TASK, Handler
+from astyqueue.durations import Duration, as_microseconds
 from astyqueue.errors import BadInput
-from astyqueue.model.durations import Duration, as_microseconds
 from astyqueue.model.outgoing import Message
 from astyqueue.queue.delivery import Delivery
 from astyqueue.queue.producer import SendReport, Sent

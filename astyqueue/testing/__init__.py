@@ -6,6 +6,7 @@ from astyqueue.testing.cassandra import LocalCassandra
 from astyqueue.testing.faults import Failing, Faulty, Recording, Unguarded
 from astyqueue.testing.interleaving import Explored, Violation, explore, replay
 from astyqueue.testing.processes import repeatable_process
+from astyqueue.testing.proxy import Proxy
 from astyqueue.testing.rehearsal import Event, History, World
 from astyqueue.testing.schedule import Choice, Mode, Schedule, Tick, ticking
 from astyqueue.testing.timemachine import TimeMachine
@@ -19,6 +20,7 @@ __all__ = [
     "History",
     "LocalCassandra",
     "Mode",
+    "Proxy",
     "Recording",
     "Schedule",
     "Tick",

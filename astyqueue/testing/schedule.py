@@ -8,7 +8,7 @@ from enum import StrEnum
 from itertools import pairwise
 from typing import Any, Final, NamedTuple, Self
 
-from astyqueue.model.durations import Duration
+from astyqueue.durations import Duration
 from astyqueue.protocol.steps import Request
 from astyqueue.testing.timemachine import TimeMachine
 

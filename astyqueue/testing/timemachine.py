@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from typing import Final, Self
 
 from astyqueue.clock import instant, microseconds
-from astyqueue.model.durations import Duration, as_microseconds
+from astyqueue.durations import Duration, as_microseconds
 
 #: Where a machine starts unless it is told: a round moment that no test should depend on.
 START: Final = microseconds(datetime(2026, 1, 1, tzinfo=UTC))

@@ -1,43 +1,65 @@
-"""`python -m examples.stdlib_index`, or `make demo`."""
+"""`python -m examples.stdlib_index [--cassandra]`, or `make demo` and `make demo-cassandra`."""
 
 from __future__ import annotations
 
 import signal
 import sys
 from pathlib import Path
+from typing import Final
 
 from astyqueue.queue.queue import MessageQueue
+from astyqueue.testing.cassandra import CannotRunHere, NodeNotReady
 from examples.stdlib_index.findings import Balance, explain_twice, show_balance, show_dead, show_found
-from examples.stdlib_index.jobs import FOLDER, QUEUE, URL, app, index, index_file
+from examples.stdlib_index.jobs import FOLDER, QUEUE, app, index, index_file
 from examples.stdlib_index.library import LIBRARY, sources
+from examples.stdlib_index.node import local_node
 from examples.stdlib_index.screen import Screen, plain
 from examples.stdlib_index.story import Stopped, Story
 from examples.stdlib_index.workers import Workers
 
+_ON_CASSANDRA: Final = "--cassandra"
 
-def main() -> int:
-    """Run the demo; 0 if nothing was lost although a worker was killed while it ran a task."""
+
+def main(words: list[str]) -> int:
+    """Run the demo, in a file or on a Cassandra node of its own; 0 if nothing was lost although a worker was killed while it ran a task."""
+    if words not in ([], [_ON_CASSANDRA]):
+        sys.stderr.write(f"the demo takes no other word than {_ON_CASSANDRA}\n")
+        return 2
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, lambda received, _: sys.exit(128 + received))
     screen = Screen()
     _start_afresh(FOLDER)
     try:
-        with app:
-            return _run(screen, app.open(QUEUE))
-    except Stopped as error:
+        return _on_node(screen) if words else _in_file(screen)
+    except (Stopped, CannotRunHere, NodeNotReady) as error:
         screen.say(f"\n[red]The demo stopped: {plain(error)}[/]")
         return 1
     except KeyboardInterrupt:
-        screen.say("\nInterrupted. The workers have left; what they had not done is still in the queue.")
+        screen.say(
+            "\nInterrupted. The workers have left; what they had not done " + ("went with the node." if words else "is still in the queue.")
+        )
         return 130
 
 
-def _run(screen: Screen, queue: MessageQueue) -> int:
+def _in_file(screen: Screen) -> int:
+    """With the queue in a file, which is still there afterwards."""
+    with app:
+        return _run(screen, app.open(QUEUE), stays=True)
+
+
+def _on_node(screen: Screen) -> int:
+    """With the queue on a Cassandra node, which is gone afterwards."""
+    with local_node(screen) as app.url, app:
+        return _run(screen, app.open(QUEUE), stays=False)
+
+
+def _run(screen: Screen, queue: MessageQueue, *, stays: bool) -> int:
+    """Send, have it worked on, and show what came of it; `stays` when the store is still there afterwards."""
     version = ".".join(map(str, sys.version_info[:3]))
     screen.say(f"\n[bold]The library of Python {version}, indexed by two workers, one of which will be killed[/]\n")
     sent = index_file.send_many(index_file.call(path) for path in sources()).sent
     screen.event(f"sent {sent:,} messages, one for each source file in {plain(LIBRARY)}")
-    with Workers(FOLDER) as workers, screen:
+    with Workers(FOLDER, app.url or "") as workers, screen:
         story = Story(queue, workers, screen=screen, sent=sent)
         story.go_on()
     screen.event("all done: the workers were asked to leave, and have left")
@@ -53,7 +75,7 @@ def _run(screen: Screen, queue: MessageQueue) -> int:
         return 1
     killed = sum(process in story.killed for process in twice.values())
     explain_twice(screen, caught=len(story.caught), killed=killed, twice=len(twice))
-    _what_next(screen)
+    (_what_next if stays else _where_next)(screen)
     return 0
 
 
@@ -63,7 +85,7 @@ def _what_next(screen: Screen) -> None:
     command = command.relative_to(Path.cwd()) if command.is_relative_to(Path.cwd()) else command
     screen.say("Everything is still there. Try next:\n")
     for line in (
-        f"export ASTYQUEUE_URL={URL}",
+        f"export ASTYQUEUE_URL={app.url}",
         f"{command} counts",
         f"{command} dead list {QUEUE}",
         f"{command} send {QUEUE} --task {index_file.name} '[\"ast.py\"]'",
@@ -72,6 +94,13 @@ def _what_next(screen: Screen) -> None:
     ):
         screen.command(line)
     screen.say("\nThe ten-line program is in README.md; how it works and what it promises, in docs/index.md.")
+
+
+def _where_next(screen: Screen) -> None:
+    """How to have a node that stays."""
+    screen.say("The node goes now, and the queue with it. One that stays until Ctrl-C, and says its URL:\n")
+    screen.command(f"{sys.executable} -m astyqueue.testing.cassandra up")
+    screen.say("\nThe same program runs on SQLite: make demo. How it works and what it promises: docs/index.md.")
 
 
 def _start_afresh(folder: Path) -> None:
@@ -83,4 +112,4 @@ def _start_afresh(folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(sys.argv[1:]))

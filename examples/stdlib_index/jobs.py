@@ -12,13 +12,13 @@ from examples.stdlib_index.facts import facts_of
 from examples.stdlib_index.index import Index
 from examples.stdlib_index.library import LIBRARY
 
-#: Where the demo keeps its files.
+#: Where the demo keeps its files, and its queue: in a file among them, unless the demo has told its workers of another store.
 FOLDER_VARIABLE: Final = "STDLIB_INDEX_FOLDER"
 FOLDER: Final = Path(os.environ.get(FOLDER_VARIABLE, "build/demo"))
-URL: Final = f"sqlite:///{quote(str(FOLDER / 'queue.db'))}"
+URL_VARIABLE: Final = "STDLIB_INDEX_URL"
 QUEUE: Final = "stdlib"
 
-app = App(URL)
+app = App(os.environ.get(URL_VARIABLE, f"sqlite:///{quote(str(FOLDER / 'queue.db'))}"))
 # What a killed worker held is handed out again this long after it last renewed it: short, because somebody is watching.
 app.queue(QUEUE, lease="3s", max_attempts=3, backoff="1s")
 index = Index(FOLDER / "index.db")

@@ -10,7 +10,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
-from examples.stdlib_index.jobs import FOLDER_VARIABLE, QUEUE
+from examples.stdlib_index.jobs import FOLDER_VARIABLE, QUEUE, URL_VARIABLE
 
 COMMAND: Final = ("astyqueue", "worker", "examples.stdlib_index.jobs:app", "-Q", QUEUE, "-c", "2")
 #: A worker that was asked to leave and has not after so many seconds is made to.
@@ -20,12 +20,12 @@ _PATIENCE: Final = 10
 class Worker:
     """One worker process; what it says goes to a file."""
 
-    def __init__(self, number: int, folder: Path) -> None:
+    def __init__(self, number: int, folder: Path, url: str) -> None:
         """It starts at once."""
         self.number = number
         self.log = folder / f"worker-{number}.log"
         # Some files of the library are written to raise warnings; they are not what the log is for.
-        environment = {**os.environ, FOLDER_VARIABLE: str(folder), "PYTHONWARNINGS": "ignore"}
+        environment = {**os.environ, FOLDER_VARIABLE: str(folder), URL_VARIABLE: url, "PYTHONWARNINGS": "ignore"}
         with self.log.open("wb") as log:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", *COMMAND], stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, env=environment
@@ -65,14 +65,15 @@ class Worker:
 class Workers:
     """The workers of the demo; on leaving the block, however that comes about, none is left."""
 
-    def __init__(self, folder: Path) -> None:
-        """None yet."""
+    def __init__(self, folder: Path, url: str) -> None:
+        """None yet; they will work on the store at this URL."""
         self._folder = folder
+        self._url = url
         self._started: list[Worker] = []
 
     def start(self) -> Worker:
         """One more."""
-        worker = Worker(len(self._started) + 1, self._folder)
+        worker = Worker(len(self._started) + 1, self._folder, self._url)
         self._started.append(worker)
         return worker
 

@@ -1,69 +1,35 @@
-"""Which Cassandra the tests run on: the one that ASTYQUEUE_CASSANDRA names, or else nodes started here.
-
-Where neither is to be had the tests are skipped and the last lines of the run say so; with CI=true they fail.
-"""
+"""Nodes for tests on Cassandra: one that all share, and some that a test may kill."""
 
 from __future__ import annotations
 
-import os
-import secrets
 from collections.abc import Iterator
-from contextlib import ExitStack, closing, contextmanager
-from typing import Final
+from contextlib import ExitStack, contextmanager
 
 import pytest
 from cassandra.cluster import Session
 
 from astyqueue.clock import SECOND, SystemClock
-from astyqueue.stores.cassandra import Address, create_schema
-from astyqueue.stores.cassandra.connecting import connect
 from astyqueue.testing import LocalCassandra
-from astyqueue.testing.cassandra import CannotRunHere, Contacts
-
-CONTACT_POINTS: Final = "ASTYQUEUE_CASSANDRA"
-_TOLD: Final = pytest.StashKey[list[str]]()
-
-
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
-    """Say what was tested on: a run without a Cassandra proves nothing about one."""
-    if told := config.stash.get(_TOLD, []):
-        terminalreporter.section("Cassandra")
-        terminalreporter.write_line("\n".join(dict.fromkeys(told)))
+from astyqueue.testing.cassandra import CannotRunHere
+from astyqueue.testing.cassandra.fixtures import lacking, tell
 
 
 @pytest.fixture(scope="session")
-def cassandra(pytestconfig: pytest.Config) -> Iterator[Contacts]:
-    """A Cassandra for tests that leave it as it is: theirs are the keyspaces they make."""
-    with ExitStack() as held:
-        if named := os.environ.get(CONTACT_POINTS):
-            _tell(pytestconfig, f"tested on {named}, which {CONTACT_POINTS} names")
-            yield Contacts.parse(named)
-        else:
-            yield held.enter_context(_started(pytestconfig, 1)).contacts
-
-
-@pytest.fixture(scope="session")
-def session(cassandra: Contacts) -> Iterator[Session]:
+def session(cassandra_session: Session) -> Session:
     """A session of the driver, as astyqueue sets it."""
-    made = connect(Address(cassandra.contact_points, "system", cassandra.port), SystemClock())
-    yield made
-    made.cluster.shutdown()
+    return cassandra_session
 
 
 @pytest.fixture(scope="session")
-def keyspace(session: Session) -> Iterator[str]:
+def keyspace(cassandra_keyspace: str) -> str:
     """A keyspace with the tables of a store, one for the whole run."""
-    made = f"astyqueue_test_{secrets.token_hex(4)}"
-    create_schema(session, made, {"class": "SimpleStrategy", "replication_factor": 1})
-    yield made
-    session.execute(f'DROP KEYSPACE "{made}"', timeout=60)
+    return cassandra_keyspace
 
 
 @pytest.fixture
-def url(cassandra: Contacts, session: Session, keyspace: str) -> str:
+def url(cassandra_url: str) -> str:
     """The URL of a store that is empty."""
-    session.execute(f'TRUNCATE "{keyspace}"."entries"', timeout=60)
-    return cassandra.url(keyspace)
+    return cassandra_url
 
 
 @pytest.fixture(scope="module")
@@ -96,24 +62,17 @@ def ring(three_nodes: LocalCassandra) -> LocalCassandra:
 
 @contextmanager
 def _started(config: pytest.Config, nodes: int) -> Iterator[LocalCassandra]:
+    """Local nodes, whatever Cassandra the other tests run on: no other can be killed here."""
     clock = SystemClock()
     began = clock.monotonic()
-    cluster, lacking = LocalCassandra(nodes), ""
-    try:
-        cluster.start()
-    except CannotRunHere as error:
-        lacking = str(error)
-    if lacking:
-        _tell(config, f"NOT TESTED on Cassandra: {lacking}")
-    if lacking and os.environ.get("CI") == "true":
-        pytest.fail(lacking, pytrace=False)
-    if lacking:
-        pytest.skip(lacking)
-    took = (clock.monotonic() - began) / SECOND
-    _tell(config, f"tested on {nodes} local node{'s' * (nodes > 1)}: {', '.join(cluster.contact_points)}, up after {took:.1f} s")
-    with closing(cluster):
+    with ExitStack() as held:
+        reason = ""
+        try:
+            cluster = held.enter_context(LocalCassandra(nodes))
+        except CannotRunHere as error:
+            reason = str(error)
+        if reason:
+            lacking(config, reason)
+        took = (clock.monotonic() - began) / SECOND
+        tell(config, f"tested on {nodes} local node{'s' * (nodes > 1)}: {', '.join(cluster.contact_points)}, up after {took:.1f} s")
         yield cluster
-
-
-def _tell(config: pytest.Config, line: str) -> None:
-    config.stash.setdefault(_TOLD, []).append(line)

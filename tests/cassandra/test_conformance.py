@@ -8,7 +8,7 @@ from typing import Self
 import pytest
 
 from astyqueue.clock import SystemClock
-from astyqueue.model.durations import Duration, as_microseconds
+from astyqueue.durations import Duration, as_microseconds
 from astyqueue.store import Store
 from astyqueue.stores import open_store
 from astyqueue.testing import TimeMachine

@@ -20,7 +20,7 @@ from cassandra.query import SimpleStatement
 
 from astyqueue.errors import BadSetting
 from astyqueue.testing import LocalCassandra
-from astyqueue.testing.cassandra import Contacts, NodeNotReady
+from astyqueue.testing.cassandra import Contacts, NodeNotReady, NodetoolFailed
 from astyqueue.testing.cassandra.errors import AddressesTaken, JarsNotFetched, NoJava, NoMaven
 from astyqueue.testing.cassandra.jars import jars
 from astyqueue.testing.cassandra.java import Java, find_java
@@ -100,6 +100,11 @@ class TestOneNode:
     def test_a_second_cluster_takes_other_addresses(self, node: LocalCassandra) -> None:
         with closing(Network(1, (node.contacts.port,))) as other:
             assert not set(other.addresses) & set(node.contact_points)
+
+    def test_it_answers_nodetool_at_its_own_address(self, node: LocalCassandra) -> None:
+        assert node.contact_points[0] in node.nodetool(1, "status")
+        with pytest.raises(NodetoolFailed, match="nowhere"):
+            node.nodetool(1, "flush", "nowhere")
 
     def test_there_is_no_second_node(self, node: LocalCassandra) -> None:
         with pytest.raises(BadSetting, match="no node 2"):

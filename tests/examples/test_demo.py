@@ -17,9 +17,9 @@ _READY: Final = re.compile(r"\bready worker=[^ :]+:(\d+):")
 _BALANCE: Final = re.compile(r"^sent (\d+), done (\d+), dead (\d+), lost (\d+), delivered twice (\d+)$", re.MULTILINE)
 
 
-def demo(folder: Path) -> subprocess.Popen[str]:
+def demo(folder: Path, *words: str) -> subprocess.Popen[str]:
     environment = {**os.environ, "STDLIB_INDEX_FOLDER": str(folder), "PYTHONIOENCODING": "ascii"}
-    command = [sys.executable, "-m", "examples.stdlib_index"]
+    command = [sys.executable, "-m", "examples.stdlib_index", *words]
     return subprocess.Popen(command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
 
 

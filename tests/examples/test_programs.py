@@ -10,6 +10,8 @@ from typing import Final
 
 import pytest
 
+from tests.places import Place
+
 EXAMPLES: Final = Path(__file__).parents[2] / "examples"
 SAYS: Final = {
     "first_queue": [
@@ -29,6 +31,7 @@ SAYS: Final = {
     ],
     "awaited": ["sent 5", "sent 5", "sent 5", "sent 5", "20 squares, 2470 together, 0 left"],
 }
+_URL: Final = re.compile(r'"(?:sqlite|memory)://[^"]*"')
 
 
 def test_every_example_is_run() -> None:
@@ -42,6 +45,16 @@ def test_an_example_says_what_it_is_to_say_and_so_when_it_is_run_again(name: str
         ran = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=60)
         assert (ran.stdout.splitlines(), ran.returncode) == (SAYS[name], 0), ran.stderr
         assert not re.search("Traceback|Warning", ran.stderr)
+
+
+@pytest.mark.parametrize("name", SAYS)
+def test_an_example_says_the_same_on_another_store_by_a_change_of_url(name: str, place: Place, tmp_path: Path) -> None:
+    program = tmp_path / f"{name}.py"
+    text, urls = _URL.subn(f'"{place.url}"', (EXAMPLES / program.name).read_text())
+    assert urls == 1
+    program.write_text(text)
+    ran = subprocess.run([sys.executable, str(program)], cwd=tmp_path, capture_output=True, text=True, check=False, timeout=60)
+    assert (ran.stdout.splitlines(), ran.returncode) == (SAYS[name], 0), ran.stderr
 
 
 @pytest.mark.parametrize("name", SAYS)

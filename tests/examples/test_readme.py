@@ -12,11 +12,14 @@ from typing import Final
 
 import pytest
 
+from tests.places import Place
+
 ROOT: Final = Path(__file__).parents[2]
 README: Final = (ROOT / "README.md").read_text()
 _BLOCK: Final = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _NAMED: Final = re.compile(r"# (\w+\.py)\n")
 #: What sets up an environment; it was done before any test could run.
+_URL: Final = re.compile(r"sqlite:///\w+\.db")
 _INSTALLS: Final = re.compile(r"-m venv|pip install")
 
 BLOCKS: Final = [(language, text) for language, text in _BLOCK.findall(README)]
@@ -54,6 +57,13 @@ def run(language: str, text: str, folder: Path) -> str:
 def test_a_block_of_the_readme_prints_what_the_text_around_it_promises(begins: str, says: list[str], said: dict[str, str]) -> None:
     [printed] = [out for text, out in said.items() if text.startswith(begins)]
     assert [line for line in says if line not in printed] == []
+
+
+@pytest.mark.stores("cassandra")
+def test_the_readme_is_right_on_another_store_by_a_change_of_url(place: Place, tmp_path: Path) -> None:
+    url = place.url
+    printed = "".join(run(language, _URL.sub(url, text), tmp_path) for language, text in BLOCKS if not _INSTALLS.search(text))
+    assert [line for says in EXPECTED.values() for line in says if line not in printed] == []
 
 
 def test_every_block_of_the_readme_was_run() -> None:

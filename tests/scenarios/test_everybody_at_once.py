@@ -7,12 +7,10 @@ import threading
 from collections import Counter
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
-
-import pytest
 
 from astyqueue import Dispatcher, MessageQueue, aio
 from astyqueue.queue.holding import Handed
+from tests.places import Place
 
 MESSAGES = 1_500
 
@@ -53,9 +51,8 @@ async def take_in_tasks(queue: MessageQueue, tally: Tally) -> None:
     await asyncio.gather(*[take_awaited(same, tally) for _ in range(4)])
 
 
-@pytest.mark.parametrize("url", ["memory://", "sqlite:///{directory}/everybody.db"])
-def test_threads_tasks_and_a_dispatcher_share_a_queue_and_do_everything_once(url: str, tmp_path: Path) -> None:
-    queue = MessageQueue.builder().store(url.format(directory=tmp_path)).name("shared").concurrency_shards(3).priorities(2).build()
+def test_threads_tasks_and_a_dispatcher_share_a_queue_and_do_everything_once(place: Place) -> None:
+    queue = MessageQueue.builder().store(place.url).name("shared").concurrency_shards(3).priorities(2).build()
     tally = Tally()
     dispatcher = Dispatcher.builder().queue(queue).handler(lambda delivery: tally.note(delivery.body), threads=3).build()
     with dispatcher, ThreadPoolExecutor(8) as threads:

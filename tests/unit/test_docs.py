@@ -12,8 +12,8 @@ from xml.etree.ElementTree import fromstring
 import pytest
 from pydantic import BaseModel
 
+from astyqueue.durations import as_microseconds
 from astyqueue.errors import BadSetting
-from astyqueue.model.durations import as_microseconds
 from astyqueue.model.settings import Behaviour, Layout
 from astyqueue.protocol.columns import State, Type
 from astyqueue.queue.asked import behaviour_of, layout_of

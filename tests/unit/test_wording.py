@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as some
 
 from astyqueue.clock import SECOND
-from astyqueue.model.durations import LONGEST, as_microseconds
+from astyqueue.durations import LONGEST, as_microseconds
 from astyqueue.model.wording import spelled, spelled_duration, spelled_name
 
 

@@ -4,6 +4,6 @@ from __future__ import annotations
 
 from astyqueue.testing.cassandra.cluster import LocalCassandra
 from astyqueue.testing.cassandra.contacts import Contacts
-from astyqueue.testing.cassandra.errors import CannotRunHere, NodeNotReady
+from astyqueue.testing.cassandra.errors import CannotRunHere, NodeNotReady, NodetoolFailed
 
-__all__ = ["CannotRunHere", "Contacts", "LocalCassandra", "NodeNotReady"]
+__all__ = ["CannotRunHere", "Contacts", "LocalCassandra", "NodeNotReady", "NodetoolFailed"]

@@ -48,6 +48,7 @@ class LocalCassandra:
         version: str = VERSION,
         port: int = PORT,
         storage_port: int = 7000,
+        management_port: int = 7199,
         heap: str = "512m",
         settings: Mapping[str, object] | None = None,
         java_options: Sequence[str] = (),
@@ -66,6 +67,7 @@ class LocalCassandra:
         self._version = version
         self._port = port
         self._storage_port = storage_port
+        self._management_port = management_port
         self._heap = heap
         self._settings = dict(settings or {})
         self._java_options = tuple(java_options)
@@ -151,6 +153,10 @@ class LocalCassandra:
             node.kill()
         self._bring_up(restarted)
 
+    def nodetool(self, node: int, *words: str) -> str:
+        """What nodetool says: `nodetool(1, "flush", "jobs", "entries")`. It takes about a second; what it refuses raises NodetoolFailed."""
+        return self._node(node).nodetool(words)
+
     def settle(self) -> None:
         """Return once every running node has seen every other running one come up since it was last started."""
         for one, other in permutations([node for node in self._nodes if node.runs], 2):
@@ -168,7 +174,7 @@ class LocalCassandra:
         """Every node with its files in place; what they need is held until this cluster is closed."""
         java = find_java()
         program = jars(self._version, java)
-        network = Network(self._size, (self._port, self._storage_port))
+        network = Network(self._size, (self._port, self._storage_port, self._management_port))
         self._held.callback(network.close)
         home = self._directory or Path(self._held.enter_context(tempfile.TemporaryDirectory(prefix="astyqueue-cassandra-")))
         keeper = Keeper()
@@ -179,12 +185,19 @@ class LocalCassandra:
             addresses=network.addresses,
             port=self._port,
             storage_port=self._storage_port,
+            management_port=self._management_port,
             heap=self._heap,
             java_options=self._java_options,
             settings=self._settings,
         )
         return [
-            Node(address, folder, configure=partial(plan.configure, address, folder), keeper=keeper)
+            Node(
+                address,
+                folder,
+                configure=partial(plan.configure, address, folder),
+                nodetool=partial(plan.nodetool, address, folder),
+                keeper=keeper,
+            )
             for number, address in enumerate(network.addresses, 1)
             for folder in [(home / f"node{number}").absolute()]
         ]

@@ -10,6 +10,7 @@ from typing import Final
 
 from astyqueue.testing.cassandra.java import Java
 
+_NODETOOL: Final = "org.apache.cassandra.tools.NodeTool"
 _TOKENS: Final = 2**64
 _EXPORTED: Final = (
     "java.base/jdk.internal.misc",
@@ -74,6 +75,7 @@ class Plan:
     addresses: Sequence[str]
     port: int
     storage_port: int
+    management_port: int
     heap: str
     java_options: Sequence[str]
     settings: Mapping[str, object]
@@ -86,7 +88,13 @@ class Plan:
         home.mkdir(parents=True, exist_ok=True)
         (home / "cassandra.yaml").write_text(json.dumps(self._settings(address, replacing=replacing), indent=2))  # JSON is YAML
         (home / "logback.xml").write_text(_LOGGING)
-        return (*self._java(home), *(_replacement(address) if replacing else ()), *self._program(home))
+        return (*self._java(home), *self._managed_at(address), *(_replacement(address) if replacing else ()), *self._program(home))
+
+    def nodetool(self, address: str, home: Path, words: Sequence[str]) -> Sequence[str]:
+        """The command that asks this node, while it runs, what nodetool can ask."""
+        places = (f"-Duser.home={home}", f"-Dcassandra.storagedir={home}", f"-Dlogback.configurationFile={home / 'logback.xml'}")
+        reached = ("-h", address, "-p", str(self.management_port))
+        return str(self.java.program), "-Xmx128m", *_SMALL, *_opened(), *places, "-cp", f"{self.jars}/*", _NODETOOL, *reached, *words
 
     def _settings(self, address: str, *, replacing: bool) -> dict[str, object]:
         """The settings of one node; those that were asked for win."""
@@ -120,8 +128,7 @@ class Plan:
 
     def _java(self, home: Path) -> Iterator[str]:
         yield from (str(self.java.program), f"-Xms{self.heap}", f"-Xmx{self.heap}", *_SMALL)
-        yield from (f"--add-exports={package}=ALL-UNNAMED" for package in _EXPORTED)
-        yield from (f"--add-opens={package}=ALL-UNNAMED" for package in _OPENED)
+        yield from _opened()
         yield from (f"-javaagent:{agent}" for agent in self.jars.glob("jamm-*.jar"))
         yield from ("-Djdk.attach.allowAttachSelf=true", "-Dio.netty.tryReflectionSetAccessible=true", "-Dcassandra-foreground=yes")
         yield from (f"-Dcassandra.{name}={value}" for name, value in _HASTE.items())
@@ -130,8 +137,21 @@ class Plan:
         yield f"-Dlogback.configurationFile={home / 'logback.xml'}"
         yield from self.java_options
 
+    def _managed_at(self, address: str) -> Iterator[str]:
+        """Java's own agent, because Cassandra's would listen on 127.0.0.1 whatever the address of the node."""
+        ports = {"port": self.management_port, "rmi.port": self.management_port}
+        open_to_all_here = {"host": address, "authenticate": "false", "ssl": "false"}
+        yield from (f"-Dcom.sun.management.jmxremote.{name}={value}" for name, value in (ports | open_to_all_here).items())
+        yield f"-Djava.rmi.server.hostname={address}"
+
     def _program(self, home: Path) -> Sequence[str]:
         return "-cp", f"{home}:{self.jars}/*", "org.apache.cassandra.service.CassandraDaemon"
+
+
+def _opened() -> Iterator[str]:
+    """What Cassandra's classes reach for inside Java."""
+    yield from (f"--add-exports={package}=ALL-UNNAMED" for package in _EXPORTED)
+    yield from (f"--add-opens={package}=ALL-UNNAMED" for package in _OPENED)
 
 
 def _replacement(address: str) -> Sequence[str]:

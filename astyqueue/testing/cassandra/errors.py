@@ -4,8 +4,11 @@ CannotRunHere           this machine lacks something; no node was started
 ├── NoJava              no Java that Cassandra runs on
 ├── NoMaven             nothing to fetch the jars with
 ├── JarsNotFetched      Maven did not get them
-└── AddressesTaken      other programs listen where the nodes would
+├── AddressesTaken      other programs listen where the nodes would
+├── NoContainer         no container can be run
+└── NothingProvided     neither nodes of its own nor a container
 NodeNotReady            a node ended, or did not come up in time
+NodetoolFailed          nodetool did not do what it was asked
 """
 
 from __future__ import annotations
@@ -64,6 +67,25 @@ class AddressesTaken(CannotRunHere):
         )
 
 
+class NoContainer(CannotRunHere):
+    """No container can be run here."""
+
+    def __init__(self, told: str) -> None:
+        """Repeat what was lacking."""
+        self.told = told
+        super().__init__(f"no Cassandra in a container: {told}; it needs a Docker engine that answers and `pip install testcontainers`")
+
+
+class NothingProvided(CannotRunHere):
+    """Neither nodes of its own nor a container can be run here."""
+
+    def __init__(self, local: CannotRunHere, contained: CannotRunHere) -> None:
+        """Repeat both reasons."""
+        self.local = local
+        self.contained = contained
+        super().__init__(f"{local}. And {contained}")
+
+
 class NodeNotReady(AstyqueueError):
     """A node ended, or did not come up in time."""
 
@@ -74,3 +96,14 @@ class NodeNotReady(AstyqueueError):
         self.log_tail = log_tail
         happened = "was not ready in time" if exit_code is None else f"ended with code {exit_code}"
         super().__init__(f"the Cassandra node at {address} {happened}. The last lines of its log:\n{log_tail}")
+
+
+class NodetoolFailed(AstyqueueError):
+    """Nodetool did not do what it was asked."""
+
+    def __init__(self, address: str, words: Sequence[str], told: str) -> None:
+        """Repeat what it was asked, and what it said."""
+        self.address = address
+        self.words = tuple(words)
+        self.told = told.strip()
+        super().__init__(f"`nodetool {' '.join(words)}` of the Cassandra node at {address} failed; see that it runs. It said:\n{self.told}")

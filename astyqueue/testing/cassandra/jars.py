@@ -17,6 +17,11 @@ from astyqueue.testing.cassandra.java import Java
 
 _POM: Final = Path(__file__).with_name("pom.xml")
 _TOLD: Final = 15
+_COPY: Final = "org.apache.maven.plugins:maven-dependency-plugin:3.6.1:copy-dependencies"
+#: Where distributions keep the authorities that this machine trusts, for Java. One from elsewhere has a list of its own,
+#: without those that were added here, such as that of a company's proxy.
+_TRUSTED: Final = (Path("/etc/ssl/certs/java/cacerts"), Path("/etc/pki/java/cacerts"))
+_TRUST: Final = "-Djavax.net.ssl.trustStore"
 
 
 def jars(version: str, java: Java) -> Path:
@@ -54,8 +59,8 @@ def _run_maven(version: str, java: Java, folder: Path) -> None:
         raise NoMaven(version)
     wanted = (f"-Dcassandra.version={version}", f"-DoutputDirectory={folder}", "-DincludeScope=runtime")
     done = subprocess.run(  # noqa: S603 - Maven as the machine has it, with its own settings
-        [maven, "--batch-mode", "--quiet", "--file", str(_POM), *wanted, "dependency:copy-dependencies"],
-        env=os.environ | {"JAVA_HOME": str(java.home)},
+        [maven, "--batch-mode", "--quiet", "--file", str(_POM), *wanted, _COPY],
+        env=os.environ | {"JAVA_HOME": str(java.home), "MAVEN_OPTS": _options(os.environ.get("MAVEN_OPTS", ""))},
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
@@ -63,3 +68,9 @@ def _run_maven(version: str, java: Java, folder: Path) -> None:
     )
     if done.returncode or not folder.is_dir():
         raise JarsNotFetched(version, "\n".join(done.stdout.splitlines()[:_TOLD]))
+
+
+def _options(given: str) -> str:
+    """The options of Maven's Java: those that are given, and whom to trust if they do not say."""
+    trusted = next((store for store in _TRUSTED if store.exists()), None)
+    return given if trusted is None or _TRUST in given else f"{given} {_TRUST}={trusted}".strip()

@@ -6,11 +6,11 @@ import re
 import shutil
 import signal
 import subprocess
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import Final, Protocol
 
-from astyqueue.testing.cassandra.errors import NodeNotReady
+from astyqueue.testing.cassandra.errors import NodeNotReady, NodetoolFailed
 from astyqueue.testing.cassandra.keeper import Keeper
 
 _STARTED: Final = "Startup complete"
@@ -29,11 +29,20 @@ class Configure(Protocol):
 class Node:
     """A Cassandra process that can be killed, frozen and started again on the same data; only its own pid is signalled."""
 
-    def __init__(self, address: str, home: Path, *, configure: Configure, keeper: Keeper) -> None:
-        """Nothing runs yet."""
+    def __init__(
+        self,
+        address: str,
+        home: Path,
+        *,
+        configure: Configure,
+        nodetool: Callable[[Sequence[str]], Sequence[str]],
+        keeper: Keeper,
+    ) -> None:
+        """Nothing runs yet; `nodetool` is the command for words of nodetool."""
         self.address = address
         self._home = home
         self._configure = configure
+        self._nodetool = nodetool
         self._keeper = keeper
         self._process: subprocess.Popen[bytes] | None = None
         self._frozen = False
@@ -86,6 +95,13 @@ class Node:
         since = self._heard.get(other.address, self._heard[self.address])
         heard = [seen["state"] for seen in _SEEN.finditer(self.log[since:]) if seen["address"] == other.address]
         return heard[-1:] == ["UP"]
+
+    def nodetool(self, words: Sequence[str]) -> str:
+        """What nodetool says about this node, or does with it."""
+        done = subprocess.run(self._nodetool(words), capture_output=True, text=True, check=False)  # noqa: S603 - the command is built here, word by word
+        if done.returncode:
+            raise NodetoolFailed(self.address, words, done.stderr + done.stdout)
+        return done.stdout
 
     def not_ready(self, exit_code: int | None = None) -> NodeNotReady:
         """The error that says so."""

@@ -14,6 +14,7 @@ from astyqueue.errors import BadInput, BadSetting, Closed, NotFound
 from astyqueue.tasks.app import App
 from astyqueue.tasks.current import current_delivery
 from astyqueue.testing import TimeMachine
+from tests.places import Place
 
 
 class Person(BaseModel):
@@ -21,8 +22,8 @@ class Person(BaseModel):
 
 
 @pytest.fixture
-def app(clock: TimeMachine) -> Iterator[App]:
-    with App("memory://", clock=clock) as app:
+def app(place: Place, clock: TimeMachine) -> Iterator[App]:
+    with App(place.url, clock=clock) as app:
         yield app
 
 

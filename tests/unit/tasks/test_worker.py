@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
 import pytest
 
@@ -13,6 +12,7 @@ from astyqueue.errors import BadInput, Reject, Retry
 from astyqueue.model.views import DeadLetter
 from astyqueue.queue.delivery import Delivery
 from astyqueue.tasks import App, current_delivery
+from tests.places import Place
 
 #: Seconds within which a task must have run; only a failing test takes so long.
 DEADLINE = 60
@@ -37,8 +37,8 @@ class Seen:
 
 
 @pytest.fixture
-def app(tmp_path: Path) -> Iterator[App]:
-    with App(f"sqlite:///{tmp_path}/work.db") as app:
+def app(place: Place) -> Iterator[App]:
+    with App(place.url) as app:
         app.queue("emails", backoff=0)
         yield app
 

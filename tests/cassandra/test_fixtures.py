@@ -1,0 +1,61 @@
+"""The fixtures for our users' tests: the page about testing is right, and a run without a Cassandra never looks like one with."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Final
+
+from astyqueue.testing.cassandra import Contacts
+
+PAGE: Final = Path(__file__).parents[2] / "docs" / "how-to" / "testing.md"
+_BLOCK: Final = re.compile(r"^```python\n# (\w+\.py)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+
+
+def written(folder: Path) -> Path:
+    """The programs of the page, each in the file that it names."""
+    for name, text in _BLOCK.findall(PAGE.read_text()):
+        (folder / name).write_text(text)
+    return folder
+
+
+def tried(folder: Path, *words: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *words]
+    inherited = {name: value for name, value in os.environ.items() if name not in ("CI", "JAVA_HOME", "ASTYQUEUE_CASSANDRA")}
+    return subprocess.run(command, cwd=folder, env=inherited | environment, capture_output=True, text=True, check=False, timeout=110)
+
+
+def nothing_here(folder: Path) -> dict[str, str]:
+    """The environment of a machine that has neither jars nor Maven nor a Docker engine."""
+    return {"XDG_CACHE_HOME": str(folder), "PATH": str(folder), "DOCKER_HOST": f"unix://{folder}/nowhere"}
+
+
+def test_the_tests_that_the_page_shows_pass(cassandra: Contacts, tmp_path: Path) -> None:
+    named = f"{','.join(cassandra.contact_points)}:{cassandra.port}"
+    ran = tried(written(tmp_path), "--cassandra", named)
+    assert ran.returncode == 0, ran.stdout
+    assert re.search(r"^3 passed", ran.stdout, re.MULTILINE), ran.stdout
+    assert f"tested on {named}, which was named" in ran.stdout
+
+
+def test_without_a_cassandra_tests_on_it_are_skipped_and_the_last_lines_say_why(tmp_path: Path) -> None:
+    ran = tried(written(tmp_path), "test_orders.py", **nothing_here(tmp_path))
+    assert ran.returncode == 0, ran.stdout
+    assert re.search(r"^1 skipped", ran.stdout, re.MULTILINE), ran.stdout
+    assert re.search(r"^NOT TESTED on Cassandra: a local Cassandra needs Java|^NOT TESTED on Cassandra: the jars", ran.stdout, re.MULTILINE)
+    assert "no Cassandra in a container" in ran.stdout
+
+
+def test_where_tests_are_to_prove_something_the_want_of_a_cassandra_fails_them(tmp_path: Path) -> None:
+    ran = tried(written(tmp_path), "test_orders.py", CI="true", **nothing_here(tmp_path))
+    assert ran.returncode == 1, ran.stdout
+    assert re.search(r"^1 error", ran.stdout, re.MULTILINE), ran.stdout
+
+
+def test_who_asks_for_a_container_is_given_nothing_else(tmp_path: Path) -> None:
+    ran = tried(written(tmp_path), "test_orders.py", "--cassandra=container", DOCKER_HOST=f"unix://{tmp_path}/nowhere")
+    assert re.search(r"^1 skipped", ran.stdout, re.MULTILINE), ran.stdout
+    assert "NOT TESTED on Cassandra: no Cassandra in a container" in ran.stdout
