@@ -133,8 +133,12 @@ class Store(Protocol):
         """The columns of each slice; `exact` reads are linearizable, per slice, with all commits."""
         ...
 
-    def send(self, batch: Batch) -> None:
-        """Apply a batch without looking at what is there; sending the same batch again changes nothing more."""
+    def send(self, batch: Batch, *more: Batch) -> None:
+        """Apply batches without looking at what is there, each by itself, in any order or all at once.
+
+        Sending the same again changes nothing more. An error speaks of all of them: if it is not OutcomeUnknown, none was
+        applied.
+        """
         ...
 
     def commit(self, batch: Batch, expects: tuple[Expectation, ...]) -> Outcome:
@@ -153,7 +157,7 @@ class AsyncStore(Protocol):
         """As `Store.read`."""
         ...
 
-    async def send(self, batch: Batch) -> None:
+    async def send(self, batch: Batch, *more: Batch) -> None:
         """As `Store.send`."""
         ...
 

@@ -6,7 +6,7 @@ import functools
 from collections import deque
 from collections.abc import Callable, Iterator
 from itertools import islice
-from typing import Final
+from typing import Any, Final
 
 from cassandra import ConsistencyLevel
 from cassandra.cluster import ResponseFuture
@@ -14,7 +14,7 @@ from cassandra.query import BatchStatement, BatchType, BoundStatement, PreparedS
 from pydantic_core import to_json
 
 from astyqueue.clock import SECOND
-from astyqueue.ids import IdSource
+from astyqueue.ids import IdSource, as_uuid
 from astyqueue.model.message import encode_plain
 from astyqueue.protocol.columns import message_name
 from astyqueue.stores.cassandra.cells import timeuuid
@@ -30,21 +30,33 @@ _INSERT: Final = (
     'UPDATE "{keyspace}"."entries" USING TIMESTAMP ? SET value = ? WHERE row = ? AND type = ? AND priority = ? AND id = ? AND state = ?'
 )
 
-Row = list[bytes]
+Row = list[Any]
+Bind = Callable[[Row], BoundStatement]
 
 
 def raw_send_per_s(place: OnCassandra, messages: int, size: int) -> float:
-    """Rows a second, inserted in batches of the size that is best here; the rows were made before."""
-    ready = _rows(messages, size)
+    """Rows a second, bound by the driver as its users do and inserted in batches of the size that is best here."""
     insert = place.session.prepare(_INSERT.format(keyspace=place.keyspace))
-    return max(_inserted_per_s(place, ready, insert, batch=batch, under_way=window) for batch in _BATCHES for window in _UNDER_WAY)
+    return _best_per_s(place, _values(messages, size), insert.bind)
+
+
+def raw_bytes_per_s(place: OnCassandra, messages: int, size: int) -> float:
+    """The same with values that are bytes already: what is left when nothing at all is made of a message on its way."""
+    insert = place.session.prepare(_INSERT.format(keyspace=place.keyspace))
+    return _best_per_s(place, _rows(messages, size), functools.partial(_bound, insert))
+
+
+def _best_per_s(place: OnCassandra, ready: list[Row], bind: Bind) -> float:
+    return max(_inserted_per_s(place, ready, bind, batch=batch, under_way=window) for batch in _BATCHES for window in _UNDER_WAY)
 
 
 def store_write_ms(place: OnCassandra, samples: int, *, size: int, seed: int) -> float:
     """The median of one row's insert, milliseconds, with a pause before each as the latencies have it."""
     insert = place.session.prepare(_INSERT.format(keyspace=place.keyspace))
     with place.fresh():
-        return median_ms([_one(functools.partial(_begin, place, _batch(insert, [row]))) for row in _rows(samples, size)], seed)
+        return median_ms(
+            [_one(functools.partial(_begin, place, _batch(functools.partial(_bound, insert), [row]))) for row in _rows(samples, size)], seed
+        )
 
 
 def _one(begin: Callable[[], ResponseFuture]) -> Callable[[], None]:
@@ -73,10 +85,21 @@ def _rows(count: int, size: int) -> list[Row]:
     ]
 
 
-def _inserted_per_s(place: OnCassandra, ready: list[Row], insert: PreparedStatement, *, batch: int, under_way: int) -> float:
+def _values(count: int, size: int) -> list[Row]:
+    """The same rows as values of Python's."""
+    now = CLOCK.now()
+    ids_ = IdSource(CLOCK).block(count, now)
+    names = [message_name(0, id_) for id_ in ids_]
+    return [
+        [now, encode_plain(now, to_json(body)), ROW, name.type, name.priority, as_uuid(name.id), name.state]
+        for name, body in zip(names, bodies(count, size), strict=True)
+    ]
+
+
+def _inserted_per_s(place: OnCassandra, ready: list[Row], bind: Bind, *, batch: int, under_way: int) -> float:
     with place.fresh():
         began = CLOCK.monotonic()
-        _all_done((_begin(place, _batch(insert, some)) for some in _chunks(ready, batch)), under_way)
+        _all_done((_begin(place, _batch(bind, some)) for some in _chunks(ready, batch)), under_way)
         return len(ready) * SECOND / (CLOCK.monotonic() - began)
 
 
@@ -94,13 +117,17 @@ def _chunks(ready: list[Row], batch: int) -> Iterator[list[Row]]:
         yield some
 
 
-def _batch(insert: PreparedStatement, rows: list[Row]) -> BatchStatement:
-    """A batch of one partition, which needs no log; the bound values are given as they go over the wire."""
+def _bound(insert: PreparedStatement, row: Row) -> BoundStatement:
+    bound = BoundStatement(insert)
+    bound.values = row
+    return bound
+
+
+def _batch(bind: Bind, rows: list[Row]) -> BatchStatement:
+    """A batch of one partition, which needs no log."""
     batch = BatchStatement(BatchType.UNLOGGED, consistency_level=ConsistencyLevel.LOCAL_QUORUM)
     for row in rows:
-        bound = BoundStatement(insert)
-        bound.values = row
-        batch.add(bound)
+        batch.add(bind(row))
     return batch
 
 

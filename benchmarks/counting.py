@@ -27,9 +27,9 @@ class Counting:
         """As the store behind it."""
         return self._store.read(wanted, exact=exact)
 
-    def send(self, batch: Batch) -> None:
+    def send(self, batch: Batch, *more: Batch) -> None:
         """As the store behind it."""
-        self._store.send(batch)
+        self._store.send(batch, *more)
 
     def commit(self, batch: Batch, expects: tuple[Expectation, ...]) -> Outcome:
         """As the store behind it, and counted."""

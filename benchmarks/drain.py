@@ -72,6 +72,7 @@ def _run(plan: Plan, number: int) -> Run:
     run: dict[str, float | None] = {}
     _progress(plan, number, "bare inserts")
     run["raw_send_per_s"] = yardsticks.raw_send_per_s(place, messages, size)
+    run["raw_bytes_per_s"] = yardsticks.raw_bytes_per_s(place, messages, size)
     with fresh_queue(place, **ONE_ROW) as queue:
         _progress(plan, number, "sending")
         run["send_per_s"] = send_per_s(queue, messages, size)

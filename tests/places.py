@@ -104,8 +104,9 @@ class Apart(Faulty):
         match request:
             case Read(wanted, exact):
                 request = Read(tuple(dataclasses.replace(each, row=self._renamed(each.row)) for each in wanted), exact)
-            case Send(batch):
-                request = Send(dataclasses.replace(batch, row=self._renamed(batch.row)))
+            case Send():
+                renamed = [dataclasses.replace(batch, row=self._renamed(batch.row)) for batch in request.batches]
+                request = Send(renamed[0], tuple(renamed[1:]))
             case Commit(batch, expects):
                 request = Commit(dataclasses.replace(batch, row=self._renamed(batch.row)), expects)
         return super().perform(request)

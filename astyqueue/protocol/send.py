@@ -32,21 +32,22 @@ def message_put(priority: int, id_: Id, value: bytes, *, sent: int) -> Put:
     return _new(Put, (message_name(priority, id_), value, sent - STAMP_BACK, None))
 
 
-def send(process: Process, batch: Batch) -> Steps[None]:
+def send(process: Process, batch: Batch, *more: Batch) -> Steps[None]:
     """Insert new messages. What returned is not lost; what raised OutcomeUnknown may or may not be there."""
-    yield from _insert(batch)
+    request = Send(batch, more)
+    yield from _insert(request)
     long_ago = ids.first_at(process.now() - LATE)
-    late = [put.name for put in batch.puts if put.name.id < long_ago]
-    if late:
-        yield from list_late(process, batch.row, late)
+    for sent in request.batches:
+        if late := [put.name for put in sent.puts if put.name.id < long_ago]:
+            yield from list_late(process, sent.row, late)
 
 
-def _insert(batch: Batch) -> Steps[None]:
+def _insert(request: Send) -> Steps[None]:
     """Send, and again while the outcome is unknown. An error after an unknown outcome cannot say that nothing was sent."""
     unknown: OutcomeUnknown | None = None
     for _ in range(_TRIES):
         try:
-            yield Send(batch)
+            yield request
         except OutcomeUnknown as error:
             unknown = error
         except StoreUnavailable as error:

@@ -28,9 +28,15 @@ class Read:
 
 @dataclass(frozen=True, slots=True)
 class Send:
-    """Asks that this batch be applied, whatever is there."""
+    """Asks that this batch be applied, whatever is there, and that others be, which need not wait for it."""
 
     batch: Batch
+    more: tuple[Batch, ...] = ()
+
+    @property
+    def batches(self) -> tuple[Batch, ...]:
+        """All of them."""
+        return (self.batch, *self.more)
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,8 +116,8 @@ def perform(request: Request, store: Store) -> object:
             return store.read(wanted, exact=exact)
         case Commit(batch, expects):
             return store.commit(batch, expects)
-        case Send(batch):
-            store.send(batch)
+        case Send(batch, more):
+            store.send(batch, *more)
         case Rest(wakeup, until):
             wakeup.wait(until)
     return None
@@ -155,6 +161,6 @@ async def _aperform(request: Read | Send | Commit, store: AsyncStore) -> object:
             return await store.read(wanted, exact=exact)
         case Commit(batch, expects):
             return await store.commit(batch, expects)
-        case Send(batch):
-            await store.send(batch)
+        case Send(batch, more):
+            await store.send(batch, *more)
     return None

@@ -120,10 +120,12 @@ class Core:
         while order.taken:
             self.claimer.give_back(order.taken.pop())
 
-    def _arrived(self, row: str, moment: int) -> Steps[None]:
+    def _arrived(self, sent: list[tuple[str, int]]) -> Steps[None]:
         """Let the claimer here know what was sent, and ring for those of other processes."""
-        self.claimer.sent(row, moment)
-        yield from self.rounds.survey.doorbell.ring([row] if self.ring.is_current(row, self.process.now()) else [])
+        for row, moment in sent:
+            self.claimer.sent(row, moment)
+        now = self.process.now()
+        yield from self.rounds.survey.doorbell.ring([row for row, _ in sent if self.ring.is_current(row, now)])
 
     def configure(self, changes: dict[str, object]) -> Steps[Settings]:
         """Change how the queue behaves, here at once and elsewhere within ten seconds."""

@@ -25,6 +25,8 @@ _CHUNK: Final = 1_000
 #: Bounds of one batch, which is one write of one row: columns, and bytes of their values.
 _ROWS: Final = 200
 _BYTES: Final = 512 * 1024
+#: Batches under way at once.
+_TOGETHER: Final = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,8 +50,8 @@ class SendReport:
         return len(self.ids) - len(self.vetoed)
 
 
-#: Told of the row of a batch, and the moment for which it was sent.
-Arrived = Callable[[str, int], Steps[None]]
+#: Told of the rows that were sent to, and the first moment for which that was.
+Arrived = Callable[[list[tuple[str, int]]], Steps[None]]
 #: A due moment (zero: now) and a concurrency shard.
 Group = tuple[int, int]
 
@@ -77,7 +79,7 @@ class Producer:
         composed = self._composed(Composer(self._settings, now), message.body, message)
         [(due, shard)] = self._groups([composed])
         row, [put] = self._placed([composed], due, shard, now=now)
-        yield from self._insert(Batch(row, (put,)))
+        yield from self._insert([Batch(row, (put,))])
         id_ = MessageId(row, composed.priority, put.name.id)
         for hook in self._hooks:
             told(hook.after_send, message, id_)
@@ -105,18 +107,22 @@ class Producer:
                 report.vetoed[first + len(composed)] = str(veto)
                 composed.append(None)
         report.ids.extend([None] * len(chunk))
+        batches: list[Batch] = []
         for (due, shard), places in self._groups(composed).items():
             group = [one for place in places if (one := composed[place])]
             row, puts = self._placed(group, due, shard, now=now)
-            for batch in _batches(row, puts):
-                yield from self._insert(batch)
+            batches += _batches(row, puts)
             for place, put in zip(places, puts, strict=True):
                 report.ids[first + place] = MessageId(row, put.name.priority, put.name.id)
+        yield from self._insert(batches)
         self._tell(chunk, report.ids[first:])
 
-    def _insert(self, batch: Batch) -> Steps[None]:
-        yield from send(self._process, batch)
-        yield from self._arrived(batch.row, moment(batch.puts[0].name.id))
+    def _insert(self, batches: list[Batch]) -> Steps[None]:
+        """Insert batches side by side, so many at a time."""
+        for first in range(0, len(batches), _TOGETHER):
+            together = batches[first : first + _TOGETHER]
+            yield from send(self._process, *together)
+            yield from self._arrived([(batch.row, moment(batch.puts[0].name.id)) for batch in together])
 
     def _composed(self, composer: Composer, body: object, options: Message) -> Composed:
         composed = composer.compose(body, options)

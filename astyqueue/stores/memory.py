@@ -167,13 +167,14 @@ class MemoryStore:
         with rows.lock:
             return [rows.read(each, now) for each in wanted]
 
-    def send(self, batch: Batch) -> None:
+    def send(self, batch: Batch, *more: Batch) -> None:
         """As the port says."""
         rows = self._open()
-        changes = encoding.changes(batch)
+        checked = [(each, encoding.changes(each)) for each in (batch, *more)]
         now, stamp = self._clock.now(), self._stamps.next()
         with rows.lock:
-            rows.send(batch, changes, now=now, stamp=stamp)
+            for each, changes in checked:
+                rows.send(each, changes, now=now, stamp=stamp)
 
     def commit(self, batch: Batch, expects: tuple[Expectation, ...]) -> Outcome:
         """As the port says."""

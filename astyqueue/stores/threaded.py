@@ -32,9 +32,9 @@ class Threaded:
         """As `Store.read`."""
         return await self._run(partial(self._store.read, wanted, exact=exact))
 
-    async def send(self, batch: Batch) -> None:
+    async def send(self, batch: Batch, *more: Batch) -> None:
         """As `Store.send`."""
-        await self._run(partial(self._store.send, batch))
+        await self._run(partial(self._store.send, batch, *more))
 
     async def commit(self, batch: Batch, expects: tuple[Expectation, ...]) -> Outcome:
         """As `Store.commit`."""

@@ -32,9 +32,9 @@ class Faulty:
         """As the port says."""
         return cast("list[list[Column]]", self.perform(Read(wanted, exact)))
 
-    def send(self, batch: Batch) -> None:
+    def send(self, batch: Batch, *more: Batch) -> None:
         """As the port says."""
-        self.perform(Send(batch))
+        self.perform(Send(batch, more))
 
     def commit(self, batch: Batch, expects: tuple[Expectation, ...]) -> Outcome:
         """As the port says."""

@@ -42,8 +42,8 @@ def reach(asked: Asked | None) -> Reach:
             return Reach()
         case Read(wanted):
             return Reach(wanted)
-        case Send(batch):
-            return Reach((), _changed(batch))
+        case Send():
+            return Reach((), frozenset().union(*map(_changed, asked.batches)))
         case Commit(batch, expects):
             return Reach((_expected(batch, expects),), _changed(batch))
         case _:

@@ -57,8 +57,8 @@ class _Teller:
         match asked:
             case Read(wanted, exact):
                 return ("read exactly " if exact else "read ") + ", ".join(map(self._wanted, wanted))
-            case Send(batch):
-                return f"send to {batch.row}: {self._batch(batch)}"
+            case Send():
+                return "; ".join(f"send to {batch.row}: {self._batch(batch)}" for batch in asked.batches)
             case Commit(batch, expects):
                 return f"commit to {batch.row}: {self._batch(batch)}, if {_listed(expects, self._expectation)}"
             case Rest():

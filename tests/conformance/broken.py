@@ -96,22 +96,29 @@ class Timeless(Reading):
 class Stampless(MemoryStore):
     """Lets the last to come stand."""
 
-    def send(self, batch: Batch) -> None:
-        super().send(replace(batch, puts=tuple(put._replace(stamp=None) for put in batch.puts)))
+    def send(self, *batches: Batch) -> None:
+        super().send(*[replace(batch, puts=tuple(put._replace(stamp=None) for put in batch.puts)) for batch in batches])
 
 
 class Undying(MemoryStore):
     """Keeps everything for good."""
 
-    def send(self, batch: Batch) -> None:
-        super().send(replace(batch, puts=tuple(put._replace(ttl=None) for put in batch.puts)))
+    def send(self, *batches: Batch) -> None:
+        super().send(*[replace(batch, puts=tuple(put._replace(ttl=None) for put in batch.puts)) for batch in batches])
 
 
 class Halving(MemoryStore):
     """Loses the second half of a batch that is large."""
 
-    def send(self, batch: Batch) -> None:
-        super().send(replace(batch, deletes=batch.deletes[:100], puts=batch.puts[:100]))
+    def send(self, *batches: Batch) -> None:
+        super().send(*[replace(batch, deletes=batch.deletes[:100], puts=batch.puts[:100]) for batch in batches])
+
+
+class Single(MemoryStore):
+    """Sends the first of several batches only."""
+
+    def send(self, *batches: Batch) -> None:
+        super().send(batches[0])
 
 
 class Open(MemoryStore):
@@ -121,7 +128,22 @@ class Open(MemoryStore):
         return
 
 
-BROKEN: Final = (Blind, Hasty, Taciturn, Inclusive, Boundless, Unlimited, Levelling, Generous, Timeless, Stampless, Undying, Halving, Open)
+BROKEN: Final = (
+    Blind,
+    Hasty,
+    Taciturn,
+    Inclusive,
+    Boundless,
+    Unlimited,
+    Levelling,
+    Generous,
+    Timeless,
+    Stampless,
+    Undying,
+    Halving,
+    Single,
+    Open,
+)
 
 
 @pytest.mark.parametrize("kind", [MemoryStore, *BROKEN], ids=lambda kind: kind.__name__)

@@ -16,10 +16,10 @@ from benchmarks.work import NotMeasured, Tally, body
 FIGURES = {
     *("raw_send_per_s", "send_per_s", "bare_drain_per_s", "drain_per_s", "worker_cpu_us_per_message", "latency_p50_ms", "latency_p99_ms"),
     *("cross_process_latency_p50_ms", "cross_process_latency_p99_ms", "idle_hour_latency_p50_ms", "idle_hour_latency_p99_ms"),
-    *("store_cpu_us_per_message", "messages_per_claim", "refused_commits_per_message", "fsync_ms", "store_write_ms"),
+    *("store_cpu_us_per_message", "messages_per_claim", "refused_commits_per_message", "fsync_ms", "store_write_ms", "raw_bytes_per_s"),
 }
 #: What only a store in other processes has, what only a file has, and what is none at all when nobody else is at work.
-ELSEWHERE = {"store_cpu_us_per_message"}
+ELSEWHERE = {"store_cpu_us_per_message", "raw_bytes_per_s"}
 ON_DISK = {"fsync_ms"}
 NONE_HERE = {"refused_commits_per_message"}
 SMALL = ["--messages", "300", "--runs", "2", "--json"]

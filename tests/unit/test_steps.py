@@ -30,8 +30,8 @@ class Awaited:
     async def read(self, wanted: tuple[Wanted, ...], *, exact: bool = False) -> list[list[Column]]:
         return self._store.read(wanted, exact=exact)
 
-    async def send(self, batch: Batch) -> None:
-        self._store.send(batch)
+    async def send(self, batch: Batch, *more: Batch) -> None:
+        self._store.send(batch, *more)
 
     async def commit(self, batch: Batch, expects: tuple[Expectation, ...]) -> Outcome:
         return self._store.commit(batch, expects)

@@ -64,9 +64,9 @@ class CassandraStore:
         """As the port says."""
         return self._conversation().read(wanted, exact=exact)
 
-    def send(self, batch: Batch) -> None:
-        """As the port says."""
-        self._conversation().send(batch)
+    def send(self, batch: Batch, *more: Batch) -> None:
+        """As the port says; all are under way at once."""
+        self._conversation().send((batch, *more))
 
     def commit(self, batch: Batch, expects: tuple[Expectation, ...]) -> Outcome:
         """As the port says."""

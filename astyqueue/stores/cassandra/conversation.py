@@ -9,7 +9,7 @@ from cassandra.cluster import EXEC_PROFILE_DEFAULT, ExecutionProfile, ResultSet,
 from cassandra.policies import ConstantSpeculativeExecutionPolicy, FallthroughRetryPolicy, NoSpeculativeExecutionPolicy, RetryPolicy
 from cassandra.query import BatchStatement, tuple_factory
 
-from astyqueue.errors import BadInput, BadSetting
+from astyqueue.errors import AstyqueueError, BadInput, BadSetting, OutcomeUnknown
 from astyqueue.store import Batch, Column, Committed, Expectation, Outcome, Refused, Wanted
 from astyqueue.stores import encoding
 from astyqueue.stores.cassandra import requests
@@ -64,13 +64,29 @@ class Conversation:
         except FAILURES as error:
             raise failure_of_read(error, self._place) from error
 
-    def send(self, batch: Batch) -> None:
-        """As the port says."""
-        encoding.changes(batch)
-        if not batch.puts and not batch.deletes:
-            return
-        _countable(batch, ())
-        self._changed(requests.sent(self._statements[batch.table], batch), self._sending)
+    def send(self, batches: tuple[Batch, ...]) -> None:
+        """As the port says; the first is under way while the second is made ready."""
+        for batch in batches:
+            encoding.changes(batch)
+            _countable(batch, ())
+        asked = [
+            Attempt(self._session, requests.sent(self._statements[batch.table], batch), self._sending)
+            for batch in batches
+            if batch.puts or batch.deletes
+        ]
+        if errors := [error for each in asked if (error := self._failure(each))]:
+            same = len(errors) == len(asked) and len({type(error) for error in errors}) == 1
+            raise errors[0] if same else OutcomeUnknown(f"of {len(asked)} batches {len(errors)} failed: {errors[0]}")
+
+    def _failure(self, asked: Attempt) -> AstyqueueError | None:
+        """What went wrong with a change that is under way, once that is known."""
+        try:
+            asked.result()
+        except FAILURES as error:
+            told = failure_of_change(error, self._place, nodes=asked.nodes)
+            told.__cause__ = error
+            return told
+        return None
 
     def commit(self, batch: Batch, expects: tuple[Expectation, ...]) -> Outcome:
         """As the port says."""

@@ -57,11 +57,13 @@ class SQLiteStore:
             except sqlite3.Error as error:
                 raise failure(error, self._file.path) from error
 
-    def send(self, batch: Batch) -> None:
-        """As the port says."""
-        changes = encoding.changes(batch)
+    def send(self, batch: Batch, *more: Batch) -> None:
+        """As the port says; in one transaction."""
+        checked = [(each, encoding.changes(each)) for each in (batch, *more)]
         with self._writing() as session:
-            session.put_plainly(batch, changes, now=self._clock.now(), stamp=self._stamps.next())
+            now, stamp = self._clock.now(), self._stamps.next()
+            for each, changes in checked:
+                session.put_plainly(each, changes, now=now, stamp=stamp)
             self._make_durable(session)
 
     def commit(self, batch: Batch, expects: tuple[Expectation, ...]) -> Outcome:

@@ -72,6 +72,17 @@ class BatchPromises:
         store.send(Batch(ROW, deletes=names(199)))
         assert list(contents(store)) == [name(199)]
 
+    def test_batches_that_are_sent_together_are_all_applied(self, store: Store, clock: TimeMachine) -> None:
+        rows = ["a", "b", "c", ROW]
+        store.send(*[Batch(row, tuple(Put(each, row.encode(), past(clock)) for each in names(50))) for row in rows])
+        assert [set(contents(store, row).values()) for row in rows] == [{row.encode()} for row in rows]
+
+    def test_of_batches_that_are_sent_together_none_is_applied_if_one_cannot_be(self, store: Store, clock: TimeMachine) -> None:
+        good = Batch(ROW, (Put(name(0), b"", past(clock)),))
+        with pytest.raises(BadInput):
+            store.send(good, Batch("b", (Put(name(0), b"", past(clock)),), deletes=(name(0),)))
+        assert contents(store) == {}
+
     def test_a_name_both_put_and_deleted_is_refused_and_nothing_is_changed(self, store: Store, clock: TimeMachine) -> None:
         put_all(store, clock, names(2))
         with pytest.raises(BadInput):

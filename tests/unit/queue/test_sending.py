@@ -115,7 +115,7 @@ def test_any_number_is_sent_in_bounded_memory(place: Place, clock: TimeMachine) 
     def bodies() -> Iterator[int]:
         nonlocal ahead
         for number in range(5_000):
-            sent = sum(len(request.batch.puts) for request in store.requests if isinstance(request, Send))
+            sent = sum(len(batch.puts) for request in store.requests if isinstance(request, Send) for batch in request.batches)
             ahead = max(ahead, number - sent)
             yield number
 
