@@ -124,7 +124,7 @@ def _ratios(run: dict[str, float]) -> Run:
 
 def _delete_cursors(queue: MessageQueue) -> Steps[None]:
     """Raise the header to one without cursors, as if they had been lost."""
-    [row] = queue.core.ring.rows()
+    row = queue.core.ring.rows()[0]
     column = yield from read_column(row, HEADER, exact=True)
     if column is None:
         message = f"row {row} has no header"

@@ -60,7 +60,7 @@ def back_off(queue: MessageQueue, messages: int) -> None:
 
 def sight_of(queue: MessageQueue) -> Sight:
     """The only row of this queue, of which nothing is known yet."""
-    [row] = queue.core.ring.rows()
+    row = queue.core.ring.rows()[0]
     return Sight(row, queue.settings.layout.priorities)
 
 

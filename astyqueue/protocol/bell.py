@@ -1,6 +1,6 @@
 """The doorbell of a queue: two cells that tell other processes where to look. Losing a ring costs delay, nothing else.
 
-The *bell* names the concurrency shards that were sent to; *wanted* names a row that a process cannot get a claim into,
+The *bell* names the places, among the current rows, that were sent to; *wanted* names a row that a process cannot get a claim into,
 because another one keeps it busy. Both are overwritten in place, and who listens sees that they changed.
 """
 
@@ -20,7 +20,7 @@ from astyqueue.store import Batch, Column, Name, Put, Slice
 
 BELL: Final = Name(0, 0, ids.LEAST, 0)
 WANTED: Final = Name(0, 0, ids.LEAST, 1)
-#: More shards than this are told as "any".
+#: More places than this are told as "any".
 _NAMED: Final = 32
 _NONCE: Final = 8
 
@@ -39,15 +39,15 @@ class Wish(NamedTuple):
     row: str
 
 
-def ring(queue: str, shards: Iterable[int], nonce: bytes) -> Steps[None]:
-    """Tell whoever listens that these concurrency shards were sent to."""
-    named = sorted(set(shards))
+def ring(queue: str, places: Iterable[int], nonce: bytes) -> Steps[None]:
+    """Tell whoever listens that these rows were sent to, by their places among the current ones."""
+    named = sorted(set(places))
     told = named if len(named) <= _NAMED else []
     yield from _hint(queue, BELL, FORMAT + nonce + struct.pack(f">{len(told)}H", *told))
 
 
 def rung_for(bell: bytes) -> set[int] | None:
-    """The concurrency shards that a ring names, or None for any."""
+    """The places that a ring names, or None for any."""
     packed = bell[1 + _NONCE :]
     return set(struct.unpack(f">{len(packed) // 2}H", packed)) if packed and not len(packed) % 2 else None
 

@@ -28,6 +28,8 @@ def bell_row(queue: str) -> str:
     return f"{queue}:bell"
 
 
+#: In the place of a time shard, in the names of rows that do not rotate.
+_HOME: Final = "home"
 #: Later than any moment an id can stand for in our lives, and an id still: the year 5000.
 _NEVER: Final = 95_617_584_000 * 1_000_000
 
@@ -47,27 +49,36 @@ class Ring:
         """The time shard that is written to at this moment."""
         return moment // self.layout.time_shard_us % self.layout.time_shards
 
-    def shard_in(self, row: str) -> int | None:
-        """The concurrency shard in the name of a row; None for a row that is none of these."""
-        shard = row.rpartition(":")[2]
-        return int(shard) if shard.isdecimal() and row.startswith(f"{self.queue}:") else None
+    def home(self, shard: int) -> str:
+        """The row of a concurrency shard that does not rotate: for keys and schedules, whose promises are commits of one row."""
+        return f"{self.queue}:{_HOME}:{shard}"
+
+    def place(self, row: str, now: int) -> int | None:
+        """The place of a row among the current ones; None for one that is not written to now."""
+        turn, _, shard = row.removeprefix(f"{self.queue}:").partition(":")
+        if turn == _HOME:
+            return self.layout.concurrency_shards + int(shard)
+        return int(shard) if turn == str(self.time_shard(now)) else None
 
     def shard_of_key(self, key: str) -> int:
         """The concurrency shard of a key: the same in every process and release, and never negative."""
         return zlib.crc32(key.encode()) % self.layout.concurrency_shards
 
-    def current(self, now: int) -> list[str]:
-        """The rows that are written to now."""
-        return [self.row(now, shard) for shard in range(self.layout.concurrency_shards)]
+    @property
+    def width(self) -> int:
+        """How many rows are written to at one time."""
+        return 2 * self.layout.concurrency_shards
 
-    def is_current(self, row: str, now: int) -> bool:
-        """Whether a row is written to now."""
-        return row.startswith(f"{self.queue}:{self.time_shard(now)}:")
+    def current(self, now: int) -> list[str]:
+        """The rows that are written to now: those of the time shard, then the home rows."""
+        shards = range(self.layout.concurrency_shards)
+        return [self.row(now, shard) for shard in shards] + [self.home(shard) for shard in shards]
 
     def rows(self) -> list[str]:
-        """All rows of the queue."""
+        """All rows of the queue, time shard by time shard, and the home rows last."""
         shards = range(self.layout.concurrency_shards)
-        return [f"{self.queue}:{turn}:{shard}" for turn in range(self.layout.time_shards) for shard in shards]
+        turns = [*range(self.layout.time_shards), _HOME]
+        return [f"{self.queue}:{turn}:{shard}" for turn in turns for shard in shards]
 
     def closes(self, moment: int) -> int:
         """When the time shard of this moment ends; never, when there is but one."""

@@ -25,9 +25,9 @@ _BUSY: Final = SECOND // 20
 
 
 class Heard(NamedTuple):
-    """The concurrency shards to glance at, and a wish that is new."""
+    """The places of the current rows to glance at, and a wish that is new."""
 
-    shards: set[int]
+    places: set[int]
     wish: Wish | None
 
 
@@ -55,14 +55,15 @@ class Doorbell:
         """Tell other processes that these rows were sent to."""
         if not self.needed:
             return
-        told = self._to_be_told({shard for row in rows if (shard := self._ring.shard_in(row)) is not None})
+        now = self._clock.now()
+        told = self._to_be_told({place for row in rows if (place := self._ring.place(row, now)) is not None})
         if told:
             yield from bell.ring(self._ring.queue, told, ids.nonce())
 
-    def _to_be_told(self, shards: set[int]) -> set[int]:
-        """The shards to name now, if it is time for a ring."""
+    def _to_be_told(self, places: set[int]) -> set[int]:
+        """The places to name now, if it is time for a ring."""
         with self._lock:
-            self._untold |= shards
+            self._untold |= places
             if self._clock.monotonic() < self._rung + _SPEAKS_FOR:
                 return set()
             self._rung = self._clock.monotonic()
@@ -91,10 +92,10 @@ class Doorbell:
         heard, before = bell.heard(cells), self._heard
         self._heard = heard
         wish = bell.wish_in(heard.wanted) if heard.wanted and heard.wanted != before.wanted else None
-        return Heard(self._shards(heard.bell if heard.bell != before.bell else None, began), wish), found
+        return Heard(self._places(heard.bell if heard.bell != before.bell else None, began), wish), found
 
-    def _shards(self, rung: bytes | None, now: int) -> set[int]:
-        everywhere = set(range(self._ring.layout.concurrency_shards))
+    def _places(self, rung: bytes | None, now: int) -> set[int]:
+        everywhere = set(range(self._ring.width))
         if rung is not None:
             self._echo = now + _ECHO
             named = bell.rung_for(rung)

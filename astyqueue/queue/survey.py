@@ -22,12 +22,14 @@ from astyqueue.queue.visits import Visit, Visits
 from astyqueue.queue.wishes import Wishes
 from astyqueue.store import Column, Named, Slice
 
-#: How often the header of a row is read: of one that is written to, of one in which something is open, of one that rests.
+#: How often the header of a row is read: of one that is written to, while there was traffic lately; of one in which
+#: something may be open; of one that rests.
 _CURRENT: Final = SECOND
 _OPEN: Final = 2 * SECOND
 _RESTING: Final = 60 * SECOND
 #: A row counts as open for so long after it was last seen to change, for those who land late in it.
 _LINGERS: Final = 600 * SECOND
+_TRAFFIC: Final = 60 * SECOND
 #: Rows of one survey.
 _TOGETHER: Final = 32
 #: A survey that got no answer is tried again so much later.
@@ -78,12 +80,12 @@ class Survey:
         """Take note of what a look here has shown of the header."""
         if visit.sight.known:
             visit.lease.seen(visit.sight.value, visit.sight.header, self._clock.monotonic())
-        self.by(visit, now + self._pace(visit))
+        self.by(visit, now + self._pace(visit, now))
 
-    def _pace(self, visit: Visit) -> int:
+    def _pace(self, visit: Visit, now: int) -> int:
         """How long until a header is read again: often where work may turn up, or something is hidden."""
         if visit in self._current:
-            return _CURRENT
+            return _CURRENT if now - self._visits.last_traffic < _TRAFFIC else _OPEN
         lately = self._clock.monotonic() - visit.lease.since < _LINGERS
         return _OPEN if lately or visit.sight.timers else _RESTING
 
@@ -104,10 +106,10 @@ class Survey:
         """When the next time shard begins, survey its rows, and walk once more over those of the one that closed."""
         if now < self._closes:
             return
-        for visit in self._current:
-            visit.sight.look_again_from(self._closes - self._visits.ring.layout.time_shard_us)
+        closed, self._current, self._closes = self._current, self._visits.current(now), self._visits.ring.closes(now)
+        for visit in set(closed).difference(self._current):
+            visit.sight.look_again_from(now - self._visits.ring.layout.time_shard_us)
             self._visits.look_at(visit, now)
-        self._current, self._closes = self._visits.in_time_shard(now), self._visits.ring.closes(now)
         for visit in self._current:
             self._agenda.set(visit.sight.row, 0)
 
@@ -123,7 +125,7 @@ class Survey:
             self._visits.look_at(visit, self._first_look(visit, now))
         elif visit.work < NEVER:
             self._visits.look_at(visit, max(visit.work, now))
-        self._agenda.set(visit.sight.row, now + self._pace(visit))
+        self._agenda.set(visit.sight.row, now + self._pace(visit, now))
 
     def _first_look(self, visit: Visit, now: int) -> int:
         """When to look at a row of which nothing is known but its header; what lies open in it has it looked at sooner.
@@ -181,7 +183,7 @@ class Survey:
         self.doorbell.pace(now - self._visits.last_traffic, busy=busy)
         if heard.wish and (visit := self._visits.of.get(heard.wish.row)):
             self._oblige(visit, heard.wish, now)
-        yield from self._hear([visit for shard, visit in enumerate(self._current) if shard in heard.shards], now)
+        yield from self._hear([visit for place, visit in enumerate(self._current) if place in heard.places], now)
 
     def _hear(self, rung: list[Visit], now: int) -> Steps[None]:
         """See what was sent to our rows; others' are left to their owners for a while."""

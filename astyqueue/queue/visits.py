@@ -93,6 +93,6 @@ class Visits:
         visit.work = min(visit.work, work)
         self.looks.by(visit.sight.row, max(visit.work, visit.not_before))
 
-    def in_time_shard(self, moment: int) -> list[Visit]:
-        """The rows that are written to at this moment."""
-        return [self.of[row] for row in self.ring.current(moment)]
+    def current(self, now: int) -> list[Visit]:
+        """The rows that are written to now."""
+        return [self.of[row] for row in self.ring.current(now)]

@@ -10,7 +10,7 @@ from typing import Final
 from astyqueue.clock import SECOND
 from astyqueue.queue.rowlease import RowLease
 
-#: Between two wishes at least: while somebody has more rows than is fair, and when there are too few rows for all.
+#: Between two wishes, half as much more or less: while somebody has more rows than is fair, and when there are too few rows for all.
 _UNFAIR: Final = SECOND // 10
 _SCARCE: Final = SECOND
 #: So many refusals of one claim in a single row mean that its other takers are nearer to it.
@@ -43,11 +43,12 @@ class Wishes:
     def _of_the_richest(self, leases: Mapping[str, RowLease], at: int) -> str | None:
         """A row of whoever has most of them, if we have fewer than our part."""
         owners = Counter(lease.owner for lease in leases.values() if lease.active(at))
+        part = owners.total() // len({*owners, self._me})
         mine = owners.pop(self._me, 0)
         richest = owners.most_common(1)
-        part = len(leases) // (len(owners) + 1)
         if not richest or mine >= max(1, part) or richest[0][1] <= mine:
             return None
         owner, most = richest[0]
-        self._next = at + (_UNFAIR if most > part else _SCARCE)
+        pause = _UNFAIR if most > part else _SCARCE
+        self._next = at + int(pause * (0.5 + random.random()))  # wishes made at the same moment overwrite each other
         return random.choice([row for row, lease in leases.items() if lease.owner == owner])
