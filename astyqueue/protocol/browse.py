@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from itertools import chain
 from typing import Final, NamedTuple
 
 from astyqueue import ids
@@ -19,6 +20,7 @@ from astyqueue.protocol.pages import PAGE, glimpse, listed_by, looked_past, unli
 from astyqueue.protocol.process import Process
 from astyqueue.protocol.sight import Sight
 from astyqueue.protocol.steps import Steps, read_one
+from astyqueue.protocol.together import together
 from astyqueue.store import Named, Slice
 
 #: Messages read together: bodies may be long.
@@ -66,25 +68,28 @@ def get(process: Process, message: MessageId) -> Steps[Found | None]:
 def peek(process: Process, rows: Sequence[str], *, levels: int, limit: int, include: Include = Include.DUE) -> Steps[list[Found]]:
     """Up to `limit` messages in the order in which they would be handed out; none of them is taken."""
     now = process.now()
-    places: list[_Place] = []
-    for row in rows:
-        sight = yield from glimpse(row, levels, now)
-        places += [place for place in _hidden(sight, now) if include in (Include.ALL, _included(place))]
-        for level in range(levels):
-            places += yield from _unhidden_places(sight, level, include, now=now, limit=limit)
-        places = sorted(places, key=lambda place: place.turn)[:limit]
+    of_rows = yield from together(_places(row, levels, now=now, include=include, limit=limit) for row in rows)
+    places = sorted(chain.from_iterable(of_rows), key=lambda place: place.turn)[:limit]
     found: dict[MessageId, Content] = {}
     for row in {place.id.row for place in places}:
         found |= yield from contents([place.id for place in places if place.id.row == row])
     return [_found(place, found[place.id]) for place in places if place.id in found]
 
 
+def _places(row: str, levels: int, *, now: int, include: Include, limit: int) -> Steps[list[_Place]]:
+    """Where the messages of one row stand, the first of them at least."""
+    sight = yield from glimpse(row, levels, now)
+    places = [place for place in _hidden(sight, now) if include in (Include.ALL, _included(place))]
+    for level in range(levels):
+        places += yield from _unhidden_places(sight, level, include, now=now, limit=limit)
+    return places
+
+
 def counts(process: Process, rows: Sequence[str], *, levels: int) -> Steps[Counts]:
     """How many messages of these rows stand where; costs the messages that are alive, by name only."""
-    of_rows: dict[str, Counts] = {}
-    for row in rows:
-        of_rows[row] = yield from _counts(row, levels, process.now())
-    return Counts.of_rows(of_rows)
+    now = process.now()
+    found = yield from together(_counts(row, levels, now) for row in rows)
+    return Counts.of_rows(dict(zip(rows, found, strict=True)))
 
 
 def contents(messages: Sequence[MessageId]) -> Steps[dict[MessageId, Content]]:

@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 
 from astyqueue.ids import Id
 from astyqueue.protocol.change import Change
-from astyqueue.protocol.columns import Dead, Entry, Mark, State, Timer, Type, dead_name, message_name
+from astyqueue.protocol.columns import Dead, Entry, Header, Mark, State, Timer, Type, dead_name, message_name
 from astyqueue.protocol.process import Process
 from astyqueue.store import Name
 
@@ -49,7 +49,10 @@ SHARED: Final = 20
 
 @dataclass(slots=True)
 class Worked:
-    """What these outcomes do to one timer: computed, not yet committed."""
+    """What these outcomes do to one timer: computed, not yet committed.
+
+    `raised`: the header that was known and the one that took its place, once it was committed together with them.
+    """
 
     timer: Timer
     left: Timer | None
@@ -57,6 +60,7 @@ class Worked:
     dead: dict[Name, bytes] = field(default_factory=dict)
     moved: list[Timer] = field(default_factory=list)
     sooner: list[Timer] = field(default_factory=list)
+    raised: tuple[bytes | None, Header] | None = field(default=None, compare=False)
 
     def add_to(self, change: Change) -> None:
         """Make it part of a commit; with `sooner` timers, that commit must raise the header."""

@@ -121,10 +121,14 @@ def _commit_sooner(process: Process, row: str, wanted: Settlement, *, worked: Wo
     column = yield from read_column(row, HEADER, exact=True)
     change = Change(row)
     try:
-        raise_for(process, change, column.value if column else None, due=worked.floor)
+        known = column.value if column else None
+        header = raise_for(process, change, known, due=worked.floor)
     except Undecodable:  # that stops claims; what is held can still be marked
         return False
-    return (yield from _apply(wanted, worked, change))
+    applied = yield from _apply(wanted, worked, change)
+    if applied:
+        worked.raised = (known, header)
+    return applied
 
 
 def raise_for(process: Process, change: Change, known: bytes | None, *, due: int | None) -> Header:

@@ -134,8 +134,14 @@ class Sight:
         self._settled.clear()
 
     def settled(self, worked: Worked) -> None:
-        """Take note of a settle of our own. It counts from the next look on: a look that has begun read messages before it."""
+        """Take note of a settle of our own. It counts from the next look on: a look that has begun read messages before it.
+
+        If it raised the header that is known here, nobody else has claimed since, and what is known stays good.
+        """
         self._settled.append(worked)
+        if worked.raised and self.known and worked.raised[0] == self.value:
+            self.header = worked.raised[1]
+            self.value = self.header.encode()
 
     def take_note(self) -> None:
         """Apply what was settled since the last look, before anything is read."""

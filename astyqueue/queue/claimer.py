@@ -60,7 +60,6 @@ class Claimer:
         self._lead = Lead(clock, self._round, telling)
         self._seats = Seats(clock)
         self._once = Once(self._seats, self.stats)
-        self._passes = 0
         self._emptying = False
         self._claimed_last = False
 
@@ -126,9 +125,8 @@ class Claimer:
     def take(self, seat: Seat, filled: Callable[[], bool], *, until: int | None) -> Steps[None]:
         """Take part until the seat is filled, or the monotonic moment `until` came and every row was looked at since."""
         insist = until is not None and until < self._clock.monotonic() + _PATIENT
-        self._rounds.visits.look_everywhere(self._process.now(), insist=insist)
-        passes = self._passes
-        yield from self._seated(seat, filled, lambda: until is not None and self._passes > passes, until=until)
+        asked = self._rounds.visits.ask(self._process.now(), insist=insist)
+        yield from self._seated(seat, filled, lambda: until is not None and self._rounds.answered >= asked, until=until)
 
     def serve(self, seat: Seat, stopped: Callable[[], bool]) -> Steps[None]:
         """Take part until `stopped`, whatever comes; a dispatcher does this in a thread of its own."""
@@ -169,7 +167,8 @@ class Claimer:
             return
         if shares:
             yield from self._rounds.idle(now)
-        self._passes += not shares or self._rounds.survey.complete
+        else:
+            self._rounds.answer()
         self._lead.tell_others()
         if not self._lead.passed(until):
             yield Rest(me, self._rest_until(now, until, wanting=bool(shares)))

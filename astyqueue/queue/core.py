@@ -113,6 +113,7 @@ class Core:
         except BaseException:
             self.give_back(order)
             raise
+        self.claimer.stats.empty_polls += not taken
         return taken
 
     def give_back(self, order: Taking) -> None:

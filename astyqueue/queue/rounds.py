@@ -31,6 +31,8 @@ class Rounds:
         self.visits = Visits(ring, clock, me)
         self.survey = Survey(self.visits)
         self._clock = clock
+        self.answered = 0
+        self._asked = 0
         self._busy = False
         self._latest = 0
 
@@ -53,11 +55,23 @@ class Rounds:
         yield from self.survey.read(now)
 
     def idle(self, now: int) -> Steps[None]:
-        """There is nothing to do in our own rows: listen more closely, and ask for a row of which others have too many."""
+        """There is nothing known to do: see for who asked, listen more closely, wish for a row of which others have too many."""
+        if self._asked < self.visits.asked:
+            self._asked = self.visits.asked
+            self.survey.hurry()
+        if not self.survey.complete:
+            return
+        self.answered = self._asked
+        if self._asked == self.visits.asked:
+            self.visits.insisted.clear()
         if self._busy:
             self._busy = False
             self.survey.doorbell.pace(now - self.visits.last_traffic, busy=False)
         yield from self.survey.wish(now)
+
+    def answer(self) -> None:
+        """Nobody may be handed anything now, so whoever asked has seen all there is for them."""
+        self.answered = self._asked = self.visits.asked
 
     def next_event(self, now: int) -> int:
         """When there will be something to look at, or to learn."""

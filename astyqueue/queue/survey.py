@@ -63,9 +63,14 @@ class Survey:
         for row in self._visits.of:
             self._agenda.set(row, _FIRST)
 
+    def hurry(self) -> None:
+        """Have the current rows surveyed next."""
+        for visit in self._current:
+            self._agenda.set(visit.sight.row, _FIRST)
+
     @property
     def complete(self) -> bool:
-        """Whether every row was seen at least once."""
+        """Whether every row was seen at least once, and since the last hurry."""
         return self._agenda.next() > _FIRST
 
     def next_event(self, now: int) -> int:
@@ -147,7 +152,9 @@ class Survey:
     def _lies_still(self, visit: Visit) -> bool:
         """Whether a row is of the past, ours, or was not moved by its owner for a while: then we see for ourselves what is open."""
         at = self._clock.monotonic()
-        return not self._visits.shared or visit not in self._current or at - visit.lease.since >= visit.lease.waits(at)
+        if not self._visits.shared or visit not in self._current or visit.sight.row in self._visits.insisted:
+            return True
+        return at - visit.lease.since >= visit.lease.waits(at)
 
     def _glance(self, visits: list[Visit]) -> Steps[None]:
         """See whether anything is open in these rows beyond what was looked at; what is due later tells when to look."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import threading
 from collections import deque
 from dataclasses import dataclass, field
 
@@ -43,6 +44,8 @@ class Visits:
         self.me = me
         self.last_traffic = 0
         self.looks = Agenda()
+        self.asked = 0
+        self._asking = threading.Lock()
         self.insisted: set[str] = set()
         self._arrived: deque[tuple[str, int]] = deque()
         self._levels = ring.layout.priorities
@@ -73,12 +76,16 @@ class Visits:
         """Somebody in this process raised a row's header past what is known of it here. Safe from any thread."""
         self._arrived.append((row, -1))
 
-    def look_everywhere(self, now: int, *, insist: bool) -> None:
-        """Let every current row be looked at now, whatever is known of it; who insists does not leave it to its owner."""
-        rows = self.ring.current(now)
-        if insist:
-            self.insisted.update(rows)
-        self._arrived.extend((row, now) for row in rows)
+    def ask(self, now: int, *, insist: bool) -> int:
+        """Have somebody see what is open in every current row; the number by which this is known. Safe from any thread.
+
+        Who insists leaves no row to its owner.
+        """
+        with self._asking:
+            if insist:
+                self.insisted.update(self.ring.current(now))
+            self.asked += 1
+            return self.asked
 
     def take_in(self, now: int) -> None:
         """Take note of what other threads said."""

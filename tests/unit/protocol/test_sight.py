@@ -12,15 +12,17 @@ from hypothesis import strategies as some
 from astyqueue import ids
 from astyqueue.clock import SECOND
 from astyqueue.errors import Undecodable
+from astyqueue.protocol.claim import claim
 from astyqueue.protocol.columns import HEADER, LOOKS, Entry, Header, Mark, State, Timer, Type, decode_header, decode_timer
 from astyqueue.protocol.outcomes import Release, with_value
+from astyqueue.protocol.picking import Order
 from astyqueue.protocol.sight import Sight, all_timers, know
-from astyqueue.protocol.steps import run
-from astyqueue.store import Batch, Name, Named, Put
+from astyqueue.protocol.steps import Read, run
+from astyqueue.store import Batch, Name, Named, Put, Slice
 from astyqueue.stores.memory import MemoryStore
-from astyqueue.testing import TimeMachine, repeatable_process
+from astyqueue.testing import Recording, TimeMachine, repeatable_process
 from tests.unit.protocol.watched import ROW, picture
-from tests.unit.protocol.worlds import Scene, put_at, warm
+from tests.unit.protocol.worlds import ATTEMPTS, LEASE, Scene, put_at, warm
 
 HOUR = 3_600 * SECOND
 
@@ -190,3 +192,34 @@ def test_a_timer_below_the_floor_would_be_missed_so_every_commit_lowers_the_floo
     assert header is not None
     assert header.floor == due
     scene.store.require_lawful()
+
+
+def test_a_release_of_our_own_that_raised_the_header_forgets_nothing() -> None:
+    """With thousands backing off, reading all timers again for each of them would be most of the work."""
+    scene = Scene(messages=4)
+    sight = warm(scene, "ann")
+    [taken] = scene.do("ann", sight=sight, want=2).claims
+    scene.settle(taken, {taken.held[0].entry.id: Release(scene.now + SECOND, 1, State.BACKING_OFF)}, sight=sight)
+    scene.survey(sight)
+    assert sight.known
+    assert sight.timers is not None
+    seen = Recording(scene.store)
+    claimed = run(claim(scene.process("ann"), sight, Order(2, LEASE, ATTEMPTS)), seen)
+    assert len(claimed.claims[0].held) == 2
+    assert claimed.refused == 0
+    wanted = [one for request in seen.requests if isinstance(request, Read) for one in request.wanted]
+    assert not any(isinstance(one, Slice) and one.type == Type.TIMER for one in wanted)
+    scene.clock.advance("1s")
+    [again] = scene.do("ann", sight=sight).claims
+    assert [held.entry.id for held in again.held] == [taken.held[0].entry.id]
+
+
+def test_a_release_of_our_own_on_a_header_that_others_raised_teaches_nothing() -> None:
+    scene = Scene(messages=4)
+    sight = warm(scene, "ann")
+    [taken] = scene.do("ann", sight=sight, want=2).claims
+    scene.do("bob", want=1)
+    scene.settle(taken, {taken.held[0].entry.id: Release(scene.now + SECOND, 1, State.BACKING_OFF)}, sight=sight)
+    assert sight.header
+    assert sight.header.version < 3
+    assert len(scene.do("ann", sight=sight).claims[0].held) == 1

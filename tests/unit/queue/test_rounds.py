@@ -14,7 +14,8 @@ from astyqueue.testing.processes import repeatable_process
 
 def test_the_row_that_waited_longest_comes_first_so_none_starves(clock: TimeMachine) -> None:
     rounds = Rounds(Ring("emails", Layout(concurrency_shards=3)), clock, "ann")
-    rounds.visits.look_everywhere(clock.now(), insist=False)
+    for visit in rounds.visits.of.values():
+        rounds.visits.look_at(visit, clock.now())
     visited = []
     for _ in range(12):
         visit = rounds.choose(clock.now())
