@@ -14,8 +14,8 @@ from astyqueue.testing.processes import repeatable_process
 
 def test_the_row_that_waited_longest_comes_first_so_none_starves(clock: TimeMachine) -> None:
     rounds = Rounds(Ring("emails", Layout(concurrency_shards=3)), clock, "ann")
-    for visit in rounds.visits.of.values():
-        rounds.visits.look_at(visit, clock.now())
+    for row in rounds.visits.of:
+        rounds.visits.look_at(rounds.visits.of[row], clock.now())
     visited = []
     for _ in range(12):
         visit = rounds.choose(clock.now())
@@ -48,5 +48,5 @@ def test_a_claim_that_is_acked_one_by_one_leaves_no_trail_in_memory(clock: TimeM
     timer = with_value(Timer(name, (Entry(name.id, 0, 0),), bytes(8), "ann", 1))
     for _ in range(20_000):
         sight.replace(name, [timer])
-    assert len(sight.upcoming._claimable) < 10_000  # noqa: SLF001 - what it keeps is what this is about
+    assert len(sight._agenda) < 10_000  # noqa: SLF001 - what it keeps is what this is about
     assert sight.next_due() == timer.due
