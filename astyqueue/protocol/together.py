@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
-from typing import Final, TypeVar
+from typing import Final, Generic, NamedTuple, TypeVar
 
 from astyqueue.protocol.steps import Read, Request, Steps
 from astyqueue.store import Column
 
 T = TypeVar("T")
+
+#: What was read for each operation; None before its first step.
+Answers = dict[int, list[list[Column]] | None]
 
 #: Operations under way at once, each with a few slices.
 _ABREAST: Final = 32
@@ -29,21 +32,31 @@ def together(parts: Iterable[Steps[T]]) -> Steps[list[T]]:
 
 def _abreast(parts: Sequence[Steps[T]]) -> Steps[list[T]]:
     results: dict[int, T] = {}
-    answers: dict[int, list[list[Column]] | None] = dict.fromkeys(range(len(parts)))
+    answers: Answers = dict.fromkeys(range(len(parts)))
     while answers:
-        asked: dict[int, Read] = {}
-        for number, answer in answers.items():
-            try:
-                asked[number] = _only_read(parts[number].send(answer))
-            except StopIteration as finished:
-                results[number] = finished.value
-        answers = {}
-        for exact in {read.exact for read in asked.values()}:
-            answers |= yield from _answered({number: read for number, read in asked.items() if read.exact is exact}, exact=exact)
+        went_on = {number: _go_on(parts[number], answer) for number, answer in answers.items()}
+        results |= {number: step.result for number, step in went_on.items() if isinstance(step, _Finished)}
+        asked = {number: step for number, step in went_on.items() if isinstance(step, Read)}
+        plain = yield from _answered({number: read for number, read in asked.items() if not read.exact}, exact=False)
+        answers = plain | (yield from _answered({number: read for number, read in asked.items() if read.exact}, exact=True))
     return [results[number] for number in range(len(parts))]
 
 
-def _answered(asked: dict[int, Read], *, exact: bool) -> Steps[dict[int, list[list[Column]] | None]]:
+class _Finished(NamedTuple, Generic[T]):
+    result: T
+
+
+def _go_on(part: Steps[T], answer: list[list[Column]] | None) -> Read | _Finished[T]:
+    """What an operation asks for next, or what came of it."""
+    try:
+        return _only_read(part.send(answer))
+    except StopIteration as finished:
+        return _Finished(finished.value)
+
+
+def _answered(asked: dict[int, Read], *, exact: bool) -> Steps[Answers]:
+    if not asked:
+        return {}
     found: list[list[Column]] = yield Read(tuple(wanted for read in asked.values() for wanted in read.wanted), exact)
     columns: Iterator[list[Column]] = iter(found)
     return {number: list(islice(columns, len(read.wanted))) for number, read in asked.items()}
