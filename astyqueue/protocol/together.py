@@ -6,13 +6,14 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from typing import Final, Generic, NamedTuple, TypeVar
 
-from astyqueue.protocol.steps import Read, Request, Steps
+from astyqueue.errors import SliceTooLong
+from astyqueue.protocol.steps import Answer, Read, Request, Steps
 from astyqueue.store import Column
 
 T = TypeVar("T")
 
-#: What was read for each operation; None before its first step.
-Answers = dict[int, list[list[Column]] | None]
+#: What is told to each operation.
+Answers = dict[int, Answer]
 
 #: Operations under way at once, each with a few slices.
 _ABREAST: Final = 32
@@ -32,7 +33,7 @@ def together(parts: Iterable[Steps[T]]) -> Steps[list[T]]:
 
 def _abreast(parts: Sequence[Steps[T]]) -> Steps[list[T]]:
     results: dict[int, T] = {}
-    answers: Answers = dict.fromkeys(range(len(parts)))
+    answers: Answers = dict.fromkeys(range(len(parts)), Answer())
     while answers:
         went_on = {number: _go_on(parts[number], answer) for number, answer in answers.items()}
         results |= {number: step.result for number, step in went_on.items() if isinstance(step, _Finished)}
@@ -46,20 +47,33 @@ class _Finished(NamedTuple, Generic[T]):
     result: T
 
 
-def _go_on(part: Steps[T], answer: list[list[Column]] | None) -> Read | _Finished[T]:
+def _go_on(part: Steps[T], answer: Answer) -> Read | _Finished[T]:
     """What an operation asks for next, or what came of it."""
     try:
-        return _only_read(part.send(answer))
+        return _only_read(answer.into(part))
     except StopIteration as finished:
         return _Finished(finished.value)
 
 
 def _answered(asked: dict[int, Read], *, exact: bool) -> Steps[Answers]:
+    """What was read for each; a slice that is too long for the store is told to the operation that asked for it."""
     if not asked:
         return {}
-    found: list[list[Column]] = yield Read(tuple(wanted for read in asked.values() for wanted in read.wanted), exact)
+    try:
+        found: list[list[Column]] = yield Read(tuple(wanted for read in asked.values() for wanted in read.wanted), exact)
+    except SliceTooLong as error:
+        if len(asked) == 1:
+            return dict.fromkeys(asked, Answer(error=error))
+        return (yield from _one_by_one(asked, exact=exact))
     columns: Iterator[list[Column]] = iter(found)
-    return {number: list(islice(columns, len(read.wanted))) for number, read in asked.items()}
+    return {number: Answer(list(islice(columns, len(read.wanted)))) for number, read in asked.items()}
+
+
+def _one_by_one(asked: dict[int, Read], *, exact: bool) -> Steps[Answers]:
+    answers: Answers = {}
+    for number, read in asked.items():
+        answers |= yield from _answered({number: read}, exact=exact)
+    return answers
 
 
 def _only_read(request: Request) -> Read:

@@ -124,20 +124,20 @@ class Claimer:
 
     def take(self, seat: Seat, filled: Callable[[], bool], *, until: int | None) -> Steps[None]:
         """Take part until the seat is filled, or the monotonic moment `until` came and every row was looked at since."""
-        insist = until is not None and until < self._clock.monotonic() + _PATIENT
-        asked = self._rounds.visits.ask(self._process.now(), insist=insist)
-        yield from self._seated(seat, filled, lambda: until is not None and self._rounds.answered >= asked, until=until)
+        yield from self._seated(seat, filled, until=until)
 
     def serve(self, seat: Seat, stopped: Callable[[], bool]) -> Steps[None]:
         """Take part until `stopped`, whatever comes; a dispatcher does this in a thread of its own."""
-        yield from self._seated(seat, stopped, lambda: False, until=None)
+        yield from self._seated(seat, stopped, until=None)
 
-    def _seated(self, seat: Seat, done: Callable[[], bool], looked: Callable[[], bool], *, until: int | None) -> Steps[None]:
+    def _seated(self, seat: Seat, done: Callable[[], bool], *, until: int | None) -> Steps[None]:
         seat.wakeup = Wakeup(self._clock)
         self._seats.sit(seat)
+        insist = until is not None and until < self._clock.monotonic() + _PATIENT
+        asked = self._rounds.visits.ask(self._process.now(), insist=insist)
 
         def over() -> bool:
-            return done() or (looked() and until is not None and self._clock.monotonic() >= until)
+            return done() or (until is not None and self._rounds.answered >= asked and self._clock.monotonic() >= until)
 
         try:
             yield from self._lead.take_part(over, seat.wakeup, until=until)
@@ -150,6 +150,7 @@ class Claimer:
         now = self._process.now()
         if self._rounds.was_set_back(now):
             self._outcomes.set_back(now)
+        asked = self._rounds.visits.asked
         shares = self._shares()
         if shares and self._once.hand_out_kept(now, shares=shares):
             return
@@ -168,7 +169,7 @@ class Claimer:
         if shares:
             yield from self._rounds.idle(now)
         else:
-            self._rounds.answer()
+            self._rounds.answer(asked)
         self._lead.tell_others()
         if not self._lead.passed(until):
             yield Rest(me, self._rest_until(now, until, wanting=bool(shares)))

@@ -69,9 +69,9 @@ class Rounds:
             self.survey.doorbell.pace(now - self.visits.last_traffic, busy=False)
         yield from self.survey.wish(now)
 
-    def answer(self) -> None:
-        """Nobody may be handed anything now, so whoever asked has seen all there is for them."""
-        self.answered = self._asked = self.visits.asked
+    def answer(self, asked: int) -> None:
+        """Nobody may be handed anything, so those who asked up to this number have seen all there is for them."""
+        self.answered = max(self.answered, asked)
 
     def next_event(self, now: int) -> int:
         """When there will be something to look at, or to learn."""

@@ -13,13 +13,19 @@ from typing import Final
 import pytest
 
 ROOT: Final = Path(__file__).parents[2]
+#: A job that a shell runs in the background ignores interrupts, and so would all that it starts.
+_HEARING: Final = [
+    sys.executable,
+    "-c",
+    "import os, signal, sys; signal.signal(signal.SIGINT, signal.SIG_DFL); os.execv(sys.argv[1], sys.argv[1:])",
+]
 _READY: Final = re.compile(r"\bready worker=[^ :]+:(\d+):")
 _BALANCE: Final = re.compile(r"^sent (\d+), done (\d+), dead (\d+), lost (\d+), delivered twice (\d+)$", re.MULTILINE)
 
 
 def demo(folder: Path, *words: str) -> subprocess.Popen[str]:
     environment = {**os.environ, "STDLIB_INDEX_FOLDER": str(folder), "PYTHONIOENCODING": "ascii"}
-    command = [sys.executable, "-m", "examples.stdlib_index", *words]
+    command = [*_HEARING, sys.executable, "-m", "examples.stdlib_index", *words]
     return subprocess.Popen(command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
 
 

@@ -51,7 +51,7 @@ def test_work_that_nobody_takes_is_told_with_its_age_and_the_last_who_came(stage
     found = examined(stage)[QUEUE]
     assert found.severity is Severity.WARNING
     assert found.fact.startswith("the oldest message that is due waits since 2026-01-01T00:00:00Z (1m1s ago) (row mail:0:0), and nobody")
-    assert found.fact.endswith("takes from 1 row of 1")
+    assert found.fact.endswith("takes from 1 row of 2")
     assert found.reason == "nobody has changed them for 1m or more; the last who did: ann"
     assert "start a worker" in found.remedy
 
@@ -85,7 +85,7 @@ def test_every_row_and_priority_is_looked_at(stage: Stage) -> None:
     stage.send(row="mail:1:1", priority=1)
     stage.clock.advance(2 * MINUTE)
     layout = Layout(time_shards=2, concurrency_shards=2, priorities=2)
-    assert examined(stage, layout=layout)[QUEUE].fact.endswith("(row mail:1:1), and nobody takes from 1 row of 4")
+    assert examined(stage, layout=layout)[QUEUE].fact.endswith("(row mail:1:1), and nobody takes from 1 row of 6")
 
 
 def test_a_paused_queue_is_a_note_until_work_waits_in_it(stage: Stage) -> None:
