@@ -38,6 +38,10 @@ def look(now: int, sight: Sight, order: Order, *, settling: AbstractSet[Name] = 
     sight.hold_back(now)
     picked.cursors = [list(cursors) for cursors in sight.cursors]
     due = due_again([timer for timer in sight.due(now) if timer.name not in settling], now)
+    if due.suspects and order.in_hand:  # before hands empty for it: a settle raises no header, so it may be long gone
+        sight.timers = sight.dead = None
+        yield from know(sight, now)
+        due = due_again([timer for timer in sight.due(now) if timer.name not in settling], now)
     picked.suspect = bool(due.suspects)
     if due.suspects:
         yield from _take_suspect(sight, picked, due.suspects)

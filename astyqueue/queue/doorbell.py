@@ -41,7 +41,7 @@ class Doorbell:
         self._lock = threading.Lock()
         self._untold: set[int] = set()
         self._rung = 0
-        self._heard = bell.Heard(None, None)
+        self._heard: bell.Heard | None = None
         self._next = 0
         self._cost = 0
         self._echo: int | None = None
@@ -89,18 +89,19 @@ class Doorbell:
         began = self._clock.monotonic()
         cells, *found = yield from read(bell.cells(self._ring.queue), *also)
         self._cost = self._clock.monotonic() - began
-        heard, before = bell.heard(cells), self._heard
+        heard = bell.heard(cells)
+        before = self._heard or heard  # whatever is there at first may be old, and is no news
         self._heard = heard
         wish = bell.wish_in(heard.wanted) if heard.wanted and heard.wanted != before.wanted else None
         return Heard(self._places(heard.bell if heard.bell != before.bell else None, began), wish), found
 
     def _places(self, rung: bytes | None, now: int) -> set[int]:
         everywhere = set(range(self._ring.width))
-        if rung is not None:
+        echo = self._echo is not None and now >= self._echo
+        if rung is None:
+            self._echo = None if echo else self._echo
+            return everywhere if echo else set()
+        if self._echo is None or echo:
             self._echo = now + _ECHO
-            named = bell.rung_for(rung)
-            return everywhere if named is None else named & everywhere
-        if self._echo is not None and now >= self._echo:
-            self._echo = None
-            return everywhere
-        return set()
+        named = bell.rung_for(rung)
+        return everywhere if echo or named is None else named & everywhere

@@ -43,7 +43,7 @@ class Rounds:
             self.visits.last_traffic = min(self.visits.last_traffic, now)
             self.survey.start_anew()
             for row, visit in self.visits.of.items():
-                visit.work, visit.not_before = now, 0
+                visit.work, visit.not_before, visit.obliging = now, 0, 0
                 visit.once_more = min(visit.once_more, now + _ONCE_MORE)
                 visit.sight.hold_back(now)
                 self.visits.looks.set(row, now)
@@ -82,8 +82,8 @@ class Rounds:
         self.visits.take_in(now)
         while (row := self.visits.looks.take(now)) is not None:
             visit = self.visits.of[row]
-            if visit.not_before > now:
-                self.visits.looks.set(row, visit.not_before)
+            if (until := self.visits.held_back(visit)) > now:
+                self.visits.looks.set(row, until)
             elif self._may_go(visit, now):
                 self._busy = True
                 visit.work = NEVER

@@ -203,12 +203,12 @@ class Survey:
     def _oblige(self, visit: Visit, wish: Wish, now: int) -> None:
         """Leave a row alone for a moment, for somebody who wants it."""
         if wish.process != self._visits.me and (visit.lease.owner == self._visits.me or not self._visits.shared):
-            visit.not_before = now + _PAUSE
+            visit.obliging = now + _PAUSE
 
     def wish(self, now: int) -> Steps[None]:
-        """With nothing to do here, ask for a row of which others have too many."""
+        """With nothing to do here, ask for a row of which others have too many, or from which they crowd us out."""
         at = self._clock.monotonic()
-        row = self.wishes.next({visit.sight.row: visit.lease for visit in self._current}, at)
+        row = self.wishes.next({visit.sight.row: visit.lease for visit in self._current if self._visits.shared}, at)
         if row is None:
             return
         visit = self._visits.of[row]

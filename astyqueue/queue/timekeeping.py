@@ -31,5 +31,5 @@ class Timekeeping:
         self._next = clock.monotonic() + _EVERY
         here = clock.ahead
         with contextlib.suppress(StoreUnavailable):  # whoever came here to do something will hear of that by itself
-            told = yield from ahead(lambda: clock.now() - here, ids.nonce())
+            told = yield from ahead(lambda: clock.now() - here, here, nonce=ids.nonce())
             clock.ahead = here if told is None else told

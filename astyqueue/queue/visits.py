@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import random
 import threading
-from collections import deque
 from dataclasses import dataclass, field
+from typing import Final
 
 from astyqueue import ids
 from astyqueue.clock import Clock
@@ -16,9 +16,16 @@ from astyqueue.queue.agenda import NEVER, Agenda
 from astyqueue.queue.rowlease import RowLease
 
 
+#: In the place of a moment: the row's header was raised past what is known here.
+_CHANGED: Final = -1
+
+
 @dataclass(slots=True, eq=False)
 class Visit:
-    """A row in one process. `work`: since when something in it is due, or will be, as far as is known."""
+    """A row in one process. `work`: since when something in it is due, or will be, as far as is known.
+
+    It is left alone until `not_before` for an error, and until `obliging` for somebody who wants it.
+    """
 
     sight: Sight
     lease: RowLease
@@ -27,6 +34,7 @@ class Visit:
     work: int = NEVER
     once_more: int = 0
     not_before: int = 0
+    obliging: int = 0
 
     @property
     def seen_heads(self) -> list[Id]:
@@ -47,7 +55,7 @@ class Visits:
         self.asked = 0
         self._asking = threading.Lock()
         self.insisted: set[str] = set()
-        self._arrived: deque[tuple[str, int]] = deque()
+        self._news: dict[str, int] = {}
         self._levels = ring.layout.priorities
         patience = 1 + random.random()
         self.of = {row: Visit(Sight(row, self._levels), RowLease(me, patience), self.first_heads) for row in ring.rows()}
@@ -65,16 +73,21 @@ class Visits:
     @property
     def news(self) -> bool:
         """Whether another thread said something that was not taken in yet."""
-        return bool(self._arrived)
+        return bool(self._news)
 
     def sent(self, row: str, moment: int, now: int) -> None:
         """Somebody in this process sent to a row, for this moment. Safe from any thread."""
         self.last_traffic = now
-        self._arrived.append((row, moment))
+        self._tell(row, moment)
 
     def changed(self, row: str) -> None:
         """Somebody in this process raised a row's header past what is known of it here. Safe from any thread."""
-        self._arrived.append((row, -1))
+        self._tell(row, _CHANGED)
+
+    def _tell(self, row: str, moment: int) -> None:
+        """Keep the least for each row: whoever only sends has nobody to take it in."""
+        with self._asking:
+            self._news[row] = min(moment, self._news.get(row, moment))
 
     def ask(self, now: int, *, insist: bool) -> int:
         """Have somebody see what is open in every current row; the number by which this is known. Safe from any thread.
@@ -89,11 +102,16 @@ class Visits:
 
     def take_in(self, now: int) -> None:
         """Take note of what other threads said."""
-        while self._arrived:
-            row, moment = self._arrived.popleft()
-            if moment < 0:
+        with self._asking:
+            news, self._news = self._news, {}
+        for row, moment in news.items():
+            if moment == _CHANGED:
                 self.of[row].sight.forget()
-            self.look_at(self.of[row], max(moment, 0) or now)
+            self.look_at(self.of[row], now if moment == _CHANGED else moment)
+
+    def held_back(self, visit: Visit) -> int:
+        """Until when a row is to be left alone; who insists obliges nobody."""
+        return visit.not_before if visit.sight.row in self.insisted else max(visit.not_before, visit.obliging)
 
     def look_at(self, visit: Visit, work: int) -> None:
         """Something in a row is due at this moment."""

@@ -37,8 +37,13 @@ class Wishes:
             return None
         row, self._crowded_out = self._crowded_out, None
         if row is None:
-            row = self._of_the_richest(leases, at)
+            return self._of_the_richest(leases, at)
+        self._rest(at, _UNFAIR)
         return row
+
+    def _rest(self, at: int, pause: int) -> None:
+        """Wish for nothing for a while; wishes that are made at the same moment overwrite each other."""
+        self._next = at + int(pause * (0.5 + random.random()))
 
     def _of_the_richest(self, leases: Mapping[str, RowLease], at: int) -> str | None:
         """A row of whoever has most of them, if we have fewer than our part."""
@@ -49,6 +54,5 @@ class Wishes:
         if not richest or mine >= max(1, part) or richest[0][1] <= mine:
             return None
         owner, most = richest[0]
-        pause = _UNFAIR if most > part else _SCARCE
-        self._next = at + int(pause * (0.5 + random.random()))  # wishes made at the same moment overwrite each other
+        self._rest(at, _UNFAIR if most > part else _SCARCE)
         return random.choice([row for row, lease in leases.items() if lease.owner == owner])

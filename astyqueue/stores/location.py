@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Final
@@ -10,6 +11,8 @@ from urllib.parse import parse_qsl, unquote
 from astyqueue.errors import BadSetting
 
 _SEPARATOR: Final = "://"
+#: What an option may be called. Anything else may be the rest of a password, and is not repeated.
+_NAME: Final = re.compile(r"[a-z_]{1,20}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +28,8 @@ class Location:
         for option in self.options:
             if option not in allowed:
                 has = f"its options are: {', '.join(sorted(allowed))}" if allowed else "it has no options"
-                message = f"a {self.scheme} store has no option {option!r}; {has}"
+                named = f"{option!r}" if _NAME.fullmatch(option) else "of that name (a '?' in a password is written %3F)"
+                message = f"a {self.scheme} store has no option {named}; {has}"
                 raise BadSetting(message)
 
 

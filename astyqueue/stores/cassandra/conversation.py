@@ -65,15 +65,12 @@ class Conversation:
             raise failure_of_read(error, self._place) from error
 
     def send(self, batches: tuple[Batch, ...]) -> None:
-        """As the port says; the first is under way while the second is made ready."""
+        """As the port says; what cannot be sent at all is found before the first of them is."""
         for batch in batches:
             encoding.changes(batch)
             _countable(batch, ())
-        asked = [
-            Attempt(self._session, requests.sent(self._statements[batch.table], batch), self._sending)
-            for batch in batches
-            if batch.puts or batch.deletes
-        ]
+        changes = [requests.sent(self._statements[batch.table], batch) for batch in batches if batch.puts or batch.deletes]
+        asked = [Attempt(self._session, change, self._sending) for change in changes]
         if errors := [error for each in asked if (error := self._failure(each))]:
             same = len(errors) == len(asked) and len({type(error) for error in errors}) == 1
             raise errors[0] if same else OutcomeUnknown(f"of {len(asked)} batches {len(errors)} failed: {errors[0]}")

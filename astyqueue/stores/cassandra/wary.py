@@ -32,17 +32,19 @@ class Wary(LoadBalancingPolicy):  # type: ignore[misc] # the driver has no types
 
     def was_silent(self, hosts: Iterable[Host]) -> None:
         """Ask these last for a while."""
-        self._silent |= dict.fromkeys(hosts, self._clock.monotonic() + _WARY)
+        self._silent = self._silent | dict.fromkeys(hosts, self._clock.monotonic() + _WARY)  # plans are made meanwhile
 
     def make_query_plan(self, working_keyspace: str | None = None, query: Statement | None = None) -> Iterator[Host]:
         """The nodes in the order in which to ask them."""
         plan = self._child.make_query_plan(working_keyspace, query)
-        if not self._silent:
+        known = self._silent
+        if not known:
             yield from plan
             return
         now = self._clock.monotonic()
-        silent = {host for host, until in self._silent.items() if until > now}
-        self._silent = {host: until for host, until in self._silent.items() if host in silent}
+        silent = {host for host, until in known.items() if until > now}
+        if not silent:
+            self._silent = {}
         yield from sorted(plan, key=silent.__contains__)
 
     def populate(self, cluster: Cluster, hosts: list[Host]) -> None:

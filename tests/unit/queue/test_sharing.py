@@ -8,11 +8,15 @@ from itertools import pairwise
 import pytest
 
 from astyqueue.clock import SECOND
+from astyqueue.model.outgoing import Message
 from astyqueue.model.settings import Layout
-from astyqueue.protocol.steps import Commit, Read
+from astyqueue.protocol.bell import Wish
+from astyqueue.protocol.steps import Commit, Read, Send, run
+from astyqueue.queue.core import Taking
+from astyqueue.queue.holding import Handed
 from astyqueue.stores.memory import MemoryStore
 from astyqueue.testing import TimeMachine
-from tests.unit.queue.crew import MILLISECOND, Crew
+from tests.unit.queue.crew import MILLISECOND, Crew, Worker
 
 WIDE = Layout(concurrency_shards=8)
 RING = Layout(time_shards=30, concurrency_shards=8)
@@ -185,3 +189,63 @@ def test_what_an_idle_process_costs_is_bounded(clock: TimeMachine) -> None:
     slices = sum(len(request.wanted) for request in worker.requests if isinstance(request, Read))
     assert worker.count(Commit) <= 1
     assert slices / 60 <= 100, slices / 60
+
+
+def test_what_was_wished_for_long_ago_keeps_nobody_from_looking(clock: TimeMachine) -> None:
+    """A process that polls once and ends must find what waits, whatever it reads at the doorbell at first."""
+    crew = Crew(MemoryStore(clock), clock, Layout())
+    crew.join()
+    crew.join()
+    sender = crew.outsider()
+    crew.pass_time(2 * SECOND, each=lambda: sender.send(1))
+    run(crew.workers[0].core.rounds.survey.doorbell.want(Wish("somebody", "mail:0:0")), crew.workers[0].store)
+    crew.workers.clear()
+    clock.advance("7d")
+    sender.send(3)
+    newcomer = crew.outsider()
+    assert len(run(newcomer.core.take(Taking(10, 0, Handed)), newcomer.store)) == 3
+
+
+def test_who_insists_obliges_nobody(clock: TimeMachine) -> None:
+    crew = Crew(MemoryStore(clock), clock, Layout())
+    poller, sender = crew.outsider(), crew.outsider()
+    assert run(poller.core.take(Taking(1, 0, Handed)), poller.store) == []
+    for _ in range(5):
+        clock.advance("1s")
+        sender.send(1)
+        run(sender.core.rounds.survey.doorbell.want(Wish("somebody", "mail:0:0")), sender.store)
+        assert len(run(poller.core.take(Taking(1, 0, Handed)), poller.store)) == 1
+
+
+def test_an_idle_process_beside_a_busy_one_writes_nothing_in_a_queue_of_one_row(clock: TimeMachine) -> None:
+    crew = Crew(MemoryStore(clock), clock, Layout())
+    busy, sender = crew.join(), crew.outsider()
+    crew.pass_time(SECOND, each=lambda: sender.send(1))
+    idle = crew.join()
+    crew.pass_time(2 * SECOND, each=lambda: busy.send(1))
+    assert not any(isinstance(request, Send) for request in idle.requests)
+
+
+def _to_one_shard(sender: Worker, shard: int) -> None:
+    """Keys decide the shard: one that falls into this one."""
+    key = next(key for key in map(str, range(1_000)) if sender.core.ring.shard_of_key(key) == shard)
+    run(sender.core.send(Message(None, key)), sender.store)
+
+
+def test_a_bell_that_never_rests_hides_no_other_row(crew: Crew) -> None:
+    worker, noisy, rare = crew.join(hands=1_000), crew.outsider(), crew.outsider()
+    crew.pass_time(SECOND, each=lambda: _to_one_shard(noisy, 0))
+    for _ in range(10):
+        sent = crew.clock.now()
+        _to_one_shard(rare, 5)
+        _to_one_shard(noisy, 0)
+        crew.pass_time(100 * MILLISECOND, each=lambda: _to_one_shard(noisy, 0))
+        [at] = [at for at, delivery in worker.got if delivery.row == "mail:0:5" and at >= sent]
+        assert at - sent <= 50 * MILLISECOND
+
+
+def test_who_only_sends_keeps_no_note_of_each_message(crew: Crew) -> None:
+    sender = crew.outsider()
+    for _ in range(100):
+        sender.send(1)
+    assert len(sender.core.rounds.visits._news) <= 8  # noqa: SLF001 - what it keeps is what this is about

@@ -20,13 +20,13 @@ HOUR = 3_600 * SECOND
 @pytest.mark.parametrize("difference", [0, 5 * SECOND, -5 * SECOND])
 def test_the_write_time_of_a_commit_tells_how_far_the_store_is_ahead(clock: TimeMachine, difference: int) -> None:
     store = MemoryStore(clock)
-    assert run(ahead(lambda: clock.now() - difference, ids.nonce()), store) == difference
+    assert run(ahead(lambda: clock.now() - difference, 0, nonce=ids.nonce()), store) == difference
 
 
 def test_clocks_that_may_agree_are_taken_to_agree(clock: TimeMachine) -> None:
     """The commit took two seconds as we saw it, so a store that seems one second ahead may as well not be."""
     times = iter([clock.now() - SECOND, clock.now() + SECOND])
-    assert run(ahead(lambda: next(times), ids.nonce()), MemoryStore(clock)) == 0
+    assert run(ahead(lambda: next(times), 0, nonce=ids.nonce()), MemoryStore(clock)) == 0
 
 
 class Busy(Faulty):
@@ -34,12 +34,12 @@ class Busy(Faulty):
 
     def perform(self, request: Request) -> object:
         if isinstance(request, Read):
-            run(ahead(lambda: 0, ids.nonce()), self._store)
+            run(ahead(lambda: 0, 0, nonce=ids.nonce()), self._store)
         return super().perform(request)
 
 
 def test_a_commit_that_somebody_else_overwrote_tells_nothing(clock: TimeMachine) -> None:
-    assert run(ahead(clock.now, ids.nonce()), Busy(MemoryStore(clock))) is None
+    assert run(ahead(clock.now, 0, nonce=ids.nonce()), Busy(MemoryStore(clock))) is None
 
 
 def test_a_queue_goes_by_the_time_of_its_store() -> None:
@@ -71,3 +71,19 @@ def test_a_store_that_does_not_answer_leaves_the_clock_as_it_was() -> None:
     store = Failing(MemoryStore(clock), StoreUnavailable("away"))
     run(Timekeeping(clock).follow(), store)
     assert clock.ahead == 0
+
+
+def test_a_slow_commit_does_not_move_a_clock_that_may_be_right(clock: TimeMachine) -> None:
+    """What is known to be five minutes ahead stays so, also when an answer takes so long that it says less."""
+    times = iter([clock.now() - 300 * SECOND, clock.now() - 298 * SECOND])
+    assert run(ahead(lambda: next(times), 300 * SECOND, nonce=ids.nonce()), MemoryStore(clock)) == 300 * SECOND
+
+
+def test_a_store_whose_clock_was_set_back_tells_nothing_until_its_times_go_on(clock: TimeMachine) -> None:
+    """Commits of a row never go back in time; after a clock that did, their times creep on by a microsecond."""
+    store = MemoryStore(clock)
+    assert run(ahead(clock.now, 0, nonce=ids.nonce()), store) == 0
+    clock.set(clock.now() - 3_600 * SECOND)
+    assert run(ahead(clock.now, 0, nonce=ids.nonce()), store) is None
+    clock.advance("61m")
+    assert run(ahead(clock.now, 0, nonce=ids.nonce()), store) == 0
