@@ -15,7 +15,6 @@ from astyqueue.protocol.sight import Sight
 from astyqueue.queue.agenda import NEVER, Agenda
 from astyqueue.queue.rowlease import RowLease
 
-
 #: In the place of a moment: the row's header was raised past what is known here.
 _CHANGED: Final = -1
 
