@@ -96,10 +96,10 @@ def clock_here(up: Sequence[Node]) -> Finding:
     fact = (
         f"{_seconds(abs(ahead))} {'ahead of' if ahead > 0 else 'behind'} {surest.name} (give or take {_seconds(surest.offset.uncertain)})"
     )
-    reason = "what is sent from here is due by this clock, and leases taken here end by it: delays and returns are wrong by as much"
+    reason = "queues go by the servers' time, but what is sent `at` a time of this clock, and what commands show, is wrong by as much"
     remedy = "let this machine keep time (chrony, ntpd or systemd-timesyncd), and see that it follows the servers' source"
     if abs(ahead) - surest.offset.uncertain > _FAR_APART:
-        grave = f"{reason}; more than 50 minutes ahead, and what it sends is not handed out before others reach that time"
+        grave = f"{reason}; so far apart, this machine's own logs and timeouts cannot be trusted either"
         return Finding(subject, Severity.PROBLEM, fact, grave, remedy)
     if abs(ahead) - surest.offset.uncertain > _APART:
         return Finding(subject, Severity.WARNING, fact, reason, remedy)
