@@ -65,6 +65,11 @@ class Ring:
         return zlib.crc32(key.encode()) % self.layout.concurrency_shards
 
     @property
+    def shared(self) -> bool:
+        """Whether there are rows to share out and look for; a single one is everybody's, and its own doorbell."""
+        return self.layout.concurrency_shards > 1
+
+    @property
     def width(self) -> int:
         """How many rows are written to at one time."""
         return 2 * self.layout.concurrency_shards

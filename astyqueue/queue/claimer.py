@@ -124,25 +124,22 @@ class Claimer:
 
     def take(self, seat: Seat, filled: Callable[[], bool], *, until: int | None) -> Steps[None]:
         """Take part until the seat is filled, or the monotonic moment `until` came and every row was looked at since."""
-        yield from self._seated(seat, filled, until=until)
-
-    def serve(self, seat: Seat, stopped: Callable[[], bool]) -> Steps[None]:
-        """Take part until `stopped`, whatever comes; a dispatcher does this in a thread of its own."""
-        yield from self._seated(seat, stopped, until=None)
-
-    def _seated(self, seat: Seat, done: Callable[[], bool], *, until: int | None) -> Steps[None]:
         seat.wakeup = Wakeup(self._clock)
         self._seats.sit(seat)
         insist = until is not None and until < self._clock.monotonic() + _PATIENT
         asked = self._rounds.visits.ask(self._process.now(), insist=insist)
 
         def over() -> bool:
-            return done() or (until is not None and self._rounds.answered >= asked and self._clock.monotonic() >= until)
+            return filled() or (until is not None and self._rounds.answered >= asked and self._clock.monotonic() >= until)
 
         try:
             yield from self._lead.take_part(over, seat.wakeup, until=until)
         finally:
             self._seats.leave(seat)
+
+    def serve(self, seat: Seat, stopped: Callable[[], bool]) -> Steps[None]:
+        """Take part until `stopped`, whatever comes; a dispatcher does this in a thread of its own."""
+        yield from self.take(seat, stopped, until=None)
 
     def _round(self, me: Wakeup, until: int | None) -> Steps[None]:
         """Do the most urgent thing there is, or rest until there is one. Claims and settles take turns, so neither starves."""

@@ -46,14 +46,9 @@ class Doorbell:
         self._cost = 0
         self._echo: int | None = None
 
-    @property
-    def needed(self) -> bool:
-        """Whether the queue has several rows to look at; a single one is its own doorbell."""
-        return self._ring.layout.concurrency_shards > 1
-
     def ring(self, rows: list[str]) -> Steps[None]:
         """Tell other processes that these rows were sent to."""
-        if not self.needed:
+        if not self._ring.shared:
             return
         now = self._clock.now()
         told = self._to_be_told({place for row in rows if (place := self._ring.place(row, now)) is not None})

@@ -113,7 +113,7 @@ class Rounds:
             self.survey.wishes.refused(sight.row, refused)
             self.visits.look_at(visit, now)
         elif (following := sight.next_look(now)) is not None:
-            self.visits.look_at(visit, max(following, now + _AGAIN))
+            self.visits.look_at(visit, following, at=max(following, now + _AGAIN))
         if visit.once_more <= now:
             sight.look_again_from(now - 2 * _ONCE_MORE if visit.once_more else now)
             visit.once_more = now + _ONCE_MORE

@@ -62,7 +62,7 @@ class Visits:
     @property
     def shared(self) -> bool:
         """Whether there are rows to share out; a single one is everybody's."""
-        return self.ring.layout.concurrency_shards > 1
+        return self.ring.shared
 
     @property
     def first_heads(self) -> list[Id]:
@@ -112,10 +112,10 @@ class Visits:
         """Until when a row is to be left alone; who insists obliges nobody."""
         return visit.not_before if visit.sight.row in self.insisted else max(visit.not_before, visit.obliging)
 
-    def look_at(self, visit: Visit, work: int) -> None:
-        """Something in a row is due at this moment."""
+    def look_at(self, visit: Visit, work: int, *, at: int = 0) -> None:
+        """Something in a row is due at this moment; it is looked at then, or `at` a later one unless somebody asks."""
         visit.work = min(visit.work, work)
-        self.looks.by(visit.sight.row, max(visit.work, visit.not_before))
+        self.looks.by(visit.sight.row, max(visit.work, visit.not_before, at))
 
     def current(self, now: int) -> list[Visit]:
         """The rows that are written to now."""

@@ -17,6 +17,7 @@ from astyqueue.errors import BadSetting, StoreUnavailable
 from astyqueue.stores import open_store
 from astyqueue.stores.administration import administer
 from astyqueue.testing import LocalCassandra, Proxy
+from astyqueue.testing.cassandra.fixtures import lacking
 from astyqueue.wakeup import Wakeup
 
 CLOCK = SystemClock()
@@ -59,9 +60,9 @@ def openssl(*words: str) -> None:
 
 
 @pytest.fixture(scope="module")
-def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
+def authority(tmp_path_factory: pytest.TempPathFactory, pytestconfig: pytest.Config) -> Authority:
     if shutil.which("openssl") is None:
-        pytest.skip("there is no openssl to make certificates with")
+        lacking(pytestconfig, "there is no openssl to make certificates with")
     made = Authority(tmp_path_factory.mktemp("certificates") / "ours")
     for name in ("node", "client"):
         made.certify(name)

@@ -6,8 +6,10 @@ from astyqueue.protocol.columns import Entry, State, Timer, Type
 from astyqueue.protocol.outcomes import with_value
 from astyqueue.protocol.rows import Ring
 from astyqueue.protocol.sight import Sight
+from astyqueue.protocol.steps import run
 from astyqueue.queue.rounds import Rounds
 from astyqueue.store import Name
+from astyqueue.stores.memory import MemoryStore
 from astyqueue.testing import TimeMachine
 from astyqueue.testing.processes import repeatable_process
 
@@ -50,3 +52,18 @@ def test_a_claim_that_is_acked_one_by_one_leaves_no_trail_in_memory(clock: TimeM
         sight.replace(name, [timer])
     assert len(sight._agenda) < 10_000  # noqa: SLF001 - what it keeps is what this is about
     assert sight.next_due() == timer.due
+
+
+def test_who_asks_finds_what_is_due_although_it_was_passed_over_a_moment_ago(clock: TimeMachine) -> None:
+    rounds, store = Rounds(Ring("emails", Layout()), clock, "ann"), MemoryStore(clock)
+    run(rounds.look_around(clock.now()), store)
+    visit = rounds.visits.of["emails:0:0"]
+    name = Name(Type.TIMER, 0, repeatable_process("ann", clock).id_at(clock.now()), State.LEASED)
+    visit.sight.learn(None, clock.now())
+    visit.sight.remember([with_value(Timer(name, (Entry(name.id, 0, 0),), bytes(8), "bob", 1))])
+    rounds.visited(visit, clock.now(), more=False)
+    assert rounds.choose(clock.now()) is None
+    rounds.visits.ask(clock.now(), insist=True)
+    run(rounds.idle(clock.now()), store)
+    run(rounds.look_around(clock.now()), store)
+    assert rounds.choose(clock.now()) is visit
