@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from astyqueue.dispatch import Dispatcher
-    from astyqueue.errors import AstyqueueError, LeaseLost, Reject, Retry, Snooze, Vetoed
+    from astyqueue.errors import AstyqueueError, KeyTaken, LeaseLost, Reject, Retry, Snooze, Vetoed
     from astyqueue.model.outgoing import Message
     from astyqueue.queue.connection import Connection, connect
     from astyqueue.queue.delivery import Delivery, Received
@@ -23,6 +23,7 @@ __all__ = [
     "Delivery",
     "Dispatcher",
     "Hook",
+    "KeyTaken",
     "LeaseLost",
     "Message",
     "MessageQueue",
@@ -42,6 +43,7 @@ _HOMES: Final = {
     "Delivery": "queue.delivery",
     "Dispatcher": "dispatch",
     "Hook": "queue.hooks",
+    "KeyTaken": "errors",
     "LeaseLost": "errors",
     "Message": "model.outgoing",
     "MessageQueue": "queue.queue",

@@ -4,9 +4,11 @@
     ├── BadInput                what was asked cannot be done as asked; nothing was changed
     │   ├── BadSetting          an option, a URL or a setting is wrong
     │   ├── BadExpression       a cron expression cannot be read; it says which field and why
+    │   ├── ScheduleTaken       there is a schedule of this name already
     │   └── LayoutDiffers       the stored layout of a queue is another one
-    ├── NotFound                no such queue, message or dead letter
+    ├── NotFound                no such queue, message, dead letter or schedule
     │   └── UnknownTrigger      no trigger of this name was registered in this process
+    ├── KeyTaken                another message has the unique key; nothing was sent
     ├── Vetoed                  a hook refused a send or a settle
     ├── LeaseLost               the receipt is no longer current; nothing was changed
     ├── AlreadySettled          this delivery was settled before
@@ -55,6 +57,15 @@ class BadExpression(BadInput):
         super().__init__(f"cron expression {reprlib.repr(expression)}{place}: {why}")
 
 
+class ScheduleTaken(BadInput):
+    """There is a schedule of this name already."""
+
+    def __init__(self, name: str) -> None:
+        """Say which name it is."""
+        self.name = name
+        super().__init__(f"there is a schedule {name!r} already: give another name, or replace it")
+
+
 class LayoutDiffers(BadInput):
     """A queue exists with another layout than the one asked for."""
 
@@ -82,6 +93,21 @@ class UnknownTrigger(NotFound):
         super().__init__(
             f"no trigger named {name!r} is registered here: import the module that registers it, "
             "or let a process fire this schedule that has it"
+        )
+
+
+class KeyTaken(AstyqueueError):
+    """Another message has the unique key; nothing was sent."""
+
+    def __init__(self, key: str, id: str, standing: str) -> None:  # noqa: A002 - it is called so everywhere
+        """Say which message that is, and where it stands: "waiting", "delayed", "in_flight" and so on."""
+        self.key = key
+        self.id = id
+        self.standing = standing
+        super().__init__(
+            f"key {key!r:.120} is taken by message {id} ({standing.replace('_', ' ')}), so nothing was sent. The key is free once that "
+            'is done, dead or deleted; send with unique="keep" to be content with it, or unique="replace" to put this in its place '
+            "unless somebody works on it"
         )
 
 

@@ -136,6 +136,16 @@ def of_text(written: str) -> Id:
     return (int.from_bytes(digest[:8]) & 0x0FFFFFFFFFFFFFFF).to_bytes(8) + tail.to_bytes(8)
 
 
+def derived(moment: int, written: str) -> Id:
+    """The id that always stands for this moment and text; no id that was drawn at random is equal to it."""
+    return first_at(moment)[:8] + (int.from_bytes(of_text(written)[8:]) & ~_MULTICAST).to_bytes(8)
+
+
+def is_derived(id_: Id) -> bool:
+    """Whether an id is one that was derived: drawn ones have a bit set that says that their node is made up."""
+    return not int.from_bytes(id_[8:]) & _MULTICAST
+
+
 def before(id_: Id) -> Id:
     """The greatest id below this one."""
     return (int.from_bytes(id_) - 1).to_bytes(_LENGTH)

@@ -31,6 +31,15 @@ def peek(session: Session, *, queue: str, limit: int, include: str) -> None:
     session.output.listing(found, shown=_in_a_row, none=none)
 
 
+@click.command(short_help="Find the messages of a key.")
+@click.argument("queue")
+@click.argument("key")
+@on_store
+def find(session: Session, *, queue: str, key: str) -> None:
+    """Find the messages of QUEUE that have this KEY, in the order in which they are due; nothing is taken."""
+    session.output.listing(session.queue(queue).find(key), shown=_in_a_row, none=f"queue {queue} has no message with this key")
+
+
 @click.command(short_help="Show one message.")
 @click.argument("id", metavar="ID")
 @on_store

@@ -40,6 +40,11 @@ _STDIN = "-"
 @click.option("--at", metavar="MOMENT", help="Hand it out at this moment: 2026-11-21T09:00:00+01:00.")
 @click.option("--key", help="A handle of your own for the message.")
 @click.option(
+    "--unique",
+    type=click.Choice(["reject", "keep", "replace", "debounce"]),
+    help="At most one message has the key. While another has it: fail; keep that one; or take its place, due when that was or anew.",
+)
+@click.option(
     "--priority", type=int, default=0, show_default=True, help="The greatest goes first; a queue has one, 0, unless made with more."
 )
 @click.option("--header", "headers", multiple=True, metavar="NAME=TEXT", help="Text that travels with the body; repeat for more.")
@@ -57,11 +62,13 @@ def send(session: Session, *, queue: str, body: str, lines: bool, create: bool, 
         if body != _STDIN:
             problem = "with --lines the bodies are read from stdin: give - as BODY"
             raise BadInput(problem)
-        report = session.connection.queue(queue).send_many(_message(line, options) for line in _bodies())
-        session.output.done(f"sent {report.sent} messages to {queue}", {"queue": queue, "sent": report.sent})
+        report = session.connection.queue(queue).send_many(message_of(line, options) for line in _bodies())
+        earlier = len(report.taken) + len(report.kept)
+        others = f"; of {earlier} the key was taken" if earlier else ""
+        session.output.done(f"sent {report.sent} messages to {queue}{others}", {"queue": queue, "sent": report.sent, "taken": earlier})
         return
     text = sys.stdin.read() if body == _STDIN else body
-    message = _message(text, options)
+    message = message_of(text, options)
     sent = session.connection.queue(queue).send(message)
     session.output.done(str(sent.id), {"id": str(sent.id), "new": sent.new})
 
@@ -70,13 +77,13 @@ def _bodies() -> Iterator[str]:
     return (line for line in sys.stdin if line.strip())
 
 
-def _message(text: str, options: dict[str, object]) -> Message:
+def message_of(text: str, options: dict[str, object]) -> Message:
     """A message with this body and the options of the command line."""
     from astyqueue.model.outgoing import Message
 
     given = {name: value for name, value in options.items() if name not in {"task", "headers", "at"}}
-    task, at = options["task"], options["at"]
-    headers = _headers(options["headers"])
+    task, at = options["task"], options.get("at")
+    headers = _headers(options.get("headers"))
     body = _body(text)
     if task is not None:
         body, headers = _arguments(body), {**headers, "task": str(task)}

@@ -69,6 +69,7 @@ def _weights(context: click.Context, parameter: click.Parameter, text: str | Non
 )
 @click.option("--drain-timeout", default="30s", show_default=True, metavar="DURATION", help="How long running tasks may take to finish.")
 @click.option("--burst", is_flag=True, help="End once nothing is due or being worked on; what is delayed or backing off stays.")
+@click.option("--no-schedule", is_flag=True, help="Fire no schedules, and bring about none that the app declares.")
 @click.option("--max-messages", type=click.IntRange(1), metavar="N", help="End after N messages.")
 @click.option(
     "--log-level",
@@ -108,7 +109,14 @@ def worker(context: click.Context, /, *, app: str, url: str | None, log_level: s
 
 
 def _serve(
-    app: App, *, queues: dict[str, int] | None, concurrency: int, drain_timeout: str, burst: bool, max_messages: int | None
+    app: App,
+    *,
+    queues: dict[str, int] | None,
+    concurrency: int,
+    drain_timeout: str,
+    burst: bool,
+    no_schedule: bool,
+    max_messages: int | None,
 ) -> Signals:
     """Run until the work is over or a signal comes."""
     from astyqueue.cli.ending import AfterMessages, WhenEmpty
@@ -122,7 +130,7 @@ def _serve(
         dispatcher.drain(drain_timeout, wait=False)
 
     counting = [] if max_messages is None else [AfterMessages(max_messages, end)]
-    dispatcher = app.worker(queues, concurrency=concurrency, middleware=counting)
+    dispatcher = app.worker(queues, concurrency=concurrency, middleware=counting, schedules=not no_schedule)
     signals = Signals(dispatcher, drain_timeout)
     signals.catch()
     if burst:

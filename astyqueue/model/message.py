@@ -19,7 +19,10 @@ _PLAIN_TAIL: Final = b"0,null,null,null,null,null,"
 
 
 class Envelope(NamedTuple):
-    """What a message column holds. Instants are microseconds since 1970, durations microseconds."""
+    """What a message column holds. Instants are microseconds since 1970, durations microseconds.
+
+    `unique`: its key is its alone while it lives. `repeatable`: its send may come again after it was settled.
+    """
 
     sent: int
     due: int
@@ -29,11 +32,16 @@ class Envelope(NamedTuple):
     lease: int | None
     attempts: int | None
     body: JsonValue
+    unique: bool = False
+    repeatable: bool = False
 
 
 #: Expiry, lease and attempts of a message that was sent without any.
 _UNSAID: Final = (None, None, None)
 _FIELDS: Final = len(Envelope._fields)
+#: What most messages are: neither unique nor repeatable, which goes without saying.
+_USUAL: Final = (False, False)
+_SAID: Final = _FIELDS - len(_USUAL)
 #: Making a tuple's subclass straight from its parts halves its cost; an envelope is made for every message handed out.
 _new: Final = tuple.__new__
 
@@ -45,8 +53,9 @@ def encode_plain(sent: int, body: bytes) -> bytes:
 
 def encode(envelope: Envelope, body: bytes) -> bytes:
     """An envelope with its body already encoded as JSON."""
-    head = to_json(envelope[:-1])
-    return b"\x01%b,%b]" % (head[:-1], body)
+    head, tail = to_json(envelope[: _SAID - 1]), envelope[_SAID:]
+    said = b"" if tail == _USUAL else b"," + to_json(tail)[1:-1]
+    return b"\x01%b,%b%b]" % (head[:-1], body, said)
 
 
 def decode(value: bytes) -> Envelope:
@@ -55,8 +64,10 @@ def decode(value: bytes) -> Envelope:
         message = f"format byte {value[:1].hex() or 'missing'}, and this astyqueue knows {FORMAT.hex()}"
         raise ValueError(message)
     fields = from_json(value[1:], allow_inf_nan=False)
+    if type(fields) is list and len(fields) == _SAID:
+        fields += _USUAL
     if type(fields) is not list or len(fields) != _FIELDS:
-        message = f"it is no envelope of {_FIELDS} fields: {fields!r:.80}"
+        message = f"it is no envelope of {_SAID} or {_FIELDS} fields: {fields!r:.80}"
         raise ValueError(message)
     envelope = _new(Envelope, fields)
     if type(envelope.sent) is int and envelope[4:7] == _UNSAID:

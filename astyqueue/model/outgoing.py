@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from enum import StrEnum
 from typing import Final, NamedTuple
 
 from astyqueue.clock import microseconds
@@ -13,6 +14,20 @@ from astyqueue.errors import BadInput
 from astyqueue.model.bodies import encode_body
 from astyqueue.model.message import Envelope, encode, encode_plain
 from astyqueue.model.settings import Settings
+
+
+class Unique(StrEnum):
+    """What becomes of a message whose unique key another one has.
+
+    REJECT: it is not sent, and that is an error. KEEP: it is not sent, and the other will do. REPLACE: it takes the other's
+    place, and is due when that was. DEBOUNCE: it takes the other's place, and is due as it says itself.
+    """
+
+    REJECT = "reject"
+    KEEP = "keep"
+    REPLACE = "replace"
+    DEBOUNCE = "debounce"
+
 
 KEY_BYTES: Final = 512
 HEADERS_BYTES: Final = 8 * 1024
@@ -23,7 +38,9 @@ class Message:
     """A body and how it is to be sent; what is left out takes the queue's settings.
 
     `delay` counts from now, `at` is an aware datetime; from `expires` on (an aware datetime, or a duration after it is
-    due) nobody is handed the message any more. `lease=0` hands it out at most once.
+    due) nobody is handed the message any more. `lease=0` hands it out at most once. With `unique`, at most one message of
+    the queue has the key: "reject" raises KeyTaken if another one has it, "keep" is content with that one, "replace" and
+    "debounce" cancel it.
     """
 
     body: object
@@ -35,6 +52,7 @@ class Message:
     expires: Duration | datetime | None = None
     lease: Duration | None = None
     max_attempts: int | None = None
+    unique: str | None = None
 
 
 class Composed(NamedTuple):
@@ -44,6 +62,7 @@ class Composed(NamedTuple):
     priority: int
     key: str | None
     value: bytes
+    unique: Unique | None = None
 
 
 class Composer:
@@ -68,6 +87,7 @@ class Composer:
             self._plain = options
             return Composed(0, priority, None, encode_plain(self._now, encoded))
         due = _due(options, self._now)
+        unique = _unique(options)
         envelope = Envelope(
             sent=self._now,
             due=due,
@@ -77,8 +97,9 @@ class Composer:
             lease=None if options.lease is None else as_microseconds(options.lease),
             attempts=_attempts(options.max_attempts),
             body=None,
+            unique=unique is not None,
         )
-        return Composed(due, priority, envelope.key, encode(envelope, encoded))
+        return Composed(due, priority, envelope.key, encode(envelope, encoded), unique)
 
 
 def _is_plain(message: Message) -> bool:
@@ -90,6 +111,7 @@ def _is_plain(message: Message) -> bool:
         and message.expires is None
         and message.lease is None
         and message.max_attempts is None
+        and message.unique is None
     )
 
 
@@ -133,12 +155,29 @@ def _expires(expires: Duration | datetime | None, due: int) -> int | None:
 
 
 def _key(key: str | None) -> str | None:
-    if key is None:
-        return None
+    return None if key is None else check_key(key)
+
+
+def check_key(key: object) -> str:
+    """The key, if a message may have it; any other raises BadInput."""
     if not isinstance(key, str) or not 0 < len(key.encode(errors="surrogatepass")) <= KEY_BYTES:
         problem = f"key {key!r:.80} is not text of 1 to {KEY_BYTES} bytes"
         raise BadInput(problem)
     return key
+
+
+def _unique(message: Message) -> Unique | None:
+    if message.unique is None:
+        return None
+    try:
+        unique = Unique(message.unique)
+    except ValueError as error:
+        problem = f"unique={message.unique!r}: one of {', '.join(Unique)}"
+        raise BadInput(problem) from error
+    if message.key is None:
+        problem = f"unique={message.unique!r} without a key: say which key is to be unique"
+        raise BadInput(problem)
+    return unique
 
 
 def _headers(headers: Mapping[str, str] | None) -> dict[str, str] | None:

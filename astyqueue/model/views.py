@@ -255,6 +255,8 @@ class Counts:
 class RedriveReport:
     """What a redrive came to: dead letters that were put back, and those left because they would die again at once.
 
+    Left are also those whose unique key another message has by now.
+
     Of a dry run, what it would come to.
     """
 

@@ -27,6 +27,10 @@ class Change:
         """Write a column."""
         self._puts.append(Put(name, value))
 
+    def put_all(self, *puts: Put) -> None:
+        """Write columns, some of which may go by themselves after a while."""
+        self._puts.extend(puts)
+
     def put_timer(self, timer: Timer) -> None:
         """Write a timer, whose value is encoded already."""
         self._puts.append(Put(timer.name, timer.value))

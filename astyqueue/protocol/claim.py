@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
 from astyqueue.errors import OutcomeUnknown
 from astyqueue.ids import Id
+from astyqueue.protocol.along import Along, owned
 from astyqueue.protocol.change import Change
 from astyqueue.protocol.columns import HEADER, Header, State, Timer, Type
 from astyqueue.protocol.look import look
-from astyqueue.protocol.outcomes import Worked, with_value, work_out
+from astyqueue.protocol.outcomes import Worked, columns_of, with_value, work_out
 from astyqueue.protocol.picking import Held, Order, Picked
 from astyqueue.protocol.process import Process
 from astyqueue.protocol.settle import Settled, Settlement, settle
@@ -98,7 +99,7 @@ class _Claiming:
 
     @property
     def _settling(self) -> int:
-        return sum(len(settlement.outcomes) for settlement in self.waiting)
+        return sum(columns_of(settlement.outcomes) for settlement in self.waiting)
 
     def _settle_alone(self) -> Steps[None]:
         """Settle what waits, each timer by itself, without the header."""
@@ -115,6 +116,7 @@ class _Claiming:
         successors = _successors(self.sight, picked)
         claims = _claims(self.process, self.sight.row, picked)
         change = Change(self.sight.row)
+        yield from _let_go_along(change, picked.along)
         for part in worked:
             part.add_to(change)
         for timer, successor in successors:
@@ -166,6 +168,14 @@ class _Claiming:
         self.claimed.at_most_once += picked.at_most_once
         self.claimed.dead += len(picked.dead)
         self.claimed.undecodable += picked.undecodable
+
+
+def _let_go_along(change: Change, going: Mapping[Id, Along]) -> Steps[None]:
+    """Free the keys of messages that go or die as they are claimed, if those still have them, and leave their marks."""
+    change.put_all(*[along.mark for along in going.values() if along.mark])
+    for column in (yield from owned(change.row, going)):
+        change.expect(column.name, column.value)
+        change.delete(column.name)
 
 
 def _successors(sight: Sight, picked: Picked) -> list[tuple[Timer, Timer | None]]:

@@ -33,7 +33,10 @@ class Type(IntEnum):
 
 
 class State(IntEnum):
-    """Why the messages of a timer are hidden; plain columns have WAITING (messages) or NONE (all others)."""
+    """Why the messages of a timer are hidden; plain columns have WAITING (messages) or NONE (all others).
+
+    A timer of the last state hides nothing: it says when the schedule that is its `holder` has something to do.
+    """
 
     NONE = 0
     WAITING = 1
@@ -41,6 +44,7 @@ class State(IntEnum):
     BACKING_OFF = 3
     SNOOZED = 4
     PARKED = 5
+    NEXT_SLOT = 6
 
 
 #: Plain numbers for the innermost loops, where looking up an enumeration's member costs as much as making the name.
@@ -58,10 +62,12 @@ REASON_LENGTH: Final = 1024
 Cursors = tuple[Id, ...]
 
 _HEADER: Final = struct.Struct(">QQ8sBB")
-_TIMER: Final = struct.Struct(">8sH?B")
+_TIMER: Final = struct.Struct(">H8sH?B")
 _ENTRY: Final = struct.Struct(">16sBH")
 _MARK: Final = struct.Struct(">16sBHQ")
 _COUNT: Final = struct.Struct(">H")
+#: A timer's first number counts down from here as it grows: see `Timer.encode`.
+_EMPTY: Final = 0xFFFF
 
 
 def message_name(priority: int, id_: Id) -> Name:
@@ -161,12 +167,18 @@ class Timer:
         return self.name.state
 
     def encode(self) -> bytes:
-        """The value of the timer column."""
+        """The value of the timer column.
+
+        Servers whose clocks differ may stamp two commits that follow each other with the same microsecond, and of two values
+        with one stamp Cassandra keeps the greater. So the value of a timer that shrinks in place begins with a number that
+        grows: the later value is the one that stands.
+        """
         holder = self.holder.encode()[:255]
+        lightness = _EMPTY - 2 * len(self.entries) - len(self.marks)
         return b"".join(
             (
                 FORMAT,
-                _TIMER.pack(self.nonce, self.made_for, self.alone, len(holder)),
+                _TIMER.pack(lightness, self.nonce, self.made_for, self.alone, len(holder)),
                 holder,
                 _COUNT.pack(len(self.entries)),
                 *[_ENTRY.pack(*entry) for entry in self.entries],
@@ -179,7 +191,7 @@ def decode_timer(row: str, name: Name, value: bytes) -> Timer:
     """A timer of a row; one that cannot be read raises Undecodable, and the row takes no claims."""
     try:
         _known_format(value)
-        nonce, made_for, alone, length = _TIMER.unpack_from(value, 1)
+        _, nonce, made_for, alone, length = _TIMER.unpack_from(value, 1)
         start = 1 + _TIMER.size
         holder = value[start : start + length].decode()
         (count,) = _COUNT.unpack_from(value, start + length)

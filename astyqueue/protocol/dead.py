@@ -18,6 +18,8 @@ from astyqueue.protocol.columns import Dead, Entry, State, Timer, Type, dead_nam
 from astyqueue.protocol.outcomes import with_value
 from astyqueue.protocol.process import Process
 from astyqueue.protocol.raising import MOST, Plan, Raising
+from astyqueue.protocol.retaking import Retaken, retaken
+from astyqueue.protocol.rows import is_home
 from astyqueue.protocol.sight import Sight
 from astyqueue.protocol.steps import Steps, read_one
 from astyqueue.store import Column, Name, Named, Slice
@@ -86,7 +88,8 @@ def redrive(process: Process, chosen: Sequence[MessageId], *, force: bool = Fals
     """Put dead letters back: each may be claimed at once, and has all its attempts again.
 
     What is no dead letter (any more) is passed over. What is undecodable or expired would die again on the spot and is
-    left; `force` puts it back all the same, as after an upgrade that can read it.
+    left; `force` puts it back all the same, as after an upgrade that can read it. A letter with a unique key takes that
+    again, and is left if another message has it.
     """
     report = RedriveReport(dry_run=dry_run)
     for row, part in _parts(chosen, MOST):
@@ -114,6 +117,7 @@ class _Redriving:
 
     def __init__(self, process: Process, chosen: Sequence[MessageId], *, force: bool) -> None:
         self.left = 0
+        self.retaken: Retaken = {}
         self._process = process
         self._chosen = chosen
         self._force = force
@@ -122,6 +126,9 @@ class _Redriving:
         """The dead columns of those to be put back, as they are now; counts those that are left."""
         dead = yield from _dead_columns(row, self._chosen)
         fit = [column for column in dead if self._force or decode_dead(column.value).kind not in _HOPELESS]
+        if is_home(row):
+            self.retaken = yield from retaken(row, [MessageId(row, column.name.priority, column.name.id) for column in fit])
+            fit = [column for column in fit if self.retaken.get(column.name.id, ()) is not None]
         self.left = len(dead) - len(fit)
         return fit
 
@@ -133,7 +140,7 @@ class _Redriving:
         name = Name(Type.TIMER, 0, self._process.id_at(self._process.now()), State.SNOOZED)
         entries = tuple(Entry(column.name.id, column.name.priority, 0) for column in dead)
         timer = with_value(Timer(name, entries, self._process.nonce(), "", len(entries)))
-        return Plan(dead=dead, listed=[timer])
+        return Plan(dead=dead, listed=[timer], taken=[key for key in self.retaken.values() if key])
 
 
 def _purging(chosen: Sequence[MessageId], sight: Sight) -> Steps[Plan | None]:
@@ -146,11 +153,16 @@ def _dead_columns(row: str, chosen: Sequence[MessageId]) -> Steps[list[Column]]:
 
 
 def _parts(chosen: Sequence[MessageId], most: int) -> list[tuple[str, list[MessageId]]]:
-    """The messages by row, at most so many together."""
+    """The messages by row, at most so many together; half as many where they may have keys."""
     by_row: dict[str, list[MessageId]] = {}
     for message in dict.fromkeys(chosen):
         by_row.setdefault(message.row, []).append(message)
-    return [(row, messages[at : at + most]) for row, messages in by_row.items() for at in range(0, len(messages), most)]
+    return [
+        (row, messages[at : at + size])
+        for row, messages in by_row.items()
+        for size in [most // 2 if is_home(row) else most]
+        for at in range(0, len(messages), size)
+    ]
 
 
 def _scan(rows: Sequence[str], levels: int, *, after: MessageId | None, where: DeadFilter, limit: int) -> Steps[_Scanned]:

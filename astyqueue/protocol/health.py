@@ -126,7 +126,7 @@ def _read(name: str, levels: int, now: int) -> Steps[_Row]:
 
 def _note_timers(row: _Row, sight: Sight, now: int) -> None:
     for timer in (sight.timers or {}).values():
-        if timer.due <= now:
+        if timer.due <= now and timer.state != State.NEXT_SLOT:
             row.waits(timer.due)
         if timer.state == State.LEASED and timer.due < now - STILL:
             row.overdue.append(timer)

@@ -15,6 +15,7 @@ from astyqueue.errors import SliceTooLong
 from astyqueue.ids import Id
 from astyqueue.protocol.columns import Entry, Type, message_name
 from astyqueue.protocol.picking import Again, Order, Picked, due_again, pick_again
+from astyqueue.protocol.rows import is_home
 from astyqueue.protocol.sight import LAGS, WORTH_STORING, Sight, know, know_dead
 from astyqueue.protocol.steps import Steps, read, read_one
 from astyqueue.protocol.stretches import read_through
@@ -32,7 +33,8 @@ def look(now: int, sight: Sight, order: Order, *, settling: AbstractSet[Name] = 
     Timers named in `settling` are left alone, for the commit that follows settles them. Of messages that can go to nobody
     any more, at most `burials` are picked.
     """
-    picked = Picked(order, now, min(order.want, MOST), burials)
+    most = MOST // 2 if is_home(sight.row) else MOST  # with their keys these messages are two columns each
+    picked = Picked(order, now, min(order.want, most), burials)
     sight.take_note()
     yield from know(sight, now)
     sight.hold_back(now)

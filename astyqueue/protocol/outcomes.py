@@ -7,22 +7,29 @@ from dataclasses import dataclass, field, replace
 from typing import Final, NamedTuple
 
 from astyqueue.ids import Id
+from astyqueue.protocol.along import NOTHING, Along
 from astyqueue.protocol.change import Change
 from astyqueue.protocol.columns import Dead, Entry, Header, Mark, State, Timer, Type, dead_name, message_name
 from astyqueue.protocol.process import Process
-from astyqueue.store import Name
+from astyqueue.store import Name, Put
 
 
 class Ack(NamedTuple):
-    """Done: the message goes."""
+    """Done: the message goes, and what goes along with it."""
+
+    along: Along = NOTHING
 
 
 class Reject(NamedTuple):
-    """To the dead letters, with a kind ("rejected", "failed", ...) and a reason for people; `spent` counts this attempt."""
+    """To the dead letters, with a kind ("rejected", "failed", ...) and a reason for people; `spent` counts this attempt.
+
+    A dead letter has no unique key any more: somebody may send anew what failed.
+    """
 
     kind: str
     reason: str
     spent: int
+    along: Along = NOTHING
 
 
 class Release(NamedTuple):
@@ -43,6 +50,13 @@ Settling = Ack | Reject | Release | Extend
 Settlings = Mapping[Id, Settling]
 ACK: Final = Ack()
 
+
+def columns_of(wanted: Settlings) -> int:
+    """How many columns these outcomes change, but for timers: one a message, and what goes along with it."""
+    others = (outcome for outcome in wanted.values() if outcome is not ACK)
+    return len(wanted) + sum(2 - outcome.along.count(None) for outcome in others if isinstance(outcome, Ack | Reject))
+
+
 #: Pauses that differ by less than this part of themselves share a timer.
 SHARED: Final = 20
 
@@ -60,16 +74,33 @@ class Worked:
     dead: dict[Name, bytes] = field(default_factory=dict)
     moved: list[Timer] = field(default_factory=list)
     sooner: list[Timer] = field(default_factory=list)
+    freed: list[Name] = field(default_factory=list)
+    remembered: list[Put] = field(default_factory=list)
     raised: tuple[bytes | None, Header] | None = field(default=None, compare=False)
 
     def add_to(self, change: Change) -> None:
         """Make it part of a commit; with `sooner` timers, that commit must raise the header."""
         change.replace(self.timer, self.left)
-        change.delete(*self.acked)
+        change.delete(*self.acked, *self.freed)
+        change.put_all(*self.remembered)
         for name, value in self.dead.items():
             change.put(name, value)
         for timer in (*self.moved, *self.sooner):
             change.put_timer(timer)
+
+    def ack(self, entry: Entry, along: Along) -> None:
+        """The message goes for good."""
+        self.acked.append(message_name(entry.priority, entry.id))
+        if along.frees is not None:
+            self.freed.append(along.frees)
+        if along.mark is not None:
+            self.remembered.append(along.mark)
+
+    def reject(self, entry: Entry, dead: Dead, along: Along) -> None:
+        """The message stays as a dead letter; that it is there is mark enough for a repeatable send."""
+        self.dead[dead_name(entry.priority, entry.id)] = dead.encode()
+        if along.frees is not None:
+            self.freed.append(along.frees)
 
     @property
     def floor(self) -> int | None:
@@ -104,8 +135,8 @@ def work_out(process: Process, timer: Timer, wanted: Settlings, *, marking: bool
         outcome = wanted.get(entry.id)
         if outcome is None:
             kept.append(entry)
-        elif outcome is ACK:
-            worked.acked.append(message_name(entry.priority, entry.id))
+        elif isinstance(outcome, Ack):
+            worked.ack(entry, outcome.along)
         elif move := _move(worked, entry, outcome, now=process.now()):
             moves.append(move)
     sooner = [move for move in moves if move.due <= timer.due]
@@ -131,15 +162,12 @@ class Move(NamedTuple):
 def _move(worked: Worked, entry: Entry, outcome: Settling, *, now: int) -> Move | None:
     """Where a message goes that is not acked; a rejected one stays, as a dead letter."""
     match outcome:
-        case Reject(kind, reason, spent):
-            dead = Dead(now, spent, kind, reason, worked.timer.nonce.hex())
-            worked.dead[dead_name(entry.priority, entry.id)] = dead.encode()
+        case Reject(kind, reason, spent, along):
+            worked.reject(entry, Dead(now, spent, kind, reason, worked.timer.nonce.hex()), along)
         case Release(due, spent, state):
             return Move(state, due, entry._replace(spent=spent))
         case Extend(until):
             return Move(State.LEASED, max(until, worked.timer.due + 1), entry)
-        case Ack():
-            worked.acked.append(message_name(entry.priority, entry.id))
     return None
 
 

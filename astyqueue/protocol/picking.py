@@ -9,6 +9,7 @@ from typing import Final, NamedTuple
 
 from astyqueue.ids import Id
 from astyqueue.model.message import Envelope, decode
+from astyqueue.protocol.along import Along, goes_along
 from astyqueue.protocol.columns import Dead, Entry, State, Timer, dead_name, message_name
 from astyqueue.store import Column, Name
 
@@ -59,6 +60,7 @@ class Picked:
     dead: dict[Name, bytes] = field(default_factory=dict)
     at_most_once: list[Held] = field(default_factory=list)
     leaving: dict[Name, set[Id]] = field(default_factory=dict)
+    along: dict[Id, Along] = field(default_factory=dict)
     cursors: list[list[Id]] = field(default_factory=list)
     undecodable: int = 0
     more: bool = False
@@ -90,23 +92,27 @@ class Picked:
         if envelope.sent > self.now + AHEAD:
             return False
         if envelope.expires is not None and envelope.expires <= self.now:
-            return self._bury(entry, "expired", "it was not handed out before the moment it expires")
+            return self._bury(entry, "expired", "it was not handed out before the moment it expires", envelope=envelope)
         if entry.spent >= (allowed := envelope.attempts or self.order.max_attempts):
-            return self._bury(entry, "attempts", f"{entry.spent} of {allowed} attempts ended without an outcome: each lease ran out")
+            reason = f"{entry.spent} of {allowed} attempts ended without an outcome: each lease ran out"
+            return self._bury(entry, "attempts", reason, envelope=envelope)
         held = Held(entry, envelope)
         self.room -= 1
         lease = self.order.lease if envelope.lease is None else envelope.lease
         if lease == 0:
             self.at_most_once.append(held)
+            self.along[entry.id] = goes_along(entry.priority, entry.id, envelope)
         else:
             self.groups.setdefault((lease, part), []).append(held)
         return True
 
-    def _bury(self, entry: Entry, kind: str, reason: str) -> bool:
+    def _bury(self, entry: Entry, kind: str, reason: str, *, envelope: Envelope | None = None) -> bool:
         if len(self.dead) >= self.burials:
             return False
         self.room -= 1
         self.dead[dead_name(entry.priority, entry.id)] = Dead(self.now, entry.spent, kind, reason, "").encode()
+        if envelope is not None:
+            self.along[entry.id] = goes_along(entry.priority, entry.id, envelope)._replace(leaves=None)
         return True
 
     @property

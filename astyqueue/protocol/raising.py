@@ -16,7 +16,7 @@ from astyqueue.protocol.process import Process
 from astyqueue.protocol.settle import raise_for
 from astyqueue.protocol.sight import Sight, know
 from astyqueue.protocol.steps import Steps, read_column, read_one
-from astyqueue.store import Column, Name, Named, Refused
+from astyqueue.store import Column, Name, Named, Put, Refused
 
 #: Refusals in a row after which a command gives up: it must end, also beside processes that claim all the time.
 TRIES: Final = 50
@@ -26,12 +26,19 @@ MOST: Final = 200
 
 @dataclass(slots=True)
 class Plan:
-    """What one raised commit is to do to a row: messages and dead columns that go, timers that lose messages, new timers."""
+    """What one raised commit is to do to a row.
+
+    Messages and dead columns go, timers lose messages, new timers come; keys are freed, or taken, if they are as they were
+    read; other columns are put.
+    """
 
     messages: list[Name] = field(default_factory=list)
     dead: list[Column] = field(default_factory=list)
     shrunk: list[tuple[Timer, Timer | None]] = field(default_factory=list)
     listed: list[Timer] = field(default_factory=list)
+    freed: list[Column] = field(default_factory=list)
+    taken: list[tuple[Column | None, Put]] = field(default_factory=list)
+    puts: list[Put] = field(default_factory=list)
 
     def add_to(self, change: Change) -> None:
         """Make it part of a change that expects what it replaces or removes as it was read."""
@@ -43,6 +50,13 @@ class Plan:
             change.replace(timer, left)
         for timer in self.listed:
             change.put_timer(timer)
+        for column in self.freed:
+            change.expect(column.name, column.value)
+            change.delete(column.name)
+        for standing, key in self.taken:
+            change.expect(key.name, standing.value if standing else None)
+            change.put(key.name, key.value)
+        change.put_all(*self.puts)
 
     @property
     def due(self) -> int | None:

@@ -14,11 +14,15 @@ from typing import Final
 from astyqueue.ids import LEAST, Id
 from astyqueue.model.message import MessageId
 from astyqueue.model.settings import Settings
+from astyqueue.model.views import Content
+from astyqueue.protocol.browse import contents
 from astyqueue.protocol.columns import Type, dead_name, message_name
+from astyqueue.protocol.freeing import let_go_along
 from astyqueue.protocol.pages import listed_by, looked_past, unlisted
 from astyqueue.protocol.process import Process
 from astyqueue.protocol.raising import MOST, Plan, Raising, shrunk_by
-from astyqueue.protocol.rows import Ring
+from astyqueue.protocol.rows import Ring, is_home
+from astyqueue.protocol.schedules import forget_schedules
 from astyqueue.protocol.settings import forget_settings
 from astyqueue.protocol.sight import Sight
 from astyqueue.protocol.steps import Steps, read_one
@@ -26,6 +30,11 @@ from astyqueue.store import Name, Named, Slice
 
 #: Dead letters in one commit: each is two columns.
 _DEAD: Final = MOST // 2
+
+
+def _most(row: str) -> int:
+    """Messages in one commit: in home rows they have keys, and are two columns each."""
+    return MOST // 2 if is_home(row) else MOST
 
 
 def delete(process: Process, message: MessageId) -> Steps[bool]:
@@ -38,11 +47,12 @@ def delete(process: Process, message: MessageId) -> Steps[bool]:
 
 
 def _deletion(message: MessageId, sight: Sight) -> Steps[Plan | None]:
-    found = yield from read_one(Named(sight.row, (message_name(message.priority, message.id),), values=False))
+    found = yield from read_one(Named(sight.row, (message_name(message.priority, message.id),)))
     dead = yield from read_one(Named(sight.row, (dead_name(message.priority, message.id),)))
     if not found and not dead:
         return None
-    return Plan([column.name for column in found], dead, shrunk_by(sight, {message.id}))
+    plan = Plan([column.name for column in found], dead, shrunk_by(sight, {message.id}))
+    return (yield from let_go_along(plan, sight.row, {message: Content.of(found[0].value)} if found else {}))
 
 
 def clear(process: Process, row: str, levels: int) -> Steps[int]:
@@ -66,6 +76,7 @@ def drop(process: Process, settings: Settings) -> Steps[int]:
     removed = 0
     for row in Ring(settings.name, settings.layout).rows():
         removed += yield from clear(process, row, settings.layout.priorities)
+    yield from forget_schedules(process, Ring(settings.name, settings.layout))
     yield from forget_settings(settings.name)
     return removed
 
@@ -89,7 +100,11 @@ class _Clearing:
         self._reached = None
         if sight.value != self._header:
             self._look_for_dead_again()
-        return (yield from self._hidden(sight)) or (yield from self._dead(sight)) or (yield from self._waiting(sight))
+        plan = (yield from self._hidden(sight)) or (yield from self._dead(sight)) or (yield from self._waiting(sight))
+        if plan is None or not is_home(sight.row):
+            return plan
+        found = yield from contents([MessageId(sight.row, name.priority, name.id) for name in plan.messages])
+        return (yield from let_go_along(plan, sight.row, found))
 
     def done(self, plan: Plan, sight: Sight) -> None:
         """Go on behind what a commit removed: its graves need not be walked over again."""
@@ -106,7 +121,7 @@ class _Clearing:
 
     def _hidden(self, sight: Sight) -> Steps[Plan | None]:
         listed = chain.from_iterable(map(listed_by, (sight.timers or {}).values()))
-        names = tuple(message_name(one.priority, one.id) for one in islice(listed, MOST))
+        names = tuple(message_name(one.priority, one.id) for one in islice(listed, _most(sight.row)))
         if not names:
             return None
         present = yield from read_one(Named(sight.row, names, values=False))
@@ -134,7 +149,7 @@ class _Clearing:
     def _waiting_at(self, sight: Sight, level: int) -> Steps[list[Name]]:
         after: Id | None = max(looked_past(sight, level), self._passed.get((Type.MESSAGE, level), LEAST))
         while after is not None:
-            page = yield from unlisted(sight, level, after, limit=MOST)
+            page = yield from unlisted(sight, level, after, limit=_most(sight.row))
             if page.ids:
                 return [message_name(level, id_) for id_ in page.ids]
             after = page.last

@@ -28,8 +28,20 @@ def bell_row(queue: str) -> str:
     return f"{queue}:bell"
 
 
+def key_row(queue: str, key: str) -> str:
+    """Where it is told which messages of a queue have this key."""
+    return f"{queue}:key:{key}"
+
+
 #: In the place of a time shard, in the names of rows that do not rotate.
 _HOME: Final = "home"
+
+
+def is_home(row: str) -> bool:
+    """Whether a row of messages is one that does not rotate."""
+    return row.split(":", 2)[1:2] == [_HOME]
+
+
 #: Later than any moment an id can stand for in our lives, and an id still: the year 5000.
 _NEVER: Final = 95_617_584_000 * 1_000_000
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from astyqueue import ids
-from astyqueue.errors import OutcomeUnknown, StoreUnavailable
+from astyqueue.errors import OutcomeUnknown, StoreError, StoreUnavailable
 from astyqueue.ids import Id
 from astyqueue.protocol.change import Change
 from astyqueue.protocol.columns import Entry, State, Timer, Type, dead_name, message_name
@@ -39,7 +39,18 @@ def send(process: Process, batch: Batch, *more: Batch) -> Steps[None]:
     long_ago = ids.first_at(process.now() - LATE)
     for sent in request.batches:
         if late := [put.name for put in sent.puts if put.name.id < long_ago]:
-            yield from list_late(process, sent.row, late)
+            yield from _see_to_it(process, sent.row, late)
+
+
+def _see_to_it(process: Process, row: str, late: list[Name]) -> Steps[None]:
+    """List what landed late. It is in the store by now, so an error that speaks of nothing done would not be true."""
+    try:
+        yield from list_late(process, row, late)
+    except StoreError as error:
+        message = (
+            f"row {row}: {len(late)} messages were sent, and it could not be seen to that they, who are late, are found within half a day"
+        )
+        raise OutcomeUnknown(message) from error
 
 
 def _insert(request: Send) -> Steps[None]:

@@ -56,19 +56,30 @@ class Settled:
 
 
 def settle(process: Process, row: str, wanted: Settlement) -> Steps[Settled]:
-    """Carry out these outcomes of held messages; those no longer held come back as lost, and nothing of theirs changes."""
+    """Carry out these outcomes of held messages; those no longer held come back as lost, and nothing of theirs changes.
+
+    When the store fails half-way, what was committed until then counts as unsure, so that who tries again is told of it.
+    """
     settled = Settled()
+    try:
+        yield from _settle(process, row, wanted, into=settled)
+    except StoreError:
+        wanted.unsure.extend(worked for worked in settled.done if worked not in wanted.unsure)
+        raise
+    return settled
+
+
+def _settle(process: Process, row: str, wanted: Settlement, *, into: Settled) -> Steps[None]:
     outcomes = dict(wanted.outcomes)
     held: Timer | None = wanted.timer
     while held is not None and outcomes:
         worked = yield from _commit(process, row, replace(wanted, timer=held, outcomes=outcomes))
         if worked is not None:
-            settled.done.append(worked)
+            into.done.append(worked)
             _strike_out(outcomes, [entry.id for entry in worked.timer.entries])
-        yield from _find_done(row, outcomes, wanted.unsure, into=settled)
+        yield from _find_done(row, outcomes, wanted.unsure, into=into)
         held = (yield from adopt(row, wanted.timer, outcomes)) if outcomes else None
-    settled.lost.extend(outcomes)
-    return settled
+    into.lost.extend(outcomes)
 
 
 def _strike_out(outcomes: dict[Id, Settling], ids: Iterable[Id]) -> None:
@@ -143,17 +154,17 @@ def raise_for(process: Process, change: Change, known: bytes | None, *, due: int
 def _apply(wanted: Settlement, worked: Worked, change: Change) -> Steps[bool]:
     """Whether it was committed; an unknown outcome is read back, never repeated blindly.
 
-    If the timer has changed by then, that is no commit of which anybody knows: its traces will tell.
+    If the timer has changed by then, that is no commit of which anybody knows: its traces will tell. They also do when a
+    repetition is refused: what lay in a server that stood still may be carried out after the reading, and before us.
     """
     worked.add_to(change)
-    for _ in range(_TRIES):
-        applied = yield from _attempt(wanted, worked, change)
+    for tried in range(_TRIES):
+        applied = yield from _attempt(wanted, worked, change, again=tried > 0)
         if applied is not None:
             return applied
         column = yield from read_column(change.row, worked.timer.name, exact=True)
         if column is None or column.value != worked.timer.value:
             return False
-        wanted.end(worked, applied=False)
     message = (
         f"row {change.row}: the store was asked {_TRIES} times to record what became of messages in hand, and did not say whether "
         "it did; they are held as before, so settle them again when it answers"
@@ -161,7 +172,7 @@ def _apply(wanted: Settlement, worked: Worked, change: Change) -> Steps[bool]:
     raise OutcomeUnknown(message)
 
 
-def _attempt(wanted: Settlement, worked: Worked, change: Change) -> Steps[bool | None]:
+def _attempt(wanted: Settlement, worked: Worked, change: Change, *, again: bool) -> Steps[bool | None]:
     """Whether a commit was applied; None if the store does not say."""
     wanted.begin(worked)
     try:
@@ -169,10 +180,12 @@ def _attempt(wanted: Settlement, worked: Worked, change: Change) -> Steps[bool |
     except OutcomeUnknown:
         return None
     except StoreError:
-        wanted.end(worked, applied=False)
+        if not again:
+            wanted.end(worked, applied=False)
         raise
     applied = isinstance(outcome, Committed)
-    wanted.end(worked, applied=applied)
+    if applied or not again:
+        wanted.end(worked, applied=applied)
     return applied
 
 

@@ -7,7 +7,6 @@ not raise it, but they only take ids off timers or move timers up, so what is re
 
 from __future__ import annotations
 
-import heapq
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Final
@@ -17,6 +16,7 @@ from astyqueue.ids import Id
 from astyqueue.protocol.columns import HEADER, LOOKS, Header, State, Timer, Type, decode_header, decode_timer
 from astyqueue.protocol.outcomes import Worked
 from astyqueue.protocol.steps import Steps, read, read_column, read_one
+from astyqueue.protocol.upcoming import Upcoming
 from astyqueue.store import Name, Slice
 
 _SECOND: Final = 1_000_000
@@ -29,16 +29,18 @@ CLAIMABLE: Final = frozenset({State.LEASED, State.BACKING_OFF, State.SNOOZED, St
 #: A look that passed so many ids without a claim is stored, so that no other process need walk them again.
 WORTH_STORING: Final = 1_000
 _TIMERS_A_PAGE: Final = 1_000
-#: The agenda is swept once so many times as many timers have come and gone as there are.
-_STALE: Final = 4
 
 
 @dataclass(slots=True)
 class Sight:
-    """A row as one process sees it. Corrupting or forgetting it costs reads, never a promise."""
+    """A row as one process sees it. Corrupting or forgetting it costs reads, never a promise.
+
+    `fires`: this process fires schedules, so a slot that falls due is a reason to look.
+    """
 
     row: str
     levels: int
+    fires: bool = False
     known: bool = False
     value: bytes | None = None
     header: Header | None = None
@@ -49,7 +51,7 @@ class Sight:
     looked: list[int] = field(default_factory=lambda: [0] * LOOKS)
     passed: int = 0
     stood: int = 0
-    _agenda: list[tuple[int, Name]] = field(default_factory=list)
+    upcoming: Upcoming = field(default_factory=Upcoming)
     _settled: list[Worked] = field(default_factory=list)
 
     @property
@@ -164,7 +166,7 @@ class Sight:
     def remember(self, timers: Iterable[Timer]) -> None:
         """Remember all timers of the row, as just read."""
         self.hidden.clear()
-        self._agenda.clear()
+        self.upcoming.clear()
         known: dict[Name, Timer] = {}
         self.timers = known
         for timer in timers:
@@ -179,28 +181,21 @@ class Sight:
     def _remember(self, known: dict[Name, Timer], timer: Timer) -> None:
         known[timer.name] = timer
         self.hidden.update(_hidden_by(timer))
-        heapq.heappush(self._agenda, (timer.due, timer.name))
-        for mark in timer.marks:
-            heapq.heappush(self._agenda, (mark.due, timer.name))
-        if len(self._agenda) > _STALE * (len(known) + _TIMERS_A_PAGE):
-            self._agenda = list({(when, name) for when, name in self._agenda if name in known})
-            heapq.heapify(self._agenda)
+        self.upcoming.add(timer, known)
 
     def next_due(self) -> int | None:
-        """When the next message of a timer may be handed out, if any is hidden; never later than that."""
-        while self._agenda and self._agenda[0][1] not in (self.timers or ()):
-            heapq.heappop(self._agenda)
-        return self._agenda[0][0] if self._agenda else None
+        """When the first timer of the row is due, whatever it is for; never later than that."""
+        return self.upcoming.earliest(self.timers or {})
 
     def due(self, now: int) -> list[Timer]:
         """The timers that are due, or have marks that are, the earliest first."""
-        found: dict[Name, Timer] = {}
-        while (first := self.next_due()) is not None and first <= now and self.timers:
-            name = heapq.heappop(self._agenda)[1]
-            found[name] = self.timers[name]
-        for name, timer in found.items():
-            heapq.heappush(self._agenda, (min([timer.due, *[mark.due for mark in timer.marks]]), name))
-        return [timer for timer in found.values() if timer.state in CLAIMABLE]
+        found = self.upcoming.claimable(self.timers or {}, now)
+        return [timer for timer in found if timer.state in CLAIMABLE]
+
+    @property
+    def next_slot(self) -> int | None:
+        """When there is a slot to fire here, as far as is known."""
+        return self.upcoming.next_slot(self.timers) if self.fires and self.timers else None
 
     def look_again_from(self, moment: int) -> None:
         """Let the last of the late looks walk once more over what came since this moment."""
@@ -214,10 +209,8 @@ class Sight:
     def next_look(self, now: int) -> int | None:
         """When this row is to be looked at again even if nobody sends anything."""
         moments = [self._late_at(look, now) for look in range(1, LOOKS)]
-        soonest = min(moments)
-        due = self.next_due()
-        if due is not None:
-            soonest = min(soonest, due)
+        due = self.upcoming.next_claim(self.timers or {}), self.next_slot
+        soonest = min([*moments, *[moment for moment in due if moment is not None]])
         return soonest if soonest < _NEVER else None
 
     def _late_at(self, look: int, now: int) -> int:

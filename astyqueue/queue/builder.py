@@ -16,6 +16,7 @@ from astyqueue.queue.core import Core
 from astyqueue.queue.hooks import Hook
 from astyqueue.store import Spread, Store
 from astyqueue.stores import DriverSession, open_store
+from astyqueue.triggers import Triggers
 
 Q = TypeVar("Q")
 _log: Final = logging.getLogger("astyqueue.queue")
@@ -36,6 +37,8 @@ class QueueBuilder(Generic[Q]):
         self._name: str | None = None
         self._clock: Clock | None = None
         self._hooks: list[Hook] = []
+        self._triggers = Triggers()
+        self._fires = True
         self._options: dict[str, object] = {}
 
     def store(self, store: str | Store | DriverSession) -> Self:
@@ -91,6 +94,16 @@ class QueueBuilder(Generic[Q]):
         self._hooks.extend(hooks)
         return self
 
+    def triggers(self, triggers: Triggers) -> Self:
+        """Understand these triggers of your own in schedules."""
+        self._triggers = triggers
+        return self
+
+    def fires(self, fires: bool) -> Self:  # noqa: FBT001 - `.fires(False)` says it
+        """Whether whoever takes messages here also fires the schedules of the queue, as is usual; with False others must."""
+        self._fires = fires
+        return self
+
     def build(self) -> Q:
         """Open the store and the queue."""
         return self._build(self)
@@ -122,4 +135,4 @@ class QueueBuilder(Generic[Q]):
                 stored,
                 asked,
             )
-        return Core(opened.settings, self._clock or CorrectedClock(), self._hooks)
+        return Core(opened.settings, self._clock or CorrectedClock(), self._hooks, triggers=self._triggers, fires=self._fires)

@@ -11,46 +11,48 @@ in (seats, outcomes) does.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Final
 
 from astyqueue.clock import SECOND, Clock
-from astyqueue.errors import StoreError, Undecodable
-from astyqueue.model.settings import Behaviour
-from astyqueue.protocol.claim import Claimed, claim
-from astyqueue.protocol.columns import State
-from astyqueue.protocol.outcomes import Release, Settling
-from astyqueue.protocol.picking import Order
+from astyqueue.protocol.outcomes import Settling
 from astyqueue.protocol.process import Process
-from astyqueue.protocol.settle import Settlement, settle
 from astyqueue.protocol.steps import Steps
+from astyqueue.queue.firing import Firings
 from astyqueue.queue.following import Following
-from astyqueue.queue.holding import Handed, Hold, Seat
+from astyqueue.queue.holding import Handed, Seat
 from astyqueue.queue.hooks import Hook
 from astyqueue.queue.lead import Lead
 from astyqueue.queue.once import Once
 from astyqueue.queue.outcomes import Outcomes
 from astyqueue.queue.rounds import Rounds
+from astyqueue.queue.rowwork import RowWork, returned
 from astyqueue.queue.seats import Seats, Shares
 from astyqueue.queue.stats import Stats
 from astyqueue.queue.telling import Telling
-from astyqueue.queue.visits import Visit
+from astyqueue.triggers import Triggers
 from astyqueue.wakeup import Rest, Wakeup
 
-#: Messages that one claim brings at most, however many are asked for.
-_MOST: Final = 200
 #: Who waits less long than this does not leave a row to a process that is at work in it.
 _PATIENT: Final = SECOND
-#: Hands that were full no longer than this are as good as never full.
-_NO_TIME: Final = SECOND // 20
 
 
 class Claimer:
     """Claims and settles for all takers of a queue in this process."""
 
-    def __init__(self, process: Process, rounds: Rounds, *, clock: Clock, following: Following, hooks: tuple[Hook, ...] = ()) -> None:
-        """The settings are followed: what is changed in the store takes effect here soon after."""
+    def __init__(
+        self,
+        process: Process,
+        rounds: Rounds,
+        *,
+        clock: Clock,
+        following: Following,
+        hooks: tuple[Hook, ...] = (),
+        triggers: Triggers | None = None,
+    ) -> None:
+        """The settings are followed: what is changed in the store takes effect here soon after. Without triggers, nothing is fired."""
         self.stats = Stats()
+        self.firings = Firings(process, self.stats, triggers)
+        rounds.visits.fire(on=self.firings.on)
         self._process = process
         self._rounds = rounds
         self._clock = clock
@@ -60,7 +62,7 @@ class Claimer:
         self._lead = Lead(clock, self._round, telling)
         self._seats = Seats(clock)
         self._once = Once(self._seats, self.stats)
-        self._emptying = False
+        self._work = RowWork(process, rounds, following, self._outcomes, self._seats, self._once, self.stats, self.firings)
         self._claimed_last = False
 
     def sent(self, row: str, moment: int) -> None:
@@ -92,7 +94,7 @@ class Claimer:
         if delivery.hold is None:
             self._once.keep([(delivery.row, delivery.held)])
         else:
-            self._outcomes.give_back(delivery, Release(self._process.now(), delivery.attempt - 1, State.SNOOZED))
+            self._outcomes.give_back(delivery, returned(delivery, self._process.now()))
         self.wake()
 
     def settle(self, outcomes: list[tuple[Handed, Settling]]) -> Steps[list[Handed]]:
@@ -157,19 +159,29 @@ class Claimer:
             yield from self._rounds.look_around(now)
         if shares and not (urgent and self._claimed_last) and (visit := self._rounds.choose(now)):
             self._claimed_last = True
-            yield from self._visit(visit, shares)
+            yield from self._work.visit(visit, shares)
+            self._tell_hurried()
             return
         self._claimed_last = False
         if urgent:
-            yield from self._settle_row(urgent.row)
+            yield from self._work.settle(urgent.row)
+            self._tell_hurried()
             return
         if shares:
             yield from self._rounds.idle(now)
+        elif not self._following.behaviour.paused and (visit := self._rounds.visits.with_slot(now)):
+            yield from self._work.fire(visit)
+            return
         else:
             self._rounds.answer(asked)
         self._lead.tell_others()
         if not self._lead.passed(until):
             yield Rest(me, self._rest_until(now, until, wanting=bool(shares)))
+
+    def _tell_hurried(self) -> None:
+        """Let those know who wait for outcomes that may be settled now."""
+        if self._outcomes.hurried:
+            self._lead.tell_others()
 
     def _rest_until(self, now: int, until: int | None, *, wanting: bool) -> int:
         """The monotonic moment of the next thing to do."""
@@ -180,64 +192,5 @@ class Claimer:
     def _shares(self) -> Shares:
         """Who wants how many messages now: nobody any while the queue is paused, or while hands must empty for a suspect."""
         if self._outcomes.in_hand == 0:
-            self._emptying = False
-        return {} if self._emptying or self._following.behaviour.paused else self._seats.shares()
-
-    def _settle_row(self, row: str) -> Steps[None]:
-        """Commit what waits for one row, without claiming."""
-        sight = self._rounds.visits.of[row].sight
-        for hold, outcomes in self._outcomes.of_row(row):
-            settled = yield from settle(self._process, row, Settlement(hold.timer, outcomes, hold.unsure))
-            for worked in settled.done:
-                sight.settled(worked)
-            self._outcomes.done(hold, outcomes, settled)
-        self._rounds.settled(row, self._process.now())
-        if self._outcomes.hurried:
-            self._lead.tell_others()
-
-    def _visit(self, visit: Visit, shares: Shares) -> Steps[None]:
-        """Claim from a row, settling in the same commit what waits for it."""
-        sight = visit.sight
-        now = self._process.now()
-        behaviour = self._following.behaviour
-        order = self._order(sum(shares.values()), behaviour)
-        waiting = self._outcomes.of_row(sight.row)
-        settling = [Settlement(hold.timer, outcomes, hold.unsure) for hold, outcomes in waiting]
-        claimed = Claimed()
-        try:
-            yield from claim(self._process, sight, order, settling=settling, into=claimed)
-        except (Undecodable, StoreError) as error:
-            self.stats.undecodable += isinstance(error, Undecodable)
-            self._rounds.postpone(visit, now)
-            raise
-        finally:
-            settled = [(hold, outcomes, done) for hold, outcomes in waiting if (done := claimed.settled.get(hold.timer.name))]
-            for hold, outcomes, done in settled:
-                self._outcomes.done(hold, outcomes, done)
-        self._emptying = claimed.suspect
-        if self.stats.count(sight.row, claimed):
-            self._rounds.visits.last_traffic = self._process.now()
-        self._hand_out(sight.row, claimed, shares)
-        self._rounds.visited(visit, self._process.now(), more=claimed.more, refused=claimed.refused)
-        if self._outcomes.hurried:
-            self._lead.tell_others()
-
-    def _order(self, wanted: int, behaviour: Behaviour) -> Order:
-        """A claim for so many. Hands that it fills keep the row only if they are known to empty in no time."""
-        order = Order(min(wanted, _MOST), behaviour.lease_us, behaviour.max_attempts, self._outcomes.in_hand)
-        return replace(order, keeps=wanted > _MOST or self._seats.full_for < _NO_TIME, yields=self._rounds.visits.shared)
-
-    def _hand_out(self, row: str, claimed: Claimed, shares: Shares) -> None:
-        """Give the seats what was claimed, first come first served; what is left of it is given back at once."""
-        for taken in claimed.claims:
-            hold = Hold(row, taken.timer, taken.timer.due - self._process.now())
-            dealt = self._seats.deal(row, taken.held, hold, shares=shares)
-            handed = [delivery for _, deliveries in dealt for delivery in deliveries]
-            unwanted = [Handed(row, one, hold) for one in taken.held[len(handed) :]]
-            if any(seat.renew for seat, _ in dealt):
-                hold.renewing(self._process.now())
-            self._outcomes.hold(hold, handed + unwanted)
-            unwanted += self._seats.accept(dealt)
-            for delivery in unwanted:
-                self.give_back(delivery)
-        self._once.hand_out(row, claimed.at_most_once, shares=shares)
+            self._work.emptying = False
+        return {} if self._work.emptying or self._following.behaviour.paused else self._seats.shares()

@@ -11,19 +11,22 @@ from astyqueue.protocol.steps import run
 from astyqueue.queue.queue import MessageQueue
 from astyqueue.store import Store
 from astyqueue.stores import open_store
+from astyqueue.triggers import Triggers
 
 
 class Connection:
     """An open store and the queues in it."""
 
-    def __init__(self, store: Store, clock: Clock | None) -> None:
+    def __init__(self, store: Store, clock: Clock | None, triggers: Triggers | None = None) -> None:
         """Use `connect(url)`."""
         self.store = store
+        self.triggers = Triggers() if triggers is None else triggers
         self._clock = clock
 
     def queue(self, name: str, **settings: object) -> MessageQueue:
         """The queue of this name, created if it is new; settings are those of `MessageQueue.builder().options(...)`."""
-        return MessageQueue.builder().store(self.store).clock(self._clock).name(name).options(**settings).build()
+        builder = MessageQueue.builder().store(self.store).clock(self._clock).triggers(self.triggers)
+        return builder.name(name).options(**settings).build()
 
     def queues(self) -> list[str]:
         """The names of the queues in this store."""
@@ -42,6 +45,6 @@ class Connection:
         self.close()
 
 
-def connect(url: str, *, clock: Clock | None = None) -> Connection:
+def connect(url: str, *, clock: Clock | None = None, triggers: Triggers | None = None) -> Connection:
     """Open the store at a URL: "sqlite:///mail.db" (relative), "sqlite:////var/mail.db" (absolute), "memory://" or "memory://name"."""
-    return Connection(open_store(url, clock=clock or SystemClock()), clock)
+    return Connection(open_store(url, clock=clock or SystemClock()), clock, triggers)

@@ -28,6 +28,7 @@ from astyqueue.queue.operating import Operating
 from astyqueue.queue.producer import Producer, SendReport, Sent
 from astyqueue.queue.rounds import Rounds
 from astyqueue.queue.terms import Terms
+from astyqueue.triggers import Triggers
 
 _HOST: Final = 60
 
@@ -52,20 +53,31 @@ class Taking:
 class Core:
     """The parts that work for one queue in one process; after a fork the child makes its own."""
 
-    def __init__(self, settings: Settings, clock: Clock, hooks: Iterable[Hook]) -> None:
-        """Work with settings that were just read from the store."""
+    def __init__(
+        self, settings: Settings, clock: Clock, hooks: Iterable[Hook], *, triggers: Triggers | None = None, fires: bool = True
+    ) -> None:
+        """Work with settings that were just read from the store. `triggers` are those of users; `fires`: schedules are fired here."""
         self.pid = os.getpid()
         self.clock = clock
         self.hooks = tuple(hooks)
+        self.triggers = Triggers() if triggers is None else triggers
+        self.fires = fires
         self.process = process_of(clock)
         self.following = Following(self.process, settings, clock)
         self.ring = Ring(settings.name, settings.layout)
         self.rounds = Rounds(self.ring, clock, self.process.name)
-        self.claimer = Claimer(self.process, self.rounds, clock=clock, following=self.following, hooks=self.hooks)
+        fired = self.triggers if fires else None
+        self.claimer = Claimer(self.process, self.rounds, clock=clock, following=self.following, hooks=self.hooks, triggers=fired)
         self.producer = Producer(self.process, IdSource(clock), following=self.following, hooks=self.hooks, arrived=self._arrived)
         self.terms = Terms(self.process.now, lambda: self.settings.behaviour, random.random)
         self.operating = Operating(self.process, lambda: self.settings, clock=clock, changed=self.claimer.changed)
         self.closed = False
+
+    def fire_nothing(self) -> None:
+        """Leave the schedules of the queue to others from now on."""
+        self.fires = False
+        self.claimer.firings.turn_off()
+        self.rounds.visits.fire(on=False)
 
     @property
     def settings(self) -> Settings:
@@ -76,7 +88,9 @@ class Core:
         """This core, or in a child process after a fork a new one; a closed queue raises Closed."""
         if self.closed:
             raise was_closed(self.settings.name)
-        return self if self.pid == os.getpid() else Core(self.settings, self.clock, self.hooks)
+        if self.pid == os.getpid():
+            return self
+        return Core(self.settings, self.clock, self.hooks, triggers=self.triggers, fires=self.fires)
 
     def close(self) -> None:
         """Hand out and settle nothing more here; whoever waits is told."""
@@ -87,7 +101,7 @@ class Core:
         """Send one message, and let the claimer here know of it."""
         yield from self.following.time.follow()
         sent = yield from self.producer.send(message)
-        self.claimer.stats.sent += 1
+        self.claimer.stats.sent += sent.new
         return sent
 
     def send_many(self, items: Iterable[object], defaults: Message) -> Steps[SendReport]:

@@ -12,6 +12,7 @@ from pydantic import JsonValue
 from astyqueue.clock import instant
 from astyqueue.ids import Id
 from astyqueue.model.message import MessageId, Receipt
+from astyqueue.protocol.along import NOTHING, Along, goes_along
 from astyqueue.protocol.columns import Entry, State, Timer
 from astyqueue.protocol.outcomes import Extend, Settlings, Worked
 from astyqueue.protocol.picking import Held
@@ -60,6 +61,12 @@ class Handed:
     def held(self) -> Held:
         """The message as it was claimed."""
         return Held(Entry(self.id, self.priority, self.attempt - 1), self._envelope)
+
+    @property
+    def along(self) -> Along:
+        """What goes along with it when it is settled for good."""
+        envelope = self._envelope
+        return goes_along(self.priority, self.id, envelope) if envelope.unique or envelope.repeatable else NOTHING
 
     @property
     def message_id(self) -> MessageId:

@@ -15,7 +15,8 @@ from astyqueue.model.outgoing import instant_of
 from astyqueue.model.settings import Settings
 from astyqueue.model.views import Counts, DeadFilter, DeadLetter, Found, Include, RedriveReport
 from astyqueue.protocol import browse, dead, explain, remove
-from astyqueue.protocol.outcomes import Settling
+from astyqueue.protocol.along import goes_along
+from astyqueue.protocol.outcomes import Ack, Reject, Settling
 from astyqueue.protocol.process import Process
 from astyqueue.protocol.rows import Ring
 from astyqueue.protocol.settle import Settlement, settle
@@ -214,18 +215,28 @@ class Operating:
         """Settle by receipt, from whatever process; LeaseLost if it is not current (any more)."""
         held = Receipt.parse(receipt) if isinstance(receipt, str) else receipt
         row, _, id_ = self.own(held.message)
+        settling = yield from self._going_along(held.message, outcome(held))
         sight = Sight(row, self._levels)
         yield from know(sight, self._process.now())
         attempt = held.attempt - 1
         for timer in (sight.timers or {}).values():
             if timer.nonce == held.nonce and any(entry.id == id_ and entry.spent == attempt for entry in timer.entries):
-                settled = yield from settle(self._process, row, Settlement(timer, {id_: outcome(held)}))
+                settled = yield from settle(self._process, row, Settlement(timer, {id_: settling}))
                 break
         else:
             raise LeaseLost([str(held)])
         if settled.lost:
             raise LeaseLost([str(held)])
         self._changed(row)
+
+    @staticmethod
+    def _going_along(message: MessageId, outcome: Settling) -> Steps[Settling]:
+        """The outcome with what goes along with this message, which tells it."""
+        if not isinstance(outcome, Ack | Reject):
+            return outcome
+        found = yield from browse.contents([message])
+        envelope = found[message].envelope if message in found else None
+        return outcome if envelope is None else outcome._replace(along=goes_along(message.priority, message.id, envelope))
 
     def own(self, message: MessageId | str) -> MessageId:
         """The id of a message of this queue; another raises BadInput."""

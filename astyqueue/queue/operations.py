@@ -15,7 +15,9 @@ from astyqueue.protocol.outcomes import ACK, Extend, Reject, Release
 from astyqueue.protocol.steps import Steps, run
 from astyqueue.queue.asked import behaviour_of, check_names, refuse_layout
 from astyqueue.queue.core import Core
+from astyqueue.queue.keys import Keys
 from astyqueue.queue.operating import Redriving, Where
+from astyqueue.queue.scheduling import Scheduling
 from astyqueue.store import Store
 
 T = TypeVar("T")
@@ -64,13 +66,28 @@ class Operations:
         """
         return self.run(self.core.operating.peek(limit, include))
 
+    def find(self, key: str) -> list[Found]:
+        """The messages that have this key, in the order in which they are due, dead letters too.
+
+        Those with a plain key are found until thirty days after they were due.
+        """
+        return self.run(Keys(self.core).find(key))
+
     def counts(self) -> Counts:
         """How many messages stand where; costs a look at the names of all that are alive."""
         return self.run(self.core.operating.counts())
 
-    def delete(self, message: MessageId | str) -> bool:
-        """Remove a message in whatever state; whether it was there. A receipt of it is lost, its neighbours' are not."""
-        return self.run(self.core.operating.delete(message))
+    def delete(self, message: MessageId | str | None = None, *, key: str | None = None) -> bool:
+        """Remove a message in whatever state; whether it was there. A receipt of it is lost, its neighbours' are not.
+
+        With `key=`, remove all messages that `find` finds by it, and whatever was to come again under it. One that was sent
+        with a trigger of its own never comes again, whichever of its runs the id is of.
+        """
+        return self.run(Keys(self.core).delete(message, key))
+
+    def stop(self, key: str) -> bool:
+        """Stop for good the message sent under this key with a trigger of its own, also in the middle of a run; whether there was one."""
+        return self.run(Scheduling(self.core).stop(key))
 
     def clear(self) -> int:
         """Remove all messages, also those in hand and dead; how many those were."""

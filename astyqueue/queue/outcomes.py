@@ -10,6 +10,7 @@ from typing import Final, NamedTuple
 
 from astyqueue.errors import AlreadySettled, LeaseLost
 from astyqueue.ids import Id
+from astyqueue.protocol.along import NOTHING
 from astyqueue.protocol.outcomes import Ack, Extend, Reject, Release, Settling
 from astyqueue.protocol.settle import Settled
 from astyqueue.queue.holding import Handed, Hold, after_settling
@@ -93,6 +94,8 @@ class Outcomes:
     def _hand_in(self, delivery: Handed, outcome: Settling, ticket: Ticket | None) -> None:
         if not isinstance(outcome, Extend):
             delivery.settled = _WORDS[type(outcome)]
+        if (along := delivery.along) is not NOTHING and isinstance(outcome, Ack | Reject):
+            outcome = outcome._replace(along=along)
         self._incoming.append(Pending(delivery, outcome, ticket))
 
     def withdraw(self, ticket: Ticket) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import count, islice, product
 from typing import Final
@@ -10,14 +10,17 @@ from typing import Final
 from astyqueue.errors import Vetoed
 from astyqueue.ids import IdSource, moment
 from astyqueue.model.message import MessageId
-from astyqueue.model.outgoing import Composed, Composer, Message
+from astyqueue.model.outgoing import Composed, Composer, Message, Unique
 from astyqueue.model.settings import Settings
+from astyqueue.protocol.lookup import leave_hints
 from astyqueue.protocol.process import Process
 from astyqueue.protocol.rows import Ring
 from astyqueue.protocol.send import message_put, send
 from astyqueue.protocol.steps import Steps
+from astyqueue.protocol.unique import Holder
 from astyqueue.queue.following import Following
 from astyqueue.queue.hooks import Hook, told
+from astyqueue.queue.uniquely import Arrived, Uniquely
 from astyqueue.store import Batch, Put
 
 #: Messages composed at a time, so that any number of them is sent in bounded memory.
@@ -39,19 +42,32 @@ class Sent:
 
 @dataclass(slots=True)
 class SendReport:
-    """What became of many messages: their ids in order, None for one that a hook refused, and why those were."""
+    """What became of many messages: their ids in order, None for one that was not sent.
+
+    By their places in that order: `vetoed` tells why a hook refused one, `taken` which message has the unique key of one
+    that was not sent for that, and at the places in `kept` the id is that of an earlier message with the key.
+    """
 
     ids: list[MessageId | None] = field(default_factory=list)
     vetoed: dict[int, str] = field(default_factory=dict)
+    taken: dict[int, MessageId] = field(default_factory=dict)
+    kept: set[int] = field(default_factory=set)
 
     @property
     def sent(self) -> int:
-        """How many are in the store."""
-        return len(self.ids) - len(self.vetoed)
+        """How many of them are in the store, earlier ones not counted."""
+        return len(self.ids) - len(self.vetoed) - len(self.taken) - len(self.kept)
+
+    def held(self, place: int, holder: Holder, unique: Unique | None) -> None:
+        """Note which message has the unique key of the one at this place."""
+        if holder.sent or unique is Unique.KEEP:
+            self.ids[place] = holder.id
+        if not holder.sent and unique is Unique.KEEP:
+            self.kept.add(place)
+        elif not holder.sent:
+            self.taken[place] = holder.id
 
 
-#: Told of the rows that were sent to, and the first moment for which that was.
-Arrived = Callable[[list[tuple[str, int]]], Steps[None]]
 #: A due moment (zero: now) and a concurrency shard.
 Group = tuple[int, int]
 
@@ -68,6 +84,7 @@ class Producer:
         self._hooks = hooks
         self._ring = Ring(following.settings.name, following.settings.layout)
         self._turn = count()
+        self._uniquely = Uniquely(process, ids, ring=self._ring, arrived=arrived)
 
     @property
     def _settings(self) -> Settings:
@@ -77,13 +94,21 @@ class Producer:
         """Send one message; it is in the store when this returns."""
         now = self._process.now()
         composed = self._composed(Composer(self._settings, now), message.body, message)
+        sent = (yield from self._send_unique(composed)) if composed.unique else (yield from self._send_plain(composed, now))
+        for hook in self._hooks if sent.new else ():
+            told(hook.after_send, message, sent.id)
+        return sent
+
+    def _send_unique(self, composed: Composed) -> Steps[Sent]:
+        holder = yield from self._uniquely.send(composed)
+        return Sent(holder.id, holder.sent)
+
+    def _send_plain(self, composed: Composed, now: int) -> Steps[Sent]:
         [(due, shard)] = self._groups([composed])
         row, [put] = self._placed([composed], due, shard, now=now)
+        yield from self._hint([composed], row, [put])
         yield from self._insert([Batch(row, (put,))])
-        id_ = MessageId(row, composed.priority, put.name.id)
-        for hook in self._hooks:
-            told(hook.after_send, message, id_)
-        return Sent(id_)
+        return Sent(MessageId(row, composed.priority, put.name.id))
 
     def send_many(self, items: Iterable[object], options: Message) -> Steps[SendReport]:
         """Send bodies under these options, or `Message`s under their own; those of one row go together.
@@ -107,15 +132,31 @@ class Producer:
                 report.vetoed[first + len(composed)] = str(veto)
                 composed.append(None)
         report.ids.extend([None] * len(chunk))
+        yield from self._send_unique_of(composed, report, first=first)
         batches: list[Batch] = []
         for (due, shard), places in self._groups(composed).items():
             group = [one for place in places if (one := composed[place])]
             row, puts = self._placed(group, due, shard, now=now)
+            yield from self._hint(group, row, puts)
             batches += _batches(row, puts)
             for place, put in zip(places, puts, strict=True):
                 report.ids[first + place] = MessageId(row, put.name.priority, put.name.id)
         yield from self._insert(batches)
-        self._tell(chunk, report.ids[first:])
+        self._tell(chunk, [None if place in report.kept else id_ for place, id_ in enumerate(report.ids[first:], first)])
+
+    def _send_unique_of(self, composed: list[Composed | None], report: SendReport, *, first: int) -> Steps[None]:
+        """Send those that have unique keys, and take them out of what is to be sent."""
+        unique = {place: one for place, one in enumerate(composed) if one and one.unique}
+        holders = yield from self._uniquely.send_many(unique)
+        for place, holder in holders.items():
+            report.held(first + place, holder, unique[place].unique)
+            composed[place] = None
+
+    def _hint(self, group: Sequence[Composed], row: str, puts: list[Put]) -> Steps[None]:
+        """Say first where messages with keys will be, so that none of them is missed."""
+        placed = zip(group, puts, strict=True)
+        keyed = [(one.key, MessageId(row, put.name.priority, put.name.id)) for one, put in placed if one.key is not None]
+        yield from leave_hints(self._process, keyed)
 
     def _insert(self, batches: list[Batch]) -> Steps[None]:
         """Insert batches side by side, so many at a time."""

@@ -21,9 +21,11 @@ from astyqueue.queue.holding import Handed, Kind
 from astyqueue.queue.keeper import Keeper, keep
 from astyqueue.queue.operations import Operations
 from astyqueue.queue.producer import SendReport, Sent, as_message
+from astyqueue.queue.scheduling import Scheduling
 from astyqueue.queue.stats import Stats
 from astyqueue.queue.terms import Terms
 from astyqueue.store import Store
+from astyqueue.triggers import Trigger
 
 T = TypeVar("T")
 
@@ -73,10 +75,23 @@ class MessageQueue(Operations):
         expires: Duration | datetime | None = None,
         lease: Duration | None = None,
         max_attempts: int | None = None,
+        unique: str | None = None,
+        trigger: Trigger | None = None,
     ) -> Sent:
-        """Send one message (a body, or a `Message` with its own options); it is not lost any more when this returns."""
-        options = Message(None, key, delay, at, priority, headers, expires, lease, max_attempts)
-        return self.run(self.core.send(as_message(body, options)))
+        """Send one message (a body, or a `Message` with its own options); it is not lost any more when this returns.
+
+        With `unique` at most one message of the queue has this key. What becomes of this one while another has it: "reject"
+        raises KeyTaken; "keep" sends nothing and returns the other's id, with `new` False; "replace" and "debounce" cancel the
+        other, and the new one is due when that was, or as it says itself. One that somebody works on is never cancelled:
+        KeyTaken is raised. OutcomeUnknown says that it may have been sent.
+
+        With a `trigger` it comes again at each slot, one run after the other, until the trigger ends, or `delete` of the id
+        of any run or `stop` of its key ends it. ScheduleTaken is raised if its key is the name of a schedule.
+        """
+        message = as_message(body, Message(None, key, delay, at, priority, headers, expires, lease, max_attempts, unique))
+        if trigger is not None:
+            return Sent(self.run(Scheduling(self.core).send(message, trigger)))
+        return self.run(self.core.send(message))
 
     def send_many(
         self, items: Iterable[object], *, priority: int = 0, delay: Duration | None = None, headers: Mapping[str, str] | None = None

@@ -46,6 +46,7 @@ class Rounds:
                 visit.work, visit.not_before, visit.obliging = now, 0, 0
                 visit.once_more = min(visit.once_more, now + _ONCE_MORE)
                 visit.sight.hold_back(now)
+                visit.sight.upcoming.postponed.clear()
                 self.visits.looks.set(row, now)
         return set_back
 

@@ -15,7 +15,7 @@ class Stats:
     `redelivered` counts messages handed out that had used up an attempt before; `lost`, outcomes whose receipt was no longer
     current; `buried`, messages that a claim made dead letters; `undecodable`, messages and columns that could not be read;
     `dropped`, messages handed out at most once that nobody was there to take before they expired or the queue was closed.
-    `rows` counts messages handed out per row.
+    `rows` counts messages handed out per row; `fired`, messages that schedules sent.
     """
 
     sent: int = 0
@@ -31,6 +31,7 @@ class Stats:
     refused_commits: int = 0
     undecodable: int = 0
     dropped: int = 0
+    fired: int = 0
     rows: Counter[str] = field(default_factory=Counter)
 
     def count(self, row: str, claimed: Claimed) -> int:

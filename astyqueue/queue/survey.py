@@ -184,6 +184,7 @@ class Survey:
         try:
             heard, found = yield from self.doorbell.listen(*[wanted for _, wanted in asked])
         except SliceTooLong:
+            self.doorbell.pace(now - self._visits.last_traffic, busy=busy)
             self._look_at_all(self._current)
             return
         self._found(asked, found)

@@ -10,7 +10,7 @@ from typing import Final
 from astyqueue import ids
 from astyqueue.clock import Clock
 from astyqueue.ids import Id
-from astyqueue.protocol.rows import Ring
+from astyqueue.protocol.rows import Ring, is_home
 from astyqueue.protocol.sight import Sight
 from astyqueue.queue.agenda import NEVER, Agenda
 from astyqueue.queue.rowlease import RowLease
@@ -112,6 +112,17 @@ class Visits:
         """Until when a row is to be left alone; who insists obliges nobody."""
         return visit.not_before if visit.sight.row in self.insisted else max(visit.not_before, visit.obliging)
 
+    def fire(self, *, on: bool) -> None:
+        """Whether rows are looked at when a slot of a schedule falls due in them."""
+        for visit in self.of.values():
+            visit.sight.fires = on and is_home(visit.sight.row)
+
+    def with_slot(self, now: int) -> Visit | None:
+        """A row in which a slot may be due, as far as is known, if it is not for others to fire it."""
+        self.take_in(now)
+        homes = (self.of[self.ring.home(shard)] for shard in range(self.ring.layout.concurrency_shards))
+        return next((visit for visit in homes if visit.not_before <= now and _may_fire(visit, now, shared=self.shared)), None)
+
     def look_at(self, visit: Visit, work: int, *, at: int = 0) -> None:
         """Something in a row is due at this moment; it is looked at then, or `at` a later one unless somebody asks."""
         visit.work = min(visit.work, work)
@@ -120,3 +131,10 @@ class Visits:
     def current(self, now: int) -> list[Visit]:
         """The rows that are written to now."""
         return [self.of[row] for row in self.ring.current(now)]
+
+
+def _may_fire(visit: Visit, now: int, *, shared: bool) -> bool:
+    if not visit.sight.fires or (shared and not visit.lease.ours):
+        return False
+    slot = visit.sight.next_slot if visit.sight.known else now
+    return slot is not None and slot <= now

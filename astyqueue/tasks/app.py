@@ -20,29 +20,34 @@ from astyqueue.model.settings import Settings
 from astyqueue.queue.asked import check_names
 from astyqueue.queue.connection import Connection, connect
 from astyqueue.queue.queue import MessageQueue
+from astyqueue.tasks.declaring import DEFAULT_QUEUE, Declaring
 from astyqueue.tasks.naming import name_of
 from astyqueue.tasks.shares import shares
 from astyqueue.tasks.task import Task, TaskOptions
+from astyqueue.triggers import Triggers
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
 #: Where the app's store is when the app does not say.
 URL_VARIABLE: Final = "ASTYQUEUE_URL"
-#: The queue of tasks that name none.
-DEFAULT_QUEUE: Final = "default"
 
 
-class App:
+class App(Declaring):
     """Tasks and their queues in one store, which is opened at the first send, never before.
 
     Without a URL the environment variable ASTYQUEUE_URL tells where the store is. Safe to use from many threads; close it
     when done, or leave that to the end of the process: what was sent is in the store.
     """
 
-    def __init__(self, url: str | None = None, *, clock: Clock | None = None) -> None:
-        """Nothing is opened here; tests hand in a `TimeMachine` as the clock."""
+    def __init__(self, url: str | None = None, *, name: str = "app", clock: Clock | None = None) -> None:
+        """Nothing is opened here; tests hand in a `TimeMachine` as the clock.
+
+        Give the app a name when several programs declare schedules for the same queues: each looks after its own.
+        """
+        super().__init__(name)
         self._clock = clock
+        self.triggers = Triggers()
         self.tasks: dict[str, Task[..., object]] = {}
         self._url = url
         self._settings: dict[str, dict[str, object]] = {DEFAULT_QUEUE: {}}
@@ -145,7 +150,7 @@ class App:
             message = "this app was closed: make a new one to go on"
             raise Closed(message)
         if self._connection is None:
-            self._connection = connect(self._named_store(), clock=self._clock)
+            self._connection = connect(self._named_store(), clock=self._clock, triggers=self.triggers)
         return self._connection
 
     def worker(
@@ -154,8 +159,12 @@ class App:
         *,
         concurrency: int = THREADS,
         middleware: Iterable[Middleware] = (),
+        schedules: bool = True,
     ) -> Dispatcher:
         """A dispatcher that runs the tasks of this app: `run()` it, or `start()` and later `drain()` it.
+
+        The schedules that the app declares are brought about now, and fired by it as those of other origin are; with
+        `schedules=False` neither is done here.
 
         `queues` names those to serve (all that are declared or sent to, unless said), each with its weight or all alike;
         `concurrency` handler threads are shared out by weight, at least one each, and not lent from one queue to another.
@@ -171,7 +180,12 @@ class App:
             raise BadInput(message)
         builder = Dispatcher.builder()
         for name, threads in shares(weights, concurrency).items():
-            builder.queue(self.open(name), threads=threads).handlers(self._handler)
+            queue = self.open(name)
+            if schedules:
+                self.reconcile(queue)
+            else:
+                queue.core.fire_nothing()
+            builder.queue(queue, threads=threads).handlers(self._handler)
         return builder.middleware(*middleware).build()
 
     def _handler(self, name: str) -> Handler | None:

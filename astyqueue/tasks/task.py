@@ -93,6 +93,7 @@ class Task(Generic[P, R_co]):
         delay: Duration | None = None,
         at: datetime | None = None,
         key: str | None = None,
+        unique: str | None = None,
         priority: int = 0,
         headers: Mapping[str, str] | None = None,
         expires: Duration | datetime | None = None,
@@ -108,7 +109,7 @@ class Task(Generic[P, R_co]):
             raise BadInput(message)
         named = {**(headers or {}), TASK: self.name}
         attempts = self.options.max_attempts if max_attempts is None else max_attempts
-        options = Message(None, key, delay, at, priority, named, expires, lease, attempts)
+        options = Message(None, key, delay, at, priority, named, expires, lease, attempts, unique)
         return Sending(self, options, lambda: self._opened(self.options.queue))
 
     @property
@@ -139,8 +140,11 @@ class Sending(Generic[P]):
 
     def send(self, *args: P.args, **kwargs: P.kwargs) -> Sent:
         """As `task.send`, with these options."""
-        message = self._message(self._task.call(*args, **kwargs))
-        return self._opened().send(message)
+        return self._opened().send(self.message(*args, **kwargs))
+
+    def message(self, *args: P.args, **kwargs: P.kwargs) -> Message:
+        """The message that `send` would send; nothing is sent."""
+        return self._message(self._task.call(*args, **kwargs))
 
     def send_many(self, calls: Iterable[Call[P]]) -> SendReport:
         """As `task.send_many`, each with these options."""

@@ -6,7 +6,7 @@ from contextlib import aclosing
 
 import pytest
 
-from astyqueue import Hook, LeaseLost, aio
+from astyqueue import Hook, KeyTaken, LeaseLost, Message, aio
 from astyqueue.queue.builder import QueueBuilder
 from astyqueue.queue.holding import Handed
 from astyqueue.store import Store
@@ -38,6 +38,19 @@ def test_send_and_receive_are_awaited(play: Callable[[Scene], None]) -> None:
         async with await queue.receive(10) as batch:
             assert [delivery.body for delivery in batch] == [{"to": "ada"}]
         assert (await queue.counts()).total == 0
+
+    play(scene)
+
+
+def test_a_unique_key_is_free_once_its_message_is_acked(play: Callable[[Scene], None]) -> None:
+    async def scene(queue: aio.MessageQueue) -> None:
+        first = await queue.send("first", key="ada", unique="reject")
+        with pytest.raises(KeyTaken, match="waiting"):
+            await queue.send("second", key="ada", unique="reject")
+        assert (await queue.send_many([Message("third", key="ada", unique="keep")])).ids == [first.id]
+        async with await queue.receive():
+            pass
+        assert (await queue.send("fourth", key="ada", unique="reject")).new
 
     play(scene)
 

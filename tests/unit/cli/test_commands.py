@@ -24,6 +24,22 @@ def test_sending_says_the_same_to_programs(shell: Shell, connection: Connection)
     assert sent == {"id": str(connection.queue("emails").peek()[0].id), "new": True}
 
 
+def test_a_message_with_a_unique_key_is_sent_once(shell: Shell, connection: Connection) -> None:
+    connection.queue("emails")
+    [first] = shell.json("send", "emails", "1", "--key", "ada", "--unique", "keep")
+    assert shell.json("send", "emails", "2", "--key", "ada", "--unique", "keep") == [{"id": first["id"], "new": False}]
+    assert f"is taken by message {first['id']}" in shell.error("send", "emails", "3", "--key", "ada", "--unique", "reject", code=1)
+    told = shell("send", "emails", "-", "--lines", "--key", "ada", "--unique", "reject", stdin="4\n5\n").stdout
+    assert told == "sent 0 messages to emails; of 2 the key was taken\n"
+
+
+def test_messages_are_found_by_their_key(shell: Shell, connection: Connection) -> None:
+    connection.queue("emails").send("later", key="ada", delay="1h")
+    connection.queue("emails").send("now", key="ada")
+    assert [found["body"] for found in shell.json("find", "emails", "ada")] == ["now", "later"]
+    assert shell("find", "emails", "bob").stdout == "queue emails has no message with this key\n"
+
+
 def test_a_queue_is_made_by_a_send_only_when_asked_to(shell: Shell) -> None:
     assert shell.error("send", "emails", "1", code=1) == "Error: this store has no queue 'emails' (--create makes it); it has none yet"
     shell("send", "emails", "1", "--create")

@@ -11,7 +11,21 @@ from tests.unit.protocol.stage import Stage
 from tests.unit.protocol.worlds import Scene
 
 #: The stories of these files are told on every store; those of the others make worlds by the thousand, or count reads.
-_EVERYWHERE: Final = ("browse", "claim", "clear", "dead", "delete", "redrive", "row_model", "send", "settings", "settle")
+_EVERYWHERE: Final = (
+    "browse",
+    "claim",
+    "clear",
+    "dead",
+    "delete",
+    "firing",
+    "keys",
+    "redrive",
+    "repeatable",
+    "row_model",
+    "send",
+    "settings",
+    "settle",
+)
 
 
 def pytest_collectstart(collector: pytest.Collector) -> None:

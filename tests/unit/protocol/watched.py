@@ -102,10 +102,11 @@ def _timers(columns: list[Column]) -> Iterator[Timer]:
 class Watched(Faulty):
     """Writes down in `wrong` what no change may bring about; `gone` are the messages that were settled for good."""
 
-    def __init__(self, store: Store, clock: Clock) -> None:
+    def __init__(self, store: Store, clock: Clock, row: str = ROW) -> None:
         super().__init__(store)
         self._clock = clock
-        self._last = picture(store)
+        self._row = row
+        self._last = picture(store, row)
         self.wrong: list[str] = []
         self.gone: set[Id] = set()
         self.raised = 0
@@ -115,7 +116,7 @@ class Watched(Faulty):
             return super().perform(request)
         before = self._last
         answer = super().perform(request)
-        after = self._last = picture(self._store)
+        after = self._last = picture(self._store, self._row)
         if before != after:
             self.raised += before.header != after.header
             self.wrong += [*after.wrong(), *_unlawful(before, after, self._clock.now())]

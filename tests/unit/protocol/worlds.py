@@ -10,10 +10,11 @@ from astyqueue import ids
 from astyqueue.clock import SECOND, Clock
 from astyqueue.ids import Id
 from astyqueue.model.message import Envelope, encode, encode_plain
+from astyqueue.protocol.along import NOTHING, goes_along
 from astyqueue.protocol.claim import Claim, Claimed, claim
 from astyqueue.protocol.columns import HEADER
-from astyqueue.protocol.outcomes import ACK, Settling
-from astyqueue.protocol.picking import Order
+from astyqueue.protocol.outcomes import ACK, Ack, Settling
+from astyqueue.protocol.picking import Held, Order
 from astyqueue.protocol.process import Process
 from astyqueue.protocol.send import message_put, send
 from astyqueue.protocol.settle import Settled, Settlement, settle
@@ -39,7 +40,13 @@ class Told:
 
     def settled(self, outcomes: Mapping[Id, Settling], settled: Settled) -> None:
         self.lost.update(settled.lost)
-        self.acked.update(id_ for id_, outcome in outcomes.items() if outcome is ACK and id_ not in settled.lost)
+        self.acked.update(id_ for id_, outcome in outcomes.items() if isinstance(outcome, Ack) and id_ not in settled.lost)
+
+
+def acking(held: Held) -> Settling:
+    """The ack of a message, with what goes along with it."""
+    along = goes_along(held.entry.priority, held.entry.id, held.envelope)
+    return ACK if along == NOTHING else Ack(along)
 
 
 def put_at(moment: int, number: int = 0, *, priority: int = 0, sent: int | None = None, **options: object) -> Put:
@@ -55,16 +62,20 @@ class Scene:
 
     opens: ClassVar[Callable[[Clock], Store]] = MemoryStore
 
-    def __init__(self, *, messages: int = 0, unguarded: tuple[int, ...] = (), graves: bool = False) -> None:
+    def __init__(self, *, messages: int = 0, unguarded: tuple[int, ...] = (), graves: bool = False, row: str = ROW) -> None:
+        self.row = row
         self.clock = TimeMachine()
         store = Scene.opens(self.clock)
         if unguarded:
             store = Unguarded(store, types=unguarded)
         if graves:
             store = Graves(store, self.clock)
-        self.store = Watched(store, self.clock)
+        self.store = self.watched(store)
         self._processes: dict[str, Process] = {}
         self.sent = self.send(messages)
+
+    def watched(self, store: Store) -> Watched:
+        return Watched(store, self.clock, self.row)
 
     @property
     def now(self) -> int:
@@ -89,22 +100,22 @@ class Scene:
 
     def put(self, *puts: Put) -> None:
         if puts:
-            self.store.send(Batch(ROW, puts))
+            self.store.send(Batch(self.row, puts))
 
     def do(self, name: str, *, sight: Sight | None = None, want: int = 10, in_hand: int = 0, lease: int = LEASE) -> Claimed:
         """One claim, at once."""
-        steps = claim(self.process(name), sight or Sight(ROW, 1), Order(want, lease, ATTEMPTS, in_hand))
+        steps = claim(self.process(name), sight or Sight(self.row, 1), Order(want, lease, ATTEMPTS, in_hand))
         return run(steps, self.store)
 
     def settle(self, taken: Claim, outcomes: Mapping[Id, Settling], *, name: str = "ann", sight: Sight | None = None) -> Settled:
         """Settle from a claim as it was handed out; the sight, if given, takes note of it."""
-        settled = run(settle(self.process(name), ROW, Settlement(taken.timer, outcomes)), self.store)
+        settled = run(settle(self.process(name), self.row, Settlement(taken.timer, outcomes)), self.store)
         for worked in settled.done if sight else ():
             sight.settled(worked)  # type: ignore[union-attr]  # it was asked in the line above
         return settled
 
     def acked(self, taken: Claim, *, sight: Sight | None = None) -> Settled:
-        return self.settle(taken, {held.entry.id: ACK for held in taken.held}, sight=sight)
+        return self.settle(taken, {held.entry.id: acking(held) for held in taken.held}, sight=sight)
 
     def world(self, **actors: Actor) -> World:
         """Played by these actors, and judged by `nothing_lost`."""
@@ -123,10 +134,10 @@ class Scene:
         if not any(event.choice.mode in (Mode.APPLIED, Mode.LOST) for event in history.events):
             assert len(acks) == len(acked), "a message was acked by two"
         assert acked <= self.store.gone, "an ack was reported that was not done"
-        there = picture(self.store).messages
+        there = picture(self.store, self.row).messages
         assert set(self.sent) <= there | self.store.gone, "a message is gone without a trace"
         again = self.everything_again()
-        dead = picture(self.store).dead
+        dead = picture(self.store, self.row).dead
         assert there - dead == set(again), f"{len(there - dead - set(again))} messages are stranded"
         assert not acked & set(again), "a message came again after its ack"
         self.store.require_lawful()
@@ -134,7 +145,7 @@ class Scene:
     def everything_again(self) -> dict[Id, int]:
         """What a newcomer is handed who comes back every two hours, with the attempts spent; it settles what it gets."""
         found: dict[Id, int] = {}
-        sight = Sight(ROW, 1)
+        sight = Sight(self.row, 1)
         process = self.process("newcomer")
         for _ in range(3):
             self.clock.advance("2h")
@@ -170,7 +181,7 @@ class Taking:
         process, told = self.scene.process(self.name), Told()
         if self.first:
             yield self.first
-        claimed = yield from claim(process, self.sight or Sight(ROW, 1), Order(self.want, LEASE, ATTEMPTS))
+        claimed = yield from claim(process, self.sight or Sight(self.scene.row, 1), Order(self.want, LEASE, ATTEMPTS))
         for taken in claimed.claims:
             told.handed += [(held.entry.id, held.entry.spent) for held in taken.held]
             if self.outcome is not None:
@@ -179,8 +190,8 @@ class Taking:
 
 
 def _settled(process: Process, taken: Claim, outcome: Settling, told: Told) -> Steps[None]:
-    outcomes = {held.entry.id: outcome for held in taken.held}
-    settled = yield from settle(process, ROW, Settlement(taken.timer, outcomes))
+    outcomes = {held.entry.id: acking(held) if outcome is ACK else outcome for held in taken.held}
+    settled = yield from settle(process, taken.row, Settlement(taken.timer, outcomes))
     told.settled(outcomes, settled)
 
 
@@ -190,7 +201,7 @@ def settler(scene: Scene, name: str, taken: Claim, *stages: Mapping[Id, Settling
     def act() -> Work:
         process, told = scene.process(name), Told()
         for outcomes in stages:
-            settled = yield from settle(process, ROW, Settlement(taken.timer, outcomes))
+            settled = yield from settle(process, taken.row, Settlement(taken.timer, outcomes))
             told.settled(outcomes, settled)
         return told
 

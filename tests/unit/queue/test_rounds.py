@@ -50,7 +50,7 @@ def test_a_claim_that_is_acked_one_by_one_leaves_no_trail_in_memory(clock: TimeM
     timer = with_value(Timer(name, (Entry(name.id, 0, 0),), bytes(8), "ann", 1))
     for _ in range(20_000):
         sight.replace(name, [timer])
-    assert len(sight._agenda) < 10_000  # noqa: SLF001 - what it keeps is what this is about
+    assert len(sight.upcoming._claimable) < 10_000  # noqa: SLF001 - what it keeps is what this is about
     assert sight.next_due() == timer.due
 
 

@@ -85,6 +85,16 @@ def test_options_of_one_message_beat_those_of_its_task(app: App, clock: TimeMach
     assert delivery.headers == {"trace": "1", "task": "welcome"}
 
 
+def test_a_task_is_sent_once_for_a_unique_key(app: App) -> None:
+    @app.task
+    def welcome(address: str) -> None: ...
+
+    once = welcome.using(key="welcome:ada", unique="keep")
+    first = once.send("ada@example.org")
+    assert (once.send("ada@example.org").id, once.send("ada@example.org").new) == (first.id, False)
+    assert welcome.using(key="welcome:ada", unique="reject").send_many([welcome.call("ada")]).taken == {0: first.id}
+
+
 def test_many_calls_are_sent_in_their_order(app: App) -> None:
     @app.task
     def welcome(address: str, lang: str = "en") -> None: ...

@@ -1,0 +1,178 @@
+"""`astyqueue schedules`: what a queue sends by itself, and when."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import click
+
+from astyqueue.cli.moments import written
+from astyqueue.cli.session import Session, on_store
+from astyqueue.errors import BadInput, NotFound
+
+if TYPE_CHECKING:
+    from astyqueue.cli.output import Record
+    from astyqueue.schedule import Scheduled, Schedules
+    from astyqueue.triggers import Trigger
+
+
+@click.group(short_help="List, add and change schedules.")
+def schedules() -> None:
+    """What queues send by themselves, at which moments, and what became of it."""
+
+
+def _of(session: Session, queue: str) -> Schedules:
+    from astyqueue.schedule import Schedules
+
+    return Schedules(session.queue(queue))
+
+
+@schedules.command(name="list", short_help="List the schedules of a queue.")
+@click.argument("queue")
+@on_store
+def list_schedules(session: Session, *, queue: str) -> None:
+    """List the schedules of QUEUE."""
+    session.output.listing(_of(session, queue).all(), shown=_row, none=f"queue {queue} has no schedule")
+
+
+@schedules.command(short_help="Show a schedule and its last firings.")
+@click.argument("queue")
+@click.argument("name")
+@on_store
+def show(session: Session, *, queue: str, name: str) -> None:
+    """Show the schedule NAME of QUEUE, and what became of its last slots."""
+    found = _of(session, queue).get(name)
+    session.output.one(found, shown=lambda one: one.as_json())
+
+
+@schedules.command(
+    short_help="Send a body at each slot of a trigger.",
+    epilog="""\b
+    astyqueue schedules add emails digest --cron "0 9 * * mon-fri" --zone Europe/Paris --body '{"to": "ada"}'
+    astyqueue schedules add emails refresh --every 5m --task shop.tasks.refresh
+    """,
+)
+@click.argument("queue")
+@click.argument("name")
+@click.option("--cron", metavar="EXPRESSION", help='When the clocks show this: "0 9 * * mon-fri".')
+@click.option("--every", metavar="DURATION", help="At even distances, from now on: 5m.")
+@click.option("--at", metavar="MOMENT", help="Once: 2026-11-21T09:00:00+01:00.")
+@click.option("--zone", default="UTC", show_default=True, help="The time zone of --cron.")
+@click.option("--count", type=click.IntRange(1), metavar="N", help="So many slots in all, of --cron or --every.")
+@click.option("--body", default="null", metavar="JSON", help="What is sent; with --task its arguments, a list or an object.")
+@click.option("--task", metavar="NAME", help="Call this task.")
+@click.option("--key", help="A handle of your own for the messages.")
+@click.option("--priority", type=int, default=0, show_default=True, help="The greatest goes first.")
+@click.option(
+    "--misfire", default="once", show_default=True, metavar="POLICY", help="Slots that come late: once, latest, all, skip, within 1h."
+)
+@click.option("--overlap", default="allow", show_default=True, metavar="POLICY", help="allow, skip, queue one, queue all, cancel running.")
+@click.option("--after-failure", default="go on", show_default=True, metavar="POLICY", help="go on, or pause.")
+@click.option("--replace", is_flag=True, help="Replace a schedule of this name, if there is one.")
+@on_store
+def add(session: Session, *, queue: str, name: str, replace: bool, **options: object) -> None:
+    """Have QUEUE send a message at each slot, under the NAME of a schedule."""
+    from astyqueue.cli.send import message_of
+
+    message = message_of(str(options["body"]), {"task": options["task"], "key": options["key"], "priority": options["priority"]})
+    policies = {policy: str(options[policy]) for policy in ("misfire", "overlap", "after_failure")}
+    made = _of(session, queue).add(name, _trigger(options), message, replace=replace, **policies)
+    session.output.done(f"schedule {name} of queue {queue}: next {_moment(made)}", made.as_json())
+
+
+@schedules.command(short_help="Let a schedule fire nothing until it is resumed.")
+@click.argument("queue")
+@click.argument("name")
+@click.option("--why", default="by hand", show_default=True, help="Shown to whoever looks at it.")
+@on_store
+def pause(session: Session, *, queue: str, name: str, why: str) -> None:
+    """Pause the schedule NAME of QUEUE; slots that come meanwhile are skipped."""
+    paused = _of(session, queue).pause(name, why)
+    session.output.done(f"paused schedule {name} of queue {queue}", paused.as_json())
+
+
+@schedules.command(short_help="Let a paused schedule go on.")
+@click.argument("queue")
+@click.argument("name")
+@on_store
+def resume(session: Session, *, queue: str, name: str) -> None:
+    """Let the schedule NAME of QUEUE go on with its next slot from now on."""
+    resumed = _of(session, queue).resume(name)
+    session.output.done(f"schedule {name} of queue {queue}: next {_moment(resumed)}", resumed.as_json())
+
+
+@schedules.command(short_help="Send a message of a schedule now.")
+@click.argument("queue")
+@click.argument("name")
+@on_store
+def run(session: Session, *, queue: str, name: str) -> None:
+    """Send a message of the schedule NAME of QUEUE now, beside its slots."""
+    ran = _of(session, queue).run(name)
+    session.output.done(str(ran.message), {"name": name, "message": str(ran.message)})
+
+
+@schedules.command(short_help="Send a message for each slot of a range.")
+@click.argument("queue")
+@click.argument("name")
+@click.option("--since", required=True, metavar="MOMENT", help="From this moment, itself included: 2026-11-21T09:00:00Z.")
+@click.option("--until", required=True, metavar="MOMENT", help="Up to this moment, itself included.")
+@on_store
+def backfill(session: Session, *, queue: str, name: str, since: str, until: str) -> None:
+    """Send a message for each slot of the schedule NAME of QUEUE in a range, whether or not it was fired."""
+    sent = _of(session, queue).backfill(name, written(since), written(until))
+    session.output.done(f"sent {sent} messages to {queue}", {"name": name, "sent": sent})
+
+
+@schedules.command(short_help="Delete a schedule.")
+@click.argument("queue")
+@click.argument("name")
+@on_store
+def delete(session: Session, *, queue: str, name: str) -> None:
+    """Delete the schedule NAME of QUEUE; messages that it has sent stay."""
+    if not _of(session, queue).delete(name):
+        message = f"queue {queue!r} has no schedule {name!r}"
+        raise NotFound(message)
+    session.output.done(f"deleted schedule {name} of queue {queue}", {"name": name, "deleted": True})
+
+
+@schedules.command(name="next", short_help="List the next slots of a schedule.")
+@click.argument("queue")
+@click.argument("name")
+@click.option("--count", type=click.IntRange(1, 1000), default=10, show_default=True, metavar="N", help="How many.")
+@on_store
+def next_slots(session: Session, *, queue: str, name: str, count: int) -> None:
+    """List the next slots of the schedule NAME of QUEUE."""
+    slots = _of(session, queue).next(name, count)
+    session.output.listing(slots, shown=lambda slot: {"slot": slot}, as_json=lambda slot: {"slot": slot.isoformat()}, none="there is none")
+
+
+def _trigger(options: dict[str, object]) -> Trigger:
+    """The trigger that the options of `add` tell of; exactly one of them does."""
+    from astyqueue.triggers import Cron, Every, Once
+
+    cron, every, at, count = (options[name] for name in ("cron", "every", "at", "count"))
+    if sum(one is not None for one in (cron, every, at)) != 1:
+        message = "say when: one of --cron, --every and --at"
+        raise BadInput(message)
+    counted = count if isinstance(count, int) else None
+    if cron is not None:
+        return Cron(str(cron), str(options["zone"]), count=counted)
+    return Every(str(every), count=counted) if every is not None else Once(written(str(at)))
+
+
+def _row(found: Scheduled) -> Record:
+    last = found.last
+    return {
+        "name": found.name,
+        "next": found.next,
+        "paused": found.paused or None,
+        "last": last.slot if last else None,
+        "fired": found.stored.fired,
+        "skipped": found.stored.skipped,
+        "trigger": json.dumps(found.trigger),
+    }
+
+
+def _moment(found: Scheduled) -> str:
+    return "none" if found.next is None else found.next.isoformat()

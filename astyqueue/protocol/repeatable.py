@@ -1,0 +1,104 @@
+"""Repeatable sends: what may be sent again by somebody who does not know that it was sent, also long after it was settled.
+
+The same record has the same id each time. A commit puts only those that are neither there nor marked as settled, and their
+settle leaves such a mark, in one commit with the delete, for a day.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from pydantic_core import to_json
+
+from astyqueue import ids
+from astyqueue.ids import Id
+from astyqueue.model.message import decode, encode
+from astyqueue.protocol.along import removed_name
+from astyqueue.protocol.columns import Entry, State, Timer, Type, message_name
+from astyqueue.protocol.outcomes import with_value
+from astyqueue.protocol.process import Process
+from astyqueue.protocol.raising import MOST, Plan, Raising
+from astyqueue.protocol.sight import Sight
+from astyqueue.protocol.steps import Steps, read_one
+from astyqueue.store import Name, Named, Put
+
+
+class Repeated(NamedTuple):
+    """A message that may be sent again: always with the same id, in the same row."""
+
+    priority: int
+    id: Id
+    value: bytes
+
+
+def id_of(source: str, number: int, moment: int) -> Id:
+    """The id of a record: always the same for this number of this source and this moment (microseconds), which belongs to the record."""
+    return ids.first_at(moment)[:8] + ids.of_text(f"{number}/{source}")[8:]
+
+
+def repeated(value: bytes, priority: int, id_: Id) -> Repeated:
+    """A composed message as one that may be sent again."""
+    envelope = decode(value)
+    return Repeated(priority, id_, encode(envelope._replace(repeatable=True), to_json(envelope.body)))
+
+
+def send_repeatable(process: Process, row: str, wanted: Sequence[Repeated]) -> Steps[int]:
+    """See to it that all of these are there or settled, and say how many were put now.
+
+    After an error any number of them may have been put: repeat it all. One that was settled more than a day ago, or cleared,
+    comes again.
+    """
+    raising = Raising(process, Sight(row, 1))
+    sent = 0
+    for first in range(0, len(wanted), MOST):
+        inserting = _Inserting(process, wanted[first : first + MOST])
+        plan = yield from raising.carry_out(inserting.plan)
+        sent += len(plan.puts) if plan else 0
+    return sent
+
+
+@dataclass(slots=True)
+class _Insertion(Plan):
+    """Messages that are put; `wanted` are they and those for which nothing is to be done."""
+
+    wanted: Sequence[Repeated] = field(default_factory=tuple)
+
+    def was_done(self, row: str) -> Steps[bool]:
+        """Whether none of them is missing."""
+        missing = yield from _missing(row, self.wanted)
+        return not missing
+
+
+class _Inserting:
+    """Puts those of some messages that are missing."""
+
+    def __init__(self, process: Process, wanted: Sequence[Repeated]) -> None:
+        self._process = process
+        self._wanted = wanted
+
+    def plan(self, sight: Sight) -> Steps[Plan | None]:
+        """Put what is missing. What is due already lies behind the looks, perhaps, and is listed where it must be seen."""
+        missing = yield from _missing(sight.row, self._wanted)
+        if not missing:
+            return None
+        puts = [Put(message_name(one.priority, one.id), one.value) for one in missing]
+        now = self._process.now()
+        due = tuple(Entry(one.id, one.priority, 0) for one in missing if ids.moment(one.id) <= now)
+        name = Name(Type.TIMER, 0, self._process.id_at(now), State.SNOOZED)
+        listed = [with_value(Timer(name, due, self._process.nonce(), "", len(due)))] if due else []
+        return _Insertion(listed=listed, puts=puts, wanted=self._wanted)
+
+
+def _missing(row: str, wanted: Sequence[Repeated]) -> Steps[list[Repeated]]:
+    """Those that are neither there nor settled. Marks are read after the messages: a settle leaves one as it deletes the other."""
+    named = {message_name(one.priority, one.id): one for one in wanted}
+    there = yield from read_one(Named(row, tuple(named), values=False), exact=True)
+    present = {column.name for column in there}
+    absent = [one for name, one in named.items() if name not in present]
+    if not absent:
+        return []
+    marks = yield from read_one(Named(row, tuple(removed_name(one.priority, one.id) for one in absent), values=False), exact=True)
+    settled = {column.name.id for column in marks}
+    return [one for one in absent if one.id not in settled]

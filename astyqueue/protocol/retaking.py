@@ -1,0 +1,44 @@
+"""Unique keys of dead letters that are put back: a letter has none, and takes its own again if nobody else has it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from astyqueue.ids import Id
+from astyqueue.model.message import MessageId
+from astyqueue.protocol.along import Owner, key_name
+from astyqueue.protocol.browse import contents
+from astyqueue.protocol.steps import Steps, read_one
+from astyqueue.protocol.unique import FREE, KeyState, key_states
+from astyqueue.store import Column, Name, Named, Put
+
+#: By message: the column of its key, as it is and as it is to be; None if another message has the key.
+Retaken = dict[Id, tuple[Column | None, Put] | None]
+
+
+def retaken(row: str, dead: Sequence[MessageId]) -> Steps[Retaken]:
+    """The keys that these dead letters of one row take again; letters without a unique key are not in it."""
+    found = yield from contents(dead)
+    owners = {
+        id_.id: Owner(content.envelope.key, id_.priority, id_.id)
+        for id_, content in found.items()
+        if content.envelope and content.envelope.unique and content.envelope.key is not None
+    }
+    if not owners:
+        return {}
+    names = {key_name(owner.key) for owner in owners.values()}
+    columns = yield from read_one(Named(row, tuple(names)), exact=True)
+    states = yield from key_states(row, columns)
+    return _first_come(owners, states)
+
+
+def _first_come(owners: dict[Id, Owner], states: dict[Name, KeyState]) -> Retaken:
+    """Of several letters with one key, the first takes it."""
+    keys: Retaken = {}
+    gone: set[Name] = set()
+    for id_, owner in owners.items():
+        name = key_name(owner.key)
+        state = states.get(name, FREE)
+        keys[id_] = None if state.owner or name in gone else (state.column, Put(name, owner.encode()))
+        gone.add(name)
+    return keys

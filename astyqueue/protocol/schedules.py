@@ -1,0 +1,240 @@
+"""Making schedules, and what people do to them besides letting them fire."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Final
+
+from astyqueue import ids
+from astyqueue.clock import instant
+from astyqueue.errors import BadInput, ScheduleTaken
+from astyqueue.model.schedules import Firing, Origin, Policies, Run, Schedule, Template
+from astyqueue.protocol.columns import Type, message_name
+from astyqueue.protocol.editing import Changed, Edit, Kept
+from astyqueue.protocol.fire import standing
+from astyqueue.protocol.process import Process
+from astyqueue.protocol.raising import Plan, Raising, shrunk_by
+from astyqueue.protocol.rows import Ring
+from astyqueue.protocol.sight import Sight
+from astyqueue.protocol.slots import Decision, LastRun, decide, due_slots, remembered
+from astyqueue.protocol.steps import Steps, read_one
+from astyqueue.protocol.triggercolumn import decode_schedule
+from astyqueue.store import Slice
+from astyqueue.triggers import Cron, Every, Excluding, Trigger
+
+#: Slots of one backfill, and messages of it in one commit.
+BACKFILLED: Final = 10_000
+_TOGETHER: Final = 100
+_BYTES: Final = 256 * 1024
+_MEANWHILE: Final = "it was paused"
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """A schedule as somebody asks for it. With `since`, its slots are those later than that; else those from now on."""
+
+    trigger: Trigger
+    template: Template
+    policies: Policies = field(default_factory=Policies)
+    origin: Origin = Origin.PEOPLE
+    since: int | None = None
+
+
+def save(kept: Kept, wanted: Wanted, *, replaces: bool) -> Steps[Schedule]:
+    """Make a schedule, or replace the one that has its name; ScheduleTaken if there is one and it is not to be replaced.
+
+    Replaced by an equal trigger it goes on as it was. Another trigger begins anew, but for a count, of which the slots
+    that were dealt with are taken off.
+    """
+    mark = kept.process.nonce().hex()
+    after: list[Schedule] = []
+
+    def plan(sight: Sight) -> Steps[Plan | None]:
+        column, before = (yield from kept.found()) or (None, None)
+        if before is not None and not replaces:
+            raise ScheduleTaken(kept.name)
+        now = kept.process.now()
+        schedule = made(kept.name, wanted, mark=mark, now=now) if before is None else _remade(before, wanted, now)
+        begun = _begun(schedule, wanted.trigger, now) if wanted.origin is Origin.MESSAGE and before is None else Decision(schedule)
+        after[:] = [begun.schedule]
+        return None if schedule == before else kept.edit(sight, column, Edit(mark, before, begun.schedule, begun.sent))
+
+    yield from Raising(kept.process, Sight(kept.row, 1)).carry_out(plan)
+    return after[0]
+
+
+def _begun(schedule: Schedule, trigger: Trigger, now: int) -> Decision:
+    """A message's own trigger begins as it is sent, if its first slot is now; a last slot is left to whoever fires it."""
+    begun = decide(schedule, trigger.anchored(now, seed=schedule.name), LastRun(), now=now)
+    return Decision(schedule) if begun.schedule.ended else begun
+
+
+def made(name: str, wanted: Wanted, *, mark: str, now: int) -> Schedule:
+    """A schedule that begins now."""
+    since = now - 1 if wanted.since is None else wanted.since
+    anchored = wanted.trigger.anchored(now, seed=name)
+    return Schedule(
+        name=name,
+        declared=wanted.trigger.document(),
+        anchored=anchored.document(),
+        template=wanted.template,
+        policies=wanted.policies,
+        origin=wanted.origin,
+        made=mark,
+        mark=mark,
+        created=now,
+        last=since,
+        next=anchored.after(since),
+    )
+
+
+def _remade(before: Schedule, wanted: Wanted, now: int) -> Schedule:
+    schedule = replace(before, template=wanted.template, policies=wanted.policies, origin=wanted.origin)
+    declared = wanted.trigger.document()
+    if declared == before.declared:
+        return schedule
+    last = max(before.last, now - 1)
+    slots = before.slots if _count_in(before.declared) is not None else 0
+    trigger = _less(wanted.trigger, slots)
+    if trigger is None:
+        return replace(schedule, declared=declared, last=last, next=None, slots=slots)
+    anchored = trigger.anchored(now, seed=before.name)
+    return replace(schedule, declared=declared, anchored=anchored.document(), last=last, next=anchored.after(last), slots=slots)
+
+
+def _count_in(document: object) -> object:
+    """The count that a trigger's document speaks of, if there is one."""
+    if not isinstance(document, dict):
+        return None
+    return document.get("count") or _count_in(document.get("trigger"))
+
+
+def _less(trigger: Trigger, slots: int) -> Trigger | None:
+    """The trigger with so many slots fewer, if it counts; None when there is none left."""
+    if isinstance(trigger, Excluding):
+        inner = _less(trigger.trigger, slots)
+        return None if inner is None else trigger.but(trigger=inner)
+    if not isinstance(trigger, Every | Cron) or trigger.count is None:
+        return trigger
+    return trigger.but(count=trigger.count - slots) if trigger.count > slots else None
+
+
+def pause(kept: Kept, why: str) -> Steps[Schedule]:
+    """Let a schedule fire nothing until it is resumed; slots that come meanwhile are not made up for."""
+
+    def becomes(schedule: Schedule) -> Steps[Changed | None]:
+        yield from ()
+        return None if schedule.paused else (replace(schedule, paused=why), {})
+
+    return (yield from kept.change(becomes))
+
+
+def resume(kept: Kept, trigger: Callable[[Schedule], Trigger]) -> Steps[Schedule]:
+    """Let a paused schedule go on with its next slot from now on, whatever became of its last run."""
+
+    def becomes(schedule: Schedule) -> Steps[Changed | None]:
+        if not schedule.paused:
+            return None
+        runs = yield from standing(kept.row, [schedule.run] if schedule.run else [])
+        run = schedule.run if schedule.run and runs[schedule.run].alive else None
+        return _passed(replace(schedule, paused="", run=run), trigger(schedule), kept.process.now()), {}
+
+    return (yield from kept.change(becomes))
+
+
+def _passed(schedule: Schedule, trigger: Trigger, now: int) -> Schedule:
+    """The schedule with the slots that came while it was paused dealt with: they are skipped."""
+    due = due_slots(trigger, schedule.last, now)
+    if due is None:
+        return schedule
+    last = due.latest[-1]
+    return replace(
+        schedule,
+        last=last,
+        next=trigger.after(last),
+        slots=schedule.slots + due.number,
+        skipped=schedule.skipped + due.number,
+        history=remembered(schedule, [Firing(due.first, due.number, now, None, _MEANWHILE)]),
+    )
+
+
+def run_now(kept: Kept) -> Steps[Schedule]:
+    """Send a message of a schedule now, beside its slots; also when it is paused or has ended."""
+
+    def becomes(schedule: Schedule) -> Steps[Changed | None]:
+        yield from ()
+        now = kept.process.now()
+        run = Run(schedule.template.priority, kept.process.id_at(now))
+        history = remembered(schedule, [Firing(now, 0, now, run, "asked for")])
+        return replace(schedule, run=run, fired=schedule.fired + 1, history=history), {now: run}
+
+    return (yield from kept.change(becomes))
+
+
+def backfill(kept: Kept, slots: list[int]) -> Steps[int]:
+    """Send a message for each of these slots, whether or not it was fired; how many those were."""
+    asked = kept.process.nonce().hex()
+
+    def becomes(part: list[int], schedule: Schedule) -> Steps[Changed | None]:
+        yield from ()
+        sent = {slot: Run(schedule.template.priority, ids.derived(slot, f"{schedule.name}\n{asked}")) for slot in part}
+        firing = Firing(part[0], len(part), kept.process.now(), sent[part[-1]], "backfilled")
+        return replace(schedule, fired=schedule.fired + len(part), history=remembered(schedule, [firing])), sent
+
+    found = yield from kept.found()
+    together = min(_TOGETHER, max(1, _BYTES // len(found[1].template.body))) if found else _TOGETHER
+    for first in range(0, len(slots), together):
+        yield from kept.change(partial(becomes, slots[first : first + together]))
+    return len(slots)
+
+
+def slots_between(trigger: Trigger, since: int, until: int) -> list[int]:
+    """The slots from one moment until another, both included; BadInput if those are more than a backfill takes."""
+    slots: list[int] = []
+    slot = trigger.after(since - 1)
+    while slot is not None and slot <= until:
+        if len(slots) == BACKFILLED:
+            problem = f"there are more than {BACKFILLED} slots from {instant(since)} to {instant(until)}: backfill them in parts"
+            raise BadInput(problem)
+        slots.append(slot)
+        slot = trigger.after(slot)
+    return slots
+
+
+def remove(kept: Kept, *, with_run: bool = False) -> Steps[Schedule | None]:
+    """Remove a schedule, and its last message too if that is wanted; the schedule as it was, None if there was none."""
+    removed: list[Schedule] = []
+
+    def plan(sight: Sight) -> Steps[Plan | None]:
+        found = yield from kept.found()
+        if found is None:
+            return None
+        column, before = found
+        removed[:] = [before]
+        plan = kept.edit(sight, column, Edit("", before, None))
+        run = before.run if with_run else None
+        if run and (yield from standing(kept.row, [run]))[run].alive:
+            plan.messages.append(message_name(*run))
+            plan.shrunk += shrunk_by(sight, {run.id})
+        return plan
+
+    yield from Raising(kept.process, Sight(kept.row, 1)).carry_out(plan)
+    return removed[0] if removed else None
+
+
+def schedules_in(rows: Iterable[str]) -> Steps[list[Schedule]]:
+    """The schedules of these home rows, by name."""
+    found: list[Schedule] = []
+    for row in rows:
+        columns = yield from read_one(Slice(row, Type.TRIGGER))
+        found += [decode_schedule(row, column.value) for column in columns]
+    return sorted(found, key=lambda schedule: schedule.name)
+
+
+def forget_schedules(process: Process, ring: Ring) -> Steps[None]:
+    """Remove all schedules of a queue."""
+    for row in [ring.home(shard) for shard in range(ring.layout.concurrency_shards)]:
+        for schedule in (yield from schedules_in([row])):
+            yield from remove(Kept(process, row, schedule.name))

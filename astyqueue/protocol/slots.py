@@ -1,0 +1,225 @@
+"""What becomes of the slots of a schedule: which were due, and by its policies what is sent for them. Pure arithmetic."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from itertools import islice
+from typing import Final, NamedTuple
+
+from astyqueue.clock import SECOND
+from astyqueue.model.schedules import ALL_AT_MOST, BACKLOG, REMEMBERED, AfterFailure, Firing, Misfire, Overlap, Run, Schedule
+from astyqueue.protocol.triggercolumn import run_of
+from astyqueue.triggers import Trigger
+
+#: Slots walked one by one; of more that are due at once, the number of those between the first and the latest is not told.
+WALKED: Final = 20_000
+#: Messages of one schedule in one commit.
+AT_ONCE: Final = 50
+
+_STILL_RUNS: Final = "the run before has not ended"
+_ONE_WAITS: Final = "the run before has not ended, and a slot waits for that already"
+_TOO_MANY_WAIT: Final = f"the run before has not ended, and {BACKLOG} slots wait for that already"
+_CANCELLED: Final = "cancelled as the next slot came"
+_MISFIRES: Final = {
+    "latest": "late, and only the latest slot is fired",
+    "all": "late, and only so many of the latest slots are fired",
+    "skip": "too late",
+    "within": "too late",
+}
+
+
+class Due(NamedTuple):
+    """The slots that are due: the first, the latest of them in order, and the number of all."""
+
+    first: int
+    latest: list[int]
+    number: int
+
+
+def due_slots(trigger: Trigger, last: int, now: int) -> Due | None:
+    """The slots later than `last` and up to now, if there are any."""
+    found: deque[int] = deque(maxlen=ALL_AT_MOST)
+    count = 0
+    first: int | None = None
+    for slot in islice(_slots(trigger, last, now), WALKED):
+        first = slot if first is None else first
+        found.append(slot)
+        count += 1
+    if first is None:
+        return None
+    if count == WALKED:
+        latest = _latest(trigger, found[-1], now)
+        return Due(first, [*found, *latest][-ALL_AT_MOST:], count + len(latest))
+    return Due(first, list(found), count)
+
+
+def _slots(trigger: Trigger, last: int, now: int) -> Iterator[int]:
+    slot = trigger.after(last)
+    while slot is not None and slot <= now:
+        yield slot
+        slot = trigger.after(slot)
+
+
+def _latest(trigger: Trigger, last: int, now: int) -> list[int]:
+    """The latest slots up to now, looked for from ever further back: there may be millions between."""
+    back = SECOND
+    while True:
+        since = max(last, now - back)
+        found = list(islice(_slots(trigger, since, now), WALKED))
+        if since == last or len(found) >= ALL_AT_MOST:
+            return found
+        back *= 2
+
+
+@dataclass(slots=True)
+class Decision:
+    """What firing a schedule comes to: the schedule as it is then, what it sends, and what is cancelled for it.
+
+    With nothing changed, `schedule` is the one that was asked about: it waits for the run before to end.
+    """
+
+    schedule: Schedule
+    sent: dict[int, Run] = field(default_factory=dict)
+    cancelled: Run | None = None
+
+
+class LastRun(NamedTuple):
+    """How the last message of a schedule stands: it has not ended yet, or it is a dead letter; else it is done, or was removed."""
+
+    alive: bool = False
+    dead: bool = False
+
+
+def decide(schedule: Schedule, trigger: Trigger, run: LastRun, *, now: int, room: int = AT_ONCE) -> Decision:
+    """What becomes of a schedule's due slots, for at most so many messages; the next slot may be due as well, then."""
+    due = due_slots(trigger, schedule.last, now)
+    if schedule.policies.after_failure is AfterFailure.PAUSE and run.dead and (due or schedule.backlog):
+        return Decision(_paused(schedule, due, now))
+    deciding = _Deciding(schedule, now, running=run.alive)
+    if schedule.backlog and not run.alive:
+        deciding.send(deciding.backlog.pop(0), 1)
+    if due:
+        deciding.deal_with(due, max(1, min(room, AT_ONCE)))
+    return deciding.decision(trigger)
+
+
+def _paused(schedule: Schedule, due: Due | None, now: int) -> Schedule:
+    why = "its last run failed, and after that it pauses"
+    slot = due.first if due else schedule.backlog[0]
+    missed = (due.number if due else 0) + len(schedule.backlog)
+    return replace(
+        schedule,
+        paused=why,
+        backlog=(),
+        last=due.latest[-1] if due else schedule.last,
+        slots=schedule.slots + (due.number if due else 0),
+        skipped=schedule.skipped + missed,
+        history=remembered(schedule, [Firing(slot, missed, now, None, why)]),
+    )
+
+
+def remembered(schedule: Schedule, firings: list[Firing]) -> tuple[Firing, ...]:
+    """The history of a schedule with these added; the oldest are forgotten."""
+    return (*schedule.history, *firings)[-REMEMBERED:]
+
+
+class _Deciding:
+    """The slots of one schedule, dealt with one after the other."""
+
+    def __init__(self, schedule: Schedule, now: int, *, running: bool) -> None:
+        self.backlog = list(schedule.backlog)
+        self._schedule = schedule
+        self._now = now
+        self._running = running
+        self._sent: dict[int, Run] = {}
+        self._cancelled: Run | None = None
+        self._firings: list[Firing] = []
+        self._last = schedule.last
+        self._slots = 0
+        self._skipped = 0
+
+    def deal_with(self, due: Due, room: int) -> None:
+        """Fire those that the policies let through, as many as there is room for."""
+        kept = _kept(self._schedule.policies.misfire, due, self._now)
+        fired = kept[: max(1, room - len(self._sent))]
+        standing = due.number if self._schedule.policies.misfire.kind == "once" else len(kept)
+        if dropped := due.number - standing:
+            self._skip(due.first, dropped, _MISFIRES[self._schedule.policies.misfire.kind])
+        for slot in fired:
+            self._meet(slot, due.number if standing != len(kept) else 1)
+        self._last = fired[-1] if len(fired) < len(kept) else due.latest[-1]
+        self._slots += due.number - len(kept) + len(fired)
+
+    def _meet(self, slot: int, stands_for: int) -> None:
+        """A slot meets the run before: it is sent, waits, or is skipped."""
+        match self._schedule.policies.overlap:
+            case Overlap.SKIP if self._running:
+                self._skip(slot, stands_for, _STILL_RUNS)
+            case Overlap.QUEUE_ONE if self._running:
+                self._queue(slot, stands_for, (1, _ONE_WAITS))
+            case Overlap.QUEUE_ALL if self._running:
+                self._queue(slot, stands_for, (BACKLOG, _TOO_MANY_WAIT))
+            case Overlap.CANCEL_RUNNING if self._running:
+                self._cancel()
+                self.send(slot, stands_for)
+            case _:
+                self.send(slot, stands_for)
+
+    def send(self, slot: int, stands_for: int) -> None:
+        """A message for a slot."""
+        run = self._sent[slot] = run_of(self._schedule, slot)
+        self._firings.append(Firing(slot, stands_for, self._now, run))
+        self._running = True
+
+    def _queue(self, slot: int, stands_for: int, bound: tuple[int, str]) -> None:
+        most, why = bound
+        if len(self.backlog) >= most:
+            self._skip(slot, stands_for, why)
+        else:
+            self.backlog.append(slot)
+
+    def _skip(self, slot: int, slots: int, why: str) -> None:
+        self._skipped += slots
+        self._firings.append(Firing(slot, slots, self._now, None, why))
+
+    def _cancel(self) -> None:
+        """Take back what was just to be sent, or have the run before removed."""
+        if not self._sent:
+            self._cancelled = self._schedule.run
+            return
+        slot, _ = self._sent.popitem()
+        self._firings = [firing for firing in self._firings if firing.run is None or firing.slot != slot]
+        self._skip(slot, 1, _CANCELLED)
+
+    def decision(self, trigger: Trigger) -> Decision:
+        """What all that comes to."""
+        if not self._sent and not self._firings and self._last == self._schedule.last:
+            return Decision(self._schedule)
+        schedule = replace(
+            self._schedule,
+            last=self._last,
+            next=trigger.after(self._last),
+            backlog=tuple(self.backlog),
+            run=[*self._sent.values()][-1] if self._sent else self._schedule.run,
+            slots=self._schedule.slots + self._slots,
+            fired=self._schedule.fired + len(self._sent),
+            skipped=self._schedule.skipped + self._skipped,
+            history=remembered(self._schedule, self._firings),
+        )
+        return Decision(schedule, self._sent, self._cancelled)
+
+
+def _kept(misfire: Misfire, due: Due, now: int) -> list[int]:
+    """The slots for which there is to be a message, in order."""
+    match misfire.kind:
+        case "once":
+            return [due.first]
+        case "all":
+            return due.latest[-misfire.bound :]
+        case "skip":
+            return [slot for slot in due.latest[-1:] if slot >= now - misfire.bound]
+        case "within":
+            return [slot for slot in due.latest if slot >= now - misfire.bound]
+    return due.latest[-1:]

@@ -1,0 +1,176 @@
+"""What is done to the schedules of a queue, as steps."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from typing import Final
+
+from astyqueue.durations import as_microseconds
+from astyqueue.errors import BadInput, NotFound
+from astyqueue.ids import is_derived
+from astyqueue.model.bodies import encode_body
+from astyqueue.model.message import MessageId, decode
+from astyqueue.model.outgoing import Composer, Message, instant_of
+from astyqueue.model.schedules import Misfire, Origin, Overlap, Policies, Schedule, Template, check_schedule_name
+from astyqueue.protocol import schedules
+from astyqueue.protocol.editing import Kept
+from astyqueue.protocol.rows import is_home
+from astyqueue.protocol.schedules import Wanted
+from astyqueue.protocol.steps import Steps
+from astyqueue.protocol.triggercolumn import run_of
+from astyqueue.queue.core import Core
+from astyqueue.triggers import Trigger
+
+#: The longest body of a schedule: a firing writes it twice into one batch.
+BODY_BYTES: Final = 128 * 1024
+#: A message's own trigger runs to its end, one run after the other, as if it put itself back each time.
+OWN: Final = Policies(Misfire.read("all"), Overlap.QUEUE_ALL)
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """A schedule as somebody asks for it: when, what it sends, and by which policies."""
+
+    trigger: Trigger
+    message: Message
+    policies: Policies = field(default_factory=Policies)
+    origin: Origin = Origin.PEOPLE
+    since: int | None = None
+
+
+class Scheduling:
+    """The schedules of one queue. Each lies in the home row that its name decides."""
+
+    def __init__(self, core: Core) -> None:
+        """Work with the parts of an open queue."""
+        self._core = core
+
+    def kept(self, name: str) -> Kept:
+        """Where the schedule of this name is."""
+        ring = self._core.ring
+        return Kept(self._core.process, ring.home(ring.shard_of_key(check_schedule_name(name))), name)
+
+    def save(self, name: str, planned: Planned, *, replaces: bool) -> Steps[Schedule]:
+        """Make a schedule, or replace the one of this name."""
+        yield from self._core.following.time.follow()
+        kept = self.kept(name)
+        wanted = Wanted(planned.trigger, self.template(planned.message), planned.policies, planned.origin, planned.since)
+        schedule = yield from schedules.save(kept, wanted, replaces=replaces)
+        yield from self._changed(kept)
+        return schedule
+
+    def template(self, message: Message) -> Template:
+        """What the messages of a schedule are made of; BadInput for what no schedule can send."""
+        if message.delay is not None or message.at is not None:
+            problem = "the trigger says when a schedule's messages are due: give no delay and no moment"
+            raise BadInput(problem)
+        if message.unique is not None:
+            problem = f"unique={message.unique!r}: a schedule's messages share its key; its overlap policy says how many there are"
+            raise BadInput(problem)
+        if isinstance(message.expires, datetime):
+            problem = f"expires={message.expires!r}: a schedule's messages expire so long after they are fired, so give a duration"
+            raise BadInput(problem)
+        most = min(BODY_BYTES, self._core.settings.behaviour.body_bytes)
+        composer = Composer(self._core.settings, self._core.process.now())
+        composed = composer.compose(None, replace(message, body=None))
+        envelope = decode(composed.value)
+        expires = None if message.expires is None else as_microseconds(message.expires)
+        headers = envelope.headers or {}
+        body = encode_body(message.body, most)
+        return Template(body, composed.priority, envelope.key, headers, expires, envelope.lease, envelope.attempts)
+
+    def send(self, message: Message, trigger: Trigger) -> Steps[MessageId]:
+        """Send a message again and again, at its own trigger's slots; the id of its first run. ScheduleTaken if its key is taken."""
+        name = message.key or f"message {self._core.process.nonce().hex()}"
+        schedule = yield from self.save(name, Planned(trigger, message, OWN, Origin.MESSAGE), replaces=False)
+        if schedule.run is None and schedule.next is None:
+            yield from schedules.remove(self.kept(name))
+            problem = f"{trigger} has no slot from now on, so the message would never be handed out"
+            raise BadInput(problem)
+        run = schedule.run or run_of(schedule, schedule.next or 0)
+        return MessageId(self.kept(name).row, run.priority, run.id)
+
+    def delete(self, message: MessageId | str) -> Steps[bool]:
+        """Delete a message; one that was sent with a trigger of its own never comes again, whichever of its runs this is."""
+        id_ = self._core.operating.own(message)
+        own = yield from self.of_message(id_)
+        deleted = yield from self._core.operating.delete(id_)
+        if own is None:
+            return deleted
+        return (yield from self.remove(own.name, with_run=True)) is not None or deleted
+
+    def stop(self, key: str) -> Steps[bool]:
+        """Stop the message that was sent under this key with a trigger of its own; whether there was one."""
+        found = yield from self.kept(key).found()
+        if found is None or found[1].origin is not Origin.MESSAGE:
+            return False
+        return (yield from self.remove(key, with_run=True)) is not None
+
+    def pause(self, name: str, why: str) -> Steps[Schedule]:
+        """Fire nothing until it is resumed."""
+        kept = self.kept(name)
+        schedule = yield from schedules.pause(kept, why)
+        yield from self._changed(kept)
+        return schedule
+
+    def resume(self, name: str) -> Steps[Schedule]:
+        """Go on with the next slot from now on."""
+        kept = self.kept(name)
+        schedule = yield from schedules.resume(kept, self.trigger)
+        yield from self._changed(kept)
+        return schedule
+
+    def run_now(self, name: str) -> Steps[Schedule]:
+        """Send a message of it now."""
+        kept = self.kept(name)
+        schedule = yield from schedules.run_now(kept)
+        yield from self._changed(kept)
+        return schedule
+
+    def backfill(self, name: str, since: datetime, until: datetime) -> Steps[int]:
+        """Send a message for each slot of a range; how many."""
+        kept = self.kept(name)
+        schedule = yield from self.show(name)
+        slots = schedules.slots_between(self.trigger(schedule), instant_of(since), instant_of(until))
+        sent = yield from schedules.backfill(kept, slots)
+        yield from self._changed(kept)
+        return sent
+
+    def remove(self, name: str, *, with_run: bool = False) -> Steps[Schedule | None]:
+        """Remove it, and its last message too if that is wanted; the schedule as it was."""
+        kept = self.kept(name)
+        removed = yield from schedules.remove(kept, with_run=with_run)
+        yield from self._changed(kept)
+        return removed
+
+    def show(self, name: str) -> Steps[Schedule]:
+        """A schedule as it is; NotFound if there is none of this name."""
+        found = yield from self.kept(name).found()
+        if found is None:
+            missing = f"queue {self._core.settings.name!r} has no schedule {name!r}"
+            raise NotFound(missing)
+        return found[1]
+
+    def all(self) -> Steps[list[Schedule]]:
+        """All schedules of the queue, by name."""
+        ring = self._core.ring
+        rows = [ring.home(shard) for shard in range(ring.layout.concurrency_shards)]
+        return (yield from schedules.schedules_in(rows))
+
+    def of_message(self, message: MessageId) -> Steps[Schedule | None]:
+        """The schedule of which this is, or was, the message of a slot, if that is the message's own trigger."""
+        if not is_home(message.row) or not is_derived(message.id):
+            return None
+        found = yield from schedules.schedules_in([message.row])
+        own = (one for one in found if one.origin is Origin.MESSAGE and run_of(one, 0).id[8:] == message.id[8:])
+        return next(own, None)
+
+    def trigger(self, schedule: Schedule) -> Trigger:
+        """The trigger of a schedule; UnknownTrigger if it is a user's that is not registered here."""
+        return self._core.triggers.read(schedule.anchored)
+
+    def _changed(self, kept: Kept) -> Steps[None]:
+        """Have the row looked at here and elsewhere: there may be something due in it."""
+        self._core.claimer.changed(kept.row)
+        yield from self._core.rounds.survey.doorbell.ring([kept.row])

@@ -1,0 +1,10 @@
+"""Schedules of a queue: messages that are sent at the slots of a trigger, each slot once, whoever runs and whatever dies."""
+
+from __future__ import annotations
+
+from astyqueue.model.schedules import AfterFailure, Misfire, Overlap
+from astyqueue.schedule.declared import Declared, Reconciled, reconcile
+from astyqueue.schedule.schedules import Schedules
+from astyqueue.schedule.views import Scheduled
+
+__all__ = ["AfterFailure", "Declared", "Misfire", "Overlap", "Reconciled", "Scheduled", "Schedules", "reconcile"]

@@ -1,0 +1,60 @@
+"""`astyqueue schedules`: everything people do with schedules, for people and for programs."""
+
+from __future__ import annotations
+
+import pytest
+
+from astyqueue.queue.connection import Connection
+from tests.unit.cli.conftest import Shell
+
+
+def test_a_schedule_is_added_listed_and_shown(shell: Shell, connection: Connection) -> None:
+    assert connection.queues() == ["emails"]
+    assert shell("schedules", "list", "emails").stdout == "queue emails has no schedule\n"
+    added = ("schedules", "add", "emails", "digest", "--cron", "0 9 * * *", "--zone", "Europe/Paris", "--body", '{"to": "ada"}')
+    assert shell(*added, "--overlap", "skip").stdout.startswith("schedule digest of queue emails: next 2")
+    [listed] = shell.json("schedules", "list", "emails")
+    [shown] = shell.json("schedules", "show", "emails", "digest")
+    assert listed == shown
+    assert (shown["name"], shown["body"], shown["overlap"], shown["misfire"]) == ("digest", {"to": "ada"}, "skip", "once")
+    assert shell("schedules", "list", "emails").stdout.splitlines()[1].startswith("digest")
+    assert "already" in shell.error(*added, code=2)
+    assert shell.json(*added, "--replace")[0]["overlap"] == "allow"
+
+
+def test_its_next_slots_are_listed(shell: Shell, connection: Connection) -> None:
+    assert connection
+    shell("schedules", "add", "emails", "digest", "--cron", "0 9 * * *")
+    slots = shell.json("schedules", "next", "emails", "digest", "--count", "3")
+    assert [slot["slot"][11:] for slot in slots] == ["09:00:00+00:00"] * 3
+
+
+def test_it_is_paused_resumed_run_backfilled_and_deleted(shell: Shell, connection: Connection) -> None:
+    shell("schedules", "add", "emails", "digest", "--cron", "0 9 * * *", "--task", "shop.digest", "--body", '["ada"]', "--key", "k")
+    assert shell.json("schedules", "pause", "emails", "digest", "--why", "holidays")[0]["paused"] == "holidays"
+    assert shell.json("schedules", "resume", "emails", "digest")[0]["paused"] is None
+    [ran] = shell.json("schedules", "run", "emails", "digest")
+    queue = connection.queue("emails")
+    found = queue.get(ran["message"])
+    assert found.body == {"args": ["ada"], "kwargs": {}}
+    range_ = ("--since", "2026-01-01T00:00:00Z", "--until", "2026-01-10T00:00:00Z")
+    assert shell.json("schedules", "backfill", "emails", "digest", *range_) == [{"name": "digest", "sent": 9}]
+    assert queue.counts().total == 10
+    assert shell("schedules", "delete", "emails", "digest").stdout == "deleted schedule digest of queue emails\n"
+    assert "no schedule" in shell.error("schedules", "delete", "emails", "digest", code=1)
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ([], "say when"),
+        (["--every", "5m", "--at", "2030-01-01T00:00:00Z"], "say when"),
+        (["--cron", "61 * * * *"], "minute"),
+        (["--every", "5m", "--misfire", "never"], "misfire is"),
+        (["--every", "5m", "--overlap", "never"], "overlap is one of"),
+        (["--every", "5m", "--body", "{"], "not JSON"),
+    ],
+)
+def test_what_makes_no_schedule_is_refused(shell: Shell, connection: Connection, options: list[str], told: str) -> None:
+    assert connection
+    assert told in shell.error("schedules", "add", "emails", "digest", *options, code=2)

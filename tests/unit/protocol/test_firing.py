@@ -1,0 +1,286 @@
+"""What becomes of the slots of a schedule, by its policies, after a sleep, a jump of the clock, or a run that does not end."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from astyqueue.clock import SECOND
+from astyqueue.errors import OutcomeUnknown, Undecodable
+from astyqueue.protocol.columns import HEADER, decode_header
+from astyqueue.protocol.outcomes import Reject
+from astyqueue.protocol.schedules import pause, remove, resume, run_now
+from astyqueue.protocol.sight import Sight
+from astyqueue.protocol.steps import Commit, run
+from astyqueue.protocol.triggercolumn import decode_schedule, encode_schedule, trigger_name
+from astyqueue.store import Batch, Named, Put
+from astyqueue.testing import Failing
+from astyqueue.triggers import Cron, Every
+from tests.unit.protocol.firings import MINUTE, Timetable
+from tests.unit.protocol.watched import ROW
+
+DAY = 24 * 60
+HOURS = 3_600 * SECOND
+
+
+@pytest.fixture
+def table() -> Timetable:
+    return Timetable()
+
+
+def fired(table: Timetable) -> list[float]:
+    """The slots that are fired now, in minutes."""
+    slots: list[int] = []
+    while found := table.fire():
+        slots += found
+    return table.minutes(slots)
+
+
+def test_a_slot_is_fired_once_and_the_next_one_waits_for_its_time(table: Timetable) -> None:
+    table.make()
+    assert fired(table) == []
+    for minute in (1, 2, 3):
+        table.clock.advance("1m")
+        assert fired(table) == [minute]
+        assert fired(table) == []
+        assert len(table.work()) == 1
+    assert table.sends() == [1, 2, 3]
+    table.store.require_lawful()
+
+
+@pytest.mark.parametrize(
+    ("misfire", "slots"),
+    [
+        ("once", [1]),
+        ("latest", [2 * DAY]),
+        ("all 5", [2 * DAY - 4, 2 * DAY - 3, 2 * DAY - 2, 2 * DAY - 1, 2 * DAY]),
+        ("skip", [2 * DAY]),
+        ("skip 10s", []),
+        ("within 3m", [2 * DAY - 2, 2 * DAY - 1, 2 * DAY]),
+    ],
+)
+def test_after_two_days_asleep(table: Timetable, misfire: str, slots: list[float]) -> None:
+    table.make(misfire=misfire)
+    table.clock.advance(2 * DAY * 60 + 30)
+    assert fired(table) == slots
+    schedule = table.there()
+    assert schedule.slots == 2 * DAY
+    assert schedule.fired == len(slots)
+    assert sum(firing.slots for firing in schedule.history) == 2 * DAY
+    table.clock.advance("1m")
+    assert fired(table) == ([2 * DAY + 1] if misfire != "skip 10s" else [])
+
+
+def test_many_slots_are_fired_over_several_commits_none_twice(table: Timetable) -> None:
+    table.make(misfire="all 400")
+    table.clock.advance(400 * 60)
+    assert fired(table) == list(range(1, 401))
+    assert len(table.births.born) == 400
+    assert set(table.births.born.values()) == {1}
+
+
+def test_many_schedules_are_fired_together(table: Timetable) -> None:
+    for number in range(100):
+        table.make(f"digest {number}")
+    table.clock.advance("1m")
+    raised = table.store.raised
+    assert len(fired(table)) == 100
+    assert table.store.raised - raised <= 3
+    assert len(table.work()) + len(table.work()) == 100
+    table.store.require_lawful()
+
+
+def test_millions_of_slots_that_were_missed_are_dealt_with_in_no_time(table: Timetable) -> None:
+    table.make(trigger=Every("100ms"), misfire="latest")
+    table.clock.advance(3 * DAY * 60)
+    assert len(fired(table)) == 1
+    assert table.there().last == table.now
+
+
+OVERLAPS: dict[str, tuple[list[float], list[float], list[float]]] = {
+    # The run of the first slot goes on until the fourth minute: what is fired meanwhile, when it ends, and in all until the sixth.
+    "allow": ([2, 3, 4], [], [1, 2, 3, 4, 5, 6]),
+    "skip": ([], [], [1, 5]),
+    "queue one": ([], [2], [1, 2]),
+    "queue all": ([], [2], [1, 2]),
+    "cancel running": ([2, 3, 4], [], [1, 2, 3, 4, 5, 6]),
+}
+
+
+@pytest.mark.parametrize("overlap", OVERLAPS)
+def test_a_slot_that_meets_the_run_before(table: Timetable, overlap: str) -> None:
+    meanwhile, at_the_end, in_all = OVERLAPS[overlap]
+    table.make(overlap=overlap)
+    table.clock.advance("1m")
+    assert fired(table) == [1]
+    [running] = table.do("eve", lease=HOURS).claims
+    seen: list[float] = []
+    for _ in range(3):
+        table.clock.advance("1m")
+        seen += fired(table)
+    assert seen == meanwhile
+    settled = table.acked(running)
+    assert bool(settled.lost) == (overlap == "cancel running")
+    assert fired(table) == at_the_end
+    for _ in range(2):
+        table.clock.advance("1m")
+        fired(table)
+    assert table.sends() == in_all
+    table.store.require_lawful()
+
+
+def test_slots_that_wait_are_run_one_after_the_other_and_none_is_lost(table: Timetable) -> None:
+    table.make(overlap="queue all", trigger=Every("1m", delay="1m", count=5))
+    table.clock.advance("10m")
+    order: list[float] = []
+    for _ in range(5):
+        order += fired(table)
+        assert fired(table) == []
+        assert len(table.work()) == 1
+    assert order == [1, 2, 3, 4, 5]
+    assert fired(table) == []
+    assert table.there().ended
+    assert table.slot_timers() == []
+
+
+def test_of_slots_that_wait_one_is_kept(table: Timetable) -> None:
+    table.make(overlap="queue one")
+    table.clock.advance("5m")
+    assert fired(table) == [1]
+    table.work()
+    assert fired(table) == [2]
+    table.work()
+    assert fired(table) == []
+    assert table.there().skipped == 3
+
+
+def test_after_a_failed_run_a_schedule_goes_on_or_pauses(table: Timetable) -> None:
+    table.make("goes on")
+    table.make("pauses", after_failure="pause")
+    table.clock.advance("1m")
+    assert fired(table) == [1, 1]
+    for taken in table.do("eve").claims:
+        table.settle(taken, {held.entry.id: Reject("failed", "no such address", 5) for held in taken.held})
+    table.clock.advance("1m")
+    assert fired(table) == [2]
+    assert "its last run failed" in table.there("pauses").paused
+    table.run(resume(table.kept("pauses"), lambda _: Every("1m", start=None, delay="1m").anchored(table.anchored)))
+    table.clock.advance("1m")
+    assert fired(table) == [3, 3]
+
+
+@pytest.mark.parametrize("hours", [1, -1])
+def test_a_jump_of_the_clock_doubles_and_loses_nothing(table: Timetable, hours: int) -> None:
+    table.make(misfire="all")
+    table.clock.advance("90s")
+    assert fired(table) == [1]
+    table.clock.set(table.clock.now() + hours * HOURS)
+    found = fired(table)
+    assert found == ([*range(2, 62)] if hours > 0 else [])
+    table.clock.set(table.anchored + 150 * SECOND)
+    assert fired(table) == ([] if hours > 0 else [2])
+    table.clock.set(table.anchored + 63 * MINUTE)
+    fired(table)
+    assert sorted(table.sends()) == [*range(1, 64)]
+
+
+def test_a_sight_that_is_kept_costs_no_reads_of_schedules(table: Timetable) -> None:
+    table.make()
+    sight = Sight(ROW, 1)
+    scheduler = table.scheduler("ann")
+    table.clock.advance("1m")
+    run(scheduler.fire(sight), table.births)
+    recorded = table.recorded()
+    table.clock.advance("1m")
+    assert len(run(scheduler.fire(sight), recorded)) == 1
+    assert [type(request) for request in recorded.requests] == [Commit]
+
+
+def test_a_schedule_changed_by_others_is_read_anew(table: Timetable) -> None:
+    table.make()
+    sight = Sight(ROW, 1)
+    scheduler = table.scheduler("ann")
+    table.clock.advance("1m")
+    run(scheduler.fire(sight), table.births)
+    table.make(trigger=Every("1h", delay="1h"))
+    table.clock.advance("1m")
+    assert run(scheduler.fire(sight), table.births) == []
+    assert table.sends() == [1]
+
+
+@pytest.mark.parametrize("applied", [True, False])
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda table: pause(table.kept("digest"), "by hand"),
+        lambda table: run_now(table.kept("digest")),
+        lambda table: remove(table.kept("digest")),
+    ],
+    ids=["pause", "run", "remove"],
+)
+def test_a_change_of_unknown_outcome_is_done_once(table: Timetable, change: Callable[[Timetable], object], applied: bool) -> None:  # noqa: FBT001 - a parameter of the test
+    before = table.make()
+    failing = Failing(table.births, OutcomeUnknown(), of=(Commit,), applied=applied)
+    run(change(table), failing)  # type: ignore[arg-type]  # they are steps
+    left = {one.name: one for one in table.all()}
+    assert ("digest" not in left) or left["digest"] != before
+    assert all(times == 1 for times in table.births.born.values())
+
+
+def test_a_slot_that_nobody_can_read_stops_its_row_and_is_named(table: Timetable) -> None:
+    table.make()
+    table.clock.advance("1m")
+    header = table.store.read((Named(ROW, (HEADER,)),))[0][0].value
+    table.store.send(Batch(ROW, (Put(trigger_name("digest"), b"\x09{}"),)))
+    with pytest.raises(Undecodable, match="schedule"):
+        table.fire()
+    assert table.store.read((Named(ROW, (HEADER,)),))[0][0].value == header
+
+
+def test_a_trigger_that_a_newer_release_wrote_stops_its_row_and_is_named(table: Timetable) -> None:
+    made = table.make()
+    table.clock.advance("1m")
+    newer = encode_schedule(replace(made, anchored={"kind": "by the moon"}))
+    table.store.send(Batch(ROW, (Put(trigger_name("digest"), newer),)))
+    with pytest.raises(Undecodable, match="by the moon"):
+        table.fire()
+
+
+def test_a_column_is_the_same_when_it_is_read_again(table: Timetable) -> None:
+    made = table.make(overlap="queue all", trigger=Cron("0 9 * * *", "Europe/Paris"))
+    assert decode_schedule(ROW, encode_schedule(made)) == made
+    table.make(overlap="queue all")
+    table.clock.advance("3m")
+    fired(table)
+    there = table.there()
+    assert there.backlog
+    assert there.history
+    assert decode_schedule(ROW, encode_schedule(there)) == there
+
+
+@pytest.mark.parametrize("damaged", [b"", b"\x01", b"\x01[]\n1", b"\x01{}\n1", b"\x02{}"])
+def test_a_damaged_column_is_not_guessed(damaged: bytes) -> None:
+    with pytest.raises(Undecodable):
+        decode_schedule(ROW, damaged)
+
+
+def test_the_floor_stays_below_every_slot(table: Timetable) -> None:
+    table.make()
+    table.send(1)
+    table.work()
+    header = decode_header(ROW, table.store.read((Named(ROW, (HEADER,)),))[0][0].value)
+    assert header.floor <= table.anchored + MINUTE
+    table.clock.advance("1m")
+    assert fired(table) == [1]
+
+
+def test_a_claim_leaves_slots_alone(table: Timetable) -> None:
+    table.make()
+    table.clock.advance("1m")
+    sight = Sight(ROW, 1)
+    assert not table.do("ann", sight=sight).claims
+    assert sight.next_look(table.now) is None
+    sight.fires = True
+    assert sight.next_look(table.now) == table.anchored + MINUTE

@@ -1,0 +1,178 @@
+"""Every way in which processes that fire the same schedules can meet each other, workers, and people who change them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from typing import TypedDict
+
+import pytest
+
+from astyqueue.model.schedules import Misfire, Policies
+from astyqueue.protocol.columns import Type
+from astyqueue.protocol.outcomes import ACK
+from astyqueue.protocol.schedules import Wanted, pause, remove, save
+from astyqueue.protocol.steps import Steps
+from astyqueue.testing import Explored, Tick, World, explore
+from astyqueue.testing.schedule import Work
+from astyqueue.triggers import Every
+from tests.unit.protocol.firings import BODY, Timetable, firer, worker
+from tests.unit.protocol.worlds import settler
+
+
+class Befalls(TypedDict, total=False):
+    crashes: int
+    unknowns: int
+    pauses: int
+
+
+PLAIN: Befalls = {}
+CRASH: Befalls = {"crashes": 1}
+CRASHES: Befalls = {"crashes": 2}
+UNKNOWN: Befalls = {"unknowns": 1}
+UNKNOWNS: Befalls = {"unknowns": 2}
+PAUSE: Befalls = {"pauses": 1}
+
+
+def due(minutes: int = 1, names: tuple[str, ...] = ("digest",), unguarded: tuple[int, ...] = (), **policies: str) -> Timetable:
+    """So many slots of each of these schedules are due."""
+    table = Timetable(unguarded)
+    for name in names:
+        table.make(name, None, **policies)
+    table.clock.advance(60 * minutes)
+    return table
+
+
+def two(slots: int = 1, unguarded: tuple[int, ...] = ()) -> World:
+    table = due(slots, unguarded=unguarded)
+    return table.play(ann=firer(table, "ann"), bob=firer(table, "bob"))
+
+
+def two_slots() -> World:
+    return two(slots=2)
+
+
+def two_schedules() -> World:
+    table = due(names=("digest", "report"))
+    return table.play(ann=firer(table, "ann"), bob=firer(table, "bob"))
+
+
+def three() -> World:
+    table = due()
+    return table.play(**{name: firer(table, name) for name in ("ann", "bob", "cyd")})
+
+
+def workers() -> World:
+    table = due()
+    return table.play(ann=worker(table, "ann"), bob=worker(table, "bob"))
+
+
+def becoming_due() -> World:
+    """The second slot falls due at any moment."""
+    table = due()
+    bob = firer(table, "bob", first=Tick(table.clock, 60))
+    return table.play(ann=firer(table, "ann"), bob=bob)
+
+
+def overlapping(overlap: str) -> World:
+    """The run before may be acked at any moment while two processes fire."""
+    table = due(overlap=overlap)
+    table.fire("eve")
+    [taken] = table.do("eve", lease=3_600_000_000).claims
+    table.clock.advance(60)
+    eve = settler(table, "eve", taken, {taken.held[0].entry.id: ACK})
+    return table.play(eve=eve, ann=firer(table, "ann"), bob=firer(table, "bob"))
+
+
+def skip() -> World:
+    return overlapping("skip")
+
+
+def queue_one() -> World:
+    return overlapping("queue one")
+
+
+def queue_all() -> World:
+    return overlapping("queue all")
+
+
+def cancel() -> World:
+    return overlapping("cancel running")
+
+
+def against(change: Callable[[Timetable], Steps[object]]) -> World:
+    table = due(2)
+
+    def pat() -> Work:
+        return (yield from change(table))
+
+    return table.play(ann=firer(table, "ann"), pat=pat)
+
+
+def pausing() -> World:
+    return against(lambda table: pause(table.kept("digest", by="pat"), "by hand"))
+
+
+def removing() -> World:
+    return against(lambda table: remove(table.kept("digest", by="pat")))
+
+
+def replacing() -> World:
+    wanted = Wanted(Every("1m", delay="1m"), replace(BODY, priority=0, key="digest"), Policies(Misfire.read("all")))
+    return against(lambda table: save(table.kept("digest", by="pat"), wanted, replaces=True))
+
+
+Making = Callable[[], World]
+#: Each world, what befalls it, and how many schedules there are at least.
+WORLDS: list[tuple[Making, Befalls, int]] = [
+    (two, PLAIN, 6),
+    (two, CRASH, 25),
+    (two, CRASHES, 30),
+    (two, UNKNOWN, 30),
+    (two, UNKNOWNS, 60),
+    (two, PAUSE, 20),
+    (two_slots, CRASH, 30),
+    (two_slots, UNKNOWN, 38),
+    (two_schedules, CRASH, 30),
+    (two_schedules, UNKNOWN, 38),
+    (three, PLAIN, 80),
+    (three, CRASH, 400),
+    (three, UNKNOWN, 600),
+    (workers, CRASH, 1000),
+    (workers, UNKNOWN, 1000),
+    (becoming_due, CRASH, 450),
+    (becoming_due, UNKNOWN, 1400),
+    (skip, CRASH, 280),
+    (queue_one, CRASH, 1000),
+    (queue_all, CRASH, 1000),
+    (cancel, CRASH, 1000),
+    (pausing, CRASH, 55),
+    (pausing, UNKNOWN, 65),
+    (removing, CRASH, 55),
+    (removing, UNKNOWN, 65),
+    (replacing, CRASH, 70),
+    (replacing, UNKNOWN, 65),
+]
+
+
+def named(befalls: Befalls) -> str:
+    return "-".join(f"{name}{number}" for name, number in befalls.items()) or "nothing"
+
+
+def played(make: Making, befalls: Befalls) -> Explored:
+    explored = explore(make, isolated=True, limit=20_000, **befalls)
+    print(f"{getattr(make, '__name__', 'unguarded')}, {named(befalls)} befalls: {explored}")  # noqa: T201 - how much was explored is part of the proof
+    return explored
+
+
+@pytest.mark.parametrize(("make", "befalls", "least"), WORLDS, ids=[f"{make.__name__}-{named(befalls)}" for make, befalls, _ in WORLDS])
+def test_each_slot_has_exactly_one_message_in_whatever_order_things_happen(make: Making, befalls: Befalls, least: int) -> None:
+    explored = played(make, befalls).require_none()
+    assert explored.complete
+    assert explored.schedules >= least
+
+
+def test_without_its_guards_a_slot_is_fired_twice() -> None:
+    guards = (Type.LOCK, Type.TIMER, Type.TRIGGER)
+    assert played(partial(two, unguarded=guards), PLAIN).violations

@@ -1,0 +1,285 @@
+"""Whoever works on a queue fires its schedules: no process of its own, each slot once, and nothing spins."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from astyqueue.clock import SECOND, instant
+from astyqueue.errors import BadInput, NotFound, ScheduleTaken
+from astyqueue.model.outgoing import Message
+from astyqueue.model.schedules import Misfire, Overlap, Policies
+from astyqueue.model.settings import Layout
+from astyqueue.protocol.steps import Commit, Read, run
+from astyqueue.queue.queue import MessageQueue
+from astyqueue.queue.scheduling import Planned, Scheduling
+from astyqueue.schedule import Schedules
+from astyqueue.store import Store
+from astyqueue.testing import Recording, TimeMachine
+from astyqueue.triggers import Cron, Every, Once, Triggers
+from tests.places import ONE_ROW, Place
+from tests.unit.queue.crew import Crew
+
+
+@pytest.fixture
+def store(place: Place, clock: TimeMachine) -> Store:
+    return place.store(clock)
+
+
+@pytest.fixture
+def queue(store: Store, clock: TimeMachine) -> MessageQueue:
+    return MessageQueue.builder().store(store).clock(clock).name("mail").options(lease="30s", **ONE_ROW).build()
+
+
+def take(queue: MessageQueue) -> list[object]:
+    """The bodies of what is due, acked."""
+    with queue.receive(limit=100) as batch:
+        return [delivery.body for delivery in batch]
+
+
+def test_a_schedule_sends_a_message_at_each_slot(queue: MessageQueue, clock: TimeMachine) -> None:
+    Schedules(queue).add("digest", Every("1m", delay="1m"), {"to": "ada"})
+    assert take(queue) == []
+    clock.advance("1m")
+    with queue.receive() as [delivery]:
+        assert delivery.body == {"to": "ada"}
+        assert delivery.headers == {"schedule": "digest"}
+        assert delivery.due == instant(clock.now())
+    assert take(queue) == []
+    clock.advance("1m")
+    assert take(queue) == [{"to": "ada"}]
+    assert queue.stats.fired == 2
+
+
+def test_a_schedule_made_elsewhere_is_fired_here(queue: MessageQueue, store: Store, clock: TimeMachine) -> None:
+    assert take(queue) == []
+    other = MessageQueue.builder().store(store).clock(clock).name("mail").build()
+    Schedules(other).add("digest", Once(delay="1m"), "hello")
+    clock.advance("61s")
+    assert take(queue) == ["hello"]
+
+
+def test_a_process_may_leave_schedules_to_others(store: Store, clock: TimeMachine) -> None:
+    idle = MessageQueue.builder().store(store).clock(clock).name("mail").fires(fires=False).build()
+    Schedules(idle).add("digest", Once(delay="1m"), "hello")
+    clock.advance("1m")
+    assert take(idle) == []
+    busy = MessageQueue.builder().store(store).clock(clock).name("mail").build()
+    assert take(busy) == ["hello"]
+
+
+@pytest.mark.parametrize("fires", [True, False])
+def test_nobody_spins_on_a_slot_that_is_not_fired(place: Place, clock: TimeMachine, fires: bool) -> None:  # noqa: FBT001 - a parameter of the test
+    """Because it waits for the run before, or because this process fires nothing."""
+    crew = Crew(place.store(clock), clock, Layout())
+    worker = crew.join(hands=1, busy_for=3_600 * SECOND)
+    planned = Planned(Every("1s"), Message(None), Policies(Misfire("once"), Overlap.QUEUE_ALL))
+    run(Scheduling(worker.core).save("digest", planned, replaces=False), worker.store)
+    crew.pass_time(2 * SECOND)
+    if not fires:
+        worker.core.fire_nothing()
+    worker.requests.clear()
+    crew.pass_time(10 * SECOND)
+    assert worker.count(Commit) <= 12
+    assert worker.count(Read) < 150
+
+
+def test_hands_that_are_full_fire_all_the_same(place: Place, clock: TimeMachine) -> None:
+    crew = Crew(place.store(clock), clock, Layout())
+    worker = crew.join(hands=1, busy_for=3_600 * SECOND)
+    worker.send(1)
+    run(Scheduling(worker.core).save("digest", Planned(Every("1m", delay="10s"), Message(None)), replaces=False), worker.store)
+    crew.pass_time(15 * SECOND)
+    assert worker.core.claimer.stats.fired <= 1
+    schedule = run(Scheduling(worker.core).show("digest"), worker.store)
+    assert schedule.fired == 1
+    assert schedule.history[-1].at - schedule.history[-1].slot <= 2 * SECOND
+
+
+def test_idle_schedules_cost_no_reads(place: Place, clock: TimeMachine) -> None:
+    def reads(schedules: int) -> int:
+        crew = Crew(place.store(clock), clock, Layout())
+        worker = crew.join()
+        for number in range(schedules):
+            planned = Planned(Every("1h", delay="1h"), Message(None))
+            run(Scheduling(worker.core).save(f"digest {number}", planned, replaces=False), worker.store)
+        crew.pass_time(5 * SECOND)
+        worker.requests.clear()
+        crew.pass_time(60 * SECOND, step=20_000)
+        return worker.count(Read)
+
+    assert abs(reads(50) - reads(0)) <= 1
+
+
+def test_a_paused_schedule_fires_nothing_and_goes_on_with_the_next_slot(queue: MessageQueue, clock: TimeMachine) -> None:
+    schedules = Schedules(queue)
+    schedules.add("digest", Every("1m", delay="1m"), "hello")
+    assert schedules.pause("digest").paused == "by hand"
+    clock.advance("150s")
+    assert take(queue) == []
+    resumed = schedules.resume("digest")
+    assert not resumed.paused
+    assert resumed.stored.skipped == 2
+    assert take(queue) == []
+    clock.advance("30s")
+    assert take(queue) == ["hello"]
+
+
+def test_a_schedule_is_run_when_somebody_asks_and_at_its_slots(queue: MessageQueue, clock: TimeMachine) -> None:
+    schedules = Schedules(queue)
+    schedules.add("digest", Every("1m", delay="1m"), "hello")
+    ran = schedules.run("digest")
+    assert ran.message is not None
+    assert queue.get(ran.message).body == "hello"
+    assert take(queue) == ["hello"]
+    clock.advance("1m")
+    assert take(queue) == ["hello"]
+    assert schedules.get("digest").stored.fired == 2
+
+
+def test_the_next_slots_are_told(queue: MessageQueue) -> None:
+    schedules = Schedules(queue)
+    schedules.add("digest", Cron("0 9 * * *"), "hello")
+    first, second = schedules.next("digest", 2)
+    assert first.hour == second.hour == 9
+    assert second - first == timedelta(days=1)
+    assert schedules.get("digest").next == first
+    with pytest.raises(BadInput):
+        schedules.next("digest", 0)
+
+
+def test_a_range_of_the_past_is_backfilled(queue: MessageQueue, clock: TimeMachine) -> None:
+    schedules = Schedules(queue)
+    now = instant(clock.now())
+    schedules.add("digest", Every("1h", start=now - timedelta(hours=300)), "hello")
+    assert schedules.backfill("digest", now - timedelta(hours=150), now) == 151
+    found: list[datetime] = []
+    while batch := queue.receive(limit=100):
+        with batch:
+            found += [delivery.due for delivery in batch]
+    assert sorted(found) == [*(now - timedelta(hours=back) for back in range(150, -1, -1)), now]
+
+
+def test_a_deleted_schedule_fires_no_more_and_its_name_is_free(queue: MessageQueue, clock: TimeMachine) -> None:
+    schedules = Schedules(queue)
+    schedules.add("digest", Every("1m", delay="1m"), "hello")
+    assert schedules.delete("digest")
+    assert not schedules.delete("digest")
+    clock.advance("5m")
+    assert take(queue) == []
+    with pytest.raises(NotFound):
+        schedules.get("digest")
+    schedules.add("digest", Once(delay="1m"), "again")
+    with pytest.raises(ScheduleTaken):
+        schedules.add("digest", Once(delay="1m"), "again")
+    assert [one.name for one in schedules.all()] == ["digest"]
+
+
+def test_an_edit_keeps_the_count(queue: MessageQueue, clock: TimeMachine) -> None:
+    schedules = Schedules(queue)
+    schedules.add("digest", Every("1m", delay="1m", count=5), "hello")
+    for _ in range(2):
+        clock.advance("1m")
+        assert take(queue) == ["hello"]
+    schedules.add("digest", Every("2m", delay="2m", count=5), "new", replace=True)
+    bodies = []
+    for _ in range(20):
+        clock.advance("1m")
+        bodies += take(queue)
+    assert bodies == ["new"] * 3
+    assert schedules.get("digest").next is None
+
+
+def test_an_equal_trigger_goes_on_as_it_was(queue: MessageQueue, clock: TimeMachine) -> None:
+    schedules = Schedules(queue)
+    first = schedules.add("digest", Every("1h"), "hello")
+    clock.advance("30m")
+    again = schedules.add("digest", Every("1h"), "other", replace=True)
+    assert again.next == first.next or again.next == schedules.next("digest", 1)[0]
+    clock.advance("30m")
+    assert take(queue) == ["other"]
+
+
+def test_a_trigger_of_ones_own_is_fired_by_whoever_knows_it(store: Store, clock: TimeMachine) -> None:
+    triggers = Triggers()
+    soon = triggers.register("soon")(lambda moment: moment + timedelta(minutes=1))
+    knows = MessageQueue.builder().store(store).clock(clock).name("mail").triggers(triggers).build()
+    Schedules(knows).add("digest", soon(), "hello")
+    clock.advance("1m")
+    stranger = MessageQueue.builder().store(store).clock(clock).name("mail").build()
+    assert take(stranger) == []
+    found = take(knows)
+    clock.advance("1s")
+    assert found + take(knows) == ["hello"]
+
+
+def test_dropping_a_queue_drops_its_schedules(queue: MessageQueue, store: Store, clock: TimeMachine) -> None:
+    Schedules(queue).add("digest", Once(delay="1m"), "hello")
+    queue.drop()
+    anew = MessageQueue.builder().store(store).clock(clock).name("mail").build()
+    clock.advance("2m")
+    assert Schedules(anew).all() == []
+    assert take(anew) == []
+
+
+def test_clearing_a_queue_leaves_its_schedules(queue: MessageQueue, clock: TimeMachine) -> None:
+    Schedules(queue).add("digest", Every("1m", delay="1m"), "hello")
+    clock.advance("1m")
+    queue.send("work")
+    queue.clear()
+    clock.advance("1m")
+    assert take(queue) == ["hello"]
+
+
+def test_a_paused_queue_fires_nothing_and_catches_up_by_its_policy(queue: MessageQueue, clock: TimeMachine) -> None:
+    schedules = Schedules(queue)
+    schedules.add("digest", Every("1m", delay="1m"), "hello", misfire="latest")
+    queue.pause()
+    clock.advance("3m")
+    assert take(queue) == []
+    assert schedules.get("digest").stored.slots == 0
+    queue.resume()
+    assert take(queue) == ["hello"]
+    assert schedules.get("digest").stored.slots == 3
+
+
+def test_large_bodies_stay_within_the_bounds_of_a_batch(place: Place, clock: TimeMachine) -> None:
+    store = Recording(place.store(clock))
+    queue = MessageQueue.builder().store(store).clock(clock).name("mail").options(**ONE_ROW).build()
+    schedules = Schedules(queue)
+    large = "x" * (100 * 1024)
+    for number in range(6):
+        schedules.add(f"digest {number}", Every("1m", delay="1m"), large, misfire="all")
+    clock.advance("5m")
+    assert schedules.backfill("digest 0", instant(clock.now() - 4 * 60 * SECOND), instant(clock.now())) == 5
+    found = 0
+    for _ in range(40):
+        found += len(take(queue))
+        clock.advance("1s")
+    assert found == 35
+    commits = [request.batch for request in store.requests if isinstance(request, Commit)]
+    assert max(sum(len(put.value) for put in batch.puts) for batch in commits) <= 512 * 1024
+
+
+def test_lateness_is_told_by_schedule(queue: MessageQueue, clock: TimeMachine) -> None:
+    schedules = Schedules(queue)
+    schedules.add("digest", Every("1m", delay="1m"), "hello")
+    clock.advance("63s")
+    take(queue)
+    late = schedules.lateness()["digest"]
+    assert (late.fired.count, late.fired.worst) == (1, 3 * SECOND)
+    assert (late.started.count, late.started.total) == (1, 3 * SECOND)
+
+
+def test_what_no_schedule_can_send_is_refused(queue: MessageQueue) -> None:
+    schedules = Schedules(queue)
+    for message in (Message(1, delay=5), Message(1, expires=datetime(2030, 1, 1, tzinfo=UTC)), Message(1, key="k", unique="keep")):
+        with pytest.raises(BadInput):
+            schedules.add("digest", Every("1m"), message)
+    with pytest.raises(BadInput, match="no name for a schedule"):
+        schedules.add("", Every("1m"))
+    with pytest.raises(BadInput, match="misfire"):
+        schedules.add("digest", Every("1m"), misfire="never")
+    with pytest.raises(BadInput, match="overlap"):
+        schedules.add("digest", Every("1m"), overlap="never")
