@@ -4,7 +4,7 @@ PY := .venv/bin/python
 READY := .venv/ready-$(subst /,_,$(PYTHON))
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-cassandra test test-cassandra test-triggers test-kills check bench clean
+.PHONY: help demo demo-cassandra test test-cassandra test-triggers test-kills simulate simulate-planted check bench clean
 
 help:  ## show this
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-16s %s\n", $$1, $$2 }' Makefile
@@ -32,6 +32,14 @@ test-kills: $(READY)  ## kill 200 workers on SQLite and 100 on Cassandra, and se
 
 test-triggers: $(READY)  ## see that cron fires as every minute of ten zones shows, around changes of clocks and in whole years
 	@$(PY) -m pytest -q -s tests/triggers
+
+SEEDS ?= 10000
+
+simulate: $(READY)  ## play SEEDS=10000 simulated worlds full of faults, and see that every promise holds
+	@$(PY) -m astyqueue.testing.simulation --seeds $(SEEDS)
+
+simulate-planted: $(READY)  ## plant mistakes into the protocol, and tell how many seeds it takes to notice each
+	@$(PY) -m tests.simulation.measure
 
 check: $(READY)  ## formatting, lint, types, floors and budgets
 	@echo "check: formatting"

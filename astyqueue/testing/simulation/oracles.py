@@ -1,0 +1,182 @@
+"""What has to hold of any history, whatever befell the world it comes from. Each oracle tells what it finds wrong."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from astyqueue import ids
+from astyqueue.clock import SECOND
+from astyqueue.ids import Id
+from astyqueue.testing.simulation.history import Handed, History, Removed, Result, Sent, Settled
+from astyqueue.testing.simulation.truth import Truth
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """A history, what really stood in the rows, and what a last poll of each row cost when nothing was left to do."""
+
+    history: History
+    truth: Truth
+    last_poll: int
+
+    def dead(self) -> dict[Id, str]:
+        """The dead letters there are at the end, with their reasons."""
+        return {id_: letter.reason for row in self.truth.rows.values() for id_, letter in row.dead.items()}
+
+
+#: A judgement: what is wrong with a history, one sentence each.
+Oracle = Callable[[Evidence], Iterator[str]]
+
+
+def rows_are_sound(evidence: Evidence) -> Iterator[str]:
+    """No commit lists a message twice, takes one that is gone or dead, or miscounts attempts."""
+    yield from evidence.truth.violations
+
+
+def nothing_sent_is_lost(evidence: Evidence) -> Iterator[str]:
+    """What was sent, and the send returned, was acked or removed by somebody, or is a dead letter: at the end all is taken."""
+    history, dead = evidence.history, evidence.dead()
+    may_be_gone = {one.id for one in history.settled if one.kind == "ack" and not one.lost}.union(dead)
+    for sent in history.sent:
+        if sent.message is not None and sent.message.id not in may_be_gone and not _removed(sent, history):
+            yield f"message {sent.number}, {ids.text(sent.message.id)}, was sent and nobody ever got rid of it, but it is nowhere"
+
+
+def everything_is_found_in_time(evidence: Evidence) -> Iterator[str]:
+    """What was sent is found by the ordinary looks, not only by the walk over half a day, unless its sender's clock was far off."""
+    seen: set[int] = set()
+    sent = {one.number: one for one in evidence.history.sent}
+    for handed in evidence.history.handed:
+        one = sent.get(handed.number)
+        if one and handed.who == WALKER and handed.number not in seen and one.result is Result.DONE and abs(one.clock_error) < _FAR_OFF:
+            yield f"message {one.number} was passed over: nobody saw it before somebody walked over half a day once more"
+        seen.add(handed.number)
+
+
+def _removed(sent: Sent, history: History) -> bool:
+    return any(
+        sent.message is not None and (sent.message.id in one.ids if one.ids is not None else one.row == sent.message.row)
+        for one in history.removed
+        if one.what != "redrive" and (one.result is not Result.DONE or one.told >= sent.began)
+    )
+
+
+def nothing_comes_back(evidence: Evidence) -> Iterator[str]:
+    """Nobody is handed a message by a commit that was asked for after its ack, or its removal, was told to be done."""
+    over: dict[Id, int] = {}
+    for one in evidence.history.settled:
+        if one.kind == "ack" and one.result is Result.DONE and not one.lost:
+            over[one.id] = min(over.get(one.id, one.told), one.told)
+    for order in evidence.history.removed:
+        for id_ in _surely_removed(order):
+            over[id_] = min(over.get(id_, order.told), order.told)
+    for handed in evidence.history.handed:
+        late = handed.claimed - over.get(handed.id, handed.claimed)
+        if late > 0:
+            yield f"message {handed.number} was handed to {handed.who} {late / SECOND:.3f} s after it was done with"
+
+
+def _surely_removed(order: Removed) -> list[Id]:
+    return order.ids or [] if order.what == "delete" and order.result is Result.DONE else []
+
+
+def one_receipt_is_good(evidence: Evidence) -> Iterator[str]:
+    """A message is acked once: of two receipts one at most is current.
+
+    Whose ack had an unknown outcome at first, and who then finds the message gone, is told that it is done, whoever did it.
+    """
+    acks: dict[Id, list[Settled]] = defaultdict(list)
+    unsure = {(one.id, one.nonce) for one in evidence.history.settled if one.result is Result.UNKNOWN}
+    for one in evidence.history.settled:
+        if one.kind == "ack" and one.result is Result.DONE and not one.lost:
+            acks[one.id].append(one)
+    for several in acks.values():
+        first = min(several, key=lambda one: one.told)
+        later = [one for one in several if one.nonce != first.nonce and one.began > first.told]
+        if any(not one.unknowns and (one.id, one.nonce) not in unsure for one in later):
+            yield f"message {several[0].number} was acked by {len(several)} receipts, each of which was said to be good"
+
+
+def a_receipt_is_lost_for_a_reason(evidence: Evidence) -> Iterator[str]:
+    """Who is told that a receipt is no longer current is not told so of his own ack: somebody else took the message, or removed it."""
+    taken: dict[Id, set[bytes]] = defaultdict(set)
+    for truth in evidence.truth.rows.values():
+        for id_, nonces in truth.takers.items():
+            taken[id_] |= nonces
+    meant = _meant(evidence.history)
+    released = {(one.id, one.nonce) for one in evidence.history.settled if one.kind in ("release", "reject")}
+    lost = [one for one in evidence.history.settled if one.kind == "ack" and one.lost and not meant(one.id)]
+    for one in lost:
+        if (one.id, one.nonce) not in released and not taken[one.id] - {one.nonce}:
+            yield f"message {one.number}: an ack was refused as too late, and nobody else ever held it"
+
+
+def _meant(history: History) -> Callable[[Id], bool]:
+    """Whether an order of a person may have been about a message."""
+    ids_ = {id_ for order in history.removed for id_ in order.ids or []}
+    cleared = any(order.ids is None for order in history.removed)
+    return lambda id_: cleared or id_ in ids_
+
+
+def attempts_are_counted(evidence: Evidence) -> Iterator[str]:
+    """The first delivery of a message is its first attempt, unless somebody may have had it unheard."""
+    first: dict[Id, Handed] = {}
+    for handed in evidence.history.handed:
+        first.setdefault(handed.id, handed)
+    for handed in first.values():
+        takers = {nonce for row in evidence.truth.rows.values() for nonce in row.takers.get(handed.id, ())}
+        if handed.attempt > len(takers) + 1:
+            yield f"message {handed.number} begins with attempt {handed.attempt}"
+
+
+def dead_letters_are_kept(evidence: Evidence) -> Iterator[str]:
+    """What was rejected is a dead letter with that reason, until somebody puts it back or removes it."""
+    dead, meant = evidence.dead(), _meant(evidence.history)
+    reasons: dict[Id, set[str]] = defaultdict(set)
+    for one in evidence.history.settled:
+        reasons[one.id].add(one.reason)
+    rejected = [one for one in evidence.history.settled if one.kind == "reject" and one.result is Result.DONE and not one.lost]
+    for one in [one for one in rejected if not meant(one.id)]:
+        if one.id not in dead:
+            yield f"message {one.number} was rejected and is no dead letter"
+        elif dead[one.id] not in reasons[one.id]:
+            yield f"message {one.number} was rejected for {one.reason!r} and is dead for {dead[one.id]!r}"
+
+
+def what_is_refused_changes_nothing(evidence: Evidence) -> Iterator[str]:
+    """A send that failed with another error than an unknown outcome sent nothing."""
+    handed = {one.number for one in evidence.history.handed}
+    for sent in evidence.history.sent:
+        if sent.result is Result.REFUSED and sent.number in handed:
+            yield f"message {sent.number} was said not to be sent, and was handed out"
+
+
+def polls_are_cheap(evidence: Evidence) -> Iterator[str]:
+    """When all is done a poll walks over a few graves at most, however many there are."""
+    cleared = any(order.what == "clear" for order in evidence.history.removed)  # what that leaves is passed by the next claim
+    if evidence.last_poll > _GRAVES and not cleared:
+        yield f"a poll with nothing to do walks over {evidence.last_poll} graves"
+
+
+#: Who looks at what all others have passed.
+WALKER: Final = "walker"
+#: A clock so far off may have what it sends found late.
+_FAR_OFF: Final = 120 * SECOND
+_GRAVES: Final = 12
+
+#: All of them. What is to hold of unique keys belongs here as well.
+ORACLES: Final[tuple[Oracle, ...]] = (
+    rows_are_sound,
+    nothing_sent_is_lost,
+    everything_is_found_in_time,
+    nothing_comes_back,
+    one_receipt_is_good,
+    a_receipt_is_lost_for_a_reason,
+    attempts_are_counted,
+    dead_letters_are_kept,
+    what_is_refused_changes_nothing,
+    polls_are_cheap,
+)

@@ -1,0 +1,127 @@
+"""Who else works on a simulated queue: senders, takers who use the whole of a `Core`, and those who look after it."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from astyqueue.clock import SECOND
+from astyqueue.errors import OutcomeUnknown, StoreError
+from astyqueue.ids import Id
+from astyqueue.model.outgoing import Message
+from astyqueue.protocol import dead, remove
+from astyqueue.protocol.steps import Steps
+from astyqueue.queue.core import Core, Taking
+from astyqueue.queue.holding import Handed
+from astyqueue.testing.simulation.client import Agent, Client, Pause
+from astyqueue.testing.simulation.history import History, Removed, Result, Sent
+from astyqueue.testing.simulation.taker import asked, noted, outcome_for
+
+_DELAYS: Final = (None, None, None, SECOND // 5, 5 * SECOND, 100 * SECOND)
+
+
+@dataclass(eq=False)
+class Person:
+    """One process with a `Core` of its own, and what is done in it."""
+
+    client: Client
+    core: Core
+    history: History
+    chance: random.Random
+
+    def send(self, times: int) -> Agent:
+        """Send one or a few messages, so many times."""
+        for _ in range(times):
+            yield Pause(int(self.chance.expovariate(1 / self.chance.choice((3_000, 100_000)))))
+            count = self.chance.choice((1, 1, 1, 2, 4))
+            sent = [self.history.send(self.client.clock.monotonic()) for _ in range(count)]
+            self.history.steps["send"] += 1
+            yield from self._send(sent)
+
+    def _send(self, sent: list[Sent]) -> Steps[None]:
+        delay = self.chance.choice(_DELAYS)
+        options = Message(
+            None, delay=None if delay is None else delay / SECOND, priority=self.chance.randrange(self.core.settings.layout.priorities)
+        )
+        try:
+            report = yield from self.core.send_many([one.number for one in sent], options)
+        except StoreError as error:
+            for one in sent:
+                one.result = Result.UNKNOWN if isinstance(error, OutcomeUnknown) else Result.REFUSED
+            return
+        for one, id_ in zip(sent, report.ids, strict=True):
+            one.result, one.message, one.clock_error = Result.DONE, id_, self.client.clock.error
+
+    def take(self, times: int) -> Agent:
+        """Receive and settle through the claimer that all takers of this process share, so many times."""
+        for _ in range(times):
+            yield Pause(int(self.chance.expovariate(1 / self.chance.choice((5_000, 200_000)))))
+            taking = Taking(self.chance.randint(1, 4), self.chance.choice((0, 0, SECOND // 50)), Handed)
+            self.history.steps["receive"] += 1
+            try:
+                taken = yield from self.core.take(taking)
+            except StoreError:
+                continue
+            self.history.handed += [noted(delivery, self.client) for delivery in taken]
+            yield Pause(int(self.chance.expovariate(1 / 20_000)))
+            if taken and self.chance.random() < 0.9:
+                yield from self._settle(taken)
+
+    def _settle(self, taken: list[Handed]) -> Steps[None]:
+        now, behaviour = self.core.process.now(), self.core.settings.behaviour
+        outcomes = [(delivery, outcome_for(delivery, now, behaviour, chance=self.chance)) for delivery in taken]
+        notes = [asked(delivery, outcome, self.client) for delivery, outcome in outcomes]
+        self.history.settled += notes
+        for note in notes:
+            self.history.steps[f"{note.kind} by claimer"] += 1
+        try:
+            lost = yield from self.core.claimer.settle(outcomes)
+        except StoreError:
+            return
+        gone = {delivery.id for delivery in lost}
+        for note in notes:
+            note.tell(self.client.clock.monotonic(), unknowns=self.client.unknowns, lost=note.id in gone)
+
+    def look_after(self, times: int, rows: list[str]) -> Agent:
+        """Delete, clear, put back and purge, so many times."""
+        for _ in range(times):
+            yield Pause(int(self.chance.expovariate(1 / 150_000)))
+            doing = self.chance.choices((self._delete, self._clear, self._redrive, self._purge), (4, 1, 4, 1))[0]
+            yield from doing(self.chance.choice(rows))
+
+    def _delete(self, _: str) -> Steps[None]:
+        known = [one.message for one in self.history.sent if one.message is not None]
+        if known:
+            message = self.chance.choice(known)
+            yield from self._note("delete", message.row, [message.id], act=lambda: remove.delete(self.core.process, message))
+
+    def _clear(self, row: str) -> Steps[None]:
+        levels = self.core.settings.layout.priorities
+        yield from self._note("clear", row, None, act=lambda: remove.clear(self.core.process, row, levels))
+
+    def _redrive(self, row: str) -> Steps[None]:
+        yield from self._with_letters("redrive", row)
+
+    def _purge(self, row: str) -> Steps[None]:
+        yield from self._with_letters("purge", row)
+
+    def _with_letters(self, what: str, row: str) -> Steps[None]:
+        try:
+            page = yield from dead.chosen_page([row], self.core.settings.layout.priorities)
+        except StoreError:
+            return
+        if page.ids:
+            act = dead.redrive if what == "redrive" else dead.purge
+            yield from self._note(what, row, [one.id for one in page.ids], act=lambda: act(self.core.process, page.ids))
+
+    def _note(self, what: str, row: str, ids: list[Id] | None, *, act: Callable[[], Steps[object]]) -> Steps[None]:
+        note = Removed(what, row, self.client.clock.monotonic(), ids)
+        self.history.removed.append(note)
+        self.history.steps[what] += 1
+        try:
+            yield from act()
+        except StoreError:
+            return
+        note.told, note.result = self.client.clock.monotonic(), Result.DONE

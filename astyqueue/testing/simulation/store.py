@@ -1,0 +1,87 @@
+"""The simulated cluster as an ordinary store: each call lets virtual time pass until it has its answer."""
+
+from __future__ import annotations
+
+import threading
+from typing import cast
+
+from astyqueue.clock import SECOND
+from astyqueue.durations import Duration, as_microseconds
+from astyqueue.errors import Closed
+from astyqueue.protocol.steps import Commit, Read, Send
+from astyqueue.store import Batch, Column, Expectation, Outcome, Spread, Wanted
+from astyqueue.stores import encoding
+from astyqueue.testing.simulation.chance import Chance
+from astyqueue.testing.simulation.cluster import TIMEOUT, Cluster
+from astyqueue.testing.simulation.replica import Decision, Replica
+from astyqueue.testing.simulation.timeline import SkewedClock, Timeline
+from astyqueue.testing.simulation.weather import Weather
+
+
+class SimulatedClock(SkewedClock):
+    """A right clock that shows whole seconds, so that what is done in one of them has one time; `advance` lets time pass."""
+
+    def __init__(self) -> None:
+        """Time begins."""
+        self.timeline = Timeline()
+        super().__init__(self.timeline, 0)
+
+    def now(self) -> int:
+        """The second in which we are."""
+        return super().now() // SECOND * SECOND
+
+    def advance(self, duration: Duration) -> None:
+        """Let so much time pass: seconds, a `timedelta`, or text like "10s"."""
+        self.timeline.pass_over(self.timeline.now + as_microseconds(duration))
+
+
+class SimulatedStore:
+    """A store of several replicas in fair weather, or in any other. `cluster` is there to be troubled; safe from many threads."""
+
+    spread = Spread()
+
+    def __init__(self, clock: SimulatedClock, *, replicas: int = 3, weather: Weather | None = None, seed: int = 0) -> None:
+        """All replicas are up and empty."""
+        chance = Chance(seed)
+        self.cluster = Cluster(clock.timeline, weather or Weather.fair(replicas), chance, witness=_unseen)
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._open = True
+
+    def read(self, wanted: tuple[Wanted, ...], *, exact: bool = False) -> list[list[Column]]:
+        """As the port says."""
+        for each in wanted:
+            encoding.known(each.table)
+        return cast("list[list[Column]]", self._answer(Read(wanted, exact)))
+
+    def send(self, batch: Batch, *more: Batch) -> None:
+        """As the port says."""
+        for each in (batch, *more):
+            encoding.changes(each)
+        self._answer(Send(batch, more))
+
+    def commit(self, batch: Batch, expects: tuple[Expectation, ...]) -> Outcome:
+        """As the port says."""
+        encoding.committed_changes(batch, expects)
+        return cast("Outcome", self._answer(Commit(batch, expects)))
+
+    def close(self) -> None:
+        """Answer nothing any more."""
+        self._open = False
+
+    def _answer(self, asked: Read | Send | Commit) -> object:
+        if not self._open:
+            message = "this simulated store was closed; open a new one"
+            raise Closed(message)
+        heard: list[object] = []
+        with self._lock:
+            timeline = self._clock.timeline
+            self.cluster.request(asked, self._clock, heard.append)
+            timeline.run(lambda: bool(heard), timeline.now + 2 * TIMEOUT)
+        if isinstance(heard[0], Exception):
+            raise heard[0]
+        return heard[0]
+
+
+def _unseen(row: str, proposal: Decision, replica: Replica) -> None:
+    """Nobody keeps a record of what is accepted."""

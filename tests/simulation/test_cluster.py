@@ -1,0 +1,133 @@
+"""The simulated servers in trouble: what a client is told, and what stands afterwards."""
+
+from __future__ import annotations
+
+import dataclasses
+from functools import partial
+
+import pytest
+
+from astyqueue import ids
+from astyqueue.clock import SECOND
+from astyqueue.errors import OutcomeUnknown, StoreUnavailable
+from astyqueue.store import Batch, Committed, Expectation, Name, Named, Put, Refused
+from astyqueue.testing.simulation.replica import Ballot, Decision, Promise, Replica
+from astyqueue.testing.simulation.store import SimulatedClock, SimulatedStore
+from astyqueue.testing.simulation.timeline import SkewedClock, Timeline
+from astyqueue.testing.simulation.weather import Weather
+
+ROW = "row:0:0"
+NAME = Name(0, 0, ids.LEAST, 0)
+
+
+@pytest.fixture
+def clock() -> SimulatedClock:
+    return SimulatedClock()
+
+
+@pytest.fixture
+def store(clock: SimulatedClock) -> SimulatedStore:
+    return SimulatedStore(clock)
+
+
+def contents(store: SimulatedStore, *, exact: bool = False) -> bytes | None:
+    [columns] = store.read((Named(ROW, (NAME,)),), exact=exact)
+    return columns[0].value if columns else None
+
+
+def write(store: SimulatedStore, value: bytes, before: bytes | None) -> object:
+    return store.commit(Batch(ROW, (Put(NAME, value),)), (Expectation(NAME, before),))
+
+
+def stop(store: SimulatedStore, *numbers: int) -> None:
+    for number in numbers:
+        store.cluster.replicas[number].crash(0)
+
+
+def test_with_one_of_three_away_everything_goes_on(store: SimulatedStore) -> None:
+    stop(store, 1)
+    assert write(store, b"1", None) == Committed()
+    assert write(store, b"2", None) == Refused({NAME: b"1"})
+    assert contents(store) == contents(store, exact=True) == b"1"
+
+
+def test_with_two_of_three_away_nothing_was_changed(store: SimulatedStore) -> None:
+    stop(store, 1, 2)
+    with pytest.raises(StoreUnavailable):
+        write(store, b"1", None)
+    with pytest.raises(StoreUnavailable):
+        store.send(Batch(ROW, (Put(NAME, b"1"),)))
+
+
+def test_a_replica_that_was_away_is_handed_its_hints(store: SimulatedStore, clock: SimulatedClock) -> None:
+    stop(store, 2)
+    store.send(Batch(ROW, (Put(NAME, b"1"),)))
+    clock.advance("10s")
+    store.cluster.replicas[2].up = True
+    for replica in store.cluster.replicas:
+        store.cluster.hand_over_hints(replica)
+    stop(store, 0)
+    assert contents(store) == b"1"
+
+
+def test_what_a_majority_did_not_answer_has_an_unknown_outcome_and_may_be_there_later(store: SimulatedStore, clock: SimulatedClock) -> None:
+    for replica in store.cluster.replicas[1:]:
+        replica.paused_until = clock.timeline.now + 30 * SECOND
+    store.cluster.replicas[1].up = store.cluster.replicas[2].up = True
+    with pytest.raises(OutcomeUnknown):
+        write(store, b"1", None)
+    clock.advance("1m")
+    assert contents(store, exact=True) in (None, b"1")
+
+
+def test_a_read_spreads_what_one_replica_has_before_it_tells(store: SimulatedStore) -> None:
+    store.send(Batch(ROW, (Put(NAME, b"1"),)))
+    for replica in store.cluster.replicas[1:]:
+        replica.rows.clear()
+    seen = {contents(store) for _ in range(20)}
+    assert b"1" in seen
+    assert sum(bool(replica.row(ROW).cells) for replica in store.cluster.replicas) >= 2
+    assert contents(store) == b"1"
+
+
+def test_a_commit_is_stamped_by_its_ballot_and_later_than_the_one_before(store: SimulatedStore) -> None:
+    before = None
+    written = []
+    for number in range(20):
+        value = bytes((number,))
+        assert write(store, value, before) == Committed()
+        [[column]] = store.read((Named(ROW, (NAME,)),), exact=True)
+        written.append(column.written)
+        before = value
+    assert written == sorted(written)
+
+
+def test_two_commits_may_have_one_stamp_when_clocks_of_servers_differ() -> None:
+    """Both are led by servers that were behind the last ballot, and go just beyond it.
+
+    What follows from it is in the format of timers: of two values with one stamp the greater stands.
+    """
+    timeline = Timeline()
+    ann, bob = (Replica(number, SkewedClock(timeline, 0)) for number in (1, 2))
+    in_the_way = Ballot(timeline.now + 60 * SECOND, 0)
+    first, second = ann.next_ballot(in_the_way), bob.next_ballot(in_the_way)
+    row, preparing = "row", partial(Replica.prepare, row="row", asking=lambda row: row.named(()), writing=True)
+    assert isinstance(preparing(ann, ballot=first), Promise)
+    assert ann.propose(row, Decision(first, {}, first)) is True
+    assert ann.commit(row, Decision(first, {}, first))
+    assert isinstance(preparing(ann, ballot=second), Promise)
+    assert first.moment == second.moment
+
+
+def test_a_grave_that_was_cleared_too_early_lets_the_dead_return(clock: SimulatedClock) -> None:
+    """The reason why graves are kept for longer than any server may be away."""
+    store = SimulatedStore(clock, weather=dataclasses.replace(Weather.fair(3), grace_us=5 * SECOND))
+    store.send(Batch(ROW, (Put(NAME, b"1"),)))
+    stop(store, 2)
+    store.send(Batch(ROW, deletes=(NAME,)))
+    clock.advance("8s")
+    for replica in store.cluster.replicas:
+        replica.purge(store.cluster.weather.grace_us)
+    store.cluster.replicas[2].up = True
+    stop(store, 0)
+    assert contents(store) == b"1"

@@ -1,0 +1,111 @@
+"""What the simulation found in the protocol, each reduced to a few steps."""
+
+from __future__ import annotations
+
+import pytest
+
+from astyqueue.clock import SECOND
+from astyqueue.errors import OutcomeUnknown, SliceTooLong, StoreUnavailable
+from astyqueue.model.message import encode_plain
+from astyqueue.model.settings import Layout
+from astyqueue.protocol.claim import claim
+from astyqueue.protocol.columns import Entry, Mark, State, Timer, Type
+from astyqueue.protocol.outcomes import ACK, Extend, with_value, work_out
+from astyqueue.protocol.picking import Order
+from astyqueue.protocol.process import Process
+from astyqueue.protocol.rows import Ring
+from astyqueue.protocol.send import message_put, send
+from astyqueue.protocol.settle import Settled, Settlement, settle
+from astyqueue.protocol.sight import Sight
+from astyqueue.protocol.steps import Read, Steps, perform, run
+from astyqueue.queue.survey import Survey
+from astyqueue.queue.visits import Visits
+from astyqueue.store import Batch, Column, Name, Named
+from astyqueue.stores.memory import MemoryStore
+from astyqueue.testing import Failing, TimeMachine
+
+ROW = "mail:0:0"
+
+
+@pytest.fixture
+def clock() -> TimeMachine:
+    return TimeMachine()
+
+
+def test_of_a_timer_that_shrinks_in_place_the_later_value_is_the_greater(clock: TimeMachine) -> None:
+    """Servers whose clocks differ stamp two commits alike, and Cassandra then keeps the greater value: it must be the later one.
+
+    Otherwise a message given back would be listed in its old timer and in the new one: two receipts of it, both good.
+    """
+    process = Process("ann", clock.now)
+    name = Name(Type.TIMER, 0, process.id_at(clock.now() + SECOND), State.LEASED)
+    entries = tuple(Entry(process.id_at(clock.now()), 0, 0) for _ in range(3))
+    full = with_value(Timer(name, entries, process.nonce(), "ann", 3))
+    one_less = work_out(process, full, {entries[0].id: ACK}).left
+    marked = with_value(Timer(name, entries[1:], full.nonce, "ann", 3, marks=(Mark(entries[0].id, 0, 0, clock.now()),)))
+    assert one_less is not None
+    assert full.value < marked.value < one_less.value
+
+
+def test_a_settle_that_the_store_leaves_half_way_is_told_as_done_when_it_is_tried_again(clock: TimeMachine) -> None:
+    """One message was extended since, so its receipt is looked for; the store fails there, after the other was acked."""
+    store, process = MemoryStore(clock), Process("ann", clock.now)
+    drawn = [process.id_at(clock.now()) for _ in range(2)]
+    puts = tuple(message_put(0, id_, encode_plain(clock.now(), b"1"), sent=clock.now()) for id_ in drawn)
+    run(send(process, Batch(ROW, puts)), store)
+    clock.advance("1s")
+    [held] = run(claim(process, Sight(ROW, 1), Order(2, 60 * SECOND, 5)), store).claims
+    run(settle(process, ROW, Settlement(held.timer, {drawn[0]: Extend(clock.now() + 90 * SECOND)})), store)
+    both = Settlement(held.timer, dict.fromkeys(drawn, ACK))
+    failing = Failing(store, StoreUnavailable("away for a moment"), at=2, of=(Read,))
+    with pytest.raises(StoreUnavailable):
+        run(settle(process, ROW, both), failing)
+    assert store.read((Named(ROW, (puts[1].name,)),)) == [[]]
+    assert run(settle(process, ROW, both), store).lost == []
+
+
+def _going_on(steps: Steps[Settled], answer: object) -> Steps[Settled]:
+    """Steps that have begun, from this answer on."""
+    while True:
+        try:
+            answer = yield steps.send(answer)
+        except StopIteration as finished:
+            settled: Settled = finished.value
+            return settled
+
+
+def test_an_ack_that_a_server_carries_out_late_is_told_as_done_and_not_as_lost(clock: TimeMachine) -> None:
+    """It was not done when it was read back, so it is repeated; but the first one is carried out before the repetition."""
+    store, process = MemoryStore(clock), Process("ann", clock.now)
+    put = message_put(0, process.id_at(clock.now()), encode_plain(clock.now(), b"1"), sent=clock.now())
+    run(send(process, Batch(ROW, (put,))), store)
+    clock.advance("1s")
+    [held] = run(claim(process, Sight(ROW, 1), Order(1, 60 * SECOND, 5)), store).claims
+    settling = settle(process, ROW, Settlement(held.timer, {put.name.id: ACK}))
+    commit = next(settling)
+    settling.throw(OutcomeUnknown("no answer"))
+    again = settling.send([[Column(held.timer.name, held.timer.value, 0)]])
+    assert again == commit
+    perform(commit, store)
+    answer = perform(again, store)
+    assert run(_going_on(settling, answer), store).lost == []
+
+
+def test_a_late_send_that_cannot_be_listed_does_not_claim_that_nothing_was_sent(clock: TimeMachine) -> None:
+    store, process = MemoryStore(clock), Process("ann", clock.now)
+    long_ago = process.id_at(clock.now() - 120 * SECOND)
+    put = message_put(0, long_ago, encode_plain(clock.now(), b"1"), sent=clock.now())
+    failing = Failing(store, StoreUnavailable("away for a moment"), of=(Read,))
+    with pytest.raises(OutcomeUnknown):
+        run(send(process, Batch(ROW, (put,))), failing)
+    assert store.read((Named(ROW, (put.name,)),)) != [[]]
+
+
+def test_a_glance_that_walks_over_too_many_graves_is_not_repeated_at_once(clock: TimeMachine) -> None:
+    """Otherwise a process does nothing else any more, as fast as it can."""
+    survey = Survey(Visits(Ring("mail", Layout()), clock, "ann"))
+    listening = survey.listen(clock.now(), busy=False)
+    next(listening)
+    with pytest.raises(StopIteration):
+        listening.throw(SliceTooLong("too many graves"))
+    assert survey.doorbell.next_time > clock.monotonic()

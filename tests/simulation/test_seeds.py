@@ -1,0 +1,48 @@
+"""Worlds full of faults in which every promise holds; and each of them the same each time."""
+
+from __future__ import annotations
+
+import os
+import random
+import subprocess
+import sys
+
+import pytest
+
+from astyqueue.testing.simulation import Fault, simulate
+from astyqueue.testing.simulation.seeds import brief_of, play
+
+SEEDS = range(60)
+
+
+def test_every_promise_holds_whatever_befalls_a_world() -> None:
+    summary = play(SEEDS, processes=1)
+    assert [brief.told for brief in summary.failed] == []
+    assert summary.fewest_faults >= 3
+    assert summary.operations >= 200 * len(SEEDS)
+    assert {fault for _, fault in summary.coverage} == set(Fault)
+    assert {"send", "claim", "claim with settles", "ack", "release", "extend", "reject", "receive", "delete", "clear"} <= {
+        step for step, _ in summary.coverage
+    }
+
+
+def test_a_seed_is_the_same_world_each_time() -> None:
+    before = random.getstate()
+    assert simulate(7) == simulate(7)
+    assert simulate(7).digest != simulate(8).digest
+    assert random.getstate() == before
+
+
+@pytest.mark.parametrize("hash_seed", ["1", "2"])
+def test_a_seed_is_the_same_world_in_another_process(hash_seed: str) -> None:
+    program = "from astyqueue.testing.simulation import simulate; print([simulate(seed).digest for seed in (3, 5)])"
+    environment = {**os.environ, "PYTHONHASHSEED": hash_seed}
+    told = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True).stdout
+    assert told.strip() == str([simulate(seed).digest for seed in (3, 5)])
+
+
+def test_a_summary_tells_what_was_covered() -> None:
+    summary = play([1, 2], processes=1)
+    assert summary.seeds == 2
+    assert "2 seeds" in str(summary)
+    assert brief_of(1).operations == simulate(1).operations
