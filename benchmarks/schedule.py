@@ -1,0 +1,179 @@
+"""How late schedules are fired: many due at one instant, as many spread over a minute, and what idle ones cost."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import platform
+import sys
+import time
+from dataclasses import dataclass
+from typing import Final
+
+from astyqueue import Delivery, Dispatcher, MessageQueue
+from astyqueue.clock import SECOND, instant
+from astyqueue.model.outgoing import Message
+from astyqueue.protocol.schedules import Wanted, made
+from astyqueue.protocol.steps import Read
+from astyqueue.protocol.triggercolumn import encode_schedule, slot_timer, trigger_name
+from astyqueue.queue.scheduling import Planned, Scheduling
+from astyqueue.schedule import Schedules
+from astyqueue.store import Batch, Put
+from astyqueue.stores import open_store
+from astyqueue.testing.faults import Recording
+from astyqueue.triggers import Every
+from astyqueue.wakeup import Wakeup
+from benchmarks.figures import Run, figures, percentile, table
+from benchmarks.place import CLOCK, ONE_ROW, QUEUE, Place, fresh_queue
+from benchmarks.places import opened, parser, progress, whole_number
+from benchmarks.work import NotMeasured
+
+_TOGETHER: Final = 60
+_MINUTE: Final = 60 * SECOND
+#: From when the schedules are in the store until the first of them is due.
+_BEFORE: Final = 3 * SECOND
+#: ... and how long one of them takes to be put there, at most.
+_LOADING: Final = SECOND // 1_000
+_PATIENCE: Final = 120 * SECOND
+#: After so long a dispatcher knows its rows, and looks at them at its usual pace.
+_SETTLED: Final = 75 * SECOND
+#: What is aimed at: the 99th percentile of lateness, in milliseconds, and how many reads more a minute idle schedules cost.
+_LATE_MS: Final = 1_000
+_READS: Final = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What to measure, and where."""
+
+    place: Place
+    schedules: int
+    idle: int
+    threads: int
+
+
+def main(arguments: list[str]) -> int:
+    """Measure and print; 1 if a slot was not fired exactly once."""
+    made_parser = parser("schedule", __doc__, ("sqlite", "memory", "cassandra"))
+    made_parser.add_argument("--schedules", type=whole_number(1), default=10_000, help="due together (default: %(default)s)")
+    made_parser.add_argument(
+        "--idle", type=whole_number(0), default=100_000, help="that are not due; 0 leaves that out (default: %(default)s)"
+    )
+    made_parser.add_argument("--threads", type=whole_number(1), default=8, help="of the dispatcher (default: %(default)s)")
+    options = made_parser.parse_args(arguments)
+    try:
+        with opened(options) as place:
+            plan = Plan(place, options.schedules, options.idle, options.threads)
+            runs = [_run(plan, number, options.runs) for number in range(1, options.runs + 1)]
+    except NotMeasured as failure:
+        print(f"not measured: {failure}", file=sys.stderr)
+        return 1
+    named = figures(runs)
+    conditions = {"store": place.store, "schedules": plan.schedules, "idle": plan.idle, "threads": plan.threads}
+    conditions |= {"python": platform.python_version(), "processors": os.cpu_count(), **place.conditions}
+    print(json.dumps({**named, "conditions": conditions, "aims": _aims(runs)}, indent=2) if options.json else table(named))
+    return 0
+
+
+def _run(plan: Plan, number: int, runs: int) -> Run:
+    run: dict[str, float | None] = {}
+    for name, over in (("", 0), ("spread_", _MINUTE)):
+        progress(f"run {number} of {runs}: {plan.schedules} schedules over {over // SECOND} s")
+        run |= {name + figure: value for figure, value in _fired(plan, over).items()}
+    if plan.idle:
+        progress(f"run {number} of {runs}: idle schedules")
+        run["reads_per_minute"] = _reads(plan, 0)
+        run["reads_per_minute_with_idle"] = _reads(plan, plan.idle)
+    return run
+
+
+def _aims(runs: list[Run]) -> dict[str, bool]:
+    """Whether every run reached what is aimed at."""
+    aims = {
+        f"{name}lateness_p99_ms <= {_LATE_MS}": all((run[f"{name}lateness_p99_ms"] or 0) <= _LATE_MS for run in runs)
+        for name in ("", "spread_")
+    }
+    if "reads_per_minute" in runs[0]:
+        more = [(run["reads_per_minute_with_idle"] or 0) - (run["reads_per_minute"] or 0) for run in runs]
+        aims[f"idle schedules cost at most {_READS} read a minute"] = all(abs(one) <= _READS for one in more)
+    return aims
+
+
+def _fired(plan: Plan, over: int) -> dict[str, float | None]:
+    """Fire so many schedules, whose slots are spread over so many microseconds, and handle their messages."""
+    with fresh_queue(plan.place, **ONE_ROW) as queue:
+        due = CLOCK.now() + _BEFORE + plan.schedules * _LOADING
+        load(queue, plan.schedules, first=due, over=over)
+        handled = _Handled(plan.schedules)
+        cpu = _handle(queue, handled, plan.threads, due=due)
+        late = [(firing.at - firing.slot) / (SECOND / 1_000) for one in Schedules(queue).all() for firing in one.stored.history]
+    if len(late) != plan.schedules or handled.count != plan.schedules:
+        message = f"{len(late)} slots were fired and {handled.count} messages handled, of {plan.schedules}"
+        raise NotMeasured(message)
+    return {
+        "lateness_p50_ms": percentile(late, 50),
+        "lateness_p99_ms": percentile(late, 99),
+        "start_lateness_p50_ms": percentile(handled.late, 50),
+        "start_lateness_p99_ms": percentile(handled.late, 99),
+        "cpu_us_per_firing": cpu * SECOND / plan.schedules,
+    }
+
+
+def _handle(queue: MessageQueue, handled: _Handled, threads: int, *, due: int) -> float:
+    """Have a dispatcher fire and handle until all came; the seconds of processor time from when the first was due."""
+    with Dispatcher.builder().queue(queue).handler(handled, threads=threads).build():
+        Wakeup(CLOCK).wait(CLOCK.monotonic() + due - CLOCK.now())
+        before = time.process_time()
+        handled.done.wait(CLOCK.monotonic() + _PATIENCE)
+        return time.process_time() - before
+
+
+class _Handled:
+    """A handler that counts, and notes how long after its slot each message came."""
+
+    def __init__(self, wanted: int) -> None:
+        self.late: list[float] = []
+        self.done = Wakeup(CLOCK)
+        self._wanted = wanted
+
+    @property
+    def count(self) -> int:
+        return len(self.late)
+
+    def __call__(self, delivery: Delivery) -> None:
+        self.late.append((instant(CLOCK.now()) - delivery.due).total_seconds() * 1_000)
+        if len(self.late) == self._wanted:
+            self.done.set()
+
+
+def load(queue: MessageQueue, count: int, *, first: int, over: int) -> None:
+    """Put so many schedules into the row, the first due at a moment and the last so much later; they come again in an hour."""
+    scheduling, process = Scheduling(queue.core), queue.core.process
+    message = Message({"to": "ada@example.org"})
+    template = scheduling.template(message)
+    if count:
+        queue.run(scheduling.save("schedule 0", Planned(Every("1h", start=instant(first)), message), replaces=False))
+    for start in range(1, count, _TOGETHER):
+        puts: list[Put] = []
+        for number in range(start, min(start + _TOGETHER, count)):
+            wanted = Wanted(Every("1h", start=instant(first + over * number // count)), template)
+            schedule = made(f"schedule {number}", wanted, mark="", now=CLOCK.now())
+            timer = slot_timer(process, schedule)
+            puts.append(Put(trigger_name(schedule.name), encode_schedule(schedule)))
+            puts += [Put(timer.name, timer.value)] if timer else []
+        queue.store.commit(Batch(queue.core.ring.home(0), tuple(puts)), ())
+
+
+def _reads(plan: Plan, idle: int) -> float:
+    """Reads of the store in a minute of a dispatcher that has nothing to do, beside so many schedules that are not due."""
+    with plan.place.fresh() as url, contextlib.closing(Recording(open_store(url, clock=CLOCK))) as store:
+        queue = MessageQueue.builder().store(store).name(QUEUE).options(**ONE_ROW).build()
+        load(queue, max(1, idle), first=CLOCK.now() + 3_600 * SECOND, over=_MINUTE)
+        if not idle:
+            Schedules(queue).delete("schedule 0")
+        with queue, Dispatcher.builder().queue(queue).handler(_Handled(0), threads=plan.threads).build():
+            Wakeup(CLOCK).wait(CLOCK.monotonic() + _SETTLED)
+            store.requests.clear()
+            Wakeup(CLOCK).wait(CLOCK.monotonic() + _MINUTE)
+            return sum(isinstance(request, Read) for request in store.requests)
