@@ -17,8 +17,10 @@ from astyqueue.queue.visits import Visit, Visits
 
 #: What is due and was not taken (a suspect waits for empty hands, a message came from the future) is looked at again so soon.
 _AGAIN: Final = SECOND // 20
-#: What cannot be claimed for an error is left alone this long, so that other rows have their turn.
-POSTPONED: Final = 5 * SECOND
+#: What cannot be claimed for an error is left alone so long, and twice as long after each further one, so that other rows
+#: have their turn and a mishap that is over costs little.
+_POSTPONED: Final = SECOND // 20
+POSTPONED_AT_MOST: Final = 5 * SECOND
 #: How often the ids behind all looks are walked once more; each walk goes twice as far back.
 _ONCE_MORE: Final = 12 * 3_600 * SECOND
 
@@ -106,6 +108,7 @@ class Rounds:
         """Set the next look of a row that was just looked at."""
         sight = visit.sight
         sight.take_note()
+        visit.failures = 0
         self.survey.visited(visit, now)
         if refused and self.visits.shared:
             visit.work = now
@@ -128,6 +131,7 @@ class Rounds:
             self.visits.look_at(visit, following)
 
     def postpone(self, visit: Visit, now: int) -> None:
-        """Leave a row alone for a while."""
-        visit.not_before = now + POSTPONED
+        """Leave a row alone for a while, and longer each time."""
+        visit.not_before = now + min(_POSTPONED << min(visit.failures, 8), POSTPONED_AT_MOST)
+        visit.failures += 1
         self.visits.look_at(visit, now)

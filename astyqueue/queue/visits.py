@@ -23,7 +23,7 @@ _CHANGED: Final = -1
 class Visit:
     """A row in one process. `work`: since when something in it is due, or will be, as far as is known.
 
-    It is left alone until `not_before` for an error, and until `obliging` for somebody who wants it.
+    It is left alone until `not_before` for as many `failures` in a row, and until `obliging` for somebody who wants it.
     """
 
     sight: Sight
@@ -33,6 +33,7 @@ class Visit:
     work: int = NEVER
     once_more: int = 0
     not_before: int = 0
+    failures: int = 0
     obliging: int = 0
 
     @property

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from astyqueue.clock import SECOND
+from astyqueue.durations import as_microseconds
 from astyqueue.model.settings import Layout
 from astyqueue.protocol.columns import Entry, State, Timer, Type
 from astyqueue.protocol.outcomes import with_value
@@ -37,6 +38,22 @@ def test_what_is_due_and_was_not_taken_is_looked_at_again_after_a_while_and_not_
     visit.sight.remember([with_value(Timer(name, (Entry(name.id, 0, 0),), bytes(8), "bob", 1))])
     rounds.visited(visit, clock.now(), more=False)
     assert rounds.choose(clock.now()) is None
+    clock.advance("50ms")
+    assert rounds.choose(clock.now()) is visit
+
+
+def test_a_row_is_left_alone_longer_after_each_error_and_no_longer_than_at_first_once_it_went_well(clock: TimeMachine) -> None:
+    rounds = Rounds(Ring("emails", Layout()), clock, "ann")
+    visit = rounds.visits.of["emails:0:0"]
+    pauses = ["50ms", "100ms", "200ms", "400ms", "800ms", "1.6s", "3.2s", "5s", "5s"]
+    for pause in pauses:
+        rounds.postpone(visit, clock.now())
+        clock.advance((as_microseconds(pause) - 1) / SECOND)
+        assert rounds.choose(clock.now()) is None
+        clock.advance(1e-6)
+        assert rounds.choose(clock.now()) is visit
+    rounds.visited(visit, clock.now(), more=False)
+    rounds.postpone(visit, clock.now())
     clock.advance("50ms")
     assert rounds.choose(clock.now()) is visit
 
