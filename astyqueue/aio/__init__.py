@@ -6,5 +6,6 @@ It runs the very steps that threads run, so the two may share a store, a process
 from astyqueue.aio.connection import Connection, connect
 from astyqueue.aio.delivery import Delivery, Received
 from astyqueue.aio.queue import MessageQueue
+from astyqueue.aio.schedules import Schedules
 
-__all__ = ["Connection", "Delivery", "MessageQueue", "Received", "connect"]
+__all__ = ["Connection", "Delivery", "MessageQueue", "Received", "Schedules", "connect"]

@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 from datetime import datetime
-from itertools import islice
 from typing import Final
 
-from astyqueue.clock import instant
-from astyqueue.errors import BadInput
 from astyqueue.model.outgoing import Message
 from astyqueue.model.schedules import Misfire, Policies, Schedule
+from astyqueue.protocol.steps import Steps
 from astyqueue.queue.firing import Lateness
 from astyqueue.queue.producer import as_message
 from astyqueue.queue.queue import MessageQueue
-from astyqueue.queue.scheduling import Planned, Scheduling
+from astyqueue.queue.scheduling import Planned
+from astyqueue.schedule.shown import Shown
 from astyqueue.schedule.views import Scheduled
 from astyqueue.triggers import Trigger
 
-_BY_HAND: Final = "by hand"
+#: Why a schedule is paused unless it is said.
+BY_HAND: Final = "by hand"
 
 
 class Schedules:
@@ -31,8 +31,8 @@ class Schedules:
         self._queue = queue
 
     @property
-    def _steps(self) -> Scheduling:
-        return Scheduling(self._queue.core)
+    def _shown(self) -> Shown:
+        return Shown(self._queue.core)
 
     def add(
         self,
@@ -52,48 +52,43 @@ class Schedules:
         same name, and with an equal trigger as if nothing had happened.
         """
         planned = Planned(trigger, as_message(body, Message(None)), Policies.read(misfire, overlap, after_failure))
-        return self._shown(self._queue.run(self._steps.save(name, planned, replaces=replace)))
+        return self._queue.run(self._shown.add(name, planned, replaces=replace))
 
     def get(self, name: str) -> Scheduled:
         """A schedule as it is; NotFound if there is none of this name."""
-        return self._shown(self._queue.run(self._steps.show(name)))
+        return self._one(self._shown.steps.show(name))
 
     def all(self) -> list[Scheduled]:
         """All schedules of the queue, by name."""
-        return [self._shown(schedule) for schedule in self._queue.run(self._steps.all())]
+        return self._queue.run(self._shown.all())
 
-    def pause(self, name: str, why: str = _BY_HAND) -> Scheduled:
+    def pause(self, name: str, why: str = BY_HAND) -> Scheduled:
         """Fire nothing until it is resumed; slots that come meanwhile are recorded as skipped then."""
-        return self._shown(self._queue.run(self._steps.pause(name, why)))
+        return self._one(self._shown.steps.pause(name, why))
 
     def resume(self, name: str) -> Scheduled:
         """Go on with the next slot from now on."""
-        return self._shown(self._queue.run(self._steps.resume(name)))
+        return self._one(self._shown.steps.resume(name))
 
     def run(self, name: str) -> Scheduled:
         """Send a message of it now, beside its slots, whatever its policies say; its `message` is that one."""
-        return self._shown(self._queue.run(self._steps.run_now(name)))
+        return self._one(self._shown.steps.run_now(name))
 
     def delete(self, name: str) -> bool:
         """Remove it; whether it was there. Messages that it has sent stay."""
-        return self._queue.run(self._steps.remove(name)) is not None
+        return self._queue.run(self._shown.delete(name))
 
     def next(self, name: str, count: int = 10) -> list[datetime]:
         """Its next slots, whether or not it is paused; raises UnknownTrigger for a trigger that is not registered here."""
-        if not isinstance(count, int) or count < 1:
-            problem = f"{count!r} slots cannot be listed: ask for a whole number, 1 or more"
-            raise BadInput(problem)
-        stored = self.get(name).stored
-        since = stored.last if not stored.paused else max(stored.last, self._queue.core.process.now())
-        return list(islice(self._steps.trigger(stored).upcoming(instant(since)), count)) if stored.next is not None else []
+        return self._queue.run(self._shown.next(name, count))
 
     def backfill(self, name: str, since: datetime, until: datetime) -> int:
         """Send a message for each slot of a range, both ends included, whether or not it was fired; how many."""
-        return self._queue.run(self._steps.backfill(name, since, until))
+        return self._queue.run(self._shown.steps.backfill(name, since, until))
 
     def lateness(self) -> dict[str, Lateness]:
         """How late slots were fired, and their messages handed out, by this process, by schedule."""
-        return dict(self._queue.core.claimer.firings.lateness)
+        return self._shown.lateness()
 
-    def _shown(self, schedule: Schedule) -> Scheduled:
-        return Scheduled(schedule, self._steps.kept(schedule.name).row)
+    def _one(self, steps: Steps[Schedule]) -> Scheduled:
+        return self._queue.run(self._shown.one(steps))

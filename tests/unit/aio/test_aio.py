@@ -7,13 +7,16 @@ from contextlib import aclosing
 import pytest
 
 from astyqueue import Hook, KeyTaken, LeaseLost, Message, aio
+from astyqueue.clock import SECOND, instant
 from astyqueue.queue.builder import QueueBuilder
 from astyqueue.queue.holding import Handed
 from astyqueue.store import Store
 from astyqueue.testing import TimeMachine
+from astyqueue.triggers import Every
 from tests.places import Place
 from tests.unit.dispatch.stage import Breaking
 
+HOUR = 3_600 * SECOND
 Scene = Callable[[aio.MessageQueue], Awaitable[None]]
 
 
@@ -218,5 +221,26 @@ def test_what_lies_behind_a_break_is_given_back_and_what_was_reached_is_acked(pl
             assert [next(bodies).body, next(bodies).body] == ["a", "b"]
         assert [(delivery.body, delivery.attempt) for delivery in await queue.receive(3)] == [("c", 1)]
         assert queue.stats.acked == 2
+
+    play(scene)
+
+
+def test_schedules_are_awaited(play: Callable[[Scene], None], clock: TimeMachine) -> None:
+    async def scene(queue: aio.MessageQueue) -> None:
+        schedules = aio.Schedules(queue)
+        made = await schedules.add("digest", Every("1h", start=instant(clock.now() + HOUR)), {"to": "ada"})
+        assert made == await schedules.get("digest")
+        assert [one.stored.name for one in await schedules.all()] == ["digest"]
+        assert len(await schedules.next("digest", 3)) == 3
+        assert (await schedules.pause("digest")).stored.paused
+        assert not (await schedules.resume("digest")).stored.paused
+        assert (await schedules.run("digest")).stored.run
+        assert await schedules.backfill("digest", instant(clock.now() + HOUR), instant(clock.now() + HOUR)) == 1
+        clock.advance("1h")
+        async with await queue.receive(10) as batch:
+            assert [delivery.body for delivery in batch] == [{"to": "ada"}] * 3
+        assert list(schedules.lateness()) == ["digest"]
+        assert await schedules.delete("digest")
+        assert await schedules.all() == []
 
     play(scene)
