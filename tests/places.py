@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 CASSANDRA: Final = "cassandra"
 EMBEDDED: Final = ("memory", "sqlite")
 #: What is here is about Cassandra alone.
-_ON_CASSANDRA: Final = Path(__file__).with_name("cassandra")
+_ON_CASSANDRA: Final = frozenset(Path(__file__).with_name(name) for name in ("cassandra", "ring"))
 #: The nodes have a clock of their own, and write times by it; a test's time is to stay behind that, however far it goes on.
 BEHIND: Final = 24 * 3600 * SECOND
 #: A claim takes from one row: a test that counts on one claim, or on order, asks for one row on whatever store.
@@ -144,7 +144,7 @@ def _is_about(item: pytest.Item, kind: str | None) -> bool:
     """Whether a test is run on one of the stores that this run is about; those that need none are in every run but those for one store."""
     if "place" in getattr(item, "fixturenames", ()):
         return item.callspec.params["place"] in (*EMBEDDED, CASSANDRA)  # type: ignore[attr-defined]  # it has parameters, one being the place
-    return kind is None or (kind == CASSANDRA and _ON_CASSANDRA in item.path.parents)
+    return kind is None or (kind == CASSANDRA and not _ON_CASSANDRA.isdisjoint(item.path.parents))
 
 
 @pytest.fixture

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Final
 
-from cassandra import OperationTimedOut
+from cassandra import OperationTimedOut, Unavailable
 from cassandra.cluster import ExecutionProfile, NoHostAvailable, ResponseFuture, ResultSet, Session
 from cassandra.connection import ConnectionException
+from cassandra.pool import Host
 from cassandra.query import Statement
 
 from astyqueue.clock import SECOND, SystemClock
@@ -23,7 +24,8 @@ class Attempt:
     """A request under way.
 
     A connection that broke is replaced within a quarter of a second, and until then the driver has nowhere to send to
-    when no other node is left. That says nothing was sent, so the same may be tried once more, commits as well.
+    when no other node is left. That says nothing was sent, so the same may be tried once more, commits as well. So it may
+    after a node said that it knows too few others alive: it did not begin, and if it is only cut off, another can.
     """
 
     def __init__(self, session: Session, statement: Statement, profile: ExecutionProfile, *, reading: bool = False) -> None:
@@ -36,6 +38,7 @@ class Attempt:
         self._profile = profile
         self._reading = reading
         self._until = _WATCH.monotonic() + int(REQUEST_SECONDS * SECOND)
+        self._unable: set[Host] = set()
         self._future = self._begun()
 
     def result(self) -> ResultSet:
@@ -46,7 +49,7 @@ class Attempt:
         return answer
 
     def _answer(self) -> ResultSet | None:
-        """None when there was no connection and it may be begun anew."""
+        """None when nothing was begun, and it may be anew."""
         try:
             return self._future.result()
         except (OperationTimedOut, ConnectionException) as error:
@@ -57,11 +60,22 @@ class Attempt:
         except NoHostAvailable:
             if self._is_over:
                 raise
+        except Unavailable:
+            self._be_wary()
+            if self._is_over or not self._is_news():
+                raise
         return None
 
     @property
     def _is_over(self) -> bool:
         return self._session.is_shutdown or _WATCH.monotonic() >= self._until
+
+    def _is_news(self) -> bool:
+        """Whether the one node that was asked had not said yet that it cannot; of several, one may have done it."""
+        asked = set(self._future.attempted_hosts)
+        news = len(asked) == 1 and not asked <= self._unable
+        self._unable |= asked
+        return news
 
     @property
     def nodes(self) -> int:

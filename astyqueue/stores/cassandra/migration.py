@@ -10,7 +10,7 @@ import random
 import secrets
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from astyqueue.clock import SECOND, SystemClock
 from astyqueue.errors import OutcomeUnknown, StoreUnavailable, WrongSchema
@@ -21,6 +21,7 @@ from astyqueue.stores.cassandra.schema import Part, parts
 from astyqueue.stores.cassandra.schema.declared import declared
 from astyqueue.wakeup import Wakeup
 
+T = TypeVar("T")
 #: The lock of a process that died in the middle is free again after so long (see below). It is taken anew before each file.
 _LOCK_SECONDS: Final = 60
 #: How long to wait before asking again, and up to twice that: those who meet must not meet again.
@@ -59,7 +60,7 @@ class Migration:
     def _missing(self, others: Sequence[Part]) -> list[Part]:
         """The files to be run: those not recorded, and those whose tables are not there."""
         catalog = Catalog(self._inquiry)
-        recorded, tables = catalog.versions(), catalog.tables().keys()
+        recorded, tables = self._answered(catalog.versions), catalog.tables().keys()
         if recorded and max(recorded) > others[-1].version:
             message = (
                 f"keyspace {self._inquiry.keyspace} {newer(max(recorded), others[-1].version)}; nothing was changed: upgrade this process"
@@ -91,11 +92,15 @@ class Migration:
 
     def _surely(self, statement: str, *values: object) -> list[Any]:
         """Ask until it is known what came of it: each of these may be asked again, and does nothing then that it had done."""
-        answers: list[list[Any]] = []
+        return self._answered(lambda: self._inquiry.inside(statement, *values))
+
+    def _answered(self, ask: Callable[[], T]) -> T:
+        """Ask until there is an answer; a node that has just come up may not know yet of a table that the others know."""
+        answers: list[T] = []
 
         def asked() -> bool:
             with self._unless_unknown():
-                answers.append(self._inquiry.inside(statement, *values))
+                answers.append(ask())
             return bool(answers)
 
         self._await(asked, "its nodes do not come to an answer")

@@ -53,12 +53,15 @@ class LocalCassandra:
         settings: Mapping[str, object] | None = None,
         java_options: Sequence[str] = (),
         directory: Path | None = None,
+        known_as: Callable[[str], str] = str,
         deadline_seconds: float = 120,
     ) -> None:
         """Describe a cluster; nothing runs before `with` or `start`.
 
         `settings` are added to those of cassandra.yaml and `java_options` to those of Java, the later ones winning. In
-        a `directory` data stay, and another cluster of as many nodes at the same addresses finds them.
+        a `directory` data stay, and another cluster of as many nodes at the same addresses finds them. `known_as` tells
+        under which address clients and the other nodes find the node that listens at an address: that of a door in front
+        of it, which has to pass on both of its ports and is asked for before any node starts.
         """
         if not 1 <= nodes <= _MOST_NODES:
             message = f"a local cluster has 1 to {_MOST_NODES} nodes, not {nodes}"
@@ -72,6 +75,7 @@ class LocalCassandra:
         self._settings = dict(settings or {})
         self._java_options = tuple(java_options)
         self._directory = directory
+        self._known_as = known_as
         self._patience = int(deadline_seconds * SECOND)
         self._clock = SystemClock()
         self._held = ExitStack()
@@ -105,8 +109,8 @@ class LocalCassandra:
 
     @property
     def contact_points(self) -> tuple[str, ...]:
-        """The addresses of all nodes, running or not."""
-        return tuple(node.address for node in self._nodes)
+        """The addresses at which clients find the nodes, running or not."""
+        return tuple(node.known_as for node in self._nodes)
 
     @property
     def contacts(self) -> Contacts:
@@ -183,6 +187,7 @@ class LocalCassandra:
             java=java,
             jars=program,
             addresses=network.addresses,
+            known={address: self._known_as(address) for address in network.addresses},
             port=self._port,
             storage_port=self._storage_port,
             management_port=self._management_port,
@@ -192,7 +197,7 @@ class LocalCassandra:
         )
         return [
             Node(
-                address,
+                plan.known[address],
                 folder,
                 configure=partial(plan.configure, address, folder),
                 nodetool=partial(plan.nodetool, address, folder),

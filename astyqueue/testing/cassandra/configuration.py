@@ -68,11 +68,12 @@ _LOGGING: Final = """\
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """What all nodes of a cluster have in common."""
+    """What all nodes of a cluster have in common; `known` is where others find who listens at an address."""
 
     java: Java
     jars: Path
     addresses: Sequence[str]
+    known: Mapping[str, str]
     port: int
     storage_port: int
     management_port: int
@@ -88,7 +89,12 @@ class Plan:
         home.mkdir(parents=True, exist_ok=True)
         (home / "cassandra.yaml").write_text(json.dumps(self._settings(address, replacing=replacing), indent=2))  # JSON is YAML
         (home / "logback.xml").write_text(_LOGGING)
-        return (*self._java(home), *self._managed_at(address), *(_replacement(address) if replacing else ()), *self._program(home))
+        return (
+            *self._java(home),
+            *self._managed_at(address),
+            *(_replacement(self.known[address]) if replacing else ()),
+            *self._program(home),
+        )
 
     def nodetool(self, address: str, home: Path, words: Sequence[str]) -> Sequence[str]:
         """The command that asks this node, while it runs, what nodetool can ask."""
@@ -100,7 +106,7 @@ class Plan:
         """The settings of one node; those that were asked for win."""
         node = self.addresses.index(address)
         # All are seeds, so that any may be the first to start; but a seed would not ask the others for its data.
-        seeds = ",".join(seed for seed in self.addresses if seed != address or not replacing)
+        seeds = ",".join(self.known[seed] for seed in self.addresses if seed != address or not replacing)
         return {
             "cluster_name": "astyqueue",
             "partitioner": "org.apache.cassandra.dht.Murmur3Partitioner",
@@ -111,6 +117,8 @@ class Plan:
             "seed_provider": [{"class_name": "org.apache.cassandra.locator.SimpleSeedProvider", "parameters": [{"seeds": seeds}]}],
             "listen_address": address,
             "rpc_address": address,
+            "broadcast_address": self.known[address],
+            "broadcast_rpc_address": self.known[address],
             "storage_port": self.storage_port,
             "native_transport_port": self.port,
             "paxos_variant": "v2",

@@ -97,5 +97,6 @@ def cassandra_keyspace(cassandra_session: Session) -> Iterator[str]:
 @pytest.fixture
 def cassandra_url(cassandra: Contacts, cassandra_session: Session, cassandra_keyspace: str) -> str:
     """The URL of a store that is empty."""
-    cassandra_session.execute(f'TRUNCATE "{cassandra_keyspace}"."entries"', timeout=_PATIENCE_SECONDS)
+    for table in ("entries", "history"):
+        cassandra_session.execute(f'TRUNCATE "{cassandra_keyspace}"."{table}"', timeout=_PATIENCE_SECONDS)
     return cassandra.url(cassandra_keyspace)

@@ -31,15 +31,15 @@ class Node:
 
     def __init__(
         self,
-        address: str,
+        known_as: str,
         home: Path,
         *,
         configure: Configure,
         nodetool: Callable[[Sequence[str]], Sequence[str]],
         keeper: Keeper,
     ) -> None:
-        """Nothing runs yet; `nodetool` is the command for words of nodetool."""
-        self.address = address
+        """Nothing runs yet. `known_as` is where others find it, and `nodetool` the command for words of nodetool."""
+        self.known_as = known_as
         self._home = home
         self._configure = configure
         self._nodetool = nodetool
@@ -71,7 +71,7 @@ class Node:
 
     def start(self, others: Collection[Node]) -> None:
         """Start it; what was logged about it before, by itself or by the others, no longer counts."""
-        self._heard = {self.address: len(self.log)}
+        self._heard = {self.known_as: len(self.log)}
         for other in others:
             other.expect(self)
         self._process = self._keeper.start(
@@ -80,32 +80,32 @@ class Node:
 
     def expect(self, other: Node) -> None:
         """From now on, wait for new word of another node."""
-        self._heard[other.address] = len(self.log)
+        self._heard[other.known_as] = len(self.log)
 
     def is_up(self) -> bool:
         """Whether it takes requests; when its process has ended instead, NodeNotReady."""
         if self._process is not None and (code := self._process.poll()) is not None:
             raise self.not_ready(code)
-        up = _STARTED in self.log[self._heard[self.address] :]
+        up = _STARTED in self.log[self._heard[self.known_as] :]
         self._lost_data = self._lost_data and not up
         return up
 
     def sees(self, other: Node) -> bool:
         """Whether the last it heard of the other is that it came up, so that requests through it count on the other."""
-        since = self._heard.get(other.address, self._heard[self.address])
-        heard = [seen["state"] for seen in _SEEN.finditer(self.log[since:]) if seen["address"] == other.address]
+        since = self._heard.get(other.known_as, self._heard[self.known_as])
+        heard = [seen["state"] for seen in _SEEN.finditer(self.log[since:]) if seen["address"] == other.known_as]
         return heard[-1:] == ["UP"]
 
     def nodetool(self, words: Sequence[str]) -> str:
         """What nodetool says about this node, or does with it."""
         done = subprocess.run(self._nodetool(words), capture_output=True, text=True, check=False)  # noqa: S603 - the command is built here, word by word
         if done.returncode:
-            raise NodetoolFailed(self.address, words, done.stderr + done.stdout)
+            raise NodetoolFailed(self.known_as, words, done.stderr + done.stdout)
         return done.stdout
 
     def not_ready(self, exit_code: int | None = None) -> NodeNotReady:
         """The error that says so."""
-        return NodeNotReady(self.address, exit_code=exit_code, log_tail="\n".join(self.log.splitlines()[-_TOLD:]))
+        return NodeNotReady(self.known_as, exit_code=exit_code, log_tail="\n".join(self.log.splitlines()[-_TOLD:]))
 
     def freeze(self) -> None:
         """Stop the process where it stands, its connections open and its port still taken."""

@@ -1,0 +1,106 @@
+"""What producers and workers write down: one line for each thing that happened, in a file that survives whoever writes it.
+
+A line is a word, a moment of the machine's monotonic clock, and what there is to say. Each is one write to a file opened
+with O_APPEND, so a line that was written is there whatever happens to the process.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from astyqueue.clock import SystemClock
+from astyqueue.errors import OutcomeUnknown, StoreError
+from astyqueue.ids import Id
+from astyqueue.model.message import MessageId
+from astyqueue.protocol.columns import State, Type, decode_timer
+from astyqueue.protocol.steps import Commit, Request
+from astyqueue.queue.holding import Handed
+from astyqueue.store import Committed, Store
+from astyqueue.testing.faults import Faulty
+
+_ID: Final = 16
+CLOCK: Final = SystemClock()
+
+
+class Line(NamedTuple):
+    """A line that was written."""
+
+    word: str
+    at: int
+    said: list[str]
+
+
+class Journal:
+    """A file that lines are added to, by any thread."""
+
+    def __init__(self, path: str) -> None:
+        self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+
+    def write(self, word: str, *said: object) -> None:
+        os.write(self._file, " ".join((word, str(CLOCK.monotonic()), *map(str, said), "\n")).encode())
+
+    def handed(self, number: int, delivery: Handed) -> None:
+        """A handler has it."""
+        receipt = delivery.receipt
+        self.write("handed", number, receipt.message.id.hex(), receipt.attempt, receipt.nonce.hex())
+
+    def settle(self, word: str, number: int, delivery: Handed, *, outcome: str) -> None:
+        """`settle`: an outcome is asked for; `settled`: it is in the store, or lost."""
+        self.write(word, number, delivery.receipt.message.id.hex(), delivery.receipt.nonce.hex(), outcome)
+
+
+def lines(path: Path) -> Iterator[Line]:
+    """What was written; a last line that was cut short was not."""
+    with path.open() as written:
+        for word, at, *said in (line.split() for line in written if line.endswith("\n")):
+            yield Line(word, int(at), said)
+
+
+def joined(ids: list[MessageId]) -> str:
+    """Ids of messages as one word."""
+    return b"".join(each.id for each in ids).hex()
+
+
+def parted(word: str) -> list[Id]:
+    """The ids in a word."""
+    packed = bytes.fromhex(word)
+    return [packed[at : at + _ID] for at in range(0, len(packed), _ID)]
+
+
+class Watched(Faulty):
+    """A store whose claims and errors are written down: a claim before it is asked for, whether or not anybody hears of its outcome."""
+
+    def __init__(self, store: Store, journal: Journal) -> None:
+        super().__init__(store)
+        self._journal = journal
+        self._nonces: set[bytes] = set()
+
+    def perform(self, request: Request) -> object:
+        claims = self._claims(request) if isinstance(request, Commit) else []
+        try:
+            outcome = super().perform(request)
+        except StoreError as error:
+            unknown = isinstance(error, OutcomeUnknown)
+            self._journal.write("failed", "unknown" if unknown else "undone", type(request).__name__, type(error).__name__)
+            self._told(claims, "unknown" if unknown else "undone")
+            raise
+        self._told(claims, "done" if isinstance(outcome, Committed) else "refused")
+        return outcome
+
+    def _claims(self, commit: Commit) -> list[bytes]:
+        """The claims that a commit makes: timers of deliveries with a nonce that was not seen before."""
+        leased = [put for put in commit.batch.puts if put.name.type == Type.TIMER and put.name.state == State.LEASED]
+        timers = [decode_timer(commit.batch.row, put.name, put.value) for put in leased]
+        new = [timer for timer in timers if timer.nonce not in self._nonces]
+        for timer in new:
+            self._nonces.add(timer.nonce)
+            packed = b"".join(entry.id for entry in timer.entries).hex()
+            self._journal.write("claim", timer.nonce.hex(), packed or "-")
+        return [timer.nonce for timer in new]
+
+    def _told(self, claims: list[bytes], how: str) -> None:
+        for nonce in claims:
+            self._journal.write("claimed", nonce.hex(), how)

@@ -1,0 +1,72 @@
+"""A whole run from its plan to its report."""
+
+from __future__ import annotations
+
+import tempfile
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+
+from astyqueue.clock import SECOND
+from tests.ring import recovery, testimony
+from tests.ring.fire import Plan, Played, Tell, play
+from tests.ring.recovery import Figures, recoveries
+from tests.ring.verdict import Verdict, judge
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What there is to say about a run."""
+
+    verdict: Verdict
+    faults: list[Figures]
+    seconds: float
+
+    @property
+    def figures(self) -> Figures:
+        """All of it, for those who read JSON."""
+        verdict = self.verdict
+        return {
+            "seconds": self.seconds,
+            "sent": verdict.sent,
+            "sends_unknown": verdict.unknown,
+            "sends_refused": verdict.refused,
+            "handled": verdict.handled,
+            "rejected": verdict.rejected,
+            "lost": verdict.lost,
+            "doubles": len(verdict.doubles),
+            "in_flight_at_the_faults": sum(verdict.in_flight),
+            "violations": verdict.violations,
+            "causes": _causes(verdict, self.faults),
+            "faults": self.faults,
+        }
+
+    def __str__(self) -> str:
+        figures = self.figures
+        summary = ", ".join(
+            f"{name.replace('_', ' ')} {figures[name]}" for name in figures if name not in ("violations", "causes", "faults")
+        )
+        causes = (f"{count} doubles: {cause}" for cause, count in _causes(self.verdict, self.faults).items())
+        return "\n".join([recovery.table(self.faults), "", summary, *causes, *self.verdict.violations])
+
+
+def _causes(verdict: Verdict, faults: list[Figures]) -> dict[str, int]:
+    """How many doubles there were of each cause: what befell whom, and what became of the first of the two deliveries."""
+    named = (("unexplained" if double.cause is None else faults[double.cause]["fault"], double) for double in verdict.doubles)
+    return dict(Counter(f"{fault}; the first delivery {double.told}" for fault, double in named))
+
+
+def run(plan: Plan, tell: Tell, *, keep: Path | None = None) -> Report:
+    """Play and judge; the journals are kept in a directory, or else deleted."""
+    if keep is not None:
+        keep.mkdir(parents=True, exist_ok=True)
+        return judged(play(plan, keep, tell))
+    with tempfile.TemporaryDirectory(prefix="astyqueue-ring-") as directory:
+        return judged(play(plan, Path(directory), tell))
+
+
+def judged(played: Played) -> Report:
+    """The report on what was played."""
+    told = testimony.read(played.journals)
+    verdict = judge(played, told)
+    return Report(verdict, recoveries(played, told, verdict), round((played.ended - played.began) / SECOND, 1))

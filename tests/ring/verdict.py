@@ -1,0 +1,136 @@
+"""What is to be held against a run: what the oracles find, what was lost, and doubles that no fault explains."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Final
+
+from astyqueue.testing.simulation import oracles
+from astyqueue.testing.simulation.history import Result
+from tests.ring import flight
+from tests.ring.conductor import Befallen
+from tests.ring.fire import Played
+from tests.ring.schedule import OF_WORKERS, Kind
+from tests.ring.testimony import Holding, Testimony
+
+#: Those that judge by what people did and were told, and by what was left. What the others ask for only a simulated store tells:
+#: each commit in the order in which a majority accepted it, the graves that a poll walks over, a walk over half a day.
+ORACLES: Final = (
+    oracles.nothing_sent_is_lost,
+    oracles.nothing_comes_back,
+    oracles.one_receipt_is_good,
+    oracles.a_receipt_is_lost_for_a_reason,
+    oracles.attempts_are_counted,
+    oracles.dead_letters_are_kept,
+    oracles.what_is_refused_changes_nothing,
+)
+#: What came of a delivery that is meant to be handed out again.
+_GIVEN_BACK: Final = "release"
+
+_ENDS: Final = {
+    "": "was not settled: its holder ended, or never heard what came of it",
+    "lost": "was settled too late, which changed nothing",
+    "ack": "was acked, while the other was in hand already",
+    "reject": "was rejected, while the other was in hand already",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Double:
+    """A message that was handed out again although nobody had given it back, and the fault that explains it, by its place among all."""
+
+    first: Holding
+    again: Holding
+    cause: int | None
+
+    @property
+    def told(self) -> str:
+        """What became of the first delivery."""
+        return _ENDS[self.first.outcome]
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """How a run went; `violations` is empty if it went well."""
+
+    sent: int
+    unknown: int
+    refused: int
+    handled: int
+    rejected: int
+    lost: int
+    doubles: list[Double]
+    in_flight: list[int]
+    violations: list[str]
+
+    def doubles_of(self, fault: int) -> int:
+        """How many are explained by the fault in this place."""
+        return sum(double.cause == fault for double in self.doubles)
+
+
+def judge(played: Played, told: Testimony) -> Verdict:
+    """The verdict on a run."""
+    results = Counter(sent.result for sent in told.history.sent)
+    handled = {holding.number for holding in told.holdings}
+    lost = [sent.number for sent in told.history.sent if sent.result is Result.DONE and sent.number not in handled]
+    doubles = list(_doubles(played.faults, told))
+    in_flight = [flight.peak(befallen, told.holdings) for befallen in played.faults]
+    evidence = told.evidence(played.dead)
+    violations = [
+        *(said for oracle in ORACLES for said in oracle(evidence)),
+        *(f"message {number} was sent and never handled" for number in lost),
+        *_unexplained(doubles),
+        *_too_many(doubles, played.faults, in_flight),
+        *([f"{played.left} messages are left"] if played.left else ()),
+        *(f"{name} ended with {code}" for name, code in played.ended_badly.items()),
+    ]
+    return Verdict(
+        sent=results[Result.DONE],
+        unknown=results[Result.UNKNOWN],
+        refused=results[Result.REFUSED],
+        handled=len(handled),
+        rejected=len(played.dead),
+        lost=len(lost),
+        doubles=doubles,
+        in_flight=in_flight,
+        violations=violations,
+    )
+
+
+def _doubles(faults: list[Befallen], told: Testimony) -> Iterator[Double]:
+    by_number: dict[int, list[Holding]] = defaultdict(list)
+    for holding in told.holdings:
+        by_number[holding.number].append(holding)
+    times = (sorted(holdings, key=lambda holding: holding.claimed) for holdings in by_number.values())
+    for first, again in (pair for holdings in times for pair in pairwise(holdings) if pair[0].outcome != _GIVEN_BACK):
+        yield Double(first, again, _cause(faults, first, again))
+
+
+def _cause(faults: list[Befallen], first: Holding, again: Holding) -> int | None:
+    """The fault that kept the first from being settled before the message was taken again."""
+    fitting = [place for place, befallen in enumerate(faults) if _fits(befallen, first, again)]
+    own = [place for place in fitting if faults[place].victim]
+    return next(iter([*own, *fitting]), None)
+
+
+def _fits(befallen: Befallen, first: Holding, again: Holding) -> bool:
+    """Whether it happened to whoever held the message; or else to the store, while it was held and not settled."""
+    if befallen.fault.kind in OF_WORKERS:
+        return befallen.victim == first.journal and first.claimed < befallen.ended and again.claimed > befallen.began
+    at_the_store = befallen.fault.kind is not Kind.PRODUCER_KILLED
+    return at_the_store and first.claimed < befallen.until and min(first.settled, again.claimed) > befallen.began
+
+
+def _unexplained(doubles: list[Double]) -> Iterator[str]:
+    for double in doubles:
+        if double.cause is None:
+            yield f"message {double.first.number} was handed out twice, and no fault explains it: {double.first}, {double.again}"
+
+
+def _too_many(doubles: list[Double], faults: list[Befallen], in_flight: list[int]) -> Iterator[str]:
+    for place, count in Counter(double.cause for double in doubles if double.cause is not None).items():
+        if count > in_flight[place]:
+            yield f"{faults[place].fault}: {count} doubles, and {in_flight[place]} messages at most were in flight"

@@ -1,0 +1,78 @@
+"""A worker that writes down what it is handed and what becomes of it: `python worker.py URL QUEUE JOURNAL`.
+
+It works until its standard input ends. Most messages are acked; a few take a while, a few are rejected, and a few fail the first time.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+from typing import Final
+
+from astyqueue import Delivery, Hook, MessageQueue
+from astyqueue.clock import SECOND, SystemClock
+from astyqueue.dispatch.dispatcher import Dispatcher
+from astyqueue.errors import Reject, Retry
+from astyqueue.queue.holding import Handed
+from astyqueue.stores import open_store
+from astyqueue.wakeup import Wakeup
+from tests.ring.journal import Journal, Watched
+
+THREADS: Final = 2
+#: Of so many messages one is rejected.
+REJECTED: Final = 997
+#: Of so many messages one takes a while, and how long.
+SLOW: Final = 97
+WHILE: Final = SECOND // 20
+#: Of so many messages one fails at its first attempt.
+FAILED: Final = 499
+REASON: Final = "of no use"
+
+
+class Writes(Hook):
+    """Tells the journal of what is asked for and what comes of it; renewals are of no interest."""
+
+    def __init__(self, journal: Journal) -> None:
+        self._journal = journal
+
+    def before_settle(self, delivery: Handed, outcome: str) -> None:
+        self._tell("settle", delivery, outcome)
+
+    def after_settle(self, delivery: Handed, outcome: str) -> None:
+        self._tell("settled", delivery, outcome)
+
+    def _tell(self, word: str, delivery: Handed, outcome: str) -> None:
+        if outcome != "extended":
+            self._journal.settle(word, number_of(delivery), delivery, outcome=outcome)
+
+
+def number_of(delivery: Handed) -> int:
+    assert isinstance(delivery.body, int)
+    return delivery.body
+
+
+def main(url: str, name: str, path: str) -> None:
+    logging.basicConfig(level=logging.CRITICAL)
+    clock = SystemClock()
+    journal = Journal(path)
+
+    def handle(delivery: Delivery) -> None:
+        number = number_of(delivery)
+        journal.handed(number, delivery)
+        if number % SLOW == 1:
+            Wakeup(clock).wait(clock.monotonic() + WHILE)
+        if number % REJECTED == 1:
+            raise Reject(REASON)
+        if number % FAILED == 1 and delivery.attempt == 1:
+            raise Retry(1)
+
+    store = Watched(open_store(url, clock=clock), journal)
+    queue = MessageQueue.builder().store(store).name(name).hook(Writes(journal)).build()
+    with queue, Dispatcher.builder().queue(queue).handler(handle, threads=THREADS).build():
+        journal.write("ready")
+        sys.stdin.buffer.read()
+    store.close()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
