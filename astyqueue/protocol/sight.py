@@ -146,11 +146,19 @@ class Sight:
             self.value = self.header.encode()
 
     def take_note(self) -> None:
-        """Apply what was settled since the last look, before anything is read."""
+        """Apply what was settled since the last look, before anything is read.
+
+        A settle that met its timer otherwise than it is remembered followed one of ours whose end we did not learn: what that
+        one moved is in timers that are not known here, so all of them are read again.
+        """
         settled, self._settled = self._settled, []
-        if self.timers is None:
-            return
         for worked in settled:
+            if self.timers is None:
+                return
+            remembered = self.timers.get(worked.timer.name)
+            if remembered is None or remembered.value != worked.timer.value:
+                self._forget_timers()
+                return
             self.replace(worked.timer.name, [*filter(None, [worked.left]), *worked.moved, *worked.sooner])
             self._bury(name.id for name in worked.dead)
 
@@ -228,11 +236,16 @@ def _hidden_by(timer: Timer) -> list[Id]:
     return [entry.id for entry in timer.entries] + [mark.id for mark in timer.marks]
 
 
-def know(sight: Sight, now: int) -> Steps[None]:
-    """See to it that the header and all timers of the row are known; the header first, by an exact read."""
+def know_header(sight: Sight, now: int) -> Steps[None]:
+    """See to it that the header of the row is known, by an exact read: enough for who adds messages and takes none."""
     if not sight.known:
         column = yield from read_column(sight.row, HEADER, exact=True)
         sight.learn(column.value if column else None, now, column.written if column else None)
+
+
+def know(sight: Sight, now: int) -> Steps[None]:
+    """See to it that the header and all timers of the row are known; the header first."""
+    yield from know_header(sight, now)
     if sight.timers is None:
         timers = yield from all_timers(sight.row, sight.header.floor if sight.header else 0)
         sight.remember(timers)

@@ -5,15 +5,13 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Final
 from unittest import mock
 
 from astyqueue import ids
 from astyqueue.clock import SECOND
-from astyqueue.errors import OutcomeUnknown
 from astyqueue.ids import Id
 from astyqueue.protocol import claim as claiming
 from astyqueue.protocol import look, outcomes, picking, raising, remove, send, settle, sight, steps
@@ -22,65 +20,14 @@ from astyqueue.protocol.columns import HEADER, State, Timer, Type, decode_timer,
 from astyqueue.protocol.outcomes import Worked
 from astyqueue.protocol.picking import Again, Picked
 from astyqueue.protocol.sight import LAGS, Sight, all_timers
-from astyqueue.protocol.steps import Commit, Read, Send, Steps, read, read_column
+from astyqueue.protocol.steps import Commit, Read, Steps, read, read_column
 from astyqueue.queue import producer
-from astyqueue.store import Batch, Column, Committed, Named, Put, Refused, Slice
-from astyqueue.testing.simulation import Fault, Judged, Meddling, honest, simulate
+from astyqueue.store import Batch, Column, Committed, Named, Put, Slice
+from astyqueue.testing.simulation import Fault
 from astyqueue.testing.simulation.cluster import Hear
 from astyqueue.testing.simulation.people import Person
-from astyqueue.testing.simulation.weather import GRACE
-
-Asked = Read | Send | Commit
-Forward = Callable[[Asked, Hear], None]
-Patches = contextlib.AbstractContextManager[object]
-
-
-@dataclass(frozen=True, slots=True)
-class Planted:
-    """A mistake: what it changes in the code, or between processes and the store; to be noticed `within` so many seeds."""
-
-    name: str
-    within: int
-    patches: Callable[[], list[Patches]] = list
-    meddling: Meddling = honest
-    grace_us: int = GRACE
-    always: frozenset[Fault] = frozenset()
-
-    def simulate(self, seed: int) -> Judged:
-        """Play a seed with the mistake in place."""
-        with contextlib.ExitStack() as stack:
-            for patch in self.patches():
-                stack.enter_context(patch)
-            return simulate(seed, meddling=self.meddling, grace_us=self.grace_us, always=self.always)
-
-    def caught(self, first: int, most: int) -> Judged | None:
-        """The first of so many seeds that shows it."""
-        played = (self.simulate(seed) for seed in range(first, first + most))
-        return next((judged for judged in played if judged.violations), None)
-
-
-def asking_otherwise(change: Callable[[Asked], Asked]) -> Meddling:
-    def meddle(asked: Asked, forward: Forward, hear: Hear) -> None:
-        forward(change(asked), hear)
-
-    return meddle
-
-
-def _without(kind: Type) -> Meddling:
-    """Commits without their expectations on columns of this type, of which a refusal tells as if they held."""
-
-    def meddle(asked: Asked, forward: Forward, hear: Hear) -> None:
-        if not isinstance(asked, Commit):
-            forward(asked, hear)
-            return
-        kept = tuple(each for each in asked.expects if each.name.type != kind)
-
-        def completed(answer: object) -> None:
-            hear(Refused({**dict(asked.expects), **answer.present}) if isinstance(answer, Refused) else answer)
-
-        forward(replace(asked, expects=kept), completed)
-
-    return meddle
+from tests.simulation.planted_homes import HOMES
+from tests.simulation.planting import Asked, Forward, Patches, Planted, asking_otherwise, unknown, without
 
 
 def _plainly(asked: Asked) -> Asked:
@@ -176,20 +123,16 @@ def _cursors_by_the_clock() -> list[Patches]:
 
 
 def _repeated(asked: Asked, forward: Forward, hear: Hear) -> None:
-    forward(asked, lambda answer: forward(asked, hear) if _unknown(asked, answer) else hear(answer))
+    forward(asked, lambda answer: forward(asked, hear) if unknown(asked, answer) else hear(answer))
 
 
 def _repeated_unconditionally(asked: Asked, forward: Forward, hear: Hear) -> None:
     again = replace(asked, expects=()) if isinstance(asked, Commit) else asked
-    forward(asked, lambda answer: forward(again, hear) if _unknown(asked, answer) else hear(answer))
+    forward(asked, lambda answer: forward(again, hear) if unknown(asked, answer) else hear(answer))
 
 
 def _taken_for_done(asked: Asked, forward: Forward, hear: Hear) -> None:
-    forward(asked, lambda answer: hear(Committed() if _unknown(asked, answer) else answer))
-
-
-def _unknown(asked: Asked, answer: object) -> bool:
-    return isinstance(asked, Commit) and isinstance(answer, OutcomeUnknown)
+    forward(asked, lambda answer: hear(Committed() if unknown(asked, answer) else answer))
 
 
 def _stamped_with_due(priority: int, id_: Id, value: bytes, *, sent: int) -> Put:  # noqa: ARG001 - that is the mistake
@@ -239,16 +182,6 @@ def _counting_in_company() -> list[Patches]:
     return [mock.patch.object(picking, "_of_timer", careless)]
 
 
-def _losing_ties() -> list[Patches]:
-    honest = Timer.encode
-
-    def careless(timer: Timer) -> bytes:
-        value = honest(timer)
-        return value[:1] + bytes(2) + value[3:]
-
-    return [mock.patch.object(Timer, "encode", careless)]
-
-
 def _from_the_start() -> list[Patches]:
     honest = look.look
 
@@ -268,25 +201,25 @@ def _knowing(know: Callable[[Sight, int], Steps[None]]) -> Callable[[], list[Pat
 _BROKEN: Final = frozenset({Fault.DROPS, Fault.DELAYS, Fault.PARTITIONS, Fault.NODE_PAUSES})
 
 PLANTED: Final = (
-    Planted("no header guard", 60, meddling=_without(Type.LOCK)),
-    Planted("header read plainly", 2_000, meddling=asking_otherwise(_plainly), always=_BROKEN),
+    Planted("no header guard", 60, meddling=without(Type.LOCK)),
+    Planted("header read plainly", 2_000, meddling=asking_otherwise(_plainly), always=_BROKEN, first=140),
     Planted("header read last", 200, _knowing(_know_header_last)),
     Planted("only due timers known", 60, _knowing(_know_due_timers)),
     Planted("timers read again, old messages kept", 200, _old_messages),
     Planted("dead columns read before timers", 400, _dead_first),
     Planted("a settle moves a timer to an earlier key", 400, _to_an_earlier_key),
-    Planted("no expectation on a replaced timer", 60, meddling=_without(Type.TIMER)),
+    Planted("no expectation on a replaced timer", 60, meddling=without(Type.TIMER)),
     Planted("floor only raised", 200, _floor_only_raised),
     Planted("cursors moved by the clock", 200, _cursors_by_the_clock),
     Planted("a commit repeated blindly", 400, meddling=_repeated),
     Planted("a commit repeated without its expectations", 200, meddling=_repeated_unconditionally),
     Planted("an unknown outcome taken for done", 200, meddling=_taken_for_done),
     Planted("stamps from the due time", 400, lambda: [mock.patch.object(producer, "message_put", _stamped_with_due)]),
-    Planted("header deleted by drop", 2_000, _dropping_headers, always=frozenset({Fault.CLIENT_PAUSES, Fault.DELAYS})),
+    Planted("header deleted by drop", 2_000, _dropping_headers, always=frozenset({Fault.CLIENT_PAUSES, Fault.DELAYS}), first=150),
     Planted("graves kept for 5 s", 400, grace_us=5 * SECOND),
     Planted("ack before claim", 30, meddling=asking_otherwise(_acking_first)),
     Planted("rejected messages dropped", 60, meddling=asking_otherwise(_burying_nobody)),
     Planted("expiries counted in company", 60, _counting_in_company),
-    Planted("a shrunk timer loses a tie of stamps", 400, _losing_ties),
     Planted("looks begin at the start", 100, _from_the_start),
+    *HOMES,
 )

@@ -10,14 +10,15 @@ from astyqueue.model.message import encode_plain
 from astyqueue.model.settings import Layout
 from astyqueue.protocol.claim import claim
 from astyqueue.protocol.columns import Entry, Mark, State, Timer, Type
-from astyqueue.protocol.outcomes import ACK, Extend, with_value, work_out
+from astyqueue.protocol.outcomes import ACK, Extend, Release, Worked, with_value, work_out
 from astyqueue.protocol.picking import Order
 from astyqueue.protocol.process import Process
 from astyqueue.protocol.rows import Ring
 from astyqueue.protocol.send import message_put, send
 from astyqueue.protocol.settle import Settled, Settlement, settle
 from astyqueue.protocol.sight import Sight
-from astyqueue.protocol.steps import Read, Steps, perform, run
+from astyqueue.protocol.steps import Commit, Read, Steps, perform, run
+from astyqueue.protocol.unique import Keyed, send_replacing, send_unique
 from astyqueue.queue.survey import Survey
 from astyqueue.queue.visits import Visits
 from astyqueue.store import Batch, Column, Name, Named
@@ -25,6 +26,7 @@ from astyqueue.stores.memory import MemoryStore
 from astyqueue.testing import Failing, TimeMachine
 
 ROW = "mail:0:0"
+HOME = "mail:home:0"
 
 
 @pytest.fixture
@@ -33,7 +35,7 @@ def clock() -> TimeMachine:
 
 
 def test_of_a_timer_that_shrinks_in_place_the_later_value_is_the_greater(clock: TimeMachine) -> None:
-    """Servers whose clocks differ stamp two commits alike, and Cassandra then keeps the greater value: it must be the later one.
+    """Of two values with one stamp Cassandra keeps the greater: should two commits ever have one, it must be the later one.
 
     Otherwise a message given back would be listed in its old timer and in the new one: two receipts of it, both good.
     """
@@ -109,3 +111,53 @@ def test_a_glance_that_walks_over_too_many_graves_is_not_repeated_at_once(clock:
     with pytest.raises(StopIteration):
         listening.throw(SliceTooLong("too many graves"))
     assert survey.doorbell.next_time > clock.monotonic()
+
+
+@pytest.mark.parametrize("replaces", [False, True])
+def test_a_unique_send_of_unknown_outcome_that_cannot_be_looked_for_does_not_claim_that_nothing_was_sent(
+    clock: TimeMachine, *, replaces: bool
+) -> None:
+    """Its commit is carried out, but has no answer; and then the store cannot be read."""
+    store, process = MemoryStore(clock), Process("ann", clock.now)
+    wanted = Keyed("welcome:ada", 0, process.id_at(clock.now()), encode_plain(clock.now(), b"1"))
+    sending = send_replacing(process, HOME, wanted, keeps_due=False) if replaces else send_unique(process, HOME, [wanted])
+    asked = next(sending)
+    while not isinstance(asked, Commit):
+        asked = sending.send(perform(asked, store))
+    perform(asked, store)
+    assert isinstance(sending.throw(OutcomeUnknown("no answer")), Read)
+    with pytest.raises(OutcomeUnknown):
+        sending.throw(StoreUnavailable("away for a moment"))
+    assert store.read((Named(HOME, (wanted.put.name,)),)) != [[]]
+
+
+def test_what_an_unknown_settle_moved_is_not_taken_once_the_next_one_settles_what_it_left(clock: TimeMachine) -> None:
+    """The next one meets a timer that is not as it is remembered: then what is remembered of the row is worth nothing."""
+    store, process, sight = MemoryStore(clock), Process("ann", clock.now), Sight(ROW, 1)
+    drawn = sorted(process.id_at(clock.now()) for _ in range(2))
+    puts = tuple(message_put(0, id_, encode_plain(clock.now(), b"1"), sent=clock.now()) for id_ in drawn)
+    run(send(process, Batch(ROW, puts)), store)
+    clock.advance("1s")
+    [held] = run(claim(process, sight, Order(2, 60 * SECOND, 5)), store).claims
+    unsure: list[Worked] = []
+    snoozing = settle(process, ROW, Settlement(held.timer, {drawn[0]: Release(clock.now() + 90 * SECOND, 0, State.SNOOZED)}, unsure))
+    perform(next(snoozing), store)
+    snoozing.throw(OutcomeUnknown("no answer"))
+    with pytest.raises(StoreUnavailable):
+        snoozing.throw(StoreUnavailable("away for a moment"))
+    for worked in run(settle(process, ROW, Settlement(held.timer, {drawn[1]: Extend(clock.now() + 70 * SECOND)}, unsure)), store).done:
+        sight.settled(worked)
+    clock.advance("2s")  # and the first of the late looks is due
+    assert run(claim(process, sight, Order(2, 60 * SECOND, 5)), store).claims == []
+
+
+def test_a_late_unique_send_that_cannot_be_listed_does_not_claim_that_nothing_was_sent(clock: TimeMachine) -> None:
+    store, process = MemoryStore(clock), Process("ann", clock.now)
+    wanted = Keyed("welcome:ada", 0, process.id_at(clock.now() - 120 * SECOND), encode_plain(clock.now(), b"1"))
+    sending = send_unique(process, HOME, [wanted])
+    asked = next(sending)
+    while not isinstance(asked, Commit):
+        asked = sending.send(perform(asked, store))
+    assert isinstance(sending.send(perform(asked, store)), Read)
+    with pytest.raises(OutcomeUnknown):
+        sending.throw(StoreUnavailable("away for a moment"))

@@ -12,7 +12,8 @@ time, is simulated. Not for several threads of one process at once: the randomne
 from __future__ import annotations
 
 from astyqueue.testing.simulation.client import Meddling, honest
-from astyqueue.testing.simulation.oracles import ORACLES, Evidence, Oracle
+from astyqueue.testing.simulation.evidence import Evidence, Oracle
+from astyqueue.testing.simulation.oracles import ORACLES
 from astyqueue.testing.simulation.weather import Fault, Weather
 from astyqueue.testing.simulation.world import Judged, simulate
 

@@ -20,6 +20,15 @@ _HASH_BITS: Final = 60
 class Chance(random.Random):
     """A seeded source that also serves where ids and names are otherwise drawn from the operating system."""
 
+    def __init__(self, first: int | str) -> None:
+        """The same for the same beginning."""
+        super().__init__(first)
+        self.first = first
+
+    def own(self, name: str) -> Chance:
+        """The source of one part of what is drawn here: it is the same whatever the other parts draw."""
+        return Chance(f"{self.first}/{name}")
+
     def randbits(self, bits: int) -> int:
         """As `secrets.randbits`."""
         return self.getrandbits(bits)

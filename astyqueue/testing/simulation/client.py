@@ -74,6 +74,11 @@ class Client:
     def crash(self) -> None:
         """Stop for ever."""
         self.up = False
+        self._timeline.stir()
+
+    def _end(self, task: _Task) -> None:
+        self._tasks.remove(task)
+        self._timeline.stir()
 
     def _go_on(self, task: _Task, turn: int, answer: object) -> None:
         if not self.up or task.turn != turn:
@@ -87,9 +92,9 @@ class Client:
         try:
             asked = task.agent.throw(answer) if isinstance(answer, StoreError) else task.agent.send(answer)
         except StopIteration:
-            self._tasks.remove(task)
+            self._end(task)
         except Exception as error:  # noqa: BLE001 - whatever an agent did not expect is told with the history
-            self._tasks.remove(task)
+            self._end(task)
             self.failures.append(error)
         else:
             self._begin(task, asked)

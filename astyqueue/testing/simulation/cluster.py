@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 
 from astyqueue.clock import SECOND
@@ -128,10 +128,10 @@ class Cluster:
         low, high, _ = encoding.bounds(wanted)
         columns: list[Column] = []
         while True:
-            left = _MANY if wanted.limit is None else wanted.limit - len(columns)
+            left = _limit(wanted) - len(columns)
             size = min(left, self.weather.page)
             found = yield from self.coordinator.read(wanted.row, partial(Row.between, low=low, high=high))
-            page = self._columns(replace(wanted, limit=size), found, home)
+            page = self._columns(wanted, found, home, limit=size)
             columns += page
             if len(page) < size or size == left:
                 return columns
@@ -142,20 +142,22 @@ class Cluster:
         columns = []
         for each in wanted:
             found = yield from self.coordinator.decide(home, each.row, _asking(each))
-            columns.append(self._columns(each, found, home))
+            columns.append(self._columns(each, found, home, limit=_limit(each)))
         return columns
 
-    def _columns(self, wanted: Wanted, found: Found, home: Replica) -> list[Column]:
+    def _columns(self, wanted: Wanted, found: Found, home: Replica, *, limit: int = _MANY) -> list[Column]:
         """The live columns of what was found, up to the limit; walking over too many graves fails."""
-        now, limit = home.clock.now(), wanted.limit if isinstance(wanted, Slice) else None
+        if not found:
+            return []
+        now, values = home.clock.now(), wanted.values
         first, last = (encoding.bounds(wanted).ids if isinstance(wanted, Slice) else None) or _ANY
         living: list[tuple[bytes, bytes, int]] = []
         graves = 0
         for name, cell in found.items():
-            if limit is not None and len(living) >= limit:
+            if len(living) >= limit:
                 break
             if cell.lives(now) and first <= name[2:18] < last:
-                living.append((name, cell.value if wanted.values else b"", cell.stamp))
+                living.append((name, cell.value if values else b"", cell.stamp))
             else:
                 graves += 1
         if isinstance(wanted, Slice):
@@ -222,6 +224,10 @@ class Cluster:
                 row.apply(everything.cells)
 
 
+def _limit(wanted: Wanted) -> int:
+    return wanted.limit if isinstance(wanted, Slice) and wanted.limit is not None else _MANY
+
+
 def _of_change(errors: Sequence[object], of: int) -> StoreError:
     if of == len(errors) and all(isinstance(error, TooFew) for error in errors):
         return StoreUnavailable("too few replicas are up: nothing was changed")
@@ -243,7 +249,7 @@ def _put(put: Put, stamp: int, now: int) -> Cell:
 
 
 def _written(batch: Batch, changes: encoding.Changes, ballot: Ballot, *, now: int) -> Changes:
-    """The cells of a commit: all of them stamped by its ballot, whatever anybody asked for."""
+    """The cells of a commit: stamped by its ballot, whatever anybody asked for, and what it deletes a microsecond before what it puts."""
     written = {name: _put(put, ballot.moment, now) for name, put in zip(changes.puts, batch.puts, strict=True)}
-    written.update({name: Cell(ballot.moment, DELETED, now, b"") for name in changes.deletes})
+    written.update({name: Cell(ballot.moment - 1, DELETED, now, b"") for name in changes.deletes})
     return written

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 from functools import partial
-from typing import Final
+from typing import Final, cast
 
 from astyqueue.testing.simulation.cells import Changes, Found, lacking, merged
 from astyqueue.testing.simulation.network import Answers, Ask, Coordinating, Later, Network
@@ -53,6 +53,11 @@ class Coordinator:
             raise TooFew
         return up
 
+    def _shuffled(self) -> list[Replica]:
+        """Those that are up, in some order."""
+        up, chance = self._up(), self._chance.random
+        return sorted(up, key=lambda _: chance())
+
     def write(self, home: Replica, row: str, changes: Changes) -> Coordinating[None]:
         """Write at quorum; who misses it is sent a hint later."""
         answers: Answers = yield self._writing(home, row, changes, up=self._up())
@@ -70,7 +75,7 @@ class Coordinator:
 
     def read(self, row: str, asking: Asking) -> Coordinating[Found]:
         """What a quorum has together; those of it that lack something have it before this is told."""
-        up = self._chance.sample(self._up(), len(self._up()))
+        up = self._shuffled()
         first, others = up[: self.quorum], up[self.quorum :]
         patience = _ASK_OTHERS if others else None
         answers: Answers = yield self._reading(first, row, asking, need=self.quorum, patience=patience)
@@ -89,6 +94,9 @@ class Coordinator:
         return ask
 
     def _repaired(self, row: str, answers: Answers) -> Coordinating[Found]:
+        first = answers[0][1]
+        if all(found == first for _, found in answers):
+            return cast("Found", first)
         together = merged([found for _, found in answers])
         behind = {replica.number: lack for replica, found in answers if (lack := lacking(together, found))}
         if behind:
@@ -109,15 +117,15 @@ class Coordinator:
             preparing = partial(Replica.prepare, row=row, ballot=ballot, asking=asking, writing=deciding is not never)
             answers: Answers = yield Ask(self._up(), preparing, self.quorum, _promised, writes=True)
             promises = [(replica, answer) for replica, answer in answers if isinstance(answer, Promise)]
-            beyond = max((answer for _, answer in answers if not isinstance(answer, Promise)), default=ballot)
-            if len(promises) < self.quorum and beyond == ballot:
+            beyond = max((answer for _, answer in answers if not isinstance(answer, Promise)), default=None)
+            if len(promises) < self.quorum and beyond is None:
                 raise TimedOut
             found = yield from self._with_promises(home, row, promises, mine=Decision(ballot, {}, ballot), deciding=deciding)
             if found is not None:
                 return found
             pause += _BACK_OFF
             yield Later(int(self._chance.random() * pause))
-            ballot = home.next_ballot(beyond)
+            ballot = home.next_ballot(beyond or ballot)
         raise TimedOut
 
     def _with_promises(
@@ -147,7 +155,8 @@ class Coordinator:
         """What another began, stamped anew or as it was: servers have done it either way."""
         if not self._network.weather.stamped_anew:
             return begun.changes
-        return {name: cell._replace(stamp=mine.ballot.moment) for name, cell in begun.changes.items()}
+        later = mine.ballot.moment - begun.ballot.moment
+        return {name: cell._replace(stamp=cell.stamp + later) for name, cell in begun.changes.items()}
 
     @staticmethod
     def _refresh(row: str, promises: Answers, newest: Decision) -> Coordinating[None]:

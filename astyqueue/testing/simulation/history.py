@@ -20,13 +20,26 @@ class Result(StrEnum):
 
 @dataclass(slots=True)
 class Sent:
-    """A message, by the number that is its body; its id is known if the send returned. `clock_error` is its sender's, in microseconds."""
+    """A message, by the number that is its body; its id is known if the send returned. `clock_error` is its sender's, in microseconds.
+
+    One with a unique key says what was wanted if the key was taken, and, if it was not sent for that, which message was
+    said to have it.
+    """
 
     number: int
     began: int
     result: Result = Result.UNKNOWN
     message: MessageId | None = None
     clock_error: int = 0
+    told: int = 0
+    key: str = ""
+    unique: str = ""
+    holder: Id | None = None
+
+    @property
+    def replaces(self) -> bool:
+        """Whether it takes the place of the message that has its key, or may have done so."""
+        return self.unique in ("replace", "debounce") and self.result is not Result.REFUSED
 
 
 @dataclass(slots=True)
@@ -79,18 +92,33 @@ class Removed:
 
 
 @dataclass(slots=True)
+class Saved:
+    """A schedule that somebody made, with so many slots."""
+
+    name: str
+    row: str
+    slots: int
+    began: int
+    result: Result = Result.UNKNOWN
+
+
+@dataclass(slots=True)
 class History:
-    """All of it, each kind in the order in which it began. `steps` counts what was done, by name."""
+    """All of it, each kind in the order in which it began. `steps` counts what was done, by name.
+
+    `reader_error` is the most, in microseconds, that the clock of anybody was off who claimed by it.
+    """
 
     sent: list[Sent] = field(default_factory=list)
     handed: list[Handed] = field(default_factory=list)
     settled: list[Settled] = field(default_factory=list)
     removed: list[Removed] = field(default_factory=list)
+    saved: list[Saved] = field(default_factory=list)
+    reader_error: int = 0
     steps: Counter[str] = field(default_factory=Counter)
-    waited: list[str] = field(default_factory=list)
 
-    def send(self, began: int) -> Sent:
+    def send(self, began: int, key: str = "", unique: str = "") -> Sent:
         """One more message."""
-        sent = Sent(len(self.sent), began)
+        sent = Sent(len(self.sent), began, key=key, unique=unique)
         self.sent.append(sent)
         return sent

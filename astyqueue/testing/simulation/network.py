@@ -18,6 +18,8 @@ T = TypeVar("T")
 _QUICK: Final = 300
 _SLOW: Final = 1_500
 _LATE: Final = 8 * SECOND
+#: What a machine asks of itself takes so long.
+_AT_HOME: Final = 50
 #: How long a coordinator waits for answers.
 PATIENCE: Final = SECOND
 
@@ -60,6 +62,7 @@ class _Gathering:
     ask: Ask
     go_on: Callable[[object], None]
     answers: Answers = field(default_factory=list)
+    heard: set[int] = field(default_factory=set)
     good: int = 0
     over: bool = False
 
@@ -86,13 +89,18 @@ class Network:
         """Bring a message from the first machine to the second, once, never or twice."""
         sender, receiver = ends
         if sender is receiver:
-            self.timeline.after(50, self._arrive, receiver, arrive, values)
-            return
-        if not self.calm and (frozenset((sender.number, receiver.number)) in self.parted or self._chance.random() < self.weather.drop):
-            return
-        self.timeline.after(self.way(), self._arrive, receiver, arrive, values)
-        if not self.calm and self.weather.duplicate and self._chance.random() < self.weather.duplicate:
-            self.timeline.after(self.way() * 5, self._arrive, receiver, arrive, values)
+            self.timeline.after(_AT_HOME, self._arrive, receiver, arrive, values)
+        elif self.calm:
+            self.timeline.after(self.way(), self._arrive, receiver, arrive, values)
+        elif not self._lost(sender, receiver):
+            self.timeline.after(self.way(), self._arrive, receiver, arrive, values)
+            if self.weather.duplicate and self._chance.random() < self.weather.duplicate:
+                self.timeline.after(self.way() * 5, self._arrive, receiver, arrive, values)
+
+    def _lost(self, sender: Replica, receiver: Replica) -> bool:
+        if self.weather.drop and self._chance.random() < self.weather.drop:
+            return True
+        return bool(self.parted) and frozenset((sender.number, receiver.number)) in self.parted
 
     def _arrive(self, receiver: Replica, arrive: Callable[..., None], values: tuple[object, ...]) -> None:
         if not receiver.up:
@@ -145,8 +153,9 @@ class Network:
             self.carry((target, home), self._answered, gathering, target, gathering.ask.does(target))
 
     def _answered(self, gathering: _Gathering, target: Replica, answer: object) -> None:
-        if any(replica is target for replica, _ in gathering.answers):
+        if target.number in gathering.heard:
             return
+        gathering.heard.add(target.number)
         gathering.answers.append((target, answer))
         gathering.good += gathering.ask.well(answer)
         if not gathering.over and (gathering.good >= gathering.ask.need or len(gathering.answers) == len(gathering.ask.targets)):
@@ -154,10 +163,9 @@ class Network:
             gathering.go_on(list(gathering.answers))
 
     def _time_is_up(self, gathering: _Gathering) -> None:
-        answered = [replica for replica, _ in gathering.answers]
-        silent = [replica for replica in gathering.ask.targets if replica not in answered]
-        for replica in silent:
-            gathering.ask.missed(replica)
+        for replica in gathering.ask.targets:
+            if replica.number not in gathering.heard:
+                gathering.ask.missed(replica)
         if not gathering.over:
             gathering.over = True
             gathering.go_on(list(gathering.answers))

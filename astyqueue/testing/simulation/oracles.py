@@ -4,31 +4,14 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import Final
 
 from astyqueue import ids
 from astyqueue.clock import SECOND
 from astyqueue.ids import Id
-from astyqueue.testing.simulation.history import Handed, History, Removed, Result, Sent, Settled
-from astyqueue.testing.simulation.truth import Truth
-
-
-@dataclass(frozen=True, slots=True)
-class Evidence:
-    """A history, what really stood in the rows, and what a last poll of each row cost when nothing was left to do."""
-
-    history: History
-    truth: Truth
-    last_poll: int
-
-    def dead(self) -> dict[Id, str]:
-        """The dead letters there are at the end, with their reasons."""
-        return {id_: letter.reason for row in self.truth.rows.values() for id_, letter in row.dead.items()}
-
-
-#: A judgement: what is wrong with a history, one sentence each.
-Oracle = Callable[[Evidence], Iterator[str]]
+from astyqueue.testing.simulation.evidence import Evidence, Oracle
+from astyqueue.testing.simulation.history import Handed, Removed, Result, Settled
+from astyqueue.testing.simulation.homeoracles import HOME_ORACLES
 
 
 def rows_are_sound(evidence: Evidence) -> Iterator[str]:
@@ -41,12 +24,14 @@ def nothing_sent_is_lost(evidence: Evidence) -> Iterator[str]:
     history, dead = evidence.history, evidence.dead()
     may_be_gone = {one.id for one in history.settled if one.kind == "ack" and not one.lost}.union(dead)
     for sent in history.sent:
-        if sent.message is not None and sent.message.id not in may_be_gone and not _removed(sent, history):
+        if sent.message is not None and sent.message.id not in may_be_gone and not evidence.removed(sent):
             yield f"message {sent.number}, {ids.text(sent.message.id)}, was sent and nobody ever got rid of it, but it is nowhere"
 
 
 def everything_is_found_in_time(evidence: Evidence) -> Iterator[str]:
-    """What was sent is found by the ordinary looks, not only by the walk over half a day, unless its sender's clock was far off."""
+    """What was sent is found by the ordinary looks, not only by the walk over half a day, unless somebody's clock was far off."""
+    if evidence.history.reader_error > _READS_FAR_OFF:
+        return
     seen: set[int] = set()
     sent = {one.number: one for one in evidence.history.sent}
     for handed in evidence.history.handed:
@@ -54,14 +39,6 @@ def everything_is_found_in_time(evidence: Evidence) -> Iterator[str]:
         if one and handed.who == WALKER and handed.number not in seen and one.result is Result.DONE and abs(one.clock_error) < _FAR_OFF:
             yield f"message {one.number} was passed over: nobody saw it before somebody walked over half a day once more"
         seen.add(handed.number)
-
-
-def _removed(sent: Sent, history: History) -> bool:
-    return any(
-        sent.message is not None and (sent.message.id in one.ids if one.ids is not None else one.row == sent.message.row)
-        for one in history.removed
-        if one.what != "redrive" and (one.result is not Result.DONE or one.told >= sent.began)
-    )
 
 
 def nothing_comes_back(evidence: Evidence) -> Iterator[str]:
@@ -106,7 +83,7 @@ def a_receipt_is_lost_for_a_reason(evidence: Evidence) -> Iterator[str]:
     for truth in evidence.truth.rows.values():
         for id_, nonces in truth.takers.items():
             taken[id_] |= nonces
-    meant = _meant(evidence.history)
+    meant = _meant(evidence)
     released = {(one.id, one.nonce) for one in evidence.history.settled if one.kind in ("release", "reject")}
     lost = [one for one in evidence.history.settled if one.kind == "ack" and one.lost and not meant(one.id)]
     for one in lost:
@@ -114,9 +91,11 @@ def a_receipt_is_lost_for_a_reason(evidence: Evidence) -> Iterator[str]:
             yield f"message {one.number}: an ack was refused as too late, and nobody else ever held it"
 
 
-def _meant(history: History) -> Callable[[Id], bool]:
-    """Whether an order of a person may have been about a message."""
+def _meant(evidence: Evidence) -> Callable[[Id], bool]:
+    """Whether an order of a person may have been about a message, or one that takes its place."""
+    history = evidence.history
     ids_ = {id_ for order in history.removed for id_ in order.ids or []}
+    ids_ |= {sent.message.id for sent in history.sent if sent.message and any(evidence.replacing(sent))}
     cleared = any(order.ids is None for order in history.removed)
     return lambda id_: cleared or id_ in ids_
 
@@ -134,7 +113,7 @@ def attempts_are_counted(evidence: Evidence) -> Iterator[str]:
 
 def dead_letters_are_kept(evidence: Evidence) -> Iterator[str]:
     """What was rejected is a dead letter with that reason, until somebody puts it back or removes it."""
-    dead, meant = evidence.dead(), _meant(evidence.history)
+    dead, meant = evidence.dead(), _meant(evidence)
     reasons: dict[Id, set[str]] = defaultdict(set)
     for one in evidence.history.settled:
         reasons[one.id].add(one.reason)
@@ -155,19 +134,21 @@ def what_is_refused_changes_nothing(evidence: Evidence) -> Iterator[str]:
 
 
 def polls_are_cheap(evidence: Evidence) -> Iterator[str]:
-    """When all is done a poll walks over a few graves at most, however many there are."""
+    """When all is done, one more message and a poll without any walk over a few graves at most, however many there are."""
     cleared = any(order.what == "clear" for order in evidence.history.removed)  # what that leaves is passed by the next claim
     if evidence.last_poll > _GRAVES and not cleared:
-        yield f"a poll with nothing to do walks over {evidence.last_poll} graves"
+        yield f"a message and a poll with nothing to do walk over {evidence.last_poll} graves"
 
 
 #: Who looks at what all others have passed.
 WALKER: Final = "walker"
 #: A clock so far off may have what it sends found late.
 _FAR_OFF: Final = 120 * SECOND
+#: A clock so far off may have its owner take the last of the late looks before it is time.
+_READS_FAR_OFF: Final = 300 * SECOND
 _GRAVES: Final = 12
 
-#: All of them. What is to hold of unique keys belongs here as well.
+#: All of them.
 ORACLES: Final[tuple[Oracle, ...]] = (
     rows_are_sound,
     nothing_sent_is_lost,
@@ -179,4 +160,5 @@ ORACLES: Final[tuple[Oracle, ...]] = (
     dead_letters_are_kept,
     what_is_refused_changes_nothing,
     polls_are_cheap,
+    *HOME_ORACLES,
 )

@@ -1,25 +1,21 @@
-"""Who else works on a simulated queue: senders, takers who use the whole of a `Core`, and those who look after it."""
+"""Who else works on a simulated queue: takers who use the whole of a `Core`, and those who look after it."""
 
 from __future__ import annotations
 
 import random
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final
 
 from astyqueue.clock import SECOND
-from astyqueue.errors import OutcomeUnknown, StoreError
+from astyqueue.errors import StoreError
 from astyqueue.ids import Id
-from astyqueue.model.outgoing import Message
 from astyqueue.protocol import dead, remove
 from astyqueue.protocol.steps import Steps
 from astyqueue.queue.core import Core, Taking
 from astyqueue.queue.holding import Handed
 from astyqueue.testing.simulation.client import Agent, Client, Pause
-from astyqueue.testing.simulation.history import History, Removed, Result, Sent
+from astyqueue.testing.simulation.history import History, Removed, Result
 from astyqueue.testing.simulation.taker import asked, noted, outcome_for
-
-_DELAYS: Final = (None, None, None, SECOND // 5, 5 * SECOND, 100 * SECOND)
 
 
 @dataclass(eq=False)
@@ -30,29 +26,6 @@ class Person:
     core: Core
     history: History
     chance: random.Random
-
-    def send(self, times: int) -> Agent:
-        """Send one or a few messages, so many times."""
-        for _ in range(times):
-            yield Pause(int(self.chance.expovariate(1 / self.chance.choice((3_000, 100_000)))))
-            count = self.chance.choice((1, 1, 1, 2, 4))
-            sent = [self.history.send(self.client.clock.monotonic()) for _ in range(count)]
-            self.history.steps["send"] += 1
-            yield from self._send(sent)
-
-    def _send(self, sent: list[Sent]) -> Steps[None]:
-        delay = self.chance.choice(_DELAYS)
-        options = Message(
-            None, delay=None if delay is None else delay / SECOND, priority=self.chance.randrange(self.core.settings.layout.priorities)
-        )
-        try:
-            report = yield from self.core.send_many([one.number for one in sent], options)
-        except StoreError as error:
-            for one in sent:
-                one.result = Result.UNKNOWN if isinstance(error, OutcomeUnknown) else Result.REFUSED
-            return
-        for one, id_ in zip(sent, report.ids, strict=True):
-            one.result, one.message, one.clock_error = Result.DONE, id_, self.client.clock.error
 
     def take(self, times: int) -> Agent:
         """Receive and settle through the claimer that all takers of this process share, so many times."""
@@ -92,9 +65,10 @@ class Person:
             yield from doing(self.chance.choice(rows))
 
     def _delete(self, _: str) -> Steps[None]:
-        known = [one.message for one in self.history.sent if one.message is not None]
-        if known:
-            message = self.chance.choice(known)
+        known = [one for one in self.history.sent if one.message is not None]
+        keyed = [one for one in known if one.key]
+        chosen = keyed if keyed and self.chance.random() < 0.5 else known
+        if chosen and (message := self.chance.choice(chosen).message):
             yield from self._note("delete", message.row, [message.id], act=lambda: remove.delete(self.core.process, message))
 
     def _clear(self, row: str) -> Steps[None]:

@@ -12,10 +12,18 @@ from astyqueue.testing.simulation.timeline import SkewedClock
 
 
 class Ballot(NamedTuple):
-    """When by the clock of a coordinator, and which one: ballots are compared by time first."""
+    """When by the clock of a coordinator, and which one.
+
+    Servers compare ballots by time alone, and of two with one time they promise neither after the other: so no two
+    commits of a row have one stamp.
+    """
 
     moment: int
     node: int
+
+    def stands_in_the_way_of(self, other: Ballot) -> bool:
+        """Whether who promised this one refuses the other."""
+        return self.moment >= other.moment and self != other
 
 
 NO_BALLOT = Ballot(0, 0)
@@ -105,7 +113,7 @@ class Replica:
     def prepare(self, row: str, ballot: Ballot, asking: Asking, *, writing: bool) -> Promise | Ballot:
         """Promise to take no ballot before this one; or the one that it promised already."""
         state = self.paxos.setdefault(row, Paxos())
-        if state.promised > ballot:
+        if state.promised.stands_in_the_way_of(ballot):
             return state.promised
         stable = state.writing <= state.committed.ballot or state.writing == ballot
         state.promised = ballot
@@ -116,7 +124,7 @@ class Replica:
     def propose(self, row: str, proposal: Decision) -> bool | Ballot:
         """Accept what is proposed; or the later ballot that it promised to another."""
         state = self.paxos.setdefault(row, Paxos())
-        if state.promised > proposal.ballot:
+        if state.promised.stands_in_the_way_of(proposal.ballot):
             return state.promised
         state.promised, state.accepted = proposal.ballot, proposal
         return True

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -39,6 +39,7 @@ class Summary:
 
     seeds: int = 0
     operations: int = 0
+    fewest_operations: int = 1 << 30
     fewest_faults: int = len(Fault)
     coverage: Counter[tuple[str, Fault]] = field(default_factory=Counter)
     failed: list[Brief] = field(default_factory=list)
@@ -48,6 +49,7 @@ class Summary:
         """One more."""
         self.seeds += 1
         self.operations += brief.operations
+        self.fewest_operations = min(self.fewest_operations, brief.operations)
         self.fewest_faults = min(self.fewest_faults, len(brief.faults))
         for fault in brief.faults:
             for step, times in brief.steps.items():
@@ -60,28 +62,39 @@ class Summary:
         """Seeds per minute."""
         return self.seeds / max(self.took, 1) * _MINUTE
 
-    def __str__(self) -> str:
-        """A line of figures and the table step x fault."""
-        figures = (
-            f"{self.seeds} seeds, {self.pace:.0f} a minute; {self.operations / max(self.seeds, 1):.0f} operations and "
-            f"{self.fewest_faults} or more kinds of fault a seed; {len(self.failed)} seeds with violations"
+    @property
+    def figures(self) -> str:
+        """A line of them."""
+        return (
+            f"{self.seeds} seeds, {self.pace:.0f} a minute; {self.fewest_operations} or more operations a seed, "
+            f"{self.operations / max(self.seeds, 1):.0f} on average; {self.fewest_faults} or more kinds of fault; "
+            f"{len(self.failed)} seeds with violations"
         )
-        return f"{figures}\n\n{self._table()}"
+
+    def __str__(self) -> str:
+        """The figures, and how often each step was done under each fault."""
+        return f"{self.figures}\n\n{self._table()}"
 
     def _table(self) -> str:
+        """Steps go down and faults across, each fault by the number under which it is listed above."""
         steps = sorted({step for step, _ in self.coverage})
-        width = max(map(len, Fault))
-        head = " " * width + "".join(f"{step[:11]:>12}" for step in steps)
-        return "\n".join([head, *(f"{fault:<{width}}" + "".join(f"{self.coverage[step, fault]:>12}" for step in steps) for fault in Fault)])
+        width = max(map(len, steps), default=0)
+        legend = [f"{number:>4}  {fault}" for number, fault in enumerate(Fault, 1)]
+        head = " " * width + "".join(f"{number:>10}" for number, _ in enumerate(Fault, 1))
+        return "\n".join(
+            [*legend, "", head, *(f"{step:<{width}}" + "".join(f"{self.coverage[step, fault]:>10}" for fault in Fault) for step in steps)]
+        )
 
 
-def play(seeds: Iterable[int], processes: int) -> Summary:
-    """Simulate these seeds side by side."""
+def play(seeds: Iterable[int], processes: int, heard: Callable[[Summary, Brief], None] | None = None) -> Summary:
+    """Simulate these seeds side by side; `heard` is told of each, in their order."""
     clock, summary = SystemClock(), Summary()
     began = clock.monotonic()
     for brief in _briefs(seeds, processes):
         summary.add(brief)
-    summary.took = clock.monotonic() - began
+        summary.took = clock.monotonic() - began
+        if heard:
+            heard(summary, brief)
     return summary
 
 
@@ -90,7 +103,7 @@ def _briefs(seeds: Iterable[int], processes: int) -> Iterator[Brief]:
         yield from map(brief_of, seeds)
         return
     with multiprocessing.get_context("spawn").Pool(processes) as pool:
-        yield from pool.imap_unordered(brief_of, seeds, chunksize=_TOGETHER)
+        yield from pool.imap(brief_of, seeds, chunksize=_TOGETHER)
 
 
 def brief_of(seed: int) -> Brief:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import threading
+from dataclasses import replace
 from typing import cast
 
 from astyqueue.clock import SECOND
 from astyqueue.durations import Duration, as_microseconds
 from astyqueue.errors import Closed
 from astyqueue.protocol.steps import Commit, Read, Send
-from astyqueue.store import Batch, Column, Expectation, Outcome, Spread, Wanted
+from astyqueue.store import ENTRIES, Batch, Column, Expectation, Outcome, Spread, Wanted
 from astyqueue.stores import encoding
 from astyqueue.testing.simulation.chance import Chance
 from astyqueue.testing.simulation.cluster import TIMEOUT, Cluster
@@ -52,18 +53,19 @@ class SimulatedStore:
         """As the port says."""
         for each in wanted:
             encoding.known(each.table)
-        return cast("list[list[Column]]", self._answer(Read(wanted, exact)))
+        return cast("list[list[Column]]", self._answer(Read(tuple(replace(each, row=_placed(each)) for each in wanted), exact)))
 
     def send(self, batch: Batch, *more: Batch) -> None:
         """As the port says."""
         for each in (batch, *more):
             encoding.changes(each)
-        self._answer(Send(batch, more))
+        placed = [replace(each, row=_placed(each)) for each in (batch, *more)]
+        self._answer(Send(placed[0], tuple(placed[1:])))
 
     def commit(self, batch: Batch, expects: tuple[Expectation, ...]) -> Outcome:
         """As the port says."""
         encoding.committed_changes(batch, expects)
-        return cast("Outcome", self._answer(Commit(batch, expects)))
+        return cast("Outcome", self._answer(Commit(replace(batch, row=_placed(batch)), expects)))
 
     def close(self) -> None:
         """Answer nothing any more."""
@@ -76,11 +78,21 @@ class SimulatedStore:
         heard: list[object] = []
         with self._lock:
             timeline = self._clock.timeline
-            self.cluster.request(asked, self._clock, heard.append)
+
+            def hear(answer: object) -> None:
+                heard.append(answer)
+                timeline.stir()
+
+            self.cluster.request(asked, self._clock, hear)
             timeline.run(lambda: bool(heard), timeline.now + 2 * TIMEOUT)
         if isinstance(heard[0], Exception):
             raise heard[0]
         return heard[0]
+
+
+def _placed(where: Batch | Wanted) -> str:
+    """The cluster has one table; a row of any but the first has another name there."""
+    return where.row if where.table == ENTRIES else f"{where.table}/{where.row}"
 
 
 def _unseen(row: str, proposal: Decision, replica: Replica) -> None:

@@ -12,11 +12,14 @@ from astyqueue.clock import SECOND
 from astyqueue.errors import OutcomeUnknown, StoreError
 from astyqueue.ids import Id
 from astyqueue.model.settings import Behaviour
+from astyqueue.protocol.along import NOTHING
 from astyqueue.protocol.claim import Claim, Claimed, claim
 from astyqueue.protocol.columns import State
+from astyqueue.protocol.fire import Schedules
 from astyqueue.protocol.outcomes import ACK, Ack, Extend, Reject, Release, Settling
 from astyqueue.protocol.picking import Order
 from astyqueue.protocol.process import Process
+from astyqueue.protocol.rows import is_home
 from astyqueue.protocol.settle import Settled, Settlement, settle
 from astyqueue.protocol.sight import Sight
 from astyqueue.protocol.steps import Request, Steps
@@ -24,6 +27,7 @@ from astyqueue.queue.holding import Handed, Hold, after_settling
 from astyqueue.testing.simulation import history
 from astyqueue.testing.simulation.client import Agent, Client, Pause
 from astyqueue.testing.simulation.history import History, Result
+from astyqueue.triggers import Triggers
 
 _MOST: Final = 5
 #: An outcome as it is noted in the history.
@@ -41,12 +45,14 @@ class Taker:
     history: History
     chance: random.Random
     forgets: float = 0.1
+    fires: bool = False
     holds: list[Hold] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         """Know nothing of any row yet."""
         self.process = Process(self.client.name, self.client.clock.now)
         self.sights = {row: Sight(row, self.levels) for row in self.rows}
+        self.schedules = Schedules(self.process, Triggers())
 
     def work(self, turns: int) -> Agent:
         """Do something, so many times."""
@@ -55,7 +61,9 @@ class Taker:
             if self.holds and self.chance.random() < 0.55:
                 yield from self._settle(self.chance.choice(self.holds))
             else:
-                yield from self._claim(self.chance.choice(self.rows))
+                row = self.chance.choice(self.rows)
+                yield from self._fire(row)
+                yield from self._claim(row)
 
     def drain(self, moments: tuple[int, ...], back: int = 0) -> Agent:
         """Take and ack everything there is, again after each of these pauses; at each look `back` so far over what was passed."""
@@ -67,10 +75,22 @@ class Taker:
 
     def _empty(self, row: str) -> Generator[Request | Pause, Any, None]:
         for _ in range(60):
-            if not (yield from self._take(row, Order(20, self.behaviour.lease_us, self.behaviour.max_attempts), [])):
+            fired = yield from self._fire(row)
+            if not (yield from self._take(row, Order(20, self.behaviour.lease_us, self.behaviour.max_attempts), [])) and not fired:
                 return
             for hold in list(self.holds):
-                yield from self._carry_out(hold, dict.fromkeys(hold.deliveries, ACK))
+                yield from self._carry_out(hold, {id_: acking(delivery) for id_, delivery in hold.deliveries.items()})
+
+    def _fire(self, row: str) -> Steps[int]:
+        """Fire what is due of the schedules in a row; how many slots that were."""
+        if not self.fires or not is_home(row):
+            return 0
+        self.history.steps["fire"] += 1
+        try:
+            fired = yield from self.schedules.fire(self.sights[row])
+        except StoreError:
+            return 0
+        return len(fired)
 
     def _claim(self, row: str) -> Generator[Request | Pause, Any, None]:
         in_hand = sum(len(hold.deliveries) for hold in self.holds)
@@ -82,6 +102,7 @@ class Taker:
     def _take(self, row: str, order: Order, joined: list[tuple[Hold, dict[Id, Settling]]]) -> Steps[bool]:
         """Claim, with these settles in the same commit; whether anything came of it."""
         self.history.steps["claim with settles" if joined else "claim"] += 1
+        self.history.reader_error = max(self.history.reader_error, abs(self.client.clock.error))
         asked = [self._asks(hold, outcomes) for hold, outcomes in joined]
         settling = [Settlement(hold.timer, outcomes, hold.unsure) for hold, outcomes in joined]
         claimed = Claimed()
@@ -138,11 +159,16 @@ class Taker:
         return {delivery.id: outcome_for(delivery, self.process.now(), self.behaviour, chance=self.chance) for delivery in chosen}
 
 
+def acking(delivery: Handed) -> Ack:
+    """An ack, with what goes along."""
+    return ACK if delivery.along is NOTHING else Ack(delivery.along)
+
+
 def outcome_for(delivery: Handed, now: int, behaviour: Behaviour, *, chance: random.Random) -> Settling:
     """One of the ways to settle a delivery, mostly an ack."""
-    match chance.choices(("ack", "back off", "give back", "snooze", "reject", "extend"), (10, 2, 2, 1, 1, 2))[0]:
+    match chance.choices(("ack", "back off", "give back", "snooze", "reject", "extend"), (10, 2, 2, 1, 2, 2))[0]:
         case "ack":
-            return ACK
+            return acking(delivery)
         case "back off" if delivery.attempt < behaviour.max_attempts:
             return Release(now + behaviour.backoff(delivery.attempt, chance.random()), delivery.attempt)
         case "give back":
@@ -152,7 +178,7 @@ def outcome_for(delivery: Handed, now: int, behaviour: Behaviour, *, chance: ran
         case "extend":
             return Extend(now + int(behaviour.lease_us * chance.uniform(0.3, 1.5)))
         case _:
-            return Reject("rejected", f"reason {chance.randint(0, 9)}", delivery.attempt)
+            return Reject("rejected", f"reason {chance.randint(0, 9)}", delivery.attempt, delivery.along)
 
 
 def noted(delivery: Handed, client: Client) -> history.Handed:

@@ -20,6 +20,7 @@ class Timeline:
         """Nothing is planned."""
         self.now = START
         self._planned = 0
+        self._stirred = False
         self._events: list[tuple[int, int, Callable[..., object], tuple[object, ...]]] = []
 
     def at(self, moment: int, event: Callable[..., object], *values: object) -> None:
@@ -33,11 +34,23 @@ class Timeline:
         heapq.heappush(self._events, (self.now + delay, self._planned, event, values))
 
     def run(self, until: Callable[[], bool], latest: int) -> None:
-        """Let time pass up to the moment `latest`, or until this holds, or until nothing is planned any more."""
+        """Let time pass up to the moment `latest`, or until this holds, or until nothing is planned any more.
+
+        It is asked whether it holds at the beginning, and whenever somebody stirred: not after each of so many events.
+        """
         events, pop = self._events, heapq.heappop
-        while events and events[0][0] <= latest and not until():
+        self._stirred = True
+        while events and events[0][0] <= latest and not (self._stirred and self._holds(until)):
             self.now, _, event, values = pop(events)
             event(*values)
+
+    def _holds(self, until: Callable[[], bool]) -> bool:
+        self._stirred = False
+        return until()
+
+    def stir(self) -> None:
+        """Have whoever lets time pass look whether that is enough: something is done."""
+        self._stirred = True
 
     def pass_over(self, moment: int) -> None:
         """Go on to this moment; what was planned before it happens on the way."""

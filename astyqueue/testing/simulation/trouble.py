@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from typing import Final
 
 from astyqueue.clock import SECOND
@@ -26,10 +27,7 @@ class Trouble:
         self._cluster = cluster
         self._clients = clients
         self._chance = chance
-
-    def plan(self, span: int) -> None:
-        """Have each kind of fault happen once or twice within so many microseconds."""
-        doing = {
+        self._doing: dict[Fault, Callable[[], None]] = {
             Fault.PARTITIONS: self._part,
             Fault.NODE_PAUSES: self._pause_node,
             Fault.NODE_CRASHES: self._crash_node,
@@ -39,9 +37,15 @@ class Trouble:
             Fault.CLIENT_CRASHES: self._crash_client,
             Fault.PURGES: self._purge,
         }
-        for fault, act in doing.items():
-            for _ in range(self._chance.randint(1, 3) if fault in self._cluster.weather.faults else 0):
-                self._cluster.timeline.after(int(self._chance.random() * span), act)
+
+    def brings(self, fault: Fault) -> bool:
+        """Whether this is a fault that happens, not one that lasts."""
+        return fault in self._doing
+
+    def plan(self, fault: Fault, span: int, times: int) -> None:
+        """Have a kind of fault happen so often within so many microseconds."""
+        for _ in range(times):
+            self._cluster.timeline.after(int(self._chance.random() * span), self._doing[fault])
 
     def _node(self) -> Replica:
         return self._chance.choice(self._cluster.replicas)

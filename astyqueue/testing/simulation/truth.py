@@ -17,6 +17,7 @@ from astyqueue.protocol.pages import listed_by
 from astyqueue.store import Name
 from astyqueue.stores import encoding
 from astyqueue.testing.simulation.cells import DELETED, Cell, Changes
+from astyqueue.testing.simulation.homes import HomeTruth
 from astyqueue.testing.simulation.replica import Ballot, Decision, Replica
 
 _HEADER: Final = encoding.encode(HEADER)
@@ -26,12 +27,14 @@ _HEADER: Final = encoding.encode(HEADER)
 class RowTruth:
     """One row. `where` is the timer that lists a message.
 
-    `gone` are messages that a commit removed, and `takers` the claims that ever had one.
+    `died` are messages that were dead letters at some time, `gone` those that a commit removed, and `takers` the claims that
+    ever had one.
     """
 
     timers: dict[Name, Timer] = field(default_factory=dict)
     where: dict[Id, Name] = field(default_factory=dict)
     dead: dict[Id, Dead] = field(default_factory=dict)
+    died: set[Id] = field(default_factory=set)
     gone: set[Id] = field(default_factory=set)
     takers: dict[Id, set[bytes]] = field(default_factory=dict)
 
@@ -50,6 +53,7 @@ class _Commit:
     died: dict[Id, Dead] = field(default_factory=dict)
     revived: list[Id] = field(default_factory=list)
     removed: list[Id] = field(default_factory=list)
+    born: list[Id] = field(default_factory=list)
     raised: bool = False
 
 
@@ -59,6 +63,7 @@ class Truth:
     def __init__(self, quorum: int, first: str) -> None:
         """Judges rows whose names begin with `first`."""
         self.rows: dict[str, RowTruth] = {}
+        self.homes: dict[str, HomeTruth] = {}
         self.violations: list[str] = []
         self.commits = 0
         self._quorum = quorum
@@ -75,10 +80,18 @@ class Truth:
         if len(accepted) >= self._quorum and (row, proposal.origin) not in self._decided:
             self._decided.add((row, proposal.origin))
             self.commits += 1
-            self._judge(self.rows.setdefault(row, RowTruth()), _sorted(row, proposal.changes))
+            truth = self.rows.setdefault(row, RowTruth())
+            self._judge(truth, _sorted(row, proposal.changes))
+            self._judge_home(truth, self.homes.setdefault(row, HomeTruth(row)), proposal.changes)
+
+    def _judge_home(self, row: RowTruth, home: HomeTruth, changes: Changes) -> None:
+        if home.follow(changes):
+            for wrong in home.wrong_keys(row.gone.union(row.dead)):
+                self._say(home.row, wrong)
 
     def _judge(self, row: RowTruth, commit: _Commit) -> None:
         """Apply a commit, and see what it does."""
+        row.gone.difference_update(commit.born)
         before = {name: row.timers.get(name) for name in [*commit.timers, *[timer.name for timer in commit.ended]]}
         listed = {one.id: (timer, one.spent) for timer in before.values() if timer for one in listed_by(timer)}
         for id_ in listed:
@@ -128,6 +141,7 @@ class Truth:
             if dead.kind == "attempts" and dead.attempts < 1:
                 self._say(commit.row, f"{ids.text(id_)} dies of attempts that nobody made")
             row.dead[id_] = dead
+            row.died.add(id_)
 
     def _remove(self, row: RowTruth, commit: _Commit, listed: _Listed) -> None:
         for id_ in commit.removed:
@@ -171,3 +185,5 @@ def _sort_in(commit: _Commit, name: Name, cell: Cell) -> None:
             commit.died[name.id] = decode_dead(cell.value)
         case Type.MESSAGE, True:
             commit.removed.append(name.id)
+        case Type.MESSAGE, False:
+            commit.born.append(name.id)

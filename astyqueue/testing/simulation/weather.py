@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Final
 
@@ -81,6 +81,20 @@ class Weather:
     def fair(cls, replicas: int) -> Weather:
         """No faults."""
         return cls(frozenset(), replicas, drop=0, duplicate=0, late=0, sync_us=0, page=2_000, graves=100_000, stamped_anew=True)
+
+    def without(self, faults: frozenset[Fault]) -> Weather:
+        """The same with these faults left out."""
+        fair, kept = Weather.fair(self.replicas), self.faults - faults
+        return replace(
+            self,
+            faults=kept,
+            drop=self.drop if Fault.DROPS in kept else fair.drop,
+            duplicate=self.duplicate if Fault.DUPLICATES in kept else fair.duplicate,
+            late=self.late if Fault.DELAYS in kept else fair.late,
+            sync_us=self.sync_us if Fault.LOST_WRITES in kept else fair.sync_us,
+            page=self.page if Fault.PAGES in kept else fair.page,
+            graves=self.graves if Fault.TOMBSTONES in kept else fair.graves,
+        )
 
     def node_skew(self, chance: random.Random) -> int:
         """How far a server's clock is off."""

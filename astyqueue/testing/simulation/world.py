@@ -2,39 +2,46 @@
 
 from __future__ import annotations
 
+import gc
 from collections import Counter
 from dataclasses import dataclass, field
 from typing import Final
 
 from astyqueue.clock import SECOND
-from astyqueue.model.settings import Behaviour, Layout, Settings
-from astyqueue.protocol.rows import Ring
-from astyqueue.queue.core import Core
 from astyqueue.testing.simulation.chance import Chance, repeatable
-from astyqueue.testing.simulation.client import Agent, Client, Meddling, honest
+from astyqueue.testing.simulation.client import Client, Meddling, honest
 from astyqueue.testing.simulation.cluster import Cluster
+from astyqueue.testing.simulation.evidence import Evidence, Oracle
 from astyqueue.testing.simulation.history import History
-from astyqueue.testing.simulation.oracles import ORACLES, WALKER, Evidence, Oracle
-from astyqueue.testing.simulation.people import Person
+from astyqueue.testing.simulation.oracles import ORACLES, WALKER
+from astyqueue.testing.simulation.parts import Parts
+from astyqueue.testing.simulation.populace import QUEUE, Populace
 from astyqueue.testing.simulation.taker import Taker
-from astyqueue.testing.simulation.timeline import SkewedClock, Timeline
+from astyqueue.testing.simulation.timeline import Timeline
 from astyqueue.testing.simulation.trouble import Trouble
 from astyqueue.testing.simulation.truth import Truth
 from astyqueue.testing.simulation.weather import GRACE, Fault, Weather
 
-QUEUE: Final = "mail"
 _MINUTE: Final = 60 * SECOND
 #: A burst of work that has not ended by then goes on in the next.
 _BURST: Final = 90 * SECOND
+#: Bursts go on until a world will come to so many requests, of which the end makes that many for each row at least.
+_REQUESTS: Final = 168
+_AT_THE_END: Final = 28
+_FEWEST: Final = 200
+#: There are at least and at most so many bursts.
+_BURSTS: Final = range(3, 30)
 #: When the rows are emptied at the end: at once, behind each of the late looks, and when every lease and pause is over.
 _DRAINS: Final = (0, SECOND, 12 * SECOND, 11 * _MINUTE, 11 * _MINUTE, 30 * _MINUTE, 11 * _MINUTE)
+#: Where clocks of servers are off, looks begin as far before what was seen, and walk over what went then.
+_CLOCKS: Final = frozenset({Fault.NODE_CLOCKS, Fault.CLOCK_JUMPS})
 _DAY: Final = 24 * 3_600 * SECOND
 _END: Final = 4 * 3_600 * SECOND
 
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """What came of one seed. `operations` are requests to the store; `steps` what was done, by name."""
+    """What came of one seed. `operations` are requests to the store; `steps` what was done, by name; `parts` what it was made of."""
 
     seed: int
     weather: Weather
@@ -42,6 +49,7 @@ class Judged:
     operations: int
     steps: Counter[str]
     digest: int
+    parts: tuple[str, ...]
     story: History = field(repr=False, compare=False)
 
     def __str__(self) -> str:
@@ -58,46 +66,47 @@ def simulate(
     grace_us: int = GRACE,
     always: frozenset[Fault] = frozenset(),
     judges: tuple[Oracle, ...] = ORACLES,
+    only: frozenset[str] | None = None,
 ) -> Judged:
     """Play the world of a seed, always in the same way, and judge it.
 
     `meddling` stands between every process and the store; `always` are kinds of fault that are not left to chance; graves
-    are kept for `grace_us` microseconds.
+    are kept for `grace_us` microseconds; of the parts of the world, `only` these are played.
     """
-    with repeatable(seed) as chance:
-        world = _World(chance, Weather.drawn(chance, grace_us, always), meddling)
-        world.play()
-        evidence = world.evidence()
-        violations = [*world.failures(), *[found for judge in judges for found in judge(evidence)]]
-        return Judged(seed, world.weather, tuple(violations), world.operations, world.history.steps, chance.getrandbits(64), world.history)
+    collects = gc.isenabled()
+    gc.disable()  # a world makes few cycles, and looking for them takes a sixth of the time
+    try:
+        with repeatable(seed) as chance:
+            world = _World(chance, Weather.drawn(chance.own("weather"), grace_us, always), meddling, parts=Parts(only))
+            world.play()
+            evidence = world.evidence()
+            violations = [*world.failures(), *[found for judge in judges for found in judge(evidence)]]
+            return world.judged(seed, tuple(violations))
+    finally:
+        if collects:
+            gc.enable()
 
 
 class _World:
     """The parts of one world."""
 
-    def __init__(self, chance: Chance, weather: Weather, meddling: Meddling) -> None:
-        self.weather = weather
+    def __init__(self, chance: Chance, weather: Weather, meddling: Meddling, *, parts: Parts) -> None:
+        self.parts = parts
+        self.weather = weather.without(frozenset(fault for fault in sorted(weather.faults) if not parts.plays(fault)))
         self.history = History()
         self.timeline = Timeline()
         self.truth = Truth(weather.replicas // 2 + 1, f"{QUEUE}:")
-        self.cluster = Cluster(self.timeline, weather, chance, witness=self.truth.witness)
+        self.network_chance = chance.own("network")
+        self.cluster = Cluster(self.timeline, self.weather, self.network_chance, witness=self.truth.witness)
         self.chance = chance
-        self.clients: list[Client] = []
         self.graves = 0
-        self._meddling = meddling
-        self._settings = Settings(
-            name=QUEUE,
-            layout=Layout(
-                time_shards=chance.choice((1, 1, 1, 3)),
-                time_shard_us=10 * _MINUTE,
-                concurrency_shards=chance.choice((1, 1, 1, 2)),
-                priorities=chance.choice((1, 1, 2)),
-            ),
-            behaviour=Behaviour(lease_us=chance.choice((5, 20, 60)) * SECOND, max_attempts=chance.choice((2, 3, 5))),
-        )
-        ring = Ring(QUEUE, self._settings.layout)
-        self._rows = [row for row in ring.rows() if ":home:" not in row]
-        self.trouble = Trouble(self.cluster, self.clients, chance)
+        self.populace = Populace(self.cluster, self.history, chance, meddling=meddling)
+        self.trouble = Trouble(self.cluster, self.populace.clients, chance.own("trouble"))
+
+    @property
+    def clients(self) -> list[Client]:
+        """All processes there ever were."""
+        return self.populace.clients
 
     @property
     def operations(self) -> int:
@@ -106,36 +115,37 @@ class _World:
 
     def play(self) -> None:
         """Bursts of work with faults among them, long pauses between, and in the end peace, and everything is taken."""
-        people = [self._person(f"person{number}") for number in range(self.chance.randint(1, 2))]
-        takers = [self._taker(f"taker{number}") for number in range(self.chance.randint(2, 3))]
-        for _ in range(self.chance.randint(3, 4)):
-            people = [person if person.client.up else self._person(f"{person.client.name}'") for person in people]
-            takers = [taker if taker.client.up else self._taker(f"{taker.client.name}'") for taker in takers]
-            self._burst(people, takers)
-            self.timeline.pass_over(self.timeline.now + self.weather.absence(self.chance))
+        burst = 0
+        while self._goes_on(burst):
+            chance = self.chance.own(f"burst {burst}")
+            self._burst(burst, chance)
+            self.timeline.pass_over(self.timeline.now + self.weather.absence(chance))
             if Fault.PURGES in self.weather.faults:
-                self._clear_graves()
+                self._clear_graves(chance)
+            burst += 1
         self._drain()
 
-    def _clear_graves(self) -> None:
+    def _goes_on(self, burst: int) -> bool:
+        if self.parts.only is not None:
+            return burst <= self.parts.last_burst
+        return burst < _BURSTS.start or (burst < _BURSTS.stop and self.operations + _AT_THE_END * len(self.populace.rows) < _REQUESTS)
+
+    def _clear_graves(self, chance: Chance) -> None:
         for replica in self.cluster.replicas:
-            if replica.up and self.chance.random() < 0.7:
+            if replica.up and chance.random() < 0.7:
                 replica.purge(self.weather.grace_us)
 
-    def _burst(self, people: list[Person], takers: list[Taker]) -> None:
-        for person in people:
-            self._begin(person.client, person.send(self.chance.randint(3, 6)))
-            if self.chance.random() < 0.5:
-                self._begin(person.client, person.take(self.chance.randint(1, 3)))
-            if self.chance.random() < 0.3:
-                self._begin(person.client, person.look_after(self.chance.randint(1, 3), self._rows))
-        for taker in [taker for taker in takers if not taker.client.busy]:
-            self._begin(taker.client, taker.work(self.chance.randint(4, 9)))
-        self.trouble.plan(2 * SECOND)
+    def _burst(self, burst: int, chance: Chance) -> None:
+        for client, what, agent in self.populace.deeds(chance):
+            part = f"{burst}: {client.name} {what}"
+            if self.parts.plays(part):
+                own = self.chance.own(part)
+                client.start(agent(own), own.choice((0, own.randint(0, SECOND // 2))))  # half of them get in each other's way
+        for fault in Fault:
+            times = chance.randint(1, 3)
+            if fault in self.weather.faults and self.trouble.brings(fault) and self.parts.plays(f"{burst}: {fault}"):
+                self.trouble.plan(fault, 2 * SECOND, times)
         self.timeline.run(lambda: not any(client.busy for client in self.clients), self.timeline.now + _BURST)
-
-    def _begin(self, client: Client, agent: Agent) -> None:
-        client.start(agent, self.chance.randint(0, SECOND // 2))
 
     def _drain(self) -> None:
         for client in self.clients:
@@ -145,9 +155,9 @@ class _World:
         self._finish(WALKER, (0, 2 * _MINUTE, 2 * _MINUTE), back=2 * _DAY)
         self._measure()
 
-    def _finish(self, name: str, moments: tuple[int, ...], back: int = 0) -> Taker:
+    def _finish(self, name: str, moments: tuple[int, ...], *, back: int = 0) -> Taker:
         """Have everything taken and acked by a process whose clock is right."""
-        taker = self._taker(name, skew=0)
+        taker = self.populace.taker(name, skew=0)
         taker.forgets = 0
         taker.client.start(taker.drain(moments, back))
         self._wait_for(taker.client)
@@ -157,31 +167,25 @@ class _World:
         self.timeline.run(lambda: not client.busy, self.timeline.now + _END)
 
     def _measure(self) -> None:
-        """When one more message has come and gone, look what a poll costs that finds nothing."""
-        person, before = self._person("last", skew=0), len(self.history.sent)
-        person.client.start(person.send(2))
-        self._wait_for(person.client)
-        rows = {sent.message.row for sent in self.history.sent[before:] if sent.message}
-        taker = self._finish("measure", (0, SECOND, 12 * SECOND, 11 * _MINUTE, 11 * _MINUTE))
+        """When a few more messages have come and gone, look what the next one costs, and a poll that finds nothing."""
+        self._send_last(2)
+        taker = self._finish("measure", (0, 11 * _MINUTE))
         self.cluster.graves.clear()
-        taker.client.start(taker.drain((_MINUTE,)))
+        rows = self._send_last(1)
+        taker.client.start(taker.drain((SECOND, 11 * _MINUTE)))
         self._wait_for(taker.client)
-        self.graves = sum(self.cluster.graves[row] for row in rows)
+        if not self.weather.faults & _CLOCKS:
+            self.graves = sum(self.cluster.graves[row] for row in rows)
+        while self.operations < _FEWEST and taker.client.up:  # a world in which little was done is looked at a little longer
+            taker.client.start(taker.drain((_MINUTE,)))
+            self._wait_for(taker.client)
 
-    def _client(self, name: str, skew: int | None) -> Client:
-        clock = SkewedClock(self.timeline, self.weather.client_skew(self.chance) if skew is None else skew)
-        client = Client(name, clock, self.cluster, meddling=self._meddling)
-        self.clients.append(client)
-        return client
-
-    def _taker(self, name: str, skew: int | None = None) -> Taker:
-        client = self._client(name, skew)
-        settings = self._settings
-        return Taker(client, self._rows, settings.behaviour, settings.layout.priorities, self.history, self.chance)
-
-    def _person(self, name: str, skew: int | None = None) -> Person:
-        client = self._client(name, skew)
-        return Person(client, Core(self._settings, client.clock, ()), self.history, self.chance)
+    def _send_last(self, count: int) -> set[str]:
+        """Send a few more; the rows in which they are."""
+        sender, before = self.populace.sender("last", skew=0), len(self.history.sent)
+        sender.client.start(sender.at_once(count))
+        self._wait_for(sender.client)
+        return {sent.message.row for sent in self.history.sent[before:] if sent.message}
 
     def failures(self) -> list[str]:
         """Errors that no step of astyqueue should end with."""
@@ -190,3 +194,10 @@ class _World:
     def evidence(self) -> Evidence:
         """What is to be judged."""
         return Evidence(self.history, self.truth, self.graves)
+
+    def judged(self, seed: int, violations: tuple[str, ...]) -> Judged:
+        """All that came of it."""
+        digest = self.network_chance.getrandbits(64)
+        return Judged(
+            seed, self.weather, violations, self.operations, self.history.steps, digest, tuple(self.parts.played), story=self.history
+        )

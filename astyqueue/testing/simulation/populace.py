@@ -1,0 +1,125 @@
+"""Who lives in a simulated world, and what they do in each burst of work."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Final
+
+from astyqueue.clock import SECOND
+from astyqueue.model.settings import Behaviour, Layout, Settings
+from astyqueue.protocol.rows import Ring, is_home
+from astyqueue.queue.core import Core
+from astyqueue.testing.simulation.chance import Chance
+from astyqueue.testing.simulation.client import Agent, Client, Meddling
+from astyqueue.testing.simulation.cluster import Cluster
+from astyqueue.testing.simulation.history import History
+from astyqueue.testing.simulation.people import Person
+from astyqueue.testing.simulation.senders import Sender
+from astyqueue.testing.simulation.taker import Taker
+from astyqueue.testing.simulation.timeline import SkewedClock
+
+QUEUE: Final = "mail"
+_MINUTE: Final = 60 * SECOND
+#: How likely a burst has somebody send in each way that the world knows, receive, and look after the queue.
+_UNIQUELY: Final = 0.6
+_REPEATEDLY: Final = 0.4
+_BY_SCHEDULE: Final = 0.5
+_RECEIVES: Final = 0.5
+_LOOKS_AFTER: Final = 0.4
+
+#: Somebody, what it is called, and what is done, drawn from the source that it is given.
+Deed = tuple[Client, str, Callable[[Chance], Agent]]
+
+
+class Populace:
+    """All processes of a world. Some worlds have unique keys, some have schedules, and some have sends that are repeated."""
+
+    def __init__(self, cluster: Cluster, history: History, chance: Chance, *, meddling: Meddling) -> None:
+        """One or two people, and two or three takers."""
+        self.clients: list[Client] = []
+        self._cluster = cluster
+        self._history = history
+        self._chance = chance
+        self._meddling = meddling
+        own = chance.own("populace")
+        self._settings = _settings(own)
+        self._uniquely, self._repeatedly, self._by_schedule = (own.random() < 0.5 for _ in range(3))
+        homes = self._uniquely or self._by_schedule
+        self.rows = [row for row in Ring(QUEUE, self._settings.layout).rows() if homes or not is_home(row)]
+        self._people = [self._core(f"person{number}") for number in range(own.randint(1, 2))]
+        self._takers = [self.taker(f"taker{number}") for number in range(own.randint(2, 3))]
+
+    def deeds(self, chance: Chance) -> Iterator[Deed]:
+        """What is done in a burst. Who crashed before has a successor."""
+        self._people = [(client, core) if client.up else self._core(f"{client.name}'") for client, core in self._people]
+        self._takers = [taker if taker.client.up else self.taker(f"{taker.client.name}'") for taker in self._takers]
+        for client, core in self._people:
+            yield from self._of_person(client, core, chance)
+        for taker in self._takers:
+            turns = chance.randint(2, 5)
+            if not taker.client.busy:
+                yield taker.client, "works", partial(self._works, taker, turns)
+
+    def _of_person(self, client: Client, core: Core, chance: Chance) -> Iterator[Deed]:
+        """Everything is drawn, whether it is done or not, so that what follows stays the same."""
+        drawn = [(chance.random(), chance.randint(1, 3)) for _ in range(6)]
+        sends, repeats, _, keys, receives, looks = (times for _, times in drawn)
+        chances = [each for each, _ in drawn]
+
+        def sender(own: Chance) -> Sender:
+            return Sender(client, core, self._history, own)
+
+        def person(own: Chance) -> Person:
+            return Person(client, core, self._history, own)
+
+        yield client, "sends", lambda own: sender(own).plainly(sends)
+        if self._repeatedly and chances[1] < _REPEATEDLY:
+            yield client, "sends repeatedly", lambda own: sender(own).repeatedly(repeats + 1)
+        if self._by_schedule and chances[2] < _BY_SCHEDULE:
+            yield client, "makes a schedule", lambda own: sender(own).by_schedule()
+        if self._uniquely and chances[3] < _UNIQUELY:
+            yield client, "sends uniquely", lambda own: sender(own).uniquely(keys + 1)
+        if chances[4] < _RECEIVES:
+            yield client, "receives", lambda own: person(own).take(receives)
+        if chances[5] < _LOOKS_AFTER:
+            yield client, "looks after", lambda own: person(own).look_after(looks, self.rows)
+
+    @staticmethod
+    def _works(taker: Taker, turns: int, own: Chance) -> Agent:
+        taker.chance = own
+        return taker.work(turns)
+
+    def _client(self, name: str, skew: int | None) -> Client:
+        drawn = self._cluster.weather.client_skew(self._chance.own(f"clock of {name}"))
+        client = Client(name, SkewedClock(self._cluster.timeline, drawn if skew is None else skew), self._cluster, meddling=self._meddling)
+        self.clients.append(client)
+        return client
+
+    def _core(self, name: str) -> tuple[Client, Core]:
+        client = self._client(name, None)
+        return client, Core(self._settings, client.clock, ())
+
+    def taker(self, name: str, skew: int | None = None) -> Taker:
+        """One more process that claims and settles."""
+        client = self._client(name, skew)
+        settings = self._settings
+        taker = Taker(client, self.rows, settings.behaviour, settings.layout.priorities, self._history, self._chance.own(name))
+        taker.fires = self._by_schedule
+        return taker
+
+    def sender(self, name: str, skew: int | None = None) -> Sender:
+        """One more process that sends."""
+        client = self._client(name, skew)
+        return Sender(client, Core(self._settings, client.clock, ()), self._history, self._chance.own(name))
+
+
+def _settings(chance: Chance) -> Settings:
+    layout = Layout(
+        time_shards=chance.choice((1, 1, 1, 3)),
+        time_shard_us=10 * _MINUTE,
+        concurrency_shards=chance.choice((1, 1, 1, 2)),
+        priorities=chance.choice((1, 1, 2)),
+    )
+    behaviour = Behaviour(lease_us=chance.choice((5, 20, 60)) * SECOND, max_attempts=chance.choice((2, 3, 5)))
+    return Settings(name=QUEUE, layout=layout, behaviour=behaviour)

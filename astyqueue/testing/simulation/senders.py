@@ -1,0 +1,130 @@
+"""How people send: plainly, with unique keys, the same again and again, and by schedules."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+from typing import Final
+
+from astyqueue.clock import SECOND
+from astyqueue.errors import KeyTaken, OutcomeUnknown, StoreError
+from astyqueue.model.message import MessageId, encode_plain
+from astyqueue.model.outgoing import Message, Unique
+from astyqueue.model.schedules import Policies
+from astyqueue.model.wording import spelled_duration
+from astyqueue.protocol.repeatable import id_of, repeated, send_repeatable
+from astyqueue.protocol.steps import Steps
+from astyqueue.queue.core import Core
+from astyqueue.queue.scheduling import Planned, Scheduling
+from astyqueue.testing.simulation.client import Agent, Client, Pause
+from astyqueue.testing.simulation.history import History, Result, Saved, Sent
+from astyqueue.triggers import Every
+
+_DELAYS: Final = (None, None, None, SECOND // 5, 5 * SECOND, 100 * SECOND)
+#: Few, so that they are taken often.
+_KEYS: Final = ("welcome", "welcome", "goodbye")
+_INTERVALS: Final = (SECOND // 2, 2 * SECOND, 20 * SECOND)
+
+
+@dataclass(eq=False)
+class Sender:
+    """What one process sends, through a `Core` of its own."""
+
+    client: Client
+    core: Core
+    history: History
+    chance: random.Random
+
+    def plainly(self, times: int) -> Agent:
+        """Send one or a few messages, so many times."""
+        for _ in range(times):
+            yield self._pause(3_000, 100_000)
+            yield from self._send(self.chance.choice((1, 1, 1, 2, 4)), self._delay())
+
+    def at_once(self, count: int) -> Agent:
+        """Send so many together, due now."""
+        yield from self._send(count, None)
+
+    def _send(self, count: int, delay: float | None) -> Steps[None]:
+        self.history.steps["send"] += 1
+        sent = [self.history.send(self.client.clock.monotonic()) for _ in range(count)]
+        options = Message(None, delay=delay, priority=self.chance.randrange(self.core.settings.layout.priorities))
+        try:
+            report = yield from self.core.send_many([one.number for one in sent], options)
+        except StoreError as error:
+            self._failed(sent, error)
+            return
+        for one, id_ in zip(sent, report.ids, strict=True):
+            self._done(one, id_)
+
+    def uniquely(self, times: int) -> Agent:
+        """Send messages with unique keys, whatever is to become of those that have them already."""
+        for _ in range(times):
+            yield self._pause(2_000, 500_000)
+            unique = self.chance.choice(tuple(Unique))
+            one = self.history.send(self.client.clock.monotonic(), self.chance.choice(_KEYS), unique.value)
+            self.history.steps[f"send {unique}"] += 1
+            yield from self._send_unique(one)
+
+    def _send_unique(self, one: Sent) -> Steps[None]:
+        try:
+            sent = yield from self.core.send(Message(one.number, key=one.key, unique=one.unique, delay=self._delay()))
+        except KeyTaken as taken:
+            self._taken(one, MessageId.parse(taken.id))
+        except StoreError as error:
+            self._failed([one], error)
+        else:
+            if sent.new:
+                self._done(one, sent.id)
+            else:
+                self._taken(one, sent.id)
+
+    def repeatedly(self, times: int) -> Agent:
+        """Send the records of a source, and send them again, whatever was told of the first time."""
+        process, now = self.core.process, self.core.process.now()
+        source, row = f"{self.chance.getrandbits(32)}", self.core.ring.row(now, 0)
+        records = [self.history.send(self.client.clock.monotonic()) for _ in range(self.chance.randint(1, 2))]
+        wanted = [repeated(encode_plain(now, b"%d" % one.number), 0, id_of(source, one.number, now)) for one in records]
+        for _ in range(times):
+            yield self._pause(20_000, SECOND)
+            self.history.steps["send repeatable"] += 1
+            try:
+                yield from send_repeatable(process, row, wanted)
+            except StoreError:
+                continue
+            for one, each in zip(records, wanted, strict=True):
+                self._done(one, MessageId(row, each.priority, each.id))
+
+    def by_schedule(self) -> Agent:
+        """Make a schedule of a few slots that all are fired, or skipped if the run before has not ended."""
+        yield self._pause(20_000, 200_000)
+        slots, interval = self.chance.randint(2, 4), spelled_duration(self.chance.choice(_INTERVALS))
+        name, scheduling = f"schedule {len(self.history.saved)}", Scheduling(self.core)
+        saved = Saved(name, scheduling.kept(name).row, slots, self.client.clock.monotonic())
+        self.history.saved.append(saved)
+        self.history.steps["schedule"] += 1
+        policies = Policies.read("all", self.chance.choice(("allow", "allow", "skip")), "go on")
+        planned = Planned(Every(interval, delay=interval, count=slots), Message(name), policies)
+        try:
+            yield from scheduling.save(name, planned, replaces=True)
+        except StoreError:
+            return
+        saved.result = Result.DONE
+
+    def _pause(self, *usual: int) -> Pause:
+        return Pause(int(self.chance.expovariate(1 / self.chance.choice(usual))))
+
+    def _delay(self) -> float | None:
+        delay = self.chance.choice(_DELAYS)
+        return None if delay is None else delay / SECOND
+
+    def _done(self, one: Sent, id_: MessageId | None) -> None:
+        one.result, one.message, one.clock_error = Result.DONE, id_, self.client.clock.error
+        one.told = self.client.clock.monotonic()
+
+    def _taken(self, one: Sent, holder: MessageId) -> None:
+        one.result, one.holder, one.told = Result.REFUSED, holder.id, self.client.clock.monotonic()
+
+    def _failed(self, sent: list[Sent], error: StoreError) -> None:
+        for one in sent:
+            one.result, one.told = Result.UNKNOWN if isinstance(error, OutcomeUnknown) else Result.REFUSED, self.client.clock.monotonic()
