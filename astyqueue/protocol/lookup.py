@@ -55,14 +55,17 @@ def _hint(message: MessageId, now: int) -> Put:
     return Put(name, FORMAT + message.row.encode(), ttl=min(lasts, _LONGEST))
 
 
-def found_by_key(process: Process, home: str, key: str) -> Steps[list[Found]]:
-    """The messages that have this key, in the order in which they are due; `home` is the row of such a key if it is unique."""
+def found_by_key(process: Process, home: str, key: str, *, also: Iterable[MessageId] = ()) -> Steps[list[Found]]:
+    """The messages that have this key, in the order in which they are due; `home` is the row of such a key if it is unique.
+
+    `also` are messages that may have it, of which nothing in the store tells.
+    """
     messages = yield from _unique(home, key)
     row = key_row(home.split(":", 1)[0], key)
     hints = yield from read_one(Slice(row, Type.MESSAGE))
     told = {_told(column): column for column in hints if column.value[:1] == FORMAT}
     found: list[Found] = []
-    for message in sorted({*messages, *told}, key=lambda one: one.id):
+    for message in sorted({*messages, *told, *also}, key=lambda one: one.id):
         there = yield from get(process, message)
         if there is not None:
             found.append(there)

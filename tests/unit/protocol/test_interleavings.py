@@ -64,6 +64,12 @@ def three_warm(unguarded: tuple[int, ...] = ()) -> World:
     return scene.world(**{name: Taking(scene, name, sight=sight, outcome=None, want=1) for name, sight in sights.items()})
 
 
+def three_cold(unguarded: tuple[int, ...] = ()) -> World:
+    """Three who know nothing of a row, and one message for all of them."""
+    scene = Scene(messages=1, unguarded=unguarded)
+    return scene.world(**{name: Taking(scene, name, outcome=None, want=1) for name in ("ann", "bob", "cyd")})
+
+
 def expiring(unguarded: tuple[int, ...] = ()) -> World:
     """A lease that ends at some moment, and two claimers who both saw it begin; one of them looks at any time."""
     scene = Scene(messages=1, unguarded=unguarded)
@@ -185,6 +191,7 @@ WORLDS: list[tuple[Making, Befalls, int]] = [
     (warm_and_cold, PAUSE, 90),
     (three_warm, PLAIN, 10),
     (three_warm, CRASH, 110),
+    (three_cold, CRASH, 700),
     (ending, CRASH, 90),
     (expiring, CRASH, 530),
     (expiring, PAUSE, 510),

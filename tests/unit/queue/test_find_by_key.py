@@ -64,6 +64,18 @@ def test_deleting_by_key_stops_what_was_to_come_again(queue: MessageQueue, clock
     assert not queue.delete(key=KEY)
 
 
+def test_the_run_of_a_message_that_comes_again_is_found_while_it_is_there(queue: MessageQueue, clock: TimeMachine) -> None:
+    queue.send("tick", key=KEY, trigger=Every("1m"), max_attempts=1)
+    for _ in range(2):
+        [run] = queue.receive(5)
+        assert [found.id for found in queue.find(KEY)] == [run.message_id]
+        run.ack()
+        assert queue.find(KEY) == []
+        clock.advance("1m")
+    queue.receive(5)[0].fail()
+    assert [found.standing.value for found in queue.find(KEY)] == ["dead"]
+
+
 def test_a_key_that_could_name_no_schedule_is_deleted_too(queue: MessageQueue) -> None:
     key = "line\nbreak" + "k" * 400
     queue.send("body", key=key)
