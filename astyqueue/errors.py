@@ -12,6 +12,7 @@
     ├── Vetoed                  a hook refused a send or a settle
     ├── LeaseLost               the receipt is no longer current; nothing was changed
     ├── AlreadySettled          this delivery was settled before
+    ├── Busy                    somebody else has the lock of a row; a lock of your own may raise it
     ├── Undecodable             a column cannot be read; the row takes no claims until it is mended
     ├── Closed                  the queue or the store was closed before
     └── StoreError              the store did not do what it was asked
@@ -154,6 +155,10 @@ class Undecodable(AstyqueueError):
             f"row {row}: {column} cannot be read ({why}). Nothing is claimed from this row until it can: "
             "it was written by a newer astyqueue (upgrade this process) or damaged (restore it from a backup)"
         )
+
+
+class Busy(AstyqueueError):
+    """Somebody else has the lock of a row: a lock manager may raise this in the place of saying False. It is no failure."""
 
 
 class Closed(AstyqueueError):

@@ -141,6 +141,15 @@ def derived(moment: int, written: str) -> Id:
     return first_at(moment)[:8] + (int.from_bytes(of_text(written)[8:]) & ~_MULTICAST).to_bytes(8)
 
 
+def listed(written: str, moment: int, what: Id = LEAST) -> Id:
+    """The id under which something of this text and moment is listed: those of one text lie together, by their moments.
+
+    `what` tells things of one moment apart; without it, the bound that is not greater than any of them.
+    """
+    place = int.from_bytes(of_text(written)[3:8]) << 82 | max(0, moment) << 30 | int.from_bytes(what[-4:]) >> 2
+    return (place >> 62).to_bytes(8) + (place & (1 << 62) - 1).to_bytes(8)
+
+
 def is_derived(id_: Id) -> bool:
     """Whether an id is one that was derived: drawn ones have a bit set that says that their node is made up."""
     return not int.from_bytes(id_[8:]) & _MULTICAST

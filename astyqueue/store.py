@@ -21,6 +21,8 @@ from typing import Final, NamedTuple, Protocol
 from astyqueue.ids import GREATEST, LEAST, Id
 
 ENTRIES: Final = "entries"
+#: Where what happened is kept for a while: only ever added to, each column with a time to live.
+HISTORY: Final = "history"
 
 
 class Name(NamedTuple):

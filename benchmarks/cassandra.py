@@ -59,7 +59,8 @@ class OnCassandra:
     def fresh(self) -> Iterator[str]:
         """The same keyspace, emptied."""
         gc.collect()
-        self.session.execute(f'TRUNCATE "{self.keyspace}"."entries"', timeout=_PATIENCE_SECONDS)
+        for table in ("entries", "history"):
+            self.session.execute(f'TRUNCATE "{self.keyspace}"."{table}"', timeout=_PATIENCE_SECONDS)
         yield self.contacts.url(self.keyspace)
 
     def store_cpu_s(self) -> float | None:

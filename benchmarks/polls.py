@@ -48,7 +48,7 @@ class Row:
     def claim(self) -> float:
         """Send a message, and take it: the milliseconds of the taking."""
         self.queue.send(body(0, _BODY))
-        claimed, taken = _timed(lambda: self.queue.run(self._look()))
+        claimed, taken = _timed(lambda: self.queue.run(self.look()))
         if sum(len(each.held) for each in claimed.claims) != 1:
             message = f"a claim took {claimed.claims} where one message was sent"
             raise NotMeasured(message)
@@ -68,9 +68,9 @@ class Row:
         column = yield from read_column(self.sight.row, HEADER)
         now = self.queue.core.process.now()
         self.sight.learn(column.value if column else None, now, column.written if column else None)
-        return (yield from self._look())
+        return (yield from self.look())
 
-    def _look(self) -> Steps[Claimed]:
+    def look(self) -> Steps[Claimed]:
         """Claim, and go on while there is more to pass: without cursors the way to the head is long."""
         behaviour = self.queue.settings.behaviour
         order = Order(MOST, behaviour.lease_us, behaviour.max_attempts)
@@ -104,13 +104,13 @@ def main(url: str, samples: int, names: list[str]) -> None:
     for name, row in rows.items():
         told[f"{_KEYS[name]}_ms"] = statistics.median(row.polls)
         told[f"{_KEYS[name]}_claim_ms"] = statistics.median(row.claims)
-    told["tombstones_per_poll"] = _tombstones(rows["used"])
+    told["tombstones_per_poll"] = tombstones(rows["used"])
     for row in rows.values():
         row.queue.close()
     print(json.dumps(told))
 
 
-def _tombstones(row: Row) -> float | None:
+def tombstones(row: Row) -> float | None:
     """What the server itself says it read in a poll of this row."""
     store = row.queue.store
     if not isinstance(store, CassandraStore):

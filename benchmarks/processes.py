@@ -32,13 +32,13 @@ _MANY_BYTES: Final = 1 << 16
 Told = dict[str, int]
 
 
-def drained_by(place: Place, count: int, messages: int) -> Run:
-    """How fast so many processes drain eight rows, and how it is spread over them."""
+def drained_by(place: Place, count: int, messages: int, *, lock: str = "guard") -> Run:
+    """How fast so many processes drain eight rows under this lock, and how it is spread over them."""
     sent = -(-messages // _SENT_TOGETHER) * _SENT_TOGETHER
     with place.fresh() as url, MessageQueue.builder().store(url).name(QUEUE).options(**_ROWS).build() as queue:
         for _ in range(0, messages, _SENT_TOGETHER):
             send_per_s(queue, _SENT_TOGETHER, _BODY)
-        told = _together(url, count, sent)
+        told = _together(url, lock, count, messages=sent)
         check_empty(queue)
     handled = [each["handled"] for each in told]
     if sum(handled) != sent:
@@ -48,6 +48,7 @@ def drained_by(place: Place, count: int, messages: int) -> Run:
     return {
         f"processes_{count}_per_s": sent * SECOND / span,
         f"processes_{count}_refused_commits_per_message": sum(each["refused"] for each in told) / sent,
+        f"processes_{count}_busy_rows_per_message": sum(each["busy"] for each in told) / sent,
         f"processes_{count}_least_share": min(handled) * count / sent,
         f"processes_{count}_greatest_share": max(handled) * count / sent,
     }
@@ -74,13 +75,13 @@ class Drainer:
             written.close()
 
 
-def _together(url: str, count: int, messages: int) -> list[Told]:
+def _together(url: str, lock: str, count: int, *, messages: int) -> list[Told]:
     """Start so many, let them begin at once, and end them when every message was handled."""
     with contextlib.ExitStack() as held:
         reading, writing = os.pipe()
         held.callback(os.close, reading)
         held.callback(os.close, writing)
-        drainers = [held.enter_context(_started(url, writing)) for _ in range(count)]
+        drainers = [held.enter_context(_started(url, lock, writing)) for _ in range(count)]
         for drainer in drainers:
             _expect(drainer, b"ready")
         for drainer in drainers:
@@ -92,8 +93,8 @@ def _together(url: str, count: int, messages: int) -> list[Told]:
 
 
 @contextlib.contextmanager
-def _started(url: str, writing: int) -> Iterator[Drainer]:
-    command = [sys.executable, "-m", "benchmarks.drainer", url, str(writing)]
+def _started(url: str, lock: str, writing: int) -> Iterator[Drainer]:
+    command = [sys.executable, "-m", "benchmarks.drainer", url, str(writing), lock]
     with subprocess.Popen(command, cwd=_PROJECT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, pass_fds=(writing,)) as process:
         try:
             yield Drainer(process)

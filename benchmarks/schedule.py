@@ -14,6 +14,7 @@ from typing import Final
 from astyqueue import Delivery, Dispatcher, MessageQueue
 from astyqueue.clock import SECOND, instant
 from astyqueue.model.outgoing import Message
+from astyqueue.protocol.rows import bell_row
 from astyqueue.protocol.schedules import Wanted, made
 from astyqueue.protocol.steps import Read
 from astyqueue.protocol.triggercolumn import encode_schedule, slot_timer, trigger_name
@@ -83,8 +84,8 @@ def _run(plan: Plan, number: int, runs: int) -> Run:
         run |= {name + figure: value for figure, value in _fired(plan, over).items()}
     if plan.idle:
         progress(f"run {number} of {runs}: idle schedules")
-        run["reads_per_minute"] = _reads(plan, 0)
-        run["reads_per_minute_with_idle"] = _reads(plan, plan.idle)
+        for name, idle in (("", 0), ("_with_idle", plan.idle)):
+            run[f"reads_per_minute{name}"], run[f"doorbell_reads_per_minute{name}"] = _reads(plan, idle)
     return run
 
 
@@ -165,8 +166,11 @@ def load(queue: MessageQueue, count: int, *, first: int, over: int) -> None:
         queue.store.commit(Batch(queue.core.ring.home(0), tuple(puts)), ())
 
 
-def _reads(plan: Plan, idle: int) -> float:
-    """Reads of the store in a minute of a dispatcher that has nothing to do, beside so many schedules that are not due."""
+def _reads(plan: Plan, idle: int) -> tuple[float, float]:
+    """Reads of rows in a minute of a dispatcher that has nothing to do, beside so many schedules that are not due.
+
+    And those that only listened to the doorbell: how often that is depends on how quick reads are, not on schedules.
+    """
     with plan.place.fresh() as url, contextlib.closing(Recording(open_store(url, clock=CLOCK))) as store:
         queue = MessageQueue.builder().store(store).name(QUEUE).options(**ONE_ROW).build()
         load(queue, max(1, idle), first=CLOCK.now() + 3_600 * SECOND, over=_MINUTE)
@@ -176,4 +180,6 @@ def _reads(plan: Plan, idle: int) -> float:
             Wakeup(CLOCK).wait(CLOCK.monotonic() + _SETTLED)
             store.requests.clear()
             Wakeup(CLOCK).wait(CLOCK.monotonic() + _MINUTE)
-            return sum(isinstance(request, Read) for request in store.requests)
+            reads = [request for request in tuple(store.requests) if isinstance(request, Read)]
+        only_bell = sum({wanted.row for wanted in request.wanted} == {bell_row(QUEUE)} for request in reads)
+        return len(reads) - only_bell, only_bell

@@ -71,6 +71,7 @@ class Delivery(Handed):
     async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         """Settle what was not settled inside."""
         if not self.settled:
+            self.error = error
             await (self.ack() if error is None else self.fail(told(error)))
 
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import AsyncGenerator, Callable, Iterable
+from datetime import datetime
 from typing import TypeVar, Unpack
 
 from astyqueue.durations import Duration, as_microseconds
+from astyqueue.model.event import Event
 from astyqueue.model.explanation import Explanation
 from astyqueue.model.message import MessageId, Receipt
 from astyqueue.model.settings import Settings
@@ -58,6 +60,27 @@ class Operations:
     async def explain(self, message: MessageId | str) -> Explanation:
         """Why a message has not run yet, in words, and its life so far; of one that is gone, what can be said of that."""
         return await self.run(self.core.operating.explain(message))
+
+    async def history(
+        self,
+        message: MessageId | str | None = None,
+        *,
+        key: str | None = None,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        kinds: Iterable[str] = (),
+        limit: int | None = None,
+    ) -> AsyncGenerator[Event, None]:
+        """What happened to a message, to the messages of a key (or the schedule of this name), or in the whole queue, in order.
+
+        As `MessageQueue.history` for threads; go through it with `async for`.
+        """
+        recall = self.core.operating.recall(message, key=key, since=since, until=until, kinds=kinds)
+        left = limit
+        while not recall.over and left != 0:
+            for event in (await self.run(recall.go_on()))[:left]:
+                yield event
+                left = None if left is None else left - 1
 
     async def peek(self, limit: int = 10, include: str = "due") -> list[Found]:
         """Messages in the order in which they would be handed out, none of them taken.

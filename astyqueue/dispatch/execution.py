@@ -88,6 +88,7 @@ class Executions:
         if handler is None:
             self._park(delivery)
             return None
+        delivery.began = execution.began
         if handler.timeout is not None:
             self._limit(execution, handler.timeout)
         if self.verdicts.loud:
@@ -125,6 +126,7 @@ class Executions:
         if delivery.settled:
             self.verdicts.settled_by_hand(delivery, handler, error)
             return
+        delivery.error = error
         outcome = ACK if error is None else self._judge.judge(delivery, error, handler.max_attempts)
         self.hand_in(delivery, outcome)
         if error is not None or self.verdicts.loud:
@@ -166,6 +168,7 @@ class Executions:
         handler, delivery = execution.handler, execution.delivery
         timeout, allowed = (handler.timeout, handler.max_attempts) if handler else (None, None)
         error = TimeoutError(f"no outcome within {in_words(timeout or 0)}")
+        delivery.error = error
         self.verdicts.stalled(delivery, handler, error)
         return delivery, self._judge.judge(delivery, error, allowed)
 

@@ -56,13 +56,14 @@ class Message:
 
 
 class Composed(NamedTuple):
-    """A checked message: when it is due (zero: now), its priority and key, and the value of its column."""
+    """A checked message: when it is due (zero: now), its priority, key and headers, and the value of its column."""
 
     due: int
     priority: int
     key: str | None
     value: bytes
     unique: Unique | None = None
+    headers: Mapping[str, str] | None = None
 
 
 class Composer:
@@ -99,7 +100,7 @@ class Composer:
             body=None,
             unique=unique is not None,
         )
-        return Composed(due, priority, envelope.key, encode(envelope, encoded), unique)
+        return Composed(due, priority, envelope.key, encode(envelope, encoded), unique, envelope.headers)
 
 
 def _is_plain(message: Message) -> bool:

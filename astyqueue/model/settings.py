@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Final
+from typing import Annotated, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from astyqueue.model.bodies import BODY_BYTES, BODY_BYTES_AT_MOST
+from astyqueue.model.event import Keeping
 
 _SECOND: Final = 1_000_000
 _MINUTE: Final = 60 * _SECOND
+_DAY: Final = 24 * 60 * _MINUTE
+#: Placements: by time, and by the key if there is one; by key whatever the time; all in one row; by a function of the producers.
+BY_TIME: Final = "time"
+BY_KEY: Final = "key"
+SINGLE: Final = "single"
+FUNCTION: Final = "function"
 
 
 class Layout(BaseModel):
@@ -21,13 +28,15 @@ class Layout(BaseModel):
     time_shard_us: Annotated[int, Field(ge=_SECOND, description="microseconds a time shard lasts")] = 60 * _MINUTE
     concurrency_shards: Annotated[int, Field(ge=1, le=1_024)] = 1
     priorities: Annotated[int, Field(ge=1, le=10)] = 1
+    placement: Literal["time", "key", "single", "function"] = BY_TIME
 
 
 class Behaviour(BaseModel):
     """How a queue behaves; stored with it, changed by `queues set`, followed by every process within ten seconds.
 
     Durations are microseconds. A failed attempt is followed by a pause of `backoff_us`, doubled each time up to
-    `backoff_cap_us`, and shortened by up to half at random so that failures do not return together.
+    `backoff_cap_us`, and shortened by up to half at random so that failures do not return together. `history` says which
+    events are kept, and `history_kept_us` for how long.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -38,6 +47,8 @@ class Behaviour(BaseModel):
     backoff_cap_us: Annotated[int, Field(ge=0, le=24 * 60 * _MINUTE)] = 10 * _MINUTE
     paused: bool = False
     body_bytes: Annotated[int, Field(ge=1, le=BODY_BYTES_AT_MOST)] = BODY_BYTES
+    history: Keeping = "failures"
+    history_kept_us: Annotated[int, Field(ge=60 * _MINUTE, le=400 * _DAY)] = 30 * _DAY
 
     def backoff(self, spent: int, chance: float) -> int:
         """Microseconds to wait after this many spent attempts; `chance` in [0, 1) decides the jitter."""

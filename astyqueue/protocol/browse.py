@@ -42,6 +42,7 @@ class _Place(NamedTuple):
     until: int | None = None
     spent: int = 0
     holder: str = ""
+    reason: str = ""
 
     @property
     def turn(self) -> tuple[int, int, int, Id]:
@@ -83,6 +84,59 @@ def _places(row: str, levels: int, *, now: int, include: Include, limit: int) ->
     for level in range(levels):
         places += yield from _unhidden_places(sight, level, include, now=now, limit=limit)
     return places
+
+
+class Walk:
+    """All messages of one row, a page at a time: those that timers hide, then those that nothing lists, then dead letters.
+
+    It is no snapshot: a message that others move meanwhile is shown as it stood when the walk came by. None is shown twice; one
+    that is redriven or released just then may be missed.
+    """
+
+    def __init__(self, process: Process, row: str, levels: int) -> None:
+        """Begin at the beginning; `levels` is how many priorities the queue has."""
+        self._now = process.now()
+        self._row = row
+        self._levels = levels
+        self._sight: Sight | None = None
+        self._hidden: list[_Place] = []
+        self._left = [(kind, level) for kind in (Type.MESSAGE, Type.DEAD) for level in range(levels)]
+        self._after: Id | None = None
+        self._shown: set[Id] = set()
+
+    def page(self) -> Steps[list[Found] | None]:
+        """The next messages; a page may be empty, and None is the end."""
+        if self._sight is None:
+            self._sight = yield from glimpse(self._row, self._levels, self._now)
+            self._hidden = list(_hidden(self._sight, self._now))
+        if self._hidden:
+            places, self._hidden = self._hidden[:_BODIES], self._hidden[_BODIES:]
+            return (yield from self._told(places))
+        if not self._left:
+            return None
+        kind, level = self._left[0]
+        places = yield from (self._unhidden(self._sight, level) if kind is Type.MESSAGE else self._dead(level))
+        if self._after is None:
+            self._left.pop(0)
+        return (yield from self._told(places))
+
+    def _unhidden(self, sight: Sight, level: int) -> Steps[list[_Place]]:
+        page = yield from unlisted(sight, level, looked_past(sight, level) if self._after is None else self._after)
+        self._after = page.last
+        return [_unhidden(MessageId(self._row, level, id_), self._now) for id_ in page.ids]
+
+    def _dead(self, level: int) -> Steps[list[_Place]]:
+        after = LEAST if self._after is None else self._after
+        columns = yield from read_one(Slice(self._row, Type.DEAD, level, after=after, beyond=True, limit=PAGE))
+        self._after = columns[-1].name.id if len(columns) == PAGE else None
+        return [_buried(MessageId(self._row, level, column.name.id), column.value) for column in columns]
+
+    def _told(self, places: list[_Place]) -> Steps[list[Found]]:
+        """Those that were not shown yet and are there; a message is in one place at a time, so the last to tell of it is right."""
+        new = [place for place in places if place.id.id not in self._shown]
+        self._shown.update(place.id.id for place in new)
+        held = yield from contents([place.id for place in new])
+        return [_found(place, held[place.id]) for place in new if place.id in held]
 
 
 def counts(process: Process, rows: Sequence[str], *, levels: int) -> Steps[Counts]:
@@ -169,9 +223,14 @@ def _unhidden(message: MessageId, now: int) -> _Place:
     return _Place(message, Standing.DELAYED, message.moment, message.moment)
 
 
+def _buried(message: MessageId, value: bytes) -> _Place:
+    death = decode_dead(value)
+    return _Place(message, Standing.DEAD, death.at, spent=death.attempts, reason=death.reason)
+
+
 def _included(place: _Place) -> Include:
     return Include.DUE if place.standing is Standing.WAITING else Include.HIDDEN
 
 
 def _found(place: _Place, content: Content) -> Found:
-    return Found(place.id, content, place.standing, place.spent, place.until, place.holder)
+    return Found(place.id, content, place.standing, place.spent, place.until, place.holder, place.reason)

@@ -13,7 +13,7 @@ from astyqueue.protocol.change import Change
 from astyqueue.protocol.columns import HEADER, Header, State, Timer, Type
 from astyqueue.protocol.look import look
 from astyqueue.protocol.outcomes import Worked, columns_of, with_value, work_out
-from astyqueue.protocol.picking import Held, Order, Picked
+from astyqueue.protocol.picking import Buried, Held, Lapsed, Order, Picked
 from astyqueue.protocol.process import Process
 from astyqueue.protocol.settle import Settled, Settlement, settle
 from astyqueue.protocol.sight import WORTH_STORING, Sight
@@ -37,16 +37,22 @@ class Claim:
 
 @dataclass(slots=True)
 class Claimed:
-    """What a claim brought. `suspect`: something waits for a process with empty hands; `more`: the row had more to give."""
+    """What a claim brought. `suspect`: something waits for a process with empty hands; `more`: the row had more to give.
+
+    `unlocked`: the columns of the lock it was taken under are gone.
+    """
 
     claims: list[Claim] = field(default_factory=list)
     at_most_once: list[Held] = field(default_factory=list)
     settled: dict[Name, Settled] = field(default_factory=dict)
     dead: int = 0
+    buried: list[Buried] = field(default_factory=list)
+    lapsed: list[Lapsed] = field(default_factory=list)
     undecodable: int = 0
     refused: int = 0
     more: bool = False
     suspect: bool = False
+    unlocked: bool = False
 
 
 def claim(
@@ -125,7 +131,7 @@ class _Claiming:
             change.put_timer(taken.timer)
         for name, value in picked.dead.items():
             change.put(name, value)
-        change.delete(*picked.consumed)
+        change.delete(*picked.consumed, *self.order.unlocks)
         header = self._raised(worked, claims, picked)
         change.raise_header(self.sight.value, header)
         if not (yield from self._apply(change, header, (picked, claims, worked))):
@@ -133,6 +139,7 @@ class _Claiming:
         for timer, successor in successors:
             self.sight.replace(timer.name, [successor] if successor else [])
         self.sight.raised(header, [taken.timer for taken in claims], [name.id for name in picked.dead], at=picked.now)
+        self.claimed.lapsed += picked.lapsed(timer for timer, _ in successors)
         self._took(picked, claims, worked)
         return True
 
@@ -142,7 +149,7 @@ class _Claiming:
         known = self.sight.next_due()
         floor = min(dues if known is None else [known, *dues], default=picked.now)
         version = self.sight.header.version + 1 if self.sight.header else 1
-        owner = self.process.name if self.order.keeps or picked.room > 0 else ""
+        owner = self.process.name if self.order.leases and (self.order.keeps or picked.room > 0) else ""
         return Header(version, floor, self.process.nonce(), owner, tuple(map(tuple, self.sight.cursors)))
 
     def _apply(self, change: Change, header: Header, made_of: tuple[Picked, list[Claim], list[Worked]]) -> Steps[bool]:
@@ -164,9 +171,11 @@ class _Claiming:
         for part in worked:
             self.sight.settled(part)
             self.claimed.settled[part.timer.name] = Settled([part])
+        self.claimed.unlocked = True
         self.claimed.claims += claims
         self.claimed.at_most_once += picked.at_most_once
         self.claimed.dead += len(picked.dead)
+        self.claimed.buried += picked.buried
         self.claimed.undecodable += picked.undecodable
 
 

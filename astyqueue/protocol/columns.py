@@ -221,8 +221,9 @@ class Dead(NamedTuple):
     claim: str
 
     def encode(self) -> bytes:
-        """The value of the dead column."""
-        return FORMAT + to_json(self._replace(reason=self.reason[:REASON_LENGTH]))
+        """The value of the dead column. What of its reason no text can hold (half a character, as file names have) is written out."""
+        reason = self.reason[:REASON_LENGTH].encode(errors="backslashreplace").decode()
+        return FORMAT + to_json(self._replace(reason=reason))
 
 
 def decode_dead(value: bytes) -> Dead:

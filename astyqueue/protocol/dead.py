@@ -84,13 +84,16 @@ def dead_letter(message: MessageId) -> Steps[DeadLetter | None]:
     return letters[0]
 
 
-def redrive(process: Process, chosen: Sequence[MessageId], *, force: bool = False, dry_run: bool = False) -> Steps[RedriveReport]:
+def redrive(
+    process: Process, chosen: Sequence[MessageId], *, force: bool = False, dry_run: bool = False, into: list[MessageId] | None = None
+) -> Steps[RedriveReport]:
     """Put dead letters back: each may be claimed at once, and has all its attempts again.
 
     What is no dead letter (any more) is passed over. What is undecodable or expired would die again on the spot and is
     left; `force` puts it back all the same, as after an upgrade that can read it. A letter with a unique key takes that
-    again, and is left if another message has it.
+    again, and is left if another message has it. What was put back is added to `into`.
     """
+    back = [] if into is None else into
     report = RedriveReport(dry_run=dry_run)
     for row, part in _parts(chosen, MOST):
         redriving = _Redriving(process, part, force=force)
@@ -99,6 +102,7 @@ def redrive(process: Process, chosen: Sequence[MessageId], *, force: bool = Fals
             report += RedriveReport(len(dead), redriving.left)
             continue
         plan = yield from Raising(process, Sight(row, 1)).carry_out(redriving.plan)
+        back += [MessageId(row, column.name.priority, column.name.id) for column in plan.dead] if plan else []
         report += RedriveReport(len(plan.dead) if plan else 0, redriving.left)
     return report
 

@@ -23,7 +23,7 @@ from astyqueue.protocol.process import Process
 from astyqueue.protocol.raising import shrunk_by
 from astyqueue.protocol.settle import raise_for
 from astyqueue.protocol.sight import Sight, know
-from astyqueue.protocol.slots import Decision, LastRun, decide
+from astyqueue.protocol.slots import Decision, LastRun, Skipped, decide, skipped_by
 from astyqueue.protocol.steps import Steps, read_one
 from astyqueue.protocol.triggercolumn import decode_schedule, encode_schedule, message_of, slot_timer, trigger_name
 from astyqueue.store import Committed, Name, Named, Put, Refused
@@ -93,17 +93,20 @@ class Schedules:
         self._process = process
         self._known: dict[tuple[str, Name], Known] = {}
 
-    def fire(self, sight: Sight) -> Steps[list[Fired]]:
-        """Fire what is due in a row, in a few commits at most. The sight knows all of it afterwards, or is forgotten."""
+    def fire(self, sight: Sight, skipped: list[Skipped] | None = None) -> Steps[list[Fired]]:
+        """Fire what is due in a row, in a few commits at most. The sight knows all of it afterwards, or is forgotten.
+
+        What is skipped is added to `skipped`, also when an error ends this.
+        """
         fired: list[Fired] = []
         try:
-            yield from self._fire(sight, fired)
+            yield from self._fire(sight, fired, [] if skipped is None else skipped)
         except BaseException:
             sight.forget()
             raise
         return fired
 
-    def _fire(self, sight: Sight, fired: list[Fired]) -> Steps[None]:
+    def _fire(self, sight: Sight, fired: list[Fired], skipped: list[Skipped]) -> Steps[None]:
         refused = 0
         for _ in range(_COMMITS):
             firing = yield from self._plan(sight)
@@ -111,6 +114,7 @@ class Schedules:
                 return
             if not firing.anything or (yield from self._commit(sight, firing)):
                 fired += _fired(firing)
+                skipped += [one for decision in firing.decisions.values() for one in skipped_by(decision, firing.now)]
                 continue
             refused += 1
             if refused == _TRIES:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from itertools import chain
 from typing import Final, NamedTuple
@@ -24,7 +25,8 @@ SMALLER: Final = 20
 class Order:
     """What a claim is to bring: so many messages at most, under these settings (microseconds), for a process that holds `in_hand`.
 
-    With `keeps`, the claim takes or extends the row lease; `yields` to another process that turns out to have it.
+    With `keeps`, the claim takes or extends the row lease, unless without `leases` there is none; `yields` to another process that
+    turns out to have it. `unlocks`: columns of a lock that go with the claim's commit.
     """
 
     want: int
@@ -33,6 +35,8 @@ class Order:
     in_hand: int = 0
     keeps: bool = True
     yields: bool = False
+    leases: bool = True
+    unlocks: tuple[Name, ...] = ()
 
 
 class Held(NamedTuple):
@@ -40,6 +44,21 @@ class Held(NamedTuple):
 
     entry: Entry
     envelope: Envelope
+
+
+class Buried(NamedTuple):
+    """A message that became a dead letter as it was looked at, and what was in it if that can be read."""
+
+    entry: Entry
+    death: Dead
+    envelope: Envelope | None
+
+
+class Lapsed(NamedTuple):
+    """A message whose lease ran out, as its timer lists it, and who held it."""
+
+    entry: Entry
+    holder: str
 
 
 #: Part of what expired together: the timer it was in, and a number within it.
@@ -61,6 +80,7 @@ class Picked:
     at_most_once: list[Held] = field(default_factory=list)
     leaving: dict[Name, set[Id]] = field(default_factory=dict)
     along: dict[Id, Along] = field(default_factory=dict)
+    buried: list[Buried] = field(default_factory=list)
     cursors: list[list[Id]] = field(default_factory=list)
     undecodable: int = 0
     more: bool = False
@@ -110,10 +130,17 @@ class Picked:
         if len(self.dead) >= self.burials:
             return False
         self.room -= 1
-        self.dead[dead_name(entry.priority, entry.id)] = Dead(self.now, entry.spent, kind, reason, "").encode()
+        death = Dead(self.now, entry.spent, kind, reason, "")
+        self.dead[dead_name(entry.priority, entry.id)] = death.encode()
+        self.buried.append(Buried(entry, death, envelope))
         if envelope is not None:
             self.along[entry.id] = goes_along(entry.priority, entry.id, envelope)._replace(leaves=None)
         return True
+
+    def lapsed(self, timers: Iterable[Timer]) -> list[Lapsed]:
+        """Those of these timers' messages which are taken because a lease ran out."""
+        over = [timer for timer in timers if timer.state == State.LEASED and timer.due <= self.now]
+        return [Lapsed(entry, timer.holder) for timer in over for entry in timer.entries if entry.id in self.leaving[timer.name]]
 
     @property
     def consumed(self) -> list[Name]:

@@ -81,19 +81,23 @@ def shrunk_by(sight: Sight, leaving: set[Id]) -> list[tuple[Timer, Timer | None]
 
 @dataclass(slots=True)
 class Raising:
-    """Raised commits of one row, one after the other; what is known of the row is kept from one to the next."""
+    """Raised commits of one row, one after the other; what is known of the row is kept from one to the next.
+
+    `knowing` sees to it that as much of the row is known as plans are made on: the header at least.
+    """
 
     process: Process
     sight: Sight
+    knowing: Callable[[Sight, int], Steps[None]] = know
 
     def carry_out(self, planning: Planning) -> Steps[Plan | None]:
         """Plan on the row as it is and commit, until that goes through; None when there was nothing to do (any more).
 
-        The plan is made when the header and all timers are known. When others change the row each time in between,
-        StoreUnavailable ends it.
+        The plan is made when the header and all timers are known, or what `knowing` sees to. When others change the row each
+        time in between, StoreUnavailable ends it.
         """
         for _ in range(TRIES):
-            yield from know(self.sight, self.process.now())
+            yield from self.knowing(self.sight, self.process.now())
             plan = yield from planning(self.sight)
             if plan is None or (yield from self._commit(plan)):
                 return plan

@@ -6,9 +6,9 @@ settle leaves such a mark, in one commit with the delete, for a day.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from pydantic_core import to_json
 
@@ -20,9 +20,12 @@ from astyqueue.protocol.columns import Entry, State, Timer, Type, message_name
 from astyqueue.protocol.outcomes import with_value
 from astyqueue.protocol.process import Process
 from astyqueue.protocol.raising import MOST, Plan, Raising
-from astyqueue.protocol.sight import Sight
+from astyqueue.protocol.sight import Sight, know_header
 from astyqueue.protocol.steps import Steps, read_one
 from astyqueue.store import Name, Named, Put
+
+#: Bytes of the values of one commit.
+_BYTES: Final = 512 * 1024
 
 
 class Repeated(NamedTuple):
@@ -44,19 +47,52 @@ def repeated(value: bytes, priority: int, id_: Id) -> Repeated:
     return Repeated(priority, id_, encode(envelope._replace(repeatable=True), to_json(envelope.body)))
 
 
+def composed(value: bytes, priority: int, id_: Id) -> Repeated:
+    """As `repeated`, of a value that was composed just now and says nothing of the kind yet; much cheaper for many."""
+    return Repeated(priority, id_, value[:-1] + b",false,true]")
+
+
 def send_repeatable(process: Process, row: str, wanted: Sequence[Repeated]) -> Steps[int]:
     """See to it that all of these are there or settled, and say how many were put now.
 
-    After an error any number of them may have been put: repeat it all. One that was settled more than a day ago, or cleared,
-    comes again.
+    After an error any number of them may have been put: repeat it all. One that was settled more than a day ago, cleared, or
+    purged as a dead letter comes again.
     """
-    raising = Raising(process, Sight(row, 1))
-    sent = 0
-    for first in range(0, len(wanted), MOST):
-        inserting = _Inserting(process, wanted[first : first + MOST])
-        plan = yield from raising.carry_out(inserting.plan)
-        sent += len(plan.puts) if plan else 0
-    return sent
+    return len((yield from Repeating(process, row).send(wanted)))
+
+
+class Repeating:
+    """Repeatable sends into one row, one commit after the other, by one thread at a time.
+
+    What is known of the row's header is kept from one to the next. Its timers need not be known, for nothing is claimed: so a
+    commit costs the same however many messages are there.
+    """
+
+    def __init__(self, process: Process, row: str) -> None:
+        """Begin knowing nothing of the row."""
+        self._process = process
+        self._raising = Raising(process, Sight(row, 1), know_header)
+
+    def send(self, wanted: Sequence[Repeated]) -> Steps[list[Repeated]]:
+        """As `send_repeatable`; those that were put now."""
+        sent: list[Repeated] = []
+        for part in _parts(wanted):
+            plan = yield from self._raising.carry_out(_Inserting(self._process, part).plan)
+            put = {put.name for put in plan.puts} if plan else set()
+            sent += [one for one in part if message_name(one.priority, one.id) in put]
+        return sent
+
+
+def _parts(wanted: Sequence[Repeated]) -> Iterator[Sequence[Repeated]]:
+    """Messages for one commit each, within the bounds of a commit."""
+    first = size = 0
+    for place, one in enumerate(wanted):
+        if place - first == MOST or (place > first and size + len(one.value) > _BYTES):
+            yield wanted[first:place]
+            first, size = place, 0
+        size += len(one.value)
+    if wanted:
+        yield wanted[first:]
 
 
 @dataclass(slots=True)

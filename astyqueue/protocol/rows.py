@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import zlib
 from dataclasses import dataclass
+from datetime import date
 from typing import Final
 
-from astyqueue.model.settings import Layout
+from astyqueue.model.settings import SINGLE, Layout
 
 #: The row that lists the queues of a store. A queue's own name cannot begin with a colon.
 QUEUES: Final = ":queues"
@@ -31,6 +32,20 @@ def bell_row(queue: str) -> str:
 def key_row(queue: str, key: str) -> str:
     """Where it is told which messages of a queue have this key."""
     return f"{queue}:key:{key}"
+
+
+def source_row(queue: str, source: str) -> str:
+    """Where it is told which batches of a source were begun and sent."""
+    return f"{queue}:source:{source}"
+
+
+_DAY: Final = 86_400 * 1_000_000
+_DAY_OF_1970: Final = 719_163
+
+
+def history_row(queue: str, moment: int, bucket: int) -> str:
+    """Where the history of the day (UTC) of this moment is kept, of the messages in this bucket."""
+    return f"{queue}:{date.fromordinal(_DAY_OF_1970 + moment // _DAY).isoformat()}:{bucket}"
 
 
 #: In the place of a time shard, in the names of rows that do not rotate.
@@ -74,6 +89,8 @@ class Ring:
 
     def shard_of_key(self, key: str) -> int:
         """The concurrency shard of a key: the same in every process and release, and never negative."""
+        if self.layout.placement == SINGLE:
+            return 0
         return zlib.crc32(key.encode()) % self.layout.concurrency_shards
 
     @property

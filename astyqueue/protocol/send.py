@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 from astyqueue import ids
@@ -32,20 +33,22 @@ def message_put(priority: int, id_: Id, value: bytes, *, sent: int) -> Put:
     return _new(Put, (message_name(priority, id_), value, sent - STAMP_BACK, None))
 
 
-def send(process: Process, batch: Batch, *more: Batch) -> Steps[None]:
-    """Insert new messages. What returned is not lost; what raised OutcomeUnknown may or may not be there."""
-    request = Send(batch, more)
-    yield from _insert(request)
+def send(process: Process, batch: Batch, *more: Batch, beside: Sequence[Batch] = ()) -> Steps[None]:
+    """Insert new messages. What returned is not lost; what raised OutcomeUnknown may or may not be there.
+
+    Batches `beside` them, which are no messages, go in the same request and share their fate.
+    """
+    yield from _insert(Send(batch, (*more, *beside)))
     long_ago = ids.first_at(process.now() - LATE)
-    for sent in request.batches:
+    for sent in (batch, *more):
         if late := [put.name for put in sent.puts if put.name.id < long_ago]:
-            yield from _see_to_it(process, sent.row, late)
+            yield from see_late(process, sent.row, late)
 
 
-def _see_to_it(process: Process, row: str, late: list[Name]) -> Steps[None]:
-    """List what landed late. It is in the store by now, so an error that speaks of nothing done would not be true."""
+def see_late(process: Process, row: str, late: list[Name]) -> Steps[None]:
+    """See to it that what landed late is found. It is in the store by now, so an error that speaks of nothing done would not be true."""
     try:
-        yield from list_late(process, row, late)
+        yield from _list_late(process, row, late)
     except StoreError as error:
         message = (
             f"row {row}: {len(late)} messages were sent, and it could not be seen to that they, who are late, are found within half a day"
@@ -69,7 +72,7 @@ def _insert(request: Send) -> Steps[None]:
         raise unknown
 
 
-def list_late(process: Process, row: str, names: list[Name]) -> Steps[None]:
+def _list_late(process: Process, row: str, names: list[Name]) -> Steps[None]:
     """See to it that messages which landed behind the looks are found: list in a timer, due now, those that are nowhere else."""
     while True:
         sight = Sight(row, 1)

@@ -85,6 +85,22 @@ class Decision:
     cancelled: Run | None = None
 
 
+class Skipped(NamedTuple):
+    """So many slots of a schedule, from this one on, for which no message was sent; `at` is when that was decided."""
+
+    schedule: str
+    slot: int
+    slots: int
+    at: int
+    why: str
+
+
+def skipped_by(decision: Decision, now: int) -> list[Skipped]:
+    """The slots that a decision of this moment skips, as far as the schedule remembers."""
+    name, told = decision.schedule.name, decision.schedule.history
+    return [Skipped(name, firing.slot, firing.slots, firing.at, firing.why) for firing in told if firing.run is None and firing.at == now]
+
+
 class LastRun(NamedTuple):
     """How the last message of a schedule stands: it has not ended yet, or it is a dead letter; else it is done, or was removed."""
 

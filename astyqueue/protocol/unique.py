@@ -24,7 +24,7 @@ from astyqueue.protocol.change import Change
 from astyqueue.protocol.columns import HEADER, State, dead_name, message_name
 from astyqueue.protocol.process import Process
 from astyqueue.protocol.raising import TRIES, Plan, shrunk_by
-from astyqueue.protocol.send import LATE, list_late
+from astyqueue.protocol.send import LATE, see_late
 from astyqueue.protocol.settle import raise_for
 from astyqueue.protocol.sight import Sight, know
 from astyqueue.protocol.steps import Steps, read_one
@@ -56,10 +56,11 @@ class Keyed(NamedTuple):
 
 
 class Holder(NamedTuple):
-    """Which message has a key now, and whether it is the one that was sent."""
+    """Which message has a key now, whether it is the one that was sent, and which was cancelled for it."""
 
     id: MessageId
     sent: bool
+    replaced: MessageId | None = None
 
 
 class KeyState(NamedTuple):
@@ -103,7 +104,8 @@ def send_replacing(process: Process, row: str, wanted: Keyed, *, keeps_due: bool
     """
     sending = _Replacing(process, row, wanted, keeps_due=keeps_due)
     yield from sending.carry_out()
-    return sending.holders[wanted.key]
+    holder = sending.holders[wanted.key]
+    return holder._replace(replaced=sending.replaced) if holder.sent else holder
 
 
 class _Planned(NamedTuple):
@@ -151,11 +153,14 @@ class _Sending(ABC):
         self.holders |= {one.key: Holder(one.owner.message(self._row), sent=True) for one in self._tried}
         long_ago = ids.first_at(self._process.now() - LATE)
         if late := [one.put.name for one in self._tried if one.id < long_ago]:
-            yield from list_late(self._process, self._row, late)
+            yield from see_late(self._process, self._row, late)
 
     def _try(self) -> Steps[bool]:
         """Look and commit once; whether that is the end of it."""
-        yield from self._look()
+        try:
+            yield from self._look()
+        except StoreError as error:
+            raise self._unknown or error from error
         if self._has_arrived():
             return True
         if (planned := self._plan()) is None:
@@ -239,6 +244,7 @@ class _Replacing(_Sending):
         super().__init__(process, row)
         self._wanted = wanted
         self._keeps_due = keeps_due
+        self.replaced: MessageId | None = None
         self._sight = Sight(row, 1)
         self._put_off: dict[int, Keyed] = {}
 
@@ -254,6 +260,7 @@ class _Replacing(_Sending):
         if owner and self._in_hand(owner.id):
             self.holders = {owner.key: self._other(owner)}
             return _Planned([], Change(self._row))
+        self.replaced = owner.message(self._row) if owner else None
         sent = self._in_place_of(owner)
         plan = Plan(taken=[(column, Put(key_name(sent.key), sent.owner.encode()))], puts=[sent.put])
         if owner:

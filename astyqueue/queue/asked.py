@@ -9,10 +9,15 @@ from astyqueue.durations import Duration, as_microseconds
 from astyqueue.errors import BadSetting
 
 #: What people write, and the stored field it stands for; durations are turned into microseconds.
-_LAYOUT: Final = {"time_shards": "time_shards", "concurrency_shards": "concurrency_shards", "priorities": "priorities"}
+_LAYOUT: Final = {name: name for name in ("time_shards", "concurrency_shards", "priorities", "placement")}
 _LAYOUT_DURATIONS: Final = {"every": "time_shard_us"}
-_BEHAVIOUR: Final = {"max_attempts": "max_attempts", "paused": "paused", "body_bytes": "body_bytes"}
-_BEHAVIOUR_DURATIONS: Final = {"lease": "lease_us", "backoff": "backoff_us", "backoff_cap": "backoff_cap_us"}
+_BEHAVIOUR: Final = {"max_attempts": "max_attempts", "paused": "paused", "body_bytes": "body_bytes", "history": "history"}
+_BEHAVIOUR_DURATIONS: Final = {
+    "lease": "lease_us",
+    "backoff": "backoff_us",
+    "backoff_cap": "backoff_cap_us",
+    "history_kept": "history_kept_us",
+}
 
 Asked = dict[str, object]
 

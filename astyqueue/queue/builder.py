@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Final, Generic, Self, TypeVar
 
 from astyqueue.clock import Clock, CorrectedClock, SystemClock
 from astyqueue.durations import Duration
 from astyqueue.errors import BadSetting
+from astyqueue.model.settings import FUNCTION, SINGLE
 from astyqueue.protocol.settings import open_queue
 from astyqueue.protocol.steps import Steps
 from astyqueue.queue.asked import behaviour_of, check_names, layout_of
 from astyqueue.queue.core import Core
 from astyqueue.queue.hooks import Hook
+from astyqueue.queue.managedlock import LockManager
+from astyqueue.queue.placement import PlacementFunction, checked_function
+from astyqueue.queue.ways import USUAL, with_lock
 from astyqueue.store import Spread, Store
 from astyqueue.stores import DriverSession, open_store
 from astyqueue.triggers import Triggers
@@ -39,6 +44,7 @@ class QueueBuilder(Generic[Q]):
         self._hooks: list[Hook] = []
         self._triggers = Triggers()
         self._fires = True
+        self._ways = USUAL
         self._options: dict[str, object] = {}
 
     def store(self, store: str | Store | DriverSession) -> Self:
@@ -62,6 +68,25 @@ class QueueBuilder(Generic[Q]):
         """Spread messages of one time over so many rows."""
         return self.options(concurrency_shards=count)
 
+    def placement(self, placement: str | PlacementFunction) -> Self:
+        """Which row a message goes to: "time" (its time, and its key if it has one), "key", "single", or a function of your own.
+
+        A function gets a `Placing` and gives a concurrency shard, the same each time it is asked about the same message.
+        """
+        if isinstance(placement, str):
+            return self.options(placement=placement)
+        self._ways = replace(self._ways, place=checked_function(placement))
+        return self.options(placement=FUNCTION)
+
+    def row_lock(self, lock: str | LockManager, *, timeout: Duration = "5s") -> Self:
+        """Who goes first in a row: "guard" (as usual), "columns", or a lock manager of your own with `acquire` and `release`.
+
+        A lock that nobody lets go of stops a row for `timeout`. Commits are guarded under all of them, so a lock that fails costs
+        delay, and processes may have different ones.
+        """
+        self._ways = with_lock(self._ways, lock, timeout)
+        return self
+
     def priorities(self, count: int) -> Self:
         """How many priorities there are, from 0 up; the greatest goes first."""
         return self.options(priorities=count)
@@ -77,6 +102,10 @@ class QueueBuilder(Generic[Q]):
     def backoff(self, first: Duration, *, cap: Duration = "10m") -> Self:
         """The pause after a failed attempt: doubled each time, up to `cap`, shortened by up to half at random."""
         return self.options(backoff=first, backoff_cap=cap)
+
+    def history(self, history: str, *, kept: Duration | None = None) -> Self:
+        """Which events are kept ("none", "failures" or "all"), and for how long."""
+        return self.options(history=history, history_kept=kept)
 
     def options(self, **options: object) -> Self:
         """The same settings by name, as `connect(url).queue(name, ...)` takes them."""
@@ -126,7 +155,8 @@ class QueueBuilder(Generic[Q]):
             message = 'the queue has no name: .name("emails"), for example'
             raise BadSetting(message)
         layout, behaviour = layout_of(self._options), behaviour_of(self._options)
-        opened = yield from open_queue(self._name, layout=layout, behaviour=behaviour, spread=spread)
+        one_row = layout.get("placement") == SINGLE
+        opened = yield from open_queue(self._name, layout=layout, behaviour=behaviour, spread=Spread() if one_row else spread)
         for name, stored, asked in opened.differs:
             _log.warning(
                 "queue %s exists, and its stored %s=%s stands, not the %s asked for here; `configure` changes it",
@@ -135,4 +165,5 @@ class QueueBuilder(Generic[Q]):
                 stored,
                 asked,
             )
-        return Core(opened.settings, self._clock or CorrectedClock(), self._hooks, triggers=self._triggers, fires=self._fires)
+        clock = self._clock or CorrectedClock()
+        return Core(opened.settings, clock, self._hooks, triggers=self._triggers, fires=self._fires, ways=self._ways)

@@ -19,9 +19,11 @@ from astyqueue.protocol.process import Process
 from astyqueue.protocol.steps import Steps
 from astyqueue.queue.firing import Firings
 from astyqueue.queue.following import Following
+from astyqueue.queue.history import History
 from astyqueue.queue.holding import Handed, Seat
 from astyqueue.queue.hooks import Hook
 from astyqueue.queue.lead import Lead
+from astyqueue.queue.locking import Locking
 from astyqueue.queue.once import Once
 from astyqueue.queue.outcomes import Outcomes
 from astyqueue.queue.rounds import Rounds
@@ -46,23 +48,27 @@ class Claimer:
         *,
         clock: Clock,
         following: Following,
+        locking: Locking,
         hooks: tuple[Hook, ...] = (),
         triggers: Triggers | None = None,
     ) -> None:
         """The settings are followed: what is changed in the store takes effect here soon after. Without triggers, nothing is fired."""
         self.stats = Stats()
-        self.firings = Firings(process, self.stats, triggers)
+        self.history = History(process, following)
+        self.firings = Firings(process, self.stats, triggers, history=self.history)
         rounds.visits.fire(on=self.firings.on)
         self._process = process
         self._rounds = rounds
         self._clock = clock
         self._following = following
         telling = Telling(hooks)
-        self._outcomes = Outcomes(self.stats, telling)
+        self._outcomes = Outcomes(self.stats, telling, self.history)
         self._lead = Lead(clock, self._round, telling)
         self._seats = Seats(clock)
         self._once = Once(self._seats, self.stats)
-        self._work = RowWork(process, rounds, following, self._outcomes, self._seats, self._once, self.stats, self.firings)
+        self._work = RowWork(
+            process, rounds, following, self._outcomes, self._seats, self._once, self.stats, self.firings, locking, self.history
+        )
         self._claimed_last = False
 
     def sent(self, row: str, moment: int) -> None:
@@ -113,8 +119,9 @@ class Claimer:
         return ticket.lost
 
     def flush(self) -> Steps[None]:
-        """Commit everything that was handed in so far."""
+        """Commit everything that was handed in so far, and write what the history is to know."""
         yield from self._lead.take_part(self._flushed, Wakeup(self._clock), until=None)
+        yield from self.history.flush()
 
     def _flushed(self) -> bool:
         """Whether nothing waits; otherwise it is hurried on again, for a hurry ends whenever nothing waits for a moment."""
@@ -146,6 +153,7 @@ class Claimer:
     def _round(self, me: Wakeup, until: int | None) -> Steps[None]:
         """Do the most urgent thing there is, or rest until there is one. Claims and settles take turns, so neither starves."""
         yield from self._following.follow()
+        yield from self.history.write_noted()
         now = self._process.now()
         if self._rounds.was_set_back(now):
             self._outcomes.set_back(now)

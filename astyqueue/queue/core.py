@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import random
 import secrets
@@ -11,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from astyqueue.clock import Clock
-from astyqueue.errors import BadInput
+from astyqueue.errors import BadInput, StoreUnavailable
 from astyqueue.ids import IdSource
 from astyqueue.model.outgoing import Message
 from astyqueue.model.settings import Settings
@@ -24,10 +25,13 @@ from astyqueue.queue.following import Following
 from astyqueue.queue.holding import Handed, Kind, Seat
 from astyqueue.queue.hooks import Hook
 from astyqueue.queue.lead import was_closed
+from astyqueue.queue.locking import Locking
 from astyqueue.queue.operating import Operating
+from astyqueue.queue.placement import Placement
 from astyqueue.queue.producer import Producer, SendReport, Sent
 from astyqueue.queue.rounds import Rounds
 from astyqueue.queue.terms import Terms
+from astyqueue.queue.ways import USUAL, Ways
 from astyqueue.triggers import Triggers
 
 _HOST: Final = 60
@@ -54,7 +58,14 @@ class Core:
     """The parts that work for one queue in one process; after a fork the child makes its own."""
 
     def __init__(
-        self, settings: Settings, clock: Clock, hooks: Iterable[Hook], *, triggers: Triggers | None = None, fires: bool = True
+        self,
+        settings: Settings,
+        clock: Clock,
+        hooks: Iterable[Hook],
+        *,
+        triggers: Triggers | None = None,
+        fires: bool = True,
+        ways: Ways = USUAL,
     ) -> None:
         """Work with settings that were just read from the store. `triggers` are those of users; `fires`: schedules are fired here."""
         self.pid = os.getpid()
@@ -62,15 +73,30 @@ class Core:
         self.hooks = tuple(hooks)
         self.triggers = Triggers() if triggers is None else triggers
         self.fires = fires
+        self.ways = ways
         self.process = process_of(clock)
         self.following = Following(self.process, settings, clock)
         self.ring = Ring(settings.name, settings.layout)
         self.rounds = Rounds(self.ring, clock, self.process.name)
         fired = self.triggers if fires else None
-        self.claimer = Claimer(self.process, self.rounds, clock=clock, following=self.following, hooks=self.hooks, triggers=fired)
-        self.producer = Producer(self.process, IdSource(clock), following=self.following, hooks=self.hooks, arrived=self._arrived)
+        locking = Locking(ways.lock(self.process, clock), ways.lock_timeout, self.rounds)
+        self.claimer = Claimer(
+            self.process, self.rounds, clock=clock, following=self.following, locking=locking, hooks=self.hooks, triggers=fired
+        )
+        placement = Placement(self.ring, ways.place)
+        self.producer = Producer(
+            self.process,
+            IdSource(clock),
+            following=self.following,
+            placement=placement,
+            hooks=self.hooks,
+            arrived=self._arrived,
+            history=self.claimer.history,
+        )
         self.terms = Terms(self.process.now, lambda: self.settings.behaviour, random.random)
-        self.operating = Operating(self.process, lambda: self.settings, clock=clock, changed=self.claimer.changed)
+        self.operating = Operating(
+            self.process, lambda: self.settings, clock=clock, changed=self.claimer.changed, history=self.claimer.history
+        )
         self.closed = False
 
     def fire_nothing(self) -> None:
@@ -90,7 +116,7 @@ class Core:
             raise was_closed(self.settings.name)
         if self.pid == os.getpid():
             return self
-        return Core(self.settings, self.clock, self.hooks, triggers=self.triggers, fires=self.fires)
+        return Core(self.settings, self.clock, self.hooks, triggers=self.triggers, fires=self.fires, ways=self.ways)
 
     def close(self) -> None:
         """Hand out and settle nothing more here; whoever waits is told."""
@@ -99,14 +125,19 @@ class Core:
 
     def send(self, message: Message) -> Steps[Sent]:
         """Send one message, and let the claimer here know of it."""
-        yield from self.following.time.follow()
+        yield from self._keep_up()
         sent = yield from self.producer.send(message)
         self.claimer.stats.sent += sent.new
         return sent
 
+    def _keep_up(self) -> Steps[None]:
+        """Follow the settings and the store's time; where the store does not answer, the send is what tells of it."""
+        with contextlib.suppress(StoreUnavailable):
+            yield from self.following.follow()
+
     def send_many(self, items: Iterable[object], defaults: Message) -> Steps[SendReport]:
         """Send many, and let the claimer here know of them."""
-        yield from self.following.time.follow()
+        yield from self._keep_up()
         report = yield from self.producer.send_many(items, defaults)
         self.claimer.stats.sent += report.sent
         return report

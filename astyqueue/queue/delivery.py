@@ -67,6 +67,7 @@ class Delivery(Handed):
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         """Settle what was not settled inside."""
+        self.error = error
         if not self.settled:
             self.ack() if kind is None else self.fail(told(error))
 

@@ -6,12 +6,15 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
+from astyqueue.model.event import Kind
 from astyqueue.model.message import Envelope
 from astyqueue.protocol.fire import Schedules
 from astyqueue.protocol.process import Process
 from astyqueue.protocol.sight import Sight
+from astyqueue.protocol.slots import Skipped
 from astyqueue.protocol.steps import Steps
 from astyqueue.protocol.triggercolumn import SCHEDULE
+from astyqueue.queue.history import History
 from astyqueue.queue.stats import Stats
 from astyqueue.triggers import Triggers
 
@@ -45,11 +48,12 @@ class Lateness:
 class Firings:
     """Fires what is due in a row that is worked on here, unless it was turned off."""
 
-    def __init__(self, process: Process, stats: Stats, triggers: Triggers | None) -> None:
+    def __init__(self, process: Process, stats: Stats, triggers: Triggers | None, *, history: History) -> None:
         """Without triggers nothing is fired here: others do, or nobody."""
         self.lateness: dict[str, Lateness] = {}
         self._process = process
         self._stats = stats
+        self._history = history
         self._schedules = None if triggers is None else Schedules(process, triggers)
 
     @property
@@ -65,7 +69,13 @@ class Firings:
         """Fire what is due, and say how many slots that were; costs no read unless something is."""
         if self._schedules is None or not sight.fires:
             return 0
-        fired = yield from self._schedules.fire(sight)
+        skipped: list[Skipped] = []
+        events = self._history.events
+        try:
+            fired = yield from self._schedules.fire(sight, skipped)
+        finally:
+            self._history.note(Kind.SKIPPED, lambda: events.of_skipping(skipped))
+        self._history.note(Kind.FIRED, lambda: events.of_firing(sight.row, fired))
         self._stats.fired += len(fired)
         for one in fired:
             if late := self._of(one.schedule):

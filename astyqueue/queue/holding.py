@@ -27,7 +27,7 @@ _NO_CLAIM: Final = bytes(8)
 
 @dataclass(slots=True, eq=False)
 class Hold:
-    """A claim in hand: its timer as it is now, the deliveries under it that are not settled yet, and commits whose end is not known."""
+    """A claim in hand since then: its timer as it is now, the deliveries that are not settled yet, commits whose end is not known."""
 
     row: str
     timer: Timer
@@ -35,6 +35,7 @@ class Hold:
     deliveries: dict[Id, Handed] = field(default_factory=dict)
     renew_at: int = _NEVER
     unsure: list[Worked] = field(default_factory=list)
+    since: int = 0
 
     def renewing(self, now: int) -> None:
         """Plan the next renewal of the lease."""
@@ -42,9 +43,12 @@ class Hold:
 
 
 class Handed:
-    """One handing-over of a message, as values. What settles it is its subclass's business."""
+    """One handing-over of a message, as values. What settles it is its subclass's business.
 
-    __slots__ = ("_envelope", "attempt", "hold", "id", "priority", "renew_until", "row", "settled")
+    `began` is when its handler did, if that is later than the claim; `failure` and `error` are why an attempt failed.
+    """
+
+    __slots__ = ("_envelope", "attempt", "began", "error", "failure", "hold", "id", "priority", "renew_until", "row", "settled")
 
     def __init__(self, row: str, held: Held, hold: Hold | None) -> None:
         """Hand over a message; without a hold it was settled as it was handed out (at most once)."""
@@ -56,6 +60,9 @@ class Handed:
         self.hold = hold
         self.settled: str | None = None if hold else "at most once"
         self.renew_until: int | None = 0
+        self.began: int | None = None
+        self.failure = ""
+        self.error: BaseException | None = None
 
     @property
     def held(self) -> Held:
@@ -179,7 +186,7 @@ def _follow(hold: Hold, worked: Worked) -> list[Hold]:
 
 def _parted(hold: Hold, timer: Timer) -> Hold:
     """The hold of messages whose lease was extended without the others'."""
-    parted = Hold(hold.row, timer, hold.lease, renew_at=hold.renew_at, unsure=hold.unsure)
+    parted = Hold(hold.row, timer, hold.lease, renew_at=hold.renew_at, unsure=hold.unsure, since=hold.since)
     for entry in timer.entries:
         if delivery := hold.deliveries.pop(entry.id, None):
             delivery.hold = parted

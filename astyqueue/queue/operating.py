@@ -2,26 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Final, TypedDict
 
 from astyqueue.clock import SECOND, Clock
-from astyqueue.errors import BadInput, LeaseLost, NotFound
+from astyqueue.errors import BadInput, NotFound
+from astyqueue.model.event import kind_of
 from astyqueue.model.explanation import Explanation
 from astyqueue.model.message import MessageId, Receipt
 from astyqueue.model.outgoing import instant_of
 from astyqueue.model.settings import Settings
 from astyqueue.model.views import Counts, DeadFilter, DeadLetter, Found, Include, RedriveReport
 from astyqueue.protocol import browse, dead, explain, remove
-from astyqueue.protocol.along import goes_along
-from astyqueue.protocol.outcomes import Ack, Reject, Settling
+from astyqueue.protocol.history import DAY, LONGEST
+from astyqueue.protocol.outcomes import Settling
 from astyqueue.protocol.process import Process
+from astyqueue.protocol.recall import Asked, Recall
 from astyqueue.protocol.rows import Ring
-from astyqueue.protocol.settle import Settlement, settle
-from astyqueue.protocol.sight import Sight, know
 from astyqueue.protocol.steps import Steps
+from astyqueue.queue.history import History
+from astyqueue.queue.orders import Orders
 from astyqueue.wakeup import Rest, Wakeup
 
 #: Dead letters put back in one commit, when no rate asks for fewer.
@@ -83,8 +85,11 @@ class Redriving:
 class Operating:
     """Looking at a queue and mending it."""
 
-    def __init__(self, process: Process, settings: Callable[[], Settings], *, clock: Clock, changed: Callable[[str], None]) -> None:
+    def __init__(
+        self, process: Process, settings: Callable[[], Settings], *, clock: Clock, changed: Callable[[str], None], history: History
+    ) -> None:
         """`changed` is told which rows were changed, so that takers here look at them."""
+        self._orders = Orders(process, history)
         self._process = process
         self._settings = settings
         self._clock = clock
@@ -112,6 +117,26 @@ class Operating:
         """Why a message has not run yet."""
         return (yield from explain.explain(self._process, self.own(message), self._settings().behaviour))
 
+    def recall(
+        self,
+        message: MessageId | str | None,
+        *,
+        key: str | None,
+        since: datetime | None,
+        until: datetime | None,
+        kinds: Iterable[str],
+    ) -> Recall:
+        """Where to read what happened; BadInput for what cannot be asked."""
+        if message is not None and key is not None:
+            problem = "history takes the id of a message, or a key, or neither for the whole queue: not both"
+            raise BadInput(problem)
+        settings = self._settings()
+        now = self._process.now()
+        end = min(now if until is None else instant_of(until), now + DAY)
+        start = max(end - settings.behaviour.history_kept_us if since is None else instant_of(since), now - LONGEST)
+        meant = None if message is None else self.own(message)
+        return Recall(Ring(settings.name, settings.layout), Asked(start, end + (until is None), meant, key, frozenset(map(kind_of, kinds))))
+
     def peek(self, limit: int, include: str) -> Steps[list[Found]]:
         """Messages in the order in which they would be handed out; none is taken."""
         try:
@@ -127,7 +152,7 @@ class Operating:
 
     def delete(self, message: MessageId | str) -> Steps[bool]:
         """Remove a message in whatever state; whether it was there."""
-        return (yield from remove.delete(self._process, self.own(message)))
+        return (yield from self._orders.delete(self.own(message)))
 
     def clear(self) -> Steps[int]:
         """Remove all messages; how many those were."""
@@ -171,7 +196,7 @@ class Operating:
         after: MessageId | None = None
         while not redriving.cancelled():
             page = yield from dead.chosen_page(self._rows, self._levels, after=after, where=dead_filter(where), limit=redriving.page)
-            report += yield from dead.redrive(self._process, page.ids, force=redriving.force, dry_run=redriving.dry_run)
+            report += yield from self._orders.redrive(page.ids, force=redriving.force, dry_run=redriving.dry_run)
             for row in {id_.row for id_ in page.ids}:
                 self._changed(row)
             if redriving.progress:
@@ -187,7 +212,7 @@ class Operating:
         chosen = [self.own(message) for message in redriving.only]
         for id_ in chosen:
             yield from self.dead_letter(id_)
-        report = yield from dead.redrive(self._process, chosen, force=redriving.force, dry_run=redriving.dry_run)
+        report = yield from self._orders.redrive(chosen, force=redriving.force, dry_run=redriving.dry_run)
         for row in {id_.row for id_ in chosen}:
             self._changed(row)
         return report
@@ -214,29 +239,9 @@ class Operating:
     def settle(self, receipt: Receipt | str, outcome: Callable[[Receipt], Settling]) -> Steps[None]:
         """Settle by receipt, from whatever process; LeaseLost if it is not current (any more)."""
         held = Receipt.parse(receipt) if isinstance(receipt, str) else receipt
-        row, _, id_ = self.own(held.message)
-        settling = yield from self._going_along(held.message, outcome(held))
-        sight = Sight(row, self._levels)
-        yield from know(sight, self._process.now())
-        attempt = held.attempt - 1
-        for timer in (sight.timers or {}).values():
-            if timer.nonce == held.nonce and any(entry.id == id_ and entry.spent == attempt for entry in timer.entries):
-                settled = yield from settle(self._process, row, Settlement(timer, {id_: settling}))
-                break
-        else:
-            raise LeaseLost([str(held)])
-        if settled.lost:
-            raise LeaseLost([str(held)])
+        row = self.own(held.message).row
+        yield from self._orders.settle(held, outcome(held), self._levels)
         self._changed(row)
-
-    @staticmethod
-    def _going_along(message: MessageId, outcome: Settling) -> Steps[Settling]:
-        """The outcome with what goes along with this message, which tells it."""
-        if not isinstance(outcome, Ack | Reject):
-            return outcome
-        found = yield from browse.contents([message])
-        envelope = found[message].envelope if message in found else None
-        return outcome if envelope is None else outcome._replace(along=goes_along(message.priority, message.id, envelope))
 
     def own(self, message: MessageId | str) -> MessageId:
         """The id of a message of this queue; another raises BadInput."""

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
+from datetime import datetime
+from itertools import islice
 from typing import TypeVar, Unpack
 
 from astyqueue.durations import Duration, as_microseconds
+from astyqueue.model.event import Event
 from astyqueue.model.explanation import Explanation
 from astyqueue.model.message import MessageId, Receipt
 from astyqueue.model.settings import Settings
 from astyqueue.model.views import Counts, DeadLetter, Found, RedriveReport
 from astyqueue.protocol.columns import State
 from astyqueue.protocol.outcomes import ACK, Extend, Reject, Release
+from astyqueue.protocol.recall import Recall
 from astyqueue.protocol.steps import Steps, run
 from astyqueue.queue.asked import behaviour_of, check_names, refuse_layout
 from astyqueue.queue.core import Core
@@ -58,6 +62,28 @@ class Operations:
     def explain(self, message: MessageId | str) -> Explanation:
         """Why a message has not run yet, in words, and its life so far; of one that is gone, what can be said of that."""
         return self.run(self.core.operating.explain(message))
+
+    def history(
+        self,
+        message: MessageId | str | None = None,
+        *,
+        key: str | None = None,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        kinds: Iterable[str] = (),
+        limit: int | None = None,
+    ) -> Iterator[Event]:
+        """What happened to a message, to the messages of a key (or the schedule of this name), or in the whole queue, in order.
+
+        From `since` (as far back as events are kept) up to `until` (now), aware datetimes; of these kinds, or of all; the
+        first `limit` of them. Events are read as the iterator comes to them. Which are kept is the queue's setting `history`.
+        """
+        recall = self.core.operating.recall(message, key=key, since=since, until=until, kinds=kinds)
+        return islice(self._recalled(recall), limit)
+
+    def _recalled(self, recall: Recall) -> Iterator[Event]:
+        while not recall.over:
+            yield from self.run(recall.go_on())
 
     def peek(self, limit: int = 10, include: str = "due") -> list[Found]:
         """Messages in the order in which they would be handed out, none of them taken.
@@ -148,7 +174,7 @@ class Operations:
     def configure(self, **settings: object) -> Settings:
         """Change how the queue behaves, here at once and elsewhere within ten seconds.
 
-        Settings are lease, max_attempts, backoff, backoff_cap, paused and body_bytes.
+        Settings are lease, max_attempts, backoff, backoff_cap, paused, body_bytes, history and history_kept.
         """
         check_names(settings)
         refuse_layout(settings)

@@ -10,9 +10,11 @@ from typing import Final, NamedTuple
 
 from astyqueue.errors import AlreadySettled, LeaseLost
 from astyqueue.ids import Id
+from astyqueue.model.event import Event
 from astyqueue.protocol.along import NOTHING
 from astyqueue.protocol.outcomes import Ack, Extend, Reject, Release, Settling
 from astyqueue.protocol.settle import Settled
+from astyqueue.queue.history import History
 from astyqueue.queue.holding import Handed, Hold, after_settling
 from astyqueue.queue.stats import Stats
 from astyqueue.queue.telling import Telling
@@ -42,11 +44,12 @@ class Ticket:
 
 
 class Pending(NamedTuple):
-    """An outcome of a delivery, and who waits for it."""
+    """An outcome of a delivery, who waits for it, and what the queue's history is to know of it."""
 
     delivery: Handed
     outcome: Settling
     ticket: Ticket | None
+    events: tuple[Event, ...] = ()
 
     def over(self, *, lost: bool) -> None:
         """Tell whoever waits."""
@@ -59,12 +62,13 @@ class Pending(NamedTuple):
 class Outcomes:
     """What this process holds of a queue, and what it has to say about it."""
 
-    def __init__(self, stats: Stats, telling: Telling) -> None:
+    def __init__(self, stats: Stats, telling: Telling, history: History) -> None:
         """Begin with nothing in hand."""
         self.in_hand = 0
         self.hurried = False
         self._stats = stats
         self._telling = telling
+        self._history = history
         self._lock = threading.Lock()
         self._incoming: deque[Pending] = deque()
         self._pending: dict[Hold, dict[Id, Pending]] = {}
@@ -96,7 +100,8 @@ class Outcomes:
             delivery.settled = _WORDS[type(outcome)]
         if (along := delivery.along) is not NOTHING and isinstance(outcome, Ack | Reject):
             outcome = outcome._replace(along=along)
-        self._incoming.append(Pending(delivery, outcome, ticket))
+        self._incoming.append(Pending(delivery, outcome, ticket, self._history.of_outcome(delivery, outcome)))
+        delivery.error = None  # it holds on to the frames in which it was raised
 
     def withdraw(self, ticket: Ticket) -> None:
         """Take back what was handed in with this ticket and is not committed."""
@@ -144,6 +149,7 @@ class Outcomes:
     def _lose(self, pending: Pending) -> None:
         """Note that a delivery was no longer held."""
         self._stats.lost += 1
+        self._history.lost(pending.events)
         pending.delivery.settled = "lost"
         pending.over(lost=True)
 
@@ -162,15 +168,16 @@ class Outcomes:
         demanded = (hold for hold, outcomes in waiting.items() if any(pending.ticket for pending in outcomes.values()))
         return next(demanded, None)
 
-    def of_row(self, row: str) -> list[tuple[Hold, dict[Id, Settling]]]:
-        """What waits to be committed to a row."""
+    def of_row(self, row: str) -> tuple[list[tuple[Hold, dict[Id, Settling]]], list[Event]]:
+        """What waits to be committed to a row, and what the history is to know of just that before it is.
+
+        Both are of one moment: what is taken back later goes into the store all the same, and is to be told.
+        """
         with self._lock:
             self._sort_in()
-            return [
-                (hold, {id_: pending.outcome for id_, pending in waiting.items()})
-                for hold, waiting in self._pending.items()
-                if hold.row == row and waiting
-            ]
+            found = [(hold, dict(waiting)) for hold, waiting in self._pending.items() if hold.row == row and waiting]
+        events = [event for _, waiting in found for pending in waiting.values() for event in pending.events]
+        return [(hold, {id_: pending.outcome for id_, pending in waiting.items()}) for hold, waiting in found], events
 
     def done(self, hold: Hold, outcomes: dict[Id, Settling], settled: Settled) -> None:
         """Take note of what was committed, and tell those who wait for it."""

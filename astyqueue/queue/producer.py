@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import count, islice, product
+from itertools import islice, product
 from typing import Final
 
 from astyqueue.errors import Vetoed
 from astyqueue.ids import IdSource, moment
+from astyqueue.model.event import Kind
 from astyqueue.model.message import MessageId
 from astyqueue.model.outgoing import Composed, Composer, Message, Unique
 from astyqueue.model.settings import Settings
@@ -19,7 +20,9 @@ from astyqueue.protocol.send import message_put, send
 from astyqueue.protocol.steps import Steps
 from astyqueue.protocol.unique import Holder
 from astyqueue.queue.following import Following
+from astyqueue.queue.history import History
 from astyqueue.queue.hooks import Hook, told
+from astyqueue.queue.placement import Placement, Spot
 from astyqueue.queue.uniquely import Arrived, Uniquely
 from astyqueue.store import Batch, Put
 
@@ -68,23 +71,30 @@ class SendReport:
             self.taken[place] = holder.id
 
 
-#: A due moment (zero: now) and a concurrency shard.
-Group = tuple[int, int]
-
-
 class Producer:
     """Turns messages into batches of rows."""
 
-    def __init__(self, process: Process, ids: IdSource, *, following: Following, hooks: tuple[Hook, ...], arrived: Arrived) -> None:
+    def __init__(
+        self,
+        process: Process,
+        ids: IdSource,
+        *,
+        following: Following,
+        placement: Placement,
+        hooks: tuple[Hook, ...],
+        arrived: Arrived,
+        history: History,
+    ) -> None:
         """Send under the settings that are followed; `arrived` is told of each batch that is in the store."""
+        self._history = history
         self._arrived = arrived
         self._process = process
         self._ids = ids
         self._following = following
         self._hooks = hooks
-        self._ring = Ring(following.settings.name, following.settings.layout)
-        self._turn = count()
-        self._uniquely = Uniquely(process, ids, ring=self._ring, arrived=arrived)
+        self._placement = placement
+        ring = Ring(following.settings.name, following.settings.layout)
+        self._uniquely = Uniquely(process, ids, ring=ring, arrived=arrived)
 
     @property
     def _settings(self) -> Settings:
@@ -101,14 +111,16 @@ class Producer:
 
     def _send_unique(self, composed: Composed) -> Steps[Sent]:
         holder = yield from self._uniquely.send(composed)
+        yield from self._tell_of({0: holder}, {0: composed})
         return Sent(holder.id, holder.sent)
 
     def _send_plain(self, composed: Composed, now: int) -> Steps[Sent]:
-        [(due, shard)] = self._groups([composed])
-        row, [put] = self._placed([composed], due, shard, now=now)
+        [(due, spot)] = self._placement.groups([composed])
+        row, [put] = self._placed([composed], due, spot, now=now)
         yield from self._hint([composed], row, [put])
-        yield from self._insert([Batch(row, (put,))])
-        return Sent(MessageId(row, composed.priority, put.name.id))
+        sent = MessageId(row, composed.priority, put.name.id)
+        yield from self._insert([Batch(row, (put,))], self._beside([(sent, composed)]))
+        return Sent(sent)
 
     def send_many(self, items: Iterable[object], options: Message) -> Steps[SendReport]:
         """Send bodies under these options, or `Message`s under their own; those of one row go together.
@@ -134,20 +146,22 @@ class Producer:
         report.ids.extend([None] * len(chunk))
         yield from self._send_unique_of(composed, report, first=first)
         batches: list[Batch] = []
-        for (due, shard), places in self._groups(composed).items():
+        for (due, spot), places in self._placement.groups(composed).items():
             group = [one for place in places if (one := composed[place])]
-            row, puts = self._placed(group, due, shard, now=now)
+            row, puts = self._placed(group, due, spot, now=now)
             yield from self._hint(group, row, puts)
             batches += _batches(row, puts)
             for place, put in zip(places, puts, strict=True):
                 report.ids[first + place] = MessageId(row, put.name.priority, put.name.id)
-        yield from self._insert(batches)
+        sent = [(id_, one) for id_, one in zip(report.ids[first:], composed, strict=True) if id_ and one]
+        yield from self._insert(batches, self._beside(sent))
         self._tell(chunk, [None if place in report.kept else id_ for place, id_ in enumerate(report.ids[first:], first)])
 
     def _send_unique_of(self, composed: list[Composed | None], report: SendReport, *, first: int) -> Steps[None]:
         """Send those that have unique keys, and take them out of what is to be sent."""
         unique = {place: one for place, one in enumerate(composed) if one and one.unique}
         holders = yield from self._uniquely.send_many(unique)
+        yield from self._tell_of(holders, unique)
         for place, holder in holders.items():
             report.held(first + place, holder, unique[place].unique)
             composed[place] = None
@@ -158,11 +172,25 @@ class Producer:
         keyed = [(one.key, MessageId(row, put.name.priority, put.name.id)) for one, put in placed if one.key is not None]
         yield from leave_hints(self._process, keyed)
 
-    def _insert(self, batches: list[Batch]) -> Steps[None]:
+    def _beside(self, sent: list[tuple[MessageId, Composed]]) -> list[Batch]:
+        """What the history is to know of messages, to go into the store with them."""
+        if not self._history.wants(Kind.SENT):
+            return []
+        return self._history.beside(self._history.events.of_sending(id_, one) for id_, one in sent)
+
+    def _tell_of(self, holders: Mapping[int, Holder], composed: Mapping[int, Composed]) -> Steps[None]:
+        """Tell the history of what was sent with unique keys, and what was cancelled for it."""
+        if self._history.wants(Kind.SENT):
+            events, sent = self._history.events, {place: holder for place, holder in holders.items() if holder.sent}
+            gone = [(holder.replaced, composed[place].key) for place, holder in sent.items() if holder.replaced]
+            cancelled = [events.of_order(Kind.CANCELLED, id_, key, why="replaced") for id_, key in gone]
+            yield from self._history.tell([*cancelled, *(events.of_sending(one.id, composed[place]) for place, one in sent.items())])
+
+    def _insert(self, batches: list[Batch], beside: list[Batch]) -> Steps[None]:
         """Insert batches side by side, so many at a time."""
         for first in range(0, len(batches), _TOGETHER):
             together = batches[first : first + _TOGETHER]
-            yield from send(self._process, *together)
+            yield from send(self._process, *together, beside=() if first else beside)
             yield from self._arrived([(batch.row, moment(batch.puts[0].name.id)) for batch in together])
 
     def _composed(self, composer: Composer, body: object, options: Message) -> Composed:
@@ -178,26 +206,11 @@ class Producer:
         for hook, (message, id_) in product(self._hooks, sent):
             told(hook.after_send, message, id_)
 
-    def _groups(self, composed: Sequence[Composed | None]) -> dict[Group, Sequence[int]]:
-        """Which messages go together, by their places in the list: those due at one moment in one concurrency shard.
-
-        A key decides the shard; all others share the one whose turn it is.
-        """
-        turn = next(self._turn) % self._ring.layout.concurrency_shards
-        if all(one and not one.due and one.key is None for one in composed):
-            return {(0, turn): range(len(composed))}
-        groups: dict[Group, list[int]] = {}
-        for place, one in enumerate(composed):
-            if one:
-                shard = turn if one.key is None else self._ring.shard_of_key(one.key)
-                groups.setdefault((one.due, shard), []).append(place)
-        return dict(groups)
-
-    def _placed(self, group: Sequence[Composed], due: int, shard: int, *, now: int) -> tuple[str, list[Put]]:
+    def _placed(self, group: Sequence[Composed], due: int, spot: Spot, *, now: int) -> tuple[str, list[Put]]:
         """The row of a group, and the puts of its messages; ids drawn together are of one moment."""
         drawn = self._ids.block(len(group), due)
         puts = [message_put(one.priority, id_, one.value, sent=now) for one, id_ in zip(group, drawn, strict=True)]
-        return self._ring.row(moment(drawn[0]), shard), puts
+        return self._placement.row(moment(drawn[0]), spot), puts
 
 
 def as_message(item: object, options: Message) -> Message:

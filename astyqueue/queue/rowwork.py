@@ -7,18 +7,22 @@ from typing import Final
 
 from astyqueue.clock import SECOND
 from astyqueue.errors import StoreError, Undecodable
+from astyqueue.model.event import Kind
 from astyqueue.model.settings import Behaviour
 from astyqueue.protocol.claim import Claimed, claim
 from astyqueue.protocol.columns import State
 from astyqueue.protocol.outcomes import Release
 from astyqueue.protocol.picking import Order
 from astyqueue.protocol.process import Process
+from astyqueue.protocol.rowlock import Grip
 from astyqueue.protocol.rows import is_home
 from astyqueue.protocol.settle import Settlement, settle
 from astyqueue.protocol.steps import Steps
 from astyqueue.queue.firing import Firings
 from astyqueue.queue.following import Following
+from astyqueue.queue.history import History
 from astyqueue.queue.holding import Handed, Hold
+from astyqueue.queue.locking import Locking
 from astyqueue.queue.once import Once
 from astyqueue.queue.outcomes import Outcomes
 from astyqueue.queue.rounds import Rounds
@@ -49,12 +53,16 @@ class RowWork:
     once: Once
     stats: Stats
     firings: Firings
+    locking: Locking
+    history: History
     emptying: bool = False
 
     def settle(self, row: str) -> Steps[None]:
         """Commit what waits for one row, without claiming."""
         sight = self.rounds.visits.of[row].sight
-        for hold, outcomes in self.outcomes.of_row(row):
+        waiting, events = self.outcomes.of_row(row)
+        yield from self.history.write(events)
+        for hold, outcomes in waiting:
             settled = yield from settle(self.process, row, Settlement(hold.timer, outcomes, hold.unsure))
             for worked in settled.done:
                 sight.settled(worked)
@@ -67,13 +75,21 @@ class RowWork:
         now = self.process.now()
         behaviour = self.following.behaviour
         order = self._order(sum(shares.values()), behaviour)
-        waiting = self.outcomes.of_row(sight.row)
+        waiting, events = self.outcomes.of_row(sight.row)
         settling = [Settlement(hold.timer, outcomes, hold.unsure) for hold, outcomes in waiting]
         claimed = Claimed()
         fired = 0
+
+        def take(grip: Grip) -> Steps[Claimed]:
+            under = replace(order, unlocks=grip.columns) if grip.columns else order
+            yield from self.history.write(events)
+            return (yield from claim(self.process, sight, under, settling=settling, into=claimed))
+
         try:
             fired = yield from self.firings.fire(sight)
-            yield from claim(self.process, sight, order, settling=settling, into=claimed)
+            if not (yield from self.locking.under(visit, take, now)):
+                self.stats.busy_rows += 1
+                return
         except (Undecodable, StoreError) as error:
             self.stats.undecodable += isinstance(error, Undecodable)
             self.rounds.postpone(visit, now)
@@ -89,6 +105,8 @@ class RowWork:
         now = self.process.now()
         more = claimed.more or (fired > 0 and (sight.next_slot or now + 1) <= now)
         self.rounds.visited(visit, now, more=more, refused=claimed.refused)
+        self.history.note(Kind.CLAIMED, lambda: self.history.events.of_hand_out(sight.row, claimed))
+        yield from self.history.tell(self.history.events.of_claim(sight.row, claimed))
 
     def fire(self, visit: Visit) -> Steps[None]:
         """Fire what is due in a row although nobody here wants messages: whoever does, elsewhere or later, finds them there."""
@@ -104,12 +122,14 @@ class RowWork:
     def _order(self, wanted: int, behaviour: Behaviour) -> Order:
         """A claim for so many. Hands that it fills keep the row only if they are known to empty in no time."""
         order = Order(min(wanted, _MOST), behaviour.lease_us, behaviour.max_attempts, self.outcomes.in_hand)
-        return replace(order, keeps=wanted > _MOST or self.seats.full_for < _NO_TIME, yields=self.rounds.visits.shared)
+        leases = self.locking.leases
+        keeps = wanted > _MOST or self.seats.full_for < _NO_TIME
+        return replace(order, keeps=keeps, yields=self.rounds.visits.shared and leases, leases=leases)
 
     def _hand_out(self, row: str, claimed: Claimed, shares: Shares) -> None:
         """Give the seats what was claimed, first come first served; what is left of it is given back at once."""
         for taken in claimed.claims:
-            hold = Hold(row, taken.timer, taken.timer.due - self.process.now())
+            hold = Hold(row, taken.timer, taken.timer.due - self.process.now(), since=self.process.now())
             dealt = self.seats.deal(row, taken.held, hold, shares=shares)
             handed = [delivery for _, deliveries in dealt for delivery in deliveries]
             unwanted = [Handed(row, one, hold) for one in taken.held[len(handed) :]]

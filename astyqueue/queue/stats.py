@@ -15,7 +15,8 @@ class Stats:
     `redelivered` counts messages handed out that had used up an attempt before; `lost`, outcomes whose receipt was no longer
     current; `buried`, messages that a claim made dead letters; `undecodable`, messages and columns that could not be read;
     `dropped`, messages handed out at most once that nobody was there to take before they expired or the queue was closed.
-    `rows` counts messages handed out per row; `fired`, messages that schedules sent.
+    `rows` counts messages handed out per row; `fired`, messages that schedules sent; `busy_rows`, visits to rows whose lock somebody
+    else had.
     """
 
     sent: int = 0
@@ -29,6 +30,7 @@ class Stats:
     claims: int = 0
     empty_polls: int = 0
     refused_commits: int = 0
+    busy_rows: int = 0
     undecodable: int = 0
     dropped: int = 0
     fired: int = 0

@@ -203,7 +203,7 @@ class Survey:
 
     def _oblige(self, visit: Visit, wish: Wish, now: int) -> None:
         """Leave a row alone for a moment, for somebody who wants it."""
-        if wish.process != self._visits.me and (visit.lease.owner == self._visits.me or not self._visits.shared):
+        if wish.process != self._visits.me and (visit.lease.ours or not self._visits.shared):
             visit.obliging = now + _PAUSE
 
     def wish(self, now: int) -> Steps[None]:

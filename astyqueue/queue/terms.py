@@ -32,6 +32,7 @@ class Terms:
     def failed(self, delivery: Handed, reason: str, *, pause: int | None = None, allowed: int | None = None) -> Release | Reject:
         """A failed attempt: back after a pause (microseconds; by default the queue's backoff), or a dead letter if it was the last."""
         behaviour = self._behaviour()
+        delivery.failure = reason
         if delivery.attempt >= (allowed or delivery.attempts_allowed or behaviour.max_attempts):
             return Reject("failed", reason, delivery.attempt)
         pause = behaviour.backoff(delivery.attempt, self._chance()) if pause is None else pause
@@ -90,6 +91,7 @@ class Together(Sequence[D]):
             return self._terms.release(delivery, None)
         if error is None:
             return ACK
+        delivery.error = error
         return self._terms.failed(delivery, told(error))
 
 

@@ -12,10 +12,10 @@ from typing import Final, NamedTuple
 
 from astyqueue.errors import BadInput, BadSetting
 from astyqueue.ids import GREATEST, LEAST
-from astyqueue.store import ENTRIES, Batch, Column, Expectation, Name, Slice
+from astyqueue.store import ENTRIES, HISTORY, Batch, Column, Expectation, Name, Slice
 
 #: The tables that a store keeps.
-TABLES: Final = frozenset({ENTRIES})
+TABLES: Final = frozenset({ENTRIES, HISTORY})
 
 _NAME: Final = struct.Struct(">BB16sB")
 _HIGHEST: Final = 255

@@ -9,10 +9,10 @@ import pytest
 
 from astyqueue.clock import SystemClock
 from astyqueue.durations import Duration, as_microseconds
-from astyqueue.store import Store
+from astyqueue.store import HISTORY, Store
 from astyqueue.stores import open_store
 from astyqueue.testing import TimeMachine
-from astyqueue.testing.conformance import StoreConformance
+from astyqueue.testing.conformance import InTable, StoreConformance
 from astyqueue.wakeup import Wakeup
 
 
@@ -36,5 +36,13 @@ class TestCassandraStore(StoreConformance):
     @pytest.fixture
     def store(self, url: str, clock: TimeMachine) -> Iterator[Store]:
         store = open_store(url, clock=clock)
+        yield store
+        store.close()
+
+
+class TestCassandraHistory(TestCassandraStore):
+    @pytest.fixture
+    def store(self, url: str, clock: TimeMachine) -> Iterator[Store]:
+        store = InTable(open_store(url, clock=clock), HISTORY)
         yield store
         store.close()

@@ -7,7 +7,7 @@ from typing import Final
 
 import pytest
 
-from astyqueue.store import Batch, Column, Committed, Expectation, Outcome, Refused, Slice, Wanted
+from astyqueue.store import ENTRIES, HISTORY, Batch, Column, Committed, Expectation, Outcome, Refused, Slice, Wanted
 from astyqueue.stores.memory import MemoryStore
 from astyqueue.testing import TimeMachine
 from astyqueue.testing.conformance import StoreConformance
@@ -121,6 +121,16 @@ class Single(MemoryStore):
         super().send(batches[0])
 
 
+class Jumbling(MemoryStore):
+    """Keeps everything in one table."""
+
+    def send(self, *batches: Batch) -> None:
+        super().send(*[replace(batch, table=HISTORY) if batch.table == ENTRIES else batch for batch in batches])
+
+    def read(self, wanted: tuple[Wanted, ...], *, exact: bool = False) -> list[list[Column]]:
+        return super().read(tuple(replace(each, table=HISTORY) if each.table == ENTRIES else each for each in wanted), exact=exact)
+
+
 class Open(MemoryStore):
     """Goes on after it was closed."""
 
@@ -142,6 +152,7 @@ BROKEN: Final = (
     Undying,
     Halving,
     Single,
+    Jumbling,
     Open,
 )
 

@@ -98,6 +98,20 @@ def test_takers_and_processes_that_share_rows_are_compared(
         assert report[f"processes_{count}_least_share"]["median"] <= 1 <= report[f"processes_{count}_greatest_share"]["median"]
 
 
+@pytest.mark.parametrize("on", ["on_sqlite", "on_cassandra"])
+def test_the_three_row_locks_are_compared(capsys: pytest.CaptureFixture[str], request: pytest.FixtureRequest, on: str) -> None:
+    place = request.getfixturevalue(on)
+    assert main(["locks", *place, "--messages", "400", "--claims", "5", "--samples", "3", "--runs", "2", "--json"]) == 0
+    report = json.loads(capsys.readouterr().out)
+    for lock in ("guard", "columns", "manager"):
+        for name in ("drain_per_s", "processes_per_s", "worker_cpu_us_per_message", "poll_ms", "claim_ms", "poll_ratio", "claim_ratio"):
+            assert 0 < report[f"{lock}_{name}"]["min"] <= report[f"{lock}_{name}"]["max"]
+        assert (report[f"{lock}_tombstones_per_poll"] is None) == (on == "on_sqlite")
+    for name in ("drain_per_s", "processes_per_s", "claim_ms"):
+        assert report[f"columns_to_guard_{name}"]["median"] > 0
+    assert report["conditions"]["load"]["before"]
+
+
 def test_how_late_a_message_comes_after_its_holder_was_killed_is_told_for_a_current_and_an_old_shard(
     capsys: pytest.CaptureFixture[str], on_sqlite: list[str]
 ) -> None:

@@ -81,3 +81,11 @@ def test_columns_that_differ_are_told_one_by_one(change: Change, fact: str, seve
     [finding] = verify_table("jobs", WANTED, kept()._replace(columns=change(dict(WANTED.columns))))
     assert finding.fact.startswith(fact)
     assert finding.severity is severity
+
+
+def test_of_a_table_whose_columns_all_expire_another_time_is_no_problem() -> None:
+    (statement,) = parts("jobs")[2].statements
+    history = declared(statement)
+    assert (history.name, history.options["default_time_to_live"]) == ("history", "2592000")
+    [finding] = verify_table("jobs", history, Kept(history.columns, {**history.options, "default_time_to_live": "600"}))
+    assert (finding.severity, finding.reason) == (Severity.WARNING, "")

@@ -140,8 +140,10 @@ def test_settings_have_the_defaults_and_bounds_of_the_models(heading: str, model
     }
 
 
-def number(field: str, cell: str) -> int | bool | None:
+def number(field: str, cell: str) -> int | bool | str | None:
     """A cell of the table as the model stores it."""
+    if cell.startswith("`"):
+        return cell.strip("`")
     if cell in {"yes", "no", "none"}:
         return {"yes": True, "no": False}.get(cell)
     return as_microseconds(cell) if field.endswith("_us") else int(cell)

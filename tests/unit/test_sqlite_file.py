@@ -13,7 +13,7 @@ import pytest
 
 from astyqueue import ids
 from astyqueue.errors import BadSetting, StoreCorrupt, StoreFull, StoreUnavailable
-from astyqueue.store import Batch, Name, Named, Put, Slice
+from astyqueue.store import HISTORY, Batch, Name, Named, Put, Slice
 from astyqueue.stores import open_store
 from astyqueue.stores.sqlite import SQLiteStore
 from astyqueue.stores.sqlite.file import APPLICATION_ID, SCHEMA, DatabaseFile
@@ -236,3 +236,15 @@ def test_a_clock_set_back_finds_what_had_expired_also_for_who_keeps_asking(path:
         for moment, count in ((0, 1), (20, 0), (5, 1), (10, 0)):
             clock.set(start + moment * 1_000_000)
             assert [[len(columns) for columns in store.read(wanted)] for _ in range(3)] == [[count, count]] * 3
+
+
+def test_a_file_of_the_first_format_gets_what_it_lacks_and_keeps_what_it_has(path: Path, clock: TimeMachine) -> None:
+    with closing(open_store(f"sqlite:///{path}", clock=clock)) as store:
+        store.send(Batch(ROW, (Put(name(0), b"kept"),)))
+    with closing(sqlite3.connect(path)) as older, older:
+        older.execute("DROP TABLE history")
+        older.execute("PRAGMA user_version = 1")
+    with closing(open_store(f"sqlite:///{path}", clock=clock)) as store:
+        store.send(Batch(ROW, (Put(name(0), b"new"),), table=HISTORY))
+        found = store.read((Slice(ROW, 2), Slice(ROW, 2, table=HISTORY)))
+    assert [[column.value for column in columns] for columns in found] == [[b"kept"], [b"new"]]

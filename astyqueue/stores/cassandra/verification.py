@@ -12,11 +12,13 @@ from astyqueue.stores.cassandra.schema.declared import Option, Table
 LEAST_GC_GRACE: Final = 4 * 3600
 
 _GC_GRACE: Final = "gc_grace_seconds"
+_TTL: Final = "default_time_to_live"
+_FOR_GOOD: Final = "0"
 _RESTORE: Final = "use a keyspace that 'astyqueue migrate' made, or restore this one from a backup"
 _WHY: Final = {
     _GC_GRACE: "a node that was away for longer brings back what was deleted meanwhile, such as settled messages",
     "compaction": "another compaction keeps deleted columns beside live ones for longer, and reads walk over them",
-    "default_time_to_live": "messages would vanish after that time without a trace",
+    _TTL: "messages would vanish after that time without a trace",
 }
 
 
@@ -59,7 +61,10 @@ def _options(subject: str, keyspace: str, tables: tuple[Table, Kept]) -> Iterato
             continue
         written, found = _written(value), _written(_alike(value, there))
         remedy = f'ALTER TABLE "{keyspace}"."{wanted.name}" WITH {name} = {written};'
-        yield Finding(subject, _severity(name, there), f"{name} is {found} and should be {written}", _WHY.get(name, ""), remedy)
+        grave = _is_grave(name, there, wanted=value)
+        why = "" if name == _TTL and not grave else _WHY.get(name, "")
+        severity = Severity.PROBLEM if grave else Severity.WARNING
+        yield Finding(subject, severity, f"{name} is {found} and should be {written}", why, remedy)
 
 
 def _is_as_wanted(name: str, wanted: Option, there: Option) -> bool:
@@ -76,9 +81,9 @@ def _alike(wanted: Option, there: Option) -> Option:
     return there
 
 
-def _severity(name: str, there: Option) -> Severity:
-    grave = name == "default_time_to_live" or (name == _GC_GRACE and int(str(there)) < LEAST_GC_GRACE)
-    return Severity.PROBLEM if grave else Severity.WARNING
+def _is_grave(name: str, there: Option, *, wanted: Option) -> bool:
+    """Whether something could be lost or come back; of a table whose columns all expire, when is a matter of taste."""
+    return (name == _TTL and wanted == _FOR_GOOD) or (name == _GC_GRACE and int(str(there)) < LEAST_GC_GRACE)
 
 
 def _written(value: Option) -> str:

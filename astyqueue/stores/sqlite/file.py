@@ -10,19 +10,21 @@ import os
 import sqlite3
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Final
 from urllib.parse import quote
 
 from astyqueue.clock import SECOND, SystemClock
 from astyqueue.errors import BadSetting, StoreUnavailable
+from astyqueue.store import ENTRIES, HISTORY
 from astyqueue.stores.sqlite.view import READABLE
 from astyqueue.wakeup import Wakeup
 
 #: Marks our files in their header ("astq"); `file` and other tools can tell them by it.
 APPLICATION_ID: Final = 0x61737471
 #: The version of what is inside, for upgrades to come.
-SCHEMA: Final = 1
+SCHEMA: Final = 2
 
 #: Larger pages than usual: rows lie in order, so most changes fall on few pages; measured 10 to 15 % less time.
 _PAGE_SIZE: Final = 16384
@@ -32,13 +34,21 @@ _LONGEST_BUSY_TIMEOUT: Final = 2_000_000.0
 _ASK_AGAIN: Final = SECOND // 100
 
 _TABLE: Final = """
-    CREATE TABLE entries (
+    CREATE TABLE TABLE_NAME (
         row TEXT NOT NULL, name BLOB NOT NULL, stamp INTEGER NOT NULL, expires INTEGER, value BLOB NOT NULL,
         PRIMARY KEY (row, name)
     ) WITHOUT ROWID
 """
 #: Costs nothing for columns that stay for good, which are nearly all.
-_EXPIRING: Final = "CREATE INDEX entries_expiring ON entries (expires) WHERE expires IS NOT NULL"
+_EXPIRING: Final = "CREATE INDEX TABLE_NAME_expiring ON TABLE_NAME (expires) WHERE expires IS NOT NULL"
+
+
+def _made_of(table: str) -> tuple[str, str]:
+    return _TABLE.replace("TABLE_NAME", table), _EXPIRING.replace("TABLE_NAME", table)
+
+
+#: What brings a file to each format from the one before it.
+_UPGRADES: Final = ((*_made_of(ENTRIES), READABLE), _made_of(HISTORY))
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,8 +65,8 @@ class DatabaseFile:
         connection = self._connected("rwc")
         try:
             with _transaction(connection, "BEGIN"):
-                ours = self._is_ours(connection)
-            if not ours:
+                version = self._version(connection)
+            if version < SCHEMA:
                 self._make(connection)
             self._use_write_ahead_log(connection)
         finally:
@@ -103,8 +113,8 @@ class DatabaseFile:
             cached_statements=_CACHED_STATEMENTS,
         )
 
-    def _is_ours(self, connection: sqlite3.Connection) -> bool:
-        """Whether the file is ours (True) or new and empty (False); anything else raises."""
+    def _version(self, connection: sqlite3.Connection) -> int:
+        """The format of a file of ours, zero of one that is new and empty; anything else raises."""
         application, version = _number(connection, "PRAGMA application_id"), _number(connection, "PRAGMA user_version")
         if application == APPLICATION_ID and version > SCHEMA:
             message = (
@@ -113,19 +123,17 @@ class DatabaseFile:
             )
             raise StoreUnavailable(message)
         if application == APPLICATION_ID:
-            return True
+            return version
         if application or version or _number(connection, "SELECT count(*) FROM sqlite_master"):
             message = f"{self.path} is a database of another application; it was left as it is. Name another file in the URL"
             raise BadSetting(message)
-        return False
+        return 0
 
     def _make(self, connection: sqlite3.Connection) -> None:
-        """Lay out a new file, once, however many processes want to at the same time."""
+        """Lay out a new file, or add what an older one lacks, once, however many processes want to at the same time."""
         connection.execute(f"PRAGMA page_size = {_PAGE_SIZE}")
         with _transaction(connection, "BEGIN EXCLUSIVE"):
-            if self._is_ours(connection):
-                return
-            for statement in (_TABLE, _EXPIRING, READABLE):
+            for statement in chain.from_iterable(_UPGRADES[self._version(connection) :]):
                 connection.execute(statement)
             connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
             connection.execute(f"PRAGMA user_version = {SCHEMA}")

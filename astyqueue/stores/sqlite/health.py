@@ -104,7 +104,9 @@ def room(free: int, size: int) -> Finding:
 
 
 def _format(subject: str, application: int, version: int) -> Finding:
-    if application == APPLICATION_ID and version <= SCHEMA:
+    if application == APPLICATION_ID and version < SCHEMA:
+        return ok(subject, f"has format {version}, and is given what {SCHEMA} has more when a store is opened on it")
+    if application == APPLICATION_ID and version == SCHEMA:
         return ok(subject, f"has format {version}, the newest")
     if application == APPLICATION_ID:
         reason, remedy = "a newer astyqueue made it", "upgrade this process, or use another file"

@@ -244,3 +244,17 @@ def test_schedules_are_awaited(play: Callable[[Scene], None], clock: TimeMachine
         assert await schedules.all() == []
 
     play(scene)
+
+
+def test_what_a_block_raised_is_in_the_history(play: Callable[[Scene], None], clock: TimeMachine) -> None:
+    async def scene(queue: aio.MessageQueue) -> None:
+        await queue.send("bad", key="ada")
+        (delivery,) = await queue.receive(1)
+        with pytest.raises(LookupError):
+            async with delivery:
+                raise LookupError(delivery.body)
+        clock.advance("5s")
+        (failed,) = [event async for event in queue.history(key="ada", kinds=["failed"])]
+        assert "raise LookupError(delivery.body)" in failed.trace
+
+    play(scene)

@@ -28,7 +28,7 @@ def newer(folder: Path) -> None:
 def test_a_file_is_ready_without_being_migrated(shell: Shell, connection: Connection) -> None:
     assert connection.queues() == ["emails"]
     assert shell("migrate").stdout.startswith("nothing to do: ")
-    assert shell.json("migrate")[0]["done"].endswith("has format 1, the newest")
+    assert shell.json("migrate")[0]["done"].endswith("has format 2, the newest")
     assert shell("verify").stdout.endswith("\n1 thing looked at: all well\n")
     assert shell("migrate", "--print-cql").stdout == "-- this store makes itself\n"
 

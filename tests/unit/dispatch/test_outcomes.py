@@ -123,6 +123,13 @@ def test_the_attempts_of_a_handler_beat_those_of_its_queue(stages: Stages, clock
     assert reasons(stage) == [("failed", "ValueError: bad", 1)]
 
 
+def test_an_error_whose_text_cannot_be_written_makes_a_dead_letter_like_any_other(stages: Stages, clock: TimeMachine) -> None:
+    stage = stages(clock)
+    stage.queue.send("bad")
+    stage.once(raising(ValueError("no file \udcff")), max_attempts=1)
+    assert reasons(stage) == [("failed", "ValueError: no file \\udcff", 1)]
+
+
 def test_pauses_grow_up_to_the_cap_and_vary(stages: Stages, clock: TimeMachine) -> None:
     stage = stages(clock, max_attempts=20, backoff="2s", backoff_cap="30s")
     stage.queue.send("bad")

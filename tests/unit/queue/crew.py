@@ -12,6 +12,7 @@ from astyqueue.protocol.outcomes import ACK
 from astyqueue.protocol.steps import Commit, Read, Request, Steps, perform, run
 from astyqueue.queue.core import Core
 from astyqueue.queue.holding import Handed, Seat
+from astyqueue.queue.ways import USUAL, Ways
 from astyqueue.store import Store
 from astyqueue.testing import TimeMachine
 from astyqueue.wakeup import Rest
@@ -21,23 +22,30 @@ MILLISECOND = SECOND // 1_000
 
 @dataclass
 class Worker:
-    """A process that takes what it can, up to `hands` at a time, and acks after `busy_for` microseconds."""
+    """A process that takes what it can, up to `hands` at a time, and acks after `busy_for` microseconds.
+
+    Whoever it asks in the middle of its work (a lock manager) answers, and no time passes until then, unless it is not `answered`.
+    A `paced` one makes one request at a time, and others go on in between.
+    """
 
     core: Core
     store: Store
     hands: int = 10
     busy_for: int = 0
+    answered: bool = True
+    paced: bool = False
     got: list[tuple[int, Handed]] = field(default_factory=list)
     requests: list[Request] = field(default_factory=list)
     dead: bool = False
     _in_hand: list[tuple[int, Handed]] = field(default_factory=list)
     _resting: int | None = 0
     _steps: Steps[None] | None = None
+    _seat: Seat | None = None
     _answer: object = None
 
     def start(self) -> None:
-        seat = Seat(lambda: self.hands - len(self._in_hand), self._accept)
-        self._steps = self.core.claimer.serve(seat, lambda: False)
+        self._seat = Seat(lambda: self.hands - len(self._in_hand), self._accept)
+        self._steps = self.core.claimer.serve(self._seat, lambda: False)
 
     def _accept(self, deliveries: list[Handed]) -> None:
         now = self.core.clock.now()
@@ -56,10 +64,16 @@ class Worker:
 
     def _go_on(self) -> None:
         assert self._steps is not None
-        while not isinstance(request := self._steps.send(self._answer), Rest):
+        while not isinstance(request := self._steps.send(self._answer), Rest) or self._waits_for_an_answer(request):
             self.requests.append(request)
             self._answer = perform(request, self.store)
+            if self.paced:
+                self._resting = 0
+                return
         self._answer, self._resting = None, request.until
+
+    def _waits_for_an_answer(self, rest: Rest) -> bool:
+        return self.answered and self._seat is not None and rest.wakeup is not self._seat.wakeup
 
     def send(self, count: int, **options: object) -> None:
         """Send so many messages, and hear of it at once."""
@@ -80,9 +94,9 @@ class Crew:
         self._store = store
         self._settings = Settings(name="mail", layout=layout)
 
-    def join(self, **options: object) -> Worker:
+    def join(self, *, ways: Ways = USUAL, **options: object) -> Worker:
         """One more process; it is at work at once."""
-        worker = Worker(Core(self._settings, self.clock, ()), self._store, **options)  # type: ignore[arg-type]  # a worker's options
+        worker = Worker(Core(self._settings, self.clock, (), ways=ways), self._store, **options)  # type: ignore[arg-type]  # a worker's options
         self.workers.append(worker)
         worker.start()
         worker.work()

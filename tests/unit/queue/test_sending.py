@@ -9,10 +9,10 @@ from pydantic import BaseModel
 
 from astyqueue import Message, MessageQueue
 from astyqueue.errors import BadInput, OutcomeUnknown, StoreUnavailable
-from astyqueue.protocol.steps import Send
+from astyqueue.protocol.steps import Read, Request, Send
 from astyqueue.queue.builder import QueueBuilder
 from astyqueue.testing import TimeMachine
-from astyqueue.testing.faults import Failing, Recording
+from astyqueue.testing.faults import Failing, Faulty, Recording
 from tests.places import Place
 
 
@@ -146,3 +146,25 @@ def test_a_send_that_the_store_refused_raises_and_sent_nothing(place: Place, clo
     with pytest.raises(StoreUnavailable):
         queue.send("lost?")
     assert queue.counts().total == 0
+
+
+class Unreadable(Faulty):
+    """A store of which nothing can be read while it is `away`."""
+
+    away = False
+
+    def perform(self, request: Request) -> object:
+        if self.away and isinstance(request, Read):
+            message = "away on purpose"
+            raise StoreUnavailable(message)
+        return super().perform(request)
+
+
+def test_a_send_does_not_fail_for_settings_that_cannot_be_read(place: Place, clock: TimeMachine) -> None:
+    store = Unreadable(place.store(clock))
+    queue = MessageQueue.builder().store(store).name("emails").clock(clock).build()
+    clock.advance("10s")
+    store.away = True
+    queue.send("one")
+    store.away = False
+    assert [found.body for found in queue.peek()] == ["one"]

@@ -1,0 +1,198 @@
+"""An event of a queue's history: what happened to a message or a schedule, when, and by whom."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+from types import MappingProxyType
+from typing import Final, Literal
+
+from pydantic import JsonValue
+
+from astyqueue.clock import instant
+from astyqueue.errors import BadInput
+from astyqueue.model.message import MessageId
+from astyqueue.model.moments import iso
+
+Json = dict[str, JsonValue]
+
+
+class Kind(StrEnum):
+    """What happened, in the order in which events of one moment are told.
+
+    An attempt that failed is FAILED, and its message is then RETRIED (it goes back, to be tried again) or DEAD (a dead
+    letter). RELEASED went back at no cost of an attempt. UNKNOWN is what a newer astyqueue wrote.
+    """
+
+    SENT = "sent"
+    CLAIMED = "claimed"
+    DONE = "done"
+    FAILED = "failed"
+    RETRIED = "retried"
+    RELEASED = "released"
+    DEAD = "dead"
+    REDRIVEN = "redriven"
+    CANCELLED = "cancelled"
+    FIRED = "fired"
+    SKIPPED = "skipped"
+    UNKNOWN = "unknown"
+
+
+def kind_of(written: str) -> Kind:
+    """The kind of this name; another one raises BadInput."""
+    try:
+        return Kind(written)
+    except ValueError as error:
+        problem = f"{written!r} is no kind of event: one of {', '.join(Kind)}"
+        raise BadInput(problem) from error
+
+
+#: What a queue keeps of its history: nothing, what went wrong and what came of that, or everything.
+Keeping = Literal["none", "failures", "all"]
+FAILURES: Final = frozenset({Kind.FAILED, Kind.RETRIED, Kind.DEAD, Kind.REDRIVEN, Kind.SKIPPED})
+
+
+def keeps(history: Keeping, kind: Kind) -> bool:
+    """Whether events of this kind are kept."""
+    return history == "all" or (history == "failures" and kind in FAILURES)
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """Something that happened, at a time; all instants are microseconds since 1970, and None where there is none.
+
+    `key` is the message's; an event of a schedule (FIRED, SKIPPED) has the schedule's name there. `worker` did it, or had
+    the message in hand: host, process id and a random part. `task`, `schedule` and `tenant` are the message's headers of
+    those names.
+
+    `sent`, `due` (for the first time), `claimed` (this attempt was handed to the worker) and `began` (its handler did) are
+    told by whatever ends an attempt, so that nothing is lost with an earlier event that is missing. `until`: hidden until
+    then. `slot`: of the schedule.
+
+    `why` is one word: of a dead letter its kind ("rejected", "failed", "attempts", "expired", "undecodable"), of what was
+    released or cancelled how. `reason` is a line for people, `trace` the traceback of what was raised. `lost`: it was
+    written, but did not come about, because the receipt was no longer current.
+    """
+
+    at: int
+    kind: Kind
+    queue: str
+    message: MessageId | None = None
+    key: str | None = None
+    attempt: int = 0
+    worker: str = ""
+    task: str | None = None
+    schedule: str | None = None
+    tenant: str | None = None
+    sent: int | None = None
+    due: int | None = None
+    claimed: int | None = None
+    began: int | None = None
+    until: int | None = None
+    slot: int | None = None
+    why: str = ""
+    reason: str = ""
+    trace: str = ""
+    lost: bool = False
+
+    @property
+    def when(self) -> datetime:
+        """When it happened."""
+        return instant(self.at)
+
+    @property
+    def host(self) -> str:
+        """The machine of the worker."""
+        return self.worker.partition(":")[0]
+
+    @property
+    def failure(self) -> str:
+        """The reason without what differs from one time to the next, so that failures of one cause are alike."""
+        return normalised(self.reason)
+
+    @property
+    def waited(self) -> int | None:
+        """Microseconds from when the message was due until this attempt began, for the first attempt."""
+        return _between(self.due, self.began) if self.attempt == 1 else None
+
+    @property
+    def ran(self) -> int | None:
+        """Microseconds that the attempt took which this event ends."""
+        return _between(self.began, self.at) if self.kind in _ENDS else None
+
+    @property
+    def took(self) -> int | None:
+        """Microseconds from when the message was sent until it was done or dead."""
+        return _between(self.sent, self.at) if self.kind in _LAST else None
+
+    def flat(self) -> dict[str, str | int | bool | None]:
+        """All of it in plain values, under the names of `FLAT` and in their order."""
+        plain: dict[str, str | int | bool | None] = {}
+        for name in FLAT:
+            value = getattr(self, name)
+            plain[name] = str(value) if isinstance(value, MessageId | Kind) else value
+        return plain
+
+    def as_json(self) -> Json:
+        """What is known, instants as text."""
+        known = {name: value for name, value in self.flat().items() if value not in (None, "", False)}
+        return {name: iso(instant(value)) if FLAT[name] == "instant" and isinstance(value, int) else value for name, value in known.items()}
+
+
+_ENDS: Final = frozenset({Kind.DONE, Kind.FAILED, Kind.RELEASED})
+_LAST: Final = frozenset({Kind.DONE, Kind.DEAD})
+
+#: The plain values of an event: text, number, flag, an instant (microseconds since 1970) or a length of time (microseconds).
+FLAT: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        "queue": "text",
+        "at": "instant",
+        "kind": "text",
+        "message": "text",
+        "key": "text",
+        "attempt": "number",
+        "worker": "text",
+        "host": "text",
+        "task": "text",
+        "schedule": "text",
+        "tenant": "text",
+        "sent": "instant",
+        "due": "instant",
+        "claimed": "instant",
+        "began": "instant",
+        "until": "instant",
+        "slot": "instant",
+        "waited": "length",
+        "ran": "length",
+        "took": "length",
+        "why": "text",
+        "reason": "text",
+        "failure": "text",
+        "trace": "text",
+        "lost": "flag",
+    }
+)
+
+#: What differs between failures of one cause: quoted text, ids, addresses, numbers.
+_DIFFERS: Final = re.compile(
+    r"""
+    (?P<quoted> (?<!\w)'[^']*'(?!\w) | "[^"]*" )
+    | (?P<id> \b [0-9a-f]{8} (?: -[0-9a-f]{4} ){3} -[0-9a-f]{12} \b )
+    | (?P<hex> \b 0x[0-9a-f]+ \b | \b (?=[0-9a-f]*\d) (?=[0-9a-f]*[a-f]) [0-9a-f]{8,} \b )
+    | (?P<number> \d+ (?: [.,:]\d+ )* )
+    """,
+    re.VERBOSE | re.IGNORECASE,
+)
+_NORMAL_LENGTH: Final = 200
+
+
+def normalised(reason: str) -> str:
+    """A reason in which what differs from one time to the next is named, not told: "no user 4711" is "no user <number>"."""
+    return _DIFFERS.sub(lambda found: f"<{found.lastgroup}>", reason)[:_NORMAL_LENGTH]
+
+
+def _between(first: int | None, last: int | None) -> int | None:
+    return None if first is None or last is None else max(0, last - first)

@@ -1,0 +1,109 @@
+"""What the three row locks cost: drained by one process and by two, and a row in which many locks were taken.
+
+The guard (with the row lease), the column lock, and a manager of the user's that locks files, side by side in each run, in
+an order that turns from run to run. Ratios are of figures of one run.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+import tempfile
+from itertools import product
+from typing import Final
+
+from astyqueue import MessageQueue
+from benchmarks.figures import Figure, Run, figures, table
+from benchmarks.filelocks import files_in, lock_of
+from benchmarks.flow import drain, send_per_s
+from benchmarks.lockedrow import churned, compared
+from benchmarks.place import QUEUE, Place
+from benchmarks.places import opened, parser, progress, whole_number
+from benchmarks.processes import drained_by
+from benchmarks.work import NotMeasured
+
+_OTHERS: Final = ("columns", "manager")
+_BODY: Final = 200
+_PROCESSES: Final = 2
+_COMPARED: Final = ("drain_per_s", "processes_per_s", "claim_ms")
+
+
+def main(arguments: list[str]) -> int:
+    """Measure and print; 1 if a message was not handled exactly once."""
+    made = parser("locks", __doc__, ("sqlite", "cassandra"))
+    made.add_argument("--messages", type=whole_number(1), default=40_000, help="to drain, in each run (default: %(default)s)")
+    made.add_argument("--threads", type=whole_number(1), default=8, help="of the dispatcher (default: %(default)s)")
+    made.add_argument("--claims", type=whole_number(1), default=2_000, help="through the used row, before (default: %(default)s)")
+    made.add_argument("--samples", type=whole_number(1), default=100, help="polls and claims in each run (default: %(default)s)")
+    options = made.parse_args(arguments)
+    began = os.getloadavg()
+    try:
+        with opened(options) as place, tempfile.TemporaryDirectory(prefix="astyqueue-locks-") as directory:
+            locks = {"guard": "guard", "columns": "columns", "manager": files_in(directory)}
+            drained = [_drained(place, options, _turned(locks, number)) for number in range(options.runs)]
+            runs = [_with_ratios({**one, **other}) for one, other in zip(drained, _rows(place, options, locks), strict=True)]
+            measured = figures(runs)
+            conditions = {**_conditions(place, options), "load": {"before": began, "after": os.getloadavg()}}
+    except NotMeasured as failure:
+        print(f"not measured: {failure}", file=sys.stderr)
+        return 1
+    print(json.dumps({**measured, "conditions": conditions}, indent=2) if options.json else _page(measured))
+    return 0
+
+
+def _turned(locks: dict[str, str], number: int) -> list[tuple[str, str]]:
+    """The locks, beginning with another one in each run."""
+    every = list(locks.items())
+    first = number % len(every)
+    return [*every[first:], *every[:first]]
+
+
+def _drained(place: Place, options: argparse.Namespace, locks: list[tuple[str, str]]) -> Run:
+    """One run of drains: by one process, and by two that share eight rows."""
+    run: dict[str, float | None] = {}
+    for lock, written in locks:
+        progress(f"draining under the lock {lock}")
+        shared = drained_by(place, _PROCESSES, options.messages, lock=written)
+        run |= {f"{lock}_{name.replace(f'_{_PROCESSES}', '')}": value for name, value in shared.items()}
+        with place.fresh() as url, MessageQueue.builder().store(url).name(QUEUE).row_lock(lock_of(written)).build() as queue:
+            send_per_s(queue, options.messages, _BODY)
+            alone = drain(queue, options.messages, options.threads)
+        run |= {f"{lock}_drain_per_s": alone.per_s, f"{lock}_worker_cpu_us_per_message": alone.cpu_us}
+    return run
+
+
+def _rows(place: Place, options: argparse.Namespace, locks: dict[str, str]) -> list[Run]:
+    """All runs of polls and claims, of rows in which each lock was taken often and of fresh ones."""
+    with place.fresh() as url:
+        for lock, written in locks.items():
+            progress(f"{options.claims} claims under the lock {lock}")
+            churned(url, (lock, written), options.claims)
+        return [_compared(url, options.samples, _turned(locks, number)) for number in range(options.runs)]
+
+
+def _compared(url: str, samples: int, locks: list[tuple[str, str]]) -> Run:
+    run: dict[str, float | None] = {}
+    for lock, written in locks:
+        progress(f"polls and claims under the lock {lock}")
+        run |= {f"{lock}_{name}": value for name, value in compared(url, (lock, written), samples).items()}
+    return run
+
+
+def _with_ratios(run: Run) -> Run:
+    """The same, and each lock's figures against those of the guard."""
+    ratios: dict[str, float | None] = {}
+    for lock, name in product(_OTHERS, _COMPARED):
+        mine, usual = run[f"{lock}_{name}"], run[f"guard_{name}"]
+        ratios[f"{lock}_to_guard_{name}"] = mine / usual if mine and usual else None
+    return dict(sorted({**run, **ratios}.items()))
+
+
+def _conditions(place: Place, options: argparse.Namespace) -> dict[str, object]:
+    asked = {name: getattr(options, name) for name in ("messages", "threads", "claims", "samples", "runs")}
+    return {"store": place.store, **asked, "processors": os.cpu_count(), **place.conditions}
+
+
+def _page(measured: dict[str, Figure | None]) -> str:
+    return table(measured)

@@ -1,0 +1,44 @@
+"""What people and programs are told of what happened."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from astyqueue.queue.connection import Connection
+from tests.unit.cli.conftest import Shell
+
+Buried = Callable[..., list[str]]
+
+
+def test_a_message_s_history_is_told_in_order(shell: Shell, connection: Connection) -> None:
+    shell("queues", "set", "emails", "history=all", "history_kept=2d")
+    queue = connection.queue("emails")
+    sent = queue.send("hello", key="ada", headers={"task": "welcome"})
+    with queue.receive() as [delivery]:
+        delivery.fail("mailbox 17 is full")
+    told = shell.json("history", str(sent.id))
+    assert [event["kind"] for event in told] == ["sent", "claimed", "failed", "retried"]
+    assert {event["task"] for event in told} == {"welcome"}
+    assert told[2]["failure"] == "mailbox <number> is full"
+    assert [event["kind"] for event in shell.json("history", "emails", "--key", "ada", "--kind", "failed")] == ["failed"]
+    assert "mailbox 17 is full" in shell("history", "emails").stdout
+
+
+def test_tracebacks_are_shown_if_asked_for(shell: Shell, connection: Connection) -> None:
+    queue = connection.queue("emails")
+    queue.send("hello")
+    text = "no luck"
+    with pytest.raises(LookupError), queue.receive():
+        raise LookupError(text)
+    assert "Traceback" not in shell("history", "emails").stdout
+    assert "raise LookupError(text)" in shell("history", "emails", "--trace").stdout
+
+
+def test_a_time_without_events_says_so(shell: Shell, buried: Buried) -> None:
+    [id_] = buried("not ours")
+    assert "not ours" in shell("history", id_).stdout
+    assert shell("history", id_, "--until", "2000-01-01T00:00:00Z").stdout.startswith("nothing that is kept happened")
+    assert "no kind of event" in shell.error("history", "emails", "--kind", "sunk", code=2)
+    assert "name the queue" in shell.error("history", id_, "--key", "ada", code=2)

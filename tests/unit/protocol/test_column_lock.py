@@ -1,0 +1,220 @@
+"""The lock made of columns: what it does right where its ancestor did not, and who wins in whatever order."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import pytest
+
+from astyqueue.clock import SECOND
+from astyqueue.errors import OutcomeUnknown, StoreUnavailable
+from astyqueue.model.message import FORMAT
+from astyqueue.protocol.columnlock import ColumnLock, LockState
+from astyqueue.protocol.columns import HEADER, Type
+from astyqueue.protocol.process import Process
+from astyqueue.protocol.rowlock import Grip
+from astyqueue.protocol.steps import Read, Request, Send, Steps, perform, run
+from astyqueue.store import Batch, Name, Put, Slice, Store
+from astyqueue.stores.memory import MemoryStore
+from astyqueue.testing import TimeMachine, repeatable_process
+from astyqueue.testing.faults import Failing, Faulty, Recording
+from astyqueue.testing.interleaving import explore
+from astyqueue.testing.rehearsal import History, World
+
+ROW = "mail:0:0"
+TIMEOUT = 5 * SECOND
+
+
+@pytest.fixture
+def store(clock: TimeMachine) -> Store:
+    return MemoryStore(clock)
+
+
+def lock_of(name: str, clock: TimeMachine, *, ahead: int = 0) -> ColumnLock:
+    """A process, by name, whose clock is ahead by so many microseconds."""
+    process = repeatable_process(name, clock)
+    return ColumnLock(Process(name, lambda: clock.now() + ahead, process.id_at, process.nonce), TIMEOUT)
+
+
+def columns(store: Store) -> list[Name]:
+    [found] = store.read((Slice(ROW, Type.LOCK),))
+    return [column.name for column in found if column.name != HEADER]
+
+
+def release(store: Store, grip: Grip) -> None:
+    store.send(Batch(ROW, deletes=grip.columns))
+
+
+def test_who_has_it_keeps_others_out_until_its_column_is_gone(store: Store, clock: TimeMachine) -> None:
+    ann, bob = lock_of("ann", clock), lock_of("bob", clock)
+    grip = run(ann.acquire(ROW), store)
+    assert grip is not None
+    assert [name.state for name in columns(store)] == [LockState.ACQUIRED]
+    assert run(bob.acquire(ROW), store) is None
+    assert columns(store) == list(grip.columns)
+    release(store, grip)
+    assert run(bob.acquire(ROW), store) is not None
+
+
+def test_a_lock_counts_for_its_timeout_in_the_units_it_was_given_in(store: Store, clock: TimeMachine) -> None:
+    assert run(lock_of("ann", clock).acquire(ROW), store)
+    bob = lock_of("bob", clock)
+    clock.advance("4999ms")
+    assert run(bob.acquire(ROW), store) is None
+    clock.advance("1ms")
+    assert run(bob.acquire(ROW), store) is not None
+
+
+def test_a_stale_lock_stops_nobody_even_once_and_is_removed(store: Store, clock: TimeMachine) -> None:
+    assert run(lock_of("ann", clock).acquire(ROW), store)
+    clock.advance("6s")
+    grip = run(lock_of("bob", clock).acquire(ROW), store)
+    assert grip is not None
+    assert columns(store) == list(grip.columns)
+
+
+def test_the_winner_writes_one_column_however_many_candidates_there_are(store: Store, clock: TimeMachine) -> None:
+    ann = lock_of("ann", clock).acquire(ROW)
+    answer = perform(next(ann), store)
+    clock.advance("1ms")
+    for name in ("bob", "cyd"):
+        perform(next(lock_of(name, clock).acquire(ROW)), store)
+    grip = _finish(ann, answer, store)
+    assert grip is not None
+    assert [name for name in columns(store) if name.state == LockState.ACQUIRED] == list(grip.columns)
+    assert len(columns(store)) == 3
+
+
+def test_a_clock_that_is_slow_sorts_first_and_still_leaves_a_lock_to_its_holder(store: Store, clock: TimeMachine) -> None:
+    grip = run(lock_of("ann", clock).acquire(ROW), store)
+    assert grip is not None
+    assert run(lock_of("bob", clock, ahead=-2 * SECOND).acquire(ROW), store) is None
+    assert columns(store) == list(grip.columns)
+
+
+@pytest.mark.parametrize("ahead", [-30 * SECOND, 30 * SECOND])
+def test_a_wrong_clock_takes_no_column_of_its_own_for_another(store: Store, clock: TimeMachine, ahead: int) -> None:
+    assert run(lock_of("ann", clock, ahead=ahead).acquire(ROW), store) is not None
+
+
+def test_a_column_that_is_not_there_when_it_is_read_back_is_no_lock(store: Store, clock: TimeMachine) -> None:
+    class Forgetful(Faulty):
+        def perform(self, request: Request) -> object:
+            done = super().perform(request)
+            return [[]] if isinstance(request, Read) else done
+
+    assert run(lock_of("ann", clock).acquire(ROW), Forgetful(store)) is None
+    assert columns(store) == []
+
+
+@pytest.mark.parametrize(("of", "at"), [(Send, 1), (Read, 1), (Send, 2)])
+def test_an_error_leaves_nothing_behind_and_writes_nothing_twice(store: Store, clock: TimeMachine, of: type[Send | Read], at: int) -> None:
+    recording = Recording(store)
+    failing = Failing(recording, StoreUnavailable("it is away"), of=(of,), at=at)
+    with pytest.raises(StoreUnavailable):
+        run(lock_of("ann", clock).acquire(ROW), failing)
+    assert columns(store) == []
+    put = [put.name for request in recording.requests if isinstance(request, Send) for put in request.batch.puts]
+    assert len(put) == len(set(put))
+
+
+@pytest.mark.parametrize("applied", [True, False])
+@pytest.mark.parametrize("at", [1, 2])
+def test_what_came_of_an_unknown_write_is_seen_by_reading_or_is_let_go_of(
+    store: Store, clock: TimeMachine, at: int, *, applied: bool
+) -> None:
+    failing = Failing(store, OutcomeUnknown("who knows"), of=(Send,), at=at, applied=applied)
+    grip = run(lock_of("ann", clock).acquire(ROW), failing)
+    assert (grip is None) == (at == 1 and not applied)
+    release(store, grip or Grip())
+    assert columns(store) == []
+
+
+def test_no_column_is_written_twice_or_deleted_twice(store: Store, clock: TimeMachine) -> None:
+    recording = Recording(store)
+    locks = [lock_of(name, clock) for name in ("ann", "bob")]
+    kept = run(locks[0].acquire(ROW), recording)
+    assert kept is not None
+    for lock in locks * 2:
+        clock.advance("1ms")
+        assert run(lock.acquire(ROW), recording) is None
+    release(recording, kept)
+    release(recording, run(locks[1].acquire(ROW), recording) or Grip())
+    batches = [request.batch for request in recording.requests if isinstance(request, Send)]
+    put = [put.name for batch in batches for put in batch.puts]
+    deleted = [name for batch in batches for name in batch.deletes]
+    assert len(put) == len(set(put))
+    assert sorted(deleted) == sorted(put)
+
+
+def test_locks_of_long_ago_are_not_even_read(store: Store, clock: TimeMachine) -> None:
+    """What was deleted lies there still, and a copy that was away for days may bring back what was."""
+    run(lock_of("ann", clock).acquire(ROW), store)
+    [old] = columns(store)
+    clock.advance("1d")
+    store.send(Batch(ROW, (Put(old, FORMAT + (clock.now() + TIMEOUT).to_bytes(8) + b"ann"),)))
+    recording = Recording(store)
+    assert run(lock_of("bob", clock).acquire(ROW), recording) is not None
+    [wanted] = [wanted for request in recording.requests if isinstance(request, Read) for wanted in request.wanted]
+    assert isinstance(wanted, Slice)
+    assert wanted.after > old.id
+
+
+def test_a_lock_that_cannot_be_read_counts_by_its_age(store: Store, clock: TimeMachine) -> None:
+    run(lock_of("ann", clock).acquire(ROW), store)
+    [name] = columns(store)
+    store.send(Batch(ROW, (Put(name, b"\xff", clock.now()),)))
+    assert run(lock_of("bob", clock).acquire(ROW), store) is None
+    clock.advance("5s")
+    assert run(lock_of("bob", clock).acquire(ROW), store) is not None
+
+
+def test_lock_columns_go_by_themselves(store: Store, clock: TimeMachine) -> None:
+    run(lock_of("ann", clock).acquire(ROW), store)
+    clock.advance("10s")
+    assert columns(store) == []
+
+
+def test_of_several_who_want_it_one_gets_it_in_whatever_order() -> None:
+    """All may stand back only where somebody died; the guard of their commits decides where two go."""
+
+    def world() -> World:
+        clock = TimeMachine()
+        actors = {name: partial(lock_of(name, clock).acquire, ROW) for name in ("ann", "bob", "cyd")}
+        return World(MemoryStore(clock), actors, _somebody_won)
+
+    assert explore(world, isolated=True).require_none().schedules > 10
+
+
+def test_of_two_who_see_each_other_the_lower_goes() -> None:
+    seen: list[frozenset[str]] = []
+
+    def see(history: History) -> None:
+        seen.append(frozenset(_winners(history)))
+
+    def world() -> World:
+        clock = TimeMachine()
+        actors = {name: partial(lock_of(name, clock).acquire, ROW) for name in ("ann", "bob")}
+        return World(MemoryStore(clock), actors, see)
+
+    explore(world)
+    assert {frozenset({"ann"}), frozenset({"bob"})} <= set(seen)
+    assert seen.count(frozenset({"ann", "bob"})) * 5 < len(seen)
+
+
+def _somebody_won(history: History) -> str | None:
+    return None if _winners(history) else "nobody has it"
+
+
+def _winners(history: History) -> list[str]:
+    return [name for name, grip in history.results.items() if grip is not None]
+
+
+def _finish(steps: Steps[Grip | None], answer: object, store: Store) -> Grip | None:
+    """Go on with an answer to the end."""
+    try:
+        while True:
+            answer = perform(steps.send(answer), store)
+    except StopIteration as finished:
+        result: Grip | None = finished.value
+        return result

@@ -1,0 +1,268 @@
+"""What a queue's history tells, and in which order."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+from astyqueue import Dispatcher, MessageQueue
+from astyqueue.clock import SECOND
+from astyqueue.errors import BadSetting, LeaseLost, NotFound
+from astyqueue.model.event import Kind
+from astyqueue.protocol.outcomes import ACK
+from astyqueue.protocol.steps import Commit, Request, Steps, perform, run
+from astyqueue.queue.builder import QueueBuilder
+from astyqueue.schedule import Schedules
+from astyqueue.testing import TimeMachine
+from astyqueue.triggers import Every
+
+Builder = QueueBuilder[MessageQueue]
+
+
+@pytest.fixture
+def queue(builder: Builder) -> MessageQueue:
+    return builder.options(history="all").build()
+
+
+def kinds(queue: MessageQueue, message: object = None, **asked: object) -> list[str]:
+    return [event.kind.value for event in queue.history(message, **asked)]  # type: ignore[arg-type]  # each test asks rightly
+
+
+def fail(queue: MessageQueue, why: str = "no luck") -> None:
+    with queue.receive() as [delivery]:
+        delivery.fail(why)
+
+
+def test_a_life_is_told_in_order(queue: MessageQueue, clock: TimeMachine) -> None:
+    sent = queue.send("hello", key="ada", headers={"task": "welcome", "tenant": "acme"})
+    clock.advance("2s")
+    fail(queue, "mailbox 17 is full")
+    clock.advance("1m")
+    with queue.receive():
+        clock.advance("3s")
+    queue.close()
+    queue = _again(queue)
+    life = list(queue.history(sent.id))
+    assert [event.kind for event in life] == [Kind.SENT, Kind.CLAIMED, Kind.FAILED, Kind.RETRIED, Kind.CLAIMED, Kind.DONE]
+    assert {(event.key, event.task, event.tenant, event.message) for event in life} == {("ada", "welcome", "acme", sent.id)}
+    done, failed = life[-1], life[2]
+    assert (done.attempt, done.ran, done.took, failed.attempt, failed.waited) == (2, 3 * SECOND, 65 * SECOND, 1, 2 * SECOND)
+    assert (failed.reason, failed.failure) == ("mailbox 17 is full", "mailbox <number> is full")
+    assert life[3].until is not None
+    assert life[3].until > failed.at
+
+
+def _again(queue: MessageQueue) -> MessageQueue:
+    return MessageQueue.builder().store(queue.store).name(queue.name).clock(queue.clock).build()
+
+
+@pytest.mark.parametrize(
+    ("history", "told"),
+    [("none", []), ("failures", ["failed", "retried"]), ("all", ["sent", "claimed", "failed", "retried", "claimed", "done"])],
+)
+def test_the_setting_says_what_is_kept(builder: Builder, clock: TimeMachine, history: str, told: list[str]) -> None:
+    queue = builder.options(history=history).build()
+    sent = queue.send("hello")
+    fail(queue)
+    clock.advance("1m")
+    queue.receive()[0].ack()
+    assert kinds(queue, sent.id) == told
+
+
+def test_the_setting_is_followed_by_those_who_only_send_too(queue: MessageQueue, clock: TimeMachine) -> None:
+    another = _again(queue)
+    queue.configure(history="none")
+    clock.advance("11s")
+    sent = another.send("hello")
+    another.receive()[0].ack()
+    assert kinds(another, sent.id) == []
+    with pytest.raises(BadSetting, match="history is 'some'"):
+        queue.configure(history="some")
+
+
+def test_failures_are_what_is_kept_unless_said_otherwise(builder: Builder) -> None:
+    assert builder.build().settings.behaviour.history == "failures"
+
+
+def test_a_dead_letter_has_its_traceback_in_the_history(queue: MessageQueue, clock: TimeMachine) -> None:
+    queue.configure(max_attempts=1)
+    sent = queue.send("hello")
+
+    called = threading.Event()
+
+    def handler(_: object) -> None:
+        called.set()
+        text = "no such mailbox"
+        raise LookupError(text)
+
+    dispatcher = Dispatcher.builder().queue(queue).handler(handler).build()
+    dispatcher.start()
+    assert called.wait(60)
+    dispatcher.drain("10s")
+    failed, dead = list(queue.history(sent.id, kinds=["failed", "dead"]))
+    assert failed.trace.startswith("Traceback (most recent call last)")
+    assert "raise LookupError(text)" in failed.trace
+    assert (dead.why, dead.reason, dead.attempt) == ("failed", "LookupError: no such mailbox", 1)
+    clock.advance("1s")
+    queue.redrive(sent.id)
+    assert kinds(queue, sent.id)[-1] == "redriven"
+
+
+def test_a_failure_that_has_no_way_to_be_written_in_utf8_stops_nothing(builder: Builder) -> None:
+    queue = builder.build()
+    queue.send_many(["hello", "hello"])
+    with queue.receive(2) as [failing, fine]:
+        failing.fail("no such file: \udcff.txt")
+        fine.ack()
+    assert [found.id.id for found in queue.peek(10, "hidden")] == [failing.id]
+    assert [event.reason for event in queue.history(kinds=["failed"])] == ["no such file: \\udcff.txt"]
+
+
+def test_a_long_failure_is_cut_before_it_waits_in_memory(queue: MessageQueue) -> None:
+    queue.send("hello")
+    [delivery] = queue.receive()
+    long = "x" * 1_000_000
+    delivery.error = LookupError(long)
+    failed, retried = queue.core.claimer.history.of_outcome(delivery, queue.core.terms.failed(delivery, long))
+    assert max(map(len, (failed.trace, failed.reason, retried.reason))) == len(failed.trace) == 16 * 1024
+
+
+def test_a_rejected_message_is_dead_and_did_not_fail(queue: MessageQueue) -> None:
+    sent = queue.send("hello")
+    queue.receive()[0].reject("not ours")
+    assert [(event.kind, event.why, event.reason) for event in queue.history(sent.id)][-1] == (Kind.DEAD, "rejected", "not ours")
+
+
+def test_a_release_tells_until_when_and_costs_no_attempt(queue: MessageQueue, clock: TimeMachine) -> None:
+    sent = queue.send("hello")
+    queue.receive()[0].release("1m")
+    [released] = queue.history(sent.id, kinds=["released"])
+    assert (released.why, released.until) == ("snoozed", clock.now() + 60 * SECOND)
+
+
+def test_a_lease_that_runs_out_is_a_failed_attempt_of_whoever_held_it(
+    queue: MessageQueue, another: MessageQueue, clock: TimeMachine
+) -> None:
+    sent = queue.send("hello")
+    queue.receive()
+    clock.advance("31s")
+    another.receive()
+    [failed] = queue.history(sent.id, kinds=["failed"])
+    assert (failed.why, failed.attempt, failed.worker) == ("lapsed", 1, queue.core.process.name)
+
+
+def test_what_a_claim_buries_is_told(queue: MessageQueue, clock: TimeMachine) -> None:
+    sent = queue.send("hello", key="k", expires="1s")
+    clock.advance("2s")
+    assert not queue.receive()
+    [dead] = queue.history(sent.id, kinds=["dead"])
+    assert (dead.why, dead.key) == ("expired", "k")
+
+
+def test_deleting_and_replacing_are_told(queue: MessageQueue) -> None:
+    first = queue.send("hello", key="k", unique="reject")
+    second = queue.send("hello", key="k", unique="replace")
+    queue.delete(second.id)
+    told = {(event.kind, event.message, event.why) for event in queue.history(key="k", kinds=["cancelled"])}
+    assert told == {(Kind.CANCELLED, first.id, "replaced"), (Kind.CANCELLED, second.id, "deleted")}
+
+
+def test_a_message_that_is_handed_out_at_most_once_is_done_with_that(queue: MessageQueue, clock: TimeMachine) -> None:
+    sent = queue.send("hello", lease=0)
+    queue.receive()
+    clock.advance("2s")
+    queue.receive()
+    assert [(event.kind, event.why) for event in queue.history(sent.id)][1:] == [
+        (Kind.CLAIMED, "at most once"),
+        (Kind.DONE, "at most once"),
+    ]
+
+
+def test_settling_by_receipt_is_told(queue: MessageQueue, another: MessageQueue) -> None:
+    sent = queue.send("hello")
+    [delivery] = queue.receive()
+    another.ack(delivery.receipt)
+    assert kinds(queue, sent.id)[-1] == "done"
+
+
+def test_a_settle_that_came_too_late_is_told_to_be_lost(queue: MessageQueue, another: MessageQueue, clock: TimeMachine) -> None:
+    sent = queue.send("hello")
+    [delivery] = queue.receive()
+    clock.advance("31s")
+    [again] = another.receive()
+    clock.advance("1s")
+    with pytest.raises(LeaseLost):
+        delivery.ack()
+    again.ack()
+    clock.advance("2s")
+    queue.receive()
+    assert [event.lost for event in queue.history(sent.id, kinds=["done"])] == [True, False]
+
+
+def test_a_settle_by_receipt_that_came_too_late_is_told_to_be_lost_by_whoever_just_did_that(
+    queue: MessageQueue, another: MessageQueue
+) -> None:
+    sent = queue.send("hello")
+    [delivery] = queue.receive()
+    receipt = str(delivery.receipt)
+    settling = another.core.operating.settle(receipt, lambda _: ACK)
+    request = next(settling)
+    while not isinstance(request, Commit):
+        request = settling.send(perform(request, another.store))
+    delivery.reject("not ours")  # after the other has looked, and told of it
+    with pytest.raises(LeaseLost):
+        run(_rest_of(settling, request), another.store)
+    assert [event.lost for event in queue.history(sent.id, kinds=["done"])] == [True]
+
+
+def test_what_is_taken_back_while_it_is_being_settled_is_told(builder: Builder, clock: TimeMachine) -> None:
+    queue = builder.options(history="all", lease="3h").build()
+    Schedules(queue).add("digest", Every("1h", delay="1h"), "hello")
+    sent = queue.send("hello", key="k", unique="reject")
+    [delivery] = queue.receive()
+    clock.advance("1h")
+    claimer = queue.core.claimer
+    outcomes, work, visits = claimer._outcomes, claimer._work, claimer._rounds.visits  # noqa: SLF001 - the order is the point
+    ticket = outcomes.demand([(delivery, ACK)])
+    visiting = work.visit(visits.of[sent.id.row], {})
+    request = next(visiting)  # of firing the schedule, which comes first
+    outcomes.withdraw(ticket)
+    run(_rest_of(visiting, request), queue.store)
+    with pytest.raises(NotFound):
+        queue.get(sent.id)
+    assert kinds(queue, sent.id)[-1] == "done"
+
+
+def _rest_of(steps: Steps[None], request: Request) -> Steps[None]:
+    while True:
+        try:
+            request = steps.send((yield request))
+        except StopIteration:
+            return
+
+
+def test_slots_that_were_fired_or_skipped_are_told_under_the_name_of_their_schedule(queue: MessageQueue, clock: TimeMachine) -> None:
+    schedules = Schedules(queue)
+    schedules.add("digest", Every("1h", delay="1h"), "hello", overlap="skip")
+    clock.advance("1h")
+    queue.receive()
+    clock.advance("1h")
+    queue.receive()
+    clock.advance("2s")
+    queue.receive()
+    told = list(queue.history(key="digest"))
+    assert [event.kind for event in told] == [Kind.FIRED, Kind.SKIPPED]
+    assert told[0].message is not None
+    assert (told[0].slot, told[1].reason) == (told[0].due, "the run before has not ended")
+
+
+def test_each_slot_that_was_skipped_at_one_moment_is_told(queue: MessageQueue, clock: TimeMachine) -> None:
+    Schedules(queue).add("digest", Every("1h", delay="1h"), "hello", overlap="skip", misfire="all")
+    clock.advance("3h")
+    queue.receive()
+    clock.advance("2s")
+    queue.receive()
+    fired, *skipped = [event.slot for event in queue.history(key="digest", kinds=["fired", "skipped"])]
+    assert fired is not None
+    assert skipped == [fired + hours * 3600 * SECOND for hours in (1, 2)]

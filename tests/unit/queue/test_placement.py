@@ -1,0 +1,153 @@
+"""Which row a message goes to, by each of the rules there are."""
+
+from __future__ import annotations
+
+import itertools
+import zlib
+from collections.abc import Callable
+from datetime import UTC, datetime
+
+import pytest
+
+from astyqueue import Message, MessageQueue
+from astyqueue.errors import BadSetting, LayoutDiffers
+from astyqueue.queue.builder import QueueBuilder
+from astyqueue.queue.placement import Placing
+from astyqueue.store import Store
+from astyqueue.testing import TimeMachine
+
+Wide = Callable[[], QueueBuilder[MessageQueue]]
+
+
+@pytest.fixture
+def wide(store: Store, clock: TimeMachine) -> Wide:
+    """A queue of three time shards and four concurrency shards, to be placed."""
+    return lambda: MessageQueue.builder().store(store).name("emails").clock(clock).time_shards(3).concurrency_shards(4)
+
+
+def rows(queue: MessageQueue, *messages: Message) -> list[str]:
+    return [id_.row for id_ in queue.send_many(messages).ids if id_]
+
+
+def shards(sent: list[str]) -> set[str]:
+    return {row.rsplit(":", 1)[1] for row in sent}
+
+
+def test_by_time_messages_take_turns_and_a_key_decides_where_there_is_one(wide: Wide) -> None:
+    with wide().build() as queue:
+        assert queue.settings.layout.placement == "time"
+        assert len({queue.send(None).id.row for _ in range(4)}) == 4
+        keyed = {queue.send(None, key="ada", delay=f"{hours}h").id.row for hours in range(3)}
+        assert len(keyed) == 3
+        assert len(shards(list(keyed))) == 1
+
+
+def test_by_key_all_messages_of_a_key_lie_in_one_row_whenever_they_are_due(wide: Wide) -> None:
+    with wide().placement("key").build() as queue:
+        keyed = rows(queue, *[Message(hours, key="ada", delay=f"{hours}h") for hours in range(3)])
+        assert len(set(keyed)) == 1
+        assert queue.send(None, key="ada", unique="keep").id.row == keyed[0]
+        assert len({queue.send(None).id.row for _ in range(4)}) == 4
+        assert len(queue.find("ada")) == 4
+
+
+def test_single_puts_everything_into_one_row(store: Store, clock: TimeMachine) -> None:
+    with MessageQueue.builder().store(store).name("emails").clock(clock).placement("single").build() as queue:
+        assert (queue.settings.layout.time_shards, queue.settings.layout.concurrency_shards) == (1, 1)
+    with MessageQueue.builder().store(store).name("wide").clock(clock).concurrency_shards(4).placement("single").build() as queue:
+        sent = rows(queue, Message(1), Message(2, key="ada"), Message(3, delay="1h"), Message(4, key="bob", priority=0))
+        sent += [queue.send(5, key=key, unique="reject").id.row for key in "cdef"]
+        assert len(set(sent)) == 1
+        assert queue.counts().total == 8
+
+
+def test_a_function_is_told_of_a_message_and_says_its_shard(wide: Wide) -> None:
+    told: list[Placing] = []
+
+    def by_length(message: Placing) -> int:
+        told.append(message)
+        return len(message.key or message.headers.get("tenant", "")) % message.shards
+
+    with wide().priorities(2).placement(by_length).build() as queue:
+        due = datetime(2030, 1, 1, tzinfo=UTC)
+        sent = rows(queue, Message(1, key="ada", at=due), Message(2, headers={"tenant": "xy"}, priority=1), Message(3))
+        assert [row.rsplit(":", 1)[1] for row in sent] == ["3", "2", "0"]
+        assert told[0] == Placing("ada", 0, due, {}, 4)
+        assert told[2] == Placing(None, 1, None, {"tenant": "xy"}, 4)
+        assert queue.send(4).id.row.endswith(":0")
+        assert [found.body for found in queue.find("ada")] == [1]
+
+
+def test_unique_keys_do_not_ask_a_function(wide: Wide) -> None:
+    with wide().placement(lambda _: 3).build() as queue:
+        home = {queue.send(None, key=key, unique="reject").id.row for key in "abcdefgh"}
+        assert len(shards(list(home))) > 1
+
+
+def test_whatever_the_rule_a_taker_elsewhere_finds_everything(wide: Wide, clock: TimeMachine) -> None:
+    def by_key(message: Placing) -> int:
+        return zlib.crc32((message.key or "").encode()) % message.shards
+
+    with wide().placement(by_key).build() as queue, wide().options(placement="function").build() as taker:
+        queue.send_many([Message(number, key=str(number % 5)) for number in range(20)])
+        clock.advance("1s")
+        got = [delivery.body for _ in range(20) for delivery in taker.receive(limit=20)]
+        assert sorted(map(int, map(str, got))) == list(range(20))
+
+
+@pytest.mark.parametrize(
+    ("answer", "told"),
+    [
+        (4, "said 4 for .* from 0 to 3: take it modulo `shards`"),
+        (-1, "said -1"),
+        (True, "said True"),
+        ("1", "said '1'"),
+        (None, "said None"),
+    ],
+)
+def test_what_is_no_shard_is_refused_and_nothing_is_sent(wide: Wide, answer: object, told: str) -> None:
+    with wide().placement(lambda _: answer).build() as queue:  # type: ignore[arg-type, return-value]  # that is the point
+        with pytest.raises(BadSetting, match=told):
+            queue.send("one")
+        with pytest.raises(BadSetting, match=told):
+            queue.send_many(["one", "two"])
+        assert queue.counts().total == 0
+
+
+def test_a_function_that_says_now_this_and_now_that_is_refused(wide: Wide) -> None:
+    turns = itertools.count()
+    with (
+        wide().placement(lambda message: next(turns) % message.shards).build() as queue,
+        pytest.raises(BadSetting, match=r"said 0 and then 1 .* let it depend on nothing but what it is given"),
+    ):
+        queue.send("one")
+
+
+def test_a_function_that_fails_is_named(wide: Wide) -> None:
+    def hash_of_the_key(message: Placing) -> int:
+        return len(message.key) % message.shards  # type: ignore[arg-type]  # there is no key, that is the point
+
+    with wide().placement(hash_of_the_key).build() as queue, pytest.raises(BadSetting, match="hash_of_the_key failed for Placing"):
+        queue.send("one")
+
+
+def test_who_sends_without_the_function_of_a_queue_is_told(wide: Wide) -> None:
+    with wide().placement(lambda _: 0).build(), wide().options(placement="function").build() as another:
+        with pytest.raises(BadSetting, match=r"give that with \.placement\(\.\.\.\) to send here"):
+            another.send("one")
+        assert another.send("two", key="ada", unique="keep").new
+
+
+def test_a_placement_is_stored_with_the_queue(wide: Wide, store: Store, clock: TimeMachine) -> None:
+    with wide().placement("key").build():
+        pass
+    with MessageQueue.builder().store(store).name("emails").clock(clock).build() as joined:
+        assert joined.settings.layout.placement == "key"
+    with pytest.raises(LayoutDiffers, match="placement is 'key' and 'single' was asked for"):
+        wide().placement("single").build()
+
+
+@pytest.mark.parametrize("placement", ["tiem", 7, Placing])
+def test_what_is_no_placement_is_refused(wide: Wide, placement: str) -> None:
+    with pytest.raises(BadSetting, match="placement"):
+        wide().placement(placement).build()
