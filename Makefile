@@ -4,7 +4,7 @@ PY := .venv/bin/python
 READY := .venv/ready-$(subst /,_,$(PYTHON))
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-cassandra test test-cassandra test-triggers test-kills simulate simulate-planted check bench clean
+.PHONY: help demo demo-cassandra pipeline test test-cassandra test-triggers test-kills test-ring simulate simulate-planted check bench clean
 
 help:  ## show this
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-16s %s\n", $$1, $$2 }' Makefile
@@ -15,9 +15,17 @@ demo: $(READY)  ## index the Python standard library with real workers, one of w
 demo-cassandra: $(READY)  ## the same on a real Cassandra node, which is started for it and gone afterwards
 	@$(PY) -m examples.stdlib_index --cassandra
 
+PIPELINE := build/pipeline
+
+pipeline: $(READY)  ## run the demo with all of its history, make tables of that by Spark, and a report to look at
+	@rm -rf $(PIPELINE)/tables
+	@STDLIB_INDEX_FOLDER=$(PIPELINE)/demo $(PY) -m examples.stdlib_index --history
+	@$(PY) -m astyqueue pipeline run --url sqlite:///$(PIPELINE)/demo/queue.db --out $(PIPELINE)/tables --slo 'end<=1m' --report $(PIPELINE)/report.html
+	@echo "look at it: file://$(CURDIR)/$(PIPELINE)/report.html"
+
 test: $(READY)  ## run every test: in memory and on SQLite, conformance under python -O, then on a real Cassandra
 	@echo "test: all tests, in memory and on SQLite"
-	@$(PY) -m pytest -q --ignore=tests/cassandra --ignore=tests/triggers
+	@$(PY) -m pytest -q --ignore=tests/cassandra --ignore=tests/ring --ignore=tests/triggers
 	@echo "test: conformance under python -O"
 	@$(PY) -O -m pytest -q tests/conformance
 	@$(MAKE) --no-print-directory test-cassandra
@@ -32,6 +40,11 @@ test-kills: $(READY)  ## kill 200 workers on SQLite and 100 on Cassandra, and se
 
 test-triggers: $(READY)  ## see that cron fires as every minute of ten zones shows, around changes of clocks and in whole years
 	@$(PY) -m pytest -q -s tests/triggers
+
+MESSAGES ?= 1000000
+
+test-ring: $(READY)  ## send MESSAGES=1000000 through a ring of three real nodes that are frozen, killed, wiped and cut off meanwhile
+	@$(PY) -m tests.ring --messages $(MESSAGES)
 
 SEEDS ?= 10000
 

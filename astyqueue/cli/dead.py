@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import functools
-import signal
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import datetime
-from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from astyqueue.cli.failures import ExitCode
+from astyqueue.cli.interrupting import interruption
 from astyqueue.cli.moments import written
 from astyqueue.cli.session import Session, must_be_meant, on_store, yes_option
 from astyqueue.errors import BadInput
@@ -97,7 +96,7 @@ def redrive(session: Session, *, queue: str, ids: tuple[str, ...], rate: float |
     Ctrl-C stops between two commits and says how far it came; what was put back stays so.
     """
     opened = session.queue(queue)
-    with _interruption() as interrupted, _progress(opened, where, shown=not dry_run) as progress:
+    with interruption() as interrupted, _progress(opened, where, shown=not dry_run) as progress:
         report = opened.redrive(*ids, rate=rate, dry_run=dry_run, force=force, progress=progress, cancelled=interrupted, **where)
     done = "would put back" if dry_run else "put back"
     stopped = ", then was interrupted" if interrupted() else ""
@@ -142,21 +141,6 @@ def _moment(text: str | None) -> datetime | None:
         return instant(SystemClock().now() - as_microseconds(text))
     except BadInput:
         return written(text)
-
-
-@contextmanager
-def _interruption() -> Iterator[Callable[[], bool]]:
-    """Tells whether Ctrl-C was pressed meanwhile, instead of breaking off in the middle."""
-    pressed: list[int] = []
-
-    def press(number: int, _: FrameType | None) -> None:
-        pressed.append(number)
-
-    before = signal.signal(signal.SIGINT, press)
-    try:
-        yield lambda: bool(pressed)
-    finally:
-        signal.signal(signal.SIGINT, before)
 
 
 @contextmanager

@@ -47,6 +47,8 @@ def show(session: Session, *, name: str) -> None:
     backoff_cap=10m   ... up to this
     paused=yes        hand out nothing; sending goes on
     body_bytes=65536  the longest body, as JSON
+    history=all       which events are kept: none, failures or all ...
+    history_kept=30d  ... and for how long
 
     The layout (shards, priorities) is fixed when a queue is created.
     """,

@@ -23,10 +23,11 @@ class DriverSession(Protocol):
         ...
 
 
-def open_store(place: str | DriverSession, *, clock: Clock) -> Store:
+def open_store(place: str | DriverSession, *, clock: Clock, relaxed: bool = False) -> Store:
     """The store that a URL names, or that is in a session's keyspace, ready to use; close it when done.
 
-    An unknown kind or option raises BadSetting, a place that cannot be used StoreUnavailable or StoreCorrupt.
+    `relaxed`: plain reads may be answered by any one replica, which need not have the last writes yet; for those who only look,
+    and at much. An unknown kind or option raises BadSetting, a place that cannot be used StoreUnavailable or StoreCorrupt.
     """
     if isinstance(place, DriverSession):
         from astyqueue.stores import cassandra  # noqa: PLC0415 - on demand; here the driver is loaded already
@@ -44,6 +45,6 @@ def open_store(place: str | DriverSession, *, clock: Clock) -> Store:
     if location.scheme == "cassandra":
         from astyqueue.stores import cassandra  # noqa: PLC0415 - on demand: the driver takes a third of a second to import
 
-        return cassandra.opened(location, clock=clock)
+        return cassandra.opened(location, clock=clock, relaxed=relaxed)
     message = f"there is no store of kind {location.scheme!r}; there are: {_KINDS}"
     raise BadSetting(message)

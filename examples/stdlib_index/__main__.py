@@ -1,4 +1,4 @@
-"""`python -m examples.stdlib_index [--cassandra]`, or `make demo` and `make demo-cassandra`."""
+"""`python -m examples.stdlib_index [--cassandra] [--history]`, or `make demo` and `make demo-cassandra`."""
 
 from __future__ import annotations
 
@@ -18,19 +18,22 @@ from examples.stdlib_index.story import Stopped, Story
 from examples.stdlib_index.workers import Workers
 
 _ON_CASSANDRA: Final = "--cassandra"
+#: Keep the whole history of the queue, for whoever wants to ask it something afterwards.
+_WITH_HISTORY: Final = "--history"
 
 
 def main(words: list[str]) -> int:
     """Run the demo, in a file or on a Cassandra node of its own; 0 if nothing was lost although a worker was killed while it ran a task."""
-    if words not in ([], [_ON_CASSANDRA]):
-        sys.stderr.write(f"the demo takes no other word than {_ON_CASSANDRA}\n")
+    if unknown := set(words) - {_ON_CASSANDRA, _WITH_HISTORY}:
+        sys.stderr.write(f"the demo takes {_ON_CASSANDRA} and {_WITH_HISTORY}, and no {', '.join(sorted(unknown))}\n")
         return 2
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, lambda received, _: sys.exit(128 + received))
     screen = Screen()
     _start_afresh(FOLDER)
     try:
-        return _on_node(screen) if words else _in_file(screen)
+        run = _on_node if _ON_CASSANDRA in words else _in_file
+        return run(screen, history=_WITH_HISTORY in words)
     except (Stopped, CannotRunHere, NodeNotReady) as error:
         screen.say(f"\n[red]The demo stopped: {plain(error)}[/]")
         return 1
@@ -41,16 +44,23 @@ def main(words: list[str]) -> int:
         return 130
 
 
-def _in_file(screen: Screen) -> int:
-    """With the queue in a file, which is still there afterwards."""
+def _in_file(screen: Screen, *, history: bool) -> int:
+    """With the queue in a file, which is still there afterwards, and its history if that is wanted."""
     with app:
-        return _run(screen, app.open(QUEUE), stays=True)
+        return _run(screen, _opened(history=history), stays=True)
 
 
-def _on_node(screen: Screen) -> int:
+def _on_node(screen: Screen, *, history: bool) -> int:
     """With the queue on a Cassandra node, which is gone afterwards."""
     with local_node(screen) as app.url, app:
-        return _run(screen, app.open(QUEUE), stays=False)
+        return _run(screen, _opened(history=history), stays=False)
+
+
+def _opened(*, history: bool) -> MessageQueue:
+    """The queue, which keeps all of its history if that is wanted."""
+    queue = app.open(QUEUE)
+    queue.configure(history="all" if history else "failures")
+    return queue
 
 
 def _run(screen: Screen, queue: MessageQueue, *, stays: bool) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 
 from cassandra.cluster import Session
@@ -12,7 +13,7 @@ from astyqueue.clock import Clock
 from astyqueue.errors import BadSetting, Closed, StoreUnavailable
 from astyqueue.store import Batch, Column, Expectation, Outcome, Spread, Wanted
 from astyqueue.stores import forks
-from astyqueue.stores.cassandra.address import Address, Levels
+from astyqueue.stores.cassandra.address import ANY_ONE, Address, Levels
 from astyqueue.stores.cassandra.connecting import connect
 from astyqueue.stores.cassandra.conversation import Conversation
 from astyqueue.stores.location import Location
@@ -115,13 +116,15 @@ class CassandraStore:
         return self._session
 
 
-def opened(location: Location, *, clock: Clock) -> CassandraStore:
+def opened(location: Location, *, clock: Clock, relaxed: bool = False) -> CassandraStore:
     """`cassandra://user:password@host1,host2/keyspace`.
 
     Options: `dc` is the data centre to ask, `consistency` and `serial` are levels, `tls`, `ca`, `cert` and `key` encrypt.
+    When `relaxed`, plain reads ask one replica.
     """
     address = Address.of(location)
-    return CassandraStore(partial(connect, address, clock), address.keyspace, levels=address.levels, place=address.shown)
+    levels = replace(address.levels, reads=ANY_ONE) if relaxed else address.levels
+    return CassandraStore(partial(connect, address, clock), address.keyspace, levels=levels, place=address.shown)
 
 
 def lent(session: Session) -> CassandraStore:

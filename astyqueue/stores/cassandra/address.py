@@ -15,6 +15,8 @@ _HIGHEST_PORT: Final = 65535
 _OPTIONS: Final = ("dc", "consistency", "serial", "tls", "ca", "cert", "key")
 #: What is read after it was written has to meet it: no level that a single node can answer alone.
 _CONSISTENCY: Final = ("local_quorum", "quorum", "all")
+#: The level of plain reads for those who need not see the last writes.
+ANY_ONE: Final = "local_one"
 _SERIAL: Final = ("local_serial", "serial")
 #: "chain": the certificate is checked, the name in it is not; for nodes whose certificates do not carry their addresses.
 _TLS: Final = {"": "no", "0": "no", "no": "no", "1": "full", "full": "full", "chain": "chain"}
@@ -29,15 +31,20 @@ def _one_of(option: str, given: str, known: tuple[str, ...]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Levels:
-    """How many replicas have a say in plain requests, and which in commits and exact reads: names of Cassandra's levels."""
+    """How many replicas have a say in plain requests, and which in commits and exact reads: names of Cassandra's levels.
+
+    `reads` is that of plain reads where it is another.
+    """
 
     consistency: str = "local_quorum"
     serial: str = "local_serial"
+    reads: str | None = None
 
     def __post_init__(self) -> None:
         """Refuse levels that would break a promise."""
         _one_of("consistency", self.consistency, _CONSISTENCY)
         _one_of("serial", self.serial, _SERIAL)
+        _one_of("reads", self.reads or ANY_ONE, (*_CONSISTENCY, ANY_ONE))
 
 
 @dataclass(frozen=True, slots=True)

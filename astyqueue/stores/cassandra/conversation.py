@@ -33,9 +33,10 @@ class Conversation:
         """Prepare everything; StoreUnavailable says what to do when the keyspace or its tables are not there."""
         self._session = session
         self._place = place
-        plain, serial = (getattr(ConsistencyLevel, level.upper()) for level in (levels.consistency, levels.serial))
+        named = (levels.consistency, levels.serial, levels.reads or levels.consistency)
+        plain, serial, reads = (getattr(ConsistencyLevel, level.upper()) for level in named)
         asking = ConstantSpeculativeExecutionPolicy(_ASK_ANOTHER_AFTER_SECONDS, _ASK_OTHERS)
-        self._reading = self._profile(plain, retry_policy=RetryPolicy(), speculative_execution_policy=asking)
+        self._reading = self._profile(reads, retry_policy=RetryPolicy(), speculative_execution_policy=asking)
         self._reading_exactly = self._profile(serial, retry_policy=RetryPolicy(), speculative_execution_policy=asking)
         # What was sent once is not sent again by the driver: then its errors tell whether anything can have been changed.
         once = FallthroughRetryPolicy()

@@ -1,0 +1,234 @@
+"""`astyqueue pipeline`: from the history of queues to tables, and to a page with pictures."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from datetime import date, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import click
+
+from astyqueue.cli.session import json_option, named, url_option, verbose_option
+from astyqueue.cli.sparking import told_plainly
+from astyqueue.errors import NotFound
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from astyqueue.cli.output import Output
+    from astyqueue.clock import Clock
+    from astyqueue.model.settings import Behaviour
+    from astyqueue.spark.pipelines.job import Span
+    from astyqueue.spark.pipelines.objectives import Objectives
+
+_HOUR: Final = 3_600_000_000
+#: One machine has few cores: more pieces than that cost more than they help.
+_SETTINGS: Final = {
+    "spark.log.level": "ERROR",
+    "spark.sql.shuffle.partitions": "8",
+    "spark.sql.adaptive.coalescePartitions.parallelismFirst": "false",
+}
+_DATE: Final = click.DateTime(["%Y-%m-%d"])
+_FOLDER: Final = click.Path(file_okay=False, path_type=Path)
+_FILE: Final = click.Path(dir_okay=False, path_type=Path)
+_MASTER_HELP: Final = "Where Spark runs: local[2], spark://host:7077 ... [default: ASTYQUEUE_SPARK_MASTER, else all of this machine]"
+
+
+def _out_option(function: Callable[..., None]) -> Callable[..., None]:
+    return click.option("--out", type=_FOLDER, metavar="FOLDER", required=True, help="Where the tables are, or are to be.")(function)
+
+
+def _queue_option(function: Callable[..., None]) -> Callable[..., None]:
+    return click.option("-Q", "--queue", "queues", multiple=True, metavar="QUEUE", help="Read this queue; may be repeated. [default: all]")(
+        function
+    )
+
+
+def _slo_option(function: Callable[..., None]) -> Callable[..., None]:
+    told = "Count how often this is met: wait<=5s, run<=2m or end<=1h, of one queue emails:wait<=5s; may be repeated. [default: wait<=10s]"
+    return click.option("--slo", "objectives", multiple=True, metavar="LEVEL", help=told)(function)
+
+
+def _master_option(function: Callable[..., None]) -> Callable[..., None]:
+    return click.option("--master", metavar="MASTER", help=_MASTER_HELP)(function)
+
+
+def _common(function: Callable[..., None]) -> Callable[..., None]:
+    return verbose_option(json_option(url_option(function)))
+
+
+@click.group(short_help="Make tables and a report of what became of messages.")
+def pipeline() -> None:
+    """From the history of queues to Parquet tables (attempts, messages, facts, failures, schedules) and a page with pictures."""
+
+
+@pipeline.command(
+    short_help="Bring the tables up to date.",
+    help="""Read what is new in the history of queues, and build anew each day of the tables that it touches. The same again changes
+    nothing. A queue tells of what went well only with the setting history=all.
+    """,
+    epilog="""\b
+    astyqueue pipeline run --out lake --report report.html
+    astyqueue pipeline run --out lake -Q emails --slo 'emails:wait<=5s' --since 2026-11-01T00:00:00Z
+    """,
+)
+@_out_option
+@_queue_option
+@click.option("--since", metavar="MOMENT", help="Read from here on, as in 2026-11-21T09:00:00Z. [default: where the last run ended]")
+@click.option("--until", metavar="MOMENT", help="Read up to here. [default: now]")
+@click.option("--lateness", metavar="DURATION", default="1h", show_default=True, help="Look for events that were written so late.")
+@_slo_option
+@click.option("--approximate", is_flag=True, help="Sketch percentiles: less memory where a day has very many messages.")
+@click.option("--report", type=_FILE, metavar="FILE", help="Write the report here, too.")
+@_master_option
+@_common
+def run(*, url: str | None, as_json: bool, out: Path, queues: tuple[str, ...], report: Path | None, **options: str | None) -> None:
+    """Run the batch job."""
+    with told_plainly():
+        from astyqueue.spark.pipelines.job import Job, told
+
+    output, place = _output(as_json=as_json), named(url)
+    behaviours = _behaviours(place, queues)
+    span = _span(options, behaviours)
+    with _spark(options["master"]) as spark:
+        job = Job(spark, out, objectives=_objectives(options), approximately=bool(options["approximate"]))
+        built = job.run(place, behaviours, span)
+    output.done(f"{told(built)}; the tables are in {out}", {"days": len(built.days), "events": built.events, "out": str(out)})
+    if report is not None:
+        _report(output, out, report)
+
+
+@pipeline.command(
+    short_help="Keep facts of each minute up to date.",
+    help="""Follow the history of queues, and write the facts of each minute to the table `live` soon after it is over. It goes on until
+    it is interrupted, and then, started again, where it was.
+    """,
+    epilog="""\b
+    astyqueue pipeline stream --out lake
+    astyqueue pipeline stream --out lake -Q emails --once
+    """,
+)
+@_out_option
+@_queue_option
+@click.option("--since", metavar="MOMENT", help="The first time, begin here. [default: an hour ago]")
+@click.option("--watermark", metavar="DURATION", default="2m", show_default=True, help="Wait so long for late events of a minute.")
+@click.option("--once", is_flag=True, help="Follow up to what is there now, then stop.")
+@_slo_option
+@_master_option
+@_common
+def stream(*, url: str | None, as_json: bool, out: Path, queues: tuple[str, ...], once: bool, **options: str | None) -> None:
+    """Run the stream."""
+    from astyqueue.durations import as_microseconds
+
+    with told_plainly():
+        from astyqueue.spark.pipelines.live import Stream
+
+    output, place = _output(as_json=as_json), named(url)
+    names = list(_behaviours(place, queues))
+    since = _moment(options["since"]) or _clock().now() - _HOUR
+    watermark = f"{as_microseconds(options['watermark'] or '2m')} microseconds"
+    with _spark(options["master"]) as spark:
+        following = Stream(spark, out, objectives=_objectives(options), watermark=watermark)
+        for query in following.start(place, names, since=since, once=once):
+            query.awaitTermination()
+    output.done(f"followed {', '.join(names)}; the table is in {out / 'live'}", {"queues": names, "out": str(out)})
+
+
+@pipeline.command(
+    name="report",
+    short_help="Write the report again, from the tables.",
+    epilog="""\b
+    astyqueue pipeline report --out lake --to report.html --since 2026-11-01 --until 2026-11-07
+    """,
+)
+@_out_option
+@click.option("--to", type=_FILE, metavar="FILE", default=Path("report.html"), show_default=True, help="The page.")
+@click.option("--since", type=_DATE, metavar="DAY", help="The first day (UTC) it is about. [default: all days]")
+@click.option("--until", type=_DATE, metavar="DAY", help="The last day.")
+@json_option
+@verbose_option
+def report_again(*, as_json: bool, out: Path, to: Path, since: datetime | None, until: datetime | None) -> None:
+    """Write a page about the tables in a folder; no store and no Spark is needed for that."""
+    _report(_output(as_json=as_json), out, to, since=since and since.date(), until=until and until.date())
+
+
+def _clock() -> Clock:
+    from astyqueue.clock import SystemClock
+
+    return SystemClock()
+
+
+def _output(*, as_json: bool) -> Output:
+    from astyqueue.cli.output import Output
+    from astyqueue.clock import instant
+
+    return Output(instant(_clock().now()), as_json=as_json)
+
+
+def _behaviours(url: str, queues: tuple[str, ...]) -> dict[str, Behaviour]:
+    """How the queues behave that were asked for, or all; NotFound if there are none. Says which do not tell everything."""
+    from astyqueue.queue.connection import connect
+
+    with connect(url) as connection:
+        there = connection.queues()
+        if unknown := set(queues) - set(there):
+            message = f"this store has no queue {', '.join(sorted(unknown))}; there are: {', '.join(there) or 'none'}"
+            raise NotFound(message)
+        found = {name: connection.queue(name).settings.behaviour for name in queues or there}
+    for name, behaviour in found.items():
+        if behaviour.history != "all":
+            click.echo(f"queue {name} keeps history={behaviour.history}: astyqueue queues set {name} history=all", err=True)
+    return found
+
+
+def _span(options: dict[str, str | None], behaviours: dict[str, Behaviour]) -> Span:
+    from astyqueue.durations import as_microseconds
+    from astyqueue.spark.pipelines.job import Span
+
+    kept = max((behaviour.history_kept_us for behaviour in behaviours.values()), default=_HOUR)
+    return Span(_moment(options["since"]), _moment(options["until"]), as_microseconds(options["lateness"] or "1h"), kept)
+
+
+def _moment(text: str | None) -> int | None:
+    from astyqueue.cli.moments import written
+    from astyqueue.clock import microseconds
+
+    return None if text is None else microseconds(written(text))
+
+
+def _objectives(options: Mapping[str, object]) -> Objectives:
+    from astyqueue.spark.pipelines.objectives import Objectives
+
+    texts = options["objectives"]
+    return Objectives.read(texts if isinstance(texts, tuple) else ())
+
+
+@contextmanager
+def _spark(master: str | None) -> Iterator[SparkSession]:
+    """A session that ends with the block."""
+    with told_plainly():
+        yield from _sessions(master)
+
+
+def _sessions(master: str | None) -> Iterator[SparkSession]:
+    from astyqueue.spark import session
+
+    spark = session(master, name="astyqueue pipeline", settings=_SETTINGS)
+    spark.sparkContext.setLogLevel("ERROR")
+    try:
+        yield spark
+    finally:
+        spark.stop()
+
+
+def _report(output: Output, out: Path, to: Path, *, since: date | None = None, until: date | None = None) -> None:
+    """Write the page, and its most important figures to the terminal."""
+    from astyqueue.spark.pipelines.report.figures import Days
+    from astyqueue.spark.pipelines.report.page import write
+    from astyqueue.spark.pipelines.report.shown import in_short
+
+    found = write(out, to, Days(since, until))
+    output.listing(found, shown=in_short, as_json=in_short, none=f"there is nothing in {out}")
+    output.done(f"the report is in {to}", {"report": str(to)})

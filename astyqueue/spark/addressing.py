@@ -1,0 +1,146 @@
+"""Turning rows into messages: each gets the id and the place that it would get again."""
+
+from __future__ import annotations
+
+import base64
+import zlib
+from collections.abc import Iterator
+from datetime import datetime
+from typing import Final, NamedTuple
+
+import pyarrow as pa
+from pydantic_core import from_json, to_jsonable_python
+
+from astyqueue import ids
+from astyqueue.clock import instant
+from astyqueue.errors import BadInput, BadSetting
+from astyqueue.model.message import MessageId
+from astyqueue.model.outgoing import Composed, Composer, Message
+from astyqueue.model.settings import BY_KEY, FUNCTION, SINGLE, Settings
+from astyqueue.protocol.repeatable import Repeated, composed
+from astyqueue.protocol.rows import Ring
+from astyqueue.protocol.source import Begun, id_of
+from astyqueue.spark.sinkoptions import Sinking
+
+_SHOWN: Final = 80
+
+
+class Addressed(NamedTuple):
+    """A message on its way into a row, and what it was composed of."""
+
+    row: str
+    message: Repeated
+    composed: Composed
+
+    @property
+    def id(self) -> MessageId:
+        """Where it will be."""
+        return MessageId(self.row, self.message.priority, self.message.id)
+
+
+class Addressing:
+    """Makes messages of the rows of one batch of a source.
+
+    They count as sent when the batch was first begun: so what a delay counts from, and with it the id, is the same when the
+    batch comes again.
+    """
+
+    def __init__(self, settings: Settings, sinking: Sinking, *, source: str, begun: Begun) -> None:
+        """Address rows as the options say."""
+        if settings.layout.placement == FUNCTION:
+            message = f"queue {settings.name!r} places messages by a function of its makers, which Spark does not have: send with that"
+            raise BadSetting(message)
+        self._ring = Ring(settings.name, settings.layout)
+        self._composer = Composer(settings, begun.moment)
+        self._columns = sinking.columns
+        self._task = sinking.task
+        self._source = source
+        self._begun = begun.moment
+        self._usual = Message(None)
+
+    def of(self, batch: pa.RecordBatch) -> Iterator[Addressed]:
+        """The messages of a batch of rows, in its order; BadInput names the row that cannot be sent."""
+        columns = {name: batch.column(name).to_pylist(maps_as_pydicts="strict") for name in batch.schema.names}
+        for place, record in enumerate(columns[self._columns.id]):
+            if record is None:
+                message = f"a row has no {self._columns.id}, and without an id of its own it would be sent again with every retry"
+                raise BadInput(message)
+            try:
+                yield self._addressed(str(record), {name: values[place] for name, values in columns.items()})
+            except BadInput as error:
+                message = f"the row with {self._columns.id} {record!r:.{_SHOWN}} cannot be sent: {error}"
+                raise BadInput(message) from error
+
+    def _addressed(self, record: str, row: dict[str, object]) -> Addressed:
+        one = self._composer.compose(self._body(row), self._options(row))
+        id_ = id_of(self._source, record, due=one.due, begun=self._begun)
+        return Addressed(self._row(one, record, ids.moment(id_)), composed(one.value, one.priority, id_), one)
+
+    def _row(self, one: Composed, record: str, moment: int) -> str:
+        """As the queue places messages; whose turn it is, is decided by the id here, for it must be the same again."""
+        layout = self._ring.layout
+        if layout.placement == SINGLE:
+            return self._ring.home(0)
+        if one.key is None:
+            return self._ring.row(moment, zlib.crc32(record.encode()) % layout.concurrency_shards)
+        shard = self._ring.shard_of_key(one.key)
+        return self._ring.home(shard) if layout.placement == BY_KEY else self._ring.row(moment, shard)
+
+    def _body(self, row: dict[str, object]) -> object:
+        columns = self._columns
+        if columns.json is not None:
+            body = _parsed(row[columns.json])
+        elif columns.body is not None:
+            body = _plain(row[columns.body])
+        else:
+            body = {name: _plain(row[name]) for name in columns.fields}
+        return body if self._task is None else _arguments(body)
+
+    def _options(self, row: dict[str, object]) -> Message:
+        columns = self._columns
+        due, delay, key = (row[name] if name else None for name in (columns.due, columns.delay, columns.key))
+        priority = row[columns.priority] if columns.priority else None
+        headers = row[columns.headers] if columns.headers else None
+        if due is None and delay is None and key is None and priority is None and headers is None and self._task is None:
+            return self._usual
+        told = dict(headers) if isinstance(headers, dict) else {}
+        if self._task is not None:
+            told["task"] = self._task
+        return Message(
+            None,
+            key=None if key is None else str(key),
+            at=self._due(due),
+            delay=delay,  # type: ignore[arg-type]  # a number or text, as its column was checked to be
+            priority=priority or 0,  # type: ignore[arg-type]  # a whole number, as its column was checked to be
+            headers=told or None,
+        )
+
+    def _due(self, due: object) -> datetime | None:
+        """What was due before the batch was begun is due with it."""
+        return max(due, instant(self._begun)) if isinstance(due, datetime) else None
+
+
+def _parsed(text: object) -> object:
+    try:
+        return None if text is None else from_json(str(text), allow_inf_nan=False)
+    except ValueError as error:
+        message = f"its body is not JSON ({error}): {text!r:.{_SHOWN}}"
+        raise BadInput(message) from error
+
+
+def _plain(value: object) -> object:
+    """A value in JSON's own kinds: moments as text, numbers that JSON would round as text, bytes in base 64."""
+    if value is None or isinstance(value, str | bool | int | float):
+        return value
+    if isinstance(value, bytes):
+        return base64.b64encode(value).decode()
+    return to_jsonable_python(value, bytes_mode="base64", fallback=str)
+
+
+def _arguments(body: object) -> dict[str, object]:
+    """The body of a call of a task."""
+    if isinstance(body, list):
+        return {"args": body, "kwargs": {}}
+    if isinstance(body, dict):
+        return {"args": [], "kwargs": body}
+    return {"args": [body], "kwargs": {}}

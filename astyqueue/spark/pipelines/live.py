@@ -1,0 +1,93 @@
+"""The stream: facts of each minute, soon after it is over; what comes later than the watermark is left to the batch job."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from threading import Lock
+from typing import Final
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - the name that all of Spark's own examples use
+from pyspark.sql.streaming.query import StreamingQuery
+
+from astyqueue.model.event import Kind
+from astyqueue.spark.pipelines.facts import SPELLED, approximate, measures, with_lengths
+from astyqueue.spark.pipelines.lake import Lake, days_of
+from astyqueue.spark.pipelines.marking import LAPSED, is_, sure
+from astyqueue.spark.pipelines.objectives import Objectives
+from astyqueue.spark.pipelines.outputs import FACTS, LIVE
+from astyqueue.spark.pipelines.source import followed
+
+#: Events of a minute are waited for so long after it, by the time that events themselves tell.
+WATERMARK: Final = "2 minutes"
+#: Between two looks at the history.
+_EVERY: Final = "10 seconds"
+_CHECKPOINTS: Final = "_checkpoints"
+#: Spark's writers of one folder remove each other's unfinished files, so that one writes at a time.
+_WRITING: Final = Lock()
+
+
+def minutes(events: DataFrame, objectives: Objectives, watermark: str = WATERMARK) -> DataFrame:
+    """The facts of each minute in a stream of events; each minute is told once, when the watermark has passed it.
+
+    An event is judged by itself: a claim that never ended is not noticed. Of a message that is done twice within the
+    watermark the first counts.
+    """
+    outcome = (
+        F.when(is_(Kind.FAILED) & (F.col("why") == LAPSED), F.lit("expired"))
+        .when(is_(Kind.DONE, Kind.FAILED, Kind.RELEASED), F.col("kind"))
+        .when(is_(Kind.DEAD) & F.col("began").isNotNull() & (F.col("why") != "failed"), F.lit("dead"))
+    )
+    died = F.when(F.col("outcome") == "dead", F.unix_micros("at") - F.unix_micros("began"))
+    moment = F.when(is_(Kind.DONE), F.lit("done")).otherwise(F.concat_ws(" ", "kind", F.unix_micros("at")))
+    told = events.where(~sure(F.col("lost"))).withColumns({"outcome": outcome, "settles": is_(Kind.DONE, Kind.DEAD), "once": moment})
+    once = told.withWatermark("at", watermark).dropDuplicatesWithinWatermark(["queue", "message", "key", "once"])
+    measured = with_lengths(once.withColumn("ran", F.coalesce("ran", died)), objectives)
+    found = measured.groupBy("queue", F.window("at", "1 minute")).agg(*measures(approximate))
+    named = {
+        "grain": F.lit("minute"),
+        "began": F.col("window.start"),
+        "member": F.date_format("window.start", SPELLED),
+        "day": F.to_date("window.start"),
+    }
+    return found.withColumns(named).select(*FACTS.schema.names)
+
+
+class Stream:
+    """Follows the history of queues, and keeps the table `live` of a folder."""
+
+    def __init__(self, spark: SparkSession, out: Path, *, objectives: Objectives | None = None, watermark: str = WATERMARK) -> None:
+        """Nothing runs yet."""
+        spark.conf.set("spark.sql.session.timeZone", "UTC")
+        self._spark = spark
+        self._lake = Lake(spark, out)
+        self._objectives = objectives or Objectives()
+        self._watermark = watermark
+
+    def start(self, url: str, queues: Iterable[str], *, since: int, once: bool = False) -> list[StreamingQuery]:
+        """Follow these queues, from `since` (microseconds) or from where an earlier stream into this folder ended.
+
+        With `once`, up to what is there now; else until somebody stops the queries.
+        """
+        return [self.follow(queue, followed(self._spark, url, queue, since=since), once=once) for queue in sorted(set(queues))]
+
+    def follow(self, queue: str, events: DataFrame, *, once: bool = False) -> StreamingQuery:
+        """Follow one queue, whose events come from wherever."""
+        found = minutes(events, self._objectives, self._watermark)
+        writer = (
+            found.writeStream.outputMode("append").queryName(f"astyqueue {queue}").foreachBatch(lambda batch, _: keep(self._lake, batch))
+        )
+        writer = writer.option("checkpointLocation", str(self._lake.folder / _CHECKPOINTS / queue))
+        return (writer.trigger(availableNow=True) if once else writer.trigger(processingTime=_EVERY)).start()
+
+
+def keep(lake: Lake, found: DataFrame) -> None:
+    """Put minutes in their places; a batch that comes again takes the same ones."""
+    with _WRITING:
+        fresh = found.persist()
+        days = days_of(fresh)
+        if days:
+            others = lake.read(LIVE, days).join(fresh.select("queue", "began"), ["queue", "began"], "left_anti")
+            lake.write(LIVE, others.unionByName(fresh), days)
+        fresh.unpersist()

@@ -1,0 +1,63 @@
+"""What a folder of tables is built from, and up to when each queue was read."""
+
+from __future__ import annotations
+
+from datetime import date
+from pathlib import Path
+from typing import Final
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from astyqueue.errors import AstyqueueError
+
+_FILE: Final = "_manifest.json"
+
+
+class BadManifest(AstyqueueError):
+    """The file that says up to when a folder was built cannot be read."""
+
+    def __init__(self, path: Path, why: str) -> None:
+        """Name the file and what is wrong with it."""
+        self.path = path
+        self.why = why
+        super().__init__(
+            f"{path} cannot be read: {why}. Without it the next run reads the whole history again, which loses nothing: remove it"
+        )
+
+
+class ReadSoFar(BaseModel):
+    """One queue: its history was read up to a moment (microseconds), and these days were built, each as of a moment."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    until_us: int
+    days: dict[date, int] = {}
+    objective: str = ""
+
+
+class Manifest(BaseModel):
+    """Every queue that was read into a folder."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    format: int = 1
+    queues: dict[str, ReadSoFar] = {}
+
+
+def load(folder: Path) -> Manifest:
+    """The manifest of a folder, one that knows no queue if there is none; BadManifest if it cannot be read."""
+    path = folder / _FILE
+    if not path.exists():
+        return Manifest()
+    try:
+        return Manifest.model_validate_json(path.read_bytes())
+    except (ValidationError, OSError) as error:
+        raise BadManifest(path, str(error).splitlines()[0]) from error
+
+
+def store(folder: Path, manifest: Manifest) -> None:
+    """Replace the manifest, whole or not at all."""
+    folder.mkdir(parents=True, exist_ok=True)
+    fresh = folder / f"{_FILE}.new"
+    fresh.write_text(manifest.model_dump_json(indent=2))
+    fresh.replace(folder / _FILE)

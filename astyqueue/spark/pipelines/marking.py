@@ -1,0 +1,115 @@
+"""Events with what only their neighbours tell: how an attempt ended, and which of two ends of a message counts."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import functions as F  # noqa: N812 - the name that all of Spark's own examples use
+
+from astyqueue.model.event import Kind
+
+#: Of events of one moment, the order in which they are told.
+NUMBERS: Final = {kind.value: number for number, kind in enumerate(Kind)}
+
+
+def is_(*kinds: Kind) -> Column:
+    """Whether an event is of one of these kinds."""
+    return F.col("kind").isin(*[kind.value for kind in kinds])
+
+
+def sure(condition: Column) -> Column:
+    """Whether a condition holds; where nobody knows, it does not."""
+    return F.coalesce(condition, F.lit(col=False))
+
+
+def numbered(kind: str) -> Column:
+    """The place of a kind in the order of one moment."""
+    return F.create_map(*[F.lit(part) for pair in NUMBERS.items() for part in pair])[F.col(kind)]
+
+
+#: Why an attempt failed that nobody ended: its worker was killed, say.
+LAPSED: Final = "lapsed"
+#: Of deaths, those that a failure of its own tells the cause of.
+_EXPLAINED: Final = ("failed", "attempts")
+_SETTLING: Final = (Kind.DONE, Kind.DEAD, Kind.CANCELLED)
+#: What lapsed and what was made of that are told within so many microseconds of each other.
+_NEAR: Final = 1_000_000
+
+
+def marked(events: DataFrame) -> DataFrame:
+    """What came about, with these columns more, and texts that are empty as null.
+
+    `day`, `row` (of the message), `outcome` (if the event ends an attempt, or is a claim whose end is missing: done, failed,
+    released, dead, expired, open), `settles` (it is the done or dead that counts), `dies` (a failure that made a dead letter)
+    and `cause` (a failure, or a death that no failure explains). `claimed` and `ran` are filled in where they can be.
+
+    That a message was handed out may be told a moment later than what became of it, so that the order of events is not asked:
+    claims and ends go together by worker and attempt.
+    """
+    subject = F.coalesce("message", F.concat(F.lit(":"), "key"))
+    known = _tidy(events.where(~sure(F.col("lost")))).withColumn("subject", subject)
+    told = known.withColumns(
+        {
+            "explained": is_(Kind.DEAD) & sure(F.col("why").isin(*_EXPLAINED)),
+            "lapsed": is_(Kind.FAILED) & sure(F.col("why") == LAPSED),
+            "day": F.to_date("at"),
+            "row": F.regexp_extract("message", r"^([^/]*)/", 1),
+            # The name of the schedule, which is told elsewhere too, is no key of a message.
+            "key": F.when(~is_(Kind.FIRED, Kind.SKIPPED), F.col("key")),
+            "schedule": F.coalesce("schedule", F.when(is_(Kind.FIRED, Kind.SKIPPED), F.col("key"))),
+        }
+    ).withColumn("ends", is_(Kind.DONE, Kind.FAILED, Kind.RELEASED) | (is_(Kind.DEAD) & ~F.col("explained") & F.col("began").isNotNull()))
+    seen = told.withColumns(_neighbours())
+    columns = {
+        "outcome": _outcome(),
+        "settles": is_(Kind.DEAD) | (is_(Kind.DONE) & (F.col("at") == F.col("last_done"))),
+        "dies": is_(Kind.FAILED) & (F.col("dead_here") | (F.col("lapsed") & F.col("dead_near"))),
+        "cause": is_(Kind.FAILED) | (is_(Kind.DEAD) & ~F.col("explained")),
+        "claimed": F.coalesce("claimed", F.when(F.col("lapsed"), F.col("claim"))),
+    }
+    return _timed(seen.withColumns(columns)).drop(*_neighbours(), "subject", "explained", "ends")
+
+
+def _neighbours() -> dict[str, Column]:
+    """What other events of the message tell; `unended` is a claim to which no end belongs."""
+    of_one = Window.partitionBy("queue", "subject")
+    of_attempt = Window.partitionBy("queue", "subject", "worker", "attempt")
+    claims, ends = F.when(is_(Kind.CLAIMED), 1), F.when(F.col("ends"), 1)
+    dead, claimed_at = is_(Kind.DEAD), F.when(is_(Kind.CLAIMED), F.col("at"))
+    near = of_one.orderBy(F.unix_micros("at")).rangeBetween(-_NEAR, _NEAR)
+    return {
+        "last_done": F.max(F.when(is_(Kind.DONE), F.col("at"))).over(of_one),
+        "last_claim": F.max(claimed_at).over(of_one),
+        "last_end": F.max(F.when(is_(*_SETTLING), F.col("at"))).over(of_one),
+        "unended": is_(Kind.CLAIMED) & (F.count(claims).over(of_attempt.orderBy("at")) > F.count(ends).over(of_attempt)),
+        "claim": F.max(claimed_at).over(of_attempt),
+        "dead_here": F.max(dead).over(Window.partitionBy("queue", "subject", "at")),
+        "dead_near": F.max(dead & F.col("explained")).over(near),
+    }
+
+
+def _tidy(events: DataFrame) -> DataFrame:
+    texts = ("worker", "host", "why", "reason", "failure", "trace")
+    return events.withColumns({name: F.nullif(F.col(name), F.lit("")) for name in texts})
+
+
+def _outcome() -> Column:
+    """How the attempt ended that this event is the last word on."""
+    later = (F.col("last_claim") > F.col("at")) | sure(F.col("last_end") > F.col("at"))
+    return (
+        F.when(F.col("lapsed"), F.lit("expired"))
+        .when(F.col("ends"), F.col("kind"))
+        .when(F.col("unended"), F.when(later, F.lit("expired")).otherwise(F.lit("open")))
+    )
+
+
+def _timed(events: DataFrame) -> DataFrame:
+    """How long attempts ran that ended with a death, of which the event itself does not tell."""
+    died = F.when(F.col("outcome") == "dead", F.greatest(F.lit(0), between("began", "at")))
+    return events.withColumn("ran", F.coalesce("ran", died))
+
+
+def between(first: str, last: str) -> Column:
+    """Microseconds from one moment to another."""
+    return F.unix_micros(F.col(last)) - F.unix_micros(F.col(first))

@@ -1,0 +1,78 @@
+"""One row for each message, put together from whatever is known of it, in whatever order that comes in.
+
+Two rows about one message make one, and it does not matter which were put together first or how often: each column is a
+least, a greatest, or what was told last. So a message that was sent last week and is done today is mended in place.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F  # noqa: N812 - the name that all of Spark's own examples use
+
+from astyqueue.model.event import Kind
+from astyqueue.spark.pipelines.marking import between, is_, numbered
+from astyqueue.spark.pipelines.outputs import MESSAGES
+
+_FIXED: Final = ("row", "key", "task", "schedule", "tenant", "sent", "due")
+_STATES: Final = {Kind.DONE: "done", Kind.DEAD: "dead", Kind.CANCELLED: "cancelled", Kind.CLAIMED: "in flight"}
+
+
+#: A claim is told at most so many microseconds after it came about.
+_LATE: Final = 1_000_000
+
+
+def messages(events: DataFrame) -> DataFrame:
+    """The messages in events that were marked; one whose sending is in none of them is left out."""
+    ended = F.when(F.col("outcome").isin("done", "failed", "released", "dead"), F.col("at"))
+    failed = F.when(F.col("cause"), F.col("at"))
+    each = events.where(F.col("message").isNotNull()).withColumns(
+        {
+            "sent": F.coalesce("sent", F.when(is_(Kind.SENT), F.col("at"))),
+            # A claim that has ended, and a lease that ran out, are told late and decide nothing.
+            "changed": F.when(~(is_(Kind.CLAIMED) & F.col("outcome").isNull()) & ~F.col("lapsed"), F.col("at")),
+            "event": F.col("kind"),
+            "attempts": F.col("attempt"),
+            "ended": ended,
+            "failed_at": failed,
+        }
+    )
+    return joined(each)
+
+
+def joined(rows: DataFrame) -> DataFrame:
+    """One row for each message of what several rows tell about it."""
+    told = {
+        "last": F.max(F.when(F.col("changed").isNotNull(), F.struct(_order(), "changed", "event"))),
+        "last_attempt": F.max(_known("ended", "ran", "host")),
+        "last_failure": F.max(_known("failed_at", "why", "reason", "failure")),
+        "attempts": F.max("attempts"),
+        "waited": F.min("waited"),
+        **{name: F.min(name) for name in _FIXED},
+    }
+    found = rows.groupBy("queue", "message").agg(*[told[name].alias(name) for name in told])
+    flat = found.select("queue", "message", "attempts", "waited", *_FIXED, "last.changed", "last.event", "last_attempt.*", "last_failure.*")
+    return _judged(flat.where(F.col("sent").isNotNull() & F.col("changed").isNotNull())).select(*MESSAGES.schema.names)
+
+
+def _order() -> Column:
+    """By what the last event of a message is found: a claim may be told a moment after what came of it."""
+    told_late = F.when(F.col("event") == Kind.CLAIMED.value, _LATE).otherwise(0)
+    return F.struct(F.unix_micros("changed") - told_late, numbered("event")).alias("order")
+
+
+def _judged(rows: DataFrame) -> DataFrame:
+    state = F.lit("waiting")
+    for kind, word in _STATES.items():
+        state = F.when(F.col("event") == kind.value, F.lit(word)).otherwise(state)
+    settled = rows.withColumns({"day": F.to_date("sent"), "state": state}).withColumn(
+        "settled", F.when(F.col("state").isin("done", "dead", "cancelled"), F.col("changed"))
+    )
+    took = F.when(F.col("state").isin("done", "dead"), F.greatest(F.lit(0), between("sent", "settled")))
+    return settled.withColumn("took", took)
+
+
+def _known(moment: str, *more: str) -> Column:
+    """What happened at a moment, so that the greatest is the last; null if there is no moment."""
+    return F.when(F.col(moment).isNotNull(), F.struct(moment, *more))

@@ -1,0 +1,1 @@
+"""A page about what became of the messages: one HTML file that needs nothing else, made from the tables of the pipeline."""

@@ -1,0 +1,160 @@
+"""Reading a queue at once: one partition for each row, or for each bucket of a day of history."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Final
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceReader, InputPartition
+from pyspark.sql.types import StructType
+
+from astyqueue.errors import BadSetting
+from astyqueue.ids import moment
+from astyqueue.model.message import MessageId
+from astyqueue.model.views import DeadFilter
+from astyqueue.protocol.browse import Walk
+from astyqueue.protocol.dead import PAGE, dead_page
+from astyqueue.protocol.history import Part, parts, read_part
+from astyqueue.protocol.rows import Ring, is_home
+from astyqueue.protocol.steps import read
+from astyqueue.spark.opening import Looking, Pace, looking
+from astyqueue.spark.options import Place, Reading
+from astyqueue.spark.tables import DEAD, ENTRIES, HISTORY, Record, Shaping, dead_record, found_record
+
+#: Rows of one Arrow batch, and of one read of history.
+_BATCH: Final = 4_000
+#: Up to where there is history to read, if nobody says: clocks elsewhere may be ahead.
+_AHEAD: Final = 3_600_000_000
+
+
+class RowPartition(InputPartition):
+    """One row of a queue."""
+
+    def __init__(self, row: str) -> None:
+        """It is named as the store has it."""
+        super().__init__(row)
+        self.row = row
+
+
+class PartPartition(InputPartition):
+    """A stretch of one row of history."""
+
+    def __init__(self, part: Part) -> None:
+        """It has bounds of its own."""
+        super().__init__(tuple(part))
+        self.part = part
+
+
+class QueueReader(DataSourceReader):
+    """Reads a table of a queue, as it is when Spark comes by."""
+
+    def __init__(self, reading: Reading, asked: StructType) -> None:
+        """Read what the options say, these columns."""
+        self._reading = reading
+        self._asked = asked
+
+    def partitions(self) -> list[InputPartition]:
+        """The rows or stretches in question; one that the options leave out is not touched."""
+        queue = looking(self._reading.place)
+        if self._reading.table == HISTORY:
+            return [PartPartition(part) for part in _stretches(queue, self._reading)] or [_NOTHING]
+        return [RowPartition(row) for row in _rows(queue.ring, self._reading)] or [_NOTHING]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """What one row or stretch holds."""
+        if isinstance(partition, PartPartition):
+            return read_history(self._reading.place, partition.part, asked=self._asked, rate=self._reading.rate)
+        if isinstance(partition, RowPartition):
+            return self._read_row(partition.row)
+        return iter(())
+
+    def _read_row(self, row: str) -> Iterator[pa.RecordBatch]:
+        shaping, pace = Shaping(self._asked), Pace(self._reading.rate)
+        pages = {ENTRIES: self._entries, DEAD: self._dead}[self._reading.table]
+        for records in _gathered(pages(looking(self._reading.place), row)):
+            yield shaping.batch(records)
+            pace.keep(len(records))
+
+    def _entries(self, queue: Looking, row: str) -> Iterator[list[Record]]:
+        walk = Walk(queue.process, row, queue.ring.layout.priorities)
+        while (page := queue.run(walk.page())) is not None:
+            yield [found_record(found) for found in page if _within(self._reading, found.id)]
+
+    def _dead(self, queue: Looking, row: str) -> Iterator[list[Record]]:
+        where = DeadFilter(since=self._reading.since, until=self._reading.until)
+        after: MessageId | None = None
+        while True:
+            page = queue.run(dead_page([row], queue.ring.layout.priorities, after=after, where=where, limit=PAGE))
+            yield [dead_record(letter) for letter in page.letters]
+            after = page.after
+            if after is None:
+                return
+
+
+#: Spark wants a partition even where there is nothing to read.
+_NOTHING: Final = InputPartition(None)
+
+
+def read_history(place: Place, part: Part, *, asked: StructType, rate: float | None) -> Iterator[pa.RecordBatch]:
+    """The events of a stretch."""
+    shaping, pace, queue = Shaping(asked), Pace(rate), looking(place)
+    left: Part | None = part
+    while left is not None:
+        events, left = queue.run(read_part(left, _BATCH))
+        if events:
+            yield shaping.events(events)
+        pace.keep(len(events))
+
+
+def _stretches(queue: Looking, reading: Reading) -> list[Part]:
+    """The buckets of each day in question, those in which there is anything."""
+    now, kept = queue.process.now(), queue.settings.behaviour.history_kept_us
+    since = now - kept if reading.since is None else reading.since
+    meant = [
+        part for part in parts(queue.ring, since, now + _AHEAD if reading.until is None else reading.until) if _meant(reading, part.row)
+    ]
+    found = queue.run(read(*[replace(part.slice(1), values=False) for part in meant]))
+    return [part for part, columns in zip(meant, found, strict=True) if columns]
+
+
+def _gathered(pages: Iterator[list[Record]]) -> Iterator[list[Record]]:
+    """Pages put together to batches of some size."""
+    batch: list[Record] = []
+    for page in pages:
+        batch += page
+        if len(batch) >= _BATCH:
+            yield batch
+            batch = []
+    if batch:
+        yield batch
+
+
+def _rows(ring: Ring, reading: Reading) -> list[str]:
+    """The rows that may hold what is asked for: messages go to a row by when they were due first, dead letters stay there."""
+    rows = ring.rows()
+    if unknown := set(reading.rows) - set(rows):
+        message = f"option rows: queue {ring.queue!r} has no row {', '.join(sorted(unknown))}; its first is {rows[0]}"
+        raise BadSetting(message)
+    meant = [row for row in rows if _meant(reading, row)]
+    if reading.table != ENTRIES or reading.since is None or reading.until is None:
+        return meant
+    shards = _time_shards(ring, reading.since, reading.until)
+    return [row for row in meant if is_home(row) or int(row.rsplit(":", 2)[1]) in shards]
+
+
+def _time_shards(ring: Ring, since: int, until: int) -> set[int]:
+    """The time shards whose turn it is in some stretch of time."""
+    length, count = ring.layout.time_shard_us, ring.layout.time_shards
+    first, last = since // length, max(since, until - 1) // length
+    return {turn % count for turn in range(first, min(last, first + count) + 1)}
+
+
+def _meant(reading: Reading, row: str) -> bool:
+    return not reading.rows or row in reading.rows
+
+
+def _within(reading: Reading, id_: MessageId) -> bool:
+    first_due = moment(id_.id)
+    return (reading.since is None or reading.since <= first_due) and (reading.until is None or first_due < reading.until)

@@ -1,0 +1,118 @@
+"""Putting back dead letters that Spark SQL chooses.
+
+They are put back in place, by their ids, and not sent anew: a message keeps its id, its key and its history, and one that
+somebody else put back or deleted meanwhile is passed over. Spark only says which.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Final
+
+from pyspark.errors import AnalysisException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.functions import count, lit
+
+from astyqueue.clock import SystemClock, instant
+from astyqueue.errors import BadInput
+from astyqueue.model.message import MessageId
+from astyqueue.model.moments import iso
+from astyqueue.model.views import RedriveReport
+from astyqueue.queue.orders import Orders
+from astyqueue.spark.opening import Pace, sending
+from astyqueue.spark.options import Place, everywhere
+from astyqueue.spark.tables import DEAD
+
+#: Dead letters in one commit; fewer where a rate is to be even.
+_PAGE: Final = 100
+#: Dead letters that a dry run shows.
+SHOWN: Final = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """What a query chose: how many dead letters of each kind and task, and the first of them as Spark has them."""
+
+    kinds: dict[str, int]
+    sample: list[dict[str, object]]
+
+    @property
+    def total(self) -> int:
+        """All of them."""
+        return sum(self.kinds.values())
+
+
+class RedriveByQuery:
+    """A choice of dead letters of one queue."""
+
+    def __init__(self, spark: SparkSession, url: str, queue: str, *, where: str) -> None:
+        """Choose with a condition of Spark SQL over the table `dead`; BadInput if Spark cannot make sense of it."""
+        self.where = where
+        self._place = Place(everywhere(url), queue)
+        letters = spark.read.format("astyqueue").options(url=self._place.url, queue=queue, table=DEAD).load()
+        try:
+            self._letters: DataFrame = letters.where(where)
+        except AnalysisException as error:
+            told, columns = str(error).splitlines()[0], ", ".join(letters.columns)
+            message = f"{where!r} is no condition over dead letters ({told}); their columns are {columns}"
+            raise BadInput(message) from error
+
+    def look(self) -> Chosen:
+        """A dry run: what the query chooses now. Nothing is changed."""
+        kinds = self._letters.groupBy("kind").agg(count(lit(1)).alias("letters")).collect()
+        sample = self._letters.orderBy("died").limit(SHOWN).collect()
+        return Chosen({row["kind"]: row["letters"] for row in kinds}, [row.asDict() for row in sample])
+
+    def carry_out(
+        self,
+        audit: Path,
+        *,
+        rate: float | None = None,
+        force: bool = False,
+        progress: Callable[[RedriveReport], None] = lambda _: None,
+        cancelled: Callable[[], bool] = lambda: False,
+    ) -> RedriveReport:
+        """Put back what the query chooses, at most `rate` a second.
+
+        Each page of ids is written to the end of `audit` (JSON lines) before it is put back, and what became of it after that,
+        so the file tells what was meant even if this dies in between. What would die again at once is left, unless `force`d.
+        `cancelled` is asked before each page; what was put back until then stays so.
+        """
+        queue = sending(self._place, create=False)
+        orders = Orders(queue.core.process, queue.core.claimer.history)
+        pace, report, record = Pace(rate), RedriveReport(), _Audit(audit, self._place.queue, self.where)
+        for page in self._pages(_PAGE if rate is None else max(1, min(_PAGE, int(rate / 10)))):
+            if cancelled():
+                break
+            pace.keep(len(page))
+            record.write("redriving", ids=list(map(str, page)))
+            done = queue.run(orders.redrive(page, force=force, dry_run=False))
+            record.write("redriven", put_back=done.redriven, left=done.left, gone=len(page) - done.redriven - done.left)
+            queue.run(queue.core.rounds.survey.doorbell.ring(list({id_.row for id_ in page})))
+            report += done
+            progress(report)
+        return report
+
+    def _pages(self, size: int) -> Iterator[list[MessageId]]:
+        """The ids, so many at a time: all are chosen before the first is put back, so that what dies anew meanwhile is not chosen again."""
+        ids = iter([MessageId.parse(row["id"]) for row in self._letters.select("id").collect()])
+        while page := list(islice(ids, size)):
+            yield page
+
+
+class _Audit:
+    """A file of JSON lines that is only added to."""
+
+    def __init__(self, path: Path, queue: str, where: str) -> None:
+        self._path = path
+        self._facts = {"queue": queue, "where": where}
+        self._clock = SystemClock()
+
+    def write(self, what: str, **facts: object) -> None:
+        line = {"at": iso(instant(self._clock.now())), "what": what, **self._facts, **facts}
+        with self._path.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(line, ensure_ascii=False) + "\n")

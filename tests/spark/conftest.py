@@ -1,0 +1,83 @@
+"""One Spark session for all tests here: starting one takes longer than any of them."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import pytest
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from tests.places import Place
+    from tests.spark.frames import Frames
+
+#: Two tasks at a time, each tried four times. A small machine compiles less and starts sooner.
+MASTER: Final = "local[2,4]"
+SETTINGS: Final = {
+    "spark.driver.memory": "768m",
+    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+    "spark.sql.shuffle.partitions": "2",
+    "spark.sql.streaming.minBatchesToRetain": "2",
+    "spark.python.authenticate.socketTimeout": "120s",
+}
+_TOLD: Final = pytest.StashKey[str]()
+_SECONDS: Final = 300
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The first of these tests starts the session, which takes a while on a busy machine."""
+    for item in items:
+        if Path(__file__).parent in item.path.parents:
+            item.add_marker(pytest.mark.timeout(_SECONDS))
+            item.add_marker(pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::DeprecationWarning", "ignore::FutureWarning"))
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    """Say what was not tested: a run without Java proves nothing about Spark."""
+    if told := config.stash.get(_TOLD, ""):
+        terminalreporter.section("Spark")
+        terminalreporter.write_line(told)
+
+
+@pytest.fixture(scope="session")
+def java(pytestconfig: pytest.Config) -> Path:
+    """The home of a Java that Spark runs on; without one these tests are skipped, and with CI=true they fail."""
+    from astyqueue.spark.java import NoJava, java_home  # noqa: PLC0415 - whoever runs no test on Spark need not load it
+
+    try:
+        return java_home()
+    except NoJava as error:
+        reason = f"NOT TESTED on Spark: {error}"
+    pytestconfig.stash[_TOLD] = reason
+    if os.environ.get("CI") == "true":
+        pytest.fail(reason, pytrace=False)
+    pytest.skip(reason)
+
+
+@pytest.fixture(scope="session")
+def spark(java: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    """The session."""
+    from astyqueue.spark import session  # noqa: PLC0415 - as above
+
+    os.environ["JAVA_HOME"] = str(java)
+    kept = {"spark.sql.warehouse.dir": str(tmp_path_factory.mktemp("warehouse")), "spark.local.dir": str(tmp_path_factory.mktemp("local"))}
+    with warnings.catch_warnings(action="ignore"):
+        made = session(MASTER, name="astyqueue-tests", settings=SETTINGS | kept)
+    made.sparkContext.setLogLevel("ERROR")
+    yield made
+    made.stop()
+
+
+@pytest.fixture
+def frames(spark: SparkSession, place: Place) -> Iterator[Frames]:
+    """Reads from and writes to the store of this test."""
+    from tests.spark.frames import Frames  # noqa: PLC0415 - as above
+
+    made = Frames(spark, place.url)
+    yield made
+    made.close()

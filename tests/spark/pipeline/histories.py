@@ -1,0 +1,109 @@
+"""Small histories, told by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Final
+
+from pyspark.sql import DataFrame, SparkSession
+
+from astyqueue import ids
+from astyqueue.clock import SECOND, instant, microseconds
+from astyqueue.model.event import FLAT, Event, Kind
+from astyqueue.model.message import MessageId
+from astyqueue.spark.pipelines.source import as_events
+from astyqueue.spark.tables import HISTORY, schema_of
+
+#: Noon of some day, and the length of one.
+NOON: Final = microseconds(datetime(2026, 3, 14, 12, tzinfo=UTC))
+DAY: Final = 86_400 * SECOND
+QUEUE: Final = "emails"
+
+
+class Life:
+    """What happens to one message; every call tells of one moment, so many seconds after noon."""
+
+    def __init__(self, name: str, sent: float = 0.0, *, due: float | None = None, queue: str = QUEUE, **told: str) -> None:
+        """It is sent; `told` are its row, task, tenant, schedule and key."""
+        at = NOON + int(sent * SECOND)
+        message = MessageId(told.get("row", f"{queue}:0:0"), 0, ids.derived(at, name))
+        first_due = at if due is None else NOON + int(due * SECOND)
+        about = Event(at, Kind.SENT, queue, message, worker="web1:7:aa", sent=at, due=first_due, task=told.get("task", "welcome"))
+        self._about = replace(about, tenant=told.get("tenant"), schedule=told.get("schedule"), key=told.get("key"))
+        self.events = [self._about]
+        self._attempt = 0
+        self._claimed = self._began = at
+        self._worker = ""
+
+    def claimed(self, at: float, worker: str = "host1:8:bb", *, began: float | None = None) -> Life:
+        """A worker has it."""
+        self._attempt += 1
+        self._worker = worker
+        self._claimed = NOON + int(at * SECOND)
+        self._began = self._claimed if began is None else NOON + int(began * SECOND)
+        return self._tell(at, Kind.CLAIMED, claimed=self._claimed)
+
+    def done(self, at: float, *, lost: bool = False) -> Life:
+        """Its handler returned."""
+        return self._tell(at, Kind.DONE, lost=lost, **self._ending())
+
+    def failed(self, at: float, reason: str = "KeyError: 'x'", *, dies: bool = False) -> Life:
+        """Its handler raised."""
+        self._tell(at, Kind.FAILED, reason=reason, **self._ending())
+        return self._tell(at, Kind.DEAD if dies else Kind.RETRIED, reason=reason, why="failed" if dies else "", **self._ending())
+
+    def rejected(self, at: float, reason: str) -> Life:
+        """Its handler said that no attempt will do."""
+        return self._tell(at, Kind.DEAD, reason=reason, why="rejected", **self._ending())
+
+    def released(self, at: float) -> Life:
+        """It goes back at no cost of an attempt."""
+        self._tell(at, Kind.RELEASED, **self._ending())
+        self._attempt -= 1
+        return self
+
+    def lapsed(self, at: float) -> Life:
+        """Its lease ran out."""
+        return self._tell(at, Kind.FAILED, why="lapsed", reason="its lease ran out")
+
+    def cancelled(self, at: float) -> Life:
+        """Somebody deleted it."""
+        return self._tell(at, Kind.CANCELLED, why="deleted")
+
+    def redriven(self, at: float) -> Life:
+        """It is no dead letter any more."""
+        self._attempt = 0
+        return self._tell(at, Kind.REDRIVEN)
+
+    def _ending(self) -> dict[str, int]:
+        return {"claimed": self._claimed, "began": self._began}
+
+    def _tell(self, at: float, kind: Kind, **told: object) -> Life:
+        event = replace(self._about, at=NOON + int(at * SECOND), kind=kind, attempt=self._attempt, worker=self._worker, **told)  # type: ignore[arg-type]  # the fields of events
+        self.events.append(event)
+        return self
+
+
+def fired(at: float, slot: float, schedule: str = "digest", *, queue: str = QUEUE) -> Event:
+    """A schedule sent a message."""
+    moment = NOON + int(at * SECOND)
+    message = MessageId(f"{queue}:home:0", 0, ids.derived(moment, schedule))
+    slotted = NOON + int(slot * SECOND)
+    return Event(moment, Kind.FIRED, queue, message, key=schedule, schedule=schedule, sent=moment, due=slotted, slot=slotted)
+
+
+def frame(spark: SparkSession, events: Iterable[Event]) -> DataFrame:
+    """Events as the data source has them."""
+    rows = [tuple(_cell(name, value) for name, value in event.flat().items()) for event in events]
+    return as_events(spark.createDataFrame(rows, schema_of(HISTORY)))
+
+
+def _cell(name: str, value: object) -> object:
+    return instant(value) if FLAT[name] == "instant" and isinstance(value, int) else value
+
+
+def told(*lives: Life) -> list[Event]:
+    """All events of some messages."""
+    return [event for life in lives for event in life.events]

@@ -1,0 +1,36 @@
+"""The tables as docs/reference/pipeline.md lists them: `python -m tests.spark.pipeline.reference` writes them into the page."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final
+
+from astyqueue.spark.pipelines.outputs import FACTS, LIVE, TABLES, Table
+
+PAGE: Final = Path(__file__).parents[3] / "docs/reference/pipeline.md"
+HEAD: Final = """# The tables of the pipeline
+
+What `astyqueue pipeline run` writes, and how to use it: [Tables and a report](../how-to/pipeline.md). Each table is a folder of Parquet
+files below `queue=…/day=…`; those two are columns as well. Every table is checked for exactly these columns when it is
+written, and again when it is read.
+
+A *length* is whole microseconds (a 64-bit number), a *percentile* microseconds that may lie between two values (a double). An
+*instant* is a timestamp, UTC, to the microsecond; a *number* has 64 bits. What is not known is null.
+"""
+
+
+def listed() -> str:
+    """The whole page."""
+    return HEAD + "".join(map(_section, TABLES))
+
+
+def _section(table: Table) -> str:
+    title = f"\n## {table.name}\n\n{table.told}\n"
+    if table is LIVE:
+        return f"{title}\nThe columns are those of [facts](#{FACTS.name}).\n"
+    rows = [f"| `{field.name}` | {field.kind} | {field.meaning} |" for field in table.fields]
+    return "\n".join([title, "| column | kind | meaning |", "|---|---|---|", *rows, ""])
+
+
+if __name__ == "__main__":
+    PAGE.write_text(listed())

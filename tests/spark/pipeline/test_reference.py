@@ -1,0 +1,9 @@
+"""The page on the tables says what the tables are."""
+
+from __future__ import annotations
+
+from tests.spark.pipeline.reference import PAGE, listed
+
+
+def test_the_page_lists_every_column_as_it_is() -> None:
+    assert PAGE.read_text() == listed(), "write it anew: python -m tests.spark.pipeline.reference"

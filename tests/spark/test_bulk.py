@@ -1,0 +1,76 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
+
+from astyqueue.errors import BadInput
+from astyqueue.spark.bulk import Bulk, Progress, Reading
+from astyqueue.spark.manifest import Manifest
+from tests.spark.frames import Frames, drained
+
+pytestmark = pytest.mark.stores("sqlite", "cassandra")
+TARGET = {"queue": "emails", "id_column": "id"}
+
+
+def bulk(frames: Frames, folder: Path) -> Bulk:
+    return Bulk(frames.spark, {"url": frames.url, **TARGET}, Manifest.load(folder / "manifest.json", TARGET))
+
+
+def csv(folder: Path, name: str, numbers: range) -> Reading:
+    path = folder / name
+    path.write_text("id,name\n" + "".join(f"{number},00{number}\n" for number in numbers))
+    return Reading.of(path)
+
+
+def test_rows_of_files_become_messages_and_text_stays_text(frames: Frames, tmp_path: Path) -> None:
+    queue = frames.queue()
+    lines = tmp_path / "more.jsonl"
+    lines.write_text("".join(json.dumps({"id": number, "to": [number]}) + "\n" for number in (7, 8)))
+    table = tmp_path / "table.parquet"
+    frames.rows(3, tasks=1).selectExpr("id + 100 AS id").write.parquet(table.as_uri())
+    [part] = table.glob("*.parquet")
+    told: list[Progress] = []
+    sent = bulk(frames, tmp_path).send([csv(tmp_path, "some.csv", range(2)), Reading.of(lines), Reading.of(part)], told.append)
+    bodies = drained(queue)
+    assert (sent.rows, sent.files, sent.skipped) == (len(bodies), 3, 0)
+    texts = [{"id": "0", "name": "000"}, {"id": "1", "name": "001"}]
+    nested, plain = [{"id": number, "to": [number]} for number in (7, 8)], [{"id": number} for number in (100, 101, 102)]
+    assert sorted(map(str, bodies)) == sorted(map(str, [*texts, *nested, *plain]))
+    assert told[-1].sent == told[-1].total
+    assert [one.sent for one in told] == sorted(one.sent for one in told)
+
+
+def test_a_run_that_broke_off_goes_on_where_it_was(frames: Frames, tmp_path: Path) -> None:
+    queue = frames.queue()
+    first, broken = csv(tmp_path, "first.csv", range(10)), csv(tmp_path, "second.csv", range(10, 20))
+    whole = broken.path.read_text()
+    broken.path.write_text(whole + "30,1,too,many\n")
+    with pytest.raises((PySparkException, Py4JError)):
+        bulk(frames, tmp_path).send([first, broken])
+    assert len(drained(queue)) >= 10
+    broken.path.write_text(whole + "20,0020\n")
+    sent = bulk(frames, tmp_path).send([first, broken])
+    assert (sent.rows, sent.files, sent.skipped) == (11, 1, 1)
+    rest = {body["id"] for body in drained(queue) if isinstance(body, dict)}
+    assert rest <= {str(number) for number in range(10, 21)}
+    assert "20" in rest
+    assert bulk(frames, tmp_path).send([first, broken]).skipped == 2
+    assert drained(queue) == []
+
+
+def test_a_manifest_is_of_one_run(tmp_path: Path) -> None:
+    Manifest.load(tmp_path / "manifest.json", TARGET).save()
+    with pytest.raises(BadInput, match="the manifest of another run"):
+        Manifest.load(tmp_path / "manifest.json", TARGET | {"queue": "letters"})
+    (tmp_path / "other.json").write_text("[]")
+    with pytest.raises(BadInput, match="is no manifest"):
+        Manifest.load(tmp_path / "other.json", TARGET)
+
+
+def test_a_file_of_an_unknown_kind_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match="does not tell what kind"):
+        Reading.of(tmp_path / "users.xls")

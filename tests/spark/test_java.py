@@ -1,0 +1,53 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from astyqueue.spark.java import NoJava, java_home
+
+
+def java(home: Path, release: str, *modules: str) -> Path:
+    """A java that tells this of itself."""
+    command = home / "bin" / "java"
+    command.parent.mkdir(parents=True)
+    told = "\n".join(modules)
+    command.write_text(f"""#!/bin/sh
+case "$1" in
+-version) echo 'openjdk version "{release}" 2025-04-15' >&2 ;;
+--list-modules) echo '{told}' ;;
+esac
+""")
+    command.chmod(0o755)
+    return home
+
+
+def test_the_java_that_java_home_names_is_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    home = java(tmp_path / "jdk", "21.0.2", "java.base@21", "jdk.incubator.vector@21")
+    monkeypatch.setenv("JAVA_HOME", str(home))
+    assert java_home() == home
+
+
+@pytest.mark.parametrize(
+    ("release", "modules", "told"),
+    [
+        ("11.0.2", ("jdk.incubator.vector@11",), "it is Java 11"),
+        ("17.0.2", ("java.base@17",), "it is a trimmed one, without the module jdk.incubator.vector"),
+        ("1.8.0_292", (), "it is Java 1"),
+        ("soon", (), "it is Java of an unknown release"),
+    ],
+)
+def test_a_java_that_spark_does_not_run_on_is_told_with_what_is_wrong(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, release: str, modules: tuple[str, ...], told: str
+) -> None:
+    home = java(tmp_path / "jdk", release, *modules)
+    monkeypatch.setenv("JAVA_HOME", str(home))
+    with pytest.raises(NoJava, match="Install one") as refused:
+        java_home()
+    assert refused.value.found == {str(home): told}
+
+
+def test_a_java_home_without_a_java_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    with pytest.raises(NoJava, match="it does not run"):
+        java_home()

@@ -1,0 +1,129 @@
+"""A stream that is killed ten times and goes on from its checkpoint each time."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from threading import Event, Thread
+from typing import Final
+
+import pytest
+
+from astyqueue import MessageQueue, connect
+from astyqueue.clock import SECOND, SystemClock
+from astyqueue.model.event import Event as Happened
+from astyqueue.model.event import Kind
+from astyqueue.protocol.history import record
+from astyqueue.wakeup import Wakeup
+from tests.places import Place
+from tests.spark.frames import drained
+
+JOB: Final = Path(__file__).with_name("stream_job.py")
+ROOT: Final = Path(__file__).parents[2]
+KILLS: Final = 10
+EVENTS: Final = 3_000
+ROWS_PER_BATCH: Final = 100
+#: Events seen since a start, or none at all, after which the stream may be killed.
+SEEN_BEFORE_KILL: Final = (1, 20, 60, 100, 150)
+PATIENCE: Final = 300 * SECOND
+CLOCK: Final = SystemClock()
+
+
+class Taking:
+    """A consumer that acks all it is handed, and remembers it."""
+
+    def __init__(self, queue: MessageQueue) -> None:
+        self.seen: Counter[str] = Counter()
+        self._queue = queue
+        self._ended = Event()
+        self._thread = Thread(target=self._run)
+        self._thread.start()
+
+    def _run(self) -> None:
+        while not self._ended.is_set():
+            with self._queue.receive(100, wait="50ms") as batch:
+                self.seen.update(str(delivery.body) for delivery in batch)
+
+    def end(self) -> None:
+        self._ended.set()
+        self._thread.join()
+        self.seen.update(map(str, drained(self._queue)))
+
+
+@contextmanager
+def taking_from(queue: MessageQueue) -> Iterator[Taking]:
+    """A consumer that goes on all the time."""
+    taking = Taking(queue)
+    try:
+        yield taking
+    finally:
+        taking.end()
+
+
+def happened(queue: MessageQueue) -> list[Happened]:
+    """Events of some days, several at one moment."""
+    id_ = queue.send("hello").id
+    now = CLOCK.now()
+    return [
+        Happened(now - (1 + number // 3) * 60 * SECOND, kind, queue.name, id_, attempt=number)
+        for number in range(EVENTS // 2)
+        for kind in (Kind.FAILED, Kind.RETRIED)
+    ]
+
+
+class Job:
+    """The stream, run in a process of its own again and again."""
+
+    def __init__(self, url: str, checkpoint: Path) -> None:
+        self._command = [sys.executable, str(JOB), url, "source", "target", str(checkpoint), str(ROWS_PER_BATCH)]
+
+    def run(self) -> bytes:
+        """Let it run to its end, and say what it told."""
+        told, _ = self._started().communicate(timeout=PATIENCE // SECOND)
+        return told
+
+    def run_until_killed(self, taking: Taking, more: int) -> None:
+        """Kill it, and Spark with it, when so many more events came; its workers notice by themselves, a little later."""
+        process = self._started()
+        goes_on = ended_or_seen(process, taking, more)
+        os.killpg(process.pid, signal.SIGKILL)
+        process.communicate()
+        assert goes_on, "it ended before it was killed"
+
+    def _started(self) -> subprocess.Popen[bytes]:
+        environment = os.environ | {"PYTHONPATH": str(ROOT), "PYTHONWARNINGS": "ignore"}
+        told, hidden = subprocess.PIPE, subprocess.DEVNULL
+        return subprocess.Popen(self._command, env=environment, start_new_session=True, stdout=told, stderr=hidden)
+
+
+def ended_or_seen(process: subprocess.Popen[bytes], taking: Taking, more: int) -> bool:
+    """Wait until so many more events came, or the stream ended; whether it goes on."""
+    deadline, before = CLOCK.monotonic() + PATIENCE, taking.seen.total()
+    while process.poll() is None and taking.seen.total() < before + more:
+        assert CLOCK.monotonic() < deadline
+        Wakeup(CLOCK).wait(CLOCK.monotonic() + SECOND // 50)
+    return process.poll() is None
+
+
+@pytest.mark.stores("sqlite", "cassandra")
+@pytest.mark.timeout(1_800)
+def test_a_stream_killed_ten_times_sends_each_event_once_while_others_consume(java: Path, place: Place, tmp_path: Path) -> None:
+    assert java
+    chance, job = random.Random(7), Job(place.url, tmp_path / "checkpoint")
+    with connect(place.url) as connection, taking_from(connection.queue("target")) as taking:
+        source = connection.queue("source")
+        events = happened(source)
+        source.run(record(source.core.ring, events, 10**13))
+        for _ in range(KILLS):
+            job.run_until_killed(taking, chance.choice(SEEN_BEFORE_KILL))
+        told = job.run()
+    assert b"ended" in told
+    assert set(taking.seen.values()) == {1}
+    assert taking.seen.total() == len({(event.at, event.kind, event.message) for event in events})

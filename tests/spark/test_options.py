@@ -1,0 +1,67 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from astyqueue.clock import SECOND
+from astyqueue.errors import BadSetting
+from astyqueue.spark.opening import Pace
+from astyqueue.spark.options import Following, Reading, everywhere
+from astyqueue.stores.cassandra.address import ANY_ONE, Levels
+from astyqueue.testing import TimeMachine
+
+PLACE = {"url": "cassandra://host/work", "queue": "emails"}
+
+
+def test_a_relative_file_is_the_same_file_for_workers_elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert everywhere("sqlite:///work.db?synchronous=normal") == f"sqlite:///{tmp_path}/work.db?synchronous=normal"
+    assert everywhere("sqlite:////var/work.db") == "sqlite:////var/work.db"
+    assert everywhere("cassandra://host/work") == "cassandra://host/work"
+
+
+def test_a_moment_is_written_or_so_long_ago(clock: TimeMachine) -> None:
+    reading = Reading.of({**PLACE, "since": "2h", "UNTIL": "2026-11-21T09:00:00+01:00"}, clock)
+    assert reading.since == clock.now() - 7_200 * SECOND
+    assert reading.until == 1_795_248_000 * SECOND
+
+
+def test_a_stream_begins_now_and_stays_a_minute_behind(clock: TimeMachine) -> None:
+    following = Following.of(PLACE, clock)
+    assert (following.since, following.lag, following.most) == (clock.now(), 60 * SECOND, None)
+
+
+def test_a_moment_without_a_zone_is_refused(clock: TimeMachine) -> None:
+    with pytest.raises(BadSetting, match="is no moment"):
+        Reading.of({**PLACE, "since": "2026-11-21T09:00:00"}, clock)
+
+
+class Noting(Pace):
+    """Notes until when it would wait."""
+
+    def __init__(self, rate: float | None, clock: TimeMachine) -> None:
+        super().__init__(rate, clock)
+        self.waited: list[int] = []
+
+    def wait(self, until: int) -> None:
+        self.waited.append(until)
+
+
+def test_a_pace_lets_no_more_rows_pass_than_its_rate(clock: TimeMachine) -> None:
+    pace, begun = Noting(100, clock), clock.monotonic()
+    for _ in range(3):
+        pace.keep(50)
+    assert pace.waited == [begun + half * SECOND // 2 for half in (1, 2, 3)]
+
+
+def test_a_pace_without_a_rate_waits_for_nobody(clock: TimeMachine) -> None:
+    pace = Noting(None, clock)
+    pace.keep(10**9)
+    assert pace.waited == []
+
+
+def test_any_one_replica_may_answer_reads_and_nothing_else() -> None:
+    assert Levels(reads=ANY_ONE).consistency == "local_quorum"
+    with pytest.raises(BadSetting, match="consistency='local_one'"):
+        Levels(consistency=ANY_ONE)

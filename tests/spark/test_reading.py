@@ -1,0 +1,123 @@
+from __future__ import annotations
+
+import json
+from datetime import UTC
+
+import pytest
+from pyspark.errors import AnalysisException
+
+from astyqueue import Message
+from astyqueue.clock import SECOND, SystemClock, instant
+from astyqueue.model.event import Event, Kind
+from astyqueue.protocol.history import record
+from astyqueue.protocol.rows import Ring
+from tests.spark.frames import Frames, by
+
+pytestmark = pytest.mark.stores("sqlite", "cassandra")
+NOW = SystemClock().now()
+
+
+def test_a_message_is_read_with_all_that_was_sent(frames: Frames) -> None:
+    queue = frames.queue(priorities=2)
+    sent = queue.send({"to": ["ada", None]}, key="k", headers={"task": "mail"}, priority=1, delay="1h", expires="2h")
+    row = frames.read("entries").collect()[0]
+    found = queue.get(sent.id)
+    assert (row.id, row.queue, row.row, row.priority) == (str(sent.id), "emails", sent.id.row, 1)
+    assert (row.key, row.headers, json.loads(row.body)) == ("k", {"task": "mail"}, {"to": ["ada", None]})
+    assert (row.standing, row.attempts, row.reason, row.problem) == ("delayed", 0, None, None)
+    assert [row[name].replace(tzinfo=UTC) for name in ("due", "expires", "sent")] == [found.due, found.expires, found.sent]
+
+
+def test_each_message_is_read_once_wherever_it_stands(frames: Frames) -> None:
+    queue = frames.queue()
+    queue.send_many([{"number": number} for number in range(6_000)])
+    queue.send_many([Message({"number": 6_000 + number}, delay="1h") for number in range(50)])
+    queue.receive(120)
+    with queue.receive(30) as dying:
+        for delivery in dying:
+            delivery.reject("no such address")
+    found = by(frames.read("entries").selectExpr("*", "get_json_object(body, '$.number') AS number"), "number")
+    standings = [row.standing for row in found.values()]
+    assert {standing: standings.count(standing) for standing in sorted(set(standings))} == {
+        "dead": 30,
+        "delayed": 50,
+        "in_flight": 120,
+        "waiting": 5_850,
+    }
+    assert {row.holder for row in found.values() if row.standing == "in_flight"} == {queue.core.process.name}
+    assert {row.reason for row in found.values() if row.standing == "dead"} == {"no such address"}
+
+
+def test_dead_letters_are_read_with_why_they_died(frames: Frames) -> None:
+    queue = frames.queue()
+    queue.send_many([{"number": number} for number in range(3)])
+    with queue.receive(2) as dying:
+        for delivery in dying:
+            delivery.reject(f"bad number {delivery.attempt}")
+    letters = {str(letter.id): letter for letter in queue.dead_letters()}
+    rows = by(frames.read("dead"), "id")
+    assert rows.keys() == letters.keys()
+    for id_, row in rows.items():
+        letter = letters[str(id_)]
+        assert (row.kind, row.attempts, row.reason) == ("rejected", 1, "bad number 1")
+        assert (row.died.replace(tzinfo=UTC), json.loads(row.body)) == (letter.at, letter.body)
+
+
+def test_history_is_read_as_it_was_written(frames: Frames) -> None:
+    queue = frames.queue()
+    id_ = queue.send("hello").id
+    days = [Event(NOW - days * 86_400 * SECOND, Kind.DONE, "emails", id_, attempt=1, sent=NOW - 10**12) for days in range(3)]
+    queue.run(record(Ring("emails", queue.settings.layout), days, 10**13))
+    rows = frames.read("history").orderBy("at").collect()
+    told = [event.flat() for event in sorted(days, key=lambda one: one.at)]
+    assert [(row.kind, row.message, row.took, row.lost) for row in rows] == [
+        (one["kind"], one["message"], one["took"], one["lost"]) for one in told
+    ]
+    assert [row.at.replace(tzinfo=UTC) for row in rows] == [instant(int(str(one["at"]))) for one in told]
+    some = frames.read("history", since="36h", until=instant(NOW).isoformat())
+    assert some.count() == 1
+
+
+def test_only_what_was_due_in_a_stretch_of_time_is_read(frames: Frames) -> None:
+    queue = frames.queue()
+    queue.send_many([Message(hours, at=instant(NOW + hours * 3_600 * SECOND)) for hours in range(1, 6)])
+    since, until = (instant(NOW + hours * 3_600 * SECOND).isoformat() for hours in (2, 4))
+    within = frames.read("entries", since=since, until=until)
+    assert sorted(row.body for row in within.collect()) == ["2", "3"]
+    if queue.settings.layout.time_shards > 1:
+        assert within.rdd.getNumPartitions() < frames.read("entries").rdd.getNumPartitions()
+
+
+def test_only_the_rows_that_were_asked_for_are_read(frames: Frames) -> None:
+    queue = frames.queue(concurrency_shards=4, time_shards=1)
+    queue.send_many([Message(number, key=f"key-{number}") for number in range(40)])
+    row = f"{queue.name}:0:2"
+    found = frames.read("entries", rows=row)
+    assert found.rdd.getNumPartitions() == 1
+    assert {one.row for one in found.collect()} == {row}
+    assert found.count() == queue.counts().rows[row].total
+
+
+def test_some_columns_are_enough(frames: Frames) -> None:
+    frames.queue().send("hello")
+    read = frames.spark.read.format("astyqueue").schema("body STRING, due TIMESTAMP").options(url=frames.url, queue="emails").load()
+    assert [row.body for row in read.collect()] == ['"hello"']
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ({"tabel": "dead"}, "has no option tabel"),
+        ({"table": "deads"}, "is not one of entries, dead, history"),
+        ({"rows": "emails:99:99"}, "has no row emails:99:99"),
+        ({"since": "yesterday"}, "is no moment"),
+        ({"rate": "-1"}, "greater than zero"),
+        ({"queue": "letters"}, "has no queue 'letters'"),
+        ({"url": "memory://there"}, "in the memory of this one"),
+    ],
+)
+def test_what_cannot_be_read_says_why(frames: Frames, options: dict[str, str], told: str) -> None:
+    frames.queue().send("hello")
+    given = {"url": frames.url, "queue": "emails"} | options
+    with pytest.raises(AnalysisException, match=told):
+        frames.spark.read.format("astyqueue").options(**given).load().collect()
