@@ -39,6 +39,8 @@ _LOADING: Final = SECOND // 1_000
 _PATIENCE: Final = 120 * SECOND
 #: After so long a dispatcher knows its rows, and looks at them at its usual pace.
 _SETTLED: Final = 75 * SECOND
+#: Rows of which a dispatcher hears by the doorbell; a single one it looks at itself, as often as it would listen.
+ROWS: Final = {"time_shards": 1, "concurrency_shards": 2}
 #: What is aimed at: the 99th percentile of lateness, in milliseconds, and how many reads more a minute idle schedules cost.
 _LATE_MS: Final = 1_000
 _READS: Final = 1
@@ -172,7 +174,7 @@ def _reads(plan: Plan, idle: int) -> tuple[float, float]:
     And those that only listened to the doorbell: how often that is depends on how quick reads are, not on schedules.
     """
     with plan.place.fresh() as url, contextlib.closing(Recording(open_store(url, clock=CLOCK))) as store:
-        queue = MessageQueue.builder().store(store).name(QUEUE).options(**ONE_ROW).build()
+        queue = MessageQueue.builder().store(store).name(QUEUE).options(**ROWS).build()
         load(queue, max(1, idle), first=CLOCK.now() + 3_600 * SECOND, over=_MINUTE)
         if not idle:
             Schedules(queue).delete("schedule 0")

@@ -56,12 +56,13 @@ class Message:
 
 
 class Composed(NamedTuple):
-    """A checked message: when it is due (zero: now), its priority, key and headers, and the value of its column."""
+    """A checked message: when it is due (zero: now), its priority, key and headers, the value of its column, and the moment of sending."""
 
     due: int
     priority: int
     key: str | None
     value: bytes
+    sent: int
     unique: Unique | None = None
     headers: Mapping[str, str] | None = None
 
@@ -79,14 +80,14 @@ class Composer:
         """One message: this body under these options. BadInput says what is wrong, and nothing was sent."""
         encoded = encode_body(body, self._settings.behaviour.body_bytes)
         if options is self._plain:
-            return Composed(0, options.priority, None, encode_plain(self._now, encoded))
+            return Composed(0, options.priority, None, encode_plain(self._now, encoded), self._now)
         return self._with_options(encoded, options)
 
     def _with_options(self, encoded: bytes, options: Message) -> Composed:
         priority = _priority(options.priority, self._settings)
         if _is_plain(options):
             self._plain = options
-            return Composed(0, priority, None, encode_plain(self._now, encoded))
+            return Composed(0, priority, None, encode_plain(self._now, encoded), self._now)
         due = _due(options, self._now)
         unique = _unique(options)
         envelope = Envelope(
@@ -100,7 +101,7 @@ class Composer:
             body=None,
             unique=unique is not None,
         )
-        return Composed(due, priority, envelope.key, encode(envelope, encoded), unique, envelope.headers)
+        return Composed(due, priority, envelope.key, encode(envelope, encoded), self._now, unique, envelope.headers)
 
 
 def _is_plain(message: Message) -> bool:

@@ -59,26 +59,25 @@ class Events:
         whole = replace(whole, claimed=claimed, began=delivery.began or claimed)
         return tuple(_told(replace(whole, kind=kind), delivery, outcome) for kind in kinds)
 
-    def of_claim(self, row: str, claimed: Claimed) -> Iterator[Event]:
-        """What a claim found and made of it: leases that had run out, and dead letters."""
+    def of_claim(self, row: str, claimed: Claimed, *, at: int) -> Iterator[Event]:
+        """What a claim that began at a moment found and made of it: leases that had run out, and dead letters."""
         envelopes = {one.entry.id: one.envelope for taken in claimed.claims for one in taken.held}
         envelopes |= {one.entry.id: one.envelope for one in claimed.at_most_once}
         envelopes |= {one.entry.id: one.envelope for one in claimed.buried if one.envelope}
         for entry, holder in claimed.lapsed:
-            failed = self._about(row, entry, envelopes.get(entry.id), at=self._process.now())
+            failed = self._about(row, entry, envelopes.get(entry.id), at=at)
             yield replace(failed, kind=Kind.FAILED, worker=holder, why="lapsed", reason=_RAN_OUT)
         for entry, death, envelope in claimed.buried:
             dead = self._about(row, entry, envelope, at=death.at)
             yield replace(dead, kind=Kind.DEAD, attempt=death.attempts, why=death.kind, reason=death.reason)
 
-    def of_hand_out(self, row: str, claimed: Claimed) -> Iterator[Event]:
-        """That messages were handed out; those that are so at most once are done with that."""
-        now = self._process.now()
+    def of_hand_out(self, row: str, claimed: Claimed, *, at: int) -> Iterator[Event]:
+        """That messages were claimed by a moment and handed out; those that are so at most once are done with that."""
         for taken in claimed.claims:
             for held in taken.held:
-                yield replace(self._about(row, held.entry, held.envelope, at=now), claimed=now, until=taken.timer.due)
+                yield replace(self._about(row, held.entry, held.envelope, at=at), claimed=at, until=taken.timer.due)
         for held in claimed.at_most_once:
-            once = replace(self._about(row, held.entry, held.envelope, at=now), claimed=now, why=_AT_MOST_ONCE)
+            once = replace(self._about(row, held.entry, held.envelope, at=at), claimed=at, why=_AT_MOST_ONCE)
             yield from (once, replace(once, kind=Kind.DONE))
 
     def of_firing(self, row: str, fired: Iterable[Fired]) -> Iterator[Event]:
@@ -95,9 +94,9 @@ class Events:
             yield replace(event, key=each.schedule, schedule=each.schedule, slot=each.slot, reason=reason)
 
     def of_sending(self, message: MessageId, composed: Composed) -> Event:
-        """That a message is sent now."""
-        now = self._process.now()
-        event = replace(self._event(now, Kind.SENT, message), key=composed.key, sent=now, due=composed.due or now)
+        """That a message is sent, at the moment that it says itself."""
+        sent = composed.sent
+        event = replace(self._event(sent, Kind.SENT, message), key=composed.key, sent=sent, due=composed.due or sent)
         return _with_headers(event, composed.headers)
 
     def of_order(self, kind: Kind, message: MessageId, key: str | None, *, why: str) -> Event:

@@ -101,12 +101,12 @@ class RowWork:
         self.emptying = claimed.suspect
         if self.stats.count(sight.row, claimed):
             self.rounds.visits.last_traffic = self.process.now()
+        began, now = now, self.process.now()
         self._hand_out(sight.row, claimed, shares)
-        now = self.process.now()
         more = claimed.more or (fired > 0 and (sight.next_slot or now + 1) <= now)
         self.rounds.visited(visit, now, more=more, refused=claimed.refused)
-        self.history.note(Kind.CLAIMED, lambda: self.history.events.of_hand_out(sight.row, claimed))
-        yield from self.history.tell(self.history.events.of_claim(sight.row, claimed))
+        self.history.note(Kind.CLAIMED, lambda: self.history.events.of_hand_out(sight.row, claimed, at=now))
+        yield from self.history.tell(self.history.events.of_claim(sight.row, claimed, at=began))
 
     def fire(self, visit: Visit) -> Steps[None]:
         """Fire what is due in a row although nobody here wants messages: whoever does, elsewhere or later, finds them there."""

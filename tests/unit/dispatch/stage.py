@@ -138,9 +138,11 @@ class Gate:
         self.entered = threading.Semaphore(0)
         self.open = threading.Event()
         self.bodies: list[object] = []
+        self.threads: set[threading.Thread] = set()
 
     def __call__(self, delivery: Delivery) -> None:
         self.bodies.append(delivery.body)
+        self.threads.add(threading.current_thread())
         self.entered.release()
         assert self.open.wait(DEADLINE)
 

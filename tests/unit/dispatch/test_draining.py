@@ -53,7 +53,9 @@ def test_a_drain_claims_nothing_more(still: Stage) -> None:
     still.queue.send("one")
     dispatcher = still.start(gate, threads=2)
     gate.when_entered()
+    (idle,) = (thread for thread in dispatcher.threads if ":handle" in thread.name and thread not in gate.threads)
     dispatcher.drain("1h", wait=False)
+    idle.join(DEADLINE)  # it ends when nothing more is to be claimed
     still.queue.send("two")
     still.look_around()
     gate.open.set()
