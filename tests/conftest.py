@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 import pytest
 
 # The shipped conformance suites assert like tests, so pytest rewrites them too: their assertions bite under -O.
@@ -10,10 +12,15 @@ pytest.register_assert_rewrite("astyqueue.testing")
 pytest_plugins = ["astyqueue.testing.cassandra.fixtures", "tests.places"]
 
 
+#: Tests whose output is told although they passed: what they show is worth as much as the numbers in it.
+_TOLD: Final = {"orders of steps explored": "test_interleavings", "killed workers": "test_kill", "a ring under fire": "tests/ring/"}
+
+
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Say how much was explored: a proof by all orders is worth as much as their number."""
+    """Say how much was explored, and what was survived."""
     passed: list[pytest.TestReport] = terminalreporter.stats.get("passed", [])
-    told = [line for report in passed if "test_interleavings" in report.nodeid for line in report.capstdout.splitlines()]
-    if told:
-        terminalreporter.section("orders of steps explored")
-        terminalreporter.write_line("\n".join(told))
+    for title, name in _TOLD.items():
+        told = [report.capstdout.strip() for report in passed if name in report.nodeid and report.capstdout.strip()]
+        if told:
+            terminalreporter.section(title)
+            terminalreporter.write_line("\n".join(told))

@@ -248,9 +248,7 @@ def burst(first: int, chance: random.Random) -> list[Message]:
 
 @pytest.mark.timeout(600)
 @pytest.mark.stores("sqlite", "cassandra")
-def test_many_kills_lose_nothing_and_explain_every_double(
-    workers: Workers, queue: MessageQueue, kills: int, *, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_many_kills_lose_nothing_and_explain_every_double(workers: Workers, queue: MessageQueue, kills: int) -> None:
     sent, chance = 0, random.Random(kills)
     while len(workers.killed) < kills:
         workers.wait_until_ready()
@@ -267,11 +265,10 @@ def test_many_kills_lose_nothing_and_explain_every_double(
     returns = list(story.returns())
     across = {worker for worker, event, again in returns if again and again.time_shard != event.time_shard}
     slowest = max(again.monotonic - (worker.killed or 0) if again else BACK * 9 for worker, _, again in returns)
-    with capsys.disabled():
-        sys.stdout.write(
-            f"\nkills {len(workers.killed)}, across a boundary {len(across)}, messages {sent}, done {len(story.done)}, "
-            f"lost {sent - len(story.done)}, doubles {len(doubles)} (explained {len(explained)}), slowest return {slowest / SECOND:.1f} s\n"
-        )
+    sys.stdout.write(
+        f"kills {len(workers.killed)}, across a boundary {len(across)}, messages {sent}, done {len(story.done)}, "
+        f"lost {sent - len(story.done)}, doubles {len(doubles)} (explained {len(explained)}), slowest return {slowest / SECOND:.1f} s\n"
+    )
     assert story.done == set(range(sent))
     assert doubles == explained
     assert slowest <= BACK

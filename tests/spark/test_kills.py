@@ -28,10 +28,10 @@ from tests.spark.frames import drained
 JOB: Final = Path(__file__).with_name("stream_job.py")
 ROOT: Final = Path(__file__).parents[2]
 KILLS: Final = 10
-EVENTS: Final = 3_000
-ROWS_PER_BATCH: Final = 100
+EVENTS: Final = 1_500
+ROWS_PER_BATCH: Final = 50
 #: Events seen since a start, or none at all, after which the stream may be killed.
-SEEN_BEFORE_KILL: Final = (1, 20, 60, 100, 150)
+SEEN_BEFORE_KILL: Final = (1, 10, 30, 50, 75)
 PATIENCE: Final = 300 * SECOND
 CLOCK: Final = SystemClock()
 

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from threading import Event, Thread
 
@@ -84,8 +84,8 @@ def test_another_query_sends_the_same_rows_anew(frames: Frames) -> None:
     assert queue.counts().waiting == 20
 
 
-def failing_once(frame: DataFrame, marks: Path, url: str) -> DataFrame:
-    """The same rows, but each task that hands them on fails the first time: in the middle, when some have been sent."""
+def failing_once(frame: DataFrame, marks: Path, some: Callable[[], bool]) -> DataFrame:
+    """The same rows, but each task that hands them on fails the first time: in the middle, when `some` have been sent."""
 
     def hand_on(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         rows = pa.Table.from_batches(list(batches))
@@ -94,7 +94,7 @@ def failing_once(frame: DataFrame, marks: Path, url: str) -> DataFrame:
         mark.touch()
         for start in range(0, rows.num_rows, 100):
             if first and start > rows.num_rows // 2:
-                wait_for_some(url)
+                wait_for(some)
                 message = "this task fails once"
                 raise RuntimeError(message)
             yield from rows.slice(start, 100).to_batches()
@@ -102,28 +102,41 @@ def failing_once(frame: DataFrame, marks: Path, url: str) -> DataFrame:
     return frame.mapInArrow(hand_on, frame.schema)
 
 
-def wait_for_some(url: str) -> None:
-    """Wait until there is anything in the queue."""
+def wait_for(some: Callable[[], bool]) -> None:
     clock = SystemClock()
     deadline = clock.monotonic() + 60 * SECOND
-    with connect(url) as connection:
-        queue = connection.queue("emails")
-        while not queue.peek(1, include="all"):
-            assert clock.monotonic() < deadline
-            Wakeup(clock).wait(clock.monotonic() + SECOND // 20)
+    while not some():
+        assert clock.monotonic() < deadline
+        Wakeup(clock).wait(clock.monotonic() + SECOND // 20)
+
+
+def anything_in(url: str) -> Callable[[], bool]:
+    def anything() -> bool:
+        with connect(url) as connection:
+            return bool(connection.queue("emails").peek(1, include="all"))
+
+    return anything
+
+
+def long_rows(frames: Frames) -> DataFrame:
+    """So many and so long that some are sent before the half of a task's rows has been handed on."""
+    return frames.rows(4 * COUNT, tasks=4).selectExpr("*", "repeat('x', 500) AS padding")
 
 
 def test_a_task_that_failed_in_the_middle_is_tried_again_and_each_row_sent_once(frames: Frames, tmp_path: Path) -> None:
-    queue = frames.queue()
+    queue = frames.queue(time_shards=1, concurrency_shards=1)
     frames.spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", "100")
-    frames.send(failing_once(frames.rows(COUNT), tmp_path, frames.url))
-    assert len(list(tmp_path.iterdir())) >= 2
-    assert numbers(bodies(queue)) == list(range(COUNT))
+    marks = tmp_path / "marks"
+    marks.mkdir()
+    frames.send(failing_once(long_rows(frames), marks, anything_in(frames.url)))
+    assert len(list(marks.iterdir())) == 4
+    assert numbers(bodies(queue)) == list(range(4 * COUNT))
 
 
 def test_each_row_is_handed_out_once_while_tasks_fail_and_consumers_run(frames: Frames, tmp_path: Path) -> None:
-    queue = frames.queue()
-    (tmp_path / "marks").mkdir()
+    queue = frames.queue(time_shards=1, concurrency_shards=1)
+    marks, handed_out = tmp_path / "marks", tmp_path / "handed out"
+    marks.mkdir()
     seen: Counter[int] = Counter()
     ended = Event()
 
@@ -131,18 +144,19 @@ def test_each_row_is_handed_out_once_while_tasks_fail_and_consumers_run(frames: 
         while not ended.is_set():
             with queue.receive(50, wait="100ms") as batch:
                 seen.update(numbers([delivery.body for delivery in batch]))
+            if seen:
+                handed_out.touch()
 
     consumers = [Thread(target=consume) for _ in range(2)]
     for consumer in consumers:
         consumer.start()
-    marked = frames.rows(COUNT, tasks=4)
-    queue.send("something is there")
-    frames.send(failing_once(marked, tmp_path / "marks", frames.url))
+    frames.send(failing_once(long_rows(frames), marks, handed_out.exists))
     ended.set()
     for consumer in consumers:
         consumer.join()
     seen.update(numbers(drained(queue)))
-    assert seen == dict.fromkeys(range(COUNT), 1)
+    assert len(list(marks.iterdir())) == 4
+    assert seen == dict.fromkeys(range(4 * COUNT), 1)
 
 
 def test_the_sink_waits_while_the_queue_is_full(frames: Frames) -> None:
