@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import faulthandler
 import os
 import random
 import signal
@@ -115,6 +116,7 @@ def ended_or_seen(process: subprocess.Popen[bytes], taking: Taking, more: int) -
 @pytest.mark.stores("sqlite", "cassandra")
 @pytest.mark.timeout(1_800)
 def test_a_stream_killed_ten_times_sends_each_event_once_while_others_consume(java: Path, place: Place, tmp_path: Path) -> None:
+    faulthandler.cancel_dump_traceback_later()  # it takes minutes, and is not stuck
     assert java
     chance, job = random.Random(7), Job(place.url, tmp_path / "checkpoint")
     with connect(place.url) as connection, taking_from(connection.queue("target")) as taking:
