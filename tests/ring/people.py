@@ -204,8 +204,8 @@ class People:
 
 
 def shares(messages: int, people: Sequence[Person], *, least: int) -> Iterator[tuple[Person, int]]:
-    """Divide messages among people, in whole portions."""
-    portions = itertools.cycle(people)
+    """Divide messages among people, in whole portions, beginning with those who were granted least so far."""
+    portions = itertools.cycle(sorted(people, key=lambda person: person.granted))
     given = dict.fromkeys(people, 0)
     for _ in range(messages // least):
         given[next(portions)] += least

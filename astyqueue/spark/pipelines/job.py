@@ -159,7 +159,6 @@ def told(built: Built) -> str:
     if not built.days:
         return "nothing new was read"
     first, last = built.days[0].day, built.days[-1].day
+    days = f"{first}" if first == last else f"{len(built.days)} days ({first} to {last})"
     ends = max(until for _, until in built.read.values())
-    return (
-        f"built {len(built.days)} days ({first} to {last}) from {built.events:,} events, read up to {instant(ends):%Y-%m-%d %H:%M:%S} UTC"
-    )
+    return f"built {days} from {built.events:,} events, read up to {instant(ends):%Y-%m-%d %H:%M:%S} UTC"

@@ -75,7 +75,7 @@ def test_a_second_run_changes_nothing_and_goes_on_where_the_first_ended(store: S
     assert (figures(out).counts(), figures(out).lengths(), list(figures(out).facts), files(out).keys()) == before
     assert (first.events, again.events) == (7, 7)
     assert store.asked[1] == (NOON + 100 * SECOND - HOUR * SECOND, NOON + 200 * SECOND)
-    assert told(again) == "built 1 days (2026-03-14 to 2026-03-14) from 7 events, read up to 2026-03-14 12:03:20 UTC"
+    assert told(again) == "built 2026-03-14 from 7 events, read up to 2026-03-14 12:03:20 UTC"
 
 
 def test_events_that_were_written_late_are_found_by_the_next_run(store: Store, tmp_path: Path) -> None:
