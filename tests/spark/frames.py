@@ -24,7 +24,8 @@ class Frames:
         self.connection = connect(self.url)
 
     def queue(self, name: str = QUEUE, **settings: object) -> MessageQueue:
-        return self.connection.queue(name, **settings)
+        """A queue of few rows: Spark has a task for each, and each begins a worker."""
+        return self.connection.queue(name, **{"time_shards": 2, "concurrency_shards": 2, **settings})
 
     def read(self, table: str, queue: str = QUEUE, **options: object) -> DataFrame:
         told = self._options(queue, {"table": table, **options})

@@ -36,6 +36,8 @@ ROWS_PER_BATCH: Final = 50
 SEEN_BEFORE_KILL: Final = (1, 10, 30, 50, 75)
 PATIENCE: Final = 300 * SECOND
 CLOCK: Final = SystemClock()
+#: Spark has a task for each row, and each begins a worker.
+FEW: Final = {"time_shards": 1, "concurrency_shards": 2}
 
 
 class Taking:
@@ -122,8 +124,8 @@ def test_a_stream_killed_again_and_again_sends_each_event_once_while_others_cons
     faulthandler.cancel_dump_traceback_later()  # it takes minutes, and is not stuck
     assert java
     chance, job = random.Random(7), Job(place.url, tmp_path / "checkpoint")
-    with connect(place.url) as connection, taking_from(connection.queue("target")) as taking:
-        source = connection.queue("source")
+    with connect(place.url) as connection, taking_from(connection.queue("target", **FEW)) as taking:
+        source = connection.queue("source", **FEW)
         events = happened(source)
         source.run(record(source.core.ring, events, 10**13))
         for _ in range(pytestconfig.getoption("--kills") or KILLS[place.kind]):

@@ -220,4 +220,4 @@ def test_a_queue_is_made_only_if_that_is_asked(frames: Frames) -> None:
     with pytest.raises(PythonException, match="has no queue 'letters'"):
         frames.send(frames.rows(1), queue="letters")
     frames.send(frames.rows(1), queue="letters", create="true")
-    assert frames.queue("letters").counts().waiting == 1
+    assert frames.connection.queue("letters").counts().waiting == 1
