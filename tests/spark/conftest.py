@@ -48,6 +48,16 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
         terminalreporter.write_line(told)
 
 
+@pytest.fixture(autouse=True)
+def lines_of_the_log_stay_as_they_are(pytestconfig: pytest.Config) -> Iterator[None]:
+    """PySpark gives a format of its own to handlers that others made; tests after these read lines that pytest formats."""
+    yield
+    plugin = pytestconfig.pluginmanager.get_plugin("logging-plugin")
+    assert plugin is not None
+    for handler in (plugin.caplog_handler, plugin.report_handler):
+        handler.setFormatter(plugin.formatter)
+
+
 @pytest.fixture(scope="session")
 def java(pytestconfig: pytest.Config) -> Path:
     """The home of a Java that Spark runs on; without one these tests are skipped, and with CI=true they fail."""
