@@ -30,11 +30,7 @@ _SECONDS: Final = 300
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The first of these tests starts the session, which takes a while on a busy machine.
-
-    They go first: the longest of all is among them, and as the last it would have everybody wait.
-    """
-    items.sort(key=lambda item: Path(__file__).parent not in item.path.parents)
+    """The first of these tests starts the session, which takes a while on a busy machine."""
     for item in items:
         if Path(__file__).parent in item.path.parents:
             item.add_marker(pytest.mark.timeout(_SECONDS))
