@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import re
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -12,20 +11,17 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from astyqueue.cli.failures import ExitCode, Failure
+from astyqueue.cli.failures import ExitCode
 from astyqueue.cli.interrupting import interruption
 from astyqueue.cli.output import Output
 from astyqueue.cli.session import json_option, named, url_option, verbose_option
+from astyqueue.cli.sparking import told_plainly
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from astyqueue.spark.bulk import Progress
 
-#: What Spark's errors quote of ours, among much else.
-_OURS: Final = re.compile(r"astyqueue\.errors\.(\w+): (.+)")
-#: The deepest reason in a trace of Java.
-_CAUSE: Final = re.compile(r"Caused by: [\w.$]+: (.+)")
 _SINK: Final = (
     ("json-column", "This text column is the body, as JSON."),
     ("body-column", "This column is the body."),
@@ -50,7 +46,7 @@ def _on_spark(function: Callable[..., None]) -> Callable[..., None]:
         from astyqueue.clock import SystemClock, instant
 
         where = named(url)
-        with _told_plainly():
+        with told_plainly():
             from astyqueue.spark import session
 
             made = session(master)
@@ -158,24 +154,6 @@ def redrive(spark: SparkSession, url: str, output: Output, *, queue: str, where:
 
 def _in_a_row(letter: dict[str, object]) -> dict[str, object]:
     return {name: letter[name] for name in ("id", "died", "kind", "attempts", "reason")}
-
-
-@contextmanager
-def _told_plainly() -> Iterator[None]:
-    """Turn Spark's pages of trace into the sentence that matters."""
-    try:
-        from py4j.protocol import Py4JError
-        from pyspark.errors import PySparkException
-    except ImportError as error:
-        message = "this needs Spark: pip install 'astyqueue[spark]'"
-        raise Failure(message, ExitCode.BAD_INPUT) from error
-    try:
-        yield
-    except (PySparkException, Py4JError) as error:
-        ours = _OURS.search(str(error))
-        cause = _CAUSE.findall(str(error))
-        told = ours[2] if ours else cause[-1] if cause else str(error).splitlines()[0]
-        raise Failure(told, ExitCode.FAILED) from error
 
 
 @contextmanager
