@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 from math import comb
-from typing import TypedDict
 
 import pytest
 
@@ -19,6 +18,7 @@ from astyqueue.testing import Explored, History, TimeMachine, World, explore, ti
 from astyqueue.testing.reach import reach
 from astyqueue.testing.schedule import Actor, Asked, Work
 from astyqueue.wakeup import Rest, Wakeup
+from tests.unit.protocol.befalling import Befalls
 
 COUNTER = Name(0, 0, LEAST, 0)
 
@@ -46,12 +46,6 @@ def test_of_orders_that_isolated_actors_cannot_tell_apart_one_is_played() -> Non
     assert explore(columns, isolated=True).schedules == 1
     same = busy(a=partial(writing, "x", 3), b=partial(writing, "x", 3))
     assert explore(same, isolated=True).schedules == comb(6, 3)
-
-
-class Befalls(TypedDict, total=False):
-    crashes: int
-    unknowns: int
-    pauses: int
 
 
 def outcomes(explored: Explored) -> set[str]:

@@ -10,8 +10,9 @@ from typing import Final, NamedTuple
 
 from astyqueue.protocol.columns import Type
 from astyqueue.testing import World, explore
+from tests.unit.protocol.befalling import CRASH, PAUSE, PLAIN, UNKNOWN, Befalls
 from tests.unit.protocol.meetings import PAIRS, meeting
-from tests.unit.protocol.test_interleavings import CRASH, PAUSE, PLAIN, UNKNOWN, Befalls, three_cold, three_warm
+from tests.unit.protocol.test_interleavings import three_cold, three_warm
 
 PAGE: Final = Path(__file__).parents[3] / "docs/explanation/interleavings.md"
 #: What befalls the two of a pair, in the order of the table.

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from typing import TypedDict
 
 import pytest
 
@@ -14,25 +13,12 @@ from astyqueue.protocol.columns import Type
 from astyqueue.protocol.outcomes import ACK
 from astyqueue.protocol.schedules import Wanted, pause, remove, save
 from astyqueue.protocol.steps import Steps
-from astyqueue.testing import Explored, Tick, World, explore
+from astyqueue.testing import Tick, World
 from astyqueue.testing.schedule import Work
 from astyqueue.triggers import Every
+from tests.unit.protocol.befalling import CRASH, CRASHES, PAUSE, PLAIN, UNKNOWN, UNKNOWNS, Befalls, named, played
 from tests.unit.protocol.firings import BODY, Timetable, firer, worker
 from tests.unit.protocol.worlds import settler
-
-
-class Befalls(TypedDict, total=False):
-    crashes: int
-    unknowns: int
-    pauses: int
-
-
-PLAIN: Befalls = {}
-CRASH: Befalls = {"crashes": 1}
-CRASHES: Befalls = {"crashes": 2}
-UNKNOWN: Befalls = {"unknowns": 1}
-UNKNOWNS: Befalls = {"unknowns": 2}
-PAUSE: Befalls = {"pauses": 1}
 
 
 def due(minutes: int = 1, names: tuple[str, ...] = ("digest",), unguarded: tuple[int, ...] = (), **policies: str) -> Timetable:
@@ -154,16 +140,6 @@ WORLDS: list[tuple[Making, Befalls, int]] = [
     (replacing, CRASH, 70),
     (replacing, UNKNOWN, 65),
 ]
-
-
-def named(befalls: Befalls) -> str:
-    return "-".join(f"{name}{number}" for name, number in befalls.items()) or "nothing"
-
-
-def played(make: Making, befalls: Befalls) -> Explored:
-    explored = explore(make, isolated=True, limit=20_000, **befalls)
-    print(f"{getattr(make, '__name__', 'unguarded')}, {named(befalls)} befalls: {explored}")  # noqa: T201 - how much was explored is part of the proof
-    return explored
 
 
 @pytest.mark.parametrize(("make", "befalls", "least"), WORLDS, ids=[f"{make.__name__}-{named(befalls)}" for make, befalls, _ in WORLDS])

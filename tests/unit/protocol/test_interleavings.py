@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import TypedDict
 
 import pytest
 
@@ -14,22 +13,11 @@ from astyqueue.protocol.outcomes import ACK, Extend, Reject, Release, Settling
 from astyqueue.protocol.settle import Settlement
 from astyqueue.protocol.sight import Sight, know
 from astyqueue.protocol.steps import run
-from astyqueue.testing import Explored, Tick, TimeMachine, World, explore, replay, ticking
+from astyqueue.testing import Tick, TimeMachine, World, replay, ticking
 from astyqueue.testing.schedule import Work
+from tests.unit.protocol.befalling import CRASH, PAUSE, PLAIN, UNKNOWN, Befalls, named, played
 from tests.unit.protocol.watched import ROW
 from tests.unit.protocol.worlds import LEASE, Scene, Taking, begin, joiner, put_at, sender, settler, warm
-
-
-class Befalls(TypedDict, total=False):
-    crashes: int
-    unknowns: int
-    pauses: int
-
-
-PLAIN: Befalls = {}
-CRASH: Befalls = {"crashes": 1}
-UNKNOWN: Befalls = {"unknowns": 1}
-PAUSE: Befalls = {"pauses": 1}
 
 
 def well_known(scene: Scene) -> Sight:
@@ -218,16 +206,6 @@ WORLDS: list[tuple[Making, Befalls, int]] = [
     (late_sender, PLAIN, 17),
     (late_sender, CRASH, 290),
 ]
-
-
-def named(befalls: Befalls) -> str:
-    return next(iter(befalls), "nothing")
-
-
-def played(make: Callable[[], World], befalls: Befalls) -> Explored:
-    explored = explore(make, isolated=True, limit=20_000, **befalls)
-    print(f"{getattr(make, '__name__', 'unguarded')}, {named(befalls)} befalls: {explored}")  # noqa: T201 - how much was explored is part of the proof
-    return explored
 
 
 @pytest.mark.parametrize(("make", "befalls", "least"), WORLDS, ids=[f"{make.__name__}-{named(befalls)}" for make, befalls, _ in WORLDS])

@@ -13,6 +13,7 @@ from astyqueue.protocol.claim import Claim
 from astyqueue.protocol.columns import Type
 from astyqueue.testing import World
 from astyqueue.testing.schedule import Actor
+from tests.unit.protocol.befalling import CRASH, PAUSE, UNKNOWN, Befalls, named, played
 from tests.unit.protocol.keyed import (
     SHELF,
     KeyScene,
@@ -25,7 +26,6 @@ from tests.unit.protocol.keyed import (
     sends,
     takes_late,
 )
-from tests.unit.protocol.test_interleavings import CRASH, PAUSE, UNKNOWN, Befalls, named, played
 from tests.unit.protocol.worlds import Taking, acking, begin, settler
 
 #: What an actor does, given the scene, its name, the message that has the key and the claim that holds it, if any does.

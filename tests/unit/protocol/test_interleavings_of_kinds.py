@@ -8,9 +8,9 @@ import pytest
 
 from astyqueue.protocol.columns import Type
 from astyqueue.testing import World, explore
+from tests.unit.protocol.befalling import CRASH, UNKNOWN, Befalls, named, played
 from tests.unit.protocol.explored import told
 from tests.unit.protocol.meetings import PAIRS, meeting
-from tests.unit.protocol.test_interleavings import CRASH, UNKNOWN, Befalls, named, played
 from tests.unit.protocol.test_interleavings_of_keys import pairs
 
 TOLD = told()

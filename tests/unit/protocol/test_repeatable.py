@@ -20,7 +20,7 @@ from astyqueue.protocol.steps import Commit, run
 from astyqueue.store import Named, Slice
 from astyqueue.testing import Failing, World
 from astyqueue.testing.schedule import Actor, Work
-from tests.unit.protocol.test_interleavings import CRASH, PAUSE, UNKNOWN, Befalls, named, played
+from tests.unit.protocol.befalling import CRASH, PAUSE, UNKNOWN, Befalls, named, played
 from tests.unit.protocol.watched import ROW, Meanwhile, picture
 from tests.unit.protocol.worlds import Scene, Taking, acking, begin, settler
 
