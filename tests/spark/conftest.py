@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import warnings
 from collections.abc import Iterator
@@ -9,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import pytest
+from pyspark.logger import PySparkLogger
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -46,8 +48,11 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
 
 @pytest.fixture(autouse=True)
 def lines_of_the_log_stay_as_they_are(pytestconfig: pytest.Config) -> Iterator[None]:
-    """PySpark gives a format of its own to handlers that others made; tests after these read lines that pytest formats."""
+    """Loggers of PySpark give their own format to every handler they get, and pytest gives its handlers to all that do not propagate."""
     yield
+    for logger in logging.getLogger().manager.loggerDict.values():
+        if isinstance(logger, PySparkLogger):
+            logger.propagate = True
     plugin = pytestconfig.pluginmanager.get_plugin("logging-plugin")
     assert plugin is not None
     for handler in (plugin.caplog_handler, plugin.report_handler):
