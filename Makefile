@@ -25,7 +25,7 @@ pipeline: $(READY)  ## run the demo with all of its history, make tables of that
 
 test: $(READY)  ## run every test: in memory and on SQLite, conformance under python -O, then on a real Cassandra
 	@echo "test: all tests, in memory and on SQLite"
-	@$(PY) -m pytest -q -n auto --dist loadfile --ignore=tests/cassandra --ignore=tests/ring --ignore=tests/triggers
+	@$(PY) -m pytest -q -n auto --dist loadfile --no-loadscope-reorder --ignore=tests/cassandra --ignore=tests/ring --ignore=tests/triggers
 	@echo "test: conformance under python -O"
 	@$(PY) -O -m pytest -q tests/conformance
 	@$(MAKE) --no-print-directory test-cassandra

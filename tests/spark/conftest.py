@@ -32,7 +32,12 @@ _SECONDS: Final = 300
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The first of these tests starts the session, which takes a while on a busy machine."""
+    """The first of these tests starts the session, which takes a while on a busy machine.
+
+    Among several processes they go first: the longest of all is among them, and as the last it would have everybody wait.
+    """
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        items.sort(key=lambda item: Path(__file__).parent not in item.path.parents)
     for item in items:
         if Path(__file__).parent in item.path.parents:
             item.add_marker(pytest.mark.timeout(_SECONDS))
