@@ -7,11 +7,14 @@ from dataclasses import dataclass, field
 from types import SimpleNamespace
 
 import pytest
-from cassandra import ConsistencyLevel, Unavailable
+from cassandra import ConsistencyLevel, OperationTimedOut, ReadTimeout, Unavailable, WriteTimeout, WriteType
 
+from astyqueue.clock import SystemClock
 from astyqueue.stores.cassandra.attempt import Attempt
+from astyqueue.stores.cassandra.wary import Wary
 
 TOO_FEW = Unavailable("too few", consistency=ConsistencyLevel.LOCAL_QUORUM, required_replicas=2, alive_replicas=1)
+IN_VAIN = WriteTimeout("in vain", write_type=WriteType.CAS)
 
 
 @dataclass
@@ -20,6 +23,7 @@ class Asked:
 
     attempted_hosts: Sequence[str]
     answer: object
+    coordinator_host: str | None = None
 
     def result(self) -> object:
         if isinstance(self.answer, Exception):
@@ -40,9 +44,15 @@ class Session:
         return self.answers.pop(0)
 
 
-def attempted(*answers: Asked) -> tuple[Session, Attempt]:
+def attempted(*answers: Asked, reading: bool = False, choosing: Wary | None = None) -> tuple[Session, Attempt]:
     session = Session(list(answers))
-    return session, Attempt(session, "a change", SimpleNamespace(load_balancing_policy=None))
+    return session, Attempt(session, "a change", SimpleNamespace(load_balancing_policy=choosing), reading=reading)
+
+
+@pytest.fixture
+def wary() -> Wary:
+    """Chooses among two nodes, the first first."""
+    return Wary(SimpleNamespace(make_query_plan=lambda *_: iter(["first", "second"])), SystemClock())
 
 
 def test_another_node_is_asked_when_one_knows_too_few_others_alive() -> None:
@@ -64,3 +74,23 @@ def test_what_was_sent_to_several_nodes_is_not_begun_anew_for_one_of_them_may_do
         attempt.result()
     assert attempt.nodes == 2
     assert len(session.begun) == 1
+
+
+@pytest.mark.parametrize("error", [TOO_FEW, IN_VAIN, OperationTimedOut()])
+def test_a_node_that_waited_for_others_in_vain_is_asked_last_from_then_on(wary: Wary, error: Exception) -> None:
+    _, attempt = attempted(*[Asked(["first"], error, "first")] * 2, choosing=wary)
+    with pytest.raises(type(error)):
+        attempt.result()
+    assert list(wary.make_query_plan()) == ["second", "first"]
+
+
+def test_of_several_that_were_asked_only_the_one_that_waited_in_vain_is_asked_last(wary: Wary) -> None:
+    _, attempt = attempted(Asked(["second", "first"], IN_VAIN, "first"), choosing=wary)
+    with pytest.raises(WriteTimeout):
+        attempt.result()
+    assert list(wary.make_query_plan()) == ["second", "first"]
+
+
+def test_what_only_reads_is_asked_once_more_when_a_node_waited_for_others_in_vain() -> None:
+    _, attempt = attempted(Asked(["cut off"], ReadTimeout("in vain")), Asked(["with the majority"], "read"), reading=True)
+    assert attempt.result() == "read"

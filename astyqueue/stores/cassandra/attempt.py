@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from cassandra import OperationTimedOut, Unavailable
+from cassandra import OperationTimedOut, Timeout, Unavailable
 from cassandra.cluster import ExecutionProfile, NoHostAvailable, ResponseFuture, ResultSet, Session
 from cassandra.connection import ConnectionException
 from cassandra.pool import Host
@@ -52,8 +52,8 @@ class Attempt:
         """None when nothing was begun, and it may be anew."""
         try:
             return self._future.result()
-        except (OperationTimedOut, ConnectionException) as error:
-            if isinstance(error, OperationTimedOut):
+        except (OperationTimedOut, ConnectionException, Timeout) as error:
+            if not isinstance(error, ConnectionException):
                 self._be_wary()
             if self._is_over or not self._reading:
                 raise
@@ -83,10 +83,14 @@ class Attempt:
         return len(self._future.attempted_hosts)
 
     def _be_wary(self) -> None:
-        """Have others asked first from now on, if the session is one of ours; another's chooses as it likes."""
+        """Have others asked first from now on, if the session is one of ours; another's chooses as it likes.
+
+        A node that answers only that it waited for others in vain may be the one that is cut off: the others may not need it.
+        """
         choosing = self._profile.load_balancing_policy
         if isinstance(choosing, Wary):
-            choosing.was_silent(self._future.attempted_hosts)
+            answered = self._future.coordinator_host
+            choosing.was_silent([answered] if answered else self._future.attempted_hosts)
 
     def _begun(self) -> ResponseFuture:
         return self._session.execute_async(self._statement, execution_profile=self._profile)
