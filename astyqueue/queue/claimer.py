@@ -111,11 +111,7 @@ class Claimer:
         """
         ticket = self._outcomes.demand(outcomes)
         ticket.wakeup = Wakeup(self._clock)
-        try:
-            yield from self._lead.take_part(lambda: not ticket.left, ticket.wakeup, until=None)
-        except Exception:
-            self._outcomes.withdraw(ticket)
-            raise
+        yield from self._lead.take_part(lambda: not ticket.left, ticket.wakeup, until=None, undo=lambda: self._outcomes.withdraw(ticket))
         return ticket.lost
 
     def flush(self) -> Steps[None]:

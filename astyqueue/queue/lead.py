@@ -55,23 +55,27 @@ class Lead:
         """Whether this monotonic moment has come."""
         return until is not None and self._clock.monotonic() >= until
 
-    def take_part(self, done: Callable[[], bool], me: Wakeup, *, until: int | None) -> Steps[None]:
-        """Lead whenever nobody else does, and rest otherwise, until done."""
+    def take_part(self, done: Callable[[], bool], me: Wakeup, *, until: int | None, undo: Callable[[], None] | None = None) -> Steps[None]:
+        """Lead whenever nobody else does, and rest otherwise, until done; on an error `undo` is called before anybody else leads."""
         while True:
             try:
-                yield from self._in_line(lambda: self._telling.waits or done(), me, until)
+                yield from self._in_line(lambda: self._telling.waits or done(), me, until=until, undo=undo)
             finally:
                 self._telling.tell()
             if done():
                 return
 
-    def _in_line(self, done: Callable[[], bool], me: Wakeup, until: int | None) -> Steps[None]:
+    def _in_line(self, done: Callable[[], bool], me: Wakeup, *, until: int | None, undo: Callable[[], None] | None) -> Steps[None]:
         with self._lock:
             self._parties.append(me)
         self.wake()
         try:
             while not done():
                 yield from self._turn(me, until)
+        except Exception:
+            if undo:
+                undo()
+            raise
         finally:
             with self._lock:
                 self._parties.remove(me)
