@@ -90,11 +90,3 @@ class Steward:
     @property
     def _quiet(self) -> bool:
         return all(subscription.quiet for subscription in self._subscriptions)
-
-    def _abandon(self) -> None:
-        for subscription in self._subscriptions:
-            subscription.abandon()
-
-    def _leave(self) -> None:
-        for subscription in self._subscriptions:
-            subscription.leave()

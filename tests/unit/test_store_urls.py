@@ -47,6 +47,13 @@ def test_a_wrong_url_says_what_there_is(url: str, told: str, clock: TimeMachine,
     assert list(tmp_path.iterdir()) == []
 
 
+def test_slashes_too_many_name_the_same_file(clock: TimeMachine, tmp_path: Path) -> None:
+    store = open_store(f"sqlite:////{tmp_path}/mail.db", clock=clock)
+    store.send(SENT)
+    store.close()
+    assert [path.name for path in tmp_path.iterdir()] == ["mail.db"]
+
+
 def test_a_relative_file_stays_the_same_file_when_the_process_goes_elsewhere(
     clock: TimeMachine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -176,7 +176,9 @@ def _path(place: str) -> Path:
     if place == "/:memory:":
         message = "a sqlite store is a file; for a store in memory use memory://"
         raise BadSetting(message)
-    return Path(place[1:]).absolute()
+    named = place[1:]
+    absolute = f"/{named.lstrip('/')}" if named.startswith("/") else named  # two slashes in front would be the name of a machine
+    return Path(absolute).absolute()
 
 
 def _synchronous(options: dict[str, str]) -> str:
