@@ -39,6 +39,11 @@ class Evidence:
             return True
         return any(other.result is Result.UNKNOWN or other.told >= sent.began for other in self.replacing(sent))
 
+    def comes_again(self) -> set[Id]:
+        """The messages that may be sent again although somebody removed them: repeatable ones whose row was cleared, or letters purged."""
+        sent = (one.message for one in self.history.sent if one.repeats and one.message)
+        return {one.id for one in sent if any(order.what in ("clear", "purge") for order in self.orders(one.id, one.row))}
+
     def replacing(self, sent: Sent) -> Iterator[Sent]:
         """The sends that may have put themselves in the place of this one."""
         return (other for other in self.history.sent if sent.key and other.key == sent.key and other is not sent and other.replaces)

@@ -23,7 +23,7 @@ class Sent:
     """A message, by the number that is its body; its id is known if the send returned. `clock_error` is its sender's, in microseconds.
 
     One with a unique key says what was wanted if the key was taken, and, if it was not sent for that, which message was
-    said to have it.
+    said to have it. One that `repeats` may be sent again by the same call.
     """
 
     number: int
@@ -35,6 +35,7 @@ class Sent:
     key: str = ""
     unique: str = ""
     holder: Id | None = None
+    repeats: bool = False
 
     @property
     def replaces(self) -> bool:
@@ -81,7 +82,10 @@ class Settled:
 
 @dataclass(slots=True)
 class Removed:
-    """An order of a person: `what` (delete, clear, purge, redrive) on one message, or on a whole row."""
+    """An order of a person: `what` (delete, clear, purge, redrive) on one message, or on a whole row.
+
+    `found` is whether it was said that there was anything to do.
+    """
 
     what: str
     row: str
@@ -89,6 +93,7 @@ class Removed:
     ids: list[Id] | None = None
     told: int = 0
     result: Result = Result.UNKNOWN
+    found: bool = True
 
 
 @dataclass(slots=True)

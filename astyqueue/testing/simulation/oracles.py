@@ -47,8 +47,9 @@ def nothing_comes_back(evidence: Evidence) -> Iterator[str]:
     for one in evidence.history.settled:
         if one.kind == "ack" and one.result is Result.DONE and not one.lost:
             over[one.id] = min(over.get(one.id, one.told), one.told)
+    comes_again = evidence.comes_again()
     for order in evidence.history.removed:
-        for id_ in _surely_removed(order):
+        for id_ in _surely_removed(order, comes_again):
             over[id_] = min(over.get(id_, order.told), order.told)
     for handed in evidence.history.handed:
         late = handed.claimed - over.get(handed.id, handed.claimed)
@@ -56,8 +57,11 @@ def nothing_comes_back(evidence: Evidence) -> Iterator[str]:
             yield f"message {handed.number} was handed to {handed.who} {late / SECOND:.3f} s after it was done with"
 
 
-def _surely_removed(order: Removed) -> list[Id]:
-    return order.ids or [] if order.what == "delete" and order.result is Result.DONE else []
+def _surely_removed(order: Removed, comes_again: set[Id]) -> list[Id]:
+    """What is gone for good. A delete that found nothing left no mark, so it does not count of what may come again."""
+    if order.what != "delete" or order.result is not Result.DONE:
+        return []
+    return [id_ for id_ in order.ids or [] if order.found or id_ not in comes_again]
 
 
 def one_receipt_is_good(evidence: Evidence) -> Iterator[str]:

@@ -95,7 +95,7 @@ class Person:
         self.history.removed.append(note)
         self.history.steps[what] += 1
         try:
-            yield from act()
+            note.found = bool((yield from act()))
         except StoreError:
             return
         note.told, note.result = self.client.clock.monotonic(), Result.DONE

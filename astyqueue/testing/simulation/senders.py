@@ -84,6 +84,8 @@ class Sender:
         process, now = self.core.process, self.core.process.now()
         source, row = f"{self.chance.getrandbits(32)}", self.core.ring.row(now, 0)
         records = [self.history.send(self.client.clock.monotonic()) for _ in range(self.chance.randint(1, 2))]
+        for one in records:
+            one.repeats = True
         wanted = [repeated(encode_plain(now, b"%d" % one.number), 0, id_of(source, one.number, now)) for one in records]
         for _ in range(times):
             yield self._pause(20_000, SECOND)

@@ -1,0 +1,31 @@
+"""What the oracles hold against a history, and what they do not."""
+
+from __future__ import annotations
+
+import pytest
+
+from astyqueue.ids import LEAST
+from astyqueue.model.message import MessageId
+from astyqueue.testing.simulation.evidence import Evidence
+from astyqueue.testing.simulation.history import Handed, History, Removed, Result
+from astyqueue.testing.simulation.oracles import nothing_comes_back
+from astyqueue.testing.simulation.truth import Truth
+
+ROW = "mail:0:0"
+
+
+@pytest.mark.parametrize(
+    ("found", "repeats", "cleared", "wrong"),
+    [(True, True, True, True), (False, False, True, True), (False, True, False, True), (False, True, True, False)],
+)
+def test_only_a_repeatable_send_that_was_cleared_may_come_after_a_delete_that_found_nothing(
+    *, found: bool, repeats: bool, cleared: bool, wrong: bool
+) -> None:
+    history = History()
+    sent = history.send(began=0)
+    sent.message, sent.repeats, sent.result, sent.told = MessageId(ROW, 0, LEAST), repeats, Result.DONE, 9
+    if cleared:
+        history.removed.append(Removed("clear", ROW, began=1, told=2, result=Result.DONE))
+    history.removed.append(Removed("delete", ROW, began=3, ids=[LEAST], told=4, result=Result.DONE, found=found))
+    history.handed.append(Handed(sent.number, LEAST, attempt=1, nonce=b"", claimed=10, told=11, who="somebody"))
+    assert bool(list(nothing_comes_back(Evidence(history, Truth(2, ROW), 0)))) is wrong
