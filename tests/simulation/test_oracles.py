@@ -7,8 +7,8 @@ import pytest
 from astyqueue.ids import LEAST
 from astyqueue.model.message import MessageId
 from astyqueue.testing.simulation.evidence import Evidence
-from astyqueue.testing.simulation.history import Handed, History, Removed, Result
-from astyqueue.testing.simulation.oracles import nothing_comes_back
+from astyqueue.testing.simulation.history import Handed, History, Removed, Result, Settled
+from astyqueue.testing.simulation.oracles import a_receipt_is_lost_for_a_reason, nothing_comes_back
 from astyqueue.testing.simulation.truth import Truth
 
 ROW = "mail:0:0"
@@ -29,3 +29,17 @@ def test_only_a_repeatable_send_that_was_cleared_may_come_after_a_delete_that_fo
     history.removed.append(Removed("delete", ROW, began=3, ids=[LEAST], told=4, result=Result.DONE, found=found))
     history.handed.append(Handed(sent.number, LEAST, attempt=1, nonce=b"", claimed=10, told=11, who="somebody"))
     assert bool(list(nothing_comes_back(Evidence(history, Truth(2, ROW), 0)))) is wrong
+
+
+@pytest.mark.parametrize(("policy", "wrong"), [("replace", False), ("keep", True)])
+def test_an_ack_may_be_too_late_when_another_took_the_place_of_a_message_whose_send_had_an_unknown_outcome(
+    policy: str, *, wrong: bool
+) -> None:
+    history = History()
+    sent = history.send(began=0, key="welcome", unique="keep")
+    history.send(began=1, key="welcome", unique=policy).result = Result.DONE
+    history.handed.append(Handed(sent.number, LEAST, attempt=1, nonce=b"", claimed=10, told=11, who="somebody"))
+    ack = Settled(sent.number, LEAST, "ack", b"", began=12, unknowns=0)
+    ack.tell(13, unknowns=0, lost=True)
+    history.settled.append(ack)
+    assert bool(list(a_receipt_is_lost_for_a_reason(Evidence(history, Truth(2, ROW), 0)))) is wrong

@@ -96,10 +96,15 @@ def a_receipt_is_lost_for_a_reason(evidence: Evidence) -> Iterator[str]:
 
 
 def _meant(evidence: Evidence) -> Callable[[Id], bool]:
-    """Whether an order of a person may have been about a message, or one that takes its place."""
+    """Whether an order of a person may have been about a message, or one that takes its place.
+
+    Of a send of unknown outcome only those know the id who were handed the message.
+    """
     history = evidence.history
     ids_ = {id_ for order in history.removed for id_ in order.ids or []}
-    ids_ |= {sent.message.id for sent in history.sent if sent.message and any(evidence.replacing(sent))}
+    replaced = {sent.number: sent for sent in history.sent if any(evidence.replacing(sent))}
+    ids_ |= {sent.message.id for sent in replaced.values() if sent.message}
+    ids_ |= {handed.id for handed in history.handed if handed.number in replaced}
     cleared = any(order.ids is None for order in history.removed)
     return lambda id_: cleared or id_ in ids_
 
