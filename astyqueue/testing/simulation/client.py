@@ -7,7 +7,9 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from astyqueue.errors import OutcomeUnknown, StoreError
+from astyqueue.protocol.columns import Type
 from astyqueue.protocol.steps import Commit, Read, Request, Send
+from astyqueue.store import Name
 from astyqueue.testing.simulation.cluster import Cluster, Hear
 from astyqueue.testing.simulation.timeline import SkewedClock
 from astyqueue.wakeup import Rest
@@ -52,7 +54,7 @@ class Client:
         self.up = True
         self.paused_until = 0
         self.requests = 0
-        self.asked_at = 0
+        self._asked: dict[Name | None, int] = {}
         self.unknowns = 0
         self.failures: list[Exception] = []
         self._cluster = cluster
@@ -112,8 +114,17 @@ class Client:
             case _:
                 self.requests += 1
                 if isinstance(asked, Commit):
-                    self.asked_at = self.clock.monotonic()
+                    self._note(asked)
                 self._meddling(asked, self._forward, lambda answer: self._go_on(task, turn, answer))
+
+    def _note(self, commit: Commit) -> None:
+        known = {expected.name for expected in commit.expects}
+        made = [put.name for put in commit.batch.puts if put.name.type == Type.TIMER and put.name not in known]
+        self._asked.update(dict.fromkeys([None, *made], self.clock.monotonic()))
+
+    def asked_for(self, timer: Name | None) -> int:
+        """When the commit that made this timer was last asked for; of none, or one that others made, any commit."""
+        return self._asked.get(timer, self._asked[None])
 
     def _forward(self, asked: Read | Send | Commit, hear: Hear) -> None:
         self._cluster.request(asked, self.clock, hear)

@@ -185,7 +185,8 @@ def noted(delivery: Handed, client: Client) -> history.Handed:
     """A delivery for the history."""
     nonce = delivery.hold.timer.nonce if delivery.hold else b""
     number = delivery.body if isinstance(delivery.body, int) else -1
-    return history.Handed(number, delivery.id, delivery.attempt, nonce, client.asked_at, client.clock.monotonic(), client.name)
+    claimed = client.asked_for(delivery.hold.timer.name if delivery.hold else None)
+    return history.Handed(number, delivery.id, delivery.attempt, nonce, claimed, client.clock.monotonic(), client.name)
 
 
 def asked(delivery: Handed, outcome: Settling, client: Client) -> history.Settled:
