@@ -24,6 +24,7 @@ class Trouble:
 
     def __init__(self, cluster: Cluster, clients: list[Client], chance: random.Random) -> None:
         """Nothing is wrong yet."""
+        self._ended = False
         self._cluster = cluster
         self._clients = clients
         self._chance = chance
@@ -43,9 +44,14 @@ class Trouble:
         return fault in self._doing
 
     def plan(self, fault: Fault, span: int, times: int) -> None:
-        """Have a kind of fault happen so often within so many microseconds."""
+        """Have a kind of fault happen so often within so many microseconds, unless all is well again by then."""
         for _ in range(times):
-            self._cluster.timeline.after(int(self._chance.random() * span), self._doing[fault])
+            self._cluster.timeline.after(int(self._chance.random() * span), self._bring, fault)
+
+    def _bring(self, fault: Fault) -> None:
+        """What was planned may be due after the end, and would befall those who are to take what is left in peace."""
+        if not self._ended:
+            self._doing[fault]()
 
     def _node(self) -> Replica:
         return self._chance.choice(self._cluster.replicas)
@@ -94,7 +100,8 @@ class Trouble:
             node.purge(self._cluster.weather.grace_us)
 
     def end(self) -> None:
-        """Let everything be well again: all machines up and in touch, hints handed over, and a repair run."""
+        """Let everything be well from now on: all machines up and in touch, hints handed over, and a repair run."""
+        self._ended = True
         self._cluster.network.calm = True
         for replica in self._cluster.replicas:
             replica.up, replica.paused_until = True, 0
