@@ -34,9 +34,10 @@ test-cassandra: $(READY)  ## run what is about Cassandra, and all that depends o
 	@echo "test: on Cassandra"
 	@$(PY) -m pytest -q --store cassandra
 
-test-kills: $(READY)  ## kill 200 workers on SQLite and 100 on Cassandra, and ten streams of Spark, and see that nothing is lost: 20 minutes
+test-kills: $(READY)  ## kill 200 workers on SQLite and 100 on Cassandra, and a stream of Spark ten times on each, and see that nothing is lost: 25 minutes
 	@$(PY) -m pytest -q tests/scenarios/test_kill.py --store sqlite --kills 200
 	@$(PY) -m pytest -q tests/scenarios/test_kill.py --store cassandra --kills 100
+	@$(PY) -m pytest -q tests/spark/test_kills.py --store sqlite --kills 10
 	@$(PY) -m pytest -q tests/spark/test_kills.py --store cassandra --kills 10
 
 test-triggers: $(READY)  ## see that cron fires as every minute of ten zones shows, around changes of clocks and in whole years

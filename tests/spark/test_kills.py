@@ -28,8 +28,8 @@ from tests.spark.frames import drained
 
 JOB: Final = Path(__file__).with_name("stream_job.py")
 ROOT: Final = Path(__file__).parents[2]
-#: How often, unless `--kills` says otherwise: on Cassandra each start takes long; `make test-kills` kills ten times there too.
-KILLS: Final = {"sqlite": 10, "cassandra": 3}
+#: How often, unless `--kills` says otherwise: each start takes long, and `make test-kills` kills ten times.
+KILLS: Final = 3
 EVENTS: Final = 1_500
 ROWS_PER_BATCH: Final = 50
 #: Events seen since a start, or none at all, after which the stream may be killed.
@@ -128,7 +128,7 @@ def test_a_stream_killed_again_and_again_sends_each_event_once_while_others_cons
         source = connection.queue("source", **FEW)
         events = happened(source)
         source.run(record(source.core.ring, events, 10**13))
-        for _ in range(pytestconfig.getoption("--kills") or KILLS[place.kind]):
+        for _ in range(pytestconfig.getoption("--kills") or KILLS):
             job.run_until_killed(taking, chance.choice(SEEN_BEFORE_KILL))
         told = job.run()
     assert b"ended" in told
