@@ -46,7 +46,7 @@ def told_in_one_line() -> Iterator[None]:
         yield
     except AstyqueueError as error:
         trace_if_verbose()
-        raise Failure(str(error) or type(error).__name__, code_of(error)) from error
+        raise Failure(str(error) or type(error).__name__, code_of(type(error))) from error
     except KeyboardInterrupt:
         click.echo("Interrupted.", err=True)
         raise click.exceptions.Exit(ExitCode.INTERRUPTED) from None
@@ -54,14 +54,19 @@ def told_in_one_line() -> Iterator[None]:
 
 def trace_if_verbose() -> None:
     """Print the traceback of the error at hand if somebody asked for it."""
-    if click.get_current_context().meta.get(VERBOSE):
+    if is_verbose():
         traceback.print_exc()
 
 
-def code_of(error: AstyqueueError) -> ExitCode:
-    """The exit code for an error."""
-    if isinstance(error, BadInput):
+def is_verbose() -> bool:
+    """Whether somebody asked for all there is to see."""
+    return bool(click.get_current_context().meta.get(VERBOSE))
+
+
+def code_of(kind: type[Exception] | None) -> ExitCode:
+    """The exit code for an error of this kind."""
+    if kind is None or not issubclass(kind, BadInput | StoreUnavailable):
+        return ExitCode.FAILED
+    if issubclass(kind, BadInput):
         return ExitCode.BAD_INPUT
-    if isinstance(error, WrongSchema):
-        return ExitCode.WRONG_SCHEMA
-    return ExitCode.STORE_UNAVAILABLE if isinstance(error, StoreUnavailable) else ExitCode.FAILED
+    return ExitCode.WRONG_SCHEMA if issubclass(kind, WrongSchema) else ExitCode.STORE_UNAVAILABLE

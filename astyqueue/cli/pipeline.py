@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from datetime import date, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -11,12 +10,10 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from astyqueue.cli.session import json_option, named, url_option, verbose_option
-from astyqueue.cli.sparking import told_plainly
+from astyqueue.cli.sparking import paths_told_plainly, spark_session, told_plainly
 from astyqueue.errors import NotFound
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
     from astyqueue.cli.output import Output
     from astyqueue.clock import Clock
     from astyqueue.model.settings import Behaviour
@@ -26,10 +23,10 @@ if TYPE_CHECKING:
 _HOUR: Final = 3_600_000_000
 #: One machine has few cores: more pieces than that cost more than they help.
 _SETTINGS: Final = {
-    "spark.log.level": "ERROR",
     "spark.sql.shuffle.partitions": "8",
     "spark.sql.adaptive.coalescePartitions.parallelismFirst": "false",
 }
+_NAME: Final = "astyqueue pipeline"
 _DATE: Final = click.DateTime(["%Y-%m-%d"])
 _FOLDER: Final = click.Path(file_okay=False, path_type=Path)
 _FILE: Final = click.Path(dir_okay=False, path_type=Path)
@@ -91,11 +88,12 @@ def run(*, url: str | None, as_json: bool, out: Path, queues: tuple[str, ...], r
 
     output, place = _output(as_json=as_json), named(url)
     behaviours = _behaviours(place, queues)
-    span = _span(options, behaviours)
-    with _spark(options["master"]) as spark:
-        job = Job(spark, out, objectives=_objectives(options), approximately=bool(options["approximate"]))
+    span, objectives = _span(options, behaviours), _objectives(options)
+    with spark_session(options["master"], name=_NAME, settings=_SETTINGS) as spark:
+        job = Job(spark, out, objectives=objectives, approximately=bool(options["approximate"]))
         built = job.run(place, behaviours, span)
-    output.done(f"{told(built)}; the tables are in {out}", {"days": len(built.days), "events": built.events, "out": str(out)})
+    where = f"; the tables are in {out}" if built.days else ""
+    output.done(f"{told(built)}{where}", {"days": len(built.days), "events": built.events, "out": str(out)})
     if report is not None:
         _report(output, out, report)
 
@@ -129,9 +127,12 @@ def stream(*, url: str | None, as_json: bool, out: Path, queues: tuple[str, ...]
     names = list(_behaviours(place, queues))
     since = _moment(options["since"]) or _clock().now() - _HOUR
     watermark = f"{as_microseconds(options['watermark'] or '2m')} microseconds"
-    with _spark(options["master"]) as spark:
-        following = Stream(spark, out, objectives=_objectives(options), watermark=watermark)
-        for query in following.start(place, names, since=since, once=once):
+    objectives = _objectives(options)
+    with spark_session(options["master"], name=_NAME, level="ERROR", settings=_SETTINGS) as spark:
+        queries = Stream(spark, out, objectives=objectives, watermark=watermark).start(place, names, since=since, once=once)
+        if not once:
+            spark.streams.awaitAnyTermination()
+        for query in queries:
             query.awaitTermination()
     output.done(f"followed {', '.join(names)}; the table is in {out / 'live'}", {"queues": names, "out": str(out)})
 
@@ -177,10 +178,18 @@ def _behaviours(url: str, queues: tuple[str, ...]) -> dict[str, Behaviour]:
             message = f"this store has no queue {', '.join(sorted(unknown))}; there are: {', '.join(there) or 'none'}"
             raise NotFound(message)
         found = {name: connection.queue(name).settings.behaviour for name in queues or there}
+    if not found:
+        message = "this store has no queues, so that there is no history to read"
+        raise NotFound(message)
     for name, behaviour in found.items():
         if behaviour.history != "all":
-            click.echo(f"queue {name} keeps history={behaviour.history}: astyqueue queues set {name} history=all", err=True)
+            click.echo(f"{_partly(name, behaviour.history)}; to have all from now on: astyqueue queues set {name} history=all", err=True)
     return found
+
+
+def _partly(queue: str, history: str) -> str:
+    what = "no history" if history == "none" else f"only {history} in its history"
+    return f"queue {queue} keeps {what}"
 
 
 def _span(options: dict[str, str | None], behaviours: dict[str, Behaviour]) -> Span:
@@ -205,30 +214,17 @@ def _objectives(options: Mapping[str, object]) -> Objectives:
     return Objectives.read(texts if isinstance(texts, tuple) else ())
 
 
-@contextmanager
-def _spark(master: str | None) -> Iterator[SparkSession]:
-    """A session that ends with the block."""
-    with told_plainly():
-        yield from _sessions(master)
-
-
-def _sessions(master: str | None) -> Iterator[SparkSession]:
-    from astyqueue.spark import session
-
-    spark = session(master, name="astyqueue pipeline", settings=_SETTINGS)
-    spark.sparkContext.setLogLevel("ERROR")
-    try:
-        yield spark
-    finally:
-        spark.stop()
-
-
 def _report(output: Output, out: Path, to: Path, *, since: date | None = None, until: date | None = None) -> None:
     """Write the page, and its most important figures to the terminal."""
+    from astyqueue.spark.pipelines import manifest
     from astyqueue.spark.pipelines.report.figures import Days
     from astyqueue.spark.pipelines.report.page import write
     from astyqueue.spark.pipelines.report.shown import in_short
 
-    found = write(out, to, Days(since, until))
+    if not manifest.load(out).queues:
+        message = f"there are no tables in {out}: astyqueue pipeline run --out {out} makes them"
+        raise NotFound(message)
+    with paths_told_plainly():
+        found = write(out, to, Days(since, until))
     output.listing(found, shown=in_short, as_json=in_short, none=f"there is nothing in {out}")
     output.done(f"the report is in {to}", {"report": str(to)})

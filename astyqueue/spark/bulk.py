@@ -7,7 +7,7 @@ sent in part is sent again and what is there already stays as it is.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -30,9 +30,12 @@ _READING: Final[Mapping[str, Mapping[str, str]]] = {
     "json": {"mode": "FAILFAST"},
     "parquet": {},
 }
+_KINDS: Final[Mapping[str, str]] = {"csv": "CSV with a header", "json": "JSON with one object a line", "parquet": "Parquet"}
 #: Bytes of a file in one task: small, so that what is tried again is little and progress is seen.
 _TASK_BYTES: Final = 4 * 1024 * 1024
 _LOOK: Final = SECOND // 5
+#: Characters of columns that are shown.
+_SHOWN: Final = 120
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +57,12 @@ class Reading:
             message = f"{path}: its name does not tell what kind of file it is; say which, one of {', '.join(_READING)}"
             raise BadInput(message)
         return cls(path.resolve(), known, infer)
+
+    @property
+    def told(self) -> str:
+        """Its name, and what it is taken for."""
+        as_text = ", all of it text" if self.kind == "csv" and not self.infer else ""
+        return f"{self.path.name}, read as {_KINDS[self.kind]}{as_text}"
 
     @property
     def size(self) -> int:
@@ -97,21 +106,31 @@ class Bulk:
         """Send all of these that were not sent yet. After an error, or the end of this process, run it again."""
         found = list(files)
         left = [file for file in found if not self._manifest.has(file.path)]
-        self._manifest.save()
         rows, before, total = 0, 0, sum(file.size for file in left)
         for file in left:
-            sent = self._send(file, partial(_told, progress, file, sent=before, total=total))
+            sent = self._try(file, partial(_told, progress, file, sent=before, total=total))
             self._manifest.note(file.path, sent)
             rows, before = rows + sent, before + file.size
         return Enqueued(rows, len(left), len(found) - len(left))
+
+    def _try(self, file: Reading, progress: Callable[[float], None]) -> int:
+        """Send a file; an error bears a note which one it was."""
+        try:
+            return self._send(file, progress)
+        except Exception as error:
+            error.add_note(file.told)
+            raise
 
     def _send(self, file: Reading, progress: Callable[[float], None]) -> int:
         """Send a file, and say how many rows it has; tells how much of it is done meanwhile."""
         self._spark.conf.set("spark.sql.files.maxPartitionBytes", str(_TASK_BYTES))
         counted = Observation()
-        frame = file.frame(self._spark).observe(counted, count(lit(1)).alias("rows"))
+        rows = file.frame(self._spark)
+        _check(file, rows.columns, self._sink.get("id_column"))
+        frame = rows.observe(counted, count(lit(1)).alias("rows"))
         options = self._sink | {"query": f"{self._manifest.run}/{file.path}"}
         writing = frame.write.format("astyqueue").mode("append").options(**options)
+        self._manifest.save()  # the run has to be known by its name from the first row on
         with self._watched(progress):
             writing.save()
         return int(counted.get["rows"])
@@ -145,6 +164,15 @@ class Bulk:
             return 0.0
         stages = [told for stage in tracker.getActiveStageIds() if (told := tracker.getStageInfo(stage))]
         return sum(one.numCompletedTasks for one in stages) / max(1, sum(one.numTasks for one in stages))
+
+
+def _check(file: Reading, columns: Sequence[str], wanted: str | None) -> None:
+    """See that there is a column with ids; what lacks one may be no such file at all, so that its columns are quoted and cut."""
+    if wanted in (None, *columns):
+        return
+    there = f"it has {', '.join(map(repr, columns)):.{_SHOWN}}" if any(columns) else "it has none"
+    message = f"{file.told}, has no column {wanted!r}; {there}"
+    raise BadInput(message)
 
 
 def _told(progress: Callable[[Progress], None], file: Reading, part: float, *, sent: int, total: int) -> None:

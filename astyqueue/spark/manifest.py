@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from astyqueue.errors import BadInput
+from astyqueue.stores.location import locate
 
 
 @dataclass
@@ -46,9 +47,16 @@ class Manifest:
 
     def save(self) -> None:
         """Write it, whole or not at all."""
+        self.path.parent.mkdir(parents=True, exist_ok=True)
         aside = self.path.with_name(f"{self.path.name}.new")
         aside.write_text(json.dumps({"run": self.run, "target": self.target, "done": self.done}, indent=1), encoding="utf-8")
         aside.replace(self.path)
+
+
+def place_of(url: str) -> str:
+    """Which store a URL names, without names and passwords, and without how it is talked to."""
+    location = locate(url)
+    return f"{location.scheme}://{location.place.rpartition('@')[2]}"
 
 
 def _state(file: Path) -> dict[str, int]:

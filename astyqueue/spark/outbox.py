@@ -81,14 +81,18 @@ class Outbox:
         put = {one.id for one in queue.run(repeating.send([one.message for one in messages]))}
         if put:
             queue.run(core.rounds.survey.doorbell.ring([row]))
-            self._tell([one for one in messages if one.message.id in put])
+        self._tell(messages)
         return len(put)
 
     def _tell(self, sent: list[Addressed]) -> None:
-        """Have the history tell of messages that were sent now, if it is to."""
+        """Have the history tell of these messages, if it is to.
+
+        Those that were there before are told of as well: whoever put them may have died before this. An event that is there takes
+        its own place again.
+        """
         history = self._queue.core.claimer.history
         if history.wants(Kind.SENT):
-            self._queue.run(history.tell(history.events.of_sending(one.id, one.composed) for one in sent))
+            self._queue.run(history.write([history.events.of_sending(one.id, one.composed) for one in sent]))
 
     def _hold_back(self, count: int) -> None:
         """Wait while this is too fast, or the queue too full."""

@@ -7,15 +7,16 @@ somebody else put back or deleted meanwhile is passed over. Spark only says whic
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import Final
 
 from pyspark.errors import AnalysisException
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.functions import count, lit
+from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql.functions import count, lit, unix_micros
+from pyspark.sql.types import TimestampType
 
 from astyqueue.clock import SystemClock, instant
 from astyqueue.errors import BadInput
@@ -23,6 +24,7 @@ from astyqueue.model.message import MessageId
 from astyqueue.model.moments import iso
 from astyqueue.model.views import RedriveReport
 from astyqueue.queue.orders import Orders
+from astyqueue.spark.failing import reason_of
 from astyqueue.spark.opening import Pace, sending
 from astyqueue.spark.options import Place, everywhere
 from astyqueue.spark.tables import DEAD
@@ -57,15 +59,16 @@ class RedriveByQuery:
         try:
             self._letters: DataFrame = letters.where(where)
         except AnalysisException as error:
-            told, columns = str(error).splitlines()[0], ", ".join(letters.columns)
-            message = f"{where!r} is no condition over dead letters ({told}); their columns are {columns}"
+            _, told = reason_of(error)
+            message = f"{where!r} is no condition over dead letters: {told.rstrip('.')}; their columns are {', '.join(letters.columns)}"
             raise BadInput(message) from error
 
     def look(self) -> Chosen:
         """A dry run: what the query chooses now. Nothing is changed."""
         kinds = self._letters.groupBy("kind").agg(count(lit(1)).alias("letters")).collect()
-        sample = self._letters.orderBy("died").limit(SHOWN).collect()
-        return Chosen({row["kind"]: row["letters"] for row in kinds}, [row.asDict() for row in sample])
+        moments = [field.name for field in self._letters.schema if isinstance(field.dataType, TimestampType)]
+        sample = self._letters.orderBy("died").limit(SHOWN).withColumns({name: unix_micros(name) for name in moments}).collect()
+        return Chosen({row["kind"]: row["letters"] for row in kinds}, [_letter(row, moments) for row in sample])
 
     def carry_out(
         self,
@@ -104,11 +107,18 @@ class RedriveByQuery:
             yield page
 
 
+def _letter(row: Row, moments: Collection[str]) -> dict[str, object]:
+    """A row with moments as they are everywhere else; Spark's own forget of which zone they are."""
+    told: dict[str, object] = row.asDict()
+    return told | {name: None if row[name] is None else instant(row[name]) for name in moments}
+
+
 class _Audit:
     """A file of JSON lines that is only added to."""
 
     def __init__(self, path: Path, queue: str, where: str) -> None:
         self._path = path
+        path.parent.mkdir(parents=True, exist_ok=True)
         self._facts = {"queue": queue, "where": where}
         self._clock = SystemClock()
 

@@ -7,8 +7,11 @@ import sys
 from collections.abc import Mapping
 from typing import Final
 
+from pyspark import SparkConf, SparkContext
+from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
+from astyqueue.spark.hushing import kept_back
 from astyqueue.spark.java import java_home
 from astyqueue.spark.source import AstyqueueSource
 
@@ -23,20 +26,34 @@ _SETTINGS: Final = {
 }
 
 
-def session(master: str | None = None, *, name: str = "astyqueue", settings: Mapping[str, str] | None = None) -> SparkSession:
+def session(
+    master: str | None = None, *, name: str = "astyqueue", settings: Mapping[str, str] | None = None, quiet: bool = False
+) -> SparkSession:
     """A session with the data source `astyqueue`, made now or joined if this process has one.
 
     `master` is a Spark master, or `sc://host:15002` for a Spark Connect server; without it ASTYQUEUE_SPARK_MASTER says, and else
-    it is `local[*]`. `settings` are Spark's own. Where Java is needed and missing, NoJava says what to install.
+    it is `local[*]`. `settings` are Spark's own. `quiet` keeps back what Java says of itself while it starts, unless it fails to.
+    Where Java is needed and missing, NoJava says what to install.
     """
     where = master or os.environ.get(MASTER) or _HERE
     if not where.startswith(_CONNECT):
         _prepare(where)
     builder = SparkSession.builder.appName(name)
     builder = builder.remote(where) if where.startswith(_CONNECT) else builder.master(where)
-    for key, value in (_SETTINGS | dict(settings or {})).items():
+    configured = _SETTINGS | dict(settings or {})
+    for key, value in configured.items():
         builder = builder.config(key, value)
-    return register(builder.getOrCreate())
+    if not quiet or where.startswith(_CONNECT) or _has_java():
+        return register(builder.getOrCreate())
+    conf = SparkConf().setMaster(where).setAppName(name).setAll(list(configured.items()))
+    with kept_back() as stderr:
+        SparkContext(conf=conf, gateway=launch_gateway(conf, {"stderr": stderr}))  # type: ignore[no-untyped-call]  # PySpark gives it no types
+        return register(builder.getOrCreate())
+
+
+def _has_java() -> bool:
+    """Whether this process has a Java already, which speaks as it was told to when it started."""
+    return SparkContext._gateway is not None  # noqa: SLF001 - nothing else of PySpark tells
 
 
 def _prepare(master: str) -> None:

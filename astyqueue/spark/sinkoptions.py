@@ -32,6 +32,7 @@ _KINDS: Final[Mapping[str, tuple[type[DataType], ...]]] = {
     "priority_column": (IntegralType,),
     "headers_column": (MapType,),
 }
+_NAMES: Final[Mapping[type[DataType], str]] = {IntegralType: "a whole number", NumericType: "a number"}
 _KNOWN: Final = ("url", "queue", _ID, "body_column", *_KINDS, "task", "query", "rate", "max_in_flight", "max_depth", "create")
 _YES: Final = frozenset({"true", "1", "yes"})
 _IN_FLIGHT: Final = 4
@@ -75,7 +76,7 @@ def _check(schema: StructType, option: str, *, column: str, kinds: tuple[type[Da
         raise BadSetting(message)
     kind = schema[column].dataType
     if not isinstance(kind, kinds) or isinstance(kind, DateType):
-        wanted = " or ".join(one.__name__.removesuffix("Type").lower() for one in kinds)
+        wanted = " or ".join(_NAMES.get(one, one.__name__.removesuffix("Type").lower()) for one in kinds)
         message = f"option {option}={column!r}: the column is {kind.simpleString()} and must be {wanted}"
         raise BadSetting(message)
 

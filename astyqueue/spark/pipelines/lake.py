@@ -29,9 +29,9 @@ class Lake:
     """The tables in a folder that this machine and all workers of Spark see."""
 
     def __init__(self, spark: SparkSession, folder: Path) -> None:
-        """Nothing is read or made yet."""
+        """Nothing is read or made yet. Java, which may have been started elsewhere, is told the whole path."""
         self._spark = spark
-        self.folder = folder
+        self.folder = folder.absolute()
 
     def read(self, table: Table, days: Collection[Day]) -> DataFrame:
         """What a table holds of some days, as far as they are there; SchemaDiffers if files have other columns than it has now."""
