@@ -69,12 +69,13 @@ def main(arguments: list[str]) -> int:
         with opened(options) as place:
             plan = Plan(place, options.schedules, options.idle, options.threads)
             runs = [_run(plan, number, options.runs) for number in range(1, options.runs + 1)]
+            store = place.conditions
     except NotMeasured as failure:
         print(f"not measured: {failure}", file=sys.stderr)
         return 1
     named = figures(runs)
     conditions = {"store": place.store, "schedules": plan.schedules, "idle": plan.idle, "threads": plan.threads}
-    conditions |= {"python": platform.python_version(), "processors": os.cpu_count(), **place.conditions}
+    conditions |= {"python": platform.python_version(), "processors": os.cpu_count(), **store}
     print(json.dumps({**named, "conditions": conditions, "aims": _aims(runs)}, indent=2) if options.json else table(named))
     return 0
 
