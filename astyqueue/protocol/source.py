@@ -23,6 +23,8 @@ from astyqueue.store import Batch, Committed, Expectation, Name, Put
 
 #: Seconds for which a batch is remembered since it was begun or ended.
 REMEMBERED: Final = 30 * 24 * 3_600
+#: ... and of one after which another was sent: only tasks that nobody waits for any more ask for it.
+SURPASSED: Final = 24 * 3_600
 #: Messages for now get ids of the last second before their moment: so many of them at one moment leave room for chance.
 _SPREAD: Final = SECOND
 
@@ -42,20 +44,25 @@ def begin(process: Process, *, queue: str, source: str, batch: str) -> Steps[Beg
         if column is not None:
             return _decode(row, batch, column.value)
         begun = Begun(process.now(), ended=False)
-        if (yield from _write(row, name, known=None, wanted=_encode(begun))):
+        if (yield from _write(row, Put(name, _encode(begun), ttl=REMEMBERED), known=None)):
             return begun
     raise _never_still(row)
 
 
-def end(*, queue: str, source: str, batch: str) -> Steps[None]:
-    """Note that all of a batch was sent; one that nobody remembers stays so."""
+def end(*, queue: str, source: str, batch: str, before: str | None = None) -> Steps[None]:
+    """Note that all of a batch was sent; one that nobody remembers stays so.
+
+    The one `before`, which had ended as well, will not be begun again, and is remembered for a day only.
+    """
     row, name = source_row(queue, source), _name(batch)
+    surpassed = () if before is None else (Put(_name(before), _encode(Begun(0, ended=True)), ttl=SURPASSED),)
     for _ in range(TRIES):
         column = yield from read_column(row, name, exact=True)
         if column is None:
             return
         begun = _decode(row, batch, column.value)
-        if begun.ended or (yield from _write(row, name, known=column.value, wanted=_encode(begun._replace(ended=True)))):
+        ended = Put(name, _encode(begun._replace(ended=True)), ttl=REMEMBERED)
+        if begun.ended or (yield from _write(row, ended, known=column.value, more=surpassed)):
             return
     raise _never_still(row)
 
@@ -73,10 +80,10 @@ def _name(batch: str) -> Name:
     return Name(0, 0, ids.of_text(batch), 0)
 
 
-def _write(row: str, name: Name, *, known: bytes | None, wanted: bytes) -> Steps[bool]:
-    """Replace what is known; False if that is not there any more, or nobody can tell."""
+def _write(row: str, put: Put, *, known: bytes | None, more: tuple[Put, ...] = ()) -> Steps[bool]:
+    """Replace what is known, and write more with it; False if that is not there any more, or nobody can tell."""
     try:
-        outcome = yield from commit(Batch(row, (Put(name, wanted, ttl=REMEMBERED),)), (Expectation(name, known),))
+        outcome = yield from commit(Batch(row, (put, *more)), (Expectation(put.name, known),))
     except OutcomeUnknown:
         return False  # whoever asked reads again, and finds it if it is there
     return isinstance(outcome, Committed)

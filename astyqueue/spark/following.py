@@ -8,23 +8,27 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from typing import Final
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
 
-from astyqueue.clock import SystemClock
+from astyqueue.clock import SECOND
 from astyqueue.ids import moment
 from astyqueue.protocol.history import Part, parts
 from astyqueue.protocol.rows import Ring
 from astyqueue.protocol.steps import Steps, read_one
-from astyqueue.spark.opening import looking
+from astyqueue.spark.opening import Looking, looking, time_at
 from astyqueue.spark.options import Following
 from astyqueue.spark.reading import PartPartition, read_history
 
 #: For each bucket, by its number as text: the moment (microseconds) before which all was read.
 Offset = dict[str, int]
+
+#: A stream on which nothing happens has a batch this often: each costs whatever reads the stream.
+_QUIET: Final = 3_600 * SECOND
 
 
 class HistoryStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -52,9 +56,11 @@ class HistoryStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:
         """How far the next batch may go from here; an offset never goes back."""
         until = self._horizon() if self._until is None else self._until
+        queue = looking(self._following.place)
+        if not _worth_a_batch(queue, start, until):
+            return start
         if not isinstance(limit, ReadMaxRows):
             return {bucket: max(since, until) for bucket, since in start.items()}
-        queue = looking(self._following.place)
         share = max(1, limit.max_rows // len(start))
         return {
             bucket: queue.run(_after(_of_bucket(queue.ring, int(bucket), (since, until)), share, until=max(since, until)))
@@ -83,7 +89,16 @@ class HistoryStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Nothing to let go of."""
 
     def _horizon(self) -> int:
-        return SystemClock().now() - self._following.lag
+        return time_at(self._following.place) - self._following.lag
+
+
+def _worth_a_batch(queue: Looking, start: Offset, until: int) -> bool:
+    """Whether anything happened, or so long nothing that going on saves looking at all of it again."""
+    if until - min(start.values()) >= _QUIET:
+        return True
+    return any(
+        queue.run(read_one(replace(part.slice(1), values=False))) for part in _between(queue.ring, start, dict.fromkeys(start, until))
+    )
 
 
 def _between(ring: Ring, start: Mapping[str, int], end: Mapping[str, int]) -> Iterator[Part]:

@@ -25,7 +25,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Looking:
-    """A queue that is only looked at; any one replica may answer."""
+    """A queue that is only looked at."""
 
     store: Store
     settings: Settings
@@ -43,7 +43,7 @@ class Looking:
 
 def looking(place: Place) -> Looking:
     """A queue that exists, to be looked at; NotFound if it does not."""
-    store = _kept_open(place.url, relaxed=True)
+    store = _kept_open(place.url, relaxed=not place.exactly)
     settings = run(load_settings(place.queue), store)
     if settings is None:
         message = f"this store has no queue {place.queue!r}"
@@ -60,6 +60,18 @@ def sending(place: Place, *, create: bool) -> MessageQueue:
     queue = MessageQueue.builder().store(store).name(place.queue).build()
     queue.run(queue.core.following.time.follow())
     return queue
+
+
+def time_at(place: Place) -> int:
+    """What time it is in a queue's store (microseconds), by which events are dated: clocks of machines differ. Asked once a minute."""
+    queue = _timekeeper(place)
+    queue.run(queue.core.following.time.follow())
+    return queue.core.process.now()
+
+
+@lru_cache(maxsize=8)
+def _timekeeper(place: Place) -> MessageQueue:
+    return sending(place, create=False)
 
 
 @lru_cache(maxsize=8)

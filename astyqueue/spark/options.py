@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
 from typing import Final, Self
@@ -106,10 +106,11 @@ def everywhere(url: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Which queue, and where."""
+    """Which queue, and where; whether it is read `exactly`, by a quorum, or any one replica may answer."""
 
     url: str
     queue: str
+    exactly: bool = False
 
     @classmethod
     def of(cls, given: Given) -> Self:
@@ -164,4 +165,5 @@ class Following:
         now = (clock or SystemClock()).now()
         since, lag = given.moment("since", now), as_microseconds(given.text("lag") or "60s")
         most = given.number("rows_per_batch", 0) or None
-        return cls(Place.of(given), now if since is None else since, lag, most, given.rate())
+        place = replace(Place.of(given), exactly=True)  # what a replica did not have yet would be passed over for good
+        return cls(place, now if since is None else since, lag, most, given.rate())

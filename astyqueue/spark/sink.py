@@ -71,11 +71,10 @@ class StreamSink(DataSourceStreamArrowWriter):
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
         """Note that the batch was sent, so that it is not sent again even if what it sent is long gone."""
-        del batchId
         sources = {(message.source, message.batch) for message in messages if isinstance(message, Written)}
         queue = sending(self._sinking.place, create=self._sinking.create)
         for source, batch in sources:
-            queue.run(end(queue=queue.name, source=source, batch=batch))
+            queue.run(end(queue=queue.name, source=source, batch=batch, before=str(batchId - 1) if batchId else None))
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
         """Nothing: the batch comes again, and sends what is missing."""

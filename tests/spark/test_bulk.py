@@ -44,6 +44,13 @@ def test_rows_of_files_become_messages_and_text_stays_text(frames: Frames, tmp_p
     assert [one.sent for one in told] == sorted(one.sent for one in told)
 
 
+def test_a_file_may_have_any_name(frames: Frames, tmp_path: Path) -> None:
+    queue = frames.queue()
+    names = ("my users.csv", "übung 100%.csv", "users[1]*.csv", "a{b,c}?.csv", "back\\slash.csv")
+    sent = bulk(frames, tmp_path).send([csv(tmp_path, name, range(place, place + 1)) for place, name in enumerate(names)])
+    assert (sent.rows, len(drained(queue))) == (len(names), len(names))
+
+
 def test_a_run_that_broke_off_goes_on_where_it_was(frames: Frames, tmp_path: Path) -> None:
     queue = frames.queue()
     first, broken = csv(tmp_path, "first.csv", range(10)), csv(tmp_path, "second.csv", range(10, 20))

@@ -71,6 +71,19 @@ def test_a_batch_that_ended_is_known_to_have(store: Store, ann: Process) -> None
     assert not run(beginning(ann, "8"), store).ended
 
 
+@pytest.mark.stores("memory", "sqlite")
+def test_of_batches_that_were_sent_the_last_is_remembered_long_and_those_before_for_a_day(
+    store: Store, ann: Process, clock: TimeMachine
+) -> None:
+    for batch, before in (("7", None), ("8", "7"), ("9", "8")):
+        run(beginning(ann, batch), store)
+        run(end(**HERE, batch=batch, before=before), store)
+    assert all(run(beginning(ann, batch), store).ended for batch in ("7", "8", "9"))
+    clock.advance("25h")
+    assert len(store.read((Slice(source_row(**HERE), 0),))[0]) == 1
+    assert run(beginning(ann, "9"), store).ended
+
+
 def test_what_a_newer_release_wrote_is_not_guessed(store: Store, ann: Process) -> None:
     run(beginning(ann), store)
     row = source_row(**HERE)
