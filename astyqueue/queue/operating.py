@@ -9,7 +9,7 @@ from typing import Final, TypedDict
 
 from astyqueue.clock import SECOND, Clock
 from astyqueue.errors import BadInput, NotFound
-from astyqueue.model.event import kind_of
+from astyqueue.model.event import Event, kind_of
 from astyqueue.model.explanation import Explanation
 from astyqueue.model.message import MessageId, Receipt
 from astyqueue.model.outgoing import instant_of
@@ -23,6 +23,7 @@ from astyqueue.protocol.recall import Asked, Recall
 from astyqueue.protocol.rows import Ring
 from astyqueue.protocol.steps import Steps
 from astyqueue.queue.history import History
+from astyqueue.queue.lives import with_history
 from astyqueue.queue.orders import Orders
 from astyqueue.wakeup import Rest, Wakeup
 
@@ -114,8 +115,14 @@ class Operating:
         return found
 
     def explain(self, message: MessageId | str) -> Steps[Explanation]:
-        """Why a message has not run yet."""
-        return (yield from explain.explain(self._process, self.own(message), self._settings().behaviour))
+        """Why a message has not run yet, and what happened to it as far as the history is kept."""
+        id_ = self.own(message)
+        found = yield from explain.explain(self._process, id_, self._settings().behaviour)
+        recall = self.recall(id_, key=None, since=None, until=None, kinds=())
+        events: list[Event] = []
+        while not recall.over:
+            events += yield from recall.go_on()
+        return with_history(found, events)
 
     def recall(
         self,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+
 import pytest
 
 from astyqueue import MessageQueue
@@ -45,6 +47,25 @@ def test_a_failure_a_delay_and_a_dead_letter_are_explained(queue: MessageQueue) 
         "due for the first time",
         "became a dead letter, after 1 attempt: no such address",
     ]
+
+
+def test_what_the_history_keeps_is_told_with_it(queue: MessageQueue) -> None:
+    queue.configure(history="all")
+    sent = queue.send("hello").id
+    with contextlib.suppress(ZeroDivisionError), queue.receive() as [_]:
+        1 / 0  # noqa: B018 - raised while the message is in hand
+    told = [event.what for event in queue.explain(sent).life]
+    assert told[1:] == [
+        "sent",
+        "due for the first time",
+        f"taken by {queue.core.process.name}",
+        "attempt 1 failed: ZeroDivisionError: division by zero",
+        "put back for another attempt",
+    ]
+    queue.delete(sent)
+    gone = queue.explain(sent)
+    assert gone.why.startswith("it is not there any more; the last that is known of it: removed by somebody's order, ")
+    assert gone.life[0].what == "sent"
 
 
 def test_an_id_of_nothing_is_explained(queue: MessageQueue) -> None:
