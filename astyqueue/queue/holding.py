@@ -167,11 +167,13 @@ class Seat:
 def after_settling(hold: Hold, outcomes: Settlings, settled: Settled) -> tuple[list[Handed], list[Hold]]:
     """Bring a hold up to date with what was committed: the deliveries that were lost, and holds that parted from it."""
     parted = [part for worked in settled.done for part in _follow(hold, worked)]
-    lost = [hold.deliveries.pop(id_) for id_ in settled.lost if id_ in hold.deliveries]
+    held = [one.deliveries for one in (hold, *parted)]  # an extension of unknown outcome may turn out with the settle after it
+    lost = [deliveries.pop(id_) for id_ in settled.lost for deliveries in held if id_ in deliveries]
     for id_, outcome in outcomes.items():
         if not isinstance(outcome, Extend):
-            hold.deliveries.pop(id_, None)
-    return lost, parted
+            for deliveries in held:
+                deliveries.pop(id_, None)
+    return lost, [part for part in parted if part.deliveries]
 
 
 def _follow(hold: Hold, worked: Worked) -> list[Hold]:

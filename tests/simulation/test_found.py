@@ -6,11 +6,12 @@ import pytest
 
 from astyqueue.clock import SECOND
 from astyqueue.errors import OutcomeUnknown, SliceTooLong, StoreUnavailable
+from astyqueue.ids import Id
 from astyqueue.model.message import encode_plain
 from astyqueue.model.settings import Layout
 from astyqueue.protocol.claim import claim
 from astyqueue.protocol.columns import Entry, Mark, State, Timer, Type
-from astyqueue.protocol.outcomes import ACK, Extend, Release, Worked, with_value, work_out
+from astyqueue.protocol.outcomes import ACK, Extend, Release, Settling, Worked, with_value, work_out
 from astyqueue.protocol.picking import Order
 from astyqueue.protocol.process import Process
 from astyqueue.protocol.rows import Ring
@@ -19,6 +20,7 @@ from astyqueue.protocol.settle import Settled, Settlement, settle
 from astyqueue.protocol.sight import Sight
 from astyqueue.protocol.steps import Commit, Read, Steps, perform, run
 from astyqueue.protocol.unique import Keyed, send_replacing, send_unique
+from astyqueue.queue.holding import Handed, Hold, after_settling
 from astyqueue.queue.survey import Survey
 from astyqueue.queue.visits import Visits
 from astyqueue.store import Batch, Column, Name, Named
@@ -161,3 +163,24 @@ def test_a_late_unique_send_that_cannot_be_listed_does_not_claim_that_nothing_wa
     assert isinstance(sending.send(perform(asked, store)), Read)
     with pytest.raises(OutcomeUnknown):
         sending.throw(StoreUnavailable("away for a moment"))
+
+
+def test_what_is_acked_is_not_in_hand_any_more_although_its_extension_turns_out_only_now(clock: TimeMachine) -> None:
+    """The extension of one of two had an unknown outcome, so that it still seems to be with the other one when it is acked."""
+    store, process = MemoryStore(clock), Process("ann", clock.now)
+    drawn = sorted(process.id_at(clock.now()) for _ in range(2))
+    puts = tuple(message_put(0, id_, encode_plain(clock.now(), b"1"), sent=clock.now()) for id_ in drawn)
+    run(send(process, Batch(ROW, puts)), store)
+    clock.advance("1s")
+    [taken] = run(claim(process, Sight(ROW, 1), Order(2, 60 * SECOND, 5)), store).claims
+    hold = Hold(ROW, taken.timer, 60 * SECOND)
+    hold.deliveries.update((one.entry.id, Handed(ROW, one, hold)) for one in taken.held)
+    extending = settle(process, ROW, Settlement(hold.timer, {drawn[0]: Extend(clock.now() + 90 * SECOND)}, hold.unsure))
+    perform(next(extending), store)
+    extending.throw(OutcomeUnknown("no answer"))
+    with pytest.raises(StoreUnavailable):
+        extending.throw(StoreUnavailable("away for a moment"))
+    acks: dict[Id, Settling] = {drawn[0]: ACK}
+    lost, parted = after_settling(hold, acks, run(settle(process, ROW, Settlement(hold.timer, acks, hold.unsure)), store))
+    assert (lost, parted) == ([], [])
+    assert list(hold.deliveries) == drawn[1:]
