@@ -169,10 +169,10 @@ def after_settling(hold: Hold, outcomes: Settlings, settled: Settled) -> tuple[l
     parted = [part for worked in settled.done for part in _follow(hold, worked)]
     held = [one.deliveries for one in (hold, *parted)]  # an extension of unknown outcome may turn out with the settle after it
     lost = [deliveries.pop(id_) for id_ in settled.lost for deliveries in held if id_ in deliveries]
-    for id_, outcome in outcomes.items():
-        if not isinstance(outcome, Extend):
-            for deliveries in held:
-                deliveries.pop(id_, None)
+    over = [id_ for id_, outcome in outcomes.items() if not isinstance(outcome, Extend)]
+    for deliveries in held:
+        for id_ in over:
+            deliveries.pop(id_, None)
     return lost, [part for part in parted if part.deliveries]
 
 
