@@ -14,17 +14,16 @@ from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as F  # noqa: N812 - the name that all of Spark's own examples use
 
 from astyqueue.clock import SECOND, Clock, SystemClock, instant
-from astyqueue.model.event import Kind
 from astyqueue.spark.pipelines import manifest as manifests
 from astyqueue.spark.pipelines.attempts import attempts
 from astyqueue.spark.pipelines.facts import approximate, exact, facts
 from astyqueue.spark.pipelines.failures import failures
 from astyqueue.spark.pipelines.lake import Day, Lake, days_of, only
 from astyqueue.spark.pipelines.manifest import Manifest, ReadSoFar
-from astyqueue.spark.pipelines.marking import is_, marked
-from astyqueue.spark.pipelines.messages import joined, messages
+from astyqueue.spark.pipelines.marking import marked
+from astyqueue.spark.pipelines.messages import joined, messages, waited_once
 from astyqueue.spark.pipelines.objectives import Objectives
-from astyqueue.spark.pipelines.outputs import ATTEMPTS, EVENTS, FACTS, FAILURES, MESSAGES, SCHEDULES, Table
+from astyqueue.spark.pipelines.outputs import APART, ATTEMPTS, EVENTS, FACTS, FAILURES, MESSAGES, SCHEDULES, Table
 from astyqueue.spark.pipelines.schedules import schedules
 from astyqueue.spark.pipelines.source import events
 
@@ -37,7 +36,7 @@ Reader = Callable[[str, int, int], DataFrame]
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """What to read: from `since` up to `until` (None: now), in microseconds.
+    """What to read: from `since` up to `until` (None: now), in microseconds; what is ahead of now is left to later runs.
 
     Without `since` it goes on where the last run ended, less `lateness`; a first run reads as far back as history is `kept`.
     """
@@ -46,6 +45,13 @@ class Span:
     until: int | None = None
     lateness: int = _HOUR
     kept: int = 30 * _DAY
+
+    def stretch(self, mark: int | None, now: int) -> tuple[int, int]:
+        """The same of a queue that was read up to a mark (None: not yet), in moments."""
+        until = now if self.until is None else min(self.until, now)
+        if self.since is not None:
+            return self.since, until
+        return (max(0, until - self.kept) if mark is None else mark - self.lateness), until
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +83,8 @@ class Job:
         asked = span or Span()
         now = (clock or SystemClock()).now()
         before = manifests.load(self._lake.folder)
-        stretches = {queue: _stretch(before.queues.get(queue), asked, now) for queue in sorted(set(queues))}
+        marks = {queue: before.mark(queue, now) for queue in sorted(set(queues))}
+        stretches = {queue: asked.stretch(mark, now) for queue, mark in marks.items()}
         if not stretches:
             return Built()
         fresh = reduce(DataFrame.unionByName, [read(queue, *stretch) for queue, stretch in stretches.items()]).persist()
@@ -86,14 +93,15 @@ class Job:
             self._land(fresh, touched)
         finally:
             fresh.unpersist()
-        built = self.rebuild({Day(day.queue, day.day - timedelta(days=back)) for day in touched for back in (0, 1)})
-        manifests.store(self._lake.folder, _noted(before, stretches, built=built.days, objectives=self._objectives))
+        unbuilt = {day for queue in stretches for day in self._lake.days(EVENTS, queue) if day.day not in before.built(queue)}
+        built = self.rebuild({Day(day.queue, day.day - timedelta(days=back)) for day in touched for back in (0, 1)} | unbuilt)
+        self._note(before, {queue: (marks[queue], *stretch) for queue, stretch in stretches.items()}, built.days)
         return Built(built.days, built.events, stretches)
 
     def _land(self, fresh: DataFrame, touched: Collection[Day]) -> None:
         """Add events to those that are there, each once; that one came to nothing is known later than that it happened."""
         together = self._lake.read(EVENTS, touched).unionByName(fresh)
-        same = Window.partitionBy("queue", "at", "kind", "message", "key").orderBy(F.col("lost").desc_nulls_last())
+        same = Window.partitionBy(*APART).orderBy(F.col("lost").desc_nulls_last())
         self._lake.write(EVENTS, together.withColumn("rank", F.row_number().over(same)).where("rank = 1").drop("rank"), touched)
 
     def rebuild(self, days: Collection[Day]) -> Built:
@@ -105,8 +113,7 @@ class Job:
         try:
             counted = days_of(known)
             there = sorted(counted.keys() & set(days))
-            of_days = known.where(only(there))
-            self._mend(known, max(day for _, day in around))
+            of_days = waited_once(known.where(only(there)), self._mend(known, around))
             self._write(ATTEMPTS, attempts(of_days), there)
             self._write(FACTS, facts(of_days, self._objectives, self._percentiles), there)
             self._write(FAILURES, failures(of_days), there)
@@ -115,43 +122,39 @@ class Job:
         finally:
             known.unpersist()
 
-    def _mend(self, known: DataFrame, last: date) -> None:
-        """Put what is known of messages together with what was known of them, whenever they were sent.
+    def _mend(self, known: DataFrame, read: Collection[Day]) -> DataFrame:
+        """Put what is known of messages together with what was known of them, whenever they were sent; the rows of their days.
 
-        Where their whole life is known, which is from their sending up to the end of the `last` day, what was known before does not
-        count: some of it may have come to nothing since.
+        Where every day was read from their sending to what was known last, that does not count any more: some of it may have come
+        to nothing since.
         """
         found = messages(known).persist()
         try:
-            before = self._lake.read(MESSAGES, days_of(found))
-            whole = known.where(is_(Kind.SENT, Kind.FIRED)).select("queue", "message").distinct()
-            later = before.where(F.to_date("changed") > last)
-            others = before.join(whole, ["queue", "message"], "left_anti").unionByName(later)
+            days = days_of(found)
+            life = F.sequence(F.to_date("sent"), F.to_date("changed"))
+            others = self._lake.read(MESSAGES, days).where(~F.forall(life, lambda day: only(read, day)))
             self._write(MESSAGES, joined(others.unionByName(found)), ())
         finally:
             found.unpersist()
+        return self._lake.read(MESSAGES, days)
+
+    def _note(self, before: Manifest, read: Mapping[str, tuple[int | None, int, int]], built: Iterable[Day]) -> None:
+        """Tell later runs of each queue where it was read up to and what was read now, and which days were built.
+
+        A stretch that begins after all that was read leaves something between, so that the next run goes on where the last one ended.
+        """
+        days: dict[str, dict[date, int]] = {queue: dict(known.days) for queue, known in before.queues.items()}
+        for queue, day in built:
+            days.setdefault(queue, {})[day] = read[queue][-1]
+        queues = dict(before.queues)
+        for queue, (mark, since, until) in read.items():
+            so_far = until if mark is None else max(mark, until) if since <= mark else mark
+            queues[queue] = ReadSoFar(until_us=so_far, days=days.get(queue, {}), objective=self._objectives.of(queue).text)
+        manifests.store(self._lake.folder, Manifest(queues=queues))
 
     def _write(self, table: Table, frame: DataFrame, days: Collection[Day]) -> None:
         _log.info("pipeline writes table=%s", table.name)
         self._lake.write(table, frame, days)
-
-
-def _stretch(before: ReadSoFar | None, span: Span, now: int) -> tuple[int, int]:
-    until = now if span.until is None else span.until
-    if span.since is not None:
-        return span.since, until
-    return (before.until_us - span.lateness if before else max(0, until - span.kept)), until
-
-
-def _noted(before: Manifest, stretches: Mapping[str, tuple[int, int]], *, built: Iterable[Day], objectives: Objectives) -> Manifest:
-    days: dict[str, dict[date, int]] = {queue: dict(read.days) for queue, read in before.queues.items()}
-    for queue, day in built:
-        days.setdefault(queue, {})[day] = stretches[queue][1]
-    queues = dict(before.queues)
-    for queue, (_, until) in stretches.items():
-        so_far = max(until, queues[queue].until_us) if queue in queues else until
-        queues[queue] = ReadSoFar(until_us=so_far, days=days.get(queue, {}), objective=objectives.of(queue).text)
-    return Manifest(queues=queues)
 
 
 def told(built: Built) -> str:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from datetime import date
 from pathlib import Path
 from typing import Final, NamedTuple
 from urllib.parse import quote
 
+from pyarrow import parquet
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the name that all of Spark's own examples use
 
@@ -16,6 +17,8 @@ from astyqueue.spark.pipelines.outputs import PARTITIONS, Table
 
 #: Rows in one file; each row is a few hundred bytes.
 _ROWS: Final = 5_000_000
+#: Where files lie until they are whole; readers pass over folders that are named so.
+_STAGED: Final = "_staged"
 
 
 class Day(NamedTuple):
@@ -40,25 +43,48 @@ class Lake:
         if not there:
             return self._spark.createDataFrame([], table.schema)
         paths = [str(self._place(table, day)) for day in there]
-        table.check_stored(self._spark.read.option("basePath", str(place)).parquet(paths[0]).schema, str(place))
+        for path in _unlike(file for day in there for file in self._place(table, day).glob("*.parquet")):
+            table.check_stored(self._spark.read.parquet(str(path)).schema, str(place))
         return self._spark.read.schema(table.schema).option("basePath", str(place)).parquet(*paths)
 
-    def write(self, table: Table, frame: DataFrame, days: Collection[Day]) -> None:
-        """Have a table hold these rows for the days they are under, in place of what it held, and none for others of `days`."""
-        place = self.folder / table.name
-        before = {day: self._files(table, day) for day in days}
-        writer = table.checked(frame, str(place)).hint("rebalance", *PARTITIONS).write.mode("overwrite").partitionBy(*PARTITIONS)
-        writer.option("partitionOverwriteMode", "dynamic").option("maxRecordsPerFile", _ROWS).parquet(str(place))
-        for day, files in before.items():
-            # Whatever was written has new names: the same ones were left over from when there were rows.
-            if files and self._files(table, day) == files:
-                shutil.rmtree(self._place(table, day))
+    def days(self, table: Table, queue: str) -> set[Day]:
+        """The days that a table holds anything of."""
+        places = (self.folder / table.name / _named(queue)).glob("day=*")
+        return {Day(queue, date.fromisoformat(place.name.removeprefix("day="))) for place in places}
 
-    def _files(self, table: Table, day: Day) -> set[str]:
-        return {path.name for path in self._place(table, day).glob("*.parquet")}
+    def write(self, table: Table, frame: DataFrame, days: Collection[Day]) -> None:
+        """Have a table hold these rows for the days they are under, in place of what it held, and none for others of `days`.
+
+        New files come to lie beside the old ones before these are removed, so that whoever is killed meanwhile leaves rows twice, and
+        never a day without any. One process writes a table at a time.
+        """
+        place, staged = self.folder / table.name, self.folder / _STAGED / table.name
+        rows = table.checked(frame, str(place)).hint("rebalance", *PARTITIONS)
+        rows.write.mode("overwrite").partitionBy(*PARTITIONS).option("maxRecordsPerFile", _ROWS).parquet(str(staged))
+        written = {path.relative_to(staged) for path in staged.glob("queue=*/day=*")}
+        place.mkdir(parents=True, exist_ok=True)
+        for day in written | {self._place(table, day).relative_to(place) for day in days}:
+            _replace(place / day, staged / day)
+        shutil.rmtree(staged)
 
     def _place(self, table: Table, day: Day) -> Path:
-        return self.folder / table.name / f"queue={quote(day.queue, safe='')}" / f"day={day.day.isoformat()}"
+        return self.folder / table.name / _named(day.queue) / f"day={day.day.isoformat()}"
+
+
+def _replace(place: Path, staged: Path) -> None:
+    """Have a folder hold what another one does, of which every file has a name of its own, and be gone if that is nothing."""
+    old = list(place.glob("*"))
+    for fresh in list(staged.glob("*")):
+        place.mkdir(parents=True, exist_ok=True)
+        fresh.rename(place / fresh.name)
+    for path in old:
+        path.unlink()
+    if not staged.is_dir() and place.is_dir():
+        place.rmdir()
+
+
+def _named(queue: str) -> str:
+    return f"queue={quote(queue, safe='')}"
 
 
 def days_of(frame: DataFrame) -> dict[Day, int]:
@@ -66,9 +92,15 @@ def days_of(frame: DataFrame) -> dict[Day, int]:
     return {Day(row["queue"], row["day"]): row["count"] for row in frame.groupBy(*PARTITIONS).count().collect()}
 
 
-def only(days: Collection[Day]) -> Column:
-    """Whether a row is of one of these days."""
+def _unlike(files: Iterable[Path]) -> Collection[Path]:
+    """One of all files that have the same columns."""
+    return {parquet.read_schema(path).remove_metadata(): path for path in files}.values()
+
+
+def only(days: Collection[Day], of: Column | None = None) -> Column:
+    """Whether a row is of one of these days, or some other day of it."""
     found = F.lit(col=False)
+    its = F.col("day") if of is None else of
     for queue in sorted({day.queue for day in days}):
-        found = found | ((F.col("queue") == queue) & F.col("day").isin(*[day.day for day in days if day.queue == queue]))
+        found = found | ((F.col("queue") == queue) & its.isin(*[day.day for day in days if day.queue == queue]))
     return found

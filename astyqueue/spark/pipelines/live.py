@@ -16,7 +16,7 @@ from astyqueue.spark.pipelines.facts import SPELLED, approximate, measures, with
 from astyqueue.spark.pipelines.lake import Lake, days_of
 from astyqueue.spark.pipelines.marking import LAPSED, is_, sure
 from astyqueue.spark.pipelines.objectives import Objectives
-from astyqueue.spark.pipelines.outputs import FACTS, LIVE
+from astyqueue.spark.pipelines.outputs import APART, FACTS, LIVE
 from astyqueue.spark.pipelines.source import followed
 
 #: Events of a minute are waited for so long after it, by the time that events themselves tell.
@@ -24,6 +24,8 @@ WATERMARK: Final = "2 minutes"
 #: Between two looks at the history.
 _EVERY: Final = "10 seconds"
 _CHECKPOINTS: Final = "_checkpoints"
+#: By what ends of one message are told to be so.
+_OF_MESSAGE: Final = ("queue", "message", "key")
 #: Spark's writers of one folder remove each other's unfinished files, so that one writes at a time.
 _WRITING: Final = Lock()
 
@@ -31,8 +33,8 @@ _WRITING: Final = Lock()
 def minutes(events: DataFrame, objectives: Objectives, watermark: str = WATERMARK) -> DataFrame:
     """The facts of each minute in a stream of events; each minute is told once, when the watermark has passed it.
 
-    An event is judged by itself: a claim that never ended is not noticed. Of a message that is done twice within the
-    watermark the first counts.
+    An event is judged by itself: a claim that never ended is not noticed, and a message waits for each attempt that has the
+    number 1. Of a message that is done twice within the watermark the first counts.
     """
     outcome = (
         F.when(is_(Kind.FAILED) & (F.col("why") == LAPSED), F.lit("expired"))
@@ -40,9 +42,10 @@ def minutes(events: DataFrame, objectives: Objectives, watermark: str = WATERMAR
         .when(is_(Kind.DEAD) & F.col("began").isNotNull() & (F.col("why") != "failed"), F.lit("dead"))
     )
     died = F.when(F.col("outcome") == "dead", F.unix_micros("at") - F.unix_micros("began"))
-    moment = F.when(is_(Kind.DONE), F.lit("done")).otherwise(F.concat_ws(" ", "kind", F.unix_micros("at")))
-    told = events.where(~sure(F.col("lost"))).withColumns({"outcome": outcome, "settles": is_(Kind.DONE, Kind.DEAD), "once": moment})
-    once = told.withWatermark("at", watermark).dropDuplicatesWithinWatermark(["queue", "message", "key", "once"])
+    each = F.concat_ws(" ", *[F.col(name).cast("string") for name in APART if name not in _OF_MESSAGE])
+    whole = F.when(is_(Kind.DONE), F.lit("done")).otherwise(each)
+    told = events.where(~sure(F.col("lost"))).withColumns({"outcome": outcome, "settles": is_(Kind.DONE, Kind.DEAD), "once": whole})
+    once = told.withWatermark("at", watermark).dropDuplicatesWithinWatermark([*_OF_MESSAGE, "once"])
     measured = with_lengths(once.withColumn("ran", F.coalesce("ran", died)), objectives)
     found = measured.groupBy("queue", F.window("at", "1 minute")).agg(*measures(approximate))
     named = {
@@ -88,6 +91,8 @@ def keep(lake: Lake, found: DataFrame) -> None:
         fresh = found.persist()
         days = days_of(fresh)
         if days:
-            others = lake.read(LIVE, days).join(fresh.select("queue", "began"), ["queue", "began"], "left_anti")
+            # A writer that was killed has left rows twice.
+            before = lake.read(LIVE, days).dropDuplicates(["queue", "began"])
+            others = before.join(fresh.select("queue", "began"), ["queue", "began"], "left_anti")
             lake.write(LIVE, others.unionByName(fresh), days)
         fresh.unpersist()

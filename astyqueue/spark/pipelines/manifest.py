@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from datetime import date
 from pathlib import Path
 from typing import Final
@@ -42,6 +43,16 @@ class Manifest(BaseModel):
 
     format: int = 1
     queues: dict[str, ReadSoFar] = {}
+
+    def mark(self, queue: str, now: int) -> int | None:
+        """Up to when a queue was read; None if it was not, or if that lies ahead: a wrong clock told it, and nobody knows what is true."""
+        read = self.queues.get(queue)
+        return read.until_us if read and read.until_us <= now else None
+
+    def built(self, queue: str) -> Collection[date]:
+        """The days of a queue that were built."""
+        read = self.queues.get(queue)
+        return read.days if read else ()
 
 
 def load(folder: Path) -> Manifest:

@@ -41,8 +41,9 @@ def marked(events: DataFrame) -> DataFrame:
     """What came about, with these columns more, and texts that are empty as null.
 
     `day`, `row` (of the message), `outcome` (if the event ends an attempt, or is a claim whose end is missing: done, failed,
-    released, dead, expired, open), `settles` (it is the done or dead that counts), `dies` (a failure that made a dead letter)
-    and `cause` (a failure, or a death that no failure explains). `claimed` and `ran` are filled in where they can be.
+    released, dead, cancelled, expired, open), `settles` (it is the done or dead that counts), `dies` (a failure that made a dead
+    letter) and `cause` (a failure, or a death that no failure explains). `claimed` and `ran` are filled in where they can be, and
+    `waited` is told of every attempt.
 
     That a message was handed out may be told a moment later than what became of it, so that the order of events is not asked:
     claims and ends go together by worker and attempt.
@@ -81,7 +82,7 @@ def _neighbours() -> dict[str, Column]:
     return {
         "last_done": F.max(F.when(is_(Kind.DONE), F.col("at"))).over(of_one),
         "last_claim": F.max(claimed_at).over(of_one),
-        "last_end": F.max(F.when(is_(*_SETTLING), F.col("at"))).over(of_one),
+        "last_end": F.max(F.when(is_(*_SETTLING), F.struct("at", "kind"))).over(of_one),
         "unended": is_(Kind.CLAIMED) & (F.count(claims).over(of_attempt.orderBy("at")) > F.count(ends).over(of_attempt)),
         "claim": F.max(claimed_at).over(of_attempt),
         "dead_here": F.max(dead).over(Window.partitionBy("queue", "subject", "at")),
@@ -96,18 +97,24 @@ def _tidy(events: DataFrame) -> DataFrame:
 
 def _outcome() -> Column:
     """How the attempt ended that this event is the last word on."""
-    later = (F.col("last_claim") > F.col("at")) | sure(F.col("last_end") > F.col("at"))
-    return (
-        F.when(F.col("lapsed"), F.lit("expired"))
-        .when(F.col("ends"), F.col("kind"))
-        .when(F.col("unended"), F.when(later, F.lit("expired")).otherwise(F.lit("open")))
+    cancelled, later = F.col("last_end.kind") == Kind.CANCELLED.value, F.col("last_end.at") > F.col("at")
+    missing = (
+        F.when(F.col("last_claim") > F.col("at"), F.lit("expired"))
+        .when(later, F.when(cancelled, F.lit("cancelled")).otherwise(F.lit("expired")))
+        .otherwise(F.lit("open"))
     )
+    return F.when(F.col("lapsed"), F.lit("expired")).when(F.col("ends"), F.col("kind")).when(F.col("unended"), missing)
 
 
 def _timed(events: DataFrame) -> DataFrame:
-    """How long attempts ran that ended with a death, of which the event itself does not tell."""
-    died = F.when(F.col("outcome") == "dead", F.greatest(F.lit(0), between("began", "at")))
-    return events.withColumn("ran", F.coalesce("ran", died))
+    """How long attempts ran that ended with a death, and messages waited for attempts, of which events themselves do not tell."""
+    died = F.when(F.col("outcome") == "dead", _length("began", "at"))
+    return events.withColumns({"ran": F.coalesce("ran", died), "waited": _length("due", "began")})
+
+
+def _length(first: str, last: str) -> Column:
+    """As `between`, at least nothing where both are known."""
+    return F.when(F.col(first).isNotNull() & F.col(last).isNotNull(), F.greatest(F.lit(0), between(first, last)))
 
 
 def between(first: str, last: str) -> Column:

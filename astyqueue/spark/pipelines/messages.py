@@ -56,6 +56,13 @@ def joined(rows: DataFrame) -> DataFrame:
     return _judged(flat.where(F.col("sent").isNotNull() & F.col("changed").isNotNull())).select(*MESSAGES.schema.names)
 
 
+def waited_once(events: DataFrame, rows: DataFrame) -> DataFrame:
+    """Events that were marked, of which those alone tell of a wait that tell of the first time a handler began, as messages have it."""
+    first = rows.select("queue", "message", F.col("waited").alias("first_wait"))
+    waited = F.when(F.col("waited") == F.col("first_wait"), F.col("waited"))
+    return events.join(first, ["queue", "message"], "left").withColumn("waited", waited).drop("first_wait")
+
+
 def _order() -> Column:
     """By what the last event of a message is found: a claim may be told a moment after what came of it."""
     told_late = F.when(F.col("event") == Kind.CLAIMED.value, _LATE).otherwise(0)

@@ -39,24 +39,33 @@ class Field(NamedTuple):
 class SchemaDiffers(AstyqueueError):
     """A table has other columns than this version of the pipeline writes."""
 
-    def __init__(self, table: str, place: str, differences: Iterable[str]) -> None:
-        """Name the table, where it is, and each difference."""
+    def __init__(self, table: str, place: str, differences: Iterable[str], *, lasting: bool = False) -> None:
+        """Name the table, where it is, and each difference; one that is `lasting` cannot be built again."""
         self.table = table
         self.place = place
         self.differences = tuple(differences)
+        advice = (
+            "go on with that one, or write to another folder; keep `events`, for the queue may have forgotten what is in it"
+            if lasting
+            else "write to another folder, or remove all tables but `events`, and `_manifest.json`, and run the pipeline again"
+        )
         super().__init__(
             f"table {table} in {place} is not as expected: {'; '.join(self.differences)}. Nothing was written. If another version of "
-            "astyqueue wrote it, write to another folder, or remove all tables but `events` and run the pipeline again"
+            f"astyqueue wrote it, {advice}"
         )
 
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """One table: a folder of Parquet files."""
+    """One table: a folder of Parquet files.
+
+    One that cannot be built again says which columns its files have had from the first on; of others that they lack nothing is known.
+    """
 
     name: str
     told: str
     fields: tuple[Field, ...]
+    always: frozenset[str] = frozenset()
 
     @property
     def schema(self) -> StructType:
@@ -72,10 +81,11 @@ class Table:
 
     def check_stored(self, stored: StructType, place: str) -> None:
         """Hold what was found in files against the declaration; what is in the names of folders has no type there."""
-        files = StructType([field for field in self.schema if field.name not in PARTITIONS])
+        wanted = {*stored.names, *(self.always or self.schema.names)} - set(PARTITIONS)
+        files = StructType([field for field in self.schema if field.name in wanted])
         found = StructType([field for field in stored if field.name not in PARTITIONS])
         if differences := list(_differences(files, found)):
-            raise SchemaDiffers(self.name, place, differences)
+            raise SchemaDiffers(self.name, place, differences, lasting=bool(self.always))
 
 
 def _differences(wanted: StructType, found: StructType) -> Iterator[str]:
@@ -121,7 +131,10 @@ EVENTS: Final = Table(
     "events",
     "What was read from the history, each event once. It is only ever added to: a queue forgets its history, this table does not.",
     (_QUEUE, _DAY, *(Field(name, kind, _TOLD[name]) for name, kind in FLAT.items() if name != "queue")),
+    always=frozenset({"at", "kind", "message"}),
 )
+#: By what two events are told apart; one that was written twice is the same in all of these.
+APART: Final = ("queue", "at", "kind", "message", "key", "attempt", "slot")
 _WHOSE: Final = (
     Field("message", "text", "the message's id"),
     Field("row", "text", "the row of the queue that it lies in"),
@@ -145,8 +158,13 @@ ATTEMPTS: Final = Table(
         Field("claimed", "instant", "when it was handed to the worker"),
         Field("began", "instant", "when its handler began"),
         Field("ended", "instant", "when it ended; of an expired one when that was noticed, if it was"),
-        Field("outcome", "text", "done, failed, released, dead, expired (its lease ran out) or open (nothing is known after the claim)"),
-        Field("waited", "length", "from due to began, of first attempts"),
+        Field(
+            "outcome",
+            "text",
+            "done, failed, released, dead, cancelled (its message was deleted or replaced meanwhile), expired (its lease ran out) or open "
+            "(nothing is known after the claim)",
+        ),
+        Field("waited", "length", "from due to began, if no handler of the message had begun before"),
         Field("ran", "length", "from began to ended"),
         Field("why", "text", "one word on how it ended"),
         Field("reason", "text", "why it failed"),
@@ -192,7 +210,7 @@ COUNTS: Final = (
 #: How a length is summed up: percentiles interpolate between the two nearest values.
 PARTS: Final = (("p50", 0.5), ("p95", 0.95), ("p99", 0.99))
 LENGTHS: Final = (
-    ("wait", "waited", "from due to the start of the first attempt"),
+    ("wait", "waited", "from due to the first time a handler of the message began"),
     ("run", "ran", "from the start to the end of an attempt"),
     ("end", "took", "from sent to done or dead"),
 )
@@ -250,18 +268,19 @@ SCHEDULES: Final = Table(
         Field("skipped", "number", "how often slots were skipped, one or several at a time"),
         *(Field(f"late_{part}", "percentile", f"from the slot to its firing: {share:.0%} are not longer") for part, share in PARTS),
         Field("late_max", "length", "from the slot to its firing: the longest"),
-        Field("started", "number", "messages of it whose first attempt ended"),
+        Field("started", "number", "messages of it whose handler had begun for the first time, counted when that attempt ended"),
         *(
-            Field(f"start_{part}", "percentile", f"from due to the start of the handler: {share:.0%} are not longer")
+            Field(f"start_{part}", "percentile", f"from due to the first start of the handler: {share:.0%} are not longer")
             for part, share in PARTS
         ),
-        Field("start_max", "length", "from due to the start of the handler: the longest"),
+        Field("start_max", "length", "from due to the first start of the handler: the longest"),
         *(Field(f"within_{name}", "number", f"of those that started, within {name}") for name, _ in PUNCTUAL),
     ),
 )
 LIVE: Final = Table(
     "live",
-    "The facts of each minute as the stream tells them, a few minutes after it; columns as those of `facts`, percentiles approximate.",
+    "The facts of each minute as the stream tells them, a few minutes after it; columns as those of `facts`, percentiles approximate. "
+    "Each event is judged by itself: a message that is given back before its first attempt is over waits again.",
     FACTS.fields,
 )
 TABLES: Final = (EVENTS, ATTEMPTS, MESSAGES, FACTS, FAILURES, SCHEDULES, LIVE)

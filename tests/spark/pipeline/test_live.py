@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -62,3 +63,20 @@ def test_a_batch_that_comes_again_takes_the_same_places(arriving: Arriving, spar
     batch = spark.createDataFrame(spark.read.schema(LIVE.schema).parquet(str(arriving.out / "live")).collect(), LIVE.schema)
     keep(Lake(spark, arriving.out), batch)
     assert arriving.minutes() == {"2026-03-14T12:00Z": (1, 1, 0)}
+
+
+def test_attempts_that_fail_at_one_moment_count_each(arriving: Arriving) -> None:
+    twice = Life("a").claimed(1).failed(2, "first").claimed(2).failed(2, "second")
+    arriving.add(*told(twice), *Life("c", 300).events)
+    arriving.follow()
+    assert arriving.minutes() == {"2026-03-14T12:00Z": (1, 0, 2)}
+
+
+def test_minutes_that_a_killed_writer_left_twice_are_told_once(arriving: Arriving) -> None:
+    arriving.add(*told(Life("a").claimed(1).done(2)), *Life("c", 300).events)
+    arriving.follow()
+    [file] = (arriving.out / "live").rglob("*.parquet")
+    shutil.copy(file, file.with_name("old.parquet"))
+    arriving.add(*Life("d", 600).events)
+    arriving.follow()
+    assert arriving.minutes() == {"2026-03-14T12:00Z": (1, 1, 0), "2026-03-14T12:05Z": (1, 0, 0)}

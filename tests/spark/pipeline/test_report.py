@@ -6,6 +6,7 @@ import re
 import subprocess
 from collections.abc import Sequence
 from html.parser import HTMLParser
+from operator import itemgetter
 from pathlib import Path
 
 import pytest
@@ -20,6 +21,7 @@ from tests.spark.pipeline.histories import DAY, NOON, QUEUE, Life, fired, frame,
 from tests.spark.pipeline.test_property import quantile
 
 SENT, BAD = 60, 4
+ENDED = {Kind.DONE, Kind.DEAD, Kind.RELEASED}
 
 
 class Reading(HTMLParser):
@@ -104,14 +106,21 @@ def last(history: Sequence[Event], kind: Kind) -> dict[object, Event]:
     return {event.message: event for event in history if event.kind is kind and not event.lost}
 
 
+def first_waits(history: Sequence[Event]) -> list[int]:
+    """Of each message, from when it was due to the first time it was begun."""
+    began = [(event.began, event.due or 0, event.message) for event in history if event.began is not None and event.kind in ENDED]
+    first = {message: moment - due for moment, due, message in sorted(began, key=itemgetter(0), reverse=True)}
+    return list(first.values())
+
+
 def test_the_numbers_of_the_report_are_those_of_the_queue(page: tuple[Path, list[Event]]) -> None:
     path, history = page
     cards = Reading(path.read_text()).cards
     done, dead = last(history, Kind.DONE), last(history, Kind.DEAD)
     assert (cards["sent"], cards["done"], cards["dead"]) == (count(SENT), count(SENT - BAD), count(BAD))
     assert (len(done), len(dead)) == (SENT - BAD, BAD)
-    waits = [event.waited for event in history if event.waited is not None and event.kind in {Kind.DONE, Kind.DEAD, Kind.RELEASED}]
-    runs = [event.at - event.began for event in history if event.began is not None and event.kind in {Kind.DONE, Kind.DEAD, Kind.RELEASED}]
+    waits = first_waits(history)
+    runs = [event.at - event.began for event in history if event.began is not None and event.kind in ENDED]
     ends = [event.took for event in (*done.values(), *dead.values()) if event.took is not None]
     for name, values in {"wait": waits, "run": runs, "end": ends}.items():
         assert cards[f"{name}-p95"] == length(quantile(values, 0.95))

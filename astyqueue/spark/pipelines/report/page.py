@@ -116,6 +116,7 @@ def _card(value: str, told: str, *, name: str, style: str = "") -> Element:
 def _footer() -> Element:
     told = (
         "Messages count once, also when they were done more than once; sent, done and dead are as they stood when the history was read. "
-        "Percentiles are exact. Waiting is that of first attempts; an attempt whose worker died has no running time. Times are UTC."
+        "Percentiles are exact. A message waits until a handler began for the first time; an attempt whose worker died has no running "
+        "time. Times are UTC."
     )
     return tag("footer", tag("p", told))
