@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -16,6 +17,11 @@ class Event(NamedTuple):
 
     at: int | None
     what: str
+
+
+def in_order(life: Iterable[Event]) -> tuple[Event, ...]:
+    """The order of a life: that of time, what has no time first."""
+    return tuple(sorted(life, key=lambda event: (event.at is not None, event.at or 0)))
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from typing import Final
 
 from astyqueue.clock import SECOND
 from astyqueue.errors import Undecodable
-from astyqueue.model.explanation import Event, Explanation
+from astyqueue.model.explanation import Event, Explanation, in_order
 from astyqueue.model.message import Envelope, MessageId
 from astyqueue.model.moments import told_at
 from astyqueue.model.settings import Behaviour
@@ -123,7 +123,7 @@ def _dead(facts: _Facts, dead: Dead) -> Explanation:
     after = f"after {dead.attempts} attempt{'' if dead.attempts == 1 else 's'}"
     life = (*_life(facts), Event(dead.at, f"became a dead letter, {after}: {dead.reason}"))
     told = f"{why}. It is kept, and handed to nobody, until somebody redrives or deletes it"
-    return Explanation(facts.id, Standing.DEAD, told, facts.now, spent=dead.attempts, allowed=facts.allowed, life=_in_order(life))
+    return Explanation(facts.id, Standing.DEAD, told, facts.now, spent=dead.attempts, allowed=facts.allowed, life=in_order(life))
 
 
 def _alive(facts: _Facts) -> Explanation:
@@ -133,7 +133,7 @@ def _alive(facts: _Facts) -> Explanation:
         life.append(Event(None, f"{facts.spent} of {facts.allowed} attempts used up; their errors are in the logs of whoever had it"))
     holder = facts.place.timer.holder if facts.place and facts.place.state is State.LEASED else ""
     until = facts.due if facts.due > facts.now else None
-    return Explanation(facts.id, standing, why, facts.now, until, facts.spent, facts.allowed, holder, _in_order(life))
+    return Explanation(facts.id, standing, why, facts.now, until, facts.spent, facts.allowed, holder, in_order(life))
 
 
 def _standing(facts: _Facts) -> tuple[Standing, str]:
@@ -221,7 +221,3 @@ def _life(facts: _Facts) -> Iterator[Event]:
             passed = facts.envelope.expires <= facts.now
             yield Event(facts.envelope.expires, "expired" if passed else "expires unless it was handed out")
     yield Event(facts.id.moment, "due for the first time")
-
-
-def _in_order(life: tuple[Event, ...] | list[Event]) -> tuple[Event, ...]:
-    return tuple(sorted(life, key=lambda event: (event.at is not None, event.at or 0)))

@@ -31,7 +31,7 @@ def with_history(found: Explanation, events: Iterable[Event]) -> Explanation:
     """The explanation with what happened to the message, in order; of one that is gone, how it went if that is known."""
     told = [event for event in events if event.kind in _WORDS and not _is_told(event.kind, found.standing)]
     happened = [explanation.Event(event.at, _sentence(event)) for event in told]
-    life = tuple(sorted((*found.life, *happened), key=lambda event: (event.at is not None, event.at or 0)))
+    life = explanation.in_order([*found.life, *happened])
     if found.standing or not told:
         return replace(found, life=life)
     last = next((event for event in reversed(told) if event.kind in _ENDS and not event.lost), told[-1])

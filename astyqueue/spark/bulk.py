@@ -79,7 +79,7 @@ class Reading:
 
 def _literally(path: Path) -> str:
     """A file's path as Hadoop takes it: it reads no percent signs, and what is a pattern to it is written with a backslash."""
-    return "file://" + _PATTERN.sub(r"\\\g<0>", str(path.absolute()))
+    return "file://" + _PATTERN.sub(r"\\\g<0>", str(path))
 
 
 class Progress(NamedTuple):
