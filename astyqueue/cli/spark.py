@@ -96,7 +96,7 @@ def _sink_options(function: Callable[..., None]) -> Callable[..., None]:
     "--manifest", type=click.Path(dir_okay=False, path_type=Path), help="Remember here what was sent.  [default: QUEUE.enqueued.json]"
 )
 @click.option("--rate", type=_RATE, metavar="N", help="Send at most N a second in each task of Spark.")
-@click.option("--max-depth", type=click.IntRange(1), metavar="N", help="Wait while more than N messages can be claimed.")
+@click.option("--max-depth", type=click.IntRange(1), metavar="N", help="Send nothing by which more than N messages could be claimed.")
 @click.option("--create", is_flag=True, help="Create the queue if there is none of this name.")
 @_on_spark
 def enqueue(start: Start, url: str, output: Output, *, files: tuple[Path, ...], **options: Any) -> None:  # noqa: ANN401 - as declared

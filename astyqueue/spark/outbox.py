@@ -17,7 +17,7 @@ from astyqueue.spark.opening import Pace
 
 #: Between two looks at how much waits in a queue that is full.
 _LOOK: Final = SECOND // 4
-#: Messages sent between two looks at how much waits: so great a part of what may.
+#: Nothing is sent to a queue that was full before so great a part of it is free: a look costs as much as there are messages.
 _PART: Final = 10
 
 
@@ -28,16 +28,17 @@ class Outbox:
     """
 
     def __init__(self, queue: MessageQueue, *, in_flight: int, pace: Pace, depth: int | None = None) -> None:
-        """At most `in_flight` commits at once; while more than `depth` messages can be claimed, none."""
+        """At most `in_flight` commits at once, and none that would leave more than `depth` messages to be claimed."""
         self._queue = queue
         self._pool = ThreadPoolExecutor(in_flight, thread_name_prefix="astyqueue:outbox")
         self._in_flight = in_flight
         self._pace = pace
         self._depth = depth
-        self._unseen = 0
+        self._full = MOST if depth is None else min(MOST, depth)
+        self._room = 0
         self._gathered: dict[str, list[Addressed]] = {}
         self._rows: dict[str, Repeating] = {}
-        self._busy: dict[str, Future[int]] = {}
+        self._busy: dict[str, tuple[int, Future[int]]] = {}
         self.put = 0
 
     def send(self, messages: Iterable[Addressed]) -> int:
@@ -57,7 +58,7 @@ class Outbox:
     def _gather(self, message: Addressed) -> None:
         gathered = self._gathered.setdefault(message.row, [])
         gathered.append(message)
-        if len(gathered) >= MOST:
+        if len(gathered) >= self._full:
             self._dispatch(message.row)
 
     def _dispatch(self, row: str) -> None:
@@ -65,13 +66,18 @@ class Outbox:
         while row in self._busy or len(self._busy) >= self._in_flight:
             self._await_one()
         self._hold_back(len(messages))
-        self._busy[row] = self._pool.submit(self._commit, row, messages)
+        self._busy[row] = len(messages), self._pool.submit(self._commit, row, messages)
 
     def _await_one(self) -> None:
-        """Wait for a commit to end; its error is raised here."""
-        done, _ = wait(self._busy.values(), return_when=FIRST_COMPLETED)
-        for row in [row for row, future in self._busy.items() if future in done]:
-            self.put += self._busy.pop(row).result()
+        """Wait for a commit to end."""
+        wait([future for _, future in self._busy.values()], return_when=FIRST_COMPLETED)
+        self._collect()
+
+    def _collect(self) -> None:
+        """Let go of the commits that ended; an error of one is raised here."""
+        for row in [row for row, (_, future) in self._busy.items() if future.done()]:
+            _, future = self._busy.pop(row)
+            self.put += future.result()
 
     def _commit(self, row: str, messages: list[Addressed]) -> int:
         """Send messages of one row; how many were not there before."""
@@ -97,9 +103,16 @@ class Outbox:
     def _hold_back(self, count: int) -> None:
         """Wait while this is too fast, or the queue too full."""
         self._pace.keep(count)
-        self._unseen += count
-        if self._depth is None or self._unseen < self._depth // _PART:
+        if self._depth is None:
             return
-        while self._queue.counts().waiting > self._depth:
-            self._pace.rest(_LOOK)
-        self._unseen = 0
+        if count > self._room:
+            while (room := self._seen_room(self._depth)) < max(count, self._depth // _PART):
+                self._pace.rest(_LOOK)
+            self._room = room
+        self._room -= count
+
+    def _seen_room(self, depth: int) -> int:
+        """How many messages the queue takes now; those under way count as if they were there besides, for they may not be seen yet."""
+        self._collect()
+        under_way = sum(count for count, _ in self._busy.values())
+        return depth - under_way - self._queue.counts().waiting
