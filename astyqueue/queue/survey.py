@@ -23,12 +23,12 @@ from astyqueue.queue.wishes import Wishes
 from astyqueue.store import Column, Named, Slice
 
 #: How often the header of a row is read: of one that is written to, while there was traffic lately; of one in which
-#: something may be open; of one that rests.
+#: something is open, or that has just changed; of one that rests.
 _CURRENT: Final = SECOND
 _OPEN: Final = 2 * SECOND
 _RESTING: Final = 60 * SECOND
-#: A row counts as open for so long after it was last seen to change, for those who land late in it.
-_LINGERS: Final = 600 * SECOND
+#: A row of the past is read again when the time since its last change is longer by such a part: few land very late in it.
+_PART: Final = 10
 _TRAFFIC: Final = 60 * SECOND
 #: Rows of one survey.
 _TOGETHER: Final = 32
@@ -91,8 +91,9 @@ class Survey:
         """How long until a header is read again: often where work may turn up, or something is hidden."""
         if visit in self._current:
             return _CURRENT if now - self._visits.last_traffic < _TRAFFIC else _OPEN
-        lately = self._clock.monotonic() - visit.lease.since < _LINGERS
-        return _OPEN if lately or visit.sight.timers else _RESTING
+        if visit.sight.timers:
+            return _OPEN
+        return min(max(_OPEN, (self._clock.monotonic() - visit.lease.since) // _PART), _RESTING)
 
     def read(self, now: int) -> Steps[None]:
         """Read the headers of the rows whose turn it is, and see whether anything waits in those that nobody moves."""

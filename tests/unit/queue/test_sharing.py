@@ -11,9 +11,11 @@ from astyqueue.clock import SECOND
 from astyqueue.model.outgoing import Message
 from astyqueue.model.settings import Layout
 from astyqueue.protocol.bell import Wish
+from astyqueue.protocol.columns import HEADER
 from astyqueue.protocol.steps import Commit, Read, Send, run
 from astyqueue.queue.core import Taking
 from astyqueue.queue.holding import Handed
+from astyqueue.store import Named
 from astyqueue.stores.memory import MemoryStore
 from astyqueue.testing import TimeMachine
 from tests.unit.queue.crew import MILLISECOND, Crew, Worker
@@ -189,6 +191,25 @@ def test_what_an_idle_process_costs_is_bounded(clock: TimeMachine) -> None:
     slices = sum(len(request.wanted) for request in worker.requests if isinstance(request, Read))
     assert worker.count(Commit) <= 1
     assert slices / 60 <= 100, slices / 60
+
+
+def test_a_row_of_the_past_is_read_ever_more_rarely(clock: TimeMachine) -> None:
+    """Where time shards are short many rows changed lately, and reading each every two seconds is most of what a queue costs."""
+    crew = Crew(MemoryStore(clock), clock, RING.model_copy(update={"time_shard_us": 60 * SECOND}))
+    worker, other = crew.join(), crew.join()
+    worker.send(1)
+    crew.pass_time(60 * SECOND, step=SECOND // 4)
+    [(_, delivery)] = [*worker.got, *other.got]
+    header = Named(delivery.row, (HEADER,))
+
+    def reads(seconds: int) -> int:
+        other.requests.clear()
+        crew.pass_time(seconds * SECOND, step=SECOND // 4)
+        return sum(request.wanted.count(header) for request in other.requests if isinstance(request, Read))
+
+    assert reads(60) <= 30  # until it knows that nothing is leased any more
+    assert 9 <= reads(540) <= 30
+    assert 9 <= reads(600) <= 12
 
 
 def test_what_was_wished_for_long_ago_keeps_nobody_from_looking(clock: TimeMachine) -> None:
