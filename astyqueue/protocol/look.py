@@ -6,7 +6,7 @@ Nothing is changed here but how far the looks have come, which the caller takes 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from typing import Final
 
@@ -50,10 +50,11 @@ def look(now: int, sight: Sight, order: Order, *, settling: AbstractSet[Name] = 
         return picked
     for late in sight.late_looks(now):
         yield from _late(sight, picked, late)
-    levels = yield from _levels_with_work(sight, now)
-    for level in sorted({*levels, *due.by_level}, reverse=True):
-        yield from _again(sight, picked, due.by_level.get(level, []))
-        if level in levels:
+    again = due.by_level
+    waiting = yield from _levels_with_work(sight, now, _with_room(picked.room, sight.levels, again))
+    for level in sorted({*waiting, *again}, reverse=True):
+        yield from _again(sight, picked, again.get(level, []))
+        if level in waiting:
             yield from _fresh(sight, picked, level)
     picked.more |= picked.room <= 0
     return picked
@@ -76,15 +77,32 @@ def _take_suspect(sight: Sight, picked: Picked, suspects: list[Again]) -> Steps[
     picked.room = 0
 
 
-def _levels_with_work(sight: Sight, now: int) -> Steps[set[int]]:
-    """The priorities in which something waits; with one priority, the look itself will tell."""
-    if sight.levels == 1:
-        return {0}
+def _with_room(room: int, levels: int, again: Mapping[int, Sequence[Again]]) -> list[int]:
+    """The priorities, the greatest first, down to the one from which on what is due again would leave no room for what waits."""
+    reached: list[int] = []
+    for level in reversed(range(levels)):
+        room -= len(again.get(level, ()))
+        if room <= 0:
+            break
+        reached.append(level)
+    return reached
+
+
+def _levels_with_work(sight: Sight, now: int, asked: Sequence[int]) -> Steps[set[int]]:
+    """The priorities in which something waits, as far as is known; with one priority, the look itself will tell.
+
+    Those that are not asked about may have some. Where much is due again much was settled beyond the head, and to ask would be
+    to walk over all of it each time.
+    """
+    levels = set(range(sight.levels))
+    if len(levels) == 1 or not asked:
+        return levels
+    glances = glance(sight.row, sight.heads, until=now)
     try:
-        found = yield from read(*glance(sight.row, sight.heads, until=now))
+        found = yield from read(*[glances[level] for level in asked])
     except SliceTooLong:
-        return set(range(sight.levels))
-    return {level for level, columns in enumerate(found) if columns}
+        return levels
+    return levels.difference(level for level, columns in zip(asked, found, strict=True) if not columns)
 
 
 def _again(sight: Sight, picked: Picked, due: list[Again]) -> Steps[None]:

@@ -166,3 +166,16 @@ def test_a_stamp_decides_nothing_about_order() -> None:
     taken = scene.do("ann").claims[0]
     assert [held.entry.id for held in taken.held] == [first.name.id, second.name.id]
     assert not scene.settle(taken, dict.fromkeys((first.name.id, second.name.id), ACK)).lost
+
+
+def test_a_priority_that_is_full_of_what_is_due_again_is_not_read_from_its_head_on() -> None:
+    scene = Scene()
+    scene.put(*[put_at(scene.now, number, priority=1) for number in range(4)])
+    sight = Sight(ROW, 3)
+    taken = scene.do("ann", sight=sight, want=4).claims[0]
+    scene.settle(taken, {held.entry.id: Release(scene.now, 1) for held in taken.held}, sight=sight)
+    store = Recording(scene.store)
+    claimed = run(claim(scene.process("ann"), sight, Order(3, LEASE, ATTEMPTS)), store)
+    asked = [one for request in store.requests if isinstance(request, Read) for one in request.wanted]
+    assert [one.priority for one in asked if isinstance(one, Slice) and one.type == Type.MESSAGE and one.limit == 1] == [2]
+    assert sum(len(one.held) for one in claimed.claims) == 3
