@@ -106,7 +106,7 @@ class Survey:
         found = yield from read(*[Named(visit.sight.row, (HEADER,)) for visit in visits])
         for visit, columns in zip(visits, found, strict=True):
             self._see(visit, columns[0].value if columns else None, now)
-        yield from self._glance([visit for visit in visits if self._lies_still(visit)])
+        yield from self._glance([visit for visit in visits if self._lies_still(visit)], now)
 
     def _turn(self, now: int) -> None:
         """When the next time shard begins, survey its rows, and walk once more over those of the one that closed."""
@@ -157,9 +157,14 @@ class Survey:
             return True
         return at - visit.lease.since >= visit.lease.waits(at)
 
-    def _glance(self, visits: list[Visit]) -> Steps[None]:
-        """See whether anything is open in these rows beyond what was looked at; what is due later tells when to look."""
-        asked = [(visit, wanted) for visit in visits for wanted in _questions(visit)]
+    def _glance(self, visits: list[Visit], now: int) -> Steps[None]:
+        """See whether anything is open in these rows beyond what was looked at; what is due later tells when to look.
+
+        A row that is known to have work is not asked: under load that would be most rows, at each ring of the bell.
+        """
+        asked = [(visit, wanted) for visit in visits if visit.work > now for wanted in _questions(visit)]
+        if not asked:
+            return
         try:
             found = yield from read(*[wanted for _, wanted in asked])
         except SliceTooLong:
@@ -199,8 +204,7 @@ class Survey:
         for visit in rung:
             if not visit.lease.ours:
                 self._visits.look_at(visit, now)
-        if near := [visit for visit in rung if visit.lease.ours]:
-            yield from self._glance(near)
+        yield from self._glance([visit for visit in rung if visit.lease.ours], now)
 
     def _oblige(self, visit: Visit, wish: Wish, now: int) -> None:
         """Leave a row alone for a moment, for somebody who wants it."""

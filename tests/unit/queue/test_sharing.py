@@ -8,14 +8,16 @@ from itertools import pairwise
 import pytest
 
 from astyqueue.clock import SECOND
+from astyqueue.ids import GREATEST
 from astyqueue.model.outgoing import Message
 from astyqueue.model.settings import Layout
 from astyqueue.protocol.bell import Wish
-from astyqueue.protocol.columns import HEADER
+from astyqueue.protocol.columns import HEADER, Type
+from astyqueue.protocol.rows import is_home
 from astyqueue.protocol.steps import Commit, Read, Send, run
 from astyqueue.queue.core import Taking
 from astyqueue.queue.holding import Handed
-from astyqueue.store import Named
+from astyqueue.store import Named, Slice
 from astyqueue.stores.memory import MemoryStore
 from astyqueue.testing import TimeMachine
 from tests.unit.queue.crew import MILLISECOND, Crew, Worker
@@ -210,6 +212,22 @@ def test_a_row_of_the_past_is_read_ever_more_rarely(clock: TimeMachine) -> None:
     assert reads(60) <= 30  # until it knows that nothing is leased any more
     assert 9 <= reads(540) <= 30
     assert 9 <= reads(600) <= 12
+
+
+def test_a_row_that_is_known_to_have_work_is_not_asked_at_each_ring_of_the_bell(crew: Crew) -> None:
+    worker, sender = crew.join(hands=20, busy_for=SECOND), crew.outsider()
+    sender.send(800)
+    crew.pass_time(5 * SECOND)
+    worker.requests.clear()
+    crew.pass_time(5 * SECOND, each=lambda: sender.send(1))
+    glances = [one for request in worker.requests if isinstance(request, Read) for one in request.wanted if _asks_what_waits(one)]
+    assert len(glances) <= 20
+    assert len(worker.got) >= 180
+
+
+def _asks_what_waits(wanted: Slice | Named) -> bool:
+    """As a survey does; a claim asks for what is due now."""
+    return isinstance(wanted, Slice) and wanted.type == Type.MESSAGE and wanted.until == GREATEST and not is_home(wanted.row)
 
 
 def test_what_was_wished_for_long_ago_keeps_nobody_from_looking(clock: TimeMachine) -> None:
