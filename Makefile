@@ -32,7 +32,7 @@ test: $(READY)  ## run every test: in memory and on SQLite, conformance under py
 
 test-cassandra: $(READY)  ## run what is about Cassandra, and all that depends on the store once more, on nodes started for it
 	@echo "test: on Cassandra"
-	@$(PY) -m pytest -q --store cassandra
+	@$(PY) -m pytest -q --store cassandra -n 2 --dist loadfile --no-loadscope-reorder
 
 test-kills: $(READY)  ## kill 200 workers on SQLite and 100 on Cassandra, and a stream of Spark ten times on each, and see that nothing is lost: 25 minutes
 	@$(PY) -m pytest -q tests/scenarios/test_kill.py --store sqlite --kills 200

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from datetime import date, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
@@ -28,9 +28,21 @@ _SETTINGS: Final = {
 }
 _NAME: Final = "astyqueue pipeline"
 _DATE: Final = click.DateTime(["%Y-%m-%d"])
-_FOLDER: Final = click.Path(file_okay=False, path_type=Path)
 _FILE: Final = click.Path(dir_okay=False, path_type=Path)
 _MASTER_HELP: Final = "Where Spark runs: local[2], spark://host:7077 ... [default: ASTYQUEUE_SPARK_MASTER, else all of this machine]"
+
+
+class _Folder(click.Path):
+    """A folder of this machine; what looks like an address of another kind of store is refused, for it would become a folder's name."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:  # noqa: ANN401 - click's own types
+        """The folder's path."""
+        if "://" in str(value):
+            self.fail(f"{value}: tables are kept in a folder that this machine and all workers of Spark see: give its path", param, ctx)
+        return super().convert(value, param, ctx)
+
+
+_FOLDER: Final = _Folder(file_okay=False, path_type=Path)
 
 
 def _out_option(function: Callable[..., None]) -> Callable[..., None]:

@@ -7,7 +7,6 @@ sent in part is sent again and what is there already stays as it is.
 from __future__ import annotations
 
 import contextlib
-import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -22,6 +21,7 @@ from pyspark.sql.functions import count, lit
 from astyqueue.clock import SECOND, SystemClock
 from astyqueue.errors import BadInput
 from astyqueue.spark.manifest import Manifest
+from astyqueue.spark.paths import literally
 from astyqueue.wakeup import Wakeup
 
 FORMATS: Final[Mapping[str, str]] = {".csv": "csv", ".json": "json", ".jsonl": "json", ".ndjson": "json", ".parquet": "parquet"}
@@ -37,7 +37,6 @@ _TASK_BYTES: Final = 4 * 1024 * 1024
 _LOOK: Final = SECOND // 5
 #: Characters of columns that are shown.
 _SHOWN: Final = 120
-_PATTERN: Final = re.compile(r"[\\*?\[\]{}]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,12 +73,7 @@ class Reading:
     def frame(self, spark: SparkSession) -> DataFrame:
         """Its rows."""
         inferring = {"inferSchema": str(self.infer)} if self.kind == "csv" else {}
-        return spark.read.format(self.kind).options(**_READING[self.kind], **inferring).load(_literally(self.path))
-
-
-def _literally(path: Path) -> str:
-    """A file's path as Hadoop takes it: it reads no percent signs, and what is a pattern to it is written with a backslash."""
-    return "file://" + _PATTERN.sub(r"\\\g<0>", str(path))
+        return spark.read.format(self.kind).options(**_READING[self.kind], **inferring).load(literally(self.path))
 
 
 class Progress(NamedTuple):

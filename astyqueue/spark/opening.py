@@ -81,20 +81,19 @@ def _kept_open(url: str, *, relaxed: bool) -> Store:
 
 
 class Pace:
-    """Keeps whoever asks to so many rows a second."""
+    """Keeps whoever asks to so many rows a second; who was slower for a while makes up for a second of it at most."""
 
     def __init__(self, rate: float | None, clock: Clock | None = None) -> None:
         """Without a rate there is no limit."""
         self._rate = rate
         self._clock = clock or SystemClock()
-        self._begun = self._clock.monotonic()
-        self._rows = 0
+        self._until = self._clock.monotonic()
 
     def keep(self, rows: int) -> None:
         """Wait until so many more rows are not too many."""
-        self._rows += rows
         if self._rate is not None:
-            self.wait(self._begun + int(self._rows / self._rate * SECOND))
+            self._until = max(self._until, self._clock.monotonic() - SECOND) + int(rows / self._rate * SECOND)
+            self.wait(self._until)
 
     def wait(self, until: int) -> None:
         """Wait for a monotonic moment."""

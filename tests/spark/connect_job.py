@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import os
 import sys
+from pathlib import Path
 
 from pyspark.sql import SparkSession
 
+from astyqueue.errors import BadSetting
 from astyqueue.spark import register
+from astyqueue.spark.pipelines.live import Stream
 
 
 def main(url: str) -> None:
@@ -19,6 +22,10 @@ def main(url: str) -> None:
     rows.write.format("astyqueue").mode("append").options(**place, id_column="id", query="connect").save()
     found = spark.read.format("astyqueue").options(**place).load()
     sys.stdout.write(f"{type(spark).__module__} messages {found.count()}\n")
+    try:
+        Stream(spark, Path("lake"))
+    except BadSetting as refused:
+        sys.stdout.write(f"{refused}\n")
     spark.stop()
 
 

@@ -98,4 +98,6 @@ def test_a_client_of_spark_connect_sends_and_reads(java: Path, place: Place) -> 
     assert java
     with connect(place.url) as connection:
         connection.queue("emails")
-        assert "connect.session messages 100" in run("connect_job.py", place.url)
+        told = run("connect_job.py", place.url)
+    assert "connect.session messages 100" in told
+    assert "which a Spark Connect server cannot: use another master" in told

@@ -273,6 +273,8 @@ def test_a_stream_tells_of_minutes_what_the_batch_job_does_and_goes_on_where_it_
 def test_a_pipeline_without_anything_to_read_says_so(shell: Shell, frames: Frames) -> None:
     assert shell.error("pipeline", "run", "--out", "lake", code=1) == "this store has no queues, so that there is no history to read"
     frames.queue()
+    refused = "s3://lake: tables are kept in a folder that this machine and all workers of Spark see: give its path"
+    assert refused in shell("pipeline", "run", "--out", "s3://lake", code=2).stderr
     assert "no queue nowhere; there are: emails" in shell.error("pipeline", "stream", "--out", "lake", "-Q", "nowhere", code=1)
     told = shell("pipeline", "run", "--out", "lake")
     assert told.stdout == "nothing new was read\n"

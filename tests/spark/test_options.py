@@ -55,6 +55,14 @@ def test_a_pace_lets_no_more_rows_pass_than_its_rate(clock: TimeMachine) -> None
     assert pace.waited == [begun + half * SECOND // 2 for half in (1, 2, 3)]
 
 
+def test_who_waited_for_something_else_makes_up_for_a_second_and_no_more(clock: TimeMachine) -> None:
+    pace = Noting(100, clock)
+    clock.advance("1h")
+    for _ in range(4):
+        pace.keep(50)
+    assert pace.waited == [clock.monotonic() + half * SECOND // 2 for half in (-1, 0, 1, 2)]
+
+
 def test_a_pace_without_a_rate_waits_for_nobody(clock: TimeMachine) -> None:
     pace = Noting(None, clock)
     pace.keep(10**9)

@@ -13,6 +13,7 @@ from pyarrow import parquet
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the name that all of Spark's own examples use
 
+from astyqueue.spark.paths import literally, on_disk
 from astyqueue.spark.pipelines.outputs import PARTITIONS, Table
 
 #: Rows in one file; each row is a few hundred bytes.
@@ -32,7 +33,7 @@ class Lake:
     """The tables in a folder that this machine and all workers of Spark see."""
 
     def __init__(self, spark: SparkSession, folder: Path) -> None:
-        """Nothing is read or made yet. Java, which may have been started elsewhere, is told the whole path."""
+        """Nothing is read or made yet. Java, which may have been started elsewhere, is told the whole path, and that it is of a disk."""
         self._spark = spark
         self.folder = folder.absolute()
 
@@ -42,10 +43,10 @@ class Lake:
         there = [day for day in sorted(days) if self._place(table, day).is_dir()]
         if not there:
             return self._spark.createDataFrame([], table.schema)
-        paths = [str(self._place(table, day)) for day in there]
+        paths = [literally(self._place(table, day)) for day in there]
         for path in _unlike(file for day in there for file in self._place(table, day).glob("*.parquet")):
-            table.check_stored(self._spark.read.parquet(str(path)).schema, str(place))
-        return self._spark.read.schema(table.schema).option("basePath", str(place)).parquet(*paths)
+            table.check_stored(self._spark.read.parquet(literally(path)).schema, str(place))
+        return self._spark.read.schema(table.schema).option("basePath", on_disk(place)).parquet(*paths)
 
     def days(self, table: Table, queue: str) -> set[Day]:
         """The days that a table holds anything of."""
@@ -60,7 +61,7 @@ class Lake:
         """
         place, staged = self.folder / table.name, self.folder / _STAGED / table.name
         rows = table.checked(frame, str(place)).hint("rebalance", *PARTITIONS)
-        rows.write.mode("overwrite").partitionBy(*PARTITIONS).option("maxRecordsPerFile", _ROWS).parquet(str(staged))
+        rows.write.mode("overwrite").partitionBy(*PARTITIONS).option("maxRecordsPerFile", _ROWS).parquet(on_disk(staged))
         written = {path.relative_to(staged) for path in staged.glob("queue=*/day=*")}
         place.mkdir(parents=True, exist_ok=True)
         for day in written | {self._place(table, day).relative_to(place) for day in days}:

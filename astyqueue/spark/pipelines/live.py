@@ -11,7 +11,9 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the name that all of Spark's own examples use
 from pyspark.sql.streaming.query import StreamingQuery
 
+from astyqueue.errors import BadSetting
 from astyqueue.model.event import Kind
+from astyqueue.spark.paths import on_disk
 from astyqueue.spark.pipelines.facts import SPELLED, approximate, measures, with_lengths
 from astyqueue.spark.pipelines.lake import Lake, days_of
 from astyqueue.spark.pipelines.marking import LAPSED, is_, sure
@@ -61,7 +63,10 @@ class Stream:
     """Follows the history of queues, and keeps the table `live` of a folder."""
 
     def __init__(self, spark: SparkSession, out: Path, *, objectives: Objectives | None = None, watermark: str = WATERMARK) -> None:
-        """Nothing runs yet."""
+        """Nothing runs yet. BadSetting if Spark is a Connect server elsewhere, whose workers know neither this session nor this disk."""
+        if "connect" in type(spark).__module__:
+            message = "the stream writes its table from here, which a Spark Connect server cannot: use another master, such as local[2]"
+            raise BadSetting(message)
         spark.conf.set("spark.sql.session.timeZone", "UTC")
         self._spark = spark
         self._lake = Lake(spark, out)
@@ -81,7 +86,7 @@ class Stream:
         writer = (
             found.writeStream.outputMode("append").queryName(f"astyqueue {queue}").foreachBatch(lambda batch, _: keep(self._lake, batch))
         )
-        writer = writer.option("checkpointLocation", str(self._lake.folder / _CHECKPOINTS / queue))
+        writer = writer.option("checkpointLocation", on_disk(self._lake.folder / _CHECKPOINTS / queue))
         return (writer.trigger(availableNow=True) if once else writer.trigger(processingTime=_EVERY)).start()
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pyarrow.parquet
 import pytest
 from pyspark.sql import SparkSession
 
@@ -54,3 +55,18 @@ def test_days_that_were_read_and_not_built_are_built_by_the_next_run(
     store.events = []
     store.run(7 * HOUR)
     assert [row["state"] for row in store.rows(MESSAGES)] == ["done"]
+
+
+def test_a_folder_is_of_this_machine_and_has_the_name_that_was_said(spark: SparkSession, tmp_path: Path) -> None:
+    store = Store(spark, tmp_path / "la[k]e {of} 100%20*")
+    hadoop = spark.sparkContext._jsc.hadoopConfiguration()  # noqa: SLF001 - where Hadoop looks for paths
+    before = hadoop.get("fs.defaultFS")
+    hadoop.set("fs.defaultFS", "nowhere://at.all")
+    try:
+        store.add(Life("a").claimed(1).done(2))
+        store.run(100)
+        store.add(Life("b", 200).claimed(201).done(202))
+        store.run(300)
+    finally:
+        hadoop.set("fs.defaultFS", before)
+    assert [row["state"] for row in pyarrow.parquet.read_table(store.out / MESSAGES.name).to_pylist()] == ["done", "done"]
