@@ -13,7 +13,7 @@ from typing import Final
 from astyqueue import ids
 from astyqueue.errors import SliceTooLong
 from astyqueue.ids import Id
-from astyqueue.protocol.columns import Entry, Type, message_name
+from astyqueue.protocol.columns import LOOKS, Entry, Type, message_name
 from astyqueue.protocol.picking import Again, Order, Picked, due_again, pick_again
 from astyqueue.protocol.rows import is_home
 from astyqueue.protocol.sight import LAGS, WORTH_STORING, Sight, know, know_dead
@@ -156,6 +156,8 @@ def _late(sight: Sight, picked: Picked, look: int) -> Steps[None]:
         left = yield from _take_landed(sight, picked, landed)
         cursors[look] = _reached(columns, left, until)
     sight.looked[look] = picked.now
+    if look == LOOKS - 1 and all(cursors[look] == cursors[0] for cursors in sight.cursors):
+        sight.passed, sight.handed = sight.passed + sight.handed, 0
 
 
 def _reached(columns: list[Column], left: list[Column], until: Id) -> Id:

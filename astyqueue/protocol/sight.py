@@ -35,7 +35,8 @@ _TIMERS_A_PAGE: Final = 1_000
 class Sight:
     """A row as one process sees it. Corrupting or forgetting it costs reads, never a promise.
 
-    `fires`: this process fires schedules, so a slot that falls due is a reason to look.
+    `fires`: this process fires schedules, so a slot that falls due is a reason to look. `passed`: ids that a look of ours passed, and
+    no header tells; `handed`: messages that went out from here, over whose graves the last of the late looks has not come yet.
     """
 
     row: str
@@ -50,6 +51,7 @@ class Sight:
     cursors: list[list[Id]] = field(default_factory=list)
     looked: list[int] = field(default_factory=lambda: [0] * LOOKS)
     passed: int = 0
+    handed: int = 0
     stood: int = 0
     upcoming: Upcoming = field(default_factory=Upcoming)
     _settled: list[Worked] = field(default_factory=list)
@@ -126,9 +128,11 @@ class Sight:
         self.stood = self.stood if at is None else at
         if self.known:
             self.header, self.value = header, header.encode()
-        self.replace(None, timers)
+        known = list(timers)
+        self.replace(None, known)
         self._bury(dead)
         self.passed = 0
+        self.handed += sum(len(timer.entries) for timer in known)
 
     def _forget_timers(self) -> None:
         self.timers = None

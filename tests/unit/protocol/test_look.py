@@ -136,6 +136,27 @@ def test_a_walk_over_a_thousand_ids_without_a_claim_is_stored_for_others() -> No
     assert after.floor == min(one.timer.due for one in claimed)
 
 
+def test_a_walk_over_the_graves_of_a_thousand_is_stored_for_others_once() -> None:
+    scene = Scene()
+    clock, store = scene.clock, MemoryStore(scene.clock)
+    sent = stream(1_500, clock, store)
+    process, sight = repeatable_process("ann", clock), Sight(ROW, 1)
+    for _ in range(8):
+        [taken] = run(claim(process, sight, Order(200, LEASE, ATTEMPTS)), store).claims
+        outcomes = {held.entry.id: ACK for held in taken.held}
+        [worked] = run(settle(process, ROW, Settlement(taken.timer, outcomes)), store).done
+        sight.settled(worked)
+    before = picture(store).header
+    for _ in range(3):
+        clock.advance("11m")
+        run(claim(process, sight, Order(10, LEASE, ATTEMPTS)), store)
+    after = picture(store).header
+    assert before is not None
+    assert after is not None
+    assert after.version == before.version + 1
+    assert after.cursors[0][-1] == sent[-1]
+
+
 def test_a_message_that_is_not_due_is_not_taken_and_hides_nothing() -> None:
     scene = Scene()
     later, now = put_at(scene.now + 10 * SECOND), put_at(scene.now, 1)
