@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pytest
 
 from astyqueue.ids import LEAST
 from astyqueue.model.message import MessageId
 from astyqueue.testing.simulation.evidence import Evidence
-from astyqueue.testing.simulation.history import Handed, History, Removed, Result, Settled
+from astyqueue.testing.simulation.history import Handed, History, Removed, Result, Sent, Settled
 from astyqueue.testing.simulation.oracles import a_receipt_is_lost_for_a_reason, nothing_comes_back
 from astyqueue.testing.simulation.truth import Truth
 
@@ -43,3 +45,21 @@ def test_an_ack_may_be_too_late_when_another_took_the_place_of_a_message_whose_s
     ack.tell(13, unknowns=0, lost=True)
     history.settled.append(ack)
     assert bool(list(a_receipt_is_lost_for_a_reason(Evidence(history, Truth(2, ROW), 0)))) is wrong
+
+
+class Read(list[Sent]):
+    """Counts how often it is gone through."""
+
+    times = 0
+
+    def __iter__(self) -> Iterator[Sent]:
+        self.times += 1
+        return super().__iter__()
+
+
+def test_a_message_without_a_key_costs_no_look_at_all_others() -> None:
+    history = History()
+    history.sent = Read(Sent(number, began=number, result=Result.DONE, message=MessageId(ROW, 0, LEAST)) for number in range(100))
+    evidence = Evidence(history, Truth(2, ROW), 0)
+    assert not any(evidence.removed(sent) for sent in history.sent)
+    assert history.sent.times == 1

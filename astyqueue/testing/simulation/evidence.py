@@ -46,7 +46,8 @@ class Evidence:
 
     def replacing(self, sent: Sent) -> Iterator[Sent]:
         """The sends that may have put themselves in the place of this one."""
-        return (other for other in self.history.sent if sent.key and other.key == sent.key and other is not sent and other.replaces)
+        others = self.history.sent if sent.key else ()
+        return (other for other in others if other.key == sent.key and other is not sent and other.replaces)
 
 
 #: A judgement: what is wrong with a history, one sentence each.
