@@ -211,7 +211,7 @@ PLANTED: Final = (
     Planted("no expectation on a replaced timer", 60, meddling=without(Type.TIMER)),
     Planted("floor only raised", 200, _floor_only_raised),
     Planted("cursors moved by the clock", 200, _cursors_by_the_clock),
-    Planted("a commit repeated blindly", 400, meddling=_repeated),
+    Planted("a commit repeated blindly", 400, meddling=_repeated, first=20),
     Planted("a commit repeated without its expectations", 200, meddling=_repeated_unconditionally),
     Planted("an unknown outcome taken for done", 200, meddling=_taken_for_done),
     Planted("stamps from the due time", 400, lambda: [mock.patch.object(producer, "message_put", _stamped_with_due)]),
