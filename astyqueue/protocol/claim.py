@@ -84,7 +84,7 @@ class _Claiming:
 
     def carry_out(self) -> Steps[None]:
         """Look and commit, a few times if others come first."""
-        if self._settling > _CHANGES:
+        if self._settling > _CHANGES or any(map(_elsewhere, self.waiting)):
             yield from self._settle_alone()
         for _ in range(_TRIES):
             names = {settlement.timer.name for settlement in self.waiting}
@@ -177,6 +177,11 @@ class _Claiming:
         self.claimed.dead += len(picked.dead)
         self.claimed.buried += picked.buried
         self.claimed.undecodable += picked.undecodable
+
+
+def _elsewhere(settlement: Settlement) -> bool:
+    """Whether some of these messages are not under the timer any more, so that they must be looked for: others may have them."""
+    return not {entry.id for entry in settlement.timer.entries}.issuperset(settlement.outcomes)
 
 
 def _let_go_along(change: Change, going: Mapping[Id, Along]) -> Steps[None]:

@@ -8,15 +8,17 @@ import pytest
 
 from astyqueue.clock import SECOND
 from astyqueue.errors import OutcomeUnknown
+from astyqueue.protocol.claim import claim
 from astyqueue.protocol.columns import REASON_LENGTH, State, dead_name, decode_dead
 from astyqueue.protocol.outcomes import ACK, Extend, Reject, Release, Settling
+from astyqueue.protocol.picking import Order
 from astyqueue.protocol.settle import Settled, Settlement, settle
 from astyqueue.protocol.sight import Sight
 from astyqueue.protocol.steps import Commit, run
 from astyqueue.store import Named
 from astyqueue.testing import Failing
 from tests.unit.protocol.watched import ROW, Meanwhile, picture
-from tests.unit.protocol.worlds import LEASE, Scene
+from tests.unit.protocol.worlds import ATTEMPTS, LEASE, Scene
 
 NOW = Scene().now
 OUTCOMES: list[Settling] = [
@@ -191,6 +193,20 @@ def test_only_the_ids_that_are_gone_from_a_claim_are_lost() -> None:
     first, second, third = scene.sent
     scene.settle(taken, {first: Release(scene.now + 2 * LEASE, 1), second: Extend(scene.now + 2 * LEASE)}, name="bob")
     assert scene.settle(taken, dict.fromkeys(scene.sent, ACK)).lost == [first]
+    assert scene.store.gone == {second, third}
+
+
+def test_an_ack_that_goes_along_with_a_claim_is_lost_like_any_other_if_the_message_is_not_under_the_timer_any_more() -> None:
+    """Somebody else took a part of what was held; the holder learnt of it as it settled another part."""
+    scene = Scene(messages=3)
+    taken = scene.do("ann").claims[0]
+    first, second, third = scene.sent
+    scene.settle(taken, {first: Release(scene.now + 2 * LEASE, 1)}, name="bob")
+    [*_, worked] = scene.settle(taken, {second: ACK}).done
+    assert worked.left is not None
+    settling = [Settlement(worked.left, {first: ACK, third: ACK})]
+    claimed = run(claim(scene.process("ann"), Sight(ROW, 1), Order(1, LEASE, ATTEMPTS), settling=settling), scene.store)
+    assert claimed.settled[worked.left.name].lost == [first]
     assert scene.store.gone == {second, third}
 
 
