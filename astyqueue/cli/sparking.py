@@ -16,7 +16,6 @@ if TYPE_CHECKING:
 _OPTION: Final = re.compile(r"\boption (\w+)=")
 #: A logger of PySpark that prints the whole of an error, although it is raised as well.
 _REPEATING: Final = "SQLQueryContextLogger"
-_CONNECT: Final = "connect"
 
 
 @contextmanager
@@ -92,6 +91,8 @@ def _opened(master: str | None, *, name: str, settings: Mapping[str, str] | None
 def _hush(spark: SparkSession, level: str) -> None:
     from pyspark.logger import PySparkLogger
 
+    from astyqueue.spark.session import is_elsewhere
+
     PySparkLogger.getLogger(_REPEATING).disabled = not is_verbose()
-    if _CONNECT not in type(spark).__module__:  # a server elsewhere has a log of its own
+    if not is_elsewhere(spark):  # a server there has a log of its own
         spark.sparkContext.setLogLevel(level)

@@ -51,6 +51,11 @@ def session(
         return register(builder.getOrCreate())
 
 
+def is_elsewhere(spark: SparkSession) -> bool:
+    """Whether a session is a client of a Spark Connect server: what works for it knows neither this process nor its disk."""
+    return "connect" in type(spark).__module__
+
+
 def _has_java() -> bool:
     """Whether this process has a Java already, which speaks as it was told to when it started."""
     return SparkContext._gateway is not None  # noqa: SLF001 - nothing else of PySpark tells

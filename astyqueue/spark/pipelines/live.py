@@ -20,6 +20,7 @@ from astyqueue.spark.pipelines.marking import LAPSED, is_, sure
 from astyqueue.spark.pipelines.objectives import Objectives
 from astyqueue.spark.pipelines.outputs import APART, FACTS, LIVE
 from astyqueue.spark.pipelines.source import followed
+from astyqueue.spark.session import is_elsewhere
 
 #: Events of a minute are waited for so long after it, by the time that events themselves tell.
 WATERMARK: Final = "2 minutes"
@@ -64,7 +65,7 @@ class Stream:
 
     def __init__(self, spark: SparkSession, out: Path, *, objectives: Objectives | None = None, watermark: str = WATERMARK) -> None:
         """Nothing runs yet. BadSetting if Spark is a Connect server elsewhere, whose workers know neither this session nor this disk."""
-        if "connect" in type(spark).__module__:
+        if is_elsewhere(spark):
             message = "the stream writes its table from here, which a Spark Connect server cannot: use another master, such as local[2]"
             raise BadSetting(message)
         spark.conf.set("spark.sql.session.timeZone", "UTC")

@@ -170,10 +170,8 @@ class _World:
         """When a few more messages have come and gone in a row, look what the next one there costs, and a poll that finds nothing."""
         passed = self._send_last(2)
         taker = self._finish("measure", (0, 11 * _MINUTE))
-        rows = self._send_last_measured(taker)
-        while not rows <= passed:
+        while not (rows := self._send_last_measured(taker)) <= passed:
             passed |= rows
-            rows = self._send_last_measured(taker)
         if self.weather.faults & _CLOCKS:
             taker.client.start(taker.drain((30 * _MINUTE,)))  # by the clock of a server that is ahead these are sent so late
             self._wait_for(taker.client)

@@ -9,7 +9,7 @@ import pytest
 from astyqueue.clock import SECOND
 from astyqueue.ids import Id
 from astyqueue.protocol.claim import claim
-from astyqueue.protocol.columns import LOOKS, State, Type
+from astyqueue.protocol.columns import LOOKS, Header, State, Type
 from astyqueue.protocol.outcomes import ACK, Release
 from astyqueue.protocol.picking import Order
 from astyqueue.protocol.send import STAMP_BACK
@@ -46,6 +46,12 @@ def stream(count: int, clock: TimeMachine, store: Store) -> list[Id]:
     for at in range(0, count, 500):
         store.send(Batch(ROW, tuple(puts[at : at + 500])))
     return [put.name.id for put in puts]
+
+
+def stored_header(store: MemoryStore) -> Header:
+    header = picture(store).header
+    assert header is not None
+    return header
 
 
 def test_each_of_ten_thousand_ids_is_looked_at_a_fixed_number_of_times() -> None:
@@ -125,12 +131,10 @@ def test_a_walk_over_a_thousand_ids_without_a_claim_is_stored_for_others() -> No
     process, sight = repeatable_process("ann", clock), Sight(ROW, 1)
     claimed = [one for _ in range(8) for one in run(claim(process, sight, Order(200, 86_400 * SECOND, ATTEMPTS)), store).claims]
     assert sum(len(one.held) for one in claimed) == len(sent)
-    before = picture(store).header
+    before = stored_header(store)
     clock.advance("11m")
     run(claim(process, sight, Order(10, LEASE, ATTEMPTS)), store)
-    after = picture(store).header
-    assert before is not None
-    assert after is not None
+    after = stored_header(store)
     assert after.version == before.version + 1
     assert after.cursors[0][-1] > before.cursors[0][-1]
     assert after.floor == min(one.timer.due for one in claimed)
@@ -146,13 +150,11 @@ def test_a_walk_over_the_graves_of_a_thousand_is_stored_for_others_once() -> Non
         outcomes = {held.entry.id: ACK for held in taken.held}
         [worked] = run(settle(process, ROW, Settlement(taken.timer, outcomes)), store).done
         sight.settled(worked)
-    before = picture(store).header
+    before = stored_header(store)
     for _ in range(3):
         clock.advance("11m")
         run(claim(process, sight, Order(10, LEASE, ATTEMPTS)), store)
-    after = picture(store).header
-    assert before is not None
-    assert after is not None
+    after = stored_header(store)
     assert after.version == before.version + 1
     assert after.cursors[0][-1] == sent[-1]
 
