@@ -24,7 +24,9 @@ from astyqueue.testing.cassandra import Contacts, NodeNotReady, NodetoolFailed
 from astyqueue.testing.cassandra.errors import AddressesTaken, JarsNotFetched, NoJava, NoMaven
 from astyqueue.testing.cassandra.jars import jars
 from astyqueue.testing.cassandra.java import Java, find_java
+from astyqueue.testing.cassandra.keeper import Keeper
 from astyqueue.testing.cassandra.network import Network
+from astyqueue.testing.cassandra.node import Node
 
 PATIENCE_MS = 30_000
 JAVA = Java(Path("/nowhere/bin/java"), Path("/nowhere"))
@@ -69,6 +71,22 @@ def program(folder: Path, name: str, script: str) -> Path:
     written.write_text(f"#!/bin/sh\n{script}\n")
     written.chmod(0o755)
     return written
+
+
+def test_a_node_counts_on_another_that_is_up_only_once_that_has_its_share_of_the_data(tmp_path: Path) -> None:
+    with closing(Keeper()) as keeper:
+        one, other = (
+            Node(address, tmp_path / address, configure=lambda *, replacing: ("echo", str(replacing)), nodetool=tuple, keeper=keeper)
+            for address in ("127.0.0.1", "127.0.0.2")
+        )
+        (tmp_path / one.known_as).mkdir()
+        one.start([other])
+        with (tmp_path / one.known_as / "node.log").open("a") as log:
+            print("INFO [GossipStage:1] Gossiper.java:1492 - InetAddress /127.0.0.2:7000 is now UP", file=log, flush=True)
+            assert not one.sees(other)
+            print("DEBUG [GossipStage:1] StorageService.java:3317 - Node /127.0.0.2:7000 state NORMAL, token [17]", file=log, flush=True)
+            assert one.sees(other)
+        one.kill()
 
 
 class TestOneNode:

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 import pytest
 from cassandra.cluster import EXEC_PROFILE_DEFAULT, Cluster, ExecutionProfile, Session
 from cassandra.policies import WhiteListRoundRobinPolicy
+from cassandra.query import SimpleStatement
 
 from astyqueue.clock import SystemClock
 from astyqueue.errors import WrongSchema
@@ -16,7 +17,7 @@ from astyqueue.findings import Severity, worst
 from astyqueue.queue.connection import connect
 from astyqueue.stores.administration import Administration, administer
 from astyqueue.stores.cassandra import administration
-from astyqueue.stores.cassandra.keyspace import Keyspace
+from astyqueue.stores.cassandra.keyspace import Keyspace, replication
 from astyqueue.testing import LocalCassandra
 from astyqueue.testing.cassandra import Contacts
 
@@ -126,6 +127,24 @@ def test_what_is_printed_makes_the_same_when_it_is_run_by_hand(session: Session,
 def test_printing_needs_no_server() -> None:
     with administer("cassandra://nosuch.invalid/jobs?dc=west", clock=CLOCK) as asked:
         assert "'west': '3'" in asked.statements()[0]
+
+
+def test_a_node_that_has_not_heard_of_a_new_table_yet_is_asked_again(session: Session, fresh: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    ask, refused = session.execute, set[str]()
+
+    def execute(statement: SimpleStatement | str, *values: object, **options: object) -> object:
+        text = statement.query_string if isinstance(statement, SimpleStatement) else ""
+        if "schema_versions" not in text or text.startswith("CREATE") or text in refused:
+            return ask(statement, *values, **options)
+        refused.add(text)
+        return ask(SimpleStatement(text.replace("schema_versions", "not_heard_of"), keyspace=fresh), *values, **options)
+
+    with administration.Administration(session, Keyspace(fresh, replication("1")), clock=CLOCK) as looked_after:
+        with monkeypatch.context() as patched:
+            patched.setattr(session, "execute", execute)
+            looked_after.migrate()
+        assert worst(looked_after.verify()) is Severity.OK
+    assert {text.split()[0] for text in refused} == {"INSERT", "SELECT", "UPDATE", "DELETE"}
 
 
 def test_several_that_migrate_at_once_through_different_nodes_make_one_table(ring: LocalCassandra) -> None:

@@ -6,7 +6,6 @@ from typing import Final
 
 from cassandra import (
     DriverException,
-    InvalidRequest,
     ReadFailure,
     RequestValidationException,
     Unauthorized,
@@ -58,7 +57,7 @@ def failure_of_change(error: Exception, place: str, *, nodes: int = 1) -> Astyqu
 
 def failure_to_prepare(error: Exception, place: str, keyspace: str) -> AstyqueueError:
     """The error of the tree for one that came while a connection was made ready in a keyspace."""
-    if (isinstance(error, InvalidRequest) and "does not exist" in str(error)) or "unconfigured table" in str(error):
+    if says_missing(error):
         return WrongSchema(
             f"{place}: {told(error)}. The keyspace {keyspace!r} or its tables are not there yet: make them with "
             f"'astyqueue migrate --url cassandra://.../{keyspace}' (this URL), or correct the URL"
@@ -69,6 +68,11 @@ def failure_to_prepare(error: Exception, place: str, keyspace: str) -> Astyqueue
             "see with 'astyqueue verify' what differs, or name another keyspace"
         )
     return failure_of_read(error, place)
+
+
+def says_missing(error: Exception) -> bool:
+    """Whether the server that was asked knows no such table or keyspace."""
+    return isinstance(error, _REFUSED) and any(sign in str(error) for sign in _MISSING)
 
 
 def told(error: Exception) -> str:
@@ -91,7 +95,7 @@ def _refused(error: Exception, place: str) -> AstyqueueError:
         return BadInput(f"{place}: {text}. Nothing was changed; put less into one batch")
     if isinstance(error, Unauthorized):
         return StoreUnavailable(f"{place}: {text}. Let this user read and modify the keyspace")
-    if any(sign in text for sign in _MISSING):
+    if says_missing(error):
         return StoreUnavailable(f"{place}: {text}. Nothing was changed; the tables were dropped since: make them again or restore them")
     return StoreCorrupt(f"{place}: {text}. Nothing was changed; the table is not as astyqueue made it")
 

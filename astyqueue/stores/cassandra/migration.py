@@ -15,7 +15,7 @@ from typing import Any, Final, TypeVar
 from astyqueue.clock import SECOND, SystemClock
 from astyqueue.errors import OutcomeUnknown, StoreUnavailable, WrongSchema
 from astyqueue.stores.cassandra.catalog import Catalog
-from astyqueue.stores.cassandra.failures import FAILURES, failure_of_change
+from astyqueue.stores.cassandra.failures import FAILURES, failure_of_change, says_missing
 from astyqueue.stores.cassandra.inquiry import PATIENCE_SECONDS, Inquiry
 from astyqueue.stores.cassandra.schema import Part, parts
 from astyqueue.stores.cassandra.schema.declared import declared
@@ -99,7 +99,7 @@ class Migration:
         answers: list[T] = []
 
         def asked() -> bool:
-            with self._unless_unknown():
+            with self._passing_over():
                 answers.append(ask())
             return bool(answers)
 
@@ -107,12 +107,12 @@ class Migration:
         return answers[0]
 
     @contextmanager
-    def _unless_unknown(self) -> Iterator[None]:
-        """Pass over an error after which nobody knows what was done, as when several ask at once; others go on."""
+    def _passing_over(self) -> Iterator[None]:
+        """Pass over a table not heard of yet, and an error after which nobody knows what was done, as when several ask at once."""
         try:
             yield
         except FAILURES as error:
-            if not isinstance(failure_of_change(error, ""), OutcomeUnknown):
+            if not (says_missing(error) or isinstance(failure_of_change(error, ""), OutcomeUnknown)):
                 raise
 
     def _await(self, is_so: Callable[[], bool], otherwise: str) -> None:

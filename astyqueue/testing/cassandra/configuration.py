@@ -56,8 +56,10 @@ _HASTE: Final = {
     "skip_sync": "true",  # what a killed process wrote is the kernel's to keep; only a machine that stops would lose it
     "available_processors": "2",
 }
+#: What a node hears of another one's share of the data is said at DEBUG only (node.py waits for it).
 _LOGGING: Final = """\
 <configuration>
+  <logger name="org.apache.cassandra.service.StorageService" level="DEBUG"/>
   <appender name="CONSOLE" class="ch.qos.logback.core.ConsoleAppender">
     <encoder><pattern>%-5level [%thread] %date{ISO8601,UTC} %F:%L - %msg%n</pattern></encoder>
   </appender>

@@ -15,6 +15,8 @@ from astyqueue.testing.cassandra.keeper import Keeper
 
 _STARTED: Final = "Startup complete"
 _SEEN: Final = re.compile(r"InetAddress /(?P<address>[\d.]+):\d+ is now (?P<state>UP|DOWN)$", re.MULTILINE)
+#: A node that is up has no share of the data before this is heard of it: the others would count one replica less.
+_SHARES: Final = re.compile(r"Node /(?P<address>[\d.]+):\d+ state NORMAL, token")
 _TOLD: Final = 30
 
 
@@ -91,10 +93,10 @@ class Node:
         return up
 
     def sees(self, other: Node) -> bool:
-        """Whether the last it heard of the other is that it came up, so that requests through it count on the other."""
-        since = self._heard.get(other.known_as, self._heard[self.known_as])
-        heard = [seen["state"] for seen in _SEEN.finditer(self.log[since:]) if seen["address"] == other.known_as]
-        return heard[-1:] == ["UP"]
+        """Whether it heard that the other has its share of the data and came up last, so that requests through it count on the other."""
+        log = self.log[self._heard.get(other.known_as, self._heard[self.known_as]) :]
+        heard = [seen["state"] for seen in _SEEN.finditer(log) if seen["address"] == other.known_as]
+        return heard[-1:] == ["UP"] and any(shares["address"] == other.known_as for shares in _SHARES.finditer(log))
 
     def nodetool(self, words: Sequence[str]) -> str:
         """What nodetool says about this node, or does with it."""
