@@ -150,7 +150,7 @@ class _Claiming:
         floor = min(dues if known is None else [known, *dues], default=picked.now)
         version = self.sight.header.version + 1 if self.sight.header else 1
         owner = self.process.name if self.order.leases and (self.order.keeps or picked.room > 0) else ""
-        return Header(version, floor, self.process.nonce(), owner, tuple(map(tuple, self.sight.cursors)))
+        return Header(version, floor, self.process.nonce(), owner, tuple(map(tuple, self.sight.looks.cursors)))
 
     def _apply(self, change: Change, header: Header, made_of: tuple[Picked, list[Claim], list[Worked]]) -> Steps[bool]:
         """Whether the commit was applied; a refusal shows the header that stands, an unknown outcome is read back."""

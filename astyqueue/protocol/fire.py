@@ -235,7 +235,7 @@ class Schedules:
         for name in firing.timers:
             self._known.pop((sight.row, name), None)
         if isinstance(outcome, Refused):
-            sight.refused(outcome.present[HEADER], firing.now, sight.cursors)
+            sight.refused(outcome.present[HEADER], firing.now, sight.looks.cursors)
         return False
 
     def _remember(self, sight: Sight, firing: Firing, slots: dict[Name, tuple[Timer | None, bytes]]) -> None:

@@ -14,9 +14,10 @@ from astyqueue import ids
 from astyqueue.errors import SliceTooLong
 from astyqueue.ids import Id
 from astyqueue.protocol.columns import LOOKS, Entry, Type, message_name
+from astyqueue.protocol.looks import LAGS
 from astyqueue.protocol.picking import Again, Order, Picked, due_again, pick_again
 from astyqueue.protocol.rows import is_home
-from astyqueue.protocol.sight import LAGS, WORTH_STORING, Sight, know, know_dead
+from astyqueue.protocol.sight import WORTH_STORING, Sight, know, know_dead
 from astyqueue.protocol.steps import Steps, read, read_one
 from astyqueue.protocol.stretches import read_through
 from astyqueue.store import Column, Name, Named, Slice
@@ -38,7 +39,7 @@ def look(now: int, sight: Sight, order: Order, *, settling: AbstractSet[Name] = 
     sight.take_note()
     yield from know(sight, now)
     sight.hold_back(now)
-    picked.cursors = [list(cursors) for cursors in sight.cursors]
+    picked.cursors = [list(cursors) for cursors in sight.looks.cursors]
     due = due_again([timer for timer in sight.due(now) if timer.name not in settling], now)
     if due.suspects and order.in_hand:  # before hands empty for it: a settle raises no header, so it may be long gone
         sight.timers = sight.dead = None
@@ -48,7 +49,7 @@ def look(now: int, sight: Sight, order: Order, *, settling: AbstractSet[Name] = 
     if due.suspects:
         yield from _take_suspect(sight, picked, due.suspects)
         return picked
-    for late in sight.late_looks(now):
+    for late in sight.looks.late(now):
         yield from _late(sight, picked, late)
     again = due.by_level
     waiting = yield from _levels_with_work(sight, now, _with_room(picked.room, sight.levels, again))
@@ -97,12 +98,15 @@ def _levels_with_work(sight: Sight, now: int, asked: Sequence[int]) -> Steps[set
     levels = set(range(sight.levels))
     if len(levels) == 1 or not asked:
         return levels
-    glances = glance(sight.row, sight.heads, until=now)
+    glances = glance(sight.row, sight.looks.heads, until=now)
     try:
         found = yield from read(*[glances[level] for level in asked])
     except SliceTooLong:
         return levels
-    return levels.difference(level for level, columns in zip(asked, found, strict=True) if not columns)
+    empty = {level for level, columns in zip(asked, found, strict=True) if not columns}
+    for level in empty:
+        sight.looks.found_empty(level)
+    return levels - empty
 
 
 def _again(sight: Sight, picked: Picked, due: list[Again]) -> Steps[None]:
@@ -118,7 +122,7 @@ def _fresh(sight: Sight, picked: Picked, level: int) -> Steps[None]:
     """Take waiting messages of one priority from the head on."""
     if (limit := picked.room) <= 0:
         return
-    cursors = sight.cursors[level]
+    cursors = sight.looks.cursors[level]
     until = ids.first_at(picked.now + 1)
     columns, long = yield from _walk(
         sight, Slice(sight.row, Type.MESSAGE, level, after=cursors[0], beyond=True, until=until, limit=limit), picked.now
@@ -132,8 +136,10 @@ def _fresh(sight: Sight, picked: Picked, level: int) -> Steps[None]:
         if id_ not in hidden and id_ not in dead and id_ not in taken and not picked.take(Entry(id_, level, 0), column.value):
             return
         cursors[0] = id_
-    if long and len(columns) < limit:  # what lands in the last moments is met here, not only by the late looks
-        cursors[0] = max(cursors[0], ids.first_at(picked.now - LAGS[1]))
+    if len(columns) < limit:
+        sight.looks.found_empty(level)
+        if long:
+            sight.looks.pass_over(level, picked.now)
 
 
 def _walk(sight: Sight, wanted: Slice, now: int) -> Steps[tuple[list[Column], bool]]:
@@ -145,7 +151,7 @@ def _walk(sight: Sight, wanted: Slice, now: int) -> Steps[tuple[list[Column], bo
 
 def _late(sight: Sight, picked: Picked, look: int) -> Steps[None]:
     """Look once more, at ids only, where the first look has passed; take what landed there since."""
-    for level, cursors in enumerate(sight.cursors):
+    for level, cursors in enumerate(sight.looks.cursors):
         until = min(cursors[0], ids.first_at(picked.now - LAGS[look]))
         if picked.room <= 0 or cursors[look] >= until:
             continue
@@ -155,8 +161,8 @@ def _late(sight: Sight, picked: Picked, look: int) -> Steps[None]:
         landed = [column for column in columns if column.name.id not in sight.hidden]
         left = yield from _take_landed(sight, picked, landed)
         cursors[look] = _reached(columns, left, until)
-    sight.looked[look] = picked.now
-    if look == LOOKS - 1 and all(cursors[look] == cursors[0] for cursors in sight.cursors):
+    sight.looks.looked[look] = picked.now
+    if look == LOOKS - 1 and all(cursors[look] == cursors[0] for cursors in sight.looks.cursors):
         sight.passed, sight.handed = sight.passed + sight.handed, 0
 
 

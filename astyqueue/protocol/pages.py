@@ -43,7 +43,7 @@ def looked_past(sight: Sight, level: int) -> Id:
     A page that begins here is spared the graves of all that was ever settled. The one thing it may miss is a message
     whose send came ten minutes late and never returned; a look finds that within half a day.
     """
-    return sight.cursors[level][-1]
+    return sight.looks.cursors[level][-1]
 
 
 def unlisted(sight: Sight, level: int, after: Id, *, until: Id = ids.GREATEST, limit: int = PAGE) -> Steps[Page]:

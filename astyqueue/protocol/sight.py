@@ -13,17 +13,13 @@ from typing import Final
 
 from astyqueue import ids
 from astyqueue.ids import Id
-from astyqueue.protocol.columns import HEADER, LOOKS, Header, State, Timer, Type, decode_header, decode_timer
+from astyqueue.protocol.columns import HEADER, Header, State, Timer, Type, decode_header, decode_timer
+from astyqueue.protocol.looks import LAGS, NEVER, Looks
 from astyqueue.protocol.outcomes import Worked
 from astyqueue.protocol.steps import Steps, read, read_column, read_one
 from astyqueue.protocol.upcoming import Upcoming
 from astyqueue.store import Name, Slice
 
-_SECOND: Final = 1_000_000
-#: A stretch of ids is looked at when it is due and again so much later, because producers land out of order.
-LAGS: Final = (0, _SECOND // 2, 10 * _SECOND, 600 * _SECOND)
-#: How often each of the late looks is worth its read.
-_EVERY: Final = (0, _SECOND // 2, 5 * _SECOND, 60 * _SECOND)
 #: States whose messages anybody may claim once the timer is due.
 CLAIMABLE: Final = frozenset({State.LEASED, State.BACKING_OFF, State.SNOOZED, State.PARKED})
 #: A look that passed so many ids without a claim is stored, so that no other process need walk them again.
@@ -48,18 +44,12 @@ class Sight:
     timers: dict[Name, Timer] | None = None
     dead: set[Id] | None = None
     hidden: set[Id] = field(default_factory=set)
-    cursors: list[list[Id]] = field(default_factory=list)
-    looked: list[int] = field(default_factory=lambda: [0] * LOOKS)
+    looks: Looks = field(default_factory=Looks)
     passed: int = 0
     handed: int = 0
     stood: int = 0
     upcoming: Upcoming = field(default_factory=Upcoming)
     _settled: list[Worked] = field(default_factory=list)
-
-    @property
-    def heads(self) -> list[Id]:
-        """How far the first look has come, by priority."""
-        return [cursors[0] for cursors in self.cursors]
 
     def forget(self) -> None:
         """Know nothing any more, as after an answer that cannot be explained."""
@@ -77,9 +67,7 @@ class Sight:
         self.header = decode_header(self.row, value) if value is not None else None
         self.known, self.value, self.stood = True, value, now
         self._forget_timers()
-        stored = self.header.cursors if self.header else ()
-        padded = [*stored, *[(ids.LEAST,) * LOOKS] * (self.levels - len(stored))]
-        self.cursors = [list(cursors) for cursors in padded[: self.levels]]
+        self.looks.take_over(self.header.cursors if self.header else (), self.levels)
         self.hold_back(min(now, written) if written is not None else now)
 
     def _forget_timers_if_refused(self, written: int | None) -> None:
@@ -96,19 +84,9 @@ class Sight:
             self.hold_back(now)
 
     def hold_back(self, now: int) -> None:
-        """Let no cursor be later than this moment less its lag.
-
-        A head that is further ahead than clocks differ means that the clock was set back, nobody knows when: ids have begun
-        again from there, so the longest lag is walked again from the head on.
-        """
-        self.looked = [min(looked, now) for looked in self.looked]
-        for cursors in self.cursors:
-            if cursors[0] > (bound := ids.first_at(now + 1)):
-                set_back = cursors[0] > ids.first_at(now + _SECOND)
-                cursors[0] = ids.first_at(now - LAGS[-1]) if set_back else bound
-                self.dead = None
-            for look in range(1, LOOKS):
-                cursors[look] = min(cursors[look], cursors[0], ids.first_at(now - LAGS[look]))
+        """Let no look be further than this moment; dead letters beyond a head that had to go back are not known."""
+        if self.looks.hold_back(now):
+            self.dead = None
 
     def refused(self, value: bytes | None, now: int, cursors: list[list[Id]]) -> bool:
         """Take over the header that a refusal showed. The looks stand again where they stood before; always False.
@@ -116,7 +94,7 @@ class Sight:
         A refusal tells no write time, without which a cursor from a clock that ran ahead could hide what was sent since. Within
         the first lag the late looks see to that; a header that may be older is read again.
         """
-        self.cursors = cursors
+        self.looks.cursors = cursors
         if value != self.value and self.stood < now - LAGS[1]:
             self.forget()
         else:
@@ -187,7 +165,7 @@ class Sight:
     def _bury(self, dead: Iterable[Id]) -> None:
         """Remember dead letters that the first look has not passed; no look asks for others."""
         if self.dead is not None:
-            head = min(cursors[0] for cursors in self.cursors)
+            head = min(self.looks.heads)
             self.dead.update(id_ for id_ in dead if id_ > head)
 
     def _remember(self, known: dict[Name, Timer], timer: Timer) -> None:
@@ -209,31 +187,11 @@ class Sight:
         """When there is a slot to fire here, as far as is known."""
         return self.upcoming.next_slot(self.timers) if self.fires and self.timers else None
 
-    def look_again_from(self, moment: int) -> None:
-        """Let the last of the late looks walk once more over what came since this moment."""
-        for cursors in self.cursors:
-            cursors[-1] = min(cursors[-1], ids.first_at(moment))
-
-    def late_looks(self, now: int) -> list[int]:
-        """Which of the late looks have a stretch to read now."""
-        return [look for look in range(1, LOOKS) if self._late_at(look, now) <= now]
-
     def next_look(self, now: int) -> int | None:
         """When this row is to be looked at again even if nobody sends anything."""
-        moments = [self._late_at(look, now) for look in range(1, LOOKS)]
         due = self.upcoming.next_claim(self.timers or {}), self.next_slot
-        soonest = min([*moments, *[moment for moment in due if moment is not None]])
-        return soonest if soonest < _NEVER else None
-
-    def _late_at(self, look: int, now: int) -> int:
-        """When a late look is next worth its read: it has come up to the head, or has that long to wait."""
-        if not any(cursors[look] < cursors[0] for cursors in self.cursors):
-            return _NEVER
-        behind = min(ids.moment(cursors[look]) for cursors in self.cursors if cursors[look] < cursors[0])
-        return max(self.looked[look] + _EVERY[look], min(behind, now) + LAGS[look])
-
-
-_NEVER: Final = 1 << 62
+        soonest = min([self.looks.next_late(now), *[moment for moment in due if moment is not None]])
+        return soonest if soonest < NEVER else None
 
 
 def _hidden_by(timer: Timer) -> list[Id]:
@@ -271,7 +229,7 @@ def all_timers(row: str, floor: int) -> Steps[list[Timer]]:
 def know_dead(sight: Sight) -> Steps[set[Id]]:
     """The dead letters among the ids that the first look has not passed; read after messages, or known since the timers."""
     if sight.dead is None:
-        slices = [Slice(sight.row, Type.DEAD, level, after=cursors[0], values=False) for level, cursors in enumerate(sight.cursors)]
+        slices = [Slice(sight.row, Type.DEAD, level, after=head, values=False) for level, head in enumerate(sight.looks.heads)]
         found = yield from read(*slices)
         sight.dead = {column.name.id for columns in found for column in columns}
     return sight.dead

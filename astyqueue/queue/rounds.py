@@ -119,7 +119,7 @@ class Rounds:
         elif (following := sight.next_look(now)) is not None:
             self.visits.look_at(visit, following, at=max(following, now + _AGAIN))
         if visit.once_more <= now:
-            sight.look_again_from(now - 2 * _ONCE_MORE if visit.once_more else now)
+            sight.looks.again_from(now - 2 * _ONCE_MORE if visit.once_more else now)
             visit.once_more = now + _ONCE_MORE
 
     def settled(self, row: str, now: int) -> None:

@@ -114,7 +114,7 @@ class Survey:
             return
         closed, self._current, self._closes = self._current, self._visits.current(now), self._visits.ring.closes(now)
         for visit in set(closed).difference(self._current):
-            visit.sight.look_again_from(now - self._visits.ring.layout.time_shard_us)
+            visit.sight.looks.again_from(now - self._visits.ring.layout.time_shard_us)
             self._visits.look_at(visit, now)
         for visit in self._current:
             self._agenda.set(visit.sight.row, 0)

@@ -39,7 +39,7 @@ class Visit:
     @property
     def seen_heads(self) -> list[Id]:
         """How far the first look has come, by priority, as far as is known."""
-        return self.sight.heads if self.sight.known else self.heads
+        return self.sight.looks.heads if self.sight.known else self.heads
 
 
 class Visits:

@@ -17,9 +17,10 @@ from astyqueue.protocol import claim as claiming
 from astyqueue.protocol import look, outcomes, picking, raising, remove, send, settle, sight, steps
 from astyqueue.protocol.change import Change
 from astyqueue.protocol.columns import HEADER, State, Timer, Type, decode_timer, message_name
+from astyqueue.protocol.looks import LAGS
 from astyqueue.protocol.outcomes import Worked
 from astyqueue.protocol.picking import Again, Picked
-from astyqueue.protocol.sight import LAGS, Sight, all_timers
+from astyqueue.protocol.sight import Sight, all_timers
 from astyqueue.protocol.steps import Commit, Read, Steps, read, read_column
 from astyqueue.queue import producer
 from astyqueue.store import Batch, Column, Committed, Named, Put, Slice
@@ -115,7 +116,7 @@ def _cursors_by_the_clock() -> list[Patches]:
 
     def careless(now: int, seen: Sight, *values: Any, **options: Any) -> Steps[Picked]:  # noqa: ANN401 - handed on as they are
         picked = yield from honest(now, seen, *values, **options)
-        for cursors in seen.cursors:
+        for cursors in seen.looks.cursors:
             cursors[:] = [max(cursor, ids.first_at(now - lag)) for cursor, lag in zip(cursors, LAGS, strict=True)]
         return picked
 
@@ -186,7 +187,7 @@ def _from_the_start() -> list[Patches]:
     honest = look.look
 
     def careless(now: int, seen: Sight, *values: Any, **options: Any) -> Steps[Picked]:  # noqa: ANN401 - handed on as they are
-        for cursors in seen.cursors:
+        for cursors in seen.looks.cursors:
             cursors[0] = ids.LEAST
         return (yield from honest(now, seen, *values, **options))
 

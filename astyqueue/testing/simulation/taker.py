@@ -71,7 +71,7 @@ class Taker:
             yield Pause(moment)
             for row in self.rows:
                 yield from self._empty(row)
-                self.sights[row].look_again_from(self.process.now() - back)
+                self.sights[row].looks.again_from(self.process.now() - back)
 
     def _empty(self, row: str) -> Generator[Request | Pause, Any, None]:
         for _ in range(60):

@@ -24,8 +24,8 @@ def well_known(scene: Scene) -> Sight:
     """A row well known: header, timers, and nothing left for the late looks."""
     sight = Sight(ROW, 1)
     run(know(sight, scene.now), scene.store)
-    sight.looked = [scene.now] * LOOKS
-    sight.cursors = [[cursors[0]] * LOOKS for cursors in sight.cursors]
+    sight.looks.looked = [scene.now] * LOOKS
+    sight.looks.cursors = [[cursors[0]] * LOOKS for cursors in sight.looks.cursors]
     return sight
 
 

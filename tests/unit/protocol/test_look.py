@@ -177,7 +177,7 @@ def test_what_others_hold_ahead_of_the_head_is_walked_over(want: int) -> None:
     scene = Scene(messages=20)
     scene.do("bob", want=19)
     sight = warm(scene, "ann")
-    sight.cursors = [[bytes(16)] * LOOKS]
+    sight.looks.cursors = [[bytes(16)] * LOOKS]
     found = [held.entry.id for _ in range(21) for one in scene.do("ann", sight=sight, want=want).claims for held in one.held]
     assert found == [scene.sent[-1]]
 

@@ -84,7 +84,7 @@ class Play:
         """Let a process forget its cursors, or all it knows; that costs reads and nothing else."""
         sight = self.sights[name]
         if known:
-            sight.cursors = [[ids.LEAST] * LOOKS for _ in sight.cursors]
+            sight.looks.cursors = [[ids.LEAST] * LOOKS for _ in sight.looks.cursors]
             sight.dead = None
         else:
             sight.forget()

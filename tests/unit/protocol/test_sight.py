@@ -14,6 +14,7 @@ from astyqueue.clock import SECOND
 from astyqueue.errors import Undecodable
 from astyqueue.protocol.claim import claim
 from astyqueue.protocol.columns import HEADER, LOOKS, Entry, Header, Mark, State, Timer, Type, decode_header, decode_timer
+from astyqueue.protocol.looks import LAGS
 from astyqueue.protocol.outcomes import Release, with_value
 from astyqueue.protocol.picking import Order
 from astyqueue.protocol.sight import Sight, all_timers, know
@@ -54,6 +55,21 @@ def test_a_clock_set_back_an_hour_strands_nothing(*, newcomer: bool) -> None:
     assert [held.entry.id for one in scene.do("ann", sight=looking).claims for held in one.held] == [early.name.id], "late looks go on too"
 
 
+@pytest.mark.parametrize("levels", [1, 2])
+def test_what_was_settled_before_a_clock_was_set_back_is_walked_over_once(levels: int) -> None:
+    scene = Scene(messages=2)
+    sight = Sight(ROW, levels)
+    scene.acked(scene.do("ann", sight=sight).claims[0], sight=sight)
+    scene.clock.set(scene.now - 60 * SECOND)
+    scene.do("ann", sight=sight)
+    walked = [ids.moment(head) for head in sight.looks.heads[:1]]
+    assert walked == [scene.now - LAGS[1]]
+    early = put_at(scene.now - 10 * SECOND, 7)
+    scene.put(early)
+    scene.clock.advance("11s")
+    assert [held.entry.id for one in scene.do("ann", sight=sight).claims for held in one.held] == [early.name.id], "late looks meet it"
+
+
 def test_cursors_set_ahead_by_a_wrong_clock_are_held_back_by_the_write_time_of_their_header() -> None:
     scene = Scene(messages=1)
     scene.acked(scene.do("ann").claims[0])
@@ -85,13 +101,13 @@ def test_a_spoilt_sight_hands_out_the_same_messages(spoil: str) -> None:
     sight = warm(scene, "ann")
     match spoil:
         case "cursors":
-            sight.cursors, sight.dead = [[ids.LEAST] * LOOKS], None
+            sight.looks.cursors, sight.dead = [[ids.LEAST] * LOOKS], None
         case "timers":
             sight.timers = None
         case "dead":
             sight.dead = None
         case "looked":
-            sight.looked = [1 << 60] * LOOKS
+            sight.looks.looked = [1 << 60] * LOOKS
         case _:
             sight.forget()
     found = [held.entry.id for _ in range(3) for one in scene.do("ann", sight=sight, want=3).claims for held in one.held]
@@ -112,7 +128,7 @@ def test_all_ids_can_be_walked_once_more_from_a_moment_on() -> None:
         scene.do("ann", sight=sight)
     scene.put(stray)
     assert not scene.do("ann", sight=sight).claims
-    sight.look_again_from(scene.now - 12 * HOUR)
+    sight.looks.again_from(scene.now - 12 * HOUR)
     scene.clock.advance("1m")
     assert [held.entry.id for held in scene.do("ann", sight=sight).claims[0].held] == [stray.name.id]
 
