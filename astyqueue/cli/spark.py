@@ -92,6 +92,7 @@ def _sink_options(function: Callable[..., None]) -> Callable[..., None]:
 @click.option("--task", metavar="NAME", help="Call this task, with the columns as its arguments.")
 @click.option("--format", "kind", type=click.Choice(["csv", "json", "parquet"]), help="Unless said, each file's name tells.")
 @click.option("--infer", is_flag=True, help="Turn what looks like a number or a moment in a CSV file into one; else all is text.")
+@click.option("--merge", is_flag=True, help="Of rows with one id send one; else they are refused.")
 @click.option(
     "--manifest", type=click.Path(dir_okay=False, path_type=Path), help="Remember here what was sent.  [default: QUEUE.enqueued.json]"
 )
@@ -109,8 +110,9 @@ def enqueue(start: Start, url: str, output: Output, *, files: tuple[Path, ...], 
     from astyqueue.spark.manifest import Manifest, place_of
     from astyqueue.spark.options import everywhere
 
-    queue, kind, infer = options["queue"], options.pop("kind"), options.pop("infer")
-    readings = [Reading.of(file, kind, infer=infer) for file in files]
+    queue, kind = options["queue"], options.pop("kind")
+    how = {name: options.pop(name) for name in ("infer", "merge")}
+    readings = [Reading.of(file, kind, **how) for file in files]
     _check(url, output, queue, create=options["create"], hint=", and --create was not given")
     path = options.pop("manifest") or Path(f"{queue}.enqueued.json")
     sink = {name: str(value) for name, value in options.items() if value} | {"url": everywhere(url)}

@@ -7,7 +7,7 @@ sent in part is sent again and what is there already stays as it is.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -16,7 +16,8 @@ from typing import Final, NamedTuple, Self
 
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, Observation, SparkSession
-from pyspark.sql.functions import count, lit
+from pyspark.sql.functions import any_value, col, count, lit
+from pyspark.sql.functions import sum as sum_of
 
 from astyqueue.clock import SECOND, SystemClock
 from astyqueue.errors import BadInput
@@ -43,21 +44,23 @@ _SHOWN: Final = 120
 class Reading:
     """A file to be sent, and how it is read.
 
-    `infer` turns what looks like a number or a moment in a CSV file into one; else all of it is text.
+    `infer` turns what looks like a number or a moment in a CSV file into one; else all of it is text. `merge`: rows with one
+    id are the same row, and one of them is sent; else they are refused.
     """
 
     path: Path
     kind: str
     infer: bool = False
+    merge: bool = False
 
     @classmethod
-    def of(cls, path: Path, kind: str | None = None, *, infer: bool = False) -> Self:
+    def of(cls, path: Path, kind: str | None = None, *, infer: bool = False, merge: bool = False) -> Self:
         """This file, of this kind ("csv", "json", "parquet"), or the kind that its name tells."""
         known = kind or FORMATS.get(path.suffix.lower(), "")
         if known not in _READING:
             message = f"{path}: its name does not tell what kind of file it is; say which, one of {', '.join(_READING)}"
             raise BadInput(message)
-        return cls(path.resolve(), known, infer)
+        return cls(path.resolve(), known, infer, merge)
 
     @property
     def told(self) -> str:
@@ -127,7 +130,7 @@ class Bulk:
         self._spark.conf.set("spark.sql.files.maxPartitionBytes", str(_TASK_BYTES))
         counted = Observation()
         rows = file.frame(self._spark)
-        _check(file, rows.columns, self._sink.get("id_column"))
+        _check(file, rows, self._sink.get("id_column"))
         frame = rows.observe(counted, count(lit(1)).alias("rows"))
         options = self._sink | {"query": f"{self._manifest.run}/{file.path}"}
         writing = frame.write.format("astyqueue").mode("append").options(**options)
@@ -167,13 +170,30 @@ class Bulk:
         return sum(one.numCompletedTasks for one in stages) / max(1, sum(one.numTasks for one in stages))
 
 
-def _check(file: Reading, columns: Sequence[str], wanted: str | None) -> None:
-    """See that there is a column with ids; what lacks one may be no such file at all, so that its columns are quoted and cut."""
-    if wanted in (None, *columns):
+def _check(file: Reading, rows: DataFrame, wanted: str | None) -> None:
+    """See that there is a column with ids, and that they tell the rows apart: of rows with one id one would be sent."""
+    if wanted is None:
         return
-    there = f"it has {', '.join(map(repr, columns)):.{_SHOWN}}" if any(columns) else "it has none"
-    message = f"{file.told}, has no column {wanted!r}; {there}"
-    raise BadInput(message)
+    if wanted not in rows.columns:  # it may be no such file at all, so that what it has is quoted and cut
+        there = f"it has {', '.join(map(repr, rows.columns)):.{_SHOWN}}" if any(rows.columns) else "it has none"
+        message = f"{file.told}, has no column {wanted!r}; {there}"
+        raise BadInput(message)
+    if not file.merge:
+        _check_ids(file, rows, wanted)
+
+
+def _check_ids(file: Reading, rows: DataFrame, column: str) -> None:
+    named = col("`" + column.replace("`", "``") + "`")
+    several = rows.groupBy(named.alias("id")).agg(count(lit(1)).alias("rows")).where("id IS NOT NULL AND rows > 1")
+    (found,) = several.agg(count(lit(1)), sum_of("rows"), any_value("id")).collect()
+    ids, repeated, one = found
+    if ids:
+        message = (
+            f"{file.told}: {repeated} rows share {ids} ids in column {column!r} ({str(one)!r:.{_SHOWN}} is one), so that {ids} of them "
+            "would be sent. Nothing of this file was: name a column that tells its rows apart, or say that rows with one id are the "
+            "same (--merge, Reading.of(..., merge=True))"
+        )
+        raise BadInput(message)
 
 
 def _told(progress: Callable[[Progress], None], file: Reading, part: float, *, sent: int, total: int) -> None:

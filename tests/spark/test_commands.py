@@ -144,6 +144,17 @@ def test_what_cannot_be_sent_is_told_in_a_sentence_and_nothing_is(shell: Shell, 
     assert queue.counts().total == 0
 
 
+def test_rows_with_one_id_are_refused_unless_they_are_said_to_be_the_same(shell: Shell, frames: Frames) -> None:
+    queue = frames.queue()
+    written("users.csv", users(1, 1, 2, 2, 2, 3))
+    told = shell.error(*_ENQUEUE, "users.csv", *_TO, code=2)
+    assert "5 rows share 2 ids in column 'id'" in told
+    assert "--merge" in told
+    assert queue.counts().total == 0
+    shell(*_ENQUEUE, "users.csv", *_TO, "--merge")
+    assert len(drained(queue)) == 3
+
+
 @pytest.mark.parametrize("command", [(*_ENQUEUE, "users.csv", *_TO), ("spark", "redrive", QUEUE, "--where", "true")])
 def test_a_rate_of_nothing_is_refused(shell: Shell, command: tuple[str, ...]) -> None:
     written("users.csv", users(1))
