@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import sys
 from collections.abc import Mapping
 from typing import Final
@@ -11,6 +12,7 @@ from pyspark import SparkConf, SparkContext
 from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
+from astyqueue.errors import BadSetting
 from astyqueue.spark.hushing import kept_back
 from astyqueue.spark.java import java_home
 from astyqueue.spark.source import AstyqueueSource
@@ -33,7 +35,7 @@ def session(
 
     `master` is a Spark master, or `sc://host:15002` for a Spark Connect server; without it ASTYQUEUE_SPARK_MASTER says, and else
     it is `local[*]`. `settings` are Spark's own. `quiet` keeps back what Java says of itself while it starts, unless it fails to.
-    Where Java is needed and missing, NoJava says what to install.
+    Where Java is needed and missing, NoJava says what to install; a PYSPARK_PYTHON that is not there is a BadSetting.
     """
     where = master or os.environ.get(MASTER) or _HERE
     if not where.startswith(_CONNECT):
@@ -66,6 +68,12 @@ def _prepare(master: str) -> None:
     os.environ["JAVA_HOME"] = str(java_home())
     for name in ("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON"):
         os.environ.setdefault(name, sys.executable)
+    if shutil.which(python := os.environ["PYSPARK_PYTHON"]) is None:
+        message = (
+            f"PYSPARK_PYTHON is {python!r}, which there is none of here. Reads and writes are planned beside the driver too, so it needs "
+            "that Python under the same name as the workers: unpack an archive that they get into the current directory"
+        )
+        raise BadSetting(message)
     if master.startswith("local"):
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
 

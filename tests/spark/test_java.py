@@ -4,6 +4,8 @@ from pathlib import Path
 
 import pytest
 
+from astyqueue.errors import BadSetting
+from astyqueue.spark import session
 from astyqueue.spark.java import NoJava, java_home
 
 
@@ -51,3 +53,9 @@ def test_a_java_home_without_a_java_is_told(tmp_path: Path, monkeypatch: pytest.
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
     with pytest.raises(NoJava, match="it does not run"):
         java_home()
+
+
+def test_a_python_for_the_workers_that_the_driver_has_not_got_is_told_before_anything_starts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYSPARK_PYTHON", "nowhere/bin/python")
+    with pytest.raises(BadSetting, match="unpack an archive that they get into the current directory"):
+        session()
