@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import multiprocessing
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
@@ -102,8 +103,13 @@ def _briefs(seeds: Iterable[int], processes: int) -> Iterator[Brief]:
     if processes == 1:
         yield from map(brief_of, seeds)
         return
-    with multiprocessing.get_context("spawn").Pool(processes) as pool:
+    with multiprocessing.get_context("spawn").Pool(processes, _hush) as pool:
         yield from pool.imap(brief_of, seeds, chunksize=_TOGETHER)
+
+
+def _hush() -> None:
+    """Print no warnings: what goes wrong in a simulated world was made to."""
+    logging.getLogger("astyqueue").setLevel(logging.CRITICAL)
 
 
 def brief_of(seed: int) -> Brief:
