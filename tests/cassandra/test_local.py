@@ -9,6 +9,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from pathlib import Path
 
@@ -18,6 +19,7 @@ from cassandra.cluster import EXEC_PROFILE_DEFAULT, Cluster, ExecutionProfile, S
 from cassandra.policies import WhiteListRoundRobinPolicy
 from cassandra.query import SimpleStatement
 
+from astyqueue.clock import SECOND, SystemClock
 from astyqueue.errors import BadSetting
 from astyqueue.testing import LocalCassandra
 from astyqueue.testing.cassandra import Contacts, NodeNotReady, NodetoolFailed
@@ -27,8 +29,12 @@ from astyqueue.testing.cassandra.java import Java, find_java
 from astyqueue.testing.cassandra.keeper import Keeper
 from astyqueue.testing.cassandra.network import Network
 from astyqueue.testing.cassandra.node import Node
+from astyqueue.wakeup import Wakeup
 
+CLOCK = SystemClock()
 PATIENCE_MS = 30_000
+#: Longer than nodes wait for each other that have their data.
+STALL = 4 * SECOND
 JAVA = Java(Path("/nowhere/bin/java"), Path("/nowhere"))
 
 
@@ -59,6 +65,17 @@ def write(told: Session, number: int, consistency: int) -> None:
 
 def numbers(told: Session) -> set[int]:
     return {row.number for row in told.execute("SELECT number FROM kept.numbers")}
+
+
+def stall(ring: LocalCassandra, begun: int) -> None:
+    """Have the second and third node stand still while the first, as it starts, is about to ask them for the tables."""
+    while "Starting migration coordinator" not in ring.log(1)[begun:]:
+        Wakeup(CLOCK).wait(CLOCK.monotonic() + SECOND // 100)
+    for node in (2, 3):
+        ring.stop(node)
+    Wakeup(CLOCK).wait(CLOCK.monotonic() + STALL)
+    for node in (2, 3):
+        ring.cont(node)
 
 
 def free_port() -> int:
@@ -158,7 +175,10 @@ class TestARing:
             write(told, 6, ConsistencyLevel.ALL)
             before = numbers(told)
         ring.wipe(1)
-        ring.restart(1)
+        with ThreadPoolExecutor(1) as beside:
+            stalled = beside.submit(stall, ring, len(ring.log(1)))
+            ring.restart(1)
+            stalled.result()
         ring.kill(2)
         ring.kill(3)
         ring.restart(1)  # it takes a while to notice that others are gone, unless it has never seen them

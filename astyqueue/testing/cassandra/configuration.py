@@ -165,5 +165,9 @@ def _opened() -> Iterator[str]:
 
 
 def _replacement(address: str) -> Sequence[str]:
-    """Until its data are complete once, the node stands in for the one that had its address."""
-    return (f"-Dcassandra.replace_address_first_boot={address}",)
+    """Until its data are complete once, the node stands in for the one that had its address.
+
+    It waits longer for the others than a node that has its data: one that has not heard of their tables in that time fetches
+    nothing, or gives up.
+    """
+    return f"-Dcassandra.replace_address_first_boot={address}", "-Dcassandra.ring_delay_ms=10000"
