@@ -69,7 +69,9 @@ def numbers(told: Session) -> set[int]:
 
 def stall(ring: LocalCassandra, begun: int) -> None:
     """Have the second and third node stand still while the first, as it starts, is about to ask them for the tables."""
+    deadline = CLOCK.monotonic() + 4 * PATIENCE_MS * 1_000
     while "Starting migration coordinator" not in ring.log(1)[begun:]:
+        assert CLOCK.monotonic() < deadline, "the first node did not come so far"
         Wakeup(CLOCK).wait(CLOCK.monotonic() + SECOND // 100)
     for node in (2, 3):
         ring.stop(node)
