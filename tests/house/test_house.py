@@ -19,7 +19,7 @@ def test_every_python_file_of_the_project_is_looked_at_and_nothing_that_tools_ma
 
 
 def test_a_finding_says_where_what_and_the_budget(tmp_path: Path) -> None:
-    (tmp_path / "planted.py").write_text("def call(a, b, c, d): ...\n", encoding="utf-8")
+    (tmp_path / "planted.py").write_text("def call(a, b, c, d, e, f): ...\n", encoding="utf-8")
     assert [str(finding) for finding in findings(tmp_path)] == [
-        "planted.py:1: call takes 4 positional parameters (budget 3, self excluded)"
+        "planted.py:1: call takes 6 positional parameters (budget 5, self excluded)"
     ]
