@@ -1,0 +1,143 @@
+"""A rolling upgrade: senders and workers of the previous version and of this one share a store."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tarfile
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from io import BytesIO
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from astyqueue import MessageQueue
+from astyqueue.clock import SECOND, SystemClock
+from astyqueue.wakeup import Wakeup
+from tests.places import Place
+from tests.upgrade import party
+
+#: The version to upgrade from: the last one whose processes refuse settings that they do not know.
+PREVIOUS: Final = "e22f3c00195e358e4670cdc3c4b5b6d23b291191"
+ROOT: Final = Path(__file__).parents[2]
+CLOCK: Final = SystemClock()
+PATIENCE: Final = 240 * SECOND
+#: How many each of the two versions sends, unless `--upgraded` says otherwise.
+MESSAGES: Final = 1_000
+
+
+@dataclass
+class Parties:
+    """The processes of one upgrade."""
+
+    url: str
+    folder: Path
+    previous: Path
+    workers: list[subprocess.Popen[bytes]] = field(default_factory=list)
+
+    def start(self, version: Path, *arguments: str) -> subprocess.Popen[bytes]:
+        """Start a process of this version; what it says on its standard error stream goes to a file."""
+        what, *rest = arguments
+        errors = (self.folder / "errors").open("ab")
+        command = [sys.executable, str(Path(party.__file__)), what, self.url, *rest]
+        environment = {**os.environ, "PYTHONPATH": str(version), "PYTHONWARNINGS": "ignore"}
+        with errors:
+            pipe = subprocess.PIPE
+            return subprocess.Popen(command, cwd=self.folder, env=environment, stdin=pipe, stdout=pipe, stderr=errors)
+
+    def start_worker(self, version: Path) -> subprocess.Popen[bytes]:
+        """Start a worker, and return when it is ready; it says which version's package it has loaded."""
+        worker = self.start(version, "work", str(self.folder / "journal"))
+        self.workers.append(worker)
+        assert worker.stdout is not None
+        assert worker.stdout.readline().decode().strip() == str(version / "astyqueue"), self.errors()
+        return worker
+
+    def send(self, version: Path, first: int, count: int) -> subprocess.Popen[bytes]:
+        return self.start(version, "send", str(first), str(count))
+
+    def send_from(self, versions: list[Path], first: int, count: int) -> None:
+        """Have each version send as many, and wait until all is sent."""
+        for sender in [self.send(version, first + place * count, count) for place, version in enumerate(versions)]:
+            self.end(sender)
+
+    def end(self, process: subprocess.Popen[bytes]) -> None:
+        """Have a process finish; it must do so without an error."""
+        process.communicate(timeout=PATIENCE / SECOND)
+        assert process.returncode == 0, self.errors()
+
+    def errors(self) -> str:
+        return (self.folder / "errors").read_text()
+
+    def done(self) -> Counter[str]:
+        journal = self.folder / "journal"
+        return Counter(journal.read_text().splitlines() if journal.exists() else ())
+
+    def wait_for(self, lines: int) -> None:
+        """Block until so many lines are in the journal."""
+        wakeup, until = Wakeup(CLOCK), CLOCK.monotonic() + PATIENCE
+        while len(self.done()) < lines:
+            assert CLOCK.monotonic() < until, f"{len(self.done())} of {lines}; {self.errors()}"
+            wakeup.wait(CLOCK.monotonic() + SECOND // 10)
+
+
+@pytest.fixture(scope="session")
+def previous(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The previous version's package, taken from the history of this repository."""
+    git = shutil.which("git") or "git"
+    archive = subprocess.run([git, "archive", PREVIOUS, "astyqueue"], cwd=ROOT, capture_output=True, check=False)
+    if archive.returncode:
+        pytest.skip(f"the previous version is not in the history of this copy: {archive.stderr.decode().strip()}")
+    folder = tmp_path_factory.mktemp("previous")
+    with tarfile.open(fileobj=BytesIO(archive.stdout)) as files:
+        files.extractall(folder, filter="data")
+    return folder
+
+
+@pytest.fixture
+def parties(place: Place, previous: Path, tmp_path: Path) -> Iterator[Parties]:
+    parties = Parties(place.url, tmp_path, previous)
+    yield parties
+    for worker in parties.workers:
+        with worker:
+            worker.kill()
+
+
+@pytest.fixture
+def messages(pytestconfig: pytest.Config) -> int:
+    return int(pytestconfig.getoption("--upgraded") or MESSAGES)
+
+
+def expected(count: int) -> Counter[str]:
+    """What the journal says in the end of so many messages: each is done once, unless it was rejected."""
+    return Counter(f"done {number}" for number in range(count) if number % party.KINDS != party.REJECTED)
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.stores("sqlite", "cassandra")
+@pytest.mark.parametrize("first", ["previous", "new"])
+def test_workers_and_senders_of_two_versions_share_a_queue(parties: Parties, messages: int, first: str) -> None:
+    """Whichever version made the queue: all is handled once, and no process of either version reports an error."""
+    versions = [parties.previous, ROOT] if first == "previous" else [ROOT, parties.previous]
+    for version in versions:
+        parties.start_worker(version)
+    parties.send_from(versions, 0, messages)
+    with MessageQueue.builder().store(parties.url).name(party.QUEUE).build() as queue:
+        queue.configure(max_attempts=7)
+        parties.end(parties.workers.pop(0))
+        parties.send_from(versions, 2 * messages, messages)
+        parties.wait_for(len(expected(4 * messages)) + 4)
+        parties.end(parties.workers.pop())
+        counts = queue.counts()
+    done = parties.done()
+    firings = Counter({line: number for line, number in done.items() if line.startswith("schedule")})
+    assert done - firings == expected(4 * messages)
+    assert set(firings.values()) == {party.FIRINGS}
+    assert counts.total == counts.dead == 4 * messages - len(expected(4 * messages))
+    assert "Traceback" not in parties.errors()
+    assert "ERROR" not in parties.errors()
