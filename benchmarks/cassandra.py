@@ -65,7 +65,7 @@ class OnCassandra:
 
     def store_cpu_s(self) -> float | None:
         """Of all nodes together."""
-        return None if self.nodes is None else sum(map(_cpu_s, _pids(self.nodes)))
+        return None if self.nodes is None else sum(map(cpu_s, _pids(self.nodes)))
 
     def flush(self) -> None:
         """Have the nodes write to their disks what they hold in memory; nothing is compacted for it."""
@@ -95,7 +95,7 @@ def _pids(nodes: LocalCassandra) -> list[int]:
     return [pid for pid in numbered if pid is not None]
 
 
-def _cpu_s(pid: int) -> float:
+def cpu_s(pid: int) -> float:
     """Seconds of processor time of a process, its own and the kernel's for it."""
     told = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(told[11]) + int(told[12])) / _TICKS

@@ -3,7 +3,7 @@
 Half a million messages of three priorities go through one row; one in a hundred is released once, one in a hundred was sent
 with a delay, and at the end some are backing off. The fresh row has as many that are backing off, and nothing else was ever
 in it. New processes measure both in turn, after a flush and with no compaction asked for; and again when the cursors were
-deleted from the header of the row.
+deleted from the header of the row. At the end some minutes of load, in ten windows, show whether the rate holds.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from astyqueue import MessageQueue
 from astyqueue.protocol.change import Change
 from astyqueue.protocol.columns import HEADER, decode_header
 from astyqueue.protocol.steps import Steps, read_column
+from benchmarks import steady
 from benchmarks.cassandra import OnCassandra
 from benchmarks.figures import Figure, Run, figures, table
 from benchmarks.passing import ROWS, back_off, pass_through
@@ -46,15 +47,20 @@ def main(arguments: list[str]) -> int:
     made = parser("flat", __doc__, ("cassandra", "sqlite"))
     made.add_argument("--messages", type=whole_number(100), default=500_000, help="through the row (default: %(default)s)")
     made.add_argument("--backing-off", type=whole_number(1), default=50_000, help="in either row at the end (default: %(default)s)")
+    made.add_argument(
+        "--minutes", type=float, default=25, help="of load, to see whether the rate holds; 0 leaves it out (default: %(default)s)"
+    )
     made.add_argument("--samples", type=whole_number(1), default=100, help="polls and claims in each run (default: %(default)s)")
     options = made.parse_args(arguments)
     try:
-        with opened(options) as place, place.fresh() as url:
-            report = _report(place, options, url)
+        with opened(options) as place:
+            with place.fresh() as url:
+                report = _report(place, options, url)
+            held = steady.measured(place, steady.Plan(options.minutes)) if options.minutes else None
     except NotMeasured as failure:
         print(f"not measured: {failure}", file=sys.stderr)
         return 1
-    print(json.dumps(report, indent=2) if options.json else _page(report))
+    print(json.dumps({**report, "steady": held}, indent=2) if options.json else _page(report, held))
     return 0 if report["without_cursors"] else 1
 
 
@@ -154,6 +160,9 @@ def _aims(measured: dict[str, Figure | None], told: str) -> list[dict[str, objec
     return judged
 
 
-def _page(report: dict[str, object]) -> str:
+def _page(report: dict[str, object], held: dict[str, object] | None) -> str:
     named = {name: one for name, one in report.items() if name not in ("conditions", "aims", "without_cursors")}
-    return "\n".join([table(named), "", "without cursors:", table(report["without_cursors"] or {})])  # type: ignore[arg-type]  # these are figures
+    parts = [table(named), "", "without cursors:", table(report["without_cursors"] or {})]  # type: ignore[arg-type]  # these are figures
+    if held is not None:
+        parts += ["", "under load, in ten windows:", steady.page(held["windows"])]  # type: ignore[arg-type]  # these are its windows
+    return "\n".join(parts)

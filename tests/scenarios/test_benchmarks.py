@@ -73,13 +73,27 @@ def test_a_row_that_much_went_through_is_compared_with_a_fresh_one(
     capsys: pytest.CaptureFixture[str], request: pytest.FixtureRequest, on: str
 ) -> None:
     place = request.getfixturevalue(on)
-    assert main(["flat", *place, "--messages", "300", "--backing-off", "20", "--samples", "3", "--runs", "1", "--json"]) == 0
+    small = ["--messages", "300", "--backing-off", "20", "--samples", "3", "--runs", "1", "--minutes", "0"]
+    assert main(["flat", *place, *small, "--json"]) == 0
     report = json.loads(capsys.readouterr().out)
     for told in (report, report["without_cursors"]):
         for name in ("fresh_ms", "after_ms", "fresh_claim_ms", "after_claim_ms", "fresh_first_claim_ms", "after_first_claim_ms"):
             assert told[name]["median"] > 0
         assert (told["tombstones_per_poll"] is None) == (on == "on_sqlite")
     assert (report["conditions"]["released"], report["conditions"]["delayed"]) == (3, 3)
+
+
+@pytest.mark.parametrize("on", ["on_sqlite", "on_cassandra"])
+def test_the_rate_of_workers_is_told_window_by_window(capsys: pytest.CaptureFixture[str], request: pytest.FixtureRequest, on: str) -> None:
+    place = request.getfixturevalue(on)
+    runs = ["--minutes", "0.15", "--windows", "2", "--workers", "1", "--ahead", "500", "--json"]
+    assert main(["steady", *place, *runs]) == 0
+    report = json.loads(capsys.readouterr().out)
+    first, second = report["windows"]
+    for window in (first, second):
+        assert window["sent_per_s"] * window["seconds"] == pytest.approx(window["per_s"] * window["seconds"], abs=1_000)
+        assert window["worker_cpu_us"] > 0
+    assert second["per_s"] > 0
 
 
 @pytest.mark.parametrize("on", ["on_sqlite", "on_cassandra"])

@@ -1,0 +1,71 @@
+"""What the nodes of a local Cassandra do between two moments, as nodetool tells it."""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from typing import Final
+
+from astyqueue.testing import LocalCassandra
+
+#: Figures of `nodetool tablestats`: their names there, and here.
+_TABLE: Final = {
+    "Local read count": "reads",
+    "Local write count": "writes",
+    "Speculative retries": "speculative_reads",
+    "SSTable count": "sstables",
+    "Average tombstones per slice (last five minutes)": "tombstones_per_read",
+}
+#: Those that tell a state, not a total that grows.
+_STATES: Final = frozenset(("sstables", "tombstones_per_read"))
+#: Those that nodetool itself tells since it was last asked.
+_SINCE: Final = frozenset(("gc_ms", "collections"))
+#: Pools of `nodetool tpstats` whose completed work says what faults left behind.
+_POOLS: Final = {"HintsDispatcher": "hints_dispatched", "CompactionExecutor": "compaction_tasks"}
+
+
+class ServerLoad:
+    """Totals of all nodes since `since_last` was asked for the last time; nodes that are down tell nothing."""
+
+    def __init__(self, nodes: LocalCassandra, table: str) -> None:
+        """Watch this table (`keyspace.table`)."""
+        self._nodes = nodes
+        self._table = table
+        self._before: defaultdict[str, float] = defaultdict(float)
+
+    def since_last(self) -> dict[str, float]:
+        """Reads, writes, collections and compactions since then, added up over the nodes; states are averages over the nodes."""
+        numbers = [number for number, _ in enumerate(self._nodes.contact_points, 1) if number not in self._nodes.down]
+        now: defaultdict[str, float] = defaultdict(float)
+        for number in numbers:
+            for name, value in self._told_by(number).items():
+                now[name] += value
+        told = {name: self._between(name, now[name], len(numbers)) for name in now}
+        self._before = now
+        return told
+
+    def _between(self, name: str, total: float, nodes: int) -> float:
+        if name in _STATES:
+            return total / nodes
+        return total if name in _SINCE else total - self._before[name]
+
+    def _told_by(self, node: int) -> dict[str, float]:
+        table = self._nodes.nodetool(node, "tablestats", self._table)
+        told = {name: _after(table, words) for words, name in _TABLE.items()}
+        pools = self._nodes.nodetool(node, "tpstats")
+        told |= {name: float(_columns(pools, pool)[2]) for pool, name in _POOLS.items()}
+        told["compacted_mb"] = _after(self._nodes.nodetool(node, "compactionstats"), "data compacted", between=r"\s+") / 1e6
+        _, values = self._nodes.nodetool(node, "gcstats").strip().splitlines()[:2]
+        _, _, milliseconds, _, _, count, *_ = values.split()
+        return {**told, "gc_ms": float(milliseconds), "collections": float(count)}
+
+
+def _after(text: str, words: str, *, between: str = r":\s*") -> float:
+    """The number after these words; 0 if there is none (`NaN` for nothing read yet)."""
+    found = re.search(rf"{re.escape(words)}{between}([0-9.]+)", text)
+    return float(found[1]) if found else 0.0
+
+
+def _columns(text: str, first: str) -> list[str]:
+    """The line of a table that begins with this word; empty pools are not listed by every version."""
+    return next((line.split() for line in text.splitlines() if line.startswith(f"{first} ")), [first, "0", "0", "0"])

@@ -1,0 +1,17 @@
+"""The app whose worker `benchmarks steady` runs: `astyqueue worker benchmarks.steady_app:app`, on the store of ASTYQUEUE_URL."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from astyqueue import App
+
+QUEUE: Final = "steady"
+
+app = App()
+
+
+@app.task(queue=QUEUE)
+def note(number: int) -> None:
+    """Do nothing: what is measured is what it costs to be called."""
+    del number
