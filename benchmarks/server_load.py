@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections import defaultdict
 from typing import Final
 
 from astyqueue.testing import LocalCassandra
+from astyqueue.testing.cassandra import NodetoolFailed
 
 #: Figures of `nodetool tablestats`: their names there, and here.
 _TABLE: Final = {
@@ -25,39 +25,44 @@ _POOLS: Final = {"HintsDispatcher": "hints_dispatched", "CompactionExecutor": "c
 
 
 class ServerLoad:
-    """Totals of all nodes since `since_last` was asked for the last time; nodes that are down tell nothing."""
+    """Totals of all nodes since `since_last` was asked for the last time; nodes that are down or just starting tell nothing."""
 
     def __init__(self, nodes: LocalCassandra, table: str) -> None:
         """Watch this table (`keyspace.table`)."""
         self._nodes = nodes
         self._table = table
-        self._before: defaultdict[str, float] = defaultdict(float)
+        self._before: dict[int, dict[str, float]] = {}
 
     def since_last(self) -> dict[str, float]:
         """Reads, writes, collections and compactions since then, added up over the nodes; states are averages over the nodes."""
-        numbers = [number for number, _ in enumerate(self._nodes.contact_points, 1) if number not in self._nodes.down]
-        now: defaultdict[str, float] = defaultdict(float)
-        for number in numbers:
-            for name, value in self._told_by(number).items():
-                now[name] += value
-        told = {name: self._between(name, now[name], len(numbers)) for name in now}
-        self._before = now
-        return told
+        told = [each for number, _ in enumerate(self._nodes.contact_points, 1) if (each := self._since_last(number))]
+        names = told[0] if told else ()
+        return {name: sum(each[name] for each in told) / (len(told) if name in _STATES else 1) for name in names}
 
-    def _between(self, name: str, total: float, nodes: int) -> float:
-        if name in _STATES:
-            return total / nodes
-        return total if name in _SINCE else total - self._before[name]
+    def _since_last(self, node: int) -> dict[str, float]:
+        """What one node did; one that was started again counts from zero."""
+        try:
+            now = {} if node in self._nodes.down else self._told_by(node)
+        except NodetoolFailed:
+            now = {}
+        before = self._before.get(node, {})
+        self._before[node] = now or before
+        return {name: _between(name, before.get(name, 0.0), total) for name, total in now.items()}
 
     def _told_by(self, node: int) -> dict[str, float]:
         table = self._nodes.nodetool(node, "tablestats", self._table)
         told = {name: _after(table, words) for words, name in _TABLE.items()}
         pools = self._nodes.nodetool(node, "tpstats")
-        told |= {name: float(_columns(pools, pool)[2]) for pool, name in _POOLS.items()}
+        told |= {name: float(_columns(pools, pool)[3]) for pool, name in _POOLS.items()}
         told["compacted_mb"] = _after(self._nodes.nodetool(node, "compactionstats"), "data compacted", between=r"\s+") / 1e6
         _, values = self._nodes.nodetool(node, "gcstats").strip().splitlines()[:2]
         _, _, milliseconds, _, _, count, *_ = values.split()
         return {**told, "gc_ms": float(milliseconds), "collections": float(count)}
+
+
+def _between(name: str, before: float, now: float) -> float:
+    """What was added between two totals."""
+    return now if name in _STATES | _SINCE or now < before else now - before
 
 
 def _after(text: str, words: str, *, between: str = r":\s*") -> float:

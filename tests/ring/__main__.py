@@ -22,7 +22,10 @@ def main(arguments: list[str]) -> int:
         per_second=options.per_second,
         ahead=options.ahead,
         lease=options.lease * SECOND,
-        faults=schedule(options.lasts, options.rest),
+        faults=schedule(options.lasts, options.rest) if options.faults else (),
+        minutes=options.minutes,
+        every=options.every,
+        window=options.window,
     )
     before = os.getloadavg()
     report = run(plan, _tell, keep=options.keep)
@@ -42,6 +45,12 @@ def _parser() -> argparse.ArgumentParser:
     made.add_argument("--lease", type=int, default=10, help="seconds (default: %(default)s)")
     made.add_argument("--lasts", type=float, default=25, help="seconds that a fault lasts (default: %(default)s)")
     made.add_argument("--rest", type=float, default=20, help="seconds between two of them (default: %(default)s)")
+    made.add_argument("--minutes", type=float, default=0, help="go on for so many at least (default: %(default)s)")
+    made.add_argument("--no-faults", dest="faults", action="store_false", help="let nothing happen")
+    made.add_argument("--every", default="1m", help="length of a time shard (default: %(default)s)")
+    made.add_argument(
+        "--window", type=float, default=0, help="tell the rate and the nodes' work for so many seconds each (default: not at all)"
+    )
     made.add_argument("--keep", type=Path, help="leave the journals in this directory, which must be empty or not there")
     made.add_argument("--json", help="write the figures to this file")
     return made

@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
@@ -23,6 +23,7 @@ from tests.ring.journal import CLOCK
 from tests.ring.people import People, Person, shares
 from tests.ring.producer import TOGETHER
 from tests.ring.schedule import Fault
+from tests.ring.windows import Window, Windows
 
 KEYSPACE: Final = "fire"
 QUEUE: Final = "targets"
@@ -43,13 +44,19 @@ _DEAD_AT_MOST: Final = 1_000_000
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """So many messages at least, at most so many a second and so many not handled yet, while every fault happens once or more."""
+    """So many messages and minutes at least, at most so many a second and so many not handled yet, while each fault happens once or more.
+
+    `every` is the length of a time shard, `window` the seconds for which the rate and the nodes' work are told apart (0: not at all).
+    """
 
     messages: int
     per_second: int
     ahead: int
     lease: int
     faults: tuple[Fault, ...]
+    minutes: float = 0
+    every: str = "1m"
+    window: float = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +70,7 @@ class Played:
     dead: list[DeadLetter]
     left: int
     ended_badly: dict[str, int]
+    windows: list[Window] = field(default_factory=list)
 
 
 Tell = Callable[[str], None]
@@ -85,7 +93,7 @@ def play(plan: Plan, directory: Path, tell: Tell) -> Played:
     with ExitStack() as held:
         ring, doors = held.enter_context(ring_with_doors())
         tell(f"three nodes up after {(CLOCK.monotonic() - began) / SECOND:.0f} s: {', '.join(ring.contact_points)}")
-        builder = MessageQueue.builder().store(ring.url(KEYSPACE)).name(QUEUE).time_shards(30, every="1m")
+        builder = MessageQueue.builder().store(ring.url(KEYSPACE)).name(QUEUE).time_shards(30, every=plan.every)
         queue = held.enter_context(builder.lease(plan.lease / SECOND).max_attempts(_ATTEMPTS).build())
         people = held.enter_context(People(ring.url(KEYSPACE), QUEUE, directory))
         conductor = held.enter_context(ThreadPoolExecutor(1, thread_name_prefix="conductor"))
@@ -104,11 +112,13 @@ class _Play:
         self._began = CLOCK.monotonic()
         self._next_told = self._began
         self._faults: list[Befallen] = []
+        self._windows = Windows(stage, int(plan.window * SECOND))
 
     def through(self, conductor: ThreadPoolExecutor) -> Played:
         """All of it."""
-        self._load(self._plan.faults[0].rest)
-        while not self._faults or self._people.count("sent") < self._plan.messages:
+        self._load(self._plan.faults[0].rest if self._plan.faults else 0)
+        while not self._enough():
+            self._load(SECOND)
             for fault in self._plan.faults:
                 self._tell(f"{self._now():6.1f} s  {fault}")
                 self._faults.append(self._loaded(conductor.submit(befall, self._stage, fault)))
@@ -117,7 +127,11 @@ class _Play:
         dead = self._queue.dead_letters(_DEAD_AT_MOST)
         badly = self._people.finish()
         journals = [person.journal for person in self._people.all]
-        return Played(self._began, ended, self._faults, journals, dead, left, badly)
+        return Played(self._began, ended, self._faults, journals, dead, left, badly, self._windows.finish())
+
+    def _enough(self) -> bool:
+        happened = self._faults or not self._plan.faults
+        return bool(happened) and self._people.count("sent") >= self._plan.messages and self._now() >= self._plan.minutes * 60
 
     def _now(self) -> float:
         return (CLOCK.monotonic() - self._began) / SECOND
@@ -150,6 +164,7 @@ class _Play:
     def _rest(self) -> None:
         Wakeup(CLOCK).wait(CLOCK.monotonic() + _GLANCE)
         self._people.follow()
+        self._windows.look()
         if CLOCK.monotonic() >= self._next_told:
             self._next_told = CLOCK.monotonic() + _TOLD
             said = " ".join(f"{word} {self._people.count(word)}" for word in ("sent", "unknown", "refused", "handed", "failed"))

@@ -12,6 +12,7 @@ from tests.ring import recovery, testimony
 from tests.ring.fire import Plan, Played, Tell, play
 from tests.ring.recovery import Figures, recoveries
 from tests.ring.verdict import Verdict, judge
+from tests.ring.windows import Window
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +22,7 @@ class Report:
     verdict: Verdict
     faults: list[Figures]
     seconds: float
+    windows: list[Window]
 
     @property
     def figures(self) -> Figures:
@@ -39,15 +41,17 @@ class Report:
             "violations": verdict.violations,
             "causes": _causes(verdict, self.faults),
             "faults": self.faults,
+            "windows": self.windows,
         }
 
     def __str__(self) -> str:
         figures = self.figures
         summary = ", ".join(
-            f"{name.replace('_', ' ')} {figures[name]}" for name in figures if name not in ("violations", "causes", "faults")
+            f"{name.replace('_', ' ')} {figures[name]}" for name in figures if name not in ("violations", "causes", "faults", "windows")
         )
         causes = (f"{count} doubles: {cause}" for cause, count in _causes(self.verdict, self.faults).items())
-        return "\n".join([recovery.table(self.faults), "", summary, *causes, *self.verdict.violations])
+        windows = ("  ".join(f"{name} {value:,.1f}" for name, value in window.items()) for window in self.windows)
+        return "\n".join([recovery.table(self.faults), "", *windows, summary, *causes, *self.verdict.violations])
 
 
 def _causes(verdict: Verdict, faults: list[Figures]) -> dict[str, int]:
@@ -69,4 +73,4 @@ def judged(played: Played) -> Report:
     """The report on what was played."""
     told = testimony.read(played.journals)
     verdict = judge(played, told)
-    return Report(verdict, recoveries(played, told, verdict), round((played.ended - played.began) / SECOND, 1))
+    return Report(verdict, recoveries(played, told, verdict), round((played.ended - played.began) / SECOND, 1), played.windows)

@@ -1,0 +1,67 @@
+"""The rate of a run, and what the nodes did for it, in windows of equal length."""
+
+from __future__ import annotations
+
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Final
+
+from astyqueue.clock import SECOND
+from benchmarks.cassandra import cpu_s
+from benchmarks.server_load import ServerLoad
+from tests.ring.conductor import Stage
+from tests.ring.journal import CLOCK
+
+Window = dict[str, float]
+_WORDS: Final = ("sent", "handed", "failed")
+
+
+class Windows:
+    """Takes its figures while the run goes on: asking nodes takes seconds, so a thread of its own does that."""
+
+    def __init__(self, stage: Stage, length: int) -> None:
+        """Windows of so many microseconds; none if that is zero."""
+        self._people = stage.people
+        self._ring = stage.ring
+        self._length = length
+        self._server = ServerLoad(stage.ring, f"{stage.keyspace}.entries")
+        self._asking = ThreadPoolExecutor(1, thread_name_prefix="windows")
+        self._began = self._last = CLOCK.monotonic()
+        self._before = self._totals()
+        self._cpu: dict[int, float] = {}
+        self._windows: list[Future[Window]] = []
+
+    def look(self) -> None:
+        """End a window if it is time to."""
+        if self._length and CLOCK.monotonic() >= self._last + self._length:
+            self._end()
+
+    def finish(self) -> list[Window]:
+        """Those that were whole."""
+        self._asking.shutdown()
+        return [window.result() for window in self._windows]
+
+    def _end(self) -> None:
+        now, totals = CLOCK.monotonic(), self._totals()
+        seconds = (now - self._last) / SECOND
+        window = {"until": (now - self._began) / SECOND}
+        window |= {f"{word}_per_s": (totals[word] - self._before[word]) / seconds for word in _WORDS}
+        processes = {person.process.pid for person in (*self._people.workers, *self._people.producers)}
+        nodes = {pid for number, _ in enumerate(self._ring.contact_points, 1) if (pid := self._ring.pid(number))}
+        window |= {"client_cpu": self._spent(processes) / seconds, "store_cpu": self._spent(nodes) / seconds}
+        self._last, self._before = now, totals
+        self._windows.append(self._asking.submit(lambda: window | self._server.since_last()))
+
+    def _totals(self) -> dict[str, int]:
+        return {word: self._people.count(word) for word in _WORDS}
+
+    def _spent(self, processes: set[int]) -> float:
+        """Seconds of processor time since the last window; of a process that is new, since it began; of one that is gone, none."""
+        spent = 0.0
+        for pid in processes:
+            try:
+                total = cpu_s(pid)
+            except FileNotFoundError:
+                continue
+            spent += total - self._cpu.get(pid, 0.0)
+            self._cpu[pid] = total
+        return spent
