@@ -19,6 +19,9 @@ def _replication_option(function: click.decorators.FC) -> click.decorators.FC:
 
     It may be run again, also by two at once; what is there is left as it is. A SQLite file or a store in memory makes
     itself: there is nothing to be done, and this says so.
+
+    It also stores which data centre is the home of the keyspace, and the levels in the URL. From then on no store can be
+    opened from another data centre or with other levels.
     """,
     epilog="""\b
     astyqueue migrate --url cassandra://h1,h2,h3/jobs --replication dc1:3
@@ -27,18 +30,26 @@ def _replication_option(function: click.decorators.FC) -> click.decorators.FC:
 )
 @_replication_option
 @click.option("--durable/--no-durable", default=True, help="Whether the keyspace keeps its commit log; without it, work is lost.")
+@click.option(
+    "--home",
+    metavar="DC",
+    default="",
+    help="The data centre of all workers and senders. Unless said: the URL's, or the only one.",
+)
+@click.option("--move-home", is_flag=True, help="Put this home in the place of the one it has; stop every worker and sender first.")
 @click.option("--print-cql", is_flag=True, help="Print what would be run on an empty cluster, and run nothing; needs no server.")
 @url_option
 @json_option
 @verbose_option
-def migrate(*, url: str | None, as_json: bool, replication: str, durable: bool, print_cql: bool) -> None:
+def migrate(*, url: str | None, as_json: bool, replication: str, durable: bool, home: str, move_home: bool, print_cql: bool) -> None:
     """Print what was done."""
     import json
 
     from astyqueue.clock import SystemClock
     from astyqueue.stores.administration import administer
 
-    with administer(named(url), clock=SystemClock(), replication=replication, durable=durable) as administration:
+    made_with = {"replication": replication, "home": home}
+    with administer(named(url), clock=SystemClock(), durable=durable, move_home=move_home, **made_with) as administration:
         if print_cql:
             click.echo("\n\n".join(f"{statement};" for statement in administration.statements()) or "-- this store makes itself")
             return

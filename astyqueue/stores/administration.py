@@ -47,19 +47,22 @@ class Administration(Protocol):
         ...
 
 
-def administer(url: str, *, clock: Clock, replication: str = "", durable: bool = True) -> Administration:
+def administer(
+    url: str, *, clock: Clock, replication: str = "", durable: bool = True, home: str = "", move_home: bool = False
+) -> Administration:
     """Look after the store at a URL; nothing is opened or asked yet.
 
-    `replication` ("dc1:3", or a number of copies in every data centre) and `durable` are for a keyspace of Cassandra, and
-    with another store raise BadSetting.
+    These are for a keyspace of Cassandra, and with another store raise BadSetting: `replication` ("dc1:3", or a number of copies
+    in every data centre) and `durable`, with which it is made; `home`, the data centre in which all of its clients ask, and
+    `move_home`, to put that in the place of the home it has.
     """
     location = locate(url)
     if location.scheme == "cassandra":
         from astyqueue.stores.cassandra import administration  # noqa: PLC0415 - on demand, as the stores themselves
 
-        return administration.administered(location, clock=clock, copies=replication, durable=durable)
-    if replication or not durable:
-        message = f"a {location.scheme} store has no replication and no durable writes to choose; leave these options out"
+        return administration.administered(location, clock=clock, copies=replication, durable=durable, home=home, move_home=move_home)
+    if replication or home or move_home or not durable:
+        message = f"a {location.scheme} store has no replication, no home and no durable writes to choose; leave these options out"
         raise BadSetting(message)
     if location.scheme == "sqlite":
         from astyqueue.stores.sqlite import health  # noqa: PLC0415 - on demand

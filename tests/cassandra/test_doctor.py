@@ -128,20 +128,24 @@ def test_a_keyspace_that_is_not_there_is_a_problem_and_nothing_is_made(cassandra
     assert not list(session.execute("SELECT * FROM system_schema.keyspaces WHERE keyspace_name = 'nobody_made_it'"))
 
 
-def paxos_of(*java_options: str) -> Finding:
-    """What the doctor says of a node with the older Paxos in its file, started with these options."""
-    with LocalCassandra(settings={"paxos_variant": "v1"}, java_options=java_options) as old:
-        return found(old.url("jobs"))["paxos variant"]
-
-
-def test_the_older_paxos_is_told() -> None:
-    seen = paxos_of()
-    assert (seen.severity, seen.fact.partition("127.")[0]) == (Severity.WARNING, "v1 on ")
+def test_the_older_paxos_and_limits_under_which_queues_cannot_work_are_told() -> None:
+    strict = {
+        "user_timestamps_enabled": False,
+        "minimum_timestamp_fail_threshold": "30m",
+        "in_select_cartesian_product_fail_threshold": 100,
+    }
+    with LocalCassandra(settings={"paxos_variant": "v1", **strict}) as node, administer(node.url("jobs"), clock=CLOCK) as looked_after:
+        looked_after.migrate()
+        seen = looked_after.examine({})
+    [paxos] = [one for one in seen if one.subject == "paxos variant"]
+    assert (paxos.severity, paxos.fact.partition("127.")[0]) == (Severity.PROBLEM, "v1 on ")
+    assert {one.fact.split()[0] for one in seen if one.subject == "guardrails"} == strict.keys()
 
 
 def test_what_the_compose_file_says_to_java_chooses_the_newer_paxos() -> None:
     (options,) = re.findall(r"JVM_EXTRA_OPTS: (.*)", (ROOT / "docker-compose.yml").read_text())
-    assert paxos_of(*options.split()).fact == "v2 on every node"
+    with LocalCassandra(settings={"paxos_variant": "v1"}, java_options=options.split()) as old:
+        assert found(old.url("jobs"))["paxos variant"].fact == "v2 on every node"
 
 
 def test_nodes_that_are_away_are_named_and_what_that_means_for_the_copies(ring: LocalCassandra) -> None:

@@ -49,7 +49,7 @@ def test_from_nothing_to_a_queue(cassandra: Contacts, fresh: str, looked_after: 
     with pytest.raises(WrongSchema, match=f"'astyqueue migrate --url cassandra://.../{fresh}'"):
         connect(cassandra.url(fresh))
     done = looked_after.migrate()
-    assert [sentence.split()[:2] for sentence in done] == [["made", "keyspace"], ["made", "version"], ["made", "version"]]
+    assert [sentence.split()[:2] for sentence in done] == [["made", "keyspace"], *[["made", "version"]] * 2, ["the", "home"]]
     assert looked_after.ready()
     assert {finding.severity for finding in looked_after.verify()} == {Severity.OK}
     with connect(cassandra.url(fresh)) as store:
@@ -68,7 +68,7 @@ def test_what_was_dropped_is_made_again(session: Session, fresh: str, looked_aft
     assert "is not there" in {finding.fact for finding in looked_after.verify()}
     assert ["made version 1" in sentence for sentence in looked_after.migrate()] == [True]
     session.execute(f'DROP KEYSPACE "{fresh}"', timeout=60)
-    assert len(looked_after.migrate()) == 3
+    assert len(looked_after.migrate()) == 4
     assert worst(looked_after.verify()) is Severity.OK
 
 
@@ -105,6 +105,19 @@ def test_a_column_that_somebody_added_is_told_and_its_remedy_mends_it(session: S
     assert worst(looked_after.verify()) is Severity.OK
 
 
+def test_a_keyspace_of_an_earlier_release_goes_on_and_is_noted_until_its_home_is_stored(
+    session: Session, fresh: str, cassandra: Contacts, looked_after: Administration
+) -> None:
+    looked_after.migrate()
+    session.execute(f"DELETE FROM \"{fresh}\".schema_versions WHERE part = 'home'", timeout=60)  # noqa: S608 - our own keyspace
+    with connect(cassandra.url(fresh)) as store:
+        store.queue("emails").send("hello")
+    [finding] = [finding for finding in looked_after.verify() if finding.severity]
+    assert (finding.severity, finding.fact) == (Severity.NOTE, "is not stored")
+    assert [sentence.split(" is ")[0] for sentence in looked_after.migrate()] == [f"the home of keyspace {fresh}"]
+    assert worst(looked_after.verify()) is Severity.OK
+
+
 def test_tables_of_a_newer_astyqueue_are_left_alone(session: Session, fresh: str, looked_after: Administration) -> None:
     looked_after.migrate()
     session.execute(f"INSERT INTO \"{fresh}\".schema_versions (part, version, file) VALUES ('schema', 99, '0099_later')", timeout=60)  # noqa: S608 - our own keyspace
@@ -114,7 +127,7 @@ def test_tables_of_a_newer_astyqueue_are_left_alone(session: Session, fresh: str
 
 
 def test_what_is_printed_makes_the_same_when_it_is_run_by_hand(session: Session, fresh: str, cassandra: Contacts) -> None:
-    with administer(cassandra.url(fresh), clock=CLOCK, replication="1") as asked:
+    with administer(f"{cassandra.url(fresh)}?dc=datacenter1", clock=CLOCK, replication="1") as asked:
         made, _, *inside = asked.statements()
         session.execute(made, timeout=60)
         for text in inside:

@@ -93,7 +93,10 @@ def test_a_store_goes_on_without_one_node_and_soon_without_errors(ring: LocalCas
 
 def test_levels_of_the_url_count(ring: LocalCassandra, jobs: str) -> None:
     put = Batch(ROW, puts=(Put(Name(1, 0, ids.LEAST, 0), b""),))
-    with opened(jobs) as store, opened(f"{jobs}?consistency=all&serial=serial&dc=datacenter1") as careful:
+    careful_jobs = f"{ring.url('careful')}?consistency=all&serial=serial&dc=datacenter1"
+    with administer(careful_jobs, clock=CLOCK, replication="3") as administration:
+        administration.migrate()
+    with opened(jobs) as store, opened(careful_jobs) as careful:
         careful.send(put)
         assert counted_up(careful, 1) == []
         ring.kill(3)

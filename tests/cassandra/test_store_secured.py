@@ -5,17 +5,23 @@ from __future__ import annotations
 import shutil
 import subprocess
 from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Final
 from urllib.parse import quote, urlencode
 
 import pytest
+from cassandra.cluster import Session
 
-from astyqueue import MessageQueue
+from astyqueue import MessageQueue, ids
 from astyqueue.clock import SECOND, SystemClock
 from astyqueue.errors import BadSetting, StoreUnavailable
+from astyqueue.store import Name, Named, Store
 from astyqueue.stores import open_store
 from astyqueue.stores.administration import administer
+from astyqueue.stores.cassandra import Address
+from astyqueue.stores.cassandra.connecting import connect
+from astyqueue.stores.location import locate
 from astyqueue.testing import LocalCassandra, Proxy
 from astyqueue.testing.cassandra.fixtures import lacking
 from astyqueue.wakeup import Wakeup
@@ -74,6 +80,7 @@ def secured(authority: Authority) -> Iterator[LocalCassandra]:
     settings = {
         "authenticator": "PasswordAuthenticator",
         "authorizer": "CassandraAuthorizer",
+        "user_timestamps_enabled": False,  # guardrails do not count for the login that a new cluster has
         "client_encryption_options": {
             "enabled": True,
             "optional": False,
@@ -91,6 +98,16 @@ def secured(authority: Authority) -> Iterator[LocalCassandra]:
         yield cluster
 
 
+@contextmanager
+def opened(url: str) -> Iterator[Session]:
+    """A session of the driver, as a store would have it."""
+    session = connect(Address.of(locate(url)), CLOCK)
+    try:
+        yield session
+    finally:
+        session.cluster.shutdown()
+
+
 def migrated(url: str) -> bool:
     with administer(url, clock=CLOCK) as administration:
         try:
@@ -105,6 +122,16 @@ def address(cluster: LocalCassandra, login: str, authority: Authority, **options
     files = {"ca": authority.path("ca.pem"), "cert": authority.path("client.pem"), "key": authority.path("client.key")}
     chosen = {name: value for name, value in {**files, **options}.items() if value}
     return f"cassandra://{login}@{cluster.contact_points[0]}/jobs?{urlencode(chosen, quote_via=quote)}"
+
+
+@pytest.fixture(scope="module")
+def worker(secured: LocalCassandra, authority: Authority) -> str:
+    """A login with the rights that a worker needs, and no others."""
+    with opened(address(secured, LOGIN, authority)) as session:
+        session.execute("CREATE ROLE worker WITH PASSWORD = 'worker' AND LOGIN = true")
+        session.execute("GRANT SELECT ON KEYSPACE jobs TO worker")
+        session.execute("GRANT MODIFY ON KEYSPACE jobs TO worker")
+    return "worker:worker"
 
 
 def test_a_queue_works_with_the_right_login_and_certificates(secured: LocalCassandra, authority: Authority) -> None:
@@ -152,3 +179,41 @@ def test_the_name_in_the_certificate_counts_unless_only_the_chain_is_to_be_check
 def test_a_file_that_is_not_there_is_told(secured: LocalCassandra, authority: Authority) -> None:
     with pytest.raises(BadSetting, match="see the options ca, cert and key"):
         open_store(address(secured, LOGIN, authority, ca="/nowhere/ca.pem"), clock=CLOCK)
+
+
+def test_a_guardrail_that_forbids_our_write_times_says_what_to_set(secured: LocalCassandra, authority: Authority, worker: str) -> None:
+    with pytest.raises(StoreUnavailable, match=r"is not allowed.*set user_timestamps_enabled to true and minimum"):
+        open_store(address(secured, worker, authority), clock=CLOCK)
+
+
+def test_what_a_login_may_not_read_is_not_told_to_be_well(secured: LocalCassandra, authority: Authority, worker: str) -> None:
+    with administer(address(secured, worker, authority), clock=CLOCK) as looked_after:
+        seen = looked_after.examine({})
+    unknown = [one for one in seen if "not known" in one.fact]
+    assert {one.subject.partition(" on ")[0] for one in unknown} == {"paxos variant", "guardrails", "deleted columns per read"}
+    assert all("GRANT SELECT ON KEYSPACE system_views TO" in one.remedy for one in unknown)
+
+
+def test_a_client_whose_logins_were_refused_for_a_while_goes_on_once_they_are_not(secured: LocalCassandra, authority: Authority) -> None:
+    with opened(address(secured, LOGIN, authority)) as session, Proxy(secured.contact_points[0], secured.contacts.port) as proxy:
+        session.execute("CREATE ROLE IF NOT EXISTS sender WITH PASSWORD = 'sender' AND LOGIN = true AND SUPERUSER = true")
+        url = address(secured, "sender:sender", authority, tls="chain").replace(secured.contact_points[0], f"{proxy.host}:{proxy.port}")
+        with closing(open_store(url, clock=CLOCK)) as store:
+            session.execute("ALTER ROLE sender WITH LOGIN = false")
+            until = CLOCK.monotonic() + PATIENCE
+            while is_reached(store) and CLOCK.monotonic() < until:  # nodes remember roles for some seconds
+                proxy.cut()
+            assert [is_reached(store) for _ in range(3)] == [False] * 3
+            session.execute("ALTER ROLE sender WITH LOGIN = true")
+            until = CLOCK.monotonic() + PATIENCE
+            while not is_reached(store) and CLOCK.monotonic() < until:
+                pass  # each of these waits for a connection itself, two seconds at most
+            assert is_reached(store)
+
+
+def is_reached(store: Store) -> bool:
+    try:
+        store.read((Named("row", (Name(2, 0, ids.LEAST, 1),)),))
+    except StoreUnavailable:
+        return False
+    return True

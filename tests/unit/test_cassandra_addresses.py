@@ -74,6 +74,8 @@ def test_a_certificate_that_is_not_there_is_a_wrong_setting(tmp_path: Path) -> N
         ("cassandra://u:secret@h1/jobs?datacenter=dc1", "no option 'datacenter'; its options are: ca, cert, consistency, dc"),
         ("cassandra://u:secret@h1/jobs?consistency=one", "consistency='one' is not one of local_quorum, quorum, all"),
         ("cassandra://u:secret@h1/jobs?serial=quorum", "serial='quorum' is not one of local_serial, serial"),
+        ("cassandra://u:secret@h1/jobs?serial=serial", "add consistency=quorum to the URL"),
+        ("cassandra://u:secret@h1/jobs?consistency=quorum", "add consistency=local_quorum to the URL"),
         ("cassandra://u:secret@h1/jobs?tls=maybe", "tls='maybe' is not known"),
         ("cassandra://u:secret@h1/jobs?tls=0&ca=a.pem", "leave them out or say tls=1"),
         ("cassandra://u:secret@h1/jobs?tls=1&key=k.pem", "give cert as well"),

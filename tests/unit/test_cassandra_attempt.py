@@ -8,9 +8,11 @@ from types import SimpleNamespace
 
 import pytest
 from cassandra import ConsistencyLevel, OperationTimedOut, ReadTimeout, Unavailable, WriteTimeout, WriteType
+from cassandra.protocol import OverloadedErrorMessage
 
 from astyqueue.clock import SystemClock
 from astyqueue.stores.cassandra.attempt import Attempt
+from astyqueue.stores.cassandra.speculation import Speculation
 from astyqueue.stores.cassandra.wary import Wary
 
 TOO_FEW = Unavailable("too few", consistency=ConsistencyLevel.LOCAL_QUORUM, required_replicas=2, alive_replicas=1)
@@ -44,9 +46,12 @@ class Session:
         return self.answers.pop(0)
 
 
-def attempted(*answers: Asked, reading: bool = False, choosing: Wary | None = None) -> tuple[Session, Attempt]:
+def attempted(
+    *answers: Asked, reading: bool = False, choosing: Wary | None = None, speculation: Speculation | None = None
+) -> tuple[Session, Attempt]:
     session = Session(list(answers))
-    return session, Attempt(session, "a change", SimpleNamespace(load_balancing_policy=choosing), reading=reading)
+    profile = SimpleNamespace(load_balancing_policy=choosing)
+    return session, Attempt(session, "a change", profile, reading=reading, speculation=speculation)
 
 
 @pytest.fixture
@@ -76,7 +81,7 @@ def test_what_was_sent_to_several_nodes_is_not_begun_anew_for_one_of_them_may_do
     assert len(session.begun) == 1
 
 
-@pytest.mark.parametrize("error", [TOO_FEW, IN_VAIN, OperationTimedOut()])
+@pytest.mark.parametrize("error", [TOO_FEW, IN_VAIN, OperationTimedOut(), OverloadedErrorMessage(0x1001, "overloaded", None)])
 def test_a_node_that_waited_for_others_in_vain_is_asked_last_from_then_on(wary: Wary, error: Exception) -> None:
     _, attempt = attempted(*[Asked(["first"], error, "first")] * 2, choosing=wary)
     with pytest.raises(type(error)):
@@ -94,3 +99,15 @@ def test_of_several_that_were_asked_only_the_one_that_waited_in_vain_is_asked_la
 def test_what_only_reads_is_asked_once_more_when_a_node_waited_for_others_in_vain() -> None:
     _, attempt = attempted(Asked(["cut off"], ReadTimeout("in vain")), Asked(["with the majority"], "read"), reading=True)
     assert attempt.result() == "read"
+
+
+def test_a_node_that_is_late_time_and_again_while_others_are_not_is_asked_last(wary: Wary) -> None:
+    speculation = Speculation(SystemClock())
+    for _ in range(5):
+        assert next(wary.make_query_plan()) == "first"
+        _, attempt = attempted(Asked(["first", "second"], "done", "second"), choosing=wary, speculation=speculation)
+        attempt.result()
+        if speculation.counters.requests == 4:
+            break
+    assert list(wary.make_query_plan()) == ["second", "first"]
+    assert speculation.counters == (4, 0)

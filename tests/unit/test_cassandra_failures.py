@@ -19,9 +19,9 @@ from cassandra import (
 )
 from cassandra.cluster import NoHostAvailable
 from cassandra.connection import ConnectionException, ConnectionShutdown
-from cassandra.protocol import ErrorMessage, OverloadedErrorMessage, SyntaxException
+from cassandra.protocol import ErrorMessage, IsBootstrappingErrorMessage, OverloadedErrorMessage, SyntaxException
 
-from astyqueue.errors import AstyqueueError, BadInput, OutcomeUnknown, StoreCorrupt, StoreUnavailable, WrongSchema
+from astyqueue.errors import AstyqueueError, BadInput, OutcomeUnknown, StoreCorrupt, StoreFull, StoreUnavailable, WrongSchema
 from astyqueue.stores.cassandra.connecting import reconnecting
 from astyqueue.stores.cassandra.failures import FAILURES, failure_of_change, failure_of_read, failure_to_prepare, told
 
@@ -54,6 +54,18 @@ NOTHING_CHANGED: list[tuple[Exception, type[AstyqueueError]]] = [
     (invalid("unconfigured table entries"), StoreUnavailable),
     (invalid("CQL Message of size 5242984 bytes exceeds allowed maximum of 4194304 bytes"), BadInput),
     (invalid("Rejected an oversized mutation (9000000/4194304)"), BadInput),
+    (invalid("Guardrail replica_disk_usage violated: Write request failed because disk usage exceeds failure threshold"), StoreFull),
+    (invalid("Guardrail user_timestamps violated: User provided timestamps (USING TIMESTAMP) is not allowed"), StoreUnavailable),
+    (
+        invalid("The modification to table entries has a timestamp 1 before the minimum allowable failure threshold 2"),
+        StoreUnavailable,
+    ),
+    (
+        invalid(
+            "Aborting query because the cartesian product of the IN restrictions on row produces 500 values, this exceeds fail threshold"
+        ),
+        StoreUnavailable,
+    ),
     (invalid("Unknown column priority"), StoreCorrupt),
     (SyntaxException(0x2000, "line 1:33", None), StoreCorrupt),
 ]
@@ -78,6 +90,11 @@ def test_a_failure_says_where_and_what_to_do() -> None:
     assert said == f"{PLACE}: no node could be asked (h1: refused; h2: no route). Nothing was changed; it can be tried again"
 
 
+def test_a_guardrail_that_forbids_our_write_times_is_named_with_what_to_set() -> None:
+    said = str(failure_of_change(invalid("User provided timestamps (USING TIMESTAMP) is not allowed"), PLACE))
+    assert "set user_timestamps_enabled to true and minimum_timestamp_fail_threshold to two hours or more" in said
+
+
 def test_names_without_an_address_are_told_as_that() -> None:
     assert told(UnresolvableContactPoints({})) == "none of these names has an address"
 
@@ -89,6 +106,12 @@ def test_a_missing_schema_says_how_to_make_it(missing: str) -> None:
     assert "'astyqueue migrate --url cassandra://.../jobs'" in str(failed)
 
 
+def test_a_guardrail_that_is_met_while_a_connection_is_made_ready_says_nothing_of_the_tables() -> None:
+    failed = failure_to_prepare(invalid("Guardrail user_timestamps violated: User provided timestamps is not allowed"), PLACE, "jobs")
+    assert type(failed) is StoreUnavailable
+    assert "set user_timestamps_enabled to true" in str(failed)
+
+
 def test_a_node_that_does_not_answer_is_no_missing_schema() -> None:
     assert "migrate" not in str(failure_to_prepare(OperationTimedOut(), PLACE, "jobs"))
 
@@ -96,6 +119,15 @@ def test_a_node_that_does_not_answer_is_no_missing_schema() -> None:
 def test_a_second_node_that_could_not_begin_says_nothing_about_the_first() -> None:
     too_few = Unavailable("too few", consistency=ConsistencyLevel.LOCAL_QUORUM, required_replicas=2, alive_replicas=1)
     assert type(failure_of_change(too_few, PLACE, nodes=2)) is OutcomeUnknown
+
+
+@pytest.mark.parametrize(
+    "error", [OverloadedErrorMessage(0x1001, "overloaded", None), IsBootstrappingErrorMessage(0x1002, "bootstrapping", None)]
+)
+def test_an_overloaded_coordinator_has_not_begun_a_send_but_may_have_decided_a_commit(error: Exception) -> None:
+    assert type(failure_of_change(error, PLACE, plain=True)) is StoreUnavailable
+    assert type(failure_of_change(error, PLACE, plain=True, nodes=2)) is OutcomeUnknown
+    assert type(failure_of_change(error, PLACE)) is OutcomeUnknown
 
 
 def test_a_node_that_was_lost_is_asked_again_without_end_and_every_two_seconds_or_so() -> None:

@@ -5,13 +5,16 @@ from __future__ import annotations
 import pytest
 
 from astyqueue.clock import SECOND
-from astyqueue.findings import Finding, Severity
+from astyqueue.findings import Severity, worst
 from astyqueue.stores.cassandra import judgement
-from astyqueue.stores.cassandra.address import Levels
 from astyqueue.stores.cassandra.judgement import Node, Offset, Tombstones
 from astyqueue.stores.cassandra.keyspace import Kept
+from astyqueue.stores.cassandra.schema import parts
+from astyqueue.stores.cassandra.schema.declared import declared
+from astyqueue.stores.cassandra.verification import GC_GRACE
 
 HOUR = 3600 * SECOND
+FORBIDDEN = [Node("n1", forbidden=True)]
 
 
 def up(count: int) -> list[Node]:
@@ -55,15 +58,68 @@ def test_nodes_of_other_data_centres_are_said_not_to_have_been_asked() -> None:
     ("variants", "severity", "told"),
     [
         (["v2", "v2"], Severity.OK, "v2 on every node"),
-        (["v2", "v1"], Severity.WARNING, "v1 on n2"),
-        (["", ""], Severity.NOTE, "not told by n1, n2"),
-        (["v2", ""], Severity.NOTE, "not told by n2"),
+        (["v2", "v1"], Severity.PROBLEM, "v1 on n2"),
+        (["", ""], Severity.NOTE, "not known of n1, n2"),
+        (["v2", ""], Severity.NOTE, "not known of n2"),
     ],
 )
 def test_the_older_paxos_is_told_of_the_nodes_that_use_it(variants: list[str], severity: Severity, told: str) -> None:
     nodes = [Node(f"n{at}", settings={"paxos_variant": variant} if variant else {}) for at, variant in enumerate(variants, 1)]
     finding = judgement.paxos(nodes)
     assert (finding.severity, finding.fact) == (severity, told)
+
+
+def test_where_the_older_paxos_is_no_node_may_come_or_go() -> None:
+    assert "add, remove or replace no node" in judgement.paxos([Node("n1", settings={"paxos_variant": "v1"})]).remedy
+
+
+@pytest.mark.parametrize(
+    ("releases", "severity", "told"),
+    [
+        (["5.0.9", "5.0.9"], Severity.OK, "5.0.9 on every node"),
+        (["4.1.6"], Severity.OK, "4.1.6"),
+        (["4.1.5", "4.1.6"], Severity.PROBLEM, "n1 (4.1.5)"),
+        (["4.0.21"], Severity.PROBLEM, "n1 (4.0.21)"),
+        (["3.0.8"], Severity.PROBLEM, "n1 (3.0.8)"),
+        (["6.0-alpha2"], Severity.OK, "6.0-alpha2"),
+        (["4.1.12", "5.0.9"], Severity.NOTE, "4.1.12, 5.0.9 side by side"),
+    ],
+)
+def test_releases_that_apply_purged_commits_again_are_a_problem_and_mixed_ones_are_noted(
+    releases: list[str], severity: Severity, told: str
+) -> None:
+    found = list(judgement.releases([Node(f"n{at}", release=release) for at, release in enumerate(releases, 1)]))
+    assert worst(found) is severity
+    assert told in found[0].fact
+
+
+@pytest.mark.parametrize(
+    ("setting", "value", "refuses"),
+    [
+        ("user_timestamps_enabled", "false", True),
+        ("user_timestamps_enabled", "true", False),
+        ("minimum_timestamp_fail_threshold", "3600s", True),
+        ("minimum_timestamp_fail_threshold", "30m", True),
+        ("minimum_timestamp_fail_threshold", "3600000000us", True),
+        ("minimum_timestamp_fail_threshold", "1d", False),
+        ("minimum_timestamp_fail_threshold", "0s", False),
+        ("minimum_timestamp_fail_threshold", "", False),
+        ("in_select_cartesian_product_fail_threshold", "499", True),
+        ("in_select_cartesian_product_fail_threshold", "500", False),
+        ("in_select_cartesian_product_fail_threshold", "-1", False),
+        ("page_size_fail_threshold", "1000", True),
+    ],
+)
+def test_limits_under_which_queues_cannot_work_are_problems(setting: str, value: str, *, refuses: bool) -> None:
+    found = list(judgement.guardrails([Node("n1"), Node("n2", settings={setting: value})]))
+    assert [one.fact for one in found] == [f"{setting} is {value} on n2"] * refuses
+    assert worst(found) >= Severity.WARNING * refuses
+
+
+def test_what_a_login_may_not_read_is_not_known_and_never_well() -> None:
+    found = [judgement.paxos(FORBIDDEN), *judgement.guardrails(FORBIDDEN), *judgement.tombstones(FORBIDDEN)]
+    assert [(one.severity, "not known" in one.fact) for one in found] == [(Severity.NOTE, True)] * 3
+    assert all("GRANT SELECT ON KEYSPACE system_views TO" in one.remedy for one in found)
 
 
 @pytest.mark.parametrize(
@@ -115,21 +171,13 @@ def test_nodes_that_do_not_know_the_same_tables_are_told() -> None:
     ],
 )
 def test_copies_are_judged_by_what_is_left_when_a_node_is_away(copies: int, nodes: int, severity: Severity) -> None:
-    [finding] = judgement.replication("dc1", kept(dc1=copies), levels=Levels(), nodes=nodes)
+    [finding] = judgement.replication("dc1", kept(dc1=copies), nodes=nodes)
     assert finding.severity is severity
 
 
-def found(kept_as: Kept, levels: Levels) -> dict[str, Finding]:
-    return {finding.subject: finding for finding in judgement.replication("dc1", kept_as, levels=levels, nodes=3)}
-
-
 def test_a_keyspace_that_is_not_durable_loses_what_was_acknowledged() -> None:
-    assert found(kept(durable=False, dc1=3), Levels())["durable writes"].severity is Severity.PROBLEM
-
-
-def test_two_data_centres_decide_each_for_itself_unless_all_have_a_say() -> None:
-    assert "dc2" in found(kept(dc1=3, dc2=3), Levels())["data centres"].fact
-    assert "data centres" not in found(kept(dc1=3, dc2=3), Levels("quorum", "serial"))
+    [_, finding] = judgement.replication("dc1", kept(durable=False, dc1=3), nodes=3)
+    assert (finding.subject, finding.severity) == ("durable writes", Severity.PROBLEM)
 
 
 @pytest.mark.parametrize(
@@ -157,11 +205,31 @@ def test_the_servers_own_threshold_counts() -> None:
     ],
 )
 def test_a_row_should_rest_longer_than_what_was_deleted_is_kept(rest: int, severity: Severity, told: str) -> None:
-    [finding] = judgement.rests('"jobs"."entries"', 24 * 3600, {"emails": rest})
+    [finding] = judgement.rests(24 * 3600, {"emails": rest})
     assert (finding.severity, finding.fact) == (severity, told)
 
 
-def test_keeping_what_was_deleted_for_less_is_proposed_only_above_four_hours() -> None:
-    [long, short] = judgement.rests('"jobs"."entries"', 24 * 3600, {"a": 9 * HOUR, "b": 3 * HOUR})
-    assert 'ALTER TABLE "jobs"."entries" WITH gc_grace_seconds = 29160;' in long.remedy
-    assert "gc_grace_seconds" not in short.remedy
+def test_what_rests_too_shortly_gets_more_shards_and_keeping_the_deleted_for_less_than_verify_asks_is_never_advised() -> None:
+    [short] = judgement.rests(GC_GRACE, {"a": 9 * HOUR})
+    assert short.remedy == 'make a queue with .time_shards(30, every="1h") under another name and move over'
+    [usual] = judgement.rests(10 * GC_GRACE, {"a": 29 * HOUR})
+    assert '.time_shards(246, every="1h")' in usual.remedy
+    assert "keep what was deleted for 24 h only, if every node is repaired in full more often" in usual.remedy
+
+
+def test_what_was_deleted_is_kept_as_long_as_the_table_is_made_to() -> None:
+    (entries,) = parts("jobs")[1].statements
+    assert declared(entries).options["gc_grace_seconds"] == str(GC_GRACE)
+
+
+def test_a_node_that_was_away_for_long_is_wiped_and_not_repaired() -> None:
+    remedy = judgement.nodes("dc1", [*up(2), Node("n3", silent="no answer")], copies=3).remedy
+    assert "away for less than 24 h" in remedy
+    assert "wipe it and have it replace itself" in remedy
+
+
+@pytest.mark.parametrize("copies", [1, 2])
+def test_copies_are_made_more_by_one_at_a_time(copies: int) -> None:
+    [finding] = judgement.replication("dc1", kept(dc1=copies), nodes=3)
+    assert "one copy at a time (1 to 2, 2 to 3), each time followed by 'nodetool repair --full'" in finding.remedy
+    assert "stop all workers and senders first" in finding.remedy

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import NamedTuple
 
 import pytest
@@ -88,6 +89,37 @@ def test_a_number_of_copies_everywhere_is_that_number_in_each_data_centre() -> N
     assert "durable_writes = true" in Keyspace("jobs").differs(kept._replace(durable=False), {"dc1"})
     assert kept.copies("dc1") == 3
     assert kept.copies("dc3") == 0
+
+
+def altered(change: str) -> list[str]:
+    """The replications that a change goes through, one after the other."""
+    return re.findall(r"replication = \{'class': 'NetworkTopologyStrategy', (.*?)\}", change)
+
+
+def test_a_keyspace_in_use_gets_one_copy_more_at_a_time_with_a_repair_after_each() -> None:
+    kept = Kept({"class": "NetworkTopologyStrategy", "dc1": "1"}, durable=True)
+    change = Keyspace("jobs", replication("dc1:3")).change(kept, {"dc1"})
+    assert altered(change) == ["'dc1': '2'", "'dc1': '3'"]
+    assert [part.startswith("'nodetool repair --full'") for part in change.split("; then ")] == [False, True, False, True]
+    assert "unless all workers and senders are stopped" in change
+
+
+def test_a_second_data_centre_and_fewer_copies_come_step_by_step_too() -> None:
+    kept = Kept({"class": "NetworkTopologyStrategy", "dc1": "3"}, durable=True)
+    change = Keyspace("jobs", replication("dc1:2,dc2:2")).change(kept, {"dc1", "dc2"})
+    assert altered(change) == ["'dc1': '2'", "'dc1': '2', 'dc2': '1'", "'dc1': '2', 'dc2': '2'"]
+
+
+def test_another_strategy_may_move_all_copies_at_once_so_nobody_may_work_meanwhile() -> None:
+    kept = Kept({"class": "SimpleStrategy", "replication_factor": "3"}, durable=True)
+    assert Keyspace("jobs", replication("dc1:3")).change(kept, {"dc1"}).startswith("stop all workers and senders")
+
+
+def test_writes_are_made_durable_without_a_repair() -> None:
+    kept = Kept({"class": "NetworkTopologyStrategy", "dc1": "3"}, durable=False)
+    change = Keyspace("jobs").change(kept, {"dc1"})
+    assert change.endswith("durable_writes = true")
+    assert Keyspace("jobs").change(kept._replace(durable=True), {"dc1"}) == ""
 
 
 @pytest.mark.parametrize("wrong", ["", "1st", 'a"b', "a.b", "a" * 49])

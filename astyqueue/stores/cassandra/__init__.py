@@ -16,9 +16,10 @@ from astyqueue.stores import forks
 from astyqueue.stores.cassandra.address import ANY_ONE, Address, Levels
 from astyqueue.stores.cassandra.connecting import connect
 from astyqueue.stores.cassandra.conversation import Conversation
+from astyqueue.stores.cassandra.speculation import Counters
 from astyqueue.stores.location import Location
 
-__all__ = ["Address", "CassandraStore", "Levels", "lent", "opened"]
+__all__ = ["Address", "CassandraStore", "Counters", "Levels", "lent", "opened"]
 
 
 class CassandraStore:
@@ -38,17 +39,21 @@ class CassandraStore:
         *,
         levels: Levels | None = None,
         place: str = "Cassandra",
+        dc_is_chosen: bool = True,
     ) -> None:
         """Work with a session that stays the caller's, or with those that a function makes, which are this store's to close.
 
         A session that is handed in belongs to a Cluster with execution profiles, which is the driver's default. `place` is
-        what errors call the cluster. StoreUnavailable says what to do when the keyspace or its tables are not there.
+        what errors call the cluster, and `dc_is_chosen` says that it is no chance in which data centre the session asks.
+        StoreUnavailable says what to do when the keyspace or its tables are not there, BadSetting when other clients of the
+        keyspace ask in another data centre or with other levels.
         """
         self._make = session if callable(session) else None
         self._lent = None if callable(session) else session
         self._keyspace = keyspace
         self._levels = levels or Levels()
         self._place = place
+        self._dc_is_chosen = dc_is_chosen
         self._guard = threading.Lock()
         self._closed = False
         self._session: Session | None = None
@@ -72,6 +77,11 @@ class CassandraStore:
     def commit(self, batch: Batch, expects: tuple[Expectation, ...]) -> Outcome:
         """As the port says."""
         return self._conversation().commit(batch, expects)
+
+    @property
+    def counters(self) -> Counters:
+        """How many requests were sent in the present session, and how many of them to a further node."""
+        return self._conversation().counters
 
     def close(self) -> None:
         """End the session if it is this store's; a verb that is still running may fail as if the cluster had gone."""
@@ -101,7 +111,9 @@ class CassandraStore:
                 message = f"this store on {self._place} was closed; open a new one"
                 raise Closed(message)
             if self._talk is None:
-                self._talk = Conversation(self._connected(), self._keyspace, levels=self._levels, place=self._place)
+                self._talk = Conversation(
+                    self._connected(), self._keyspace, levels=self._levels, place=self._place, dc_is_chosen=self._dc_is_chosen
+                )
             return self._talk
 
     def _connected(self) -> Session:
@@ -124,7 +136,8 @@ def opened(location: Location, *, clock: Clock, relaxed: bool = False) -> Cassan
     """
     address = Address.of(location)
     levels = replace(address.levels, reads=ANY_ONE) if relaxed else address.levels
-    return CassandraStore(partial(connect, address, clock), address.keyspace, levels=levels, place=address.shown)
+    connecting = partial(connect, address, clock)
+    return CassandraStore(connecting, address.keyspace, levels=levels, place=address.shown, dc_is_chosen=bool(address.dc))
 
 
 def lent(session: Session) -> CassandraStore:

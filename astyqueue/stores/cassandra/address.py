@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ssl
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import Final, Self
 
@@ -17,13 +18,14 @@ _OPTIONS: Final = ("dc", "consistency", "serial", "tls", "ca", "cert", "key")
 _CONSISTENCY: Final = ("local_quorum", "quorum", "all")
 #: The level of plain reads for those who need not see the last writes.
 ANY_ONE: Final = "local_one"
-_SERIAL: Final = ("local_serial", "serial")
+#: Each with the levels of plain reads and writes that see all that is committed by its agreement.
+_SERIAL: Final = {"local_serial": ("local_quorum", "all"), "serial": ("quorum", "all")}
 #: "chain": the certificate is checked, the name in it is not; for nodes whose certificates do not carry their addresses.
 _TLS: Final = {"": "no", "0": "no", "no": "no", "1": "full", "full": "full", "chain": "chain"}
 _EXAMPLE: Final = "cassandra://user:password@host1,host2/keyspace?dc=dc1"
 
 
-def _one_of(option: str, given: str, known: tuple[str, ...]) -> None:
+def _one_of(option: str, given: str, known: Collection[str]) -> None:
     if given not in known:
         message = f"{option}={given!r} is not one of {', '.join(known)}"
         raise BadSetting(message)
@@ -45,6 +47,18 @@ class Levels:
         _one_of("consistency", self.consistency, _CONSISTENCY)
         _one_of("serial", self.serial, _SERIAL)
         _one_of("reads", self.reads or ANY_ONE, (*_CONSISTENCY, ANY_ONE))
+        fitting = _SERIAL[self.serial]
+        if self.consistency not in fitting:
+            message = (
+                f"serial={self.serial} does not go with consistency={self.consistency}, which may miss what was committed: "
+                f"add consistency={fitting[0]} to the URL, or {fitting[1]}"
+            )
+            raise BadSetting(message)
+
+    @property
+    def is_local(self) -> bool:
+        """Whether one data centre decides by itself."""
+        return self.serial == "local_serial"
 
 
 @dataclass(frozen=True, slots=True)

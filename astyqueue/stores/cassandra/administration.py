@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from typing import Final, Self
@@ -10,24 +10,24 @@ from typing import Final, Self
 from cassandra.cluster import Session
 
 from astyqueue.clock import Clock
-from astyqueue.errors import StoreError
-from astyqueue.findings import Finding, Severity, ok, worst
+from astyqueue.errors import BadSetting, StoreError
+from astyqueue.findings import Finding, Severity, note, ok, worst
 from astyqueue.stores.cassandra.address import Address, Levels
 from astyqueue.stores.cassandra.catalog import Catalog
 from astyqueue.stores.cassandra.connecting import connect
 from astyqueue.stores.cassandra.examination import Examination
 from astyqueue.stores.cassandra.failures import FAILURES, failure_of_change, failure_of_read
+from astyqueue.stores.cassandra.home import KEEP_HOME, Client, Home, objection
 from astyqueue.stores.cassandra.inquiry import Inquiry
-from astyqueue.stores.cassandra.keyspace import Kept, Keyspace, replication
+from astyqueue.stores.cassandra.keyspace import Kept, Keyspace, data_centres, replication
 from astyqueue.stores.cassandra.migration import Migration, agree, as_run, newer
 from astyqueue.stores.cassandra.schema import VERSIONS, newest, parts
 from astyqueue.stores.cassandra.schema.declared import declared
+from astyqueue.stores.cassandra.verification import Kept as Table
 from astyqueue.stores.cassandra.verification import verify_table
 from astyqueue.stores.location import Location
 
 _MIGRATE: Final = "run 'astyqueue migrate' on this URL"
-_THEN_REPAIR: Final = "then 'nodetool repair --full' on every node"
-_HERE: Final = "SELECT data_center FROM system.local"
 
 
 class Administration:
@@ -41,31 +41,49 @@ class Administration:
         clock: Clock,
         levels: Levels | None = None,
         place: str = "Cassandra",
+        home: str = "",
+        move_home: bool = False,
     ) -> None:
         """Work in a session that stays the caller's, or in one that a function makes, which is closed in the end.
 
-        `clock` is what the clocks of servers are compared with.
+        `clock` is what the clocks of servers are compared with. `home` is the data centre in which all clients of the
+        keyspace are to ask; `move_home` puts it, and the levels, in the place of those that the keyspace has.
         """
+        if home and not (levels or Levels()).is_local:
+            message = "with serial=serial all data centres decide together, and a keyspace has no home: leave the home out"
+            raise BadSetting(message)
+        if move_home and not (home or keyspace.dc):
+            message = "to move the home of a keyspace, say where to: --home NAME"
+            raise BadSetting(message)
         self._make = session if callable(session) else None
         self._session = None if callable(session) else session
         self._keyspace = keyspace
         self._clock = clock
         self._levels = levels or Levels()
         self._place = place
+        self._home = home
+        self._move_home = move_home
 
     def statements(self) -> list[str]:
         """All CQL that `migrate` would run on an empty cluster, in order; asks nobody."""
-        run = [statement for part in parts(self._keyspace.name) for statement in as_run(part)]
+        first, *others = parts(self._keyspace.name)
+        home = self._wanted_home(data_centres(self._keyspace.replication or {}), "")
+        kept = [KEEP_HOME.replace("%s", "'{}'").format(home.dc, home.levels)] if home else []
+        run = [*as_run(first), *kept, *(statement for part in others for statement in as_run(part))]
         return [self._keyspace.statement(), f'USE "{self._keyspace.name}"', *run]
 
     def migrate(self) -> list[str]:
         """Make the keyspace and the tables that are missing; what was done, or that nothing was to be done.
 
-        May be run again, and by two at once. What is there is left as it is; `verify` says whether it is right.
+        May be run again, and by two at once. What is there is left as it is; `verify` says whether it is right. To move the
+        home is another thing, done alone: it asks nobody but the new home, for the old one may be lost.
         """
         with self._told(failure_of_change):
             inquiry = self._inquiry()
-            done = [*self._make_keyspace(inquiry), *Migration(inquiry).carry_out()]
+            if self._move_home:
+                return list(self._settle_home(inquiry))
+            settle = partial(self._settle_home, inquiry)
+            done = [*self._make_keyspace(inquiry), *Migration(inquiry, settle_home=settle).carry_out()]
         version = newest(self._keyspace.name)
         return done or [f"nothing to do: keyspace {self._keyspace.name} has version {version} of the tables, the newest"]
 
@@ -77,12 +95,15 @@ class Administration:
             if kept is None:
                 reason = "there is nowhere to keep a queue"
                 return [Finding(f"keyspace {self._keyspace.name}", Severity.PROBLEM, "is not there", reason, _MIGRATE)]
-            return [self._verify_keyspace(inquiry, kept), *self._verify_tables(Catalog(inquiry))]
+            catalog = Catalog(inquiry)
+            tables = catalog.tables()
+            home = [self._verify_home(catalog, kept)] if VERSIONS in tables else []
+            return [self._verify_keyspace(inquiry, kept), *home, *self._verify_tables(catalog, tables)]
 
     def examine(self, rests: Mapping[str, int]) -> list[Finding]:
         """How the cluster, the keyspace and the clocks are. `rests`: for each queue, how long its rows rest, in microseconds."""
         with self._told(failure_of_read):
-            examination = Examination(self._inquiry(), clock=self._clock, levels=self._levels)
+            examination = Examination(self._inquiry(), clock=self._clock)
             found = [*examination.of_cluster(), *examination.of_keyspace(rests)]
         try:
             return found + self.verify()
@@ -117,30 +138,88 @@ class Administration:
         return Inquiry(self._session, self._keyspace.name)
 
     def _make_keyspace(self, inquiry: Inquiry) -> Iterator[str]:
-        kept = Catalog(inquiry).keyspace()
+        catalog = Catalog(inquiry)
+        kept = catalog.keyspace()
+        here = catalog.here()
+        self._surely_home(kept.data_centres if kept else data_centres(self._keyspace.replication or {}), here)
         if kept is not None:
-            differs = self._keyspace.differs(kept, _data_centres(inquiry))
-            if differs:
-                yield f"left keyspace {self._keyspace.name} as it is; to change it: {differs}; {_THEN_REPAIR}"
+            change = self._keyspace.change(kept, _all_data_centres(inquiry))
+            if change:
+                yield f"left keyspace {self._keyspace.name} as it is; to change it: {change}"
             return
-        (here,) = inquiry.anyone(_HERE)
-        nodes = sum(host.datacenter == (self._keyspace.dc or here.data_center) for host in inquiry.cluster.metadata.all_hosts())
-        statement = self._keyspace.statement(here.data_center, nodes)
+        nodes = sum(host.datacenter == (self._keyspace.dc or here) for host in inquiry.cluster.metadata.all_hosts())
+        statement = self._keyspace.statement(here, nodes)
         inquiry.anyone(statement)
         agree(inquiry)
         yield f"made keyspace {self._keyspace.name} with {statement.partition(' WITH ')[2]}"
 
     def _verify_keyspace(self, inquiry: Inquiry, kept: Kept) -> Finding:
         subject = f"keyspace {self._keyspace.name}"
-        differs = self._keyspace.differs(kept, _data_centres(inquiry))
+        change = self._keyspace.change(kept, _all_data_centres(inquiry))
         fact = f"{kept.told()}, durable writes {'on' if kept.durable else 'off'}"
-        if not differs:
+        if not change:
             return ok(subject, fact)
         reason = "this is not what was asked for" if kept.durable else "a server that stops loses what it acknowledged last"
-        return Finding(subject, Severity.WARNING, fact, reason, f"{differs}; {_THEN_REPAIR}")
+        return Finding(subject, Severity.WARNING, fact, reason, change)
 
-    def _verify_tables(self, catalog: Catalog) -> Iterator[Finding]:
-        tables = catalog.tables()
+    def _wanted_home(self, copied_to: Sequence[str], here: str) -> Home | None:
+        """The home that was asked for or that follows from where the copies are; None if nothing says it."""
+        dc = self._home or self._keyspace.dc or (copied_to[0] if len(copied_to) == 1 else "" if copied_to else here)
+        if self._levels.is_local and dc and copied_to and dc not in copied_to:
+            message = (
+                f"keyspace {self._keyspace.name} has no copies in {dc}, so its home cannot be there: name one of {', '.join(copied_to)}"
+            )
+            raise BadSetting(message)
+        return Home.of(dc, self._levels) if dc or not self._levels.is_local else None
+
+    def _surely_home(self, copied_to: Sequence[str], here: str) -> Home:
+        home = self._wanted_home(copied_to, here)
+        if home is None:
+            message = (
+                f"keyspace {self._keyspace.name} has copies in {', '.join(copied_to)}: say in which of them all its workers and senders "
+                f"work, with --home {copied_to[0]} or dc={copied_to[0]} in the URL; nothing was changed"
+            )
+            raise BadSetting(message)
+        return home
+
+    def _settle_home(self, inquiry: Inquiry) -> Iterator[str]:
+        """Store where the home is if nothing says so yet, or if it is to be moved."""
+        catalog = Catalog(inquiry)
+        kept, stored = catalog.keyspace(), catalog.home()
+        home = self._surely_home(kept.data_centres if kept else [], catalog.here())
+        name = self._keyspace.name
+        if stored == home:
+            return
+        if stored is None:
+            inquiry.everywhere(KEEP_HOME, home.dc, home.levels)
+            yield f"the home of keyspace {name} is {home}; every worker and sender asks there and so"
+        elif self._move_home:
+            inquiry.near(KEEP_HOME, home.dc, home.levels)
+            yield f"moved the home of keyspace {name} to {home} (it was {stored}); no client may be left that works as before"
+        elif self._home:
+            message = (
+                f"the home of keyspace {name} is {stored}, and not {home}. To move it, stop every worker and sender first, "
+                f"then run this again with --move-home"
+            )
+            raise BadSetting(message)
+        else:
+            yield f"left the home of keyspace {name} as it is, {stored}; this URL would have {home}, and no store can be opened with it"
+
+    def _verify_home(self, catalog: Catalog, kept: Kept) -> Finding:
+        home = catalog.home()
+        subject = f"home of keyspace {self._keyspace.name}"
+        wrong = objection(self._keyspace.name, kept.data_centres, home, Client(catalog.here(), self._levels, bool(self._keyspace.dc)))
+        if wrong:
+            return Finding(subject, Severity.PROBLEM, *wrong)
+        if home is not None:
+            return ok(subject, str(home))
+        if len(kept.data_centres) > 1:
+            reason = "nothing keeps clients from working in two data centres, where both may be handed the same message"
+            return Finding(subject, Severity.PROBLEM, "is not stored", reason, "run 'astyqueue migrate --home NAME' on this URL")
+        reason = "an earlier astyqueue made this keyspace; with one data centre nothing is amiss"
+        return note(subject, "is not stored", reason, remedy=_MIGRATE)
+
+    def _verify_tables(self, catalog: Catalog, tables: Mapping[str, Table]) -> Iterator[Finding]:
         yield self._verify_version(catalog.versions() if VERSIONS in tables else set())
         for part in parts(self._keyspace.name):
             for wanted in map(declared, part.statements):
@@ -165,12 +244,22 @@ class Administration:
             raise failure(error, self._place) from error
 
 
-def _data_centres(inquiry: Inquiry) -> set[str]:
+def _all_data_centres(inquiry: Inquiry) -> set[str]:
     return {host.datacenter for host in inquiry.cluster.metadata.all_hosts()}
 
 
-def administered(location: Location, *, clock: Clock, copies: str = "", durable: bool = True) -> Administration:
+def administered(
+    location: Location, *, clock: Clock, copies: str = "", durable: bool = True, home: str = "", move_home: bool = False
+) -> Administration:
     """The keyspace of a `cassandra://` URL; `copies` as in `dc1:3` and `durable` are what it should be made with."""
     address = Address.of(location)
     keyspace = Keyspace(address.keyspace, replication(copies) if copies else None, durable, address.dc)
-    return Administration(partial(connect, address, clock), keyspace, clock=clock, levels=address.levels, place=address.shown)
+    return Administration(
+        partial(connect, address, clock),
+        keyspace,
+        clock=clock,
+        levels=address.levels,
+        place=address.shown,
+        home=home,
+        move_home=move_home,
+    )

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Final
 
 from cassandra import OperationTimedOut, Timeout, Unavailable
 from cassandra.cluster import ExecutionProfile, NoHostAvailable, ResponseFuture, ResultSet, Session
 from cassandra.connection import ConnectionException
 from cassandra.pool import Host
+from cassandra.protocol import IsBootstrappingErrorMessage, OverloadedErrorMessage
 from cassandra.query import Statement
 
 from astyqueue.clock import SECOND, SystemClock
+from astyqueue.stores.cassandra.speculation import Speculation
 from astyqueue.stores.cassandra.wary import Wary
 from astyqueue.wakeup import Wakeup
 
@@ -28,15 +31,25 @@ class Attempt:
     after a node said that it knows too few others alive: it did not begin, and if it is only cut off, another can.
     """
 
-    def __init__(self, session: Session, statement: Statement, profile: ExecutionProfile, *, reading: bool = False) -> None:
+    def __init__(
+        self,
+        session: Session,
+        statement: Statement,
+        profile: ExecutionProfile,
+        *,
+        reading: bool = False,
+        speculation: Speculation | None = None,
+    ) -> None:
         """Send it. One that only reads is asked once more whatever happened, while there is time.
 
         The driver does not do that: when a read was sent to a second node and the first one's connection breaks, it fails.
+        `speculation` is told how it went.
         """
         self._session = session
         self._statement = statement
         self._profile = profile
         self._reading = reading
+        self._speculation = speculation
         self._until = _WATCH.monotonic() + int(REQUEST_SECONDS * SECOND)
         self._unable: set[Host] = set()
         self._future = self._begun()
@@ -51,7 +64,7 @@ class Attempt:
     def _answer(self) -> ResultSet | None:
         """None when nothing was begun, and it may be anew."""
         try:
-            return self._future.result()
+            answer = self._future.result()
         except (OperationTimedOut, ConnectionException, Timeout) as error:
             if not isinstance(error, ConnectionException):
                 self._be_wary()
@@ -64,7 +77,22 @@ class Attempt:
             self._be_wary()
             if self._is_over or not self._is_news():
                 raise
+        except (OverloadedErrorMessage, IsBootstrappingErrorMessage):
+            self._be_wary()
+            raise
+        else:
+            self._observe()
+            return answer
         return None
+
+    def _observe(self) -> None:
+        """Learn from an answer, and ask a node last that alone was too slow for several requests."""
+        asked = self._future.attempted_hosts
+        if self._speculation is None or not asked:
+            return
+        took = _WATCH.monotonic() - self._began
+        if self._speculation.answered(asked[0], took, in_time=len(set(asked)) == 1):
+            self._ask_last([asked[0]])
 
     @property
     def _is_over(self) -> bool:
@@ -87,10 +115,16 @@ class Attempt:
 
         A node that answers only that it waited for others in vain may be the one that is cut off: the others may not need it.
         """
+        answered = self._future.coordinator_host
+        self._ask_last([answered] if answered else self._future.attempted_hosts)
+
+    def _ask_last(self, nodes: Iterable[Host]) -> None:
         choosing = self._profile.load_balancing_policy
         if isinstance(choosing, Wary):
-            answered = self._future.coordinator_host
-            choosing.was_silent([answered] if answered else self._future.attempted_hosts)
+            choosing.was_silent(nodes)
 
     def _begun(self) -> ResponseFuture:
+        self._began = _WATCH.monotonic()
+        if self._speculation is not None:
+            self._speculation.asked()
         return self._session.execute_async(self._statement, execution_profile=self._profile)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from astyqueue.stores.cassandra import keyspace
+from astyqueue.stores.cassandra.home import READ_HOME, Home
 from astyqueue.stores.cassandra.inquiry import Inquiry
 from astyqueue.stores.cassandra.schema.declared import Option, in_words
 from astyqueue.stores.cassandra.verification import Kept
@@ -12,6 +13,7 @@ from astyqueue.stores.cassandra.verification import Kept
 _KEYSPACE: Final = "SELECT replication, durable_writes FROM system_schema.keyspaces WHERE keyspace_name = %s"
 _TABLES: Final = "SELECT * FROM system_schema.tables WHERE keyspace_name = %s"
 _COLUMNS: Final = "SELECT * FROM system_schema.columns WHERE keyspace_name = %s"
+_HERE: Final = "SELECT data_center FROM system.local"
 _RECORDED: Final = "SELECT version FROM schema_versions WHERE part = 'schema'"
 
 
@@ -21,6 +23,7 @@ class Catalog:
     def __init__(self, inquiry: Inquiry) -> None:
         """Look there."""
         self._inquiry = inquiry
+        self.name = inquiry.keyspace
 
     def keyspace(self) -> keyspace.Kept | None:
         """The keyspace, if it is there."""
@@ -30,6 +33,16 @@ class Catalog:
         kept = {str(name): str(value) for name, value in dict(found[0].replication).items()}
         kept["class"] = kept.get("class", "").rpartition(".")[2]
         return keyspace.Kept(kept, found[0].durable_writes)
+
+    def here(self) -> str:
+        """The data centre of the nodes that are asked."""
+        (row,) = self._inquiry.anyone(_HERE)
+        return str(row.data_center)
+
+    def home(self) -> Home | None:
+        """The home that the keyspace says it has; the table of versions must be there."""
+        found = self._inquiry.near(READ_HOME)
+        return Home.kept(found[0].file, found[0].owner) if found else None
 
     def tables(self) -> dict[str, Kept]:
         """All tables of the keyspace, by name."""

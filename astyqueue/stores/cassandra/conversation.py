@@ -6,22 +6,24 @@ from typing import Final
 
 from cassandra import ConsistencyLevel
 from cassandra.cluster import EXEC_PROFILE_DEFAULT, ExecutionProfile, ResultSet, Session
-from cassandra.policies import ConstantSpeculativeExecutionPolicy, FallthroughRetryPolicy, NoSpeculativeExecutionPolicy, RetryPolicy
-from cassandra.query import BatchStatement, tuple_factory
+from cassandra.policies import FallthroughRetryPolicy, NoSpeculativeExecutionPolicy, RetryPolicy
+from cassandra.query import BatchStatement, Statement, tuple_factory
 
+from astyqueue.clock import SystemClock
 from astyqueue.errors import AstyqueueError, BadInput, BadSetting, OutcomeUnknown
 from astyqueue.store import Batch, Column, Committed, Expectation, Outcome, Refused, Wanted
 from astyqueue.stores import encoding
 from astyqueue.stores.cassandra import requests
 from astyqueue.stores.cassandra.address import Levels
 from astyqueue.stores.cassandra.attempt import REQUEST_SECONDS, Attempt
+from astyqueue.stores.cassandra.catalog import Catalog
 from astyqueue.stores.cassandra.failures import FAILURES, failure_of_change, failure_of_read, failure_to_prepare
+from astyqueue.stores.cassandra.home import Client, objection
+from astyqueue.stores.cassandra.inquiry import Inquiry
 from astyqueue.stores.cassandra.schema import checked_keyspace
+from astyqueue.stores.cassandra.speculation import Counters, Speculation
 from astyqueue.stores.cassandra.statements import Statements
 
-#: After this long without an answer the same is asked of another node, at most so many times; only what may be asked twice.
-_ASK_ANOTHER_AFTER_SECONDS: Final = 0.15
-_ASK_OTHERS: Final = 2
 #: The protocol counts the statements of a batch in two bytes.
 _MOST_CHANGES: Final = 0xFFFF
 
@@ -29,13 +31,17 @@ _MOST_CHANGES: Final = 0xFFFF
 class Conversation:
     """The statements, prepared, and how each kind of request is treated."""
 
-    def __init__(self, session: Session, keyspace: str, *, levels: Levels, place: str) -> None:
-        """Prepare everything; StoreUnavailable says what to do when the keyspace or its tables are not there."""
+    def __init__(self, session: Session, keyspace: str, *, levels: Levels, place: str, dc_is_chosen: bool = True) -> None:
+        """Prepare everything; StoreUnavailable says what to do when the keyspace or its tables are not there.
+
+        BadSetting says what to change when the keyspace has its home in another data centre or is used with other levels.
+        """
         self._session = session
         self._place = place
         named = (levels.consistency, levels.serial, levels.reads or levels.consistency)
         plain, serial, reads = (getattr(ConsistencyLevel, level.upper()) for level in named)
-        asking = ConstantSpeculativeExecutionPolicy(_ASK_ANOTHER_AFTER_SECONDS, _ASK_OTHERS)
+        # Only what may be asked twice is asked of a further node: reads, and sends, whose write times go with them.
+        self._speculation = asking = Speculation(SystemClock())
         self._reading = self._profile(reads, retry_policy=RetryPolicy(), speculative_execution_policy=asking)
         self._reading_exactly = self._profile(serial, retry_policy=RetryPolicy(), speculative_execution_policy=asking)
         # What was sent once is not sent again by the driver: then its errors tell whether anything can have been changed.
@@ -49,8 +55,14 @@ class Conversation:
             self._statements = {
                 table: Statements(session, f'"{checked_keyspace(keyspace)}"."{table}"') for table in sorted(encoding.TABLES)
             }
+            self._be_at_home(Catalog(Inquiry(session, keyspace)), levels, chosen=dc_is_chosen)
         except FAILURES as error:
             raise failure_to_prepare(error, place, keyspace) from error
+
+    @property
+    def counters(self) -> Counters:
+        """How much was asked of the servers in this session."""
+        return self._speculation.counters
 
     def read(self, wanted: tuple[Wanted, ...], *, exact: bool) -> list[list[Column]]:
         """As the port says; all requests are under way at once."""
@@ -71,7 +83,7 @@ class Conversation:
             encoding.changes(batch)
             _countable(batch, ())
         changes = [requests.sent(self._statements[batch.table], batch) for batch in batches if batch.puts or batch.deletes]
-        asked = [Attempt(self._session, change, self._sending) for change in changes]
+        asked = [self._attempt(change, self._sending) for change in changes]
         if errors := [error for each in asked if (error := self._failure(each))]:
             same = len(errors) == len(asked) and len({type(error) for error in errors}) == 1
             raise errors[0] if same else OutcomeUnknown(f"of {len(asked)} batches {len(errors)} failed: {errors[0]}")
@@ -81,7 +93,7 @@ class Conversation:
         try:
             asked.result()
         except FAILURES as error:
-            told = failure_of_change(error, self._place, nodes=asked.nodes)
+            told = failure_of_change(error, self._place, nodes=asked.nodes, plain=True)
             told.__cause__ = error
             return told
         return None
@@ -98,14 +110,17 @@ class Conversation:
     def _ask(self, wanted: Wanted, *, exact: bool) -> list[Attempt]:
         profile = self._reading_exactly if exact else self._reading
         asked = requests.questions(self._statements[wanted.table], wanted, exact=exact)
-        return [Attempt(self._session, each, profile, reading=True) for each in asked]
+        return [self._attempt(each, profile, reading=True) for each in asked]
 
     def _changed(self, change: BatchStatement, profile: ExecutionProfile) -> ResultSet:
-        asked = Attempt(self._session, change, profile)
+        asked = self._attempt(change, profile)
         try:
             return asked.result()
         except FAILURES as error:
             raise failure_of_change(error, self._place, nodes=asked.nodes) from error
+
+    def _attempt(self, statement: Statement, profile: ExecutionProfile, *, reading: bool = False) -> Attempt:
+        return Attempt(self._session, statement, profile, reading=reading, speculation=self._speculation)
 
     def _profile(self, level: int, **settings: object) -> ExecutionProfile:
         """A way to treat requests, which leaves to the session how it chooses a node."""
@@ -124,6 +139,17 @@ class Conversation:
         except ValueError as error:
             message = f"{self._place}: {error} Make the session's Cluster with execution_profiles instead"
             raise BadSetting(message) from error
+
+    def _be_at_home(self, catalog: Catalog, levels: Levels, *, chosen: bool) -> None:
+        """Raise BadSetting if this client would ask in another data centre than the others of the keyspace, or otherwise."""
+        kept = catalog.keyspace()
+        copied_to = kept.data_centres if kept else []
+        client = Client(catalog.here(), levels, chosen)
+        no_copies_here = bool(copied_to) and client.dc not in copied_to
+        wrong = objection(catalog.name, copied_to, None if no_copies_here else catalog.home(), client)
+        if wrong:
+            message = f"{self._place}: {wrong}"
+            raise BadSetting(message)
 
 
 def _countable(batch: Batch, expects: tuple[Expectation, ...]) -> None:

@@ -3,38 +3,40 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Final
 
+from cassandra import Unauthorized
 from cassandra.cluster import Host
 
 from astyqueue.clock import Clock
 from astyqueue.findings import Finding
+from astyqueue.store import ENTRIES
 from astyqueue.stores.cassandra import judgement
-from astyqueue.stores.cassandra.address import Levels
 from astyqueue.stores.cassandra.catalog import Catalog
 from astyqueue.stores.cassandra.failures import FAILURES, told
+from astyqueue.stores.cassandra.guardrails import GUARDRAILS
 from astyqueue.stores.cassandra.inquiry import Inquiry
 from astyqueue.stores.cassandra.judgement import Node, Offset, Tombstones
 from astyqueue.stores.encoding import TABLES
 
-_HERE: Final = "SELECT data_center, schema_version FROM system.local"
+_HERE: Final = "SELECT data_center, schema_version, release_version FROM system.local"
 _TIME: Final = "SELECT toUnixTimestamp(now()) AS milliseconds FROM system.local"
 _SETTINGS: Final = "SELECT name, value FROM system_views.settings"
 _TOMBSTONES: Final = "SELECT p99th, max FROM system_views.tombstones_per_read WHERE keyspace_name = %s AND table_name = %s"
 #: The clock of a node is asked for so often; the answer that came soonest tells the most.
 _TRIES: Final = 5
 _MILLISECOND: Final = 1_000
-_WANTED: Final = ("paxos_variant", "tombstone_warn_threshold")
+_WANTED: Final = {"paxos_variant", "tombstone_warn_threshold", *(guardrail.setting for guardrail in GUARDRAILS)}
 
 
 class Examination:
     """One look at all nodes of this data centre."""
 
-    def __init__(self, inquiry: Inquiry, *, clock: Clock, levels: Levels) -> None:
+    def __init__(self, inquiry: Inquiry, *, clock: Clock) -> None:
         """Ask whoever is there."""
         self._inquiry = inquiry
         self._clock = clock
-        self._levels = levels
         (here,) = inquiry.anyone(_HERE)
         self.dc = here.data_center
         hosts = sorted(inquiry.cluster.metadata.all_hosts(), key=lambda host: str(host.address))
@@ -45,6 +47,8 @@ class Examination:
         """What is so whatever the keyspace."""
         up = [node for node in self._nodes if not node.silent]
         yield judgement.paxos(up)
+        yield from judgement.releases(up)
+        yield from judgement.guardrails(up)
         yield judgement.clock_here(up)
         yield judgement.clocks_between(up)
         yield judgement.agreement(up)
@@ -56,25 +60,26 @@ class Examination:
         if kept is None:
             return
         yield judgement.nodes(self.dc, self._nodes, copies=kept.copies(self.dc), elsewhere=self._elsewhere)
-        yield from judgement.replication(self.dc, kept, levels=self._levels, nodes=len(self._nodes))
+        yield from judgement.replication(self.dc, kept, nodes=len(self._nodes))
         yield from judgement.tombstones(node for node in self._nodes if not node.silent)
-        for table in sorted(TABLES & tables.keys()):
-            grace = int(str(tables[table].options["gc_grace_seconds"]))
-            yield from judgement.rests(f'"{self._inquiry.keyspace}"."{table}"', grace, rests)
+        if ENTRIES in tables:
+            yield from judgement.rests(int(str(tables[ENTRIES].options["gc_grace_seconds"])), rests)
 
     def _node(self, host: Host) -> Node:
         name = str(host.address)
         try:
             (here,) = self._inquiry.one(host, _HERE)
-            return Node(
-                name,
-                schema=str(here.schema_version),
-                offset=min((self._offset(host) for _ in range(_TRIES)), key=lambda offset: offset.uncertain),
-                settings=self._settings(host),
-                tombstones={table: self._tombstones(host, table) for table in sorted(TABLES)},
-            )
+            offset = min((self._offset(host) for _ in range(_TRIES)), key=lambda offset: offset.uncertain)
+            known = Node(name, schema=str(here.schema_version), release=here.release_version, offset=offset)
         except FAILURES as error:
             return Node(name, silent=told(error))
+        try:
+            tombstones = {table: self._tombstones(host, table) for table in sorted(TABLES)}
+            return replace(known, settings=self._settings(host), tombstones=tombstones)
+        except Unauthorized:
+            return replace(known, forbidden=True)
+        except FAILURES:  # a server too old to tell
+            return known
 
     def _offset(self, host: Host) -> Offset:
         """How far a node is ahead of our clock, give or take half the time that asking took."""
@@ -85,15 +90,9 @@ class Examination:
         return Offset(row.milliseconds * _MILLISECOND - asked_at - took // 2, took // 2 + _MILLISECOND)
 
     def _settings(self, host: Host) -> dict[str, str]:
-        """Those we ask for; none of a server too old to tell."""
-        try:
-            return {row.name: row.value for row in self._inquiry.one(host, _SETTINGS) if row.name in _WANTED}
-        except FAILURES:
-            return {}
+        """Those we ask for; one that is not set has no value."""
+        return {row.name: row.value for row in self._inquiry.one(host, _SETTINGS) if row.name in _WANTED and row.value is not None}
 
     def _tombstones(self, host: Host, table: str) -> Tombstones:
-        try:
-            found = self._inquiry.one(host, _TOMBSTONES, self._inquiry.keyspace, table)
-        except FAILURES:
-            found = []
+        found = self._inquiry.one(host, _TOMBSTONES, self._inquiry.keyspace, table)
         return Tombstones(int(found[0].p99th), int(found[0].max)) if found else Tombstones(0, 0)

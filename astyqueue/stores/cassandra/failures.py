@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, NamedTuple
 
 from cassandra import (
     DriverException,
@@ -14,10 +14,19 @@ from cassandra import (
 )
 from cassandra.cluster import NoHostAvailable
 from cassandra.connection import ConnectionException
-from cassandra.protocol import ErrorMessage
+from cassandra.protocol import ErrorMessage, IsBootstrappingErrorMessage, OverloadedErrorMessage
 from cassandra.protocol import RequestValidationException as RefusedByServer
 
-from astyqueue.errors import AstyqueueError, BadInput, OutcomeUnknown, SliceTooLong, StoreCorrupt, StoreUnavailable, WrongSchema
+from astyqueue.errors import (
+    AstyqueueError,
+    BadInput,
+    OutcomeUnknown,
+    SliceTooLong,
+    StoreCorrupt,
+    StoreFull,
+    StoreUnavailable,
+    WrongSchema,
+)
 
 #: Everything the driver raises for a request.
 FAILURES: Final = (DriverException, NoHostAvailable, ConnectionException, ErrorMessage)
@@ -27,11 +36,37 @@ _REFUSED: Final = (RequestValidationException, RefusedByServer)
 #: Nothing was sent to a replica: the driver had no connection to send it on, or the coordinator knew too few replicas alive.
 #: (What was sent is not sent again after an error, so "no host available" means that there was no connection at all.)
 _NOT_TRIED: Final = (NoHostAvailable, Unavailable)
+#: What a coordinator says before it hands a plain write on to replicas: that it has too much to do, or is only just starting.
+_NOT_BEGUN: Final = (OverloadedErrorMessage, IsBootstrappingErrorMessage)
 
 #: What a replica says that gave up a read for the deleted columns in its way.
 _TOMBSTONES: Final = 0x0001
-_TOO_LARGE: Final = ("too large", "oversized", "exceeds")
+_TOO_STRICT: Final = "'astyqueue doctor' tells which limits of the server are too strict"
 _MISSING: Final = ("does not exist", "unconfigured table")
+
+
+class _Refusal(NamedTuple):
+    """What a server says when it refuses a request, in lower case, and what that means here."""
+
+    signs: tuple[str, ...]
+    kind: type[AstyqueueError]
+    remedy: str
+
+
+#: The first whose sign is in the server's words counts.
+_REFUSALS: Final = (
+    _Refusal(("disk usage exceeds",), StoreFull, "make room on the servers' disks, or add nodes"),
+    _Refusal(
+        ("user provided timestamps", "before the minimum allowable"),
+        StoreUnavailable,
+        "every send carries a write time of an hour ago, which a guardrail of the server forbids: set user_timestamps_enabled to true and "
+        "minimum_timestamp_fail_threshold to two hours or more",
+    ),
+    _Refusal(("is not allowed", "aborting query"), StoreUnavailable, _TOO_STRICT),
+    _Refusal(("too large", "oversized", "exceeds"), BadInput, "put less into one batch"),
+    _Refusal(("guardrail",), StoreUnavailable, _TOO_STRICT),
+    _Refusal(_MISSING, StoreUnavailable, "the tables were dropped since: make them again or restore them"),
+)
 
 
 def failure_of_read(error: Exception, place: str) -> AstyqueueError:
@@ -43,14 +78,16 @@ def failure_of_read(error: Exception, place: str) -> AstyqueueError:
     return StoreUnavailable(f"{place}: {told(error)}. It was not read; it can be tried again")
 
 
-def failure_of_change(error: Exception, place: str, *, nodes: int = 1) -> AstyqueueError:
+def failure_of_change(error: Exception, place: str, *, nodes: int = 1, plain: bool = False) -> AstyqueueError:
     """The error of the tree for one that came of a send or a commit: whatever is not known to have changed nothing is unknown.
 
-    When several `nodes` were asked, one that could not begin says nothing about the others, who have not answered yet.
+    When several `nodes` were asked, one that could not begin says nothing about the others, who have not answered yet. A `plain`
+    send is not begun by a coordinator that is overloaded; a commit may be past its agreement when it finds that.
     """
     if isinstance(error, _REFUSED):
         return _refused(error, place)
-    if isinstance(error, _NOT_TRIED) and (nodes <= 1 or isinstance(error, NoHostAvailable)):
+    not_tried = isinstance(error, _NOT_TRIED) or (plain and isinstance(error, _NOT_BEGUN))
+    if not_tried and (nodes <= 1 or isinstance(error, NoHostAvailable)):
         return StoreUnavailable(f"{place}: {told(error)}. Nothing was changed; it can be tried again")
     return OutcomeUnknown(f"{place}: {told(error)}. The change may stand or not; read back before trying again")
 
@@ -62,7 +99,8 @@ def failure_to_prepare(error: Exception, place: str, keyspace: str) -> Astyqueue
             f"{place}: {told(error)}. The keyspace {keyspace!r} or its tables are not there yet: make them with "
             f"'astyqueue migrate --url cassandra://.../{keyspace}' (this URL), or correct the URL"
         )
-    if isinstance(error, _REFUSED) and not isinstance(error, Unauthorized):
+    refused = _refused(error, place) if isinstance(error, _REFUSED) else None
+    if isinstance(refused, StoreCorrupt):
         return StoreCorrupt(
             f"{place}: {told(error)}. The tables in keyspace {keyspace!r} are not as astyqueue makes them: "
             "see with 'astyqueue verify' what differs, or name another keyspace"
@@ -91,12 +129,11 @@ def _by_node(error: NoHostAvailable) -> list[tuple[object, Exception]]:
 
 def _refused(error: Exception, place: str) -> AstyqueueError:
     text = _sentence(error)
-    if any(sign in text.lower() for sign in _TOO_LARGE):
-        return BadInput(f"{place}: {text}. Nothing was changed; put less into one batch")
     if isinstance(error, Unauthorized):
         return StoreUnavailable(f"{place}: {text}. Let this user read and modify the keyspace")
-    if says_missing(error):
-        return StoreUnavailable(f"{place}: {text}. Nothing was changed; the tables were dropped since: make them again or restore them")
+    for signs, kind, remedy in _REFUSALS:
+        if any(sign in text.lower() for sign in signs):
+            return kind(f"{place}: {text}. Nothing was changed; {remedy}")
     return StoreCorrupt(f"{place}: {text}. Nothing was changed; the table is not as astyqueue made it")
 
 

@@ -36,10 +36,18 @@ class Inquiry:
 
     def inside(self, statement: str, *values: object) -> list[Any]:
         """What the keyspace answers, of all data centres: two people in two of them are still two."""
+        return self._asked(statement, values, ConsistencyLevel.QUORUM)
+
+    def near(self, statement: str, *values: object) -> list[Any]:
+        """What the keyspace answers in this data centre, whether or not others can be reached."""
+        return self._asked(statement, values, ConsistencyLevel.LOCAL_QUORUM)
+
+    def everywhere(self, statement: str, *values: object) -> list[Any]:
+        """What the keyspace answers once a majority in each data centre has heard it."""
+        return self._asked(statement, values, ConsistencyLevel.EACH_QUORUM)
+
+    def _asked(self, statement: str, values: tuple[object, ...], level: int) -> list[Any]:
         asked = SimpleStatement(
-            statement,
-            keyspace=self.keyspace,
-            consistency_level=ConsistencyLevel.QUORUM,
-            serial_consistency_level=ConsistencyLevel.SERIAL,
+            statement, keyspace=self.keyspace, consistency_level=level, serial_consistency_level=ConsistencyLevel.SERIAL
         )
         return list(self._session.execute(asked, values or None, timeout=PATIENCE_SECONDS, execution_profile=self._profile))

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from astyqueue.clock import SECOND
-from astyqueue.findings import Finding, Severity, ok
+from astyqueue.findings import Finding, Severity, note, ok
 from astyqueue.stores.cassandra import keyspace
-from astyqueue.stores.cassandra.address import Levels
-from astyqueue.stores.cassandra.verification import LEAST_GC_GRACE
+from astyqueue.stores.cassandra.guardrails import GUARDRAILS
+from astyqueue.stores.cassandra.verification import GC_GRACE
 
 #: Clocks further apart make leases, delays and late looks noticeably wrong.
 _APART: Final = SECOND
@@ -18,6 +19,15 @@ _APART: Final = SECOND
 _FAR_APART: Final = 600 * SECOND
 #: The server warns of a read that walked over more, unless it is set otherwise.
 _WARN_TOMBSTONES: Final = 1_000
+#: The first release with the newer Paxos, and the first of that line which does not apply purged Paxos commits again.
+_FIRST_WITH_V2: Final = (4, 1)
+_FIRST_SOUND: Final = (4, 1, 6)
+_RELEASE: Final = re.compile(r"(\d+)\.(\d+)(?:\.(\d+))?")
+#: How much longer than what was deleted is kept a row should rest: so long may compaction take to clean it away.
+_SLACK_HOURS: Final = 6
+
+
+GRANT: Final = "GRANT SELECT ON KEYSPACE system_views TO the role of this login"
 
 
 class Offset(NamedTuple):
@@ -39,11 +49,13 @@ class Tombstones(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """What a node said of itself; `silent` is why it said nothing."""
+    """What a node said of itself; `silent` is why it said nothing, `forbidden` that this login may not read its settings."""
 
     name: str
     silent: str = ""
     schema: str = ""
+    release: str = ""
+    forbidden: bool = False
     offset: Offset = NO_OFFSET
     settings: Mapping[str, str] = field(default_factory=dict)
     tombstones: Mapping[str, Tombstones] = field(default_factory=dict)
@@ -57,7 +69,10 @@ def nodes(dc: str, all_nodes: Sequence[Node], *, copies: int, elsewhere: int = 0
     if not silent:
         return ok(subject, f"{_counted(len(all_nodes), 'node')} of {len(all_nodes)} answer{'s' * (len(all_nodes) == 1)}{others}")
     fact = f"{_listed(node.name for node in silent)} of {len(all_nodes)} nodes does not answer ({silent[0].silent})"
-    remedy = "start it again, or repair and replace it; 'nodetool status' shows what its neighbours think"
+    remedy = (
+        f"start it again if it was away for less than {_hours(GC_GRACE)}, and repair it; after longer, or with its disk lost, wipe it and "
+        "have it replace itself, for its old data bring back what was deleted; 'nodetool status' shows what its neighbours think"
+    )
     spare = copies - (copies // 2 + 1)
     if len(silent) <= spare:
         left = spare - len(silent)
@@ -73,17 +88,69 @@ def nodes(dc: str, all_nodes: Sequence[Node], *, copies: int, elsewhere: int = 0
 
 def paxos(up: Sequence[Node]) -> Finding:
     """Which version of its compare-and-set the servers use: every claim and settle is one."""
-    told = {node.name: node.settings.get("paxos_variant", "") for node in up}
+    variants = {node.name: node.settings.get("paxos_variant", "") for node in up}
     subject = "paxos variant"
-    if set(told.values()) == {"v2"}:
+    if set(variants.values()) == {"v2"}:
         return ok(subject, "v2 on every node")
-    older = _listed(name for name, variant in told.items() if variant == "v1")
+    older = _listed(name for name, variant in variants.items() if variant == "v1")
     if older:
-        reason = "a claim takes four round trips in place of two, and when processes meet on a row it times out with its outcome unknown"
-        remedy = "set 'paxos_variant: v2' in the cassandra.yaml of every node and restart them one by one"
-        return Finding(subject, Severity.WARNING, f"v1 on {older}", reason, remedy)
-    reason = "servers before 4.1 have only the slower one" if not any(told.values()) else "nodes that do not tell it are of another version"
-    return Finding(subject, Severity.NOTE, f"not told by {_listed(name for name, variant in told.items() if not variant)}", reason)
+        reason = (
+            "v1 is not linearizable while a node joins, leaves or is replaced: a message may be handed out twice, or be lost from view. "
+            "And a claim takes four round trips in place of two, and often ends with its outcome unknown where processes meet on a row"
+        )
+        remedy = (
+            "set 'paxos_variant: v2' in the cassandra.yaml of every node and restart them one by one; until all have it, "
+            "add, remove or replace no node"
+        )
+        return Finding(subject, Severity.PROBLEM, f"v1 on {older}", reason, remedy)
+    unknown = [node for node in up if not variants[node.name]]
+    reason = "servers before 4.1 have only v1, which is unsafe whenever nodes join or leave"
+    return note(subject, f"not known of {_listed(node.name for node in unknown)}", reason, remedy=_grant(unknown))
+
+
+def releases(up: Sequence[Node]) -> Iterator[Finding]:
+    """Whether the servers' releases keep what they promise for compare-and-set, and are the same."""
+    known = {node.name: node.release for node in up if _RELEASE.match(node.release)}
+    subject = "release of the servers"
+    unsound = _listed(f"{name} ({release})" for name, release in known.items() if not _is_sound(release))
+    if unsound:
+        reason = (
+            "before 4.1 there is no Paxos v2; 4.1.0 to 4.1.5 may apply a Paxos commit again whose deletion was purged since "
+            "(CASSANDRA-19617): settled messages come back"
+        )
+        yield Finding(subject, Severity.PROBLEM, unsound, reason, "upgrade to 4.1.6 or later, or to 5.0")
+    kinds = sorted(set(known.values()))
+    if len(kinds) > 1:
+        reason = "while releases are mixed, changing tables, repairing, and adding or removing nodes is unsafe"
+        remedy = "finish the upgrade first; run no 'astyqueue migrate' until then"
+        yield note("releases", f"{_listed(kinds)} side by side", reason, remedy=remedy)
+    elif known and not unsound:
+        yield ok(subject, f"{kinds[0]} on every node that answers")
+
+
+def _is_sound(release: str) -> bool:
+    found = _RELEASE.match(release)
+    numbers = tuple(int(part) for part in found.groups(default="0")) if found else ()
+    return numbers >= _FIRST_SOUND or numbers[:2] > _FIRST_WITH_V2
+
+
+def guardrails(up: Sequence[Node]) -> Iterator[Finding]:
+    """Limits that an operator has set and that astyqueue cannot work under."""
+    forbidden = [node for node in up if node.forbidden]
+    if forbidden:
+        reason = "a limit of the server may refuse what queues do, and this login may not read them"
+        yield note("guardrails", f"not known of {_listed(node.name for node in forbidden)}", reason, remedy=_grant(forbidden))
+    for guardrail in GUARDRAILS:
+        refusing = [node for node in up if guardrail.refuses(node.settings.get(guardrail.setting, ""))]
+        if refusing:
+            value = refusing[0].settings[guardrail.setting]
+            fact = f"{guardrail.setting} is {value} on {_listed(node.name for node in refusing)}"
+            yield Finding("guardrails", guardrail.severity, fact, guardrail.reason, guardrail.remedy)
+
+
+def _grant(nodes: Iterable[Node]) -> str:
+    """What to do about nodes whose settings this login may not read; empty if none of them says so."""
+    return GRANT if any(node.forbidden for node in nodes) else ""
 
 
 def clock_here(up: Sequence[Node]) -> Finding:
@@ -134,24 +201,22 @@ def agreement(up: Sequence[Node]) -> Finding:
     return Finding(subject, Severity.WARNING, fact, reason, remedy)
 
 
-def replication(dc: str, kept: keyspace.Kept, *, levels: Levels, nodes: int) -> Iterator[Finding]:
+def replication(dc: str, kept: keyspace.Kept, *, nodes: int) -> Iterator[Finding]:
     """Whether what is stored survives the loss of a node, and can be reached with one away."""
     copies = kept.copies(dc)
     yield _copies(dc, copies, nodes)
     if not kept.durable:
         reason = "a server that stops loses what it acknowledged last, and with it messages and settles"
         yield Finding("durable writes", Severity.PROBLEM, "off", reason, "ALTER KEYSPACE … WITH durable_writes = true;")
-    if len(kept.data_centres) > 1 and levels.serial == "local_serial":
-        reason = "with serial=local_serial two data centres decide each for itself: a message may be handed out in both"
-        remedy = f"use each queue from one data centre (here: {dc}), or add serial=serial and consistency=quorum to the URL everywhere"
-        yield Finding("data centres", Severity.NOTE, f"copies in {_listed(kept.data_centres)}", reason, remedy)
 
 
 def _copies(dc: str, copies: int, nodes: int) -> Finding:
     subject = f"copies in {dc}"
     fact = f"{copies} of each row, on {_counted(nodes, 'node')}"
-    more = "ALTER KEYSPACE to three copies on at least three nodes, then 'nodetool repair --full'"
-    if copies // 2 + 1 > nodes or not copies:
+    more = f"{'on at least three nodes' if nodes >= keyspace.COPIES else 'add nodes until there are three, then'} {keyspace.ONE_AT_A_TIME}"
+    if not copies:
+        return Finding(subject, Severity.PROBLEM, fact, "nothing is kept here", "put a data centre that has copies into the URL: dc=")
+    if copies // 2 + 1 > nodes:
         return Finding(
             subject, Severity.PROBLEM, fact, "a majority of the copies can never answer", "add nodes, or ALTER KEYSPACE to what there is"
         )
@@ -168,6 +233,9 @@ def tombstones(up: Iterable[Node]) -> Iterator[Finding]:
     """Whether reads walk over what was deleted."""
     for node in up:
         limit = int(node.settings.get("tombstone_warn_threshold", _WARN_TOMBSTONES))
+        if node.forbidden:
+            reason = "this login may not read them"
+            yield note(f"deleted columns per read on {node.name}", "not known", reason, remedy=GRANT)
         for table, walked in node.tombstones.items():
             yield _walked(f"deleted columns per read on {node.name}, {table}", walked, limit)
 
@@ -186,27 +254,22 @@ def _walked(subject: str, walked: Tombstones, limit: int) -> Finding:
     return Finding(subject, Severity.WARNING, fact, reason, remedy)
 
 
-def rests(table: str, grace: int, rests_of: Mapping[str, int]) -> Iterator[Finding]:
+def rests(grace: int, rests_of: Mapping[str, int]) -> Iterator[Finding]:
     """Whether the rows of each queue rest until what was deleted from them may be cleaned away; `grace` in seconds."""
     for queue, rest in sorted(rests_of.items()):
-        yield _rest(f"rest of the rows of queue {queue}", rest // SECOND, (table, grace))
+        yield _rest(f"rest of the rows of queue {queue}", rest // SECOND, grace)
 
 
-def _rest(subject: str, rest: int, kept: tuple[str, int]) -> Finding:
-    table, grace = kept
+def _rest(subject: str, rest: int, grace: int) -> Finding:
     reason = (
         f"what was deleted is kept for gc_grace_seconds, {_hours(grace)}; a row used again before finds it still there, in the way of reads"
     )
-    other = 'make a queue with .time_shards(30, every="1h") under another name and move over'
-    if not rest:
-        return Finding(subject, Severity.WARNING, "they never rest: it has one time shard", reason, other)
     if rest > grace:
         return ok(subject, f"{_hours(rest)}, and what was deleted is kept for {_hours(grace)}")
-    fact = f"{_hours(rest)} between two turns"
-    if rest > LEAST_GC_GRACE:
-        shortened = max(LEAST_GC_GRACE, rest * 9 // 10)
-        shorter = f"{other}; or, if no node is ever away for longer: ALTER TABLE {table} WITH gc_grace_seconds = {shortened};"
-        return Finding(subject, Severity.WARNING, fact, reason, shorter)
+    fact = f"{_hours(rest)} between two turns" if rest else "they never rest: it has one time shard"
+    other = f'make a queue with .time_shards({-(-grace // 3600) + _SLACK_HOURS}, every="1h") under another name and move over'
+    if rest > GC_GRACE:
+        other += f"; or keep what was deleted for {_hours(GC_GRACE)} only, if every node is repaired in full more often than that"
     return Finding(subject, Severity.WARNING, fact, reason, other)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
@@ -12,6 +12,14 @@ from astyqueue.stores.cassandra.schema import checked_keyspace
 
 #: As many copies as let one node be away while two agree.
 COPIES: Final = 3
+#: What makes copies of a keyspace in use more or fewer. A majority of the copies after a larger step may be empty ones: rows
+#: would look as if they had never been, versions would begin anew, and messages be handed out twice.
+ONE_AT_A_TIME: Final = (
+    "ALTER KEYSPACE by one copy at a time (1 to 2, 2 to 3), each time followed by 'nodetool repair --full' on every node before the next; "
+    "or stop all workers and senders first, and start them when the repair is done"
+)
+_OR_AT_ONCE: Final = " (never several steps at once, unless all workers and senders are stopped until the last repair is done)"
+_REPAIR: Final = "'nodetool repair --full' on every node"
 _DC_AND_COPIES: Final = re.compile(r"([\w.-]+):([1-9]\d*)")
 _STRATEGY: Final = "NetworkTopologyStrategy"
 
@@ -39,6 +47,20 @@ class Keyspace:
             return ""
         return f'ALTER KEYSPACE "{self.name}" WITH {self._options(copies)}'
 
+    def change(self, kept: Kept, data_centres: set[str]) -> str:
+        """What to run, in order, to give a keyspace that is there what was asked for; empty if it has it.
+
+        The number of copies changes by one at a time, with a repair after each.
+        """
+        statement = self.differs(kept, data_centres)
+        wanted = _written_out(self.replication or kept.replication, data_centres)
+        if not statement or wanted == kept.replication:
+            return statement
+        if wanted["class"] != kept.replication["class"]:
+            return f"stop all workers and senders, for this may move every copy; then {statement}; then {_REPAIR}; then start them again"
+        steps = [f'ALTER KEYSPACE "{self.name}" WITH {self._options(copies)}' for copies in _steps(kept.replication, wanted)]
+        return "".join(f"{step}; then {_REPAIR}; then " for step in steps).removesuffix("; then ") + _OR_AT_ONCE * (len(steps) > 1)
+
     def _options(self, copies: Replication) -> str:
         pairs = ", ".join(f"'{name}': '{value}'" for name, value in copies.items())
         return f"replication = {{{pairs}}} AND durable_writes = {str(self.durable).lower()}"
@@ -63,7 +85,12 @@ class Kept(NamedTuple):
     @property
     def data_centres(self) -> list[str]:
         """Those that the replication names."""
-        return sorted(self.replication.keys() - {"class", "replication_factor"})
+        return data_centres(self.replication)
+
+
+def data_centres(copies: Replication) -> list[str]:
+    """The data centres that a replication names; none if it says a number for all."""
+    return sorted(copies.keys() - {"class", "replication_factor"})
 
 
 def replication(text: str) -> Replication:
@@ -76,6 +103,16 @@ def replication(text: str) -> Replication:
         message = f"a replication is written dc1:3, or dc1:3,dc2:3, or a number of copies in every data centre, not {text!r}"
         raise BadSetting(message)
     return {"class": _STRATEGY, **named}
+
+
+def _steps(kept: Replication, wanted: Replication) -> Iterator[dict[str, str]]:
+    """Replications from one to the other, each with one copy more or fewer in one data centre than the one before."""
+    now = {where: int(count.partition("/")[0]) for where, count in kept.items() if where != "class"}
+    goal = {where: int(count) for where, count in wanted.items() if where != "class"}
+    for where in sorted(now.keys() | goal.keys()):
+        while (have := now.get(where, 0)) != (want := goal.get(where, 0)):
+            now[where] = have + (1 if want > have else -1)
+            yield {"class": wanted["class"], **{each: str(count) for each, count in sorted(now.items()) if count}}
 
 
 def _written_out(asked: Replication, data_centres: set[str]) -> dict[str, str]:

@@ -36,9 +36,10 @@ _RECORD: Final = "INSERT INTO schema_versions (part, version, file, made) VALUES
 class Migration:
     """One keyspace that is there, on its way to the newest version."""
 
-    def __init__(self, inquiry: Inquiry) -> None:
-        """Work there."""
+    def __init__(self, inquiry: Inquiry, *, settle_home: Callable[[], Iterator[str]]) -> None:
+        """Work there; `settle_home` says where the home of the keyspace is, and what it did."""
         self._inquiry = inquiry
+        self._settle_home = settle_home
         self._owner = secrets.token_hex(8)
 
     def carry_out(self) -> Iterator[str]:
@@ -50,6 +51,7 @@ class Migration:
             for part in self._missing(others):
                 self._make(part)
                 yield f"made version {part.version} of the tables in keyspace {self._inquiry.keyspace} ({part.file})"
+            yield from self._answered(lambda: list(self._settle_home()))
 
     def _make(self, part: Part) -> None:
         self._keep_lock()

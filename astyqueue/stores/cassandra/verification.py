@@ -8,6 +8,8 @@ from typing import Final, NamedTuple
 from astyqueue.findings import Finding, Severity, ok
 from astyqueue.stores.cassandra.schema.declared import Option, Table
 
+#: How long what was deleted is kept, in seconds: as long as a node may be away, or go unrepaired, and still come back with its data.
+GC_GRACE: Final = 24 * 3600
 #: Below this, what was deleted may come back with a node that was away: hints last three hours.
 LEAST_GC_GRACE: Final = 4 * 3600
 
@@ -16,7 +18,7 @@ _TTL: Final = "default_time_to_live"
 _FOR_GOOD: Final = "0"
 _RESTORE: Final = "use a keyspace that 'astyqueue migrate' made, or restore this one from a backup"
 _WHY: Final = {
-    _GC_GRACE: "a node that was away for longer brings back what was deleted meanwhile, such as settled messages",
+    _GC_GRACE: "a node that was away, or was not repaired, for longer brings back what was deleted meanwhile, such as settled messages",
     "compaction": "another compaction keeps deleted columns beside live ones for longer, and reads walk over them",
     _TTL: "messages would vanish after that time without a trace",
 }

@@ -49,12 +49,25 @@ def test_what_differs_has_an_exit_code_of_its_own(shell: Shell, folder: Path) ->
 
 
 def test_what_migrate_would_run_is_printed_without_a_server(shell: Shell) -> None:
-    text = shell("migrate", "--url", CASSANDRA, "--print-cql", "--replication", "dc1:3,dc2:2", "--no-durable").stdout
-    assert text.startswith("CREATE KEYSPACE IF NOT EXISTS \"jobs\" WITH replication = {'class': 'NetworkTopologyStrategy', 'dc1': '3', 'd")
+    text = shell("migrate", "--url", CASSANDRA, "--print-cql", "--replication", "west:3,dc2:2", "--no-durable").stdout
+    assert text.startswith("CREATE KEYSPACE IF NOT EXISTS \"jobs\" WITH replication = {'class': 'NetworkTopologyStrategy', 'west': '3', '")
     assert "durable_writes = false;" in text
     assert 'USE "jobs";' in text
     assert 'CREATE TABLE IF NOT EXISTS "entries"' in text
+    assert "VALUES ('home', 0, 'west', 'local_quorum/local_serial');" in text
     assert text.rstrip().endswith("toTimestamp(now()));")
+
+
+def test_a_home_is_where_copies_are_and_where_it_is_needed(shell: Shell) -> None:
+    two = "cassandra://nosuch.invalid/jobs"
+    copies = ("--print-cql", "--replication", "dc1:3,dc2:2")
+    assert "'home'" not in shell("migrate", "--url", two, *copies).stdout
+    assert "VALUES ('home', 0, 'dc2', " in shell("migrate", "--url", two, *copies, "--home", "dc2").stdout
+    assert "name one of dc1, dc2" in shell.error("migrate", "--url", two, *copies, "--home", "dc3", code=2)
+    assert "leave the home out" in shell.error("migrate", "--url", f"{two}?serial=serial&consistency=quorum", "--home", "dc1", code=2)
+    assert "'home', 0, '', 'quorum/serial'" in shell("migrate", "--url", f"{two}?serial=serial&consistency=quorum", *copies).stdout
+    assert "say where to" in shell.error("migrate", "--url", two, "--move-home", code=2)
+    assert "no home" in shell.error("migrate", "--url", "memory://", "--home", "dc1", code=2)
 
 
 @pytest.mark.parametrize("words", [["migrate"], ["verify"], ["doctor"]])
