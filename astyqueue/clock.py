@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
-from typing import Final, Protocol
+from typing import Final, NamedTuple, Protocol
 
 SECOND: Final = 1_000_000
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
@@ -56,12 +56,25 @@ class SystemClock:
         return _nothing
 
 
+class Comparison(NamedTuple):
+    """When a clock was compared with another: the monotonic moment, and how far its wall clock was ahead of that then."""
+
+    at: int
+    shift: int
+
+
 class CorrectedClock(SystemClock):
     """The clock of this machine, shown `ahead` by so many microseconds, so that it agrees with one elsewhere."""
 
     def __init__(self) -> None:
         """Agree with this machine until something else is known."""
         self.ahead = 0
+        self.compared: Comparison | None = None
+
+    def comparison(self) -> Comparison:
+        """What a comparison made now would be remembered as; its shift is another one once the machine's clock was set."""
+        monotonic = self.monotonic()
+        return Comparison(monotonic, super().now() - monotonic)
 
     def now(self) -> int:
         """Microseconds since 1970 UTC, as the other clock has it."""

@@ -131,6 +131,11 @@ class Store(Protocol):
         """What suits this store: few rows where all is in one place, many where rows are what is shared out."""
         ...
 
+    @property
+    def at_once(self) -> int:
+        """How many verbs are worth calling at once: a few where the machine does the work, many where a verb waits for a network."""
+        ...
+
     def read(self, wanted: tuple[Wanted, ...], *, exact: bool = False) -> list[list[Column]]:
         """The columns of each slice; `exact` reads are linearizable, per slice, with all commits."""
         ...

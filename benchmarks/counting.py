@@ -23,6 +23,11 @@ class Counting:
         """As the store behind it."""
         return self._store.spread
 
+    @property
+    def at_once(self) -> int:
+        """As the store below."""
+        return self._store.at_once
+
     def read(self, wanted: tuple[Wanted, ...], *, exact: bool = False) -> list[list[Column]]:
         """As the store behind it."""
         return self._store.read(wanted, exact=exact)

@@ -95,6 +95,7 @@ class Apart(Faulty):
     """Rows of its own in a store that others use too: each of its rows has another name there."""
 
     spread = Spread()
+    at_once = 64
 
     def __init__(self, store: Store, name: str) -> None:
         super().__init__(store)

@@ -8,7 +8,7 @@ from types import TracebackType
 from typing import Self
 
 from astyqueue.aio.queue import MessageQueue
-from astyqueue.clock import Clock, SystemClock
+from astyqueue.clock import Clock, CorrectedClock, SystemClock
 from astyqueue.protocol.settings import list_queues
 from astyqueue.protocol.steps import arun
 from astyqueue.store import Store
@@ -23,7 +23,7 @@ class Connection:
         """Use `await connect(url)`."""
         self._blocking = store
         self.store = Threaded(store)
-        self._clock = clock
+        self._clock = clock or CorrectedClock()
 
     async def queue(self, name: str, **settings: object) -> MessageQueue:
         """The queue of this name, created if it is new; settings are those of `MessageQueue.builder().options(...)`."""

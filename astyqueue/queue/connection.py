@@ -5,7 +5,7 @@ from __future__ import annotations
 from types import TracebackType
 from typing import Self
 
-from astyqueue.clock import Clock, SystemClock
+from astyqueue.clock import Clock, CorrectedClock, SystemClock
 from astyqueue.protocol.settings import list_queues
 from astyqueue.protocol.steps import run
 from astyqueue.queue.queue import MessageQueue
@@ -21,7 +21,7 @@ class Connection:
         """Use `connect(url)`."""
         self.store = store
         self.triggers = Triggers() if triggers is None else triggers
-        self._clock = clock
+        self._clock = clock or CorrectedClock()
 
     def queue(self, name: str, **settings: object) -> MessageQueue:
         """The queue of this name, created if it is new; settings are those of `MessageQueue.builder().options(...)`."""

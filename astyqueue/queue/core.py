@@ -133,7 +133,7 @@ class Core:
     def _keep_up(self) -> Steps[None]:
         """Follow the settings and the store's time; where the store does not answer, the send is what tells of it."""
         with contextlib.suppress(StoreUnavailable):
-            yield from self.following.follow()
+            yield from self.following.follow(only_sends=True)
 
     def send_many(self, items: Iterable[object], defaults: Message) -> Steps[SendReport]:
         """Send many, and let the claimer here know of them."""

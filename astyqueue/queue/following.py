@@ -30,9 +30,9 @@ class Following:
         """How the queue behaves, as far as is known."""
         return self.settings.behaviour
 
-    def follow(self) -> Steps[None]:
+    def follow(self, *, only_sends: bool = False) -> Steps[None]:
         """Ask for the time and the settings again if that is due; a queue that was dropped goes on with the last known ones."""
-        yield from self.time.follow()
+        yield from self.time.follow(only_sends=only_sends)
         now = self._process.now()
         if now < self._next and self._next - now <= _EVERY:
             return

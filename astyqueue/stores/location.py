@@ -17,11 +17,17 @@ _NAME: Final = re.compile(r"[a-z_]{1,20}")
 
 @dataclass(frozen=True, slots=True)
 class Location:
-    """`scheme://place?option=value&option=value`; the place and the values are decoded (`%20` is a space)."""
+    """`scheme://quoted?option=value&option=value`; the values are decoded (`%20` is a space)."""
 
     scheme: str
-    place: str
+    #: As it was written: whoever takes it apart does so before decoding, for a part may hold what separates the parts.
+    quoted: str
     options: dict[str, str]
+
+    @property
+    def place(self) -> str:
+        """What is between the kind and the options, decoded as a whole."""
+        return unquote(self.quoted)
 
     def only(self, allowed: Collection[str]) -> None:
         """Raise BadSetting for an option that this kind of store does not have."""
@@ -45,4 +51,4 @@ def locate(url: str) -> Location:
     if len(options) != len(given):
         message = f"an option of this {scheme} store is given twice; give each option once"
         raise BadSetting(message)
-    return Location(scheme.lower(), unquote(place), options)
+    return Location(scheme.lower(), place, options)

@@ -153,6 +153,7 @@ class MemoryStore:
     """A store that lives as long as somebody holds it, or, given rows to share, as long as those."""
 
     spread = Spread()
+    at_once = 4
 
     def __init__(self, clock: Clock, rows: _Rows | None = None) -> None:
         """Stamps and times to live are those of `clock`."""

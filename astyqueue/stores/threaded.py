@@ -1,4 +1,4 @@
-"""A store that blocks, for tasks: its verbs run in a few threads, and the event loop goes on meanwhile."""
+"""A store that blocks, for tasks: its verbs run in threads, as many as the store says, and the event loop goes on meanwhile."""
 
 from __future__ import annotations
 
@@ -6,14 +6,11 @@ import asyncio
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import Final, TypeVar
+from typing import TypeVar
 
 from astyqueue.store import Batch, Column, Expectation, Outcome, Store, Wanted
 
 T = TypeVar("T")
-
-#: Reads go side by side and writes line up in the store, so a few threads are enough.
-_THREADS: Final = 4
 
 
 class Threaded:
@@ -25,7 +22,7 @@ class Threaded:
     def __init__(self, store: Store) -> None:
         """Take over `store`; closing this closes it."""
         self._store = store
-        self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="astyqueue-store")
+        self._threads = ThreadPoolExecutor(store.at_once, thread_name_prefix="astyqueue-store")
         self._closed = False
 
     async def read(self, wanted: tuple[Wanted, ...], *, exact: bool = False) -> list[list[Column]]:

@@ -24,6 +24,11 @@ class Faulty:
         """As the store below."""
         return self._store.spread
 
+    @property
+    def at_once(self) -> int:
+        """As the store that is wrapped has it."""
+        return self._store.at_once
+
     def perform(self, request: Request) -> object:
         """Have the store below carry out a request."""
         return perform(request, self._store)

@@ -34,6 +34,15 @@ def test_a_password_may_be_any_text() -> None:
     assert (said.user, said.password, said.contact_points, said.keyspace) == ("ada", "p@ss:/?%", ("h1",), "jobs")
 
 
+@pytest.mark.parametrize(
+    ("login", "user", "password"),
+    [("us%3Aer:pw", "us:er", "pw"), ("us%40er:p%3Aw", "us@er", "p:w"), ("ada:a:b", "ada", "a:b"), ("a%252Fb:%2525", "a%2Fb", "%25")],
+)
+def test_a_login_is_taken_apart_before_it_is_decoded(login: str, user: str, password: str) -> None:
+    said = address(f"cassandra://{login}@h1/jobs")
+    assert (said.user, said.password, said.contact_points) == (user, password, ("h1",))
+
+
 def test_a_literal_ipv6_address_stands_in_brackets() -> None:
     assert address("cassandra://[::1]:9043,[fe80::2]:9043/jobs").contact_points == ("::1", "fe80::2")
     assert address("cassandra://[::1]/jobs").port == 9042

@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator
 from pathlib import Path
-from threading import get_ident
+from threading import Barrier, get_ident
 
 import pytest
 
 from astyqueue.errors import BadInput, Closed
 from astyqueue.store import AsyncStore, Batch, Column, Committed, Expectation, Name, Named, Put, Refused, Store, Wanted
 from astyqueue.stores import open_store
+from astyqueue.stores.cassandra import CassandraStore
 from astyqueue.stores.threaded import Threaded
 from astyqueue.testing import TimeMachine
 
@@ -63,6 +64,33 @@ def test_many_tasks_use_it_at_once(store: Store) -> None:
     asyncio.run(use(Threaded(store)))
 
 
+@pytest.mark.parametrize("at_once", [3, 64])
+def test_as_many_verbs_run_at_once_as_the_store_says(store: Store, at_once: int) -> None:
+    together = Barrier(at_once)
+
+    class Waiting:
+        """A store whose reads are answered when so many wait."""
+
+        def __init__(self) -> None:
+            self.at_once = at_once
+
+        def read(self, wanted: tuple[Wanted, ...], *, exact: bool = False) -> list[list[Column]]:
+            together.wait(timeout=30)
+            return store.read(wanted, exact=exact)
+
+        send, commit, close, spread = store.send, store.commit, store.close, store.spread
+
+    async def use(awaited: AsyncStore) -> None:
+        assert await asyncio.gather(*(awaited.read(WANTED) for _ in range(at_once))) == [[[]]] * at_once
+        await awaited.close()
+
+    asyncio.run(use(Threaded(Waiting())))
+
+
+def test_a_store_says_how_many_verbs_are_worth_calling_at_once(store: Store) -> None:
+    assert store.at_once < CassandraStore.at_once == 64
+
+
 def test_the_event_loop_is_not_blocked(store: Store) -> None:
     loop_thread = get_ident()
     seen: set[int] = set()
@@ -72,7 +100,7 @@ def test_the_event_loop_is_not_blocked(store: Store) -> None:
             seen.add(get_ident())
             return store.read(wanted, exact=exact)
 
-        send, commit, close, spread = store.send, store.commit, store.close, store.spread
+        send, commit, close, spread, at_once = store.send, store.commit, store.close, store.spread, store.at_once
 
     async def use(awaited: AsyncStore) -> None:
         await awaited.read(WANTED)

@@ -31,6 +31,8 @@ class CassandraStore:
 
     #: An hour's row rests 29 hours, longer than what was deleted from it is kept, before its next turn.
     spread = Spread(time_shards=30, concurrency_shards=8)
+    #: Each waits for the network, and one that waits for a node that is frozen must not keep others from theirs.
+    at_once = 64
 
     def __init__(
         self,

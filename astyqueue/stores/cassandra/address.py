@@ -6,6 +6,7 @@ import ssl
 from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import Final, Self
+from urllib.parse import unquote
 
 from astyqueue.errors import BadSetting
 from astyqueue.stores.cassandra.schema import checked_keyspace
@@ -100,9 +101,9 @@ class Address:
     def of(cls, location: Location) -> Self:
         """The address in a URL; what is missing or wrong raises BadSetting, which never repeats the password."""
         location.only(_OPTIONS)
-        login, _, rest = location.place.rpartition("@")
-        user, _, password = login.partition(":")
-        nodes, _, keyspace = rest.partition("/")
+        login, _, rest = location.quoted.rpartition("@")
+        user, password = (unquote(part) for part in login.partition(":")[::2])
+        nodes, keyspace = (unquote(part) for part in rest.partition("/")[::2])
         contact_points, port = _contact_points(nodes)
         if not keyspace:
             message = f"a cassandra URL names a keyspace: {_EXAMPLE}"

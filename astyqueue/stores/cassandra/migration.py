@@ -22,13 +22,14 @@ from astyqueue.stores.cassandra.schema.declared import declared
 from astyqueue.wakeup import Wakeup
 
 T = TypeVar("T")
-#: The lock of a process that died in the middle is free again after so long (see below). It is taken anew before each file.
-_LOCK_SECONDS: Final = 60
+#: The lock of a process that died in the middle is free again after so long. It is renewed before each statement, which may take
+#: as long as a statement may, and as the nodes may need to agree on it.
+_LOCK_SECONDS: Final = 2 * PATIENCE_SECONDS + 30
 #: How long to wait before asking again, and up to twice that: those who meet must not meet again.
 _ASK_AGAIN: Final = SECOND // 4
 
-_LOCK: Final = "INSERT INTO schema_versions (part, version, owner) VALUES ('lock', 0, %s) IF NOT EXISTS USING TTL 60"
-_KEEP: Final = "UPDATE schema_versions USING TTL 60 SET owner = %s WHERE part = 'lock' AND version = 0 IF owner = %s"
+_LOCK: Final = "INSERT INTO schema_versions (part, version, owner) VALUES ('lock', 0, %s) IF NOT EXISTS USING TTL %s"
+_KEEP: Final = "UPDATE schema_versions USING TTL %s SET owner = %s WHERE part = 'lock' AND version = 0 IF owner = %s"
 _UNLOCK: Final = "DELETE FROM schema_versions WHERE part = 'lock' AND version = 0 IF owner = %s"
 _RECORD: Final = "INSERT INTO schema_versions (part, version, file, made) VALUES ('schema', %s, %s, toTimestamp(now()))"
 
@@ -54,9 +55,10 @@ class Migration:
             yield from self._answered(lambda: list(self._settle_home()))
 
     def _make(self, part: Part) -> None:
-        self._keep_lock()
         for statement in part.statements:
+            self._keep_lock()
             self._change(statement)
+        self._keep_lock()
         self._surely(_RECORD, part.version, part.file)
 
     def _missing(self, others: Sequence[Part]) -> list[Part]:
@@ -81,11 +83,11 @@ class Migration:
 
     def _lock(self) -> bool:
         """Whether the lock is ours; one that was given while its answer was lost is known by its owner."""
-        answer = self._surely(_LOCK, self._owner)
+        answer = self._surely(_LOCK, self._owner, _LOCK_SECONDS)
         return bool(answer) and (bool(answer[0].applied) or answer[0].owner == self._owner)
 
     def _keep_lock(self) -> None:
-        (row,) = self._surely(_KEEP, self._owner, self._owner)
+        (row,) = self._surely(_KEEP, _LOCK_SECONDS, self._owner, self._owner)
         if not row.applied:
             message = (
                 f"keyspace {self._inquiry.keyspace}: this migration was so slow that another took over; run it again to see what is left"
@@ -123,7 +125,7 @@ class Migration:
         until = clock.monotonic() + (PATIENCE_SECONDS + _LOCK_SECONDS) * SECOND
         while not is_so():
             if clock.monotonic() >= until:
-                message = f"keyspace {self._inquiry.keyspace}: {otherwise}, for two minutes now; run it again later"
+                message = f"keyspace {self._inquiry.keyspace}: {otherwise}, for some minutes now; run it again later"
                 raise StoreUnavailable(message)
             Wakeup(clock).wait(clock.monotonic() + _ASK_AGAIN + random.randrange(_ASK_AGAIN))
 

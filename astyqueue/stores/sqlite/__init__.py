@@ -32,6 +32,8 @@ class SQLiteStore:
     """
 
     spread = Spread()
+    #: Reads go side by side, and writes line up in the file.
+    at_once = 4
 
     def __init__(self, file: DatabaseFile, clock: Clock) -> None:
         """Open the file, or make it. Stamps and times to live are those of `clock`."""

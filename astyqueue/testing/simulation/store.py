@@ -40,6 +40,7 @@ class SimulatedStore:
     """A store of several replicas in fair weather, or in any other. `cluster` is there to be troubled; safe from many threads."""
 
     spread = Spread()
+    at_once = 1
 
     def __init__(self, clock: SimulatedClock, *, replicas: int = 3, weather: Weather | None = None, seed: int = 0) -> None:
         """All replicas are up and empty."""

@@ -5,10 +5,11 @@ from __future__ import annotations
 import pytest
 
 from astyqueue import MessageQueue, ids
-from astyqueue.clock import SECOND, CorrectedClock
+from astyqueue.clock import SECOND, Comparison, CorrectedClock
 from astyqueue.errors import StoreUnavailable
 from astyqueue.protocol.steps import Commit, Read, Request, run
 from astyqueue.protocol.storetime import ahead
+from astyqueue.queue.connection import Connection
 from astyqueue.queue.timekeeping import Timekeeping
 from astyqueue.stores.memory import MemoryStore
 from astyqueue.testing import Failing, Recording, TimeMachine
@@ -64,6 +65,69 @@ def test_the_store_is_asked_once_a_minute_and_not_for_every_message() -> None:
         for _ in range(10):
             queue.send("hello")
     assert sum(request.batch.row == ":time" for request in store.requests if isinstance(request, Commit)) == 1
+
+
+class Standing(CorrectedClock):
+    """A clock of this machine that is moved by hand: it goes on, and it is set."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._passed = self._set = 0
+
+    def pass_by(self, microseconds: int) -> None:
+        self._passed += microseconds
+
+    def be_set(self, microseconds: int) -> None:
+        self._set += microseconds
+
+    def monotonic(self) -> int:
+        return super().monotonic() + self._passed
+
+    def comparison(self) -> Comparison:
+        at, shift = super().comparison()
+        return Comparison(at, shift + self._set + self._passed)
+
+
+def asked_for_the_time(store: Recording) -> int:
+    return sum(request.batch.row == ":time" for request in store.requests if isinstance(request, Commit))
+
+
+def test_the_queues_of_a_connection_ask_for_the_time_once() -> None:
+    store = Recording(MemoryStore(CorrectedClock()))
+    with Connection(store, None) as connection:
+        for name in ("emails", "reports", "bills"):
+            queue = connection.queue(name)
+            queue.send("hello")
+            assert queue.receive()
+    assert asked_for_the_time(store) == 1
+
+
+def test_who_only_sends_asks_for_the_time_once_an_hour_and_who_receives_once_a_minute() -> None:
+    clock = Standing()
+    store = Recording(MemoryStore(clock))
+    with MessageQueue.builder().store(store).clock(clock).name("mail").build() as queue:
+        for _ in range(31):
+            queue.send("hello")
+            clock.pass_by(80 * SECOND)
+        assert asked_for_the_time(store) == 1
+        queue.receive()
+        assert asked_for_the_time(store) == 2
+        clock.pass_by(80 * SECOND)
+        queue.receive()
+        assert asked_for_the_time(store) == 3
+        clock.pass_by(80 * 60 * SECOND)
+        queue.send("hello")
+        assert asked_for_the_time(store) == 4
+
+
+def test_a_clock_that_was_set_is_compared_at_once() -> None:
+    clock = Standing()
+    store = Recording(MemoryStore(clock))
+    with MessageQueue.builder().store(store).clock(clock).name("mail").build() as queue:
+        for step in (0, SECOND // 2, -5 * SECOND, 0):
+            clock.be_set(step)
+            queue.send("hello")
+    assert asked_for_the_time(store) == 2
 
 
 def test_a_store_that_does_not_answer_leaves_the_clock_as_it_was() -> None:
