@@ -109,6 +109,12 @@ def test_a_data_centre_without_copies_is_told(two_centres: LocalCassandra, name:
     assert works(url(two_centres, name))
     with pytest.raises(BadSetting, match=r"no copies in data centre dc2: its copies are in dc1. Put dc=dc1 into the URL"):
         open_store(url(two_centres, name, "dc=dc2", node=2), clock=CLOCK)
+    assert of_home(url(two_centres, name, "dc=dc2", node=2)).severity is Severity.PROBLEM
+
+
+def test_without_a_replication_the_copies_are_at_home(two_centres: LocalCassandra, name: str) -> None:
+    migrated(url(two_centres, name), home="dc2", copies="")
+    assert works(url(two_centres, name, "dc=dc2", node=2))
 
 
 def test_a_keyspace_without_a_stored_home_works_where_a_data_centre_is_named_and_is_a_problem(
@@ -148,5 +154,6 @@ def test_the_home_is_moved_only_when_that_is_asked_for_and_from_a_data_centre_th
         assert works(there)
     finally:
         two_centres.restart(1)
+    two_centres.nodetool(1, "repair", "--full", name)
     with closing(open_store(there, clock=CLOCK)), pytest.raises(BadSetting, match="is data centre dc2, and this client asks in dc1"):
         open_store(url(two_centres, name, "dc=dc1"), clock=CLOCK)

@@ -19,7 +19,7 @@ from astyqueue.errors import OutcomeUnknown, StoreError, StoreUnavailable
 from astyqueue.store import Batch, Committed, Expectation, Name, Named, Put, Store
 from astyqueue.stores import open_store
 from astyqueue.stores.administration import administer
-from astyqueue.stores.cassandra import Address
+from astyqueue.stores.cassandra import Address, CassandraStore
 from astyqueue.stores.cassandra.connecting import connect
 from astyqueue.testing import LocalCassandra
 
@@ -29,6 +29,8 @@ HEADER = Name(0, 0, ids.LEAST, 0)
 ROUNDS = 60
 #: A heartbeat every three seconds, three more without an answer, and what was under way.
 NOTICED = 10 * SECOND
+#: So many requests more than one in ten may be asked of a further node.
+SAVED_UP = 20
 
 
 @pytest.fixture
@@ -89,6 +91,9 @@ def test_a_store_goes_on_without_one_node_and_soon_without_errors(ring: LocalCas
         before = int(value(store) or 0)
         assert counted_up(store, ROUNDS) == []
         assert int(value(store) or 0) == before + ROUNDS
+        assert isinstance(store, CassandraStore)
+        asked, asked_again = store.counters
+        assert asked_again <= asked // 10 + SAVED_UP
 
 
 def test_levels_of_the_url_count(ring: LocalCassandra, jobs: str) -> None:

@@ -17,7 +17,7 @@ from astyqueue.stores.cassandra.catalog import Catalog
 from astyqueue.stores.cassandra.connecting import connect
 from astyqueue.stores.cassandra.examination import Examination
 from astyqueue.stores.cassandra.failures import FAILURES, failure_of_change, failure_of_read
-from astyqueue.stores.cassandra.home import KEEP_HOME, Client, Home, objection
+from astyqueue.stores.cassandra.home import KEEP_HOME, Client, Home, has_copies, objection
 from astyqueue.stores.cassandra.inquiry import Inquiry
 from astyqueue.stores.cassandra.keyspace import Kept, Keyspace, data_centres, replication
 from astyqueue.stores.cassandra.migration import Migration, agree, as_run, newer
@@ -185,7 +185,8 @@ class Administration:
     def _settle_home(self, inquiry: Inquiry) -> Iterator[str]:
         """Store where the home is if nothing says so yet, or if it is to be moved."""
         catalog = Catalog(inquiry)
-        kept, stored = catalog.keyspace(), catalog.home()
+        kept = catalog.keyspace()
+        stored = catalog.home() if self._move_home else catalog.home_everywhere()
         home = self._surely_home(kept.data_centres if kept else [], catalog.here())
         name = self._keyspace.name
         if stored == home:
@@ -206,9 +207,10 @@ class Administration:
             yield f"left the home of keyspace {name} as it is, {stored}; this URL would have {home}, and no store can be opened with it"
 
     def _verify_home(self, catalog: Catalog, kept: Kept) -> Finding:
-        home = catalog.home()
+        client = Client(catalog.here(), self._levels, bool(self._keyspace.dc))
+        home = catalog.home() if has_copies(kept.data_centres, client.dc) else None
         subject = f"home of keyspace {self._keyspace.name}"
-        wrong = objection(self._keyspace.name, kept.data_centres, home, Client(catalog.here(), self._levels, bool(self._keyspace.dc)))
+        wrong = objection(self._keyspace.name, kept.data_centres, home, client)
         if wrong:
             return Finding(subject, Severity.PROBLEM, *wrong)
         if home is not None:
@@ -253,7 +255,7 @@ def administered(
 ) -> Administration:
     """The keyspace of a `cassandra://` URL; `copies` as in `dc1:3` and `durable` are what it should be made with."""
     address = Address.of(location)
-    keyspace = Keyspace(address.keyspace, replication(copies) if copies else None, durable, address.dc)
+    keyspace = Keyspace(address.keyspace, replication(copies) if copies else None, durable, address.dc or home)
     return Administration(
         partial(connect, address, clock),
         keyspace,

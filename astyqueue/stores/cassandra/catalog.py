@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 
 from astyqueue.stores.cassandra import keyspace
 from astyqueue.stores.cassandra.home import READ_HOME, Home
@@ -40,9 +40,12 @@ class Catalog:
         return str(row.data_center)
 
     def home(self) -> Home | None:
-        """The home that the keyspace says it has; the table of versions must be there."""
-        found = self._inquiry.near(READ_HOME)
-        return Home.kept(found[0].file, found[0].owner) if found else None
+        """The home that the keyspace says it has, as this data centre knows it; the table of versions must be there."""
+        return _home(self._inquiry.near(READ_HOME))
+
+    def home_everywhere(self) -> Home | None:
+        """The same as a majority of all copies knows it."""
+        return _home(self._inquiry.inside(READ_HOME))
 
     def tables(self) -> dict[str, Kept]:
         """All tables of the keyspace, by name."""
@@ -58,6 +61,10 @@ class Catalog:
     def versions(self) -> set[int]:
         """The versions of the tables that are recorded; the table for it must be there."""
         return {row.version for row in self._inquiry.inside(_RECORDED)}
+
+
+def _home(found: list[Any]) -> Home | None:
+    return Home.kept(found[0].file, found[0].owner) if found else None
 
 
 def _option(value: object) -> Option:

@@ -18,7 +18,7 @@ from astyqueue.stores.cassandra.address import Levels
 from astyqueue.stores.cassandra.attempt import REQUEST_SECONDS, Attempt
 from astyqueue.stores.cassandra.catalog import Catalog
 from astyqueue.stores.cassandra.failures import FAILURES, failure_of_change, failure_of_read, failure_to_prepare
-from astyqueue.stores.cassandra.home import Client, objection
+from astyqueue.stores.cassandra.home import Client, has_copies, objection
 from astyqueue.stores.cassandra.inquiry import Inquiry
 from astyqueue.stores.cassandra.schema import checked_keyspace
 from astyqueue.stores.cassandra.speculation import Counters, Speculation
@@ -145,8 +145,8 @@ class Conversation:
         kept = catalog.keyspace()
         copied_to = kept.data_centres if kept else []
         client = Client(catalog.here(), levels, chosen)
-        no_copies_here = bool(copied_to) and client.dc not in copied_to
-        wrong = objection(catalog.name, copied_to, None if no_copies_here else catalog.home(), client)
+        home = catalog.home() if has_copies(copied_to, client.dc) else None
+        wrong = objection(catalog.name, copied_to, home, client)
         if wrong:
             message = f"{self._place}: {wrong}"
             raise BadSetting(message)

@@ -56,6 +56,11 @@ class Client:
     chosen: bool = True
 
 
+def has_copies(data_centres: Sequence[str], dc: str) -> bool:
+    """Whether a keyspace copied to these data centres has copies in one of them; one that names none has them everywhere."""
+    return not data_centres or dc in data_centres
+
+
 class Objection(NamedTuple):
     """Why a client must not work in a keyspace, and what to do."""
 
@@ -71,7 +76,7 @@ class Objection(NamedTuple):
 def objection(keyspace: str, data_centres: Sequence[str], home: Home | None, client: Client) -> Objection | None:
     """What speaks against this client in a keyspace that is copied to these data centres; None if it may work there."""
     levels = client.levels
-    if data_centres and client.dc not in data_centres:
+    if not has_copies(data_centres, client.dc):
         reason = f"its copies are in {', '.join(data_centres)}"
         return Objection(f"keyspace {keyspace} has no copies in data centre {client.dc}", reason, _name(home, data_centres[0]))
     if home and (levels.consistency, levels.serial) != (home.consistency, home.serial):
