@@ -182,8 +182,14 @@ def test_a_file_that_is_not_there_is_told(secured: LocalCassandra, authority: Au
 
 
 def test_a_guardrail_that_forbids_our_write_times_says_what_to_set(secured: LocalCassandra, authority: Authority, worker: str) -> None:
+    """In a keyspace of its own: what the server has prepared for another login it lets pass."""
+    there, name = address(secured, LOGIN, authority).replace("/jobs?", "/guarded?"), worker.partition(":")[0]
+    assert migrated(there)
+    with opened(there) as session:
+        session.execute(f"GRANT SELECT ON KEYSPACE guarded TO {name}")
+        session.execute(f"GRANT MODIFY ON KEYSPACE guarded TO {name}")
     with pytest.raises(StoreUnavailable, match=r"is not allowed.*set user_timestamps_enabled to true and minimum"):
-        open_store(address(secured, worker, authority), clock=CLOCK)
+        open_store(there.replace(LOGIN, worker), clock=CLOCK)
 
 
 def test_what_a_login_may_not_read_is_not_told_to_be_well(secured: LocalCassandra, authority: Authority, worker: str) -> None:
