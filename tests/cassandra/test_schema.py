@@ -76,7 +76,8 @@ def test_a_keyspace_that_is_there_keeps_its_replication_and_is_told_to_differ(ca
     session.execute(f"CREATE KEYSPACE \"{fresh}\" WITH replication = {{'class': 'SimpleStrategy', 'replication_factor': 1}}", timeout=60)
     with administer(cassandra.url(fresh), clock=CLOCK, replication="1") as asked:
         told = asked.migrate()
-        assert told[0].startswith(f'left keyspace {fresh} as it is; to change it: ALTER KEYSPACE "{fresh}" WITH replication')
+        assert told[0].startswith(f"left keyspace {fresh} as it is; to change it: stop all workers and senders")
+        assert f'ALTER KEYSPACE "{fresh}" WITH replication' in told[0]
         assert asked.verify()[0].severity is Severity.WARNING
     with administer(cassandra.url(fresh), clock=CLOCK) as unasked:
         assert worst(unasked.verify()) is Severity.OK
