@@ -146,6 +146,15 @@ def instant_of(moment: datetime) -> int:
         raise BadInput(str(error)) from error
 
 
+def range_of(since: datetime | None, until: datetime | None) -> tuple[int | None, int | None]:
+    """A range of time in microseconds, open where nothing is said. One that ends before it begins raises BadInput, as `instant_of` does."""
+    begin, end = (None if moment is None else instant_of(moment) for moment in (since, until))
+    if begin is not None and end is not None and begin > end:
+        problem = f"the range ends ({until}) before it begins ({since}): exchange since and until"
+        raise BadInput(problem)
+    return begin, end
+
+
 def _expires(expires: Duration | datetime | None, due: int) -> int | None:
     if expires is None:
         return None

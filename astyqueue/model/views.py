@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from enum import StrEnum
 from types import MappingProxyType
-from typing import Final
+from typing import Final, Literal
 
 from pydantic import JsonValue
 
@@ -19,6 +19,8 @@ from astyqueue.clock import instant
 from astyqueue.model.message import Envelope, MessageId, decode
 
 Json = dict[str, JsonValue]
+#: How a message became a dead letter; "attempts": each worker that had it died or fell silent.
+DeathKind = Literal["failed", "rejected", "attempts", "expired", "undecodable"]
 _NOTHING: Final[Mapping[str, str]] = MappingProxyType({})
 
 

@@ -1,7 +1,9 @@
-"""Settings as people write them: their names, their units, and what is wrong with them."""
+"""Names and settings as people write them, their units, and what is wrong with them."""
 
 from __future__ import annotations
 
+from collections.abc import Collection
+from difflib import get_close_matches
 from typing import Final
 
 from pydantic import ValidationError
@@ -40,6 +42,12 @@ def spelled_duration(duration: int) -> str:
         whole, part = divmod(duration, SECOND)
         written += f"{whole}.{part:06}".rstrip("0").rstrip(".") + "s"
     return written
+
+
+def did_you_mean(name: str, known: Collection[str]) -> str:
+    """The end of a complaint about an unknown name: `; did you mean 'reason'?`, or nothing if no known name is like it."""
+    close = get_close_matches(name, known, n=1)
+    return f"; did you mean {close[0]!r}?" if close else ""
 
 
 def bad_setting(error: ValidationError) -> BadSetting:

@@ -191,7 +191,10 @@ def backfill(kept: Kept, slots: list[int]) -> Steps[int]:
 
 
 def slots_between(trigger: Trigger, since: int, until: int) -> list[int]:
-    """The slots from one moment until another, both included; BadInput if those are more than a backfill takes."""
+    """The slots from one moment until another, both included; BadInput if those are more than a backfill takes, or the range is none."""
+    if since > until:
+        problem = f"the range ends ({instant(until)}) before it begins ({instant(since)}): exchange since and until"
+        raise BadInput(problem)
     slots: list[int] = []
     slot = trigger.after(since - 1)
     while slot is not None and slot <= until:

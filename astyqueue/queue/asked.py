@@ -7,6 +7,7 @@ from typing import Final
 
 from astyqueue.durations import Duration, as_microseconds
 from astyqueue.errors import BadSetting
+from astyqueue.model.wording import did_you_mean
 
 #: What people write, and the stored field it stands for; durations are turned into microseconds.
 _LAYOUT: Final = {name: name for name in ("time_shards", "concurrency_shards", "priorities", "placement")}
@@ -43,7 +44,8 @@ def check_names(options: Mapping[str, object]) -> None:
     """Raise BadSetting for an option that no queue has."""
     known = {*_LAYOUT, *_LAYOUT_DURATIONS, *_BEHAVIOUR, *_BEHAVIOUR_DURATIONS}
     if unknown := sorted(set(options) - known):
-        message = f"a queue has no setting {', '.join(map(repr, unknown))}; it has {', '.join(sorted(known))}"
+        hint = did_you_mean(unknown[0], known) or f"; it has {', '.join(sorted(known))}"
+        message = f"a queue has no setting {', '.join(map(repr, unknown))}{hint}"
         raise BadSetting(message)
 
 

@@ -5,16 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Final, TypedDict
+from typing import Final, TypedDict, get_args
 
 from astyqueue.clock import SECOND, Clock
 from astyqueue.errors import BadInput, NotFound
 from astyqueue.model.event import Event, kind_of
 from astyqueue.model.explanation import Explanation
 from astyqueue.model.message import MessageId, Receipt
-from astyqueue.model.outgoing import instant_of
+from astyqueue.model.outgoing import check_key, range_of
 from astyqueue.model.settings import Settings
-from astyqueue.model.views import Counts, DeadFilter, DeadLetter, Found, Include, RedriveReport
+from astyqueue.model.views import Counts, DeadFilter, DeadLetter, DeathKind, Found, Include, RedriveReport
+from astyqueue.model.wording import did_you_mean
 from astyqueue.protocol import browse, dead, explain, remove
 from astyqueue.protocol.history import DAY, LONGEST
 from astyqueue.protocol.outcomes import Settling
@@ -34,7 +35,7 @@ _PAGE: Final = 100
 class Where(TypedDict, total=False):
     """Which dead letters are meant; what is left out fits all. `reason` is a part of it; instants are aware datetimes."""
 
-    kind: str | None
+    kind: DeathKind | None
     reason: str | None
     since: datetime | None
     until: datetime | None
@@ -43,16 +44,32 @@ class Where(TypedDict, total=False):
 
 
 def dead_filter(where: Where) -> DeadFilter:
-    """The filter of what people ask for; a naive datetime raises BadInput."""
-    since, until, task = where.get("since"), where.get("until"), where.get("task")
+    """The filter of what people ask for. An unknown name, or a value that can fit nothing or everything, raises BadInput."""
+    if unknown := sorted(set(where) - set(Where.__annotations__)):
+        hint = did_you_mean(unknown[0], Where.__annotations__)
+        problem = f"dead letters are not chosen by {', '.join(map(repr, unknown))}, but by {', '.join(Where.__annotations__)}{hint}"
+        raise BadInput(problem)
+    kind, reason, key, task = where.get("kind"), where.get("reason"), where.get("key"), where.get("task")
+    if kind is not None and kind not in get_args(DeathKind):
+        problem = f"kind={kind!r:.80} is no kind of death: one of {', '.join(get_args(DeathKind))}"
+        raise BadInput(problem)
+    since, until = range_of(where.get("since"), where.get("until"))
     return DeadFilter(
-        kind=where.get("kind"),
-        reason=where.get("reason"),
-        since=None if since is None else instant_of(since),
-        until=None if until is None else instant_of(until),
-        key=where.get("key"),
-        headers={} if task is None else {"task": task},
+        kind=kind,
+        reason=None if reason is None else _some_text("reason", reason),
+        since=since,
+        until=until,
+        key=None if key is None else check_key(key),
+        headers={} if task is None else {"task": _some_text("task", task)},
     )
+
+
+def _some_text(name: str, text: str) -> str:
+    """The text of a filter. An empty one is refused: it mostly comes from a variable that was never set, and as a reason fits all."""
+    if not isinstance(text, str) or not text:
+        problem = f"{name}={text!r:.80} chooses nothing: give some text, or leave {name} out to mean all"
+        raise BadInput(problem)
+    return text
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,8 +156,9 @@ class Operating:
             raise BadInput(problem)
         settings = self._settings()
         now = self._process.now()
-        end = min(now if until is None else instant_of(until), now + DAY)
-        start = max(end - settings.behaviour.history_kept_us if since is None else instant_of(since), now - LONGEST)
+        begin, finish = range_of(since, until)
+        end = min(now if finish is None else finish, now + DAY)
+        start = max(end - settings.behaviour.history_kept_us if begin is None else begin, now - LONGEST)
         meant = None if message is None else self.own(message)
         return Recall(Ring(settings.name, settings.layout), Asked(start, end + (until is None), meant, key, frozenset(map(kind_of, kinds))))
 
@@ -175,10 +193,11 @@ class Operating:
 
     def dead_letters(self, limit: int, where: Where) -> Steps[list[DeadLetter]]:
         """The first dead letters that fit."""
+        wanted = dead_filter(where)
         letters: list[DeadLetter] = []
         after: MessageId | None = None
         while len(letters) < limit:
-            page = yield from dead.dead_page(self._rows, self._levels, after=after, where=dead_filter(where))
+            page = yield from dead.dead_page(self._rows, self._levels, after=after, where=wanted)
             letters += page.letters
             after = page.after
             if after is None:
@@ -196,13 +215,17 @@ class Operating:
 
     def redrive(self, redriving: Redriving, where: Where) -> Steps[RedriveReport]:
         """Put dead letters back, page by page."""
+        wanted = dead_filter(where)
+        if redriving.only and any(value is not None for value in where.values()):
+            problem = "redrive takes the ids of dead letters, or what they have in common: not both"
+            raise BadInput(problem)
         if redriving.only:
             return (yield from self._redrive_only(redriving))
         report = RedriveReport(dry_run=redriving.dry_run)
         begun = self._clock.monotonic()
         after: MessageId | None = None
         while not redriving.cancelled():
-            page = yield from dead.chosen_page(self._rows, self._levels, after=after, where=dead_filter(where), limit=redriving.page)
+            page = yield from dead.chosen_page(self._rows, self._levels, after=after, where=wanted, limit=redriving.page)
             report += yield from self._orders.redrive(page.ids, force=redriving.force, dry_run=redriving.dry_run)
             for row in {id_.row for id_ in page.ids}:
                 self._changed(row)
@@ -234,10 +257,11 @@ class Operating:
 
     def purge(self, where: Where) -> Steps[int]:
         """Remove dead letters for good; how many those were."""
+        wanted = dead_filter(where)
         purged = 0
         after: MessageId | None = None
         while True:
-            page = yield from dead.chosen_page(self._rows, self._levels, after=after, where=dead_filter(where))
+            page = yield from dead.chosen_page(self._rows, self._levels, after=after, where=wanted)
             purged += yield from dead.purge(self._process, page.ids)
             after = page.after
             if after is None:

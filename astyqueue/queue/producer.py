@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from itertools import islice, product
 from typing import Final
 
-from astyqueue.errors import Vetoed
+from astyqueue.errors import BadInput, Vetoed
 from astyqueue.ids import IdSource, moment
 from astyqueue.model.event import Kind
 from astyqueue.model.message import MessageId
@@ -33,6 +33,9 @@ _ROWS: Final = 200
 _BYTES: Final = 512 * 1024
 #: Batches under way at once.
 _TOGETHER: Final = 8
+_NO_OPTIONS: Final = Message(None)
+#: What a `Message` says besides its body, and what it says of that when nobody asks for anything.
+_OPTIONS: Final = {option.name: option.default for option in fields(Message) if option.name != "body"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +133,7 @@ class Producer:
         report = SendReport()
         source = iter(items)
         while chunk := list(islice(source, _CHUNK)):
-            yield from self._send_chunk([(item.body, item) if isinstance(item, Message) else (item, options) for item in chunk], report)
+            yield from self._send_chunk([_body_and_options(item, options) for item in chunk], report)
         return report
 
     def _send_chunk(self, chunk: list[tuple[object, Message]], report: SendReport) -> Steps[None]:
@@ -214,8 +217,22 @@ class Producer:
 
 
 def as_message(item: object, options: Message) -> Message:
-    """What is to be sent: a `Message` as it is, anything else as a body under these options."""
-    return item if isinstance(item, Message) else replace(options, body=item)
+    """What is to be sent: a `Message` as it is, anything else as a body under these options. BadInput for both together."""
+    body, own = _body_and_options(item, options)
+    return own if own is item else replace(own, body=body)
+
+
+def _body_and_options(item: object, options: Message) -> tuple[object, Message]:
+    """What is to be sent, and under which options: those of a `Message` are its own, and others beside it would be lost."""
+    if not isinstance(item, Message):
+        return item, options
+    if options != _NO_OPTIONS and (given := [name for name, usual in _OPTIONS.items() if getattr(options, name) != usual]):
+        problem = (
+            f"a Message has options of its own, so {', '.join(f'{name}=' for name in given)} beside it would be lost: "
+            f"say {'it' if len(given) == 1 else 'them'} in the Message, or send its body"
+        )
+        raise BadInput(problem)
+    return item.body, item
 
 
 def _batches(row: str, puts: list[Put]) -> Iterator[Batch]:

@@ -8,6 +8,7 @@ import pytest
 
 from astyqueue import Hook, KeyTaken, LeaseLost, Message, aio
 from astyqueue.clock import SECOND, instant
+from astyqueue.errors import BadInput
 from astyqueue.queue.builder import QueueBuilder
 from astyqueue.queue.holding import Handed
 from astyqueue.store import Store
@@ -41,6 +42,24 @@ def test_send_and_receive_are_awaited(play: Callable[[Scene], None]) -> None:
         async with await queue.receive(10) as batch:
             assert [delivery.body for delivery in batch] == [{"to": "ada"}]
         assert (await queue.counts()).total == 0
+
+    play(scene)
+
+
+def test_what_is_not_understood_is_refused_here_too(play: Callable[[Scene], None]) -> None:
+    async def scene(queue: aio.MessageQueue) -> None:
+        await queue.send("one")
+        async with await queue.receive() as [delivery]:
+            await delivery.reject("no such address")
+        for verb in (queue.purge, queue.redrive, queue.dead_letters):
+            with pytest.raises(BadInput, match="did you mean 'reason'"):
+                await verb(reson="mailbox")  # type: ignore[call-arg]  # a misspelt name is what this is about
+        with pytest.raises(BadInput, match="delay= beside it would be lost"):
+            await queue.send(Message("two"), delay="10m")
+        with pytest.raises(BadInput, match="delay= beside it would be lost"):
+            await queue.send_many([Message("two")], delay="10m")
+        counts = await queue.counts()
+        assert (counts.total, counts.dead) == (1, 1)
 
     play(scene)
 
