@@ -29,12 +29,24 @@ What a handler raises to say what should become of its message (`Retry`, `Reject
 
 from __future__ import annotations
 
+import copyreg
 import reprlib
 from collections.abc import Iterable
 from datetime import datetime, timedelta
 
 
-class AstyqueueError(Exception):
+class _Portable(Exception):
+    """An exception that pickle and copy give back as it was.
+
+    They would call its class with its message, and most classes here make the message themselves, of facts. So a copy is
+    made without `__init__`, and takes over message and facts.
+    """
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return copyreg.__newobj__, (type(self), *self.args), self.__dict__  # type: ignore[attr-defined]  # as pickle's documentation has it
+
+
+class AstyqueueError(_Portable):
     """The root of everything astyqueue raises on purpose."""
 
 
@@ -193,7 +205,7 @@ class OutcomeUnknown(StoreError):
     """The store may or may not have done what it was asked; read back before asking again."""
 
 
-class Retry(Exception):
+class Retry(_Portable):
     """Raised by a handler: try again after this long (by default the queue's backoff); it counts as a failed attempt."""
 
     def __init__(self, after: float | timedelta | str | None = None, *, reason: str = "") -> None:
@@ -203,7 +215,7 @@ class Retry(Exception):
         super().__init__(reason or "retry")
 
 
-class Reject(Exception):
+class Reject(_Portable):
     """Raised by a handler: make this message a dead letter at once, with this reason."""
 
     def __init__(self, reason: str = "rejected by its handler") -> None:
@@ -212,7 +224,7 @@ class Reject(Exception):
         super().__init__(reason)
 
 
-class Snooze(Exception):
+class Snooze(_Portable):
     """Raised by a handler: hand this message out again at (or after) this moment; it costs no attempt."""
 
     def __init__(self, until: datetime | float | timedelta | str) -> None:
