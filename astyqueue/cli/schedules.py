@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import click
+from click.core import ParameterSource
 
 from astyqueue.cli.moments import written
-from astyqueue.cli.session import Session, on_store
-from astyqueue.errors import BadInput, NotFound
+from astyqueue.cli.session import Session, json_option, on_store, url_option, verbose_option
+from astyqueue.errors import BadInput
+
+#: What `reconcile` says of a schedule: as it was done, and as it would be.
+_TOLD: Final = {
+    "removed": ("removed", "would remove"),
+    "saved": ("saved", "would save"),
+    "stale": ("left (--prune removes it)", "would leave (--prune removes it)"),
+}
 
 if TYPE_CHECKING:
     from astyqueue.cli.output import Record
@@ -130,10 +138,48 @@ def backfill(session: Session, *, queue: str, name: str, since: str, until: str)
 @on_store
 def delete(session: Session, *, queue: str, name: str) -> None:
     """Delete the schedule NAME of QUEUE; messages that it has sent stay."""
-    if not _of(session, queue).delete(name):
-        message = f"queue {queue!r} has no schedule {name!r}"
-        raise NotFound(message)
-    session.output.done(f"deleted schedule {name} of queue {queue}", {"name": name, "deleted": True})
+    from astyqueue.model.schedules import Origin
+
+    schedules = _of(session, queue)
+    declared = schedules.get(name).stored.origin is Origin.CODE
+    schedules.delete(name)
+    again = "; code declares it, and a worker that starts makes it again" if declared else ""
+    session.output.done(f"deleted schedule {name} of queue {queue}{again}", {"name": name, "deleted": True})
+
+
+@schedules.command(
+    short_help="Have the schedules of an app count.",
+    help="""Have the schedules that APP declares count in all queues of its store, whichever release counted before: to roll back, or
+    to remove what was declared once and no longer is.
+
+    A worker that starts does the same unless a later release counts, but it removes nothing, except under App(release=...).
+    """,
+    epilog="""\b
+    astyqueue schedules reconcile shop.tasks:app --prune --dry-run
+    astyqueue schedules reconcile shop.tasks:app --prune
+    """,
+)
+@click.argument("app", envvar="ASTYQUEUE_APP")
+@click.option("--prune", is_flag=True, help="Remove those that a release of APP declared and this one does not.")
+@click.option("--dry-run", is_flag=True, help="Only say what would be done.")
+@url_option
+@json_option
+@verbose_option
+@click.pass_context
+def reconcile(context: click.Context, /, *, app: str, prune: bool, dry_run: bool, url: str | None, as_json: bool) -> None:
+    """Print what was done to which schedule."""
+    from astyqueue.cli.loading import load_app
+
+    with load_app(app) as found:
+        if url and (not found.url or context.get_parameter_source("url") is ParameterSource.COMMANDLINE):
+            found.url = url
+        done = found.reconcile_all(prune=prune, dry_run=dry_run)
+    changes = [(queue, what, name) for queue, one in done.items() for what in ("removed", "saved", "stale") for name in getattr(one, what)]
+    for queue, what, name in changes:
+        told = f"{_TOLD[what][dry_run]} schedule {name} of queue {queue}"
+        click.echo(json.dumps({"queue": queue, "schedule": name, "did": what, "dry_run": dry_run}) if as_json else told)
+    if not changes and not as_json:
+        click.echo("all schedules are as the app declares them")
 
 
 @schedules.command(name="next", short_help="List the next slots of a schedule.")

@@ -1,35 +1,61 @@
 """Schedules that code declares, and how they become the schedules of a queue when a process starts.
 
-The declarations of one program are a *release*. The queue keeps which releases it has seen, so that in a rolling deploy, in
-which old and new processes start in any order, the new release counts from its first process on: an old process that starts
-once more changes nothing. When the old release starts after the deploy is long over, it is a roll-back and counts again.
+The declarations of one program are a *release*, and old and new ones start in any order: a rolling deploy takes hours, an old
+process is evicted and starts once more, a hotfix of the old line goes out beside a canary. No clock tells which of two
+releases is the newer one, so none is asked:
+
+- Releases that say their order (`App(release=42)`): the highest one that was ever seen counts, and what it no longer declares is
+  removed. One that is lower, or that says none, changes nothing.
+- Releases that do not: one that was never seen before counts, one that was seen before another does not. Nothing is removed.
+- A person may have any release count, and have it remove what it does not declare: `astyqueue schedules reconcile --prune`.
 """
 
 from __future__ import annotations
 
 import hashlib
+import json
+import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
 
+from pydantic import JsonValue
 from pydantic_core import from_json, to_json
 
 from astyqueue import ids
-from astyqueue.clock import SECOND
-from astyqueue.errors import OutcomeUnknown, StoreUnavailable, Undecodable
+from astyqueue.errors import BadSetting, OutcomeUnknown, StoreUnavailable, Undecodable
 from astyqueue.model.message import FORMAT
 from astyqueue.model.outgoing import Message
-from astyqueue.model.schedules import Origin, Policies
+from astyqueue.model.schedules import Origin, Policies, Schedule, Template
 from astyqueue.protocol.steps import Steps, commit, read_column
 from astyqueue.queue.core import Core
 from astyqueue.queue.scheduling import Planned, Scheduling
 from astyqueue.store import Batch, Committed, Expectation, Name, Put
 from astyqueue.triggers import Trigger
 
-#: For so long after a release was first seen, a process of one before it belongs to the same deploy and changes nothing.
-DEPLOY: Final = 15 * 60 * SECOND
+_log: Final = logging.getLogger("astyqueue.schedule")
 _TRIES: Final = 20
-_KEPT: Final = 20
+#: Releases before the one that counts that are remembered.
+_REMEMBERED: Final = 100
+#: Where versions before this one look for the moment (microseconds) until which an older release is no roll-back: for ever.
+_FOR_EVER: Final = 2**62
+
+#: The place of a release in the order of a program's releases.
+Order = tuple[int, ...]
+
+
+def order_of(release: int | str | None) -> Order | None:
+    """The order of a release: of 42, "42", "1.10.0" or "2026.11.22.3"; None if it says none. BadSetting for what has no order."""
+    if release is None:
+        return None
+    parts = str(release).split(".") if isinstance(release, int | str) and not isinstance(release, bool) else [""]
+    if not all(part.isascii() and part.isdecimal() and len(part) <= 18 for part in parts):  # noqa: PLR2004 - as JSON readers take
+        message = (
+            f"release={release!r:.80} says no order: give whole numbers that rise with each deploy, such as 42, "
+            '"1.10.0" or "2026.11.22.3"; the hash of a commit does not rise'
+        )
+        raise BadSetting(message)
+    return tuple(map(int, parts))
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,90 +67,144 @@ class Declared:
     policies: Policies = field(default_factory=Policies)
 
 
+@dataclass(frozen=True, slots=True)
+class Release:
+    """What one release of a program declares for a queue, by name; `order` tells whether another one is newer."""
+
+    program: str
+    declared: Mapping[str, Declared]
+    order: Order | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Instructions:
+    """How to reconcile: as a start does, or as a person says.
+
+    `counts`: this release counts whatever came before. `prunes`: what it does not declare is removed. `dry_run`: nothing is
+    changed, only said.
+    """
+
+    counts: bool = False
+    prunes: bool = False
+    dry_run: bool = False
+
+
 @dataclass(slots=True)
 class Reconciled:
-    """What reconciling came to: the schedules that were made or changed, and those removed; `current` is False for an old release."""
+    """What reconciling came to, by name of schedule; `current` is False if another release counts, and then nothing changed.
+
+    `saved` were made or changed, `removed` are gone, and `stale` are still there, fired as before, although they are no
+    longer declared.
+    """
 
     current: bool
     saved: list[str] = field(default_factory=list)
     removed: list[str] = field(default_factory=list)
+    stale: list[str] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
 class _Record:
-    """Which release counts, since when, which came before it; its schedules, and those that are to be removed."""
+    """Which release counts, by its fingerprint and order; those before it; its schedules, and others that were declared before."""
 
     release: str = ""
-    since: int = 0
+    order: Order | None = None
     before: tuple[str, ...] = ()
     names: tuple[str, ...] = ()
     leaving: tuple[str, ...] = ()
 
     def encode(self) -> bytes:
-        return FORMAT + to_json([self.release, self.since, self.before, self.names, self.leaving])
+        order = "" if self.order is None else ".".join(map(str, self.order)) + ":"
+        return FORMAT + to_json([order + self.release, _FOR_EVER, self.before, self.names, self.leaving])
+
+    @classmethod
+    def decode(cls, row: str, value: bytes) -> _Record:
+        try:
+            release, _, before, names, leaving = from_json(value.removeprefix(FORMAT))
+            order, _, fingerprint = release.rpartition(":")
+            return cls(fingerprint, order_of(order or None), tuple(before), tuple(names), tuple(leaving))
+        except (ValueError, TypeError, AttributeError) as error:
+            raise Undecodable(row, "which schedules are declared", str(error)) from error
 
 
-def reconcile(core: Core, program: str, declared: Mapping[str, Declared]) -> Steps[Reconciled]:
-    """Have a queue keep the schedules that a program declares, by name, and no others that it declared before.
+def reconcile(core: Core, release: Release, instructions: Instructions | None = None) -> Steps[Reconciled]:
+    """Have a queue keep the schedules that a release declares, unless another release counts.
 
-    What is declared as it was goes on untouched, its count too. One that is renamed goes on under its new name with the
-    slots that the old one has not dealt with. Schedules that people made are left alone.
+    What is declared as it was goes on untouched, its count too. One that is renamed, its old name removed, goes on under its
+    new name with the slots that the old one has not dealt with. Schedules that people made are left alone.
     """
-    reconciling = _Reconciling(core, program, declared)
+    reconciling = _Reconciling(core, release, instructions or Instructions())
     record = yield from reconciling.take_over()
     if record is None:
+        reconciling.say_that_another_counts()
         return Reconciled(current=False)
     return (yield from reconciling.carry_out(record))
 
 
 class _Reconciling:
-    def __init__(self, core: Core, program: str, declared: Mapping[str, Declared]) -> None:
+    def __init__(self, core: Core, release: Release, instructions: Instructions) -> None:
         self._core = core
-        self._declared = declared
+        self._program = release.program
+        self._declared = release.declared
+        self._order = release.order
+        self._instructions = instructions
         self._scheduling = Scheduling(core)
         self._row = f"{core.settings.name}:declared"
-        self._name = Name(0, 0, ids.of_text(program), 0)
+        self._name = Name(0, 0, ids.of_text(release.program), 0)
         self._release = self._fingerprint()
 
     def _fingerprint(self) -> str:
-        told = [
-            [name, one.trigger.document(), repr(self._scheduling.template(one.message)), repr(one.policies)]
-            for name, one in sorted(self._declared.items())
-        ]
-        return hashlib.blake2b(to_json(told), digest_size=8).hexdigest()
+        """The same for the same declarations in every version of astyqueue: a hash of what is said, and of nothing that is not."""
+        said = {name: _document(one, self._scheduling.template(one.message)) for name, one in self._declared.items()}
+        return hashlib.blake2b(json.dumps(said, sort_keys=True).encode(), digest_size=8).hexdigest()
 
     def take_over(self) -> Steps[_Record | None]:
-        """Make this the release that counts; None if it is an old one in the middle of a deploy."""
+        """Make this the release that counts; None if another one does."""
         for _ in range(_TRIES):
             value, record = yield from self._read()
-            if record.release == self._release:
+            following = self._following(record)
+            counts = self._instructions.counts or self._counts_after(record)
+            if record.release == self._release and (following.order == record.order or not counts):
                 return record
-            now = self._core.process.now()
-            if self._release in record.before and now < record.since + DEPLOY:
+            if not counts:
                 return None
-            following = self._following(record, now)
-            if value is None and not self._declared:
+            if self._instructions.dry_run or (value is None and not self._declared):
                 return following
             if (yield from self._write(value, following)):
                 return following
         message = f"row {self._row}: others changed which schedules are declared {_TRIES} times in a row; start again"
         raise StoreUnavailable(message)
 
-    def _following(self, record: _Record, now: int) -> _Record:
+    def _counts_after(self, record: _Record) -> bool:
+        """Whether this release is newer than the one that counts, as far as can be known."""
+        if record.order is not None:
+            return self._order is not None and self._order > record.order
+        return self._order is not None or self._release not in record.before
+
+    def _following(self, record: _Record) -> _Record:
         names = tuple(sorted(self._declared))
         before = tuple(dict.fromkeys((*record.before, *filter(None, [record.release]))))
         leaving = {*record.names, *record.leaving}.difference(names)
-        return _Record(self._release, now, tuple(one for one in before if one != self._release)[-_KEPT:], names, tuple(sorted(leaving)))
+        return _Record(
+            self._release,
+            record.order if self._order is None else self._order,
+            tuple(one for one in before if one != self._release)[-_REMEMBERED:],
+            names,
+            tuple(sorted(leaving)),
+        )
+
+    def say_that_another_counts(self) -> None:
+        """Log that this process leaves the schedules of the queue as they are."""
+        _log.warning(
+            "schedules of queue %s are those of a later release of program %s, or of one that says its order, and stay as they are. "
+            "To roll back to this release: 'astyqueue schedules reconcile APP --prune'",
+            self._core.settings.name,
+            self._program,
+        )
 
     def _read(self) -> Steps[tuple[bytes | None, _Record]]:
         column = yield from read_column(self._row, self._name, exact=True)
-        if column is None:
-            return None, _Record()
-        try:
-            release, since, before, names, leaving = from_json(column.value.removeprefix(FORMAT))
-        except (ValueError, TypeError) as error:
-            raise Undecodable(self._row, "which schedules are declared", str(error)) from error
-        return column.value, _Record(release, since, tuple(before), tuple(names), tuple(leaving))
+        return (None, _Record()) if column is None else (column.value, _Record.decode(self._row, column.value))
 
     def _write(self, standing: bytes | None, record: _Record) -> Steps[bool]:
         """Whether the record is this one now; what is not known is read again."""
@@ -136,38 +216,90 @@ class _Reconciling:
         return isinstance(outcome, Committed)
 
     def carry_out(self, record: _Record) -> Steps[Reconciled]:
-        """Remove what is no longer declared, then make what is: never are both there at once."""
+        """Remove what is to go, then make what is declared: a schedule that was renamed is never there twice."""
         done = Reconciled(current=True)
+        since = (yield from self._remove_all(record.leaving, done)) if self._removes else None
+        for name, one in self._declared.items():
+            if not (self._instructions.dry_run or (yield from self._still_counts())):
+                return replace(done, current=False)
+            if (yield from self._save(name, one, since)):
+                done.saved.append(name)
+        if not self._removes:
+            yield from self._find_stale(record.leaving, done)
+        elif record.leaving and not self._instructions.dry_run:
+            yield from self._write(record.encode(), replace(record, leaving=()))
+        return done
+
+    @property
+    def _removes(self) -> bool:
+        return self._order is not None or self._instructions.prunes
+
+    def _remove_all(self, names: tuple[str, ...], done: Reconciled) -> Steps[int | None]:
+        """Remove these of the schedules that code declared; up to when their slots are dealt with."""
         since: int | None = None
-        for name in record.leaving:
+        for name in names:
             removed = yield from self._remove(name)
             if removed is not None:
                 done.removed.append(name)
                 since = max(removed, since or 0)
-        for name, one in self._declared.items():
-            if not (yield from self._still_counts()):
-                return replace(done, current=False)
-            if (yield from self._save(name, one, since)):
-                done.saved.append(name)
-        if record.leaving:
-            yield from self._write(record.encode(), replace(record, leaving=()))
-        return done
+        return since
+
+    def _find_stale(self, names: tuple[str, ...], done: Reconciled) -> Steps[None]:
+        for name in names:
+            if (yield from self._of_code(name)) is not None:
+                done.stale.append(name)
+        if done.stale:
+            _log.warning(
+                "queue %s still fires %s, which program %s no longer declares: 'astyqueue schedules reconcile APP --prune' removes "
+                "that, and App(release=...) has a deploy do it",
+                self._core.settings.name,
+                ", ".join(done.stale),
+                self._program,
+            )
 
     def _still_counts(self) -> Steps[bool]:
         _, record = yield from self._read()
         return record.release == self._release
 
+    def _of_code(self, name: str) -> Steps[Schedule | None]:
+        """The schedule of this name, if code declared it."""
+        found = yield from self._scheduling.kept(name).found()
+        return found[1] if found is not None and found[1].origin is Origin.CODE else None
+
     def _remove(self, name: str) -> Steps[int | None]:
         """Remove a schedule that code declared; up to when its slots are dealt with."""
-        found = yield from self._scheduling.kept(name).found()
-        if found is None or found[1].origin is not Origin.CODE:
+        found = yield from self._of_code(name)
+        if found is None:
             return None
-        removed = yield from self._scheduling.remove(name)
+        removed = found if self._instructions.dry_run else (yield from self._scheduling.remove(name))
         return None if removed is None else max(removed.last, self._core.process.now())
 
     def _save(self, name: str, one: Declared, since: int | None) -> Steps[bool]:
         """Make a schedule or let it go on; whether that changed anything."""
         found = yield from self._scheduling.kept(name).found()
+        if self._instructions.dry_run:
+            wanted = (one.trigger.document(), self._scheduling.template(one.message), one.policies, Origin.CODE)
+            return found is None or wanted != (found[1].declared, found[1].template, found[1].policies, found[1].origin)
         planned = Planned(one.trigger, one.message, one.policies, Origin.CODE, since)
         saved = yield from self._scheduling.save(name, planned, replaces=True)
         return found is None or replace(saved, mark="") != replace(found[1], mark="")
+
+
+def _document(declared: Declared, template: Template) -> dict[str, JsonValue]:
+    """A declaration as it was said; what was left as usual is left out, so that options to come change no document."""
+    policies = declared.policies
+    said: dict[str, JsonValue] = {
+        "trigger": declared.trigger.document(),
+        "misfire": str(policies.misfire),
+        "overlap": str(policies.overlap),
+        "after_failure": str(policies.after_failure),
+        "body": template.body.decode(),
+        "priority": template.priority,
+        "key": template.key,
+        "headers": dict(template.headers),
+        "expires": template.expires,
+        "lease": template.lease,
+        "attempts": template.attempts,
+    }
+    usual: dict[str, JsonValue] = {"misfire": "once", "overlap": "allow", "after_failure": "go on", "priority": 0, "headers": {}}
+    return {name: value for name, value in said.items() if value != usual.get(name)}

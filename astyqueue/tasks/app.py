@@ -20,6 +20,7 @@ from astyqueue.model.settings import Settings
 from astyqueue.queue.asked import check_names
 from astyqueue.queue.connection import Connection, connect
 from astyqueue.queue.queue import MessageQueue
+from astyqueue.schedule.declared import Instructions, Reconciled
 from astyqueue.tasks.declaring import DEFAULT_QUEUE, Declaring
 from astyqueue.tasks.naming import name_of
 from astyqueue.tasks.shares import shares
@@ -31,6 +32,8 @@ R = TypeVar("R")
 
 #: Where the app's store is when the app does not say.
 URL_VARIABLE: Final = "ASTYQUEUE_URL"
+#: The place of this deploy among the deploys of the app, when the app does not say.
+RELEASE_VARIABLE: Final = "ASTYQUEUE_RELEASE"
 
 
 class App(Declaring):
@@ -40,12 +43,14 @@ class App(Declaring):
     when done, or leave that to the end of the process: what was sent is in the store.
     """
 
-    def __init__(self, url: str | None = None, *, name: str = "app", clock: Clock | None = None) -> None:
+    def __init__(self, url: str | None = None, *, name: str = "app", release: int | str | None = None, clock: Clock | None = None) -> None:
         """Nothing is opened here; tests hand in a `TimeMachine` as the clock.
 
-        Give the app a name when several programs declare schedules for the same queues: each looks after its own.
+        Give the app a name when several programs declare schedules for the same queues: each looks after its own. `release`
+        (without it ASTYQUEUE_RELEASE) is a number that rises with each deploy, such as 42 or "1.10.0": then the schedules of the
+        highest release count, and it removes those that it no longer declares.
         """
-        super().__init__(name)
+        super().__init__(name, os.environ.get(RELEASE_VARIABLE) or None if release is None else release)
         self._clock = clock
         self.triggers = Triggers()
         self.tasks: dict[str, Task[..., object]] = {}
@@ -187,6 +192,20 @@ class App(Declaring):
                 queue.core.fire_nothing()
             builder.queue(queue, threads=threads).handlers(self._handler)
         return builder.middleware(*middleware).build()
+
+    def reconcile_all(self, *, prune: bool = False, dry_run: bool = False) -> dict[str, Reconciled]:
+        """Have the schedules that this app declares count in every queue of its store, whichever release counted before; by queue.
+
+        With `prune` those that any release declared and this one does not are removed; with `dry_run` nothing is changed.
+        """
+        there = set(self._connected().queues())
+        instructions = Instructions(counts=True, prunes=prune, dry_run=dry_run)
+        found: dict[str, Reconciled] = {}
+        for name in sorted({*there, *self._declared}):
+            created = name not in there
+            declared = sorted(self._declared.get(name, {}))
+            found[name] = Reconciled(current=True, saved=declared) if dry_run and created else self.reconcile(self.open(name), instructions)
+        return found
 
     def _handler(self, name: str) -> Handler | None:
         task = self.tasks.get(name)

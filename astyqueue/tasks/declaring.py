@@ -11,7 +11,7 @@ from astyqueue.durations import Duration
 from astyqueue.errors import BadInput
 from astyqueue.model.schedules import Misfire, Policies
 from astyqueue.queue.queue import MessageQueue
-from astyqueue.schedule.declared import Declared, Reconciled, reconcile
+from astyqueue.schedule.declared import Declared, Instructions, Reconciled, Release, order_of, reconcile
 from astyqueue.tasks.naming import name_of
 from astyqueue.tasks.task import Task, TaskOptions
 from astyqueue.triggers import Cron, Every, Trigger
@@ -56,9 +56,10 @@ class _Declaration:
 class Declaring(ABC):
     """The part of an app that declares schedules. They are brought about when a worker of the app is made."""
 
-    def __init__(self, name: str) -> None:
-        """`name` tells this app's schedules from those of other programs that use the same queues."""
+    def __init__(self, name: str, release: int | str | None = None) -> None:
+        """`name` tells this app's schedules from those of other programs that use the same queues, `release` which code is newer."""
         self.name = name
+        self._order = order_of(release)
         self._declared: dict[str, dict[str, _Declaration]] = {}
 
     @abstractmethod
@@ -94,10 +95,10 @@ class Declaring(ABC):
         declaration.declared()
         self._declared[queue][name] = declaration
 
-    def reconcile(self, queue: MessageQueue) -> Reconciled:
+    def reconcile(self, queue: MessageQueue, instructions: Instructions | None = None) -> Reconciled:
         """Have a queue keep the schedules that this app declares for it; a worker does so as it is made."""
         declared = {name: one.declared() for name, one in self._declared.get(queue.name, {}).items()}
-        return queue.run(reconcile(queue.core, self.name, declared))
+        return queue.run(reconcile(queue.core, Release(self.name, declared, self._order), instructions))
 
 
 def _options(function: Callable[..., object], how: Timetable) -> TaskOptions:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import secrets
+from pathlib import Path
+
 import pytest
 
 from astyqueue.queue.connection import Connection
@@ -58,3 +61,48 @@ def test_it_is_paused_resumed_run_backfilled_and_deleted(shell: Shell, connectio
 def test_what_makes_no_schedule_is_refused(shell: Shell, connection: Connection, options: list[str], told: str) -> None:
     assert connection
     assert told in shell.error("schedules", "add", "emails", "digest", *options, code=2)
+
+
+SHOP = """
+import os
+from astyqueue import App
+
+app = App(name="shop")
+for name in os.environ["SHOP_DECLARES"].split():
+    app.every("1h", name=name, queue="emails")(lambda: None)
+"""
+
+
+def test_the_declarations_of_an_app_are_made_to_count_and_others_pruned(
+    shell: Shell, connection: Connection, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def reconcile(declares: str, *options: str) -> str:
+        monkeypatch.setenv("SHOP_DECLARES", declares)
+        module = f"shop_{secrets.token_hex(4)}"
+        folder.joinpath(f"{module}.py").write_text(SHOP)
+        return shell("schedules", "reconcile", f"{module}:app", *options).stdout
+
+    assert connection.queues() == ["emails"]
+    shell("schedules", "add", "emails", "digest", "--every", "1h")
+    assert reconcile("refund report") == "saved schedule refund of queue emails\nsaved schedule report of queue emails\n"
+    left = "left (--prune removes it) schedule refund of queue emails\n"
+    assert reconcile("report") == left
+    would = '{"queue": "emails", "schedule": "refund", "did": "removed", "dry_run": true}\n'
+    assert reconcile("report", "--prune", "--dry-run", "--json") == would
+    assert reconcile("report", "--prune", "--dry-run") == "would remove schedule refund of queue emails\n"
+    assert reconcile("report", "--prune") == "removed schedule refund of queue emails\n"
+    assert reconcile("report", "--prune") == "all schedules are as the app declares them\n"
+    assert [one["name"] for one in shell.json("schedules", "list", "emails")] == ["digest", "report"]
+
+
+def test_who_deletes_what_code_declares_is_told_that_it_comes_back(
+    shell: Shell, connection: Connection, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert connection
+    monkeypatch.setenv("SHOP_DECLARES", "report")
+    module = f"shop_{secrets.token_hex(4)}"
+    folder.joinpath(f"{module}.py").write_text(SHOP)
+    shell("schedules", "reconcile", module)
+    assert shell("schedules", "delete", "emails", "report").stdout == (
+        "deleted schedule report of queue emails; code declares it, and a worker that starts makes it again\n"
+    )

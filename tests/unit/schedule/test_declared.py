@@ -1,4 +1,4 @@
-"""Schedules that code declares: brought about once, followed through edits and renames, never doubled by a rolling deploy."""
+"""Schedules that code declares: brought about once, followed through edits and renames, never taken away by an older release."""
 
 from __future__ import annotations
 
@@ -6,10 +6,15 @@ from collections.abc import Iterator
 
 import pytest
 
-from astyqueue.errors import BadInput
-from astyqueue.schedule import Schedules
+from astyqueue import Message, connect, ids
+from astyqueue.errors import BadInput, BadSetting
+from astyqueue.model.message import FORMAT
+from astyqueue.model.schedules import Policies
+from astyqueue.schedule import Declared, Reconciled, Release, Schedules, reconcile
+from astyqueue.store import Batch, Name, Put, Slice
 from astyqueue.tasks import App
 from astyqueue.testing import TimeMachine
+from astyqueue.triggers import Cron, Every
 from tests.places import Place
 
 
@@ -21,13 +26,18 @@ class Fleet:
         self.clock = clock
         self.apps: list[App] = []
 
-    def start(self, *names: str, every: str = "1m", program: str = "shop") -> App:
+    def start(self, *names: str, every: str = "1m", program: str = "shop", release: int | str | None = None) -> App:
         """A process whose release declares these schedules; it is at work from now on."""
-        app = App(self.url, name=program, clock=self.clock)
+        app = self.app(*names, every=every, program=program, release=release)
+        app.reconcile(app.open())
+        return app
+
+    def app(self, *names: str, every: str = "1m", program: str = "shop", release: int | str | None = None) -> App:
+        """A program that declares these schedules; it has not started yet."""
+        app = App(self.url, name=program, release=release, clock=self.clock)
         for name in names:
             self.declare(app, name, every)
         self.apps.append(app)
-        app.reconcile(app.open())
         return app
 
     def declare(self, app: App, name: str, every: str) -> None:
@@ -78,58 +88,195 @@ def test_a_start_does_not_move_the_slots(fleet: Fleet) -> None:
     assert fleet.sent() == ["digest"]
 
 
-def test_what_is_no_longer_declared_is_removed(fleet: Fleet) -> None:
-    fleet.start("digest", "report")
-    fleet.start("digest")
+def test_a_later_release_removes_what_it_no_longer_declares(fleet: Fleet) -> None:
+    fleet.start("digest", "report", release=1)
+    fleet.start("digest", release=2)
     assert fleet.schedules() == {"digest": "code"}
+
+
+def test_a_release_that_says_no_order_removes_nothing_and_says_what_is_left(fleet: Fleet, caplog: pytest.LogCaptureFixture) -> None:
+    fleet.start("digest", "report")
+    fleet.start("digest", "refund")
+    assert set(fleet.schedules()) == {"digest", "report", "refund"}
+    assert "queue default still fires report, which program shop no longer declares: 'astyqueue schedules reconcile APP" in caplog.text
+    assert "digest" not in caplog.text
+
+
+@pytest.mark.parametrize("releases", [(None, None), (1, 2), ("1.9.3", "1.10.0")])
+@pytest.mark.parametrize("later", ["20m", "5h", "90d"])
+def test_an_old_process_that_starts_beside_a_canary_takes_nothing_away(
+    fleet: Fleet, releases: tuple[int | str | None, int | str | None], later: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    old, new = releases
+    fleet.start("digest", release=old)
+    fleet.start("digest", "refund", every="5m", release=new)
+    fleet.clock.advance(later)
+    app = fleet.start("digest", release=old)
+    assert set(fleet.schedules()) == {"digest", "refund"}
+    assert Schedules(app.open()).get("digest").trigger == Every("5m").document()
+    assert "are those of a later release of program shop" in caplog.text
+
+
+def test_a_hotfix_of_the_old_line_takes_nothing_from_a_canary(fleet: Fleet) -> None:
+    """It was never seen before, and is older all the same: without an order nobody could know, so nothing is removed."""
+    fleet.start("digest")
+    fleet.start("digest", "refund")
+    fleet.start("digest", "audit")
+    assert set(fleet.schedules()) == {"digest", "refund", "audit"}
+
+
+def test_a_hotfix_of_the_old_line_that_says_its_order_changes_nothing(fleet: Fleet) -> None:
+    fleet.start("digest", release="1.0.0")
+    fleet.start("digest", "refund", release="2.0.0")
+    fleet.start("digest", "audit", release="1.0.1")
+    fleet.start("audit")
+    assert set(fleet.schedules()) == {"digest", "refund"}
+
+
+def test_a_release_whose_number_was_not_raised_changes_nothing(fleet: Fleet) -> None:
+    fleet.start("digest", release=7)
+    fleet.start("report", release=7)
+    assert set(fleet.schedules()) == {"digest"}
+
+
+def test_the_first_release_that_says_its_order_comes_after_all_that_say_none(fleet: Fleet) -> None:
+    fleet.start("digest")
+    fleet.start("report")
+    fleet.start("refund", release=1)
+    fleet.start("digest")
+    assert set(fleet.schedules()) == {"refund"}
 
 
 def test_what_people_made_is_left_alone(fleet: Fleet) -> None:
     app = fleet.start("digest")
-    from astyqueue.triggers import Every  # noqa: PLC0415 - only here
-
     Schedules(app.open()).add("by hand", Every("1h"))
-    fleet.start("report")
+    fleet.start("report", release=1)
     assert fleet.schedules() == {"report": "code", "by hand": "people"}
 
 
 def test_programs_look_after_their_own(fleet: Fleet) -> None:
-    fleet.start("digest", program="shop")
-    fleet.start("report", program="bank")
-    fleet.start("refund", program="shop")
+    fleet.start("digest", program="shop", release=1)
+    fleet.start("report", program="bank", release=1)
+    fleet.start("refund", program="shop", release=2)
     assert set(fleet.schedules()) == {"report", "refund"}
 
 
 def test_a_rename_in_a_rolling_deploy_fires_each_slot_once(fleet: Fleet) -> None:
     """Old processes work, restart and start among the new ones."""
-    fleet.start("old")
-    fleet.start("old")
+    fleet.start("old", release=1)
+    fleet.start("old", release=1)
     assert fleet.minutes(2) == [["old"]] * 2
-    fleet.start("new")
+    fleet.start("new", release=2)
     found = fleet.minutes(2)
-    fleet.start("old")
+    fleet.start("old", release=1)
     found += fleet.minutes(2)
-    fleet.start("new")
+    fleet.start("new", release=2)
     found += fleet.minutes(2)
     assert found == [["new"]] * 6
     assert fleet.schedules() == {"new": "code"}
 
 
 def test_a_rename_takes_over_at_the_slot_that_comes_next(fleet: Fleet) -> None:
-    fleet.start("old")
+    fleet.start("old", release=1)
     assert fleet.minutes(1) == [["old"]]
     fleet.clock.advance("30s")
-    fleet.start("new", every="1h")
+    fleet.start("new", every="1h", release=2)
     assert fleet.sent() == []
     assert fleet.minutes(2) == [[], []]
 
 
-def test_a_roll_back_after_the_deploy_counts_again(fleet: Fleet) -> None:
+def test_a_rename_without_an_order_fires_both_until_the_old_one_is_pruned(fleet: Fleet) -> None:
     fleet.start("old")
-    fleet.start("new")
-    fleet.clock.advance("1h")
-    fleet.start("old")
-    assert fleet.schedules() == {"old": "code"}
+    assert fleet.minutes(1) == [["old"]]
+    app = fleet.start("new")
+    assert fleet.minutes(1) == [["new", "old"]]
+    assert app.reconcile_all(prune=True)["default"].removed == ["old"]
+    assert fleet.minutes(2) == [["new"]] * 2
+
+
+@pytest.mark.parametrize("releases", [(None, None), (1, 2)])
+def test_a_roll_back_counts_when_a_person_says_so(fleet: Fleet, releases: tuple[int | None, int | None]) -> None:
+    fleet.start("digest", release=releases[0])
+    fleet.start("digest", "refund", every="5m", release=releases[1])
+    old = fleet.app("digest", release=releases[0])
+    assert old.reconcile_all(prune=True, dry_run=True)["default"] == Reconciled(current=True, saved=["digest"], removed=["refund"])
+    assert set(fleet.schedules()) == {"digest", "refund"}
+    assert old.reconcile_all(prune=True)["default"] == Reconciled(current=True, saved=["digest"], removed=["refund"])
+    assert old.reconcile_all(prune=True)["default"] == Reconciled(current=True)
+    assert fleet.schedules() == {"digest": "code"}
+    fleet.start("digest", release=releases[0])
+    assert fleet.schedules() == {"digest": "code"}
+
+
+def test_a_roll_back_that_is_a_deploy_of_its_own_needs_nobody_to_say_so(fleet: Fleet) -> None:
+    fleet.start("digest", release=1)
+    fleet.start("digest", "refund", release=2)
+    fleet.start("digest", release=3)
+    assert fleet.schedules() == {"digest": "code"}
+
+
+def test_a_person_may_have_declarations_count_and_prune_nothing(fleet: Fleet) -> None:
+    fleet.start("digest", "refund")
+    app = fleet.app("digest", "report")
+    assert app.reconcile_all()["default"] == Reconciled(current=True, saved=["report"], stale=["refund"])
+    assert set(fleet.schedules()) == {"digest", "refund", "report"}
+
+
+def test_what_is_declared_for_no_task_of_a_queue_any_more_is_pruned_too(fleet: Fleet) -> None:
+    feeds = fleet.app()
+    feeds.every("1h", name="refresh", queue="feeds")(print)
+    feeds.reconcile(feeds.open("feeds"))
+    assert fleet.app("digest").reconcile_all(prune=True)["feeds"].removed == ["refresh"]
+
+
+def test_a_dry_run_makes_no_queue(fleet: Fleet) -> None:
+    app = fleet.app("digest")
+    assert app.reconcile_all(dry_run=True) == {"default": Reconciled(current=True, saved=["digest"])}
+    with connect(fleet.url) as connection:
+        assert connection.queues() == []
+
+
+def test_a_release_is_known_by_what_it_declares_in_every_version_of_astyqueue(place: Place, clock: TimeMachine) -> None:
+    """Were this number another one in the next version, each program would be a new release to it, and an old one to this."""
+    with connect(place.url, clock=clock) as connection:
+        queue = connection.queue("emails")
+        plain = Declared(Every("5m"), Message({"to": "ada"}))
+        full = Declared(
+            Cron("0 9 * * *", "Europe/Paris"),
+            Message(None, key="digest", headers={"b": "1", "a": "2"}, expires="1h", lease="5m", max_attempts=3),
+            Policies.read("within 1h", "queue one", "pause"),
+        )
+        queue.run(reconcile(queue.core, Release("shop", {"plain": plain, "full": full}, (1, 10))))
+        [[column]] = queue.store.read((Slice("emails:declared", 0),))
+    assert column.value.startswith(b'\x01["1.10:02b64383b9f41c3b"')
+
+
+def test_the_record_of_a_version_before_is_read(place: Place, clock: TimeMachine) -> None:
+    """It says when a release was first seen, and no order."""
+    app = App(place.url, name="shop", clock=clock)
+    with app:
+        queue = app.open()
+        name = Name(0, 0, ids.of_text("shop"), 0)
+        value = FORMAT + b'["0123456789abcdef",1795334952618621,[],["digest"],[]]'
+        queue.store.commit(Batch("default:declared", (Put(name, value),)), ())
+        Schedules(queue).add("digest", Every("1h"))
+        assert app.reconcile(queue) == Reconciled(current=True)
+        assert [one.name for one in Schedules(queue).all()] == ["digest"]
+
+
+@pytest.mark.parametrize("release", ["a1b2c3", "v2", "1..2", "1.x", -1, 1.5, True])
+def test_what_has_no_order_is_refused_as_a_release(release: object) -> None:
+    with pytest.raises(BadSetting, match="says no order: give whole numbers that rise"):
+        App("memory://", release=release)  # type: ignore[arg-type]  # that is what is tried
+
+
+def test_the_environment_may_say_which_release_this_is(place: Place, clock: TimeMachine, monkeypatch: pytest.MonkeyPatch) -> None:
+    fleet = Fleet(place.url, clock)
+    monkeypatch.setenv("ASTYQUEUE_RELEASE", "2")
+    fleet.start("digest").close()
+    monkeypatch.setenv("ASTYQUEUE_RELEASE", "10")
+    with fleet.start("report"):
+        assert set(fleet.schedules()) == {"report"}
 
 
 def test_an_edit_is_followed(fleet: Fleet) -> None:
