@@ -135,5 +135,10 @@ class MessageQueue(Operations):
 
 async def _build(builder: QueueBuilder[Awaitable[MessageQueue]]) -> MessageQueue:
     store = await asyncio.to_thread(builder.open_store)
-    core = await arun(builder.opening(store.spread), Threaded(store))
+    try:
+        core = await arun(builder.opening(store.spread), Threaded(store))
+    except BaseException:
+        if builder.owns_store:
+            await asyncio.to_thread(store.close)
+        raise
     return MessageQueue(core, store, owns_store=builder.owns_store)

@@ -10,10 +10,11 @@ from typing import Final, Generic, Self, TypeVar
 from astyqueue.clock import Clock, CorrectedClock, SystemClock
 from astyqueue.durations import Duration
 from astyqueue.errors import BadSetting
+from astyqueue.model.names import check_queue_name
 from astyqueue.model.settings import FUNCTION, SINGLE
 from astyqueue.protocol.settings import open_queue
 from astyqueue.protocol.steps import Steps
-from astyqueue.queue.asked import behaviour_of, check_names, layout_of
+from astyqueue.queue.asked import Asked, behaviour_of, check_names, layout_of
 from astyqueue.queue.core import Core
 from astyqueue.queue.hooks import Hook
 from astyqueue.queue.managedlock import LockManager
@@ -143,26 +144,34 @@ class QueueBuilder(Generic[Q]):
         return isinstance(self._store, str | DriverSession)
 
     def open_store(self) -> Store:
-        """The store that was named, opened if need be."""
+        """The store that was named, opened if need be; what can be refused without it is refused before."""
         if self._store is None:
             message = 'no store was named: .store("sqlite:///mail.db"), for example'
             raise BadSetting(message)
+        self._asked()
         return open_store(self._store, clock=self._clock or SystemClock()) if isinstance(self._store, str | DriverSession) else self._store
 
-    def opening(self, spread: Spread) -> Steps[Core]:
-        """Create the queue, or join the one that exists under this name and layout; `spread` is what suits the store."""
+    def _asked(self) -> tuple[str, Asked, Asked]:
+        """The name, the layout and the behaviour that are asked for."""
         if self._name is None:
             message = 'the queue has no name: .name("emails"), for example'
             raise BadSetting(message)
-        layout, behaviour = layout_of(self._options), behaviour_of(self._options)
+        return check_queue_name(self._name), layout_of(self._options), behaviour_of(self._options)
+
+    def opening(self, spread: Spread) -> Steps[Core]:
+        """Create the queue, or join the one that exists under this name and layout; `spread` is what suits the store."""
+        name, layout, behaviour = self._asked()
         one_row = layout.get("placement") == SINGLE
-        opened = yield from open_queue(self._name, layout=layout, behaviour=behaviour, spread=Spread() if one_row else spread)
-        for name, stored, asked in opened.differs:
+        opened = yield from open_queue(name, layout=layout, behaviour=behaviour, spread=Spread() if one_row else spread)
+        for setting, stored, asked in opened.differs:
             _log.warning(
-                "queue %s exists, and its stored %s=%s stands, not the %s asked for here; `configure` changes it",
-                self._name,
+                "queue %s exists, and its stored %s=%s stands, not the %s asked for here; 'astyqueue queues set %s %s=%s' changes it",
                 name,
+                setting,
                 stored,
+                asked,
+                name,
+                setting,
                 asked,
             )
         clock = self._clock or CorrectedClock()

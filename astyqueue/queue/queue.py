@@ -167,4 +167,10 @@ class MessageQueue(Operations):
 
 def _build(builder: QueueBuilder[MessageQueue]) -> MessageQueue:
     store = builder.open_store()
-    return MessageQueue(run(builder.opening(store.spread), store), store, owns_store=builder.owns_store)
+    try:
+        core = run(builder.opening(store.spread), store)
+    except BaseException:
+        if builder.owns_store:
+            store.close()
+        raise
+    return MessageQueue(core, store, owns_store=builder.owns_store)

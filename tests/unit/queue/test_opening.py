@@ -29,7 +29,7 @@ def test_stored_behaviour_stands_and_the_log_says_so(
     with caplog.at_level(logging.WARNING, logger="astyqueue.queue"):
         joined = MessageQueue.builder().store(store).name("emails").lease("7m").build()
     assert joined.settings.behaviour.lease_us == 30_000_000
-    assert "stored lease=30s stands" in caplog.text
+    assert "its stored lease=30s stands, not the 7m asked for here; 'astyqueue queues set emails lease=7m' changes it" in caplog.text
 
 
 def test_what_is_missing_or_unknown_is_said_plainly(builder: QueueBuilder[MessageQueue]) -> None:
