@@ -46,6 +46,6 @@ class Connection:
         await self.close()
 
 
-async def connect(url: str, *, clock: Clock | None = None) -> Connection:
+async def connect(url: str, *, clock: Clock | None = None, create: bool = True) -> Connection:
     """Open the store at a URL; see `astyqueue.connect`."""
-    return Connection(await asyncio.to_thread(functools.partial(open_store, url, clock=clock or SystemClock())), clock)
+    return Connection(await asyncio.to_thread(functools.partial(open_store, url, clock=clock or SystemClock(), create=create)), clock)

@@ -52,7 +52,7 @@ _STDIN = "-"
 @click.option("--lease", metavar="DURATION", help="How long one delivery may take; 0 hands it out at most once.")
 @click.option("--max-attempts", type=int, help="Make it a dead letter after so many attempts; unless said, the queue's number.")
 @click.option("--lines", is_flag=True, help="One message for each line of stdin.")
-@click.option("--create", is_flag=True, help="Create the queue if there is none of this name.")
+@click.option("--create", is_flag=True, help="Create the queue if there is none of this name, and the SQLite file if there is none.")
 @on_store
 def send(session: Session, *, queue: str, body: str, lines: bool, create: bool, **options: object) -> None:
     """Send one message or many."""

@@ -43,7 +43,7 @@ class Session:
 
 
 def on_store(function: Callable[..., None]) -> Callable[..., None]:
-    """A command on an open store: its first argument is a `Session`."""
+    """A command on an open store: its first argument is a `Session`. Only one that is asked to `--create` makes a store."""
 
     @functools.wraps(function)
     def command(*, url: str | None, as_json: bool, **options: Any) -> None:  # noqa: ANN401 - whatever options the command declares
@@ -51,7 +51,7 @@ def on_store(function: Callable[..., None]) -> Callable[..., None]:
         from astyqueue.queue.connection import connect
 
         clock = SystemClock()
-        with connect(named(url), clock=clock) as connection:
+        with connect(named(url), clock=clock, create=bool(options.get("create"))) as connection:
             function(Session(connection, Output(instant(clock.now()), as_json=as_json)), **options)
 
     return verbose_option(json_option(url_option(command)))

@@ -45,6 +45,9 @@ class Connection:
         self.close()
 
 
-def connect(url: str, *, clock: Clock | None = None, triggers: Triggers | None = None) -> Connection:
-    """Open the store at a URL: "sqlite:///mail.db" (relative), "sqlite:////var/mail.db" (absolute), "memory://" or "memory://name"."""
-    return Connection(open_store(url, clock=clock or SystemClock()), clock, triggers)
+def connect(url: str, *, clock: Clock | None = None, triggers: Triggers | None = None, create: bool = True) -> Connection:
+    """Open the store at a URL: "sqlite:///mail.db" (relative), "sqlite:////var/mail.db" (absolute), "memory://" or "memory://name".
+
+    A SQLite file that is not there is made; with `create=False`, for those who only look, it raises WrongSchema.
+    """
+    return Connection(open_store(url, clock=clock or SystemClock(), create=create), clock, triggers)

@@ -23,11 +23,12 @@ class DriverSession(Protocol):
         ...
 
 
-def open_store(place: str | DriverSession, *, clock: Clock, relaxed: bool = False) -> Store:
+def open_store(place: str | DriverSession, *, clock: Clock, relaxed: bool = False, create: bool = True) -> Store:
     """The store that a URL names, or that is in a session's keyspace, ready to use; close it when done.
 
     `relaxed`: plain reads may be answered by any one replica, which need not have the last writes yet; for those who only look,
-    and at much. An unknown kind or option raises BadSetting, a place that cannot be used StoreUnavailable or StoreCorrupt.
+    and at much. Without `create` a SQLite file that is not there raises WrongSchema instead of being made. An unknown kind or option
+    raises BadSetting, a place that cannot be used StoreUnavailable or StoreCorrupt.
     """
     if isinstance(place, DriverSession):
         from astyqueue.stores import cassandra  # noqa: PLC0415 - on demand; here the driver is loaded already
@@ -41,7 +42,7 @@ def open_store(place: str | DriverSession, *, clock: Clock, relaxed: bool = Fals
     if location.scheme == "sqlite":
         from astyqueue.stores import sqlite  # noqa: PLC0415 - on demand: nobody else pays for sqlite3
 
-        return sqlite.opened(location, clock=clock)
+        return sqlite.opened(location, clock=clock, create=create)
     if location.scheme == "cassandra":
         from astyqueue.stores import cassandra  # noqa: PLC0415 - on demand: the driver takes a third of a second to import
 

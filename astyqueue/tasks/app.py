@@ -150,12 +150,12 @@ class App(Declaring):
                 self._opened[name] = self._connected().queue(name, **self._settings.get(name, {}))
             return self._opened[name]
 
-    def _connected(self) -> Connection:
+    def _connected(self, *, create: bool = True) -> Connection:
         if self._closed:
             message = "this app was closed: make a new one to go on"
             raise Closed(message)
         if self._connection is None:
-            self._connection = connect(self._named_store(), clock=self._clock, triggers=self.triggers)
+            self._connection = connect(self._named_store(), clock=self._clock, triggers=self.triggers, create=create)
         return self._connection
 
     def worker(
@@ -198,7 +198,7 @@ class App(Declaring):
 
         With `prune` those that any release declared and this one does not are removed; with `dry_run` nothing is changed.
         """
-        there = set(self._connected().queues())
+        there = set(self._connected(create=not dry_run).queues())
         instructions = Instructions(counts=True, prunes=prune, dry_run=dry_run)
         found: dict[str, Reconciled] = {}
         for name in sorted({*there, *self._declared}):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import sqlite3
 import threading
 import weakref
@@ -160,9 +161,9 @@ class SQLiteStore:
             raise failure(error, self._file.path) from error
 
 
-def opened(location: Location, *, clock: Clock) -> SQLiteStore:
+def opened(location: Location, *, clock: Clock, create: bool = True) -> SQLiteStore:
     """`sqlite:///relative.db`, `sqlite:////absolute.db`; `?synchronous=full|normal` and `?busy_timeout=seconds`."""
-    return SQLiteStore(file_of(location), clock)
+    return SQLiteStore(dataclasses.replace(file_of(location), create=create), clock)
 
 
 def file_of(location: Location) -> DatabaseFile:

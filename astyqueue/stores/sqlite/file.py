@@ -16,7 +16,7 @@ from typing import Final
 from urllib.parse import quote
 
 from astyqueue.clock import SECOND, SystemClock
-from astyqueue.errors import BadSetting, StoreUnavailable
+from astyqueue.errors import BadSetting, StoreUnavailable, WrongSchema
 from astyqueue.store import ENTRIES, HISTORY
 from astyqueue.stores.sqlite.view import READABLE
 from astyqueue.wakeup import Wakeup
@@ -53,16 +53,17 @@ _UPGRADES: Final = ((*_made_of(ENTRIES), READABLE), _made_of(HISTORY))
 
 @dataclass(frozen=True, slots=True)
 class DatabaseFile:
-    """A file, and how to treat it. `busy_timeout` is in seconds."""
+    """A file, and how to treat it. `busy_timeout` is in seconds; `create`: a file that is not there is made."""
 
     path: Path
     synchronous: str = "full"
     busy_timeout: float = 60.0
+    create: bool = True
 
     def prepare(self) -> None:
-        """Make the file if there is none, and see that it is ours and can be used."""
+        """See that the file is ours and can be used, and make it if there is none and it is to be made."""
         self._look_around()
-        connection = self._connected("rwc")
+        connection = self._connected("rwc" if self.create else "rw")
         try:
             with _transaction(connection, "BEGIN"):
                 version = self._version(connection)
@@ -99,6 +100,12 @@ class DatabaseFile:
             message = f"{self.path}: the directory {directory} is not writable, and SQLite keeps its log beside the file; make it writable"
         elif self.path.exists() and not _may(self.path, os.R_OK | os.W_OK):
             message = f"{self.path} is not readable and writable for this user; correct its permissions"
+        elif not self.create and not self.path.exists():
+            message = (
+                f"there is no file {self.path}: correct the URL, or make the store first "
+                "('astyqueue send QUEUE BODY --create', or connect without create=False)"
+            )
+            raise WrongSchema(message)
         else:
             return
         raise StoreUnavailable(message)

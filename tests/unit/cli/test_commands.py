@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from astyqueue.queue.connection import Connection
+from astyqueue import aio
+from astyqueue.errors import WrongSchema
+from astyqueue.queue.connection import Connection, connect
 from tests.unit.cli.conftest import Shell
 
 
@@ -40,10 +43,11 @@ def test_messages_are_found_by_their_key(shell: Shell, connection: Connection) -
     assert shell("find", "emails", "bob").stdout == "queue emails has no message with this key\n"
 
 
-def test_a_queue_is_made_by_a_send_only_when_asked_to(shell: Shell) -> None:
-    assert shell.error("send", "emails", "1", code=1) == "Error: this store has no queue 'emails' (--create makes it); it has none yet"
-    shell("send", "emails", "1", "--create")
-    assert shell.json("counts")[0]["queue"] == "emails"
+def test_a_queue_is_made_by_a_send_only_when_asked_to(shell: Shell, connection: Connection) -> None:
+    assert connection.queues() == ["emails"]
+    assert shell.error("send", "audit", "1", code=1) == "Error: this store has no queue 'audit' (--create makes it); there are: emails"
+    shell("send", "audit", "1", "--create")
+    assert connection.queues() == ["audit", "emails"]
 
 
 def test_a_message_that_is_refused_makes_no_queue(shell: Shell) -> None:
@@ -186,3 +190,63 @@ def test_a_traceback_is_shown_only_when_asked_for(shell: Shell, words: list[str]
 def test_python_dash_m_is_the_same_command() -> None:
     done = subprocess.run([sys.executable, "-m", "astyqueue", "--help"], capture_output=True, text=True, check=True)
     assert done.stdout.startswith("Usage: astyqueue ")
+
+
+LOOKING = [
+    "counts",
+    "counts emails",
+    "peek emails",
+    "get emails:0:0/0/9d3d3ddc-e59b-11f1-8fbf-bd1965e21e21",
+    "find emails ada",
+    "explain emails:0:0/0/9d3d3ddc-e59b-11f1-8fbf-bd1965e21e21",
+    "history emails",
+    "queues list",
+    "queues show emails",
+    "queues set emails lease=5m",
+    "dead list emails",
+    "dead show emails:0:0/0/9d3d3ddc-e59b-11f1-8fbf-bd1965e21e21",
+    "dead redrive emails",
+    "dead purge emails --yes",
+    "schedules list emails",
+    "schedules show emails digest",
+    "schedules next emails digest",
+    "schedules add emails digest --every 5m",
+    "delete emails:0:0/0/9d3d3ddc-e59b-11f1-8fbf-bd1965e21e21",
+    "clear emails --yes",
+    "drop emails --yes",
+    "send emails 1",
+]
+
+
+@pytest.mark.parametrize("typed", LOOKING)
+def test_a_misspelt_file_is_named_and_not_made(folder: Path, typed: str) -> None:
+    told = Shell().error(*typed.split(), "--url", "sqlite:///typo.db", code=5)
+    assert told.startswith(
+        f"Error: there is no file {folder}/typo.db: correct the URL, or make the store first ('astyqueue send QUEUE BODY --create'"
+    )
+    assert list(folder.iterdir()) == []
+
+
+@pytest.mark.parametrize("typed", ["doctor", "verify", "migrate"])
+def test_who_looks_after_a_store_makes_no_file_either(folder: Path, typed: str) -> None:
+    Shell()(typed, "--url", "sqlite:///typo.db")
+    assert list(folder.iterdir()) == []
+
+
+def test_sending_makes_the_file_when_asked_to(folder: Path) -> None:
+    Shell()("send", "emails", "1", "--create", "--url", "sqlite:///new.db")
+    assert folder.joinpath("new.db").exists()
+
+
+def test_a_program_that_only_looks_makes_no_file(folder: Path) -> None:
+    with pytest.raises(WrongSchema, match=f"there is no file {folder}/typo.db"):
+        connect("sqlite:///typo.db", create=False)
+
+    async def look() -> None:
+        with pytest.raises(WrongSchema, match="there is no file"):
+            await aio.connect("sqlite:///typo.db", create=False)
+
+    asyncio.run(look())
+    assert list(folder.iterdir()) == []
+    connect("sqlite:///typo.db").close()
+    connect("sqlite:///typo.db", create=False).close()
