@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import click
 
+from astyqueue.cli.lines import LineSender
 from astyqueue.cli.moments import written
 from astyqueue.cli.session import Session, on_store
 from astyqueue.errors import BadInput
@@ -23,7 +23,8 @@ _STDIN = "-"
     short_help="Send a message, or one for each line of stdin.",
     help="""Send BODY, which is JSON, to QUEUE, and print the message's id.
 
-    With - as BODY it is read from stdin; with --lines each line of stdin is the body of a message of its own.
+    With - as BODY it is read from stdin; with --lines each line of stdin is the body of a message of its own. All lines are
+    checked before the first is sent, so a wrong one sends nothing. Ctrl-C stops within a thousand messages and says where to go on.
 
     To call a task, name it with --task and give its arguments as a JSON list or, by name, as a JSON object.
     """,
@@ -52,9 +53,10 @@ _STDIN = "-"
 @click.option("--lease", metavar="DURATION", help="How long one delivery may take; 0 hands it out at most once.")
 @click.option("--max-attempts", type=int, help="Make it a dead letter after so many attempts; unless said, the queue's number.")
 @click.option("--lines", is_flag=True, help="One message for each line of stdin.")
+@click.option("--from-line", type=click.IntRange(1), metavar="N", help="With --lines: leave out the lines before this one.")
 @click.option("--create", is_flag=True, help="Create the queue if there is none of this name, and the SQLite file if there is none.")
 @on_store
-def send(session: Session, *, queue: str, body: str, lines: bool, create: bool, **options: object) -> None:
+def send(session: Session, *, queue: str, body: str, lines: bool, from_line: int | None, create: bool, **options: object) -> None:
     """Send one message or many."""
     if not create:
         session.check(queue, hint=" (--create makes it)")
@@ -62,19 +64,17 @@ def send(session: Session, *, queue: str, body: str, lines: bool, create: bool, 
         if body != _STDIN:
             problem = "with --lines the bodies are read from stdin: give - as BODY"
             raise BadInput(problem)
-        report = session.connection.queue(queue).send_many(message_of(line, options) for line in _bodies())
-        earlier = len(report.taken) + len(report.kept)
-        others = f"; of {earlier} the key was taken" if earlier else ""
-        session.output.done(f"sent {report.sent} messages to {queue}{others}", {"queue": queue, "sent": report.sent, "taken": earlier})
+        LineSender(session.connection.queue(queue), lambda line: message_of(line, options)).send(
+            sys.stdin, session.output, since=from_line or 1
+        )
         return
+    if from_line is not None:
+        problem = "--from-line is for --lines: add that, or leave this out"
+        raise BadInput(problem)
     text = sys.stdin.read() if body == _STDIN else body
     message = message_of(text, options)
     sent = session.connection.queue(queue).send(message)
     session.output.done(str(sent.id), {"id": str(sent.id), "new": sent.new})
-
-
-def _bodies() -> Iterator[str]:
-    return (line for line in sys.stdin if line.strip())
 
 
 def message_of(text: str, options: dict[str, object]) -> Message:

@@ -32,8 +32,9 @@ def test_a_message_with_a_unique_key_is_sent_once(shell: Shell, connection: Conn
     [first] = shell.json("send", "emails", "1", "--key", "ada", "--unique", "keep")
     assert shell.json("send", "emails", "2", "--key", "ada", "--unique", "keep") == [{"id": first["id"], "new": False}]
     assert f"is taken by message {first['id']}" in shell.error("send", "emails", "3", "--key", "ada", "--unique", "reject", code=1)
-    told = shell("send", "emails", "-", "--lines", "--key", "ada", "--unique", "reject", stdin="4\n5\n").stdout
-    assert told == "sent 0 messages to emails; of 2 the key was taken\n"
+    lines = ("send", "emails", "-", "--lines", "--key", "ada", "--unique")
+    assert shell(*lines, "reject", stdin="4\n5\n", code=1).stdout == "sent 0 messages to emails; of 2 the key was taken\n"
+    assert shell(*lines, "keep", stdin="4\n").stdout == "sent 0 messages to emails; of 1 the key was taken\n"
 
 
 def test_messages_are_found_by_their_key(shell: Shell, connection: Connection) -> None:
@@ -63,6 +64,35 @@ def test_a_body_comes_from_stdin(shell: Shell, connection: Connection) -> None:
 def test_each_line_of_stdin_is_a_message(shell: Shell, connection: Connection) -> None:
     assert shell("send", "emails", "-", "--lines", stdin='1\n\n"two"\n').stdout == "sent 2 messages to emails\n"
     assert [found.body for found in connection.queue("emails").peek()] == [1, "two"]
+
+
+@pytest.mark.parametrize(
+    ("wrong", "told"),
+    [
+        ("{bad", "Error: line 2502: the body is not JSON ("),
+        ('"' + "x" * 300_000 + '"', "Error: line 2502: "),
+        ("3\n{worse", "Error: line 2503: the body is not JSON ("),
+    ],
+)
+def test_a_wrong_line_sends_none_and_is_named(shell: Shell, connection: Connection, wrong: str, told: str) -> None:
+    lines = "".join(f"{number}\n" for number in range(2500)) + f"\n{wrong}\n1\n"
+    error = shell.error("send", "emails", "-", "--lines", stdin=lines, code=2)
+    assert error.startswith(told)
+    assert error.endswith("Nothing was sent")
+    assert connection.queue("emails").counts().total == 0
+
+
+def test_arguments_of_a_task_are_checked_line_by_line(shell: Shell, connection: Connection) -> None:
+    told = shell.error("send", "emails", "-", "--lines", "--task", "welcome", stdin='["ada"]\n7\n', code=2)
+    assert told.startswith("Error: line 2: the arguments of a task are a JSON list")
+    assert connection.queue("emails").counts().total == 0
+
+
+def test_lines_are_sent_from_one_on(shell: Shell, connection: Connection) -> None:
+    told = shell("send", "emails", "-", "--lines", "--from-line", "3", stdin="{bad\n2\n3\n").stdout
+    assert told == "sent 1 message to emails\n"
+    assert [found.body for found in connection.queue("emails").peek()] == [3]
+    assert "--from-line is for --lines" in shell.error("send", "emails", "1", "--from-line", "3", code=2)
 
 
 @pytest.mark.parametrize(
