@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
 from typing import Final, Self
+from urllib.parse import quote, unquote
 
 from astyqueue.clock import Clock, SystemClock, microseconds
 from astyqueue.durations import as_microseconds
@@ -101,7 +102,7 @@ def everywhere(url: str) -> str:
     if location.scheme != "sqlite" or not url.startswith(_SQLITE):
         return url
     path, mark, options = url.removeprefix(_SQLITE).partition("?")
-    return f"{_SQLITE}{Path.cwd() / path}{mark}{options}"
+    return f"{_SQLITE}{quote(str(Path.cwd() / unquote(path)))}{mark}{options}"
 
 
 @dataclass(frozen=True, slots=True)
