@@ -6,16 +6,14 @@ import functools
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from astyqueue.cli.failures import ExitCode
 from astyqueue.cli.interrupting import interruption
-from astyqueue.cli.moments import written
+from astyqueue.cli.moments import past
 from astyqueue.cli.session import Session, must_be_meant, on_store, yes_option
-from astyqueue.errors import BadInput
 
 if TYPE_CHECKING:
     from astyqueue.cli.output import Record
@@ -37,7 +35,7 @@ def _filtered(function: Callable[..., None]) -> Callable[..., None]:
     @functools.wraps(function)
     def command(*arguments: Any, since: str | None, until: str | None, **options: Any) -> None:  # noqa: ANN401 - the command's own
         names = ("kind", "reason", "key", "task")
-        where = {name: options.pop(name) for name in names} | {"since": _moment(since), "until": _moment(until)}
+        where = {name: options.pop(name) for name in names} | {"since": past(since), "until": past(until)}
         function(*arguments, where=where, **options)
 
     for option in (
@@ -117,6 +115,9 @@ def purge(session: Session, *, queue: str, yes: bool, where: Where) -> None:
     opened = session.queue(queue)
     if not yes:
         count = opened.redrive(dry_run=True, force=True, **where).redriven
+        if not count:
+            session.output.done(f"queue {queue} has no such dead letters", {"queue": queue, "deleted": 0})
+            return
         must_be_meant(yes, f"This would delete {_letters(count)} of queue {queue} for good.")
     purged = opened.purge(**where)
     session.output.done(f"deleted {_letters(purged)} of queue {queue}", {"queue": queue, "deleted": purged})
@@ -128,19 +129,6 @@ def _letters(count: int) -> str:
 
 def _asks(where: Where) -> bool:
     return any(value is not None for value in where.values())
-
-
-def _moment(text: str | None) -> datetime | None:
-    """A moment as it was written, or so long ago."""
-    from astyqueue.clock import SystemClock, instant
-    from astyqueue.durations import as_microseconds
-
-    if text is None:
-        return None
-    try:
-        return instant(SystemClock().now() - as_microseconds(text))
-    except BadInput:
-        return written(text)
 
 
 @contextmanager

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from astyqueue.cli.moments import written
+from astyqueue.cli.moments import past
 from astyqueue.cli.session import Session, on_store
 from astyqueue.errors import BadInput
 
@@ -27,7 +27,11 @@ if TYPE_CHECKING:
 )
 @click.argument("what", metavar="ID|QUEUE")
 @click.option("--key", metavar="KEY", help="Of the messages of this key, or of the schedule of this name; with QUEUE.")
-@click.option("--since", metavar="MOMENT", help="From then on, as 2026-11-21T09:00:00Z; otherwise from as far back as events are kept.")
+@click.option(
+    "--since",
+    metavar="MOMENT",
+    help="From then on: 2026-11-21T09:00:00Z, or 2h for two hours ago. Unless said, as far back as events are kept.",
+)
 @click.option("--until", metavar="MOMENT", help="Before then; otherwise until now.")
 @click.option("--kind", "kinds", multiple=True, metavar="KIND", help="Only events of this kind, such as failed or dead; may be repeated.")
 @click.option("-n", "--limit", type=click.IntRange(1), metavar="N", help="Tell the first so many; otherwise all.")
@@ -43,12 +47,22 @@ def history(session: Session, *, what: str, trace: bool, limit: int | None, kind
     if is_id and asked["key"] is not None:
         problem = "with --key, name the queue: astyqueue history QUEUE --key KEY"
         raise BadInput(problem)
-    since, until = (None if (text := asked[name]) is None else written(text) for name in ("since", "until"))
-    told = session.queue(queue).history(what if is_id else None, key=asked["key"], since=since, until=until, kinds=kinds, limit=limit)
+    since, until = (past(asked[name]) for name in ("since", "until"))
+    opened = session.queue(queue)
+    told = opened.history(what if is_id else None, key=asked["key"], since=since, until=until, kinds=kinds, limit=limit)
     if trace and not session.output.as_json:
         _tell_traces(told)
         return
-    session.output.listing(told, shown=_shown, none="nothing that is kept happened in that time; 'astyqueue queues show' says what is kept")
+    session.output.listing(told, shown=_shown, none=_none(queue, opened.settings.behaviour.history, limited=any([*asked.values(), kinds])))
+
+
+def _none(queue: str, kept: str, *, limited: bool) -> str:
+    """Why there is nothing to tell."""
+    what = {"none": "records nothing", "failures": "records failures only"}.get(kept)
+    remedy = f"'astyqueue queues set {queue} history=all' records everything from now on"
+    if what is not None:
+        return f"no such events; queue {queue} {what} (history={kept}): {remedy}"
+    return "no event is like that" if limited else "nothing has happened yet, or not within history_kept"
 
 
 def _shown(event: Event) -> Record:

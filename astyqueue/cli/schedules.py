@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 import click
 from click.core import ParameterSource
 
-from astyqueue.cli.moments import written
+from astyqueue.cli.moments import moment, written
 from astyqueue.cli.session import Session, json_option, on_store, url_option, verbose_option
 from astyqueue.errors import BadInput
 
@@ -66,7 +66,7 @@ def show(session: Session, *, queue: str, name: str) -> None:
 @click.option("--cron", metavar="EXPRESSION", help='When the clocks show this: "0 9 * * mon-fri".')
 @click.option("--every", metavar="DURATION", help="At even distances, from now on: 5m.")
 @click.option("--at", metavar="MOMENT", help="Once: 2026-11-21T09:00:00+01:00.")
-@click.option("--zone", default="UTC", show_default=True, help="The time zone of --cron.")
+@click.option("--zone", metavar="ZONE", help="The time zone of --cron; UTC unless said.")
 @click.option("--count", type=click.IntRange(1), metavar="N", help="So many slots in all, of --cron or --every.")
 @click.option("--body", default="null", metavar="JSON", help="What is sent; with --task its arguments, a list or an object.")
 @click.option("--task", metavar="NAME", help="Call this task.")
@@ -123,12 +123,14 @@ def run(session: Session, *, queue: str, name: str) -> None:
 @schedules.command(short_help="Send a message for each slot of a range.")
 @click.argument("queue")
 @click.argument("name")
-@click.option("--since", required=True, metavar="MOMENT", help="From this moment, itself included: 2026-11-21T09:00:00Z.")
+@click.option(
+    "--since", required=True, metavar="MOMENT", help="From this moment, itself included: 2026-11-21T09:00:00Z, or 2h for two hours ago."
+)
 @click.option("--until", required=True, metavar="MOMENT", help="Up to this moment, itself included.")
 @on_store
 def backfill(session: Session, *, queue: str, name: str, since: str, until: str) -> None:
     """Send a message for each slot of the schedule NAME of QUEUE in a range, whether or not it was fired."""
-    sent = _of(session, queue).backfill(name, written(since), written(until))
+    sent = _of(session, queue).backfill(name, moment(since), moment(until))
     session.output.done(f"sent {sent} messages to {queue}", {"name": name, "sent": sent})
 
 
@@ -197,13 +199,19 @@ def _trigger(options: dict[str, object]) -> Trigger:
     """The trigger that the options of `add` tell of; exactly one of them does."""
     from astyqueue.triggers import Cron, Every, Once
 
-    cron, every, at, count = (options[name] for name in ("cron", "every", "at", "count"))
+    cron, every, at, count, zone = (options[name] for name in ("cron", "every", "at", "count", "zone"))
     if sum(one is not None for one in (cron, every, at)) != 1:
         message = "say when: one of --cron, --every and --at"
         raise BadInput(message)
+    if zone is not None and cron is None:
+        message = "--zone is for --cron: an interval and a moment are the same in every zone"
+        raise BadInput(message)
+    if count is not None and at is not None:
+        message = "--count is for --cron and --every: --at is once"
+        raise BadInput(message)
     counted = count if isinstance(count, int) else None
     if cron is not None:
-        return Cron(str(cron), str(options["zone"]), count=counted)
+        return Cron(str(cron), "UTC" if zone is None else str(zone), count=counted)
     return Every(str(every), count=counted) if every is not None else Once(written(str(at)))
 
 

@@ -85,6 +85,9 @@ def message_of(text: str, options: dict[str, object]) -> Message:
     task, at = options["task"], options.get("at")
     headers = _headers(options.get("headers"))
     body = _body(text)
+    if task == "":
+        problem = "--task names no task: give its name, or leave it out to send a plain body"
+        raise BadInput(problem)
     if task is not None:
         body, headers = _arguments(body), {**headers, "task": str(task)}
     return Message(body, at=None if at is None else written(str(at)), headers=headers or None, **given)  # type: ignore[arg-type]  # checked as it is sent

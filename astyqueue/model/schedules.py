@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Final, NamedTuple, Self
+from typing import Final, NamedTuple, Self, TypeVar
 
 from pydantic import JsonValue
 
@@ -14,6 +14,7 @@ from astyqueue.errors import BadInput
 from astyqueue.ids import Id
 from astyqueue.model.wording import spelled_duration
 
+P = TypeVar("P", bound=StrEnum)
 #: The name of a schedule, in bytes: it has to fit into a timer.
 NAME_BYTES: Final = 200
 #: Slots fired at once under misfire="all", unless it says how many; and how many at most.
@@ -84,6 +85,14 @@ class Origin(StrEnum):
     MESSAGE = "message"
 
 
+def _one_of(policies: type[P], name: str, written: str) -> P:
+    try:
+        return policies(written)
+    except ValueError as error:
+        problem = f"{name} is one of {', '.join(policies)}, not {written!r:.80}"
+        raise BadInput(problem) from error
+
+
 @dataclass(frozen=True, slots=True)
 class Policies:
     """How a schedule deals with slots that come late, that meet the run before, or that follow a failure."""
@@ -96,11 +105,7 @@ class Policies:
     def read(cls, misfire: str | Misfire, overlap: str, after_failure: str) -> Self:
         """The policies that people name; BadInput for others."""
         late = misfire if isinstance(misfire, Misfire) else Misfire.read(misfire)
-        try:
-            return cls(late, Overlap(overlap), AfterFailure(after_failure))
-        except ValueError as error:
-            problem = f"overlap is one of {', '.join(Overlap)}, after_failure one of {', '.join(AfterFailure)}: {error}"
-            raise BadInput(problem) from error
+        return cls(late, _one_of(Overlap, "overlap", overlap), _one_of(AfterFailure, "after_failure", after_failure))
 
 
 @dataclass(frozen=True, slots=True)

@@ -115,7 +115,7 @@ def _why_gone(facts: _Facts) -> str:
         return "it was never sent here: nothing was ever taken from its row or removed from it. See that the id and the store are right"
     if facts.id.moment > facts.now:
         return f"it is not there, and would not have been due before {facts.at(facts.id.moment)}: it was deleted, or never sent"
-    return "it is not there (any more): it was done and acked, or deleted, or never sent. Of what is gone a store keeps no trace"
+    return "it is not there (any more): it was done and acked, or deleted, or never sent"
 
 
 def _dead(facts: _Facts, dead: Dead) -> Explanation:

@@ -46,7 +46,7 @@ def save(kept: Kept, wanted: Wanted, *, replaces: bool) -> Steps[Schedule]:
     """Make a schedule, or replace the one that has its name; ScheduleTaken if there is one and it is not to be replaced.
 
     Replaced by an equal trigger it goes on as it was. Another trigger begins anew, but for a count, of which the slots
-    that were dealt with are taken off.
+    that were dealt with are taken off. When a person asks for a trigger that is over already, BadInput is raised.
     """
     mark = kept.process.nonce().hex()
     after: list[Schedule] = []
@@ -56,6 +56,8 @@ def save(kept: Kept, wanted: Wanted, *, replaces: bool) -> Steps[Schedule]:
         if before is not None and not replaces:
             raise ScheduleTaken(kept.name)
         now = kept.process.now()
+        if wanted.origin is Origin.PEOPLE and (before is None or before.declared != wanted.trigger.document()):
+            _see_that_it_will_fire(kept.name, wanted.trigger, now)
         schedule = made(kept.name, wanted, mark=mark, now=now) if before is None else _remade(before, wanted, now)
         begun = _begun(schedule, wanted.trigger, now) if wanted.origin is Origin.MESSAGE and before is None else Decision(schedule)
         after[:] = [begun.schedule]
@@ -63,6 +65,12 @@ def save(kept: Kept, wanted: Wanted, *, replaces: bool) -> Steps[Schedule]:
 
     yield from Raising(kept.process, Sight(kept.row, 1)).carry_out(plan)
     return after[0]
+
+
+def _see_that_it_will_fire(name: str, trigger: Trigger, now: int) -> None:
+    if trigger.anchored(now, seed=name).after(now - 1) is None:
+        problem = f"schedule {name!r} would never send anything: {trigger} has no slot from now on"
+        raise BadInput(problem)
 
 
 def _begun(schedule: Schedule, trigger: Trigger, now: int) -> Decision:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Final
 
 from astyqueue.model import explanation
-from astyqueue.model.event import Event, Kind
+from astyqueue.model.event import Event, Keeping, Kind
 from astyqueue.model.explanation import Explanation
 from astyqueue.model.moments import told_at
 from astyqueue.model.views import Standing
@@ -27,15 +27,26 @@ _WORDS: Final = {
 _ENDS: Final = frozenset({Kind.DONE, Kind.CANCELLED})
 
 
-def with_history(found: Explanation, events: Iterable[Event]) -> Explanation:
-    """The explanation with what happened to the message, in order; of one that is gone, how it went if that is known."""
+def with_history(found: Explanation, events: Iterable[Event], keeping: Keeping) -> Explanation:
+    """The explanation with what happened to the message, in order; of one that is gone, how it went if that is known.
+
+    What is not among the events need not be missing: of a queue that keeps failures only, success leaves no event.
+    """
     told = [event for event in events if event.kind in _WORDS and not _is_told(event.kind, found.standing)]
     happened = [explanation.Event(event.at, _sentence(event)) for event in told]
     life = explanation.in_order([*found.life, *happened])
-    if found.standing or not told:
+    if found.standing:
         return replace(found, life=life)
-    last = next((event for event in reversed(told) if event.kind in _ENDS and not event.lost), told[-1])
-    why = f"it is not there any more; the last that is known of it: {_sentence(last)}, {told_at(last.at, found.now)}"
+    unrecorded = "" if keeping == "all" else f"the queue does not record which (history={keeping})"
+    if not told:
+        return replace(found, why="; ".join(filter(None, (found.why, unrecorded))), life=life)
+    end = next((event for event in reversed(told) if event.kind in _ENDS and not event.lost), None)
+    last = end or told[-1]
+    known = f"{_sentence(last)}, {told_at(last.at, found.now)}"
+    if end is None and unrecorded:
+        why = f"it was done, or deleted: {unrecorded}. The last event before that: {known}"
+    else:
+        why = f"it is not there any more; the last that is known of it: {known}"
     return replace(found, why=why, life=life)
 
 

@@ -139,7 +139,7 @@ class Operating:
         events: list[Event] = []
         while not recall.over:
             events += yield from recall.go_on()
-        return with_history(found, events)
+        return with_history(found, events, self._settings().behaviour.history)
 
     def recall(
         self,

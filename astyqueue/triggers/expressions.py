@@ -104,7 +104,7 @@ def _split(expression: str, form: Form) -> dict[_Kind, str]:
     asked = next((kind for kind in kinds if len(kind) == len(texts)), None)
     if asked is None:
         ways = " or ".join(f"{len(kind)} fields ({', '.join(field.name for field in kind)})" for kind in kinds)
-        hint = "; for seconds last give seconds=True, for seconds first Cron.quartz" if form == "unix" else ""
+        hint = "; in Python, Cron(..., seconds=True) takes seconds as a last field and Cron.quartz as the first" if form == "unix" else ""
         raise BadExpression(expression, "", f"it has {len(texts)} fields, and this form has {ways}{hint}")
     read = dict(zip(asked, texts, strict=True))
     return _without_question_marks(expression, read) if form == "quartz" and not expression.strip().startswith("@") else read

@@ -112,10 +112,14 @@ def test_a_task_is_called_by_its_name(shell: Shell, connection: Connection, argu
         (["3", "--task", "welcome"], "the arguments of a task are a JSON list"),
         (["1", "--priority", "7"], "has one priority, 0"),
         (["1", "--delay=-5"], "'-5' is not a duration"),
-        (["1", "--at", "2026-11-21T09:00:00"], "has no time zone: add Z for UTC"),
+        (["1", "--at", "2026-11-21"], "has no time zone: write 2026-11-21T00:00:00Z for UTC"),
         (["1", "--at", "noon"], "'noon' is not a moment"),
         (["1", "--header", "trace"], "a header is NAME=TEXT"),
         (["1", "--lines"], "give - as BODY"),
+        (["[1]", "--task", ""], "--task names no task"),
+        (["1", "--delay", "5m", "--at", "2030-01-01T00:00:00Z"], "a delay or a moment (at=), not both"),
+        (["1", "--unique", "reject"], "without a key"),
+        (["1", "--key", ""], "key ''"),
     ],
 )
 def test_what_cannot_be_sent_is_told_in_one_line(shell: Shell, connection: Connection, options: list[str], told: str) -> None:

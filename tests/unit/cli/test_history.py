@@ -39,6 +39,12 @@ def test_tracebacks_are_shown_if_asked_for(shell: Shell, connection: Connection)
 def test_a_time_without_events_says_so(shell: Shell, buried: Buried) -> None:
     [id_] = buried("not ours")
     assert "not ours" in shell("history", id_).stdout
-    assert shell("history", id_, "--until", "2000-01-01T00:00:00Z").stdout.startswith("nothing that is kept happened")
+    assert shell("history", id_, "--since", "1h").stdout.splitlines()[1:]
+    assert shell("history", id_, "--until", "2000-01-01T00:00:00Z").stdout == (
+        "no such events; queue emails records failures only (history=failures): "
+        "'astyqueue queues set emails history=all' records everything from now on\n"
+    )
+    assert "before it begins" in shell.error("history", "emails", "--since", "1h", "--until", "2h", code=2)
+    assert "write 2026-11-21T09:00:00Z, or +01:00 in place of the Z; or 2h" in shell.error("history", "emails", "--since", "noon", code=2)
     assert "no kind of event" in shell.error("history", "emails", "--kind", "sunk", code=2)
     assert "name the queue" in shell.error("history", id_, "--key", "ada", code=2)

@@ -43,6 +43,8 @@ def test_it_is_paused_resumed_run_backfilled_and_deleted(shell: Shell, connectio
     range_ = ("--since", "2026-01-01T00:00:00Z", "--until", "2026-01-10T00:00:00Z")
     assert shell.json("schedules", "backfill", "emails", "digest", *range_) == [{"name": "digest", "sent": 9}]
     assert queue.counts().total == 10
+    wrong = ("--since", "2026-01-10T00:00:00Z", "--until", "2026-01-01T00:00:00Z")
+    assert "before it begins" in shell.error("schedules", "backfill", "emails", "digest", *wrong, code=2)
     assert shell("schedules", "delete", "emails", "digest").stdout == "deleted schedule digest of queue emails\n"
     assert "no schedule" in shell.error("schedules", "delete", "emails", "digest", code=1)
 
@@ -54,8 +56,18 @@ def test_it_is_paused_resumed_run_backfilled_and_deleted(shell: Shell, connectio
         (["--every", "5m", "--at", "2030-01-01T00:00:00Z"], "say when"),
         (["--cron", "61 * * * *"], "minute"),
         (["--every", "5m", "--misfire", "never"], "misfire is"),
-        (["--every", "5m", "--overlap", "never"], "overlap is one of"),
+        (["--every", "5m", "--overlap", "never"], "overlap is one of allow, skip, queue one, queue all, cancel running, not 'never'"),
+        (["--every", "5m", "--after-failure", "never"], "after_failure is one of go on, pause, not 'never'"),
         (["--every", "5m", "--body", "{"], "not JSON"),
+        (["--every", "5m", "--zone", "Nowhere/None"], "--zone is for --cron"),
+        (["--at", "2030-01-01T00:00:00Z", "--zone", "Europe/Paris"], "--zone is for --cron"),
+        (["--at", "2030-01-01T00:00:00Z", "--count", "3"], "--count is for --cron and --every: --at is once"),
+        (["--cron", "0 9 * * *", "--zone", "Nowhere/None"], "Nowhere/None"),
+        (["--at", "2020-01-01T00:00:00Z"], "schedule 'digest' would never send anything"),
+        (["--every", "5m", "--task", "welcome", "--body", "7"], "the arguments of a task are"),
+        (["--every", "5m", "--task", ""], "--task"),
+        (["--every", "5m", "--key", ""], "key ''"),
+        (["--every", "5m", "--priority", "7"], "has one priority, 0"),
     ],
 )
 def test_what_makes_no_schedule_is_refused(shell: Shell, connection: Connection, options: list[str], told: str) -> None:

@@ -13,6 +13,7 @@ from astyqueue.model.message import MessageId
 from astyqueue.model.views import Standing
 from astyqueue.protocol import health
 from astyqueue.queue.core import process_of
+from astyqueue.testing import TimeMachine
 
 
 def examined(queue: MessageQueue) -> dict[str, Finding]:
@@ -83,6 +84,27 @@ def test_a_paused_queue_and_its_dead_letters_are_found(queue: MessageQueue) -> N
     dead = found[f"dead letters of queue {queue.name}"]
     assert (dead.severity, dead.fact) == (Severity.WARNING, "1 (1 rejected), 1 of them within 1h")
     assert "(1 times) because of: no such address" in dead.reason
+
+
+def test_a_message_that_failed_once_and_was_done_then_does_not_read_as_lost(queue: MessageQueue, clock: TimeMachine) -> None:
+    sent = queue.send("hello").id
+    with contextlib.suppress(ZeroDivisionError), queue.receive() as [_]:
+        1 / 0  # noqa: B018 - raised while the message is in hand
+    clock.advance("10m")
+    with queue.receive() as [_]:
+        pass
+    assert queue.explain(sent).why.startswith(
+        "it was done, or deleted: the queue does not record which (history=failures). "
+        "The last event before that: put back for another attempt, "
+    )
+
+
+def test_of_a_message_that_left_no_event_the_reason_is_told(queue: MessageQueue) -> None:
+    queue.configure(history="none")
+    sent = queue.send("hello").id
+    with queue.receive() as [_]:
+        pass
+    assert queue.explain(sent).why.endswith("or never sent; the queue does not record which (history=none)")
 
 
 def test_a_message_of_another_queue_is_refused(queue: MessageQueue) -> None:

@@ -231,8 +231,8 @@ def test_what_is_declared_for_no_task_of_a_queue_any_more_is_pruned_too(fleet: F
 
 def test_a_dry_run_makes_no_queue(fleet: Fleet) -> None:
     app = fleet.app("digest")
-    assert app.reconcile_all(dry_run=True) == {"default": Reconciled(current=True, saved=["digest"])}
     with connect(fleet.url) as connection:
+        assert app.reconcile_all(dry_run=True) == {"default": Reconciled(current=True, saved=["digest"])}
         assert connection.queues() == []
 
 

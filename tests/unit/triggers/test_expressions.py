@@ -80,7 +80,7 @@ def test_quartz_has_rules_of_its_own(expression: str, field: str, why: str) -> N
 
 
 def test_a_sixth_field_has_to_be_asked_for() -> None:
-    with pytest.raises(BadExpression, match=r"for seconds last give seconds=True, for seconds first Cron\.quartz"):
+    with pytest.raises(BadExpression, match=r"Cron\(\.\.\., seconds=True\) takes seconds as a last field and Cron\.quartz as the first"):
         Cron("* * * * * *")
     with pytest.raises(BadExpression, match="has 5 fields, and this form has 6 fields"):
         Cron("* * * * *", seconds=True)
