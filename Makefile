@@ -1,7 +1,14 @@
-# Everything runs in .venv, which the first target makes. Another interpreter: make test PYTHON=python3.12
+# Tests and checks run in .venv, with all that developing takes. The demos need far less, and have an environment of their own
+# in build/venv unless .venv is there and ready. Another interpreter: make test PYTHON=python3.12
 PYTHON ?= python3
 PY := .venv/bin/python
-READY := .venv/ready-$(subst /,_,$(PYTHON))
+NAMED := $(subst /,_,$(PYTHON))
+READY := .venv/ready-$(NAMED)
+
+# What the demos run in, once it has what they need: nothing but astyqueue, or astyqueue with Spark.
+LIGHT := $(if $(wildcard $(READY)),.venv,build/venv)
+DEMO_READY := $(if $(wildcard $(READY)),$(READY),build/venv/ready-$(NAMED))
+SPARK_READY := $(if $(wildcard $(READY)),$(READY),build/venv/ready-spark-$(NAMED))
 
 .DEFAULT_GOAL := help
 .PHONY: help demo demo-cassandra pipeline test test-cassandra test-triggers test-kills test-ring simulate simulate-planted check bench clean
@@ -9,18 +16,18 @@ READY := .venv/ready-$(subst /,_,$(PYTHON))
 help:  ## show this
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-16s %s\n", $$1, $$2 }' Makefile
 
-demo: $(READY)  ## index the Python standard library with real workers, one of which gets killed
-	@$(PY) -m examples.stdlib_index
+demo: $(DEMO_READY)  ## index the Python standard library with real workers, one of which gets killed
+	@$(LIGHT)/bin/python -m examples.stdlib_index
 
-demo-cassandra: $(READY)  ## the same on a real Cassandra node, which is started for it and gone afterwards
-	@$(PY) -m examples.stdlib_index --cassandra
+demo-cassandra: $(DEMO_READY)  ## the same on a real Cassandra node, started for it and gone afterwards: needs Java 17 and Maven
+	@$(LIGHT)/bin/python -m examples.stdlib_index --cassandra
 
 PIPELINE := build/pipeline
 
-pipeline: $(READY)  ## run the demo with all of its history, make tables of that by Spark, and a report to look at
+pipeline: $(SPARK_READY)  ## run the demo with all of its history, make tables of that by Spark, and a report: needs Java 17 or 21
 	@rm -rf $(PIPELINE)/tables
-	@STDLIB_INDEX_FOLDER=$(PIPELINE)/demo $(PY) -m examples.stdlib_index --history
-	@$(PY) -m astyqueue pipeline run --url sqlite:///$(PIPELINE)/demo/queue.db --out $(PIPELINE)/tables --slo 'end<=1m' --report $(PIPELINE)/report.html
+	@STDLIB_INDEX_FOLDER=$(PIPELINE)/demo $(LIGHT)/bin/python -m examples.stdlib_index --history
+	@$(LIGHT)/bin/python -m astyqueue pipeline run --url sqlite:///$(PIPELINE)/demo/queue.db --out $(PIPELINE)/tables --slo 'end<=1m' --report $(PIPELINE)/report.html
 	@echo "look at it: file://$(CURDIR)/$(PIPELINE)/report.html"
 
 test: $(READY)  ## run every test: in memory and on SQLite, conformance under python -O, then on a real Cassandra
@@ -71,12 +78,19 @@ check: $(READY)  ## formatting, lint, types, floors and budgets
 bench: $(READY)  ## send and drain 100 000 messages on SQLite, as JSON
 	@$(PY) -m benchmarks drain --store sqlite --messages 100000 --json
 
-clean:  ## remove .venv and everything else that was made
-	@rm -rf .venv build dist *.egg-info .*_cache .hypothesis
+clean:  ## remove everything that was made here, .venv too if make made it
+	@if [ -e .venv/made-by-make ]; then rm -rf .venv; elif [ -e .venv ]; then echo "left .venv: make did not make it"; fi
+	@rm -rf build dist *.egg-info .*_cache .hypothesis
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(READY): pyproject.toml
-	@echo "setting up .venv with $(PYTHON)"
-	@test -e $@ || $(PYTHON) -m venv --clear .venv
-	@$(PY) -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	@.ci/environment .venv $(PYTHON) '.[dev]'
+	@touch $@
+
+build/venv/ready-$(NAMED): pyproject.toml
+	@.ci/environment build/venv $(PYTHON) .
+	@touch $@
+
+build/venv/ready-spark-$(NAMED): pyproject.toml
+	@.ci/environment build/venv $(PYTHON) '.[spark]'
 	@touch $@

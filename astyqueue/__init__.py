@@ -1,4 +1,4 @@
-"""A queue that cannot lose work: messages and tasks in one SQLite file or in memory, Cassandra to come.
+"""A message queue, task runner and scheduler that loses no work: in one SQLite file, in memory, or on a Cassandra cluster.
 
 Names are imported when they are first used, so that a command that only prints its help waits for none of it.
 """
@@ -36,6 +36,8 @@ __all__ = [
     "current_delivery",
 ]
 
+#: What this module needs itself, and nobody looks for in it.
+_INSIDE: Final = {"Final", "TYPE_CHECKING", "import_module"}
 _HOMES: Final = {
     "App": "tasks",
     "AstyqueueError": "errors",
@@ -55,6 +57,11 @@ _HOMES: Final = {
     "connect": "queue.connection",
     "current_delivery": "tasks",
 }
+
+
+def __dir__() -> list[str]:
+    """The public names, also those that were not used yet: what completes a name in a shell asks for them."""
+    return sorted({*globals(), *__all__} - _INSIDE)
 
 
 def __getattr__(name: str) -> object:

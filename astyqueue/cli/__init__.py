@@ -8,8 +8,8 @@ main = Commands(
     name="astyqueue",
     help="Message queues and tasks: run workers, look into queues, mend what failed.",
     epilog=(
-        "Every command takes its store from --url or ASTYQUEUE_URL. Any other option is an environment variable too: "
-        "ASTYQUEUE_<COMMAND>_<OPTION>, for example ASTYQUEUE_WORKER_CONCURRENCY. What neither says is read from "
+        "Commands take their store from --url or ASTYQUEUE_URL, a worker from its app if that names one. Any other option is an "
+        "environment variable too: ASTYQUEUE_<COMMAND>_<OPTION>, for example ASTYQUEUE_WORKER_CONCURRENCY. What neither says is read from "
         "astyqueue.toml, or [tool.astyqueue] in pyproject.toml, in the current directory."
     ),
 )

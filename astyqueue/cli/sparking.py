@@ -27,7 +27,7 @@ def told_plainly() -> Iterator[None]:
 
         from astyqueue.spark.failing import reason_of
     except ImportError as error:
-        message = "this needs Spark: pip install 'astyqueue[spark]'"
+        message = "this needs Spark: pip install '.[spark]' in a clone of astyqueue"
         raise Failure(message, ExitCode.BAD_INPUT) from error
     try:
         with paths_told_plainly():

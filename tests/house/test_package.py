@@ -22,3 +22,9 @@ def test_every_public_name_is_there() -> None:
 
 def test_the_package_says_that_it_is_typed() -> None:
     assert files(astyqueue).joinpath("py.typed").is_file()
+
+
+def test_a_shell_completes_the_public_names_and_nothing_private() -> None:
+    command = [sys.executable, "-c", "import astyqueue; print(*dir(astyqueue))"]
+    names = subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()
+    assert [name for name in names if not name.startswith("_")] == sorted(astyqueue.__all__)
