@@ -170,7 +170,7 @@ class Operations:
     async def configure(self, **settings: object) -> Settings:
         """Change how the queue behaves, here at once and elsewhere within ten seconds.
 
-        Settings are lease, max_attempts, backoff, backoff_cap, paused and body_bytes.
+        Settings are lease, max_attempts, backoff, backoff_cap, paused, body_bytes, history and history_kept.
         """
         check_names(settings)
         refuse_layout(settings)

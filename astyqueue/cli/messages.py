@@ -103,8 +103,3 @@ def _words(found: Found) -> str:
 def _counted(counted: tuple[str, Counts]) -> Record:
     queue, counts = counted
     return {"queue": queue, **{name: count for name, count in counts.as_json().items() if name != "rows"}}
-
-
-def _counted_in_full(counted: tuple[str, Counts]) -> Record:
-    queue, counts = counted
-    return {"queue": queue, **counts.as_json()}
