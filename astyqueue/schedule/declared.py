@@ -220,7 +220,7 @@ class _Reconciling:
         done = Reconciled(current=True)
         since = (yield from self._remove_all(record.leaving, done)) if self._removes else None
         for name, one in self._declared.items():
-            if not (self._instructions.dry_run or (yield from self._still_counts())):
+            if not (yield from self._still_counts()):
                 return replace(done, current=False)
             if (yield from self._save(name, one, since)):
                 done.saved.append(name)
@@ -238,6 +238,8 @@ class _Reconciling:
         """Remove these of the schedules that code declared; up to when their slots are dealt with."""
         since: int | None = None
         for name in names:
+            if not (yield from self._still_counts()):
+                break
             removed = yield from self._remove(name)
             if removed is not None:
                 done.removed.append(name)
@@ -258,6 +260,9 @@ class _Reconciling:
             )
 
     def _still_counts(self) -> Steps[bool]:
+        """Whether no newer release took over meanwhile: asked before each change, so that none of what that one declares is touched."""
+        if self._instructions.dry_run:
+            return True
         _, record = yield from self._read()
         return record.release == self._release
 

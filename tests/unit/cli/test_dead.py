@@ -50,6 +50,18 @@ def test_those_that_fit_are_meant(shell: Shell, buried: Buried, options: list[st
     assert [letter["reason"] for letter in shell.json("dead", "list", "emails", *options)] == expected
 
 
+@pytest.mark.parametrize("options", [["--reason", ""], ["--task", ""], ["--key", ""], ["--since", "1h", "--until", "2h"]])
+def test_a_filter_that_says_nothing_purges_nothing(shell: Shell, buried: Buried, connection: Connection, options: list[str]) -> None:
+    buried("one", "two")
+    shell.error("dead", "purge", "emails", "--yes", *options, code=2)
+    assert connection.queue("emails").counts().dead == 2
+
+
+def test_purging_what_is_not_there_asks_for_nothing(shell: Shell, buried: Buried) -> None:
+    buried("one")
+    assert shell("dead", "purge", "emails", "--reason", "two").stdout == "queue emails has no such dead letters\n"
+
+
 def test_redrive_puts_back_those_that_fit(shell: Shell, buried: Buried, connection: Connection) -> None:
     buried("one", "two")
     assert shell("dead", "redrive", "emails", "--reason", "two", "--dry-run").stdout == "would put back 1 dead letter of queue emails\n"

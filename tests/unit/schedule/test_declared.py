@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 
@@ -10,8 +10,9 @@ from astyqueue import Message, connect, ids
 from astyqueue.errors import BadInput, BadSetting
 from astyqueue.model.message import FORMAT
 from astyqueue.model.schedules import Policies
+from astyqueue.protocol.steps import Commit, Steps, perform
 from astyqueue.schedule import Declared, Reconciled, Release, Schedules, reconcile
-from astyqueue.store import Batch, Name, Put, Slice
+from astyqueue.store import Batch, Name, Put, Slice, Store
 from astyqueue.tasks import App
 from astyqueue.testing import TimeMachine
 from astyqueue.triggers import Cron, Every
@@ -130,6 +131,34 @@ def test_a_hotfix_of_the_old_line_that_says_its_order_changes_nothing(fleet: Fle
     fleet.start("digest", "refund", release="2.0.0")
     fleet.start("digest", "audit", release="1.0.1")
     fleet.start("audit")
+    assert set(fleet.schedules()) == {"digest", "refund"}
+
+
+def carried_out(steps: Steps[Reconciled], store: Store, *, after_commits: Callable[[], None]) -> Reconciled:
+    """What the steps come to if something happens right after each of their commits."""
+    answer: object = None
+    while True:
+        try:
+            request = steps.send(answer)
+        except StopIteration as ended:
+            found: Reconciled = ended.value
+            return found
+        answer = perform(request, store)
+        if isinstance(request, Commit):
+            after_commits()
+
+
+def test_a_release_that_a_later_one_overtakes_in_the_middle_removes_nothing_more(fleet: Fleet) -> None:
+    app = fleet.start("digest", release=1)
+    queue = app.open()
+    steps = reconcile(queue.core, Release("shop", {"report": Declared(Every("1m"), Message(None))}, (2,)))
+    overtakers = iter(["once"])
+
+    def overtake() -> None:
+        if next(overtakers, None):
+            fleet.start("digest", "refund", release=3)
+
+    assert carried_out(steps, queue.store, after_commits=overtake) == Reconciled(current=False)
     assert set(fleet.schedules()) == {"digest", "refund"}
 
 
