@@ -28,7 +28,7 @@ def layout_of(options: Mapping[str, object]) -> Asked:
     return _fields(options, _LAYOUT, _LAYOUT_DURATIONS)
 
 
-def refuse_layout(options: Mapping[str, object]) -> None:
+def _refuse_layout(options: Mapping[str, object]) -> None:
     """Raise BadSetting for options that are fixed when a queue is created."""
     if fixed := sorted({*_LAYOUT, *_LAYOUT_DURATIONS} & set(options)):
         message = f"{', '.join(fixed)}: a layout is fixed when a queue is created; make a queue with another name for another one"
@@ -40,9 +40,11 @@ def behaviour_of(options: Mapping[str, object]) -> Asked:
     return _fields(options, _BEHAVIOUR, _BEHAVIOUR_DURATIONS)
 
 
-def check_names(options: Mapping[str, object]) -> None:
-    """Raise BadSetting for an option that no queue has."""
-    known = {*_LAYOUT, *_LAYOUT_DURATIONS, *_BEHAVIOUR, *_BEHAVIOUR_DURATIONS}
+def check_names(options: Mapping[str, object], *, to_change: bool = False) -> None:
+    """Raise BadSetting for an option that no queue has, or, `to_change`, for one that no queue that exists can be given."""
+    if to_change:
+        _refuse_layout(options)
+    known = {*_BEHAVIOUR, *_BEHAVIOUR_DURATIONS} | (set() if to_change else {*_LAYOUT, *_LAYOUT_DURATIONS})
     if unknown := sorted(set(options) - known):
         hint = did_you_mean(unknown[0], known) or f"; it has {', '.join(sorted(known))}"
         message = f"a queue has no setting {', '.join(map(repr, unknown))}{hint}"

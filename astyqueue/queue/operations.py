@@ -17,7 +17,7 @@ from astyqueue.protocol.columns import State
 from astyqueue.protocol.outcomes import ACK, Extend, Reject, Release
 from astyqueue.protocol.recall import Recall
 from astyqueue.protocol.steps import Steps, run
-from astyqueue.queue.asked import behaviour_of, check_names, refuse_layout
+from astyqueue.queue.asked import behaviour_of, check_names
 from astyqueue.queue.core import Core
 from astyqueue.queue.keys import Keys
 from astyqueue.queue.operating import Redriving, Where
@@ -176,8 +176,7 @@ class Operations:
 
         Settings are lease, max_attempts, backoff, backoff_cap, paused, body_bytes, history and history_kept.
         """
-        check_names(settings)
-        refuse_layout(settings)
+        check_names(settings, to_change=True)
         return self.run(self.core.configure(behaviour_of(settings)))
 
     def pause(self) -> None:

@@ -64,6 +64,13 @@ def test_a_layout_cannot_be_changed_later(queue: MessageQueue) -> None:
         queue.configure(priorities=3)
 
 
+def test_an_unknown_setting_is_answered_with_those_that_can_be_changed(queue: MessageQueue) -> None:
+    with pytest.raises(BadSetting, match="no setting 'leese'; did you mean 'lease'"):
+        queue.configure(leese="5m")
+    with pytest.raises(BadSetting, match=r"no setting 'colour'; it has backoff, backoff_cap, body_bytes, history, .*paused$"):
+        queue.configure(colour="blue")
+
+
 def test_a_closed_queue_says_so(queue: MessageQueue) -> None:
     queue.close()
     queue.close()
