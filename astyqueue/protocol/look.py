@@ -19,7 +19,7 @@ from astyqueue.protocol.picking import Again, Order, Picked, due_again, pick_aga
 from astyqueue.protocol.rows import is_home
 from astyqueue.protocol.sight import WORTH_STORING, Sight, know, know_dead
 from astyqueue.protocol.steps import Steps, read, read_one
-from astyqueue.protocol.stretches import read_through
+from astyqueue.protocol.stretches import Through, read_through
 from astyqueue.store import Column, Name, Named, Slice
 
 #: Messages in one claim: more make the commit dearer than it saves.
@@ -124,9 +124,10 @@ def _fresh(sight: Sight, picked: Picked, level: int) -> Steps[None]:
         return
     cursors = sight.looks.cursors[level]
     until = ids.first_at(picked.now + 1)
-    columns, long = yield from _walk(
-        sight, Slice(sight.row, Type.MESSAGE, level, after=cursors[0], beyond=True, until=until, limit=limit), picked.now
-    )
+    wanted = Slice(sight.row, Type.MESSAGE, level, after=cursors[0], beyond=True, until=until, limit=limit)
+    columns, long = yield from _walk(sight, wanted, picked.now, whole=True)
+    if columns and cursors[0] != ids.LEAST:
+        sight.strides.saw(len(columns), cursors[0], columns[-1].name.id)
     dead = yield from know_dead(sight)
     hidden, taken = sight.hidden, picked.ids
     sight.passed += len(columns)
@@ -142,11 +143,12 @@ def _fresh(sight: Sight, picked: Picked, level: int) -> Steps[None]:
             sight.looks.pass_over(level, picked.now)
 
 
-def _walk(sight: Sight, wanted: Slice, now: int) -> Steps[tuple[list[Column], bool]]:
+def _walk(sight: Sight, wanted: Slice, now: int, *, whole: bool = False) -> Steps[Through]:
     """Read a slice however much was deleted in it. A long walk is worth storing, so that nobody else need go it."""
-    columns, long = yield from read_through(wanted, now)
-    sight.passed += WORTH_STORING * long
-    return columns, long
+    through = yield from read_through(wanted, now, sight.strides, whole=whole)
+    if through.long:
+        sight.passed += WORTH_STORING
+    return through
 
 
 def _late(sight: Sight, picked: Picked, look: int) -> Steps[None]:

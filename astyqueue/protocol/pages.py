@@ -49,7 +49,7 @@ def looked_past(sight: Sight, level: int) -> Id:
 def unlisted(sight: Sight, level: int, after: Id, *, until: Id = ids.GREATEST, limit: int = PAGE) -> Steps[Page]:
     """A page of the messages of one priority that stand nowhere else; the dead columns are read after the messages."""
     wanted = Slice(sight.row, Type.MESSAGE, level, after=after, beyond=True, until=until, limit=limit, values=False)
-    columns, _ = yield from read_through(wanted, sight.stood)
+    columns, _ = yield from read_through(wanted, sight.stood, sight.strides)
     if not columns:
         return Page([], None)
     first, last = columns[0].name.id, columns[-1].name.id

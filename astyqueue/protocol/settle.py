@@ -19,10 +19,12 @@ from astyqueue.protocol.columns import HEADER, Header, Timer, Type, decode_heade
 from astyqueue.protocol.outcomes import Settling, Settlings, Worked, work_out
 from astyqueue.protocol.process import Process
 from astyqueue.protocol.steps import Steps, read_column, read_one
+from astyqueue.protocol.stretches import Strides, read_in_pages
 from astyqueue.store import Committed, Name, Named, Slice
 
 #: Commits of one settle whose outcome stays unknown before that is told.
 _TRIES: Final = 5
+_TIMERS_A_PAGE: Final = 1_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +101,7 @@ def _find_done(row: str, outcomes: dict[Id, Settling], unsure: Iterable[Worked],
 
 def adopt(row: str, timer: Timer, wanted: Iterable[Id]) -> Steps[Timer | None]:
     """The timer of the same claim, as it is now, that hides one of these messages; a claim's timers only ever move up."""
-    columns = yield from read_one(Slice(row, Type.TIMER, 0, after=timer.name.id), exact=True)
+    columns = yield from read_in_pages(Slice(row, Type.TIMER, 0, after=timer.name.id), _TIMERS_A_PAGE, Strides(), exact=True)
     for column in columns:
         found = _readable(row, column.name, column.value)
         if found and found.nonce == timer.nonce and not {entry.id for entry in found.entries}.isdisjoint(wanted):

@@ -16,7 +16,8 @@ from astyqueue.ids import Id
 from astyqueue.protocol.columns import HEADER, Header, State, Timer, Type, decode_header, decode_timer
 from astyqueue.protocol.looks import LAGS, NEVER, Looks
 from astyqueue.protocol.outcomes import Worked
-from astyqueue.protocol.steps import Steps, read, read_column, read_one
+from astyqueue.protocol.steps import Steps, read, read_column
+from astyqueue.protocol.stretches import Strides, read_in_pages
 from astyqueue.protocol.upcoming import Upcoming
 from astyqueue.store import Name, Slice
 
@@ -33,6 +34,7 @@ class Sight:
 
     `fires`: this process fires schedules, so a slot that falls due is a reason to look. `passed`: ids that a look of ours passed, and
     no header tells; `handed`: messages that went out from here, over whose graves the last of the late looks has not come yet.
+    `strides`: how much of the row's messages is read at once, and `strides_of_timers` of its timers.
     """
 
     row: str
@@ -49,6 +51,8 @@ class Sight:
     handed: int = 0
     stood: int = 0
     upcoming: Upcoming = field(default_factory=Upcoming)
+    strides: Strides = field(default_factory=Strides)
+    strides_of_timers: Strides = field(default_factory=Strides)
     _settled: list[Worked] = field(default_factory=list)
 
     def forget(self) -> None:
@@ -209,21 +213,19 @@ def know(sight: Sight, now: int) -> Steps[None]:
     """See to it that the header and all timers of the row are known; the header first."""
     yield from know_header(sight, now)
     if sight.timers is None:
-        timers = yield from all_timers(sight.row, sight.header.floor if sight.header else 0)
+        timers = yield from all_timers(sight.row, sight.header.floor if sight.header else 0, sight.strides_of_timers)
         sight.remember(timers)
         sight.dead = None
 
 
-def all_timers(row: str, floor: int) -> Steps[list[Timer]]:
-    """Every timer of the row, read upwards in one sequence of pages: a timer that moves meanwhile moves up, into sight."""
-    timers: list[Timer] = []
-    after, beyond = ids.first_at(floor), False
-    while True:
-        page = yield from read_one(Slice(row, Type.TIMER, 0, after=after, beyond=beyond, limit=_TIMERS_A_PAGE))
-        timers += [decode_timer(row, column.name, column.value) for column in page]
-        if len(page) < _TIMERS_A_PAGE:
-            return timers
-        after, beyond = page[-1].name.id, True
+def all_timers(row: str, floor: int, strides: Strides | None = None) -> Steps[list[Timer]]:
+    """Every timer of the row, read upwards in one sequence of pages: a timer that moves meanwhile moves up, into sight.
+
+    Where many short leases ended beside a long one, a page is read in stretches, upwards too.
+    """
+    wanted = Slice(row, Type.TIMER, 0, after=ids.first_at(floor))
+    columns = yield from read_in_pages(wanted, _TIMERS_A_PAGE, strides or Strides())
+    return [decode_timer(row, column.name, column.value) for column in columns]
 
 
 def know_dead(sight: Sight) -> Steps[set[Id]]:

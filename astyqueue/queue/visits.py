@@ -12,6 +12,7 @@ from astyqueue.clock import Clock
 from astyqueue.ids import Id
 from astyqueue.protocol.rows import Ring, is_home
 from astyqueue.protocol.sight import Sight
+from astyqueue.protocol.stretches import Strides
 from astyqueue.queue.agenda import NEVER, Agenda
 from astyqueue.queue.rowlease import RowLease
 
@@ -58,7 +59,12 @@ class Visits:
         self._news: dict[str, int] = {}
         self._levels = ring.layout.priorities
         patience = 1 + random.random()
-        self.of = {row: Visit(Sight(row, self._levels), RowLease(me, patience), self.first_heads) for row in ring.rows()}
+        self._strides = Strides()
+        self.of = {row: Visit(self._sight(row), RowLease(me, patience), self.first_heads) for row in ring.rows()}
+
+    def _sight(self, row: str) -> Sight:
+        """Nothing is known of a row yet; those of the ring fill alike."""
+        return Sight(row, self._levels, strides=Strides(None if is_home(row) else self._strides))
 
     @property
     def shared(self) -> bool:

@@ -166,8 +166,8 @@ class Cluster:
         return encoding.columns(living)
 
     def _bear(self, wanted: Slice, graves: int) -> None:
-        """Fail on too many graves among messages, which are the one type that is read in stretches."""
-        if graves > self.weather.graves and not self.network.calm and wanted.type == Type.MESSAGE:
+        """Fail on too many graves among messages and timers, the types that are read in stretches."""
+        if graves > self.weather.graves and not self.network.calm and wanted.type in (Type.MESSAGE, Type.TIMER):
             message = f"row {wanted.row}: {graves} deleted columns in the way"
             raise SliceTooLong(message)
 

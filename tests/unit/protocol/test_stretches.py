@@ -10,18 +10,22 @@ from astyqueue import ids
 from astyqueue.clock import SECOND
 from astyqueue.errors import SliceTooLong
 from astyqueue.ids import Id
+from astyqueue.model.message import MessageId
 from astyqueue.protocol.browse import counts
+from astyqueue.protocol.claim import Claim, claim
 from astyqueue.protocol.columns import HEADER, LOOKS, Type, decode_header, message_name
-from astyqueue.protocol.outcomes import ACK
-from astyqueue.protocol.sight import Sight
+from astyqueue.protocol.outcomes import ACK, Extend
+from astyqueue.protocol.picking import Order
+from astyqueue.protocol.remove import delete
+from astyqueue.protocol.sight import Sight, all_timers
 from astyqueue.protocol.steps import Commit, Read, Request, run
-from astyqueue.protocol.stretches import read_through
+from astyqueue.protocol.stretches import Strides, read_through
 from astyqueue.store import Batch, Column, Name, Put, Slice, Store, Wanted
 from astyqueue.stores.memory import MemoryStore
 from astyqueue.testing import TimeMachine
 from astyqueue.testing.faults import Faulty
-from tests.unit.protocol.watched import ROW
-from tests.unit.protocol.worlds import Scene
+from tests.unit.protocol.watched import ROW, Meanwhile
+from tests.unit.protocol.worlds import ATTEMPTS, LEASE, Scene, put_at
 
 MOST = 50
 
@@ -85,20 +89,20 @@ def test_a_slice_that_passes_too_much_is_read_in_stretches(scene: Buried) -> Non
     wanted = Slice(ROW, Type.MESSAGE, 0, limit=10)
     with pytest.raises(SliceTooLong):
         scene.store.read((wanted,))
-    columns, long = run(read_through(wanted, scene.now), scene.store)
+    columns, long = run(read_through(wanted, scene.now, Strides()), scene.store)
     assert ([column.name.id for column in columns], long) == (scene.waiting, True)
 
 
 @pytest.mark.parametrize("limit", [1, 2, 3, None])
 def test_no_more_is_read_than_was_asked_for_and_nothing_twice(scene: Buried, limit: int | None) -> None:
-    columns, _ = run(read_through(Slice(ROW, Type.MESSAGE, 0, limit=limit), scene.now), scene.store)
+    columns, _ = run(read_through(Slice(ROW, Type.MESSAGE, 0, limit=limit), scene.now, Strides()), scene.store)
     assert [column.name.id for column in columns] == scene.waiting[:limit]
 
 
 def test_what_lies_ahead_of_the_clock_is_read_as_well(scene: Buried) -> None:
     later: Id = ids.at(scene.now + 3_600 * SECOND)
     scene.store.send(Batch(ROW, (Put(message_name(0, later), b"later"),)))
-    columns, _ = run(read_through(Slice(ROW, Type.MESSAGE, 0), scene.now), scene.store)
+    columns, _ = run(read_through(Slice(ROW, Type.MESSAGE, 0), scene.now, Strides()), scene.store)
     assert [column.name.id for column in columns] == [*scene.waiting, later]
 
 
@@ -106,7 +110,7 @@ def test_what_no_stretch_is_short_enough_for_is_told(clock: TimeMachine) -> None
     cemetery = Cemetery(MemoryStore(clock))
     cemetery.graves = {message_name(0, ids.at(clock.now())) for _ in range(MOST + 1)}
     with pytest.raises(SliceTooLong):
-        run(read_through(Slice(ROW, Type.MESSAGE, 0), clock.now()), cemetery)
+        run(read_through(Slice(ROW, Type.MESSAGE, 0), clock.now(), Strides()), cemetery)
 
 
 def test_a_row_whose_cursors_are_lost_is_slower_once_and_loses_nothing(scene: Buried) -> None:
@@ -137,3 +141,163 @@ def test_a_walk_that_finds_nothing_to_claim_is_stored_for_the_others() -> None:
 def test_counting_goes_through_it_too(scene: Buried) -> None:
     scene.forget_cursors()
     assert run(counts(scene.process("bob"), [ROW], levels=1), scene.store).waiting == 3
+
+
+class Row(Faulty):
+    """A row in which so many messages a second were settled since a moment, on a store that gives up at 100 000 tombstones."""
+
+    def __init__(self, store: Store, *, rate: int, since: int, until: int) -> None:
+        super().__init__(store)
+        self._rate = rate
+        self._since = since
+        self._until = until
+        self.failed = 0
+        self.slices = 0
+
+    def perform(self, request: Request) -> object:
+        for wanted in request.wanted if isinstance(request, Read) else ():
+            if isinstance(wanted, Slice) and wanted.type == Type.MESSAGE:
+                self._pass(wanted)
+        return super().perform(request)
+
+    def _pass(self, wanted: Slice) -> None:
+        self.slices += 1
+        seconds = (min(ids.moment(wanted.until), self._until) - max(ids.moment(wanted.after), self._since)) / SECOND
+        if seconds * self._rate > 100_000:
+            self.failed += 1
+            message = f"{seconds * self._rate} deleted columns"
+            raise SliceTooLong(message)
+
+
+def busy_scene(rate: int) -> tuple[Scene, Sight]:
+    """A process that claimed a thousand messages of a row at this rate a second."""
+    scene, sight = Scene(), Sight(ROW, 1)
+    for _ in range(50):
+        scene.put(*[put_at(scene.now + number * SECOND // rate) for number in range(20)])
+        scene.clock.advance(20 / rate)
+        for taken in scene.do("ann", sight=sight, want=200).claims:
+            scene.acked(taken, sight=sight)
+    return scene, sight
+
+
+@pytest.mark.parametrize("rate", [30, 300, 3_000])
+def test_a_row_that_closed_is_walked_without_a_failure_by_who_worked_in_it(rate: int) -> None:
+    scene, sight = busy_scene(rate)
+    row = Row(scene.store, rate=rate, since=scene.now - 3_600 * SECOND, until=scene.now)
+    scene.clock.advance("11m")
+    sight.looks.again_from(scene.now - 4_260 * SECOND)
+    run(claim(scene.process("ann"), sight, Order(10, LEASE, ATTEMPTS)), row)
+    assert row.failed == 0
+    assert row.slices <= 10 + 3_600 * rate // 30_000
+
+
+@pytest.mark.parametrize("rate", [30, 300, 3_000])
+def test_who_never_worked_in_a_row_fails_a_few_times_and_remembers(rate: int) -> None:
+    scene = Scene()
+    hour = Slice(ROW, Type.MESSAGE, 0, after=ids.first_at(scene.now - 3_600 * SECOND), until=ids.first_at(scene.now), values=False)
+    row = Row(scene.store, rate=rate, since=scene.now - 3_600 * SECOND, until=scene.now)
+    strides = Strides()
+    run(read_through(hour, scene.now, strides), row)
+    assert row.failed <= 1 + 3_600 * rate // 1_000_000
+    failed = row.failed
+    run(read_through(hour, scene.now, strides), row)
+    assert row.failed - failed <= 3_600 * rate // 1_000_000
+
+
+def test_what_is_known_of_one_row_of_the_ring_counts_for_the_others() -> None:
+    queue = Strides()
+    busy, other = Strides(queue), Strides(queue)
+    busy.saw(200, ids.first_at(0), ids.first_at(SECOND))
+    assert other.first == busy.first == 50 * SECOND
+
+
+def test_a_row_that_rests_most_of_the_time_counts_with_the_rate_of_its_busy_times() -> None:
+    strides = Strides()
+    for hour in range(10):
+        strides.saw(1, ids.first_at(hour * 3_600 * SECOND), ids.first_at((hour + 1) * 3_600 * SECOND))
+    assert strides.lasts(1) == 60 * SECOND
+
+
+def test_a_thousand_messages_of_one_moment_do_not_show_how_fast_messages_come() -> None:
+    strides = Strides()
+    strides.saw(1_000, ids.first_at(0), ids.first_at(1))
+    assert strides.longest > 10 * SECOND
+
+
+def test_a_quiet_row_is_read_at_once_however_long_it_was_quiet() -> None:
+    scene, sight = Scene(), Sight(ROW, 1)
+    for _ in range(3):
+        scene.send(1)
+        [taken] = scene.do("ann", sight=sight).claims
+        scene.acked(taken, sight=sight)
+        scene.clock.advance("8h")
+    row = Row(scene.store, rate=0, since=0, until=0)
+    scene.clock.advance("11m")
+    scene.send(1)
+    assert run(claim(scene.process("ann"), sight, Order(10, LEASE, ATTEMPTS)), row).claims
+    assert row.slices == LOOKS
+
+
+class LongLease(Buried):
+    """A row in which one process has held two messages for forty minutes, and others claimed and settled meanwhile."""
+
+    def __init__(self) -> None:
+        super().__init__(settled=0, waiting=2)
+        [self.held] = self.do("dan", lease=3_600 * SECOND).claims
+        sight = Sight(ROW, 1)
+        for _ in range(4 * MOST):
+            self.clock.advance("12s")
+            self.send(1)
+            [taken] = self.do("ann", sight=sight, want=1, lease=3_600 * SECOND).claims
+            self.acked(taken, sight=sight)
+        self.clock.advance("1s")
+
+
+def test_who_comes_to_a_row_with_one_long_lease_beside_many_short_ones_claims_in_it() -> None:
+    scene = LongLease()
+    sent = scene.send(3)
+    [taken] = scene.do("bob").claims
+    assert [held.entry.id for held in taken.held] == sent
+    assert scene.cemetery.failed > 0
+
+
+def test_who_knows_that_timers_are_read_in_stretches_begins_with_them() -> None:
+    scene = LongLease()
+    sight = Sight(ROW, 1)
+    scene.do("bob", sight=sight)
+    failed = scene.cemetery.failed
+    for _ in range(5):
+        sight.forget()
+        scene.clock.advance("1s")
+        sent = scene.send(1)
+        [taken] = scene.do("bob", sight=sight).claims
+        assert [held.entry.id for held in taken.held] == sent
+    assert scene.cemetery.failed == failed
+
+
+def test_a_timer_that_changed_is_found_again_among_many_that_are_gone() -> None:
+    """Somebody deletes one of the two messages, so the settle of the other meets another timer than its own."""
+    scene = LongLease()
+    gone, left = scene.waiting
+    run(delete(scene.process("cyd"), MessageId(ROW, 0, gone)), scene.store)
+    settled = scene.settle(scene.held, {gone: ACK, left: ACK}, name="dan")
+    assert (settled.lost, [name.id for worked in settled.done for name in worked.acked]) == ([gone], [left])
+
+
+def test_a_lease_that_moves_up_while_timers_are_read_in_stretches_is_seen() -> None:
+    """Before whatever request it is extended: its message is hidden from who reads."""
+    for at in range(1, 40):
+        scene = LongLease()
+        holder = scene.held
+        until = scene.now + 7_200 * SECOND
+        store = Meanwhile(scene.store, lambda holder=holder, until=until, scene=scene: extend_once(scene, holder, until), at=at)
+        timers = run(all_timers(ROW, holder.timer.due), store)
+        assert {entry.id for timer in timers for entry in timer.entries} == set(scene.waiting)
+        if len(store.requests) < at:
+            return
+    pytest.fail("it never came to an end")
+
+
+def extend_once(scene: LongLease, holder: Claim, until: int) -> None:
+    """The lease moves to a later timer."""
+    scene.settle(holder, {held.entry.id: Extend(until) for held in holder.held}, name="dan")
