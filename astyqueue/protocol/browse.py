@@ -17,6 +17,7 @@ from astyqueue.model.message import MessageId
 from astyqueue.model.views import Content, Counts, Found, Include, Standing
 from astyqueue.protocol.columns import Entry, Mark, State, Timer, Type, dead_name, decode_dead, message_name
 from astyqueue.protocol.pages import PAGE, glimpse, listed_by, looked_past, unlisted
+from astyqueue.protocol.picking import BUDGET, Sizes
 from astyqueue.protocol.process import Process
 from astyqueue.protocol.sight import Sight
 from astyqueue.protocol.steps import Steps, read_one
@@ -149,10 +150,14 @@ def counts(process: Process, rows: Sequence[str], *, levels: int) -> Steps[Count
 def contents(messages: Sequence[MessageId]) -> Steps[dict[MessageId, Content]]:
     """What these messages of one row hold, those that are there; a few at a time, for bodies may be long."""
     found: dict[MessageId, Content] = {}
-    for first in range(0, len(messages), _BODIES):
-        part = messages[first : first + _BODIES]
+    sizes, left = Sizes(), messages
+    while left:
+        limit = min(_BODIES, max(1, sizes.within(BUDGET)))
+        part, left = left[:limit], left[limit:]
         row = part[0].row
         columns = yield from read_one(Named(row, tuple(message_name(one.priority, one.id) for one in part)))
+        if columns:
+            sizes.saw(sum(len(column.value) for column in columns), len(columns))
         found |= {MessageId(row, column.name.priority, column.name.id): Content.of(column.value) for column in columns}
     return found
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from astyqueue.errors import OutcomeUnknown
+from astyqueue.errors import OutcomeUnknown, StoreError
 from astyqueue.ids import Id
 from astyqueue.protocol.along import Along, owned
 from astyqueue.protocol.change import Change
@@ -66,8 +66,10 @@ def claim(
     claiming = _Claiming(process, sight, order, list(settling), into or Claimed())
     try:
         yield from claiming.carry_out()
-    except BaseException:
+    except BaseException as error:
         sight.forget()
+        if isinstance(error, StoreError):
+            sight.sizes.forget()
         raise
     return claiming.claimed
 
@@ -101,7 +103,8 @@ class _Claiming:
                 break
         yield from self._settle_alone()
         if self.sight.passed >= WORTH_STORING and self.sight.timers is not None:  # a floor may rise only where all timers are known
-            yield from self._commit(Picked(self.order, self.process.now(), 0), [])
+            standing = [list(cursors) for cursors in self.sight.looks.cursors]
+            yield from self._commit(Picked(self.order, self.process.now(), 0, cursors=standing), [])
 
     @property
     def _settling(self) -> int:

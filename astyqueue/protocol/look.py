@@ -112,35 +112,56 @@ def _levels_with_work(sight: Sight, now: int, asked: Sequence[int]) -> Steps[set
 def _again(sight: Sight, picked: Picked, due: list[Again]) -> Steps[None]:
     """Read by name the messages that timers list, as many as there is room for."""
     wanted = due[: picked.room]
-    if wanted:
-        names = tuple(message_name(again.entry.priority, again.entry.id) for again in wanted)
-        present = yield from read_one(Named(sight.row, names))
-        pick_again(picked, wanted, present)
+    while wanted and (limit := picked.fits(sight.sizes)):
+        part, wanted = wanted[:limit], wanted[limit:]
+        present = yield from _read_by_name(sight, picked, [message_name(again.entry.priority, again.entry.id) for again in part])
+        pick_again(picked, part, present)
+    picked.more |= bool(wanted)
+
+
+def _read_by_name(sight: Sight, picked: Picked, names: Iterable[Name]) -> Steps[list[Column]]:
+    """The messages with these names that are there."""
+    present = yield from read_one(Named(sight.row, tuple(names)))
+    picked.has_read(present, sight.sizes)
+    return present
 
 
 def _fresh(sight: Sight, picked: Picked, level: int) -> Steps[None]:
-    """Take waiting messages of one priority from the head on."""
-    if (limit := picked.room) <= 0:
-        return
-    cursors = sight.looks.cursors[level]
-    until = ids.first_at(picked.now + 1)
-    wanted = Slice(sight.row, Type.MESSAGE, level, after=cursors[0], beyond=True, until=until, limit=limit)
-    columns, long = yield from _walk(sight, wanted, picked.now, whole=True)
-    if columns and cursors[0] != ids.LEAST:
-        sight.strides.saw(len(columns), cursors[0], columns[-1].name.id)
-    dead = yield from know_dead(sight)
+    """Take waiting messages of one priority from the head on; large ones a few at a time, until there is enough in hand."""
+    left = picked.room
+    while left > 0 and (limit := min(left, picked.fits(sight.sizes))):
+        head = sight.looks.cursors[level][0]
+        until = ids.first_at(picked.now + 1)
+        wanted = Slice(sight.row, Type.MESSAGE, level, after=head, beyond=True, until=until, limit=limit)
+        columns, long = yield from _walk(sight, wanted, picked.now, whole=True)
+        picked.has_read(columns, sight.sizes)
+        if columns and head != ids.LEAST:
+            sight.strides.saw(len(columns), head, columns[-1].name.id)
+        dead = yield from know_dead(sight)
+        left -= len(columns)
+        all_passed = _take_waiting(sight, picked, columns, dead)
+        if len(columns) < limit and all_passed:
+            sight.looks.found_empty(level)
+            if long:
+                sight.looks.pass_over(level, picked.now)
+        if len(columns) < limit or not all_passed:
+            picked.more |= len(columns) == limit
+            return
+        picked.more = True
+    picked.more |= left > 0
+
+
+def _take_waiting(sight: Sight, picked: Picked, columns: list[Column], dead: AbstractSet[Id]) -> bool:
+    """Take those of these messages of one priority that stand nowhere else, and let the head pass; whether it passed them all."""
     hidden, taken = sight.hidden, picked.ids
     sight.passed += len(columns)
-    picked.more |= len(columns) == limit
     for column in columns:
-        id_ = column.name.id
-        if id_ not in hidden and id_ not in dead and id_ not in taken and not picked.take(Entry(id_, level, 0), column.value):
-            return
-        cursors[0] = id_
-    if len(columns) < limit:
-        sight.looks.found_empty(level)
-        if long:
-            sight.looks.pass_over(level, picked.now)
+        id_, level = column.name.id, column.name.priority
+        waits = id_ not in hidden and id_ not in dead and id_ not in taken
+        if waits and not picked.take(Entry(id_, level, 0), column.value):
+            return False
+        sight.looks.cursors[level][0] = id_
+    return True
 
 
 def _walk(sight: Sight, wanted: Slice, now: int, *, whole: bool = False) -> Steps[Through]:
@@ -155,7 +176,7 @@ def _late(sight: Sight, picked: Picked, look: int) -> Steps[None]:
     """Look once more, at ids only, where the first look has passed; take what landed there since."""
     for level, cursors in enumerate(sight.looks.cursors):
         until = min(cursors[0], ids.first_at(picked.now - LAGS[look]))
-        if picked.room <= 0 or cursors[look] >= until:
+        if not picked.fits(sight.sizes) or cursors[look] >= until:
             continue
         wanted = Slice(sight.row, Type.MESSAGE, level, after=cursors[look], beyond=True, until=until, limit=_LATE, values=False)
         columns, _ = yield from _walk(sight, wanted, picked.now)
@@ -183,9 +204,11 @@ def _take_landed(sight: Sight, picked: Picked, landed: list[Column]) -> Steps[li
     dead = yield from read_one(Slice(sight.row, Type.DEAD, level, after=first, until=ids.behind(last), values=False))
     buried = picked.ids.union(column.name.id for column in dead)
     alive = [column for column in landed if column.name.id not in buried]
-    wanted, left = alive[: picked.room], alive[picked.room :]
-    present = yield from read_one(Named(sight.row, tuple(column.name for column in wanted)))
-    for column in present:
-        if not picked.take(Entry(column.name.id, level, 0), column.value):
-            return [column, *left]
-    return left
+    while alive and (limit := picked.fits(sight.sizes)):
+        part, alive = alive[:limit], alive[limit:]
+        present = yield from _read_by_name(sight, picked, [column.name for column in part])
+        for column in present:
+            if not picked.take(Entry(column.name.id, level, 0), column.value):
+                return [column, *alive]
+    picked.more |= bool(alive)
+    return alive

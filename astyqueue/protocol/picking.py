@@ -19,6 +19,11 @@ _SECOND: Final = 1_000_000
 AHEAD: Final = 50 * 60 * _SECOND
 #: What expired in a claim of more than so many is claimed again so many at a time; what expired in a smaller one, alone.
 SMALLER: Final = 20
+#: Bytes of messages that one claim reads, about. A store answers so much well within its time limit, and a commit costs little
+#: beside it; 200 messages of a mebibyte each would be more than Cassandra's nodes pass on to one another.
+BUDGET: Final = 4 << 20
+#: A message of which nothing is known counts as this large: the greatest that a body may be unless a queue's settings allow more.
+_LARGE: Final = 256 << 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,8 +73,30 @@ Group = tuple[int, Part | None]
 
 
 @dataclass(slots=True)
+class Sizes:
+    """How large the messages of a queue are, as far as one process has read any."""
+
+    average: float = _LARGE
+    _known: bool = False
+
+    def saw(self, read: int, count: int) -> None:
+        """Take note of so many bytes in so many messages. It rises at once and falls by half at most, for few may be the exception."""
+        mean = max(1.0, read / count)
+        self.average = max(mean, self.average / 2) if self._known else mean
+        self._known = True
+
+    def within(self, budget: int) -> int:
+        """How many messages have about so many bytes together."""
+        return max(0, int(budget / self.average))
+
+    def forget(self) -> None:
+        """A read failed: it may have been too large."""
+        self.average, self._known = _LARGE, False
+
+
+@dataclass(slots=True)
 class Picked:
-    """The makings of a claim."""
+    """The makings of a claim; `read` counts the bytes of messages that were read for it."""
 
     order: Order
     now: int
@@ -85,6 +112,19 @@ class Picked:
     undecodable: int = 0
     more: bool = False
     suspect: bool = False
+    read: int = 0
+
+    def fits(self, sizes: Sizes) -> int:
+        """How many more messages to read for this claim: one at least, and then as long as they keep within its budget."""
+        least = 0 if self.read else 1
+        return max(0, min(self.room, max(least, sizes.within(BUDGET - self.read))))
+
+    def has_read(self, columns: list[Column], sizes: Sizes) -> None:
+        """Count the bytes of these messages."""
+        if columns:
+            read = sum(len(column.value) for column in columns)
+            self.read += read
+            sizes.saw(read, len(columns))
 
     @property
     def anything(self) -> bool:

@@ -16,6 +16,7 @@ from astyqueue.ids import Id
 from astyqueue.protocol.columns import HEADER, Header, State, Timer, Type, decode_header, decode_timer
 from astyqueue.protocol.looks import LAGS, NEVER, Looks
 from astyqueue.protocol.outcomes import Worked
+from astyqueue.protocol.picking import Sizes
 from astyqueue.protocol.steps import Steps, read, read_column
 from astyqueue.protocol.stretches import Strides, read_in_pages
 from astyqueue.protocol.upcoming import Upcoming
@@ -34,7 +35,7 @@ class Sight:
 
     `fires`: this process fires schedules, so a slot that falls due is a reason to look. `passed`: ids that a look of ours passed, and
     no header tells; `handed`: messages that went out from here, over whose graves the last of the late looks has not come yet.
-    `strides`: how much of the row's messages is read at once, and `strides_of_timers` of its timers.
+    `sizes`: how large its messages are; `strides`: over how much time they are read at once, and `strides_of_timers` its timers.
     """
 
     row: str
@@ -51,6 +52,7 @@ class Sight:
     handed: int = 0
     stood: int = 0
     upcoming: Upcoming = field(default_factory=Upcoming)
+    sizes: Sizes = field(default_factory=Sizes)
     strides: Strides = field(default_factory=Strides)
     strides_of_timers: Strides = field(default_factory=Strides)
     _settled: list[Worked] = field(default_factory=list)

@@ -116,13 +116,14 @@ class Through(NamedTuple):
 def read_through(wanted: Slice, now: int, strides: Strides, *, whole: bool = False, exact: bool = False) -> Steps[Through]:
     """The columns of a slice of one priority, read upwards in as many stretches as it takes.
 
-    With `whole` it is tried in one read first: that is for slices in which little was deleted as a rule.
+    With `whole` it is tried in one read first: that is for slices in which little was deleted as a rule. So is one that begins where
+    nobody has looked yet.
     """
     bound = ids.moment(wanted.until)
     start = max(0, ids.moment(wanted.after))
     crowded = now < strides.crowded and start < strides.crowded
     end = max(start, min(strides.crowded if crowded else now, bound))
-    whole = whole and not (crowded and now < bound)
+    whole = (whole or start == 0) and not (crowded and now < bound)
     span = max(1, end - start)
     known_to_be_long = not whole and strides.known and span > strides.longest
     length = span if whole or span <= strides.at_once else strides.first

@@ -10,6 +10,7 @@ from typing import Final
 from astyqueue import ids
 from astyqueue.clock import Clock
 from astyqueue.ids import Id
+from astyqueue.protocol.picking import Sizes
 from astyqueue.protocol.rows import Ring, is_home
 from astyqueue.protocol.sight import Sight
 from astyqueue.protocol.stretches import Strides
@@ -60,11 +61,12 @@ class Visits:
         self._levels = ring.layout.priorities
         patience = 1 + random.random()
         self._strides = Strides()
+        self._sizes = Sizes()
         self.of = {row: Visit(self._sight(row), RowLease(me, patience), self.first_heads) for row in ring.rows()}
 
     def _sight(self, row: str) -> Sight:
-        """Nothing is known of a row yet; those of the ring fill alike."""
-        return Sight(row, self._levels, strides=Strides(None if is_home(row) else self._strides))
+        """Nothing is known of a row yet; those of the ring fill alike, and all hold messages of one queue."""
+        return Sight(row, self._levels, sizes=self._sizes, strides=Strides(None if is_home(row) else self._strides))
 
     @property
     def shared(self) -> bool:

@@ -301,3 +301,14 @@ def test_a_lease_that_moves_up_while_timers_are_read_in_stretches_is_seen() -> N
 def extend_once(scene: LongLease, holder: Claim, until: int) -> None:
     """The lease moves to a later timer."""
     scene.settle(holder, {held.entry.id: Extend(until) for held in holder.held}, name="dan")
+
+
+def test_a_row_that_is_new_is_not_walked_from_the_beginning_of_time() -> None:
+    """Also where messages came so fast that stretches would be short."""
+    scene, sight = Scene(), Sight(ROW, 1)
+    row = Row(scene.store, rate=0, since=0, until=0)
+    for _ in range(3):
+        scene.send(200)
+        scene.clock.advance("1s")
+        run(claim(scene.process("ann"), sight, Order(200, LEASE, ATTEMPTS)), row)
+    assert row.slices <= 3 * LOOKS + 1
