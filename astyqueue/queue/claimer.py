@@ -10,10 +10,12 @@ in (seats, outcomes) does.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from typing import Final
 
 from astyqueue.clock import SECOND, Clock
+from astyqueue.errors import StoreError, Undecodable
 from astyqueue.protocol.outcomes import Settling
 from astyqueue.protocol.process import Process
 from astyqueue.protocol.steps import Steps
@@ -25,7 +27,7 @@ from astyqueue.queue.hooks import Hook
 from astyqueue.queue.lead import Lead
 from astyqueue.queue.locking import Locking
 from astyqueue.queue.once import Once
-from astyqueue.queue.outcomes import Outcomes
+from astyqueue.queue.outcomes import Outcomes, Ticket
 from astyqueue.queue.rounds import Rounds
 from astyqueue.queue.rowwork import RowWork, returned
 from astyqueue.queue.seats import Seats, Shares
@@ -36,6 +38,8 @@ from astyqueue.wakeup import Rest, Wakeup
 
 #: Who waits less long than this does not leave a row to a process that is at work in it.
 _PATIENT: Final = SECOND
+
+_log: Final = logging.getLogger("astyqueue.queue")
 
 
 class Claimer:
@@ -70,6 +74,7 @@ class Claimer:
             process, rounds, following, self._outcomes, self._seats, self._once, self.stats, self.firings, locking, self.history
         )
         self._claimed_last = False
+        self._flushing: list[Ticket] = []
 
     def sent(self, row: str, moment: int) -> None:
         """Have a row looked at from this moment on: somebody here sent to it."""
@@ -111,12 +116,21 @@ class Claimer:
         """
         ticket = self._outcomes.demand(outcomes)
         ticket.wakeup = Wakeup(self._clock)
-        yield from self._lead.take_part(lambda: not ticket.left, ticket.wakeup, until=None, undo=lambda: self._outcomes.withdraw(ticket))
+        yield from self._lead.take_part(lambda: ticket.over, ticket.wakeup, until=None, undo=lambda: self._outcomes.withdraw(ticket))
+        if ticket.error is not None:
+            raise ticket.error
         return ticket.lost
 
     def flush(self) -> Steps[None]:
         """Commit everything that was handed in so far, and write what the history is to know."""
-        yield from self._lead.take_part(self._flushed, Wakeup(self._clock), until=None)
+        ticket = Ticket(1, wakeup=Wakeup(self._clock))
+        self._flushing.append(ticket)
+        try:
+            yield from self._lead.take_part(lambda: ticket.over or self._flushed(), ticket.wakeup, until=None)
+        finally:
+            self._flushing.remove(ticket)
+        if ticket.error is not None:
+            raise ticket.error
         yield from self.history.flush()
 
     def _flushed(self) -> bool:
@@ -129,18 +143,24 @@ class Claimer:
 
     def take(self, seat: Seat, filled: Callable[[], bool], *, until: int | None) -> Steps[None]:
         """Take part until the seat is filled, or the monotonic moment `until` came and every row was looked at since."""
-        seat.wakeup = Wakeup(self._clock)
+        seat.wakeup, seat.error = Wakeup(self._clock), None
         self._seats.sit(seat)
         insist = until is not None and until < self._clock.monotonic() + _PATIENT
         asked = self._rounds.visits.ask(self._process.now(), insist=insist)
 
         def over() -> bool:
-            return filled() or (until is not None and self._rounds.answered >= asked and self._clock.monotonic() >= until)
+            return (
+                seat.error is not None
+                or filled()
+                or (until is not None and self._rounds.answered >= asked and self._clock.monotonic() >= until)
+            )
 
         try:
             yield from self._lead.take_part(over, seat.wakeup, until=until)
         finally:
             self._seats.leave(seat)
+        if seat.error is not None and not filled():
+            raise seat.error
 
     def serve(self, seat: Seat, stopped: Callable[[], bool]) -> Steps[None]:
         """Take part until `stopped`, whatever comes; a dispatcher does this in a thread of its own."""
@@ -148,8 +168,7 @@ class Claimer:
 
     def _round(self, me: Wakeup, until: int | None) -> Steps[None]:
         """Do the most urgent thing there is, or rest until there is one. Claims and settles take turns, so neither starves."""
-        yield from self._following.follow()
-        yield from self.history.write_noted()
+        well = yield from self._for_takers(self._look_after(), {})
         now = self._process.now()
         if self._rounds.was_set_back(now):
             self._outcomes.set_back(now)
@@ -159,28 +178,67 @@ class Claimer:
             return
         self._outcomes.renew(now)
         urgent = self._outcomes.urgent(now)
-        if shares:
-            yield from self._rounds.look_around(now)
-        if shares and not (urgent and self._claimed_last) and (visit := self._rounds.choose(now)):
+        if shares and well:
+            well = yield from self._for_takers(self._rounds.look_around(now), shares)
+        if shares and well and not (urgent and self._claimed_last) and (visit := self._rounds.choose(now)):
             self._claimed_last = True
-            yield from self._work.visit(visit, shares)
+            yield from self._for_takers(self._work.visit(visit, shares), shares)
             self._tell_hurried()
             return
         self._claimed_last = False
         if urgent:
-            yield from self._work.settle(urgent.row)
+            yield from self._settle(urgent.row)
             self._tell_hurried()
-            return
+        elif well:
+            yield from self._with_nothing_urgent(me, until, shares, asked=asked)
+
+    def _with_nothing_urgent(self, me: Wakeup, until: int | None, shares: Shares, *, asked: int) -> Steps[None]:
+        """Fire what is due if nobody wants messages, and otherwise rest until there is something to do."""
+        now = self._process.now()
         if shares:
-            yield from self._rounds.idle(now)
+            if not (yield from self._for_takers(self._rounds.idle(now), shares)):
+                return
         elif not self._following.behaviour.paused and (visit := self._rounds.visits.with_slot(now)):
-            yield from self._work.fire(visit)
+            yield from self._for_takers(self._work.fire(visit), {})
             return
         else:
             self._rounds.answer(asked)
         self._lead.tell_others()
         if not self._lead.passed(until):
             yield Rest(me, self._rest_until(now, until, wanting=bool(shares)))
+
+    def _look_after(self) -> Steps[None]:
+        """Follow the settings and the store's time, and write what the history is to know."""
+        yield from self._following.follow()
+        yield from self.history.write_noted()
+
+    def _for_takers(self, steps: Steps[None], shares: Shares) -> Steps[bool]:
+        """Do what is for those who take, of whom these have a share; whether it went well.
+
+        An error ends the wait of one of them, whoever leads: what another settles meanwhile has nothing to do with it.
+        """
+        try:
+            yield from steps
+        except Exception as error:
+            if self._seats.fail(error, shares):
+                return False
+            if not isinstance(error, StoreError | Undecodable):
+                raise
+            _log.warning("queue %s: %s; it is tried again", self._following.settings.name, error)
+            return False
+        return True
+
+    def _settle(self, row: str) -> Steps[None]:
+        """Commit what waits for a row. An error is that of those who wait for just that, or for everything, or of one who takes."""
+        try:
+            yield from self._work.settle(row)
+        except Exception as error:
+            for ticket in self._flushing:
+                ticket.fail(error)
+            if not self._flushing and not self._seats.fail(error, {}):
+                if not isinstance(error, StoreError):
+                    raise
+                _log.warning("row %s: %s; what became of its messages is recorded later", row, error)
 
     def _tell_hurried(self) -> None:
         """Let those know who wait for outcomes that may be settled now."""

@@ -143,7 +143,7 @@ class Seat:
 
     `credit` tells how many more it can take now; it is asked often. `accept` gets them, called by whoever leads. Neither
     may block or raise. `kind` makes what it is handed. With `renew`, leases are renewed until their messages are settled,
-    or up to a delivery's `renew_until` (microseconds).
+    or up to a delivery's `renew_until` (microseconds). `error` is what ended its wait.
     """
 
     credit: Callable[[], int]
@@ -151,6 +151,7 @@ class Seat:
     kind: Kind = Handed
     renew: bool = False
     wakeup: Wakeup | None = None
+    error: Exception | None = None
 
     def hands(self, row: str, held: Held, hold: Hold | None) -> Handed:
         """What it is handed for a message."""

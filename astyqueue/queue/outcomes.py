@@ -30,11 +30,23 @@ _WORDS: Final[dict[type[Settling], str]] = {Ack: "acked", Release: "released", R
 
 @dataclass(slots=True, eq=False)
 class Ticket:
-    """Somebody who waits until outcomes are committed: how many are left, and which were lost."""
+    """Somebody who waits until outcomes are committed: how many are left, which were lost, and the error that ended the wait."""
 
     left: int
     lost: list[Handed] = field(default_factory=list)
     wakeup: Wakeup | None = None
+    error: Exception | None = None
+
+    @property
+    def over(self) -> bool:
+        """Whether there is nothing left to wait for."""
+        return not self.left or self.error is not None
+
+    def fail(self, error: Exception) -> None:
+        """End the wait with an error."""
+        self.error = error
+        if self.wakeup:
+            self.wakeup.set()
 
     def one_less(self) -> None:
         """One outcome is committed or lost; after the last, wake whoever waits."""
@@ -112,6 +124,19 @@ class Outcomes:
             for waiting, pending in withdrawn:
                 del waiting[pending.delivery.id]
                 pending.delivery.settled = None
+
+    def fail(self, hold: Hold, error: Exception) -> bool:
+        """Tell those who wait for outcomes of this hold that committing them failed, and take back theirs; whether there were any.
+
+        What nobody waits for is tried again after a moment, when others had their turn.
+        """
+        with self._lock:
+            tickets = {id(pending.ticket): pending.ticket for pending in self._pending.get(hold, {}).values() if pending.ticket}
+            self._flush_at, self.hurried = _NEVER, False
+        for ticket in tickets.values():
+            self.withdraw(ticket)
+            ticket.fail(error)
+        return bool(tickets)
 
     def hurry(self) -> None:
         """Let everything that was handed in go at once."""

@@ -58,12 +58,18 @@ class RowWork:
     emptying: bool = False
 
     def settle(self, row: str) -> Steps[None]:
-        """Commit what waits for one row, without claiming."""
+        """Commit what waits for one row, without claiming. An error is that of those who wait for it; if nobody does, it is raised."""
         sight = self.rounds.visits.of[row].sight
         waiting, events = self.outcomes.of_row(row)
-        yield from self.history.write(events)
         for hold, outcomes in waiting:
-            settled = yield from settle(self.process, row, Settlement(hold.timer, outcomes, hold.unsure))
+            try:
+                yield from self.history.write(events)
+                settled = yield from settle(self.process, row, Settlement(hold.timer, outcomes, hold.unsure))
+            except Exception as error:
+                if not self.outcomes.fail(hold, error):
+                    raise
+                return
+            events = []
             for worked in settled.done:
                 sight.settled(worked)
             self.outcomes.done(hold, outcomes, settled)
@@ -93,6 +99,9 @@ class RowWork:
         except (Undecodable, StoreError) as error:
             self.stats.undecodable += isinstance(error, Undecodable)
             self.rounds.postpone(visit, now)
+            raise
+        except BaseException:  # also that whoever leads stops half-way: the row's turn has begun, and is not over
+            self.rounds.visits.look_at(visit, now)
             raise
         finally:
             settled = [(hold, outcomes, done) for hold, outcomes in waiting if (done := claimed.settled.get(hold.timer.name))]

@@ -32,22 +32,37 @@ class Seats:
 
     def leave(self, seat: Seat) -> None:
         """Want nothing more."""
+        at = self._clock.monotonic()
         with self._lock:
             self._seats.remove(seat)
-        self.shares()
+            if not self._seats:
+                self._note(at, full=True)
 
     def shares(self) -> Shares:
-        """What each asks for now; what is claimed for it then is its own, unless it has left."""
+        """What each asks for now; what is claimed for it then is its own, unless it has left. Only the leader asks for credit."""
         shares = {seat: credit for seat in self._seated() if (credit := seat.credit()) > 0}
-        self._note(full=not shares)
+        at = self._clock.monotonic()
+        with self._lock:
+            self._note(at, full=shares.keys().isdisjoint(self._seats))
         return shares
 
-    def _note(self, *, full: bool) -> None:
+    def _note(self, at: int, *, full: bool) -> None:
         """Remember how long nobody could take anything, the last time that was so; `full_for` is that, in microseconds."""
         if not full and self._full_since is not None:
-            self.full_for, self._full_since = self._clock.monotonic() - self._full_since, None
+            self.full_for, self._full_since = at - self._full_since, None
         elif full and self._full_since is None:
-            self._full_since = self._clock.monotonic()
+            self._full_since = at
+
+    def fail(self, error: Exception, shares: Shares) -> bool:
+        """End one wait with an error, that of the first seat of those with a share if there are any; whether anybody waits."""
+        with self._lock:
+            waiting = [seat for seat in self._seats if seat in shares] or self._seats
+            seat = next((seat for seat in waiting if seat.error is None), None)
+            if seat is None:
+                return bool(waiting)
+            seat.error = error
+        seat.told()
+        return True
 
     def deal(self, row: str, held: list[Held], hold: Hold | None, *, shares: Shares) -> list[tuple[Seat, list[Handed]]]:
         """Who gets which of these messages; those left over belong to nobody."""
