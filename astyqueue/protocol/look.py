@@ -61,9 +61,9 @@ def look(now: int, sight: Sight, order: Order, *, settling: AbstractSet[Name] = 
     return picked
 
 
-def glance(row: str, heads: Iterable[Id], until: int | None = None) -> list[Slice]:
-    """The slices that tell whether anything waits beyond these heads, one a priority (also for later, unless `until` is given)."""
-    bound = ids.GREATEST if until is None else ids.first_at(until + 1)
+def glance(row: str, heads: Iterable[Id], until: int) -> list[Slice]:
+    """The slices that tell whether anything beyond these heads is due by a moment, one a priority."""
+    bound = ids.first_at(until + 1)
     return [
         Slice(row, Type.MESSAGE, level, after=head, beyond=True, until=bound, limit=1, values=False) for level, head in enumerate(heads)
     ]

@@ -162,7 +162,7 @@ class Survey:
 
         A row that is known to have work is not asked: under load that would be most rows, at each ring of the bell.
         """
-        asked = [(visit, wanted) for visit in visits if visit.work > now for wanted in _questions(visit)]
+        asked = [(visit, wanted) for visit in visits if visit.work > now for wanted in self._questions(visit, now)]
         if not asked:
             return
         try:
@@ -186,7 +186,8 @@ class Survey:
         """Hear whether other processes sent anything to the rows that are written to now, or want one of ours."""
         if self._clock.monotonic() < self.doorbell.next_time:
             return
-        asked = [] if self._visits.shared else [(visit, wanted) for visit in self._current for wanted in _questions(visit)]
+        now_open = [] if self._visits.shared else self._current
+        asked = [(visit, wanted) for visit in now_open for wanted in self._questions(visit, now)]
         try:
             heard, found = yield from self.doorbell.listen(*[wanted for _, wanted in asked])
         except SliceTooLong:
@@ -222,9 +223,13 @@ class Survey:
         yield from self.doorbell.want(Wish(self._visits.me, row))
         self._visits.look_at(visit, now)
 
+    def _questions(self, visit: Visit, now: int) -> list[Slice]:
+        """The slices that tell what is open in a row: its next message of each priority, and its next timer unless all are known.
 
-def _questions(visit: Visit) -> list[Slice]:
-    """The slices that tell what is open in a row: its next message of each priority, and its next timer unless all are known."""
-    row, floor = visit.sight.row, visit.floor
-    timers = [] if visit.sight.known or floor is None else [Slice(row, Type.TIMER, 0, after=ids.first_at(floor), limit=1, values=False)]
-    return [*glance(row, visit.seen_heads), *timers]
+        What is due long after the row's next survey is not asked for: between the head and the first of it may lie all the delayed
+        messages that were cancelled or debounced. That survey sees it in time, also if it is late or tried again.
+        """
+        row, floor = visit.sight.row, visit.floor
+        until = now + min(max(0, self._agenda.at(row) - now), _RESTING) + 2 * _UNANSWERED
+        timers = [] if visit.sight.known or floor is None else [Slice(row, Type.TIMER, 0, after=ids.first_at(floor), limit=1, values=False)]
+        return [*glance(row, visit.seen_heads, until), *timers]

@@ -8,18 +8,17 @@ from itertools import pairwise
 import pytest
 
 from astyqueue.clock import SECOND
-from astyqueue.ids import GREATEST
 from astyqueue.model.outgoing import Message
 from astyqueue.model.settings import Layout
 from astyqueue.protocol.bell import Wish
 from astyqueue.protocol.columns import HEADER, Type
-from astyqueue.protocol.rows import is_home
-from astyqueue.protocol.steps import Commit, Read, Send, run
+from astyqueue.protocol.rows import Ring, is_home
+from astyqueue.protocol.steps import Commit, Read, Request, Send, run
 from astyqueue.queue.core import Taking
 from astyqueue.queue.holding import Handed
-from astyqueue.store import Named, Slice
+from astyqueue.store import Batch, Name, Named, Slice, Store
 from astyqueue.stores.memory import MemoryStore
-from astyqueue.testing import TimeMachine
+from astyqueue.testing import Faulty, TimeMachine
 from tests.unit.queue.crew import MILLISECOND, Crew, Worker
 
 WIDE = Layout(concurrency_shards=8)
@@ -135,6 +134,63 @@ def test_delayed_messages_come_when_they_are_due_whatever_the_row(clock: TimeMac
     assert late[-1] <= 200 * MILLISECOND
 
 
+@pytest.mark.parametrize("layout", [Layout(), WIDE, RING], ids=["one row", "eight rows", "a ring"])
+def test_a_process_that_only_waits_for_a_delayed_message_has_it_in_time_and_reads_no_more_for_it(
+    clock: TimeMachine, layout: Layout
+) -> None:
+    """The message is due in ten minutes, and was sent by another process."""
+    store = MemoryStore(clock)
+    crew, idle = Crew(store, clock, layout), Crew(MemoryStore(clock), clock, layout)
+    waits, has_nothing = crew.join(), idle.join()
+    crew.outsider().send(1, delay=600)
+    due = clock.now() + 600 * SECOND
+
+    def both() -> None:
+        has_nothing.work()
+
+    crew.pass_time(590 * SECOND, step=250 * MILLISECOND, each=both)
+    assert waits.got == []
+    assert waits.count(Read) <= has_nothing.count(Read) * 1.1
+    assert waits.count(Commit) <= 1
+    crew.pass_time(12 * SECOND, each=both)
+    assert [at - due <= 10 * MILLISECOND for at, _ in waits.got] == [True]
+
+
+class Graves(Faulty):
+    """Counts the deleted messages that slices pass."""
+
+    def __init__(self, store: Store) -> None:
+        super().__init__(store)
+        self.graves: list[Name] = []
+        self.passed = 0
+
+    def delete(self, row: str) -> None:
+        """Delete every message of a row, as so many cancels would."""
+        [columns] = self._store.read((Slice(row, Type.MESSAGE),))
+        self.graves += [column.name for column in columns]
+        self._store.send(Batch(row, deletes=tuple(column.name for column in columns)))
+
+    def perform(self, request: Request) -> object:
+        for wanted in request.wanted if isinstance(request, Read) else ():
+            if isinstance(wanted, Slice) and wanted.type == Type.MESSAGE:
+                self.passed += sum(wanted.after <= name.id < wanted.until for name in self.graves)
+        return super().perform(request)
+
+
+@pytest.mark.parametrize("layout", [Layout(), WIDE], ids=["one row", "eight rows"])
+def test_delayed_messages_that_were_cancelled_are_not_walked_over_before_their_time(clock: TimeMachine, layout: Layout) -> None:
+    store = Graves(MemoryStore(clock))
+    crew = Crew(store, clock, layout)
+    crew.join()
+    for delay in range(120, 720):
+        crew.outsider().send(1, delay=delay)
+    for row in Ring("mail", layout).rows():
+        store.delete(row)
+    assert len(store.graves) == 600
+    crew.pass_time(60 * SECOND, step=20 * MILLISECOND)
+    assert store.passed == 0
+
+
 def test_rows_are_spread_fairly_over_processes_that_come_later(crew: Crew) -> None:
     sender = crew.outsider()
     crew.join()
@@ -226,8 +282,8 @@ def test_a_row_that_is_known_to_have_work_is_not_asked_at_each_ring_of_the_bell(
 
 
 def _asks_what_waits(wanted: Slice | Named) -> bool:
-    """As a survey does; a claim asks for what is due now."""
-    return isinstance(wanted, Slice) and wanted.type == Type.MESSAGE and wanted.until == GREATEST and not is_home(wanted.row)
+    """As a survey does; a claim asks for as many as it wants."""
+    return isinstance(wanted, Slice) and wanted.type == Type.MESSAGE and wanted.limit == 1 and not is_home(wanted.row)
 
 
 def test_what_was_wished_for_long_ago_keeps_nobody_from_looking(clock: TimeMachine) -> None:
