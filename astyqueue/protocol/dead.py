@@ -17,7 +17,7 @@ from astyqueue.protocol.browse import contents
 from astyqueue.protocol.columns import Dead, Entry, State, Timer, Type, dead_name, decode_dead, message_name
 from astyqueue.protocol.outcomes import with_value
 from astyqueue.protocol.process import Process
-from astyqueue.protocol.raising import MOST, Plan, Raising
+from astyqueue.protocol.raising import MOST, Plan, Raising, Removal
 from astyqueue.protocol.retaking import Retaken, retaken
 from astyqueue.protocol.rows import is_home
 from astyqueue.protocol.sight import Sight
@@ -144,12 +144,12 @@ class _Redriving:
         name = Name(Type.TIMER, 0, self._process.id_at(self._process.now()), State.SNOOZED)
         entries = tuple(Entry(column.name.id, column.name.priority, 0) for column in dead)
         timer = with_value(Timer(name, entries, self._process.nonce(), "", len(entries)))
-        return Plan(dead=dead, listed=[timer], taken=[key for key in self.retaken.values() if key])
+        return Removal(dead=dead, listed=[timer], taken=[key for key in self.retaken.values() if key])
 
 
 def _purging(chosen: Sequence[MessageId], sight: Sight) -> Steps[Plan | None]:
     dead = yield from _dead_columns(sight.row, chosen)
-    return Plan([message_name(column.name.priority, column.name.id) for column in dead], dead) if dead else None
+    return Removal([message_name(column.name.priority, column.name.id) for column in dead], dead) if dead else None
 
 
 def _dead_columns(row: str, chosen: Sequence[MessageId]) -> Steps[list[Column]]:

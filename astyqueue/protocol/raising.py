@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
@@ -25,7 +26,7 @@ MOST: Final = 200
 
 
 @dataclass(slots=True)
-class Plan:
+class Plan(ABC):
     """What one raised commit is to do to a row.
 
     Messages and dead columns go, timers lose messages, new timers come; keys are freed, or taken, if they are as they were
@@ -63,10 +64,21 @@ class Plan:
         """The earliest due that it adds."""
         return min((timer.due for timer in self.listed), default=None)
 
+    @abstractmethod
+    def was_done(self, row: str) -> Steps[bool]:
+        """Whether a commit of unknown outcome was applied, as far as its traces tell; of one that may be repeated, False is safe."""
+
+
+@dataclass(slots=True)
+class Removal(Plan):
+    """A commit that removes messages or dead columns, whatever else it does; one that finds none of them there may be repeated."""
+
     def was_done(self, row: str) -> Steps[bool]:
         """Whether all that it removes is gone: a message never comes back, and a letter that died anew died otherwise."""
-        columns = yield from read_one(Named(row, (*self.messages, *[column.name for column in self.dead])), exact=True)
         died = {column.name: column.value for column in self.dead}
+        if not (self.messages or died):
+            return False
+        columns = yield from read_one(Named(row, (*self.messages, *died)), exact=True)
         return all(column.name in died and died[column.name] != column.value for column in columns)
 
 

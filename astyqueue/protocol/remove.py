@@ -20,7 +20,7 @@ from astyqueue.protocol.columns import Type, dead_name, message_name
 from astyqueue.protocol.freeing import let_go_along
 from astyqueue.protocol.pages import listed_by, looked_past, unlisted
 from astyqueue.protocol.process import Process
-from astyqueue.protocol.raising import MOST, Plan, Raising, shrunk_by
+from astyqueue.protocol.raising import MOST, Plan, Raising, Removal, shrunk_by
 from astyqueue.protocol.rows import Ring, is_home
 from astyqueue.protocol.schedules import forget_schedules
 from astyqueue.protocol.settings import forget_settings
@@ -51,7 +51,7 @@ def _deletion(message: MessageId, sight: Sight) -> Steps[Plan | None]:
     dead = yield from read_one(Named(sight.row, (dead_name(message.priority, message.id),)))
     if not found and not dead:
         return None
-    plan = Plan([column.name for column in found], dead, shrunk_by(sight, {message.id}))
+    plan = Removal([column.name for column in found], dead, shrunk_by(sight, {message.id}))
     return (yield from let_go_along(plan, sight.row, {message: Content.of(found[0].value)} if found else {}))
 
 
@@ -125,7 +125,7 @@ class _Clearing:
         if not names:
             return None
         present = yield from read_one(Named(sight.row, names, values=False))
-        return Plan([column.name for column in present], [], shrunk_by(sight, {name.id for name in names}))
+        return Removal([column.name for column in present], [], shrunk_by(sight, {name.id for name in names}))
 
     def _dead(self, sight: Sight) -> Steps[Plan | None]:
         for level in range(self.levels):
@@ -135,7 +135,7 @@ class _Clearing:
                 self._reached = (Type.DEAD, level), dead[-1].name.id
                 names = tuple(message_name(level, column.name.id) for column in dead)
                 present = yield from read_one(Named(sight.row, names, values=False))
-                return Plan([column.name for column in present], dead)
+                return Removal([column.name for column in present], dead)
         return None
 
     def _waiting(self, sight: Sight) -> Steps[Plan | None]:
@@ -143,7 +143,7 @@ class _Clearing:
             names = yield from self._waiting_at(sight, level)
             if names:
                 self._reached = (Type.MESSAGE, level), names[-1].id
-                return Plan(names)
+                return Removal(names)
         return None
 
     def _waiting_at(self, sight: Sight, level: int) -> Steps[list[Name]]:

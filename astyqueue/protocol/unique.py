@@ -23,7 +23,7 @@ from astyqueue.protocol.bell import Wish, want
 from astyqueue.protocol.change import Change
 from astyqueue.protocol.columns import HEADER, State, dead_name, message_name
 from astyqueue.protocol.process import Process
-from astyqueue.protocol.raising import TRIES, Plan, shrunk_by
+from astyqueue.protocol.raising import TRIES, shrunk_by
 from astyqueue.protocol.send import LATE, see_late
 from astyqueue.protocol.settle import raise_for
 from astyqueue.protocol.sight import Sight, know
@@ -262,12 +262,14 @@ class _Replacing(_Sending):
             return _Planned([], Change(self._row))
         self.replaced = owner.message(self._row) if owner else None
         sent = self._in_place_of(owner)
-        plan = Plan(taken=[(column, Put(key_name(sent.key), sent.owner.encode()))], puts=[sent.put])
-        if owner:
-            plan.messages = [message_name(owner.priority, owner.id)]
-            plan.shrunk = shrunk_by(self._sight, {owner.id})
         change = Change(self._row)
-        plan.add_to(change)
+        change.expect(key_name(sent.key), column.value if column else None)
+        change.put(key_name(sent.key), sent.owner.encode())
+        change.put_all(sent.put)
+        if owner:
+            change.delete(message_name(owner.priority, owner.id))
+            for timer, left in shrunk_by(self._sight, {owner.id}):
+                change.replace(timer, left)
         raise_for(self._process, change, self._header, due=None)
         return _Planned([sent], change)
 

@@ -14,6 +14,7 @@ from astyqueue.protocol.claim import claim
 from astyqueue.protocol.columns import Type
 from astyqueue.protocol.outcomes import Reject, Release
 from astyqueue.protocol.picking import Order
+from astyqueue.protocol.raising import Plan, Removal
 from astyqueue.protocol.remove import clear, drop
 from astyqueue.protocol.rows import QUEUES, settings_row
 from astyqueue.protocol.settings import list_queues, load_settings, open_queue
@@ -166,3 +167,10 @@ def test_dropping_goes_on_where_it_stopped(stage: Stage) -> None:
     assert stage.run(list_queues()) == ["mail"]
     stage.run(drop(stage.bob, opened.settings))
     assert stage.run(list_queues()) == []
+
+
+def test_a_commit_that_removes_nothing_is_not_told_as_done_by_what_is_gone(stage: Stage) -> None:
+    """All of nothing is gone, whether the commit was applied or not."""
+    assert not stage.run(Removal().was_done(ROW))
+    with pytest.raises(TypeError, match="abstract"):
+        Plan()  # type: ignore[abstract]  # that is the point
