@@ -123,10 +123,11 @@ class Claimer:
 
     def flush(self) -> Steps[None]:
         """Commit everything that was handed in so far, and write what the history is to know."""
-        ticket = Ticket(1, wakeup=Wakeup(self._clock))
+        wakeup = Wakeup(self._clock)
+        ticket = Ticket(1, wakeup=wakeup)
         self._flushing.append(ticket)
         try:
-            yield from self._lead.take_part(lambda: ticket.over or self._flushed(), ticket.wakeup, until=None)
+            yield from self._lead.take_part(lambda: ticket.over or self._flushed(), wakeup, until=None)
         finally:
             self._flushing.remove(ticket)
         if ticket.error is not None:

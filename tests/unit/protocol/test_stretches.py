@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
 import pytest
 
@@ -12,7 +13,7 @@ from astyqueue.errors import SliceTooLong
 from astyqueue.ids import Id
 from astyqueue.model.message import MessageId
 from astyqueue.protocol.browse import counts
-from astyqueue.protocol.claim import Claim, claim
+from astyqueue.protocol.claim import claim
 from astyqueue.protocol.columns import HEADER, LOOKS, Type, decode_header, message_name
 from astyqueue.protocol.outcomes import ACK, Extend
 from astyqueue.protocol.picking import Order
@@ -288,19 +289,17 @@ def test_a_lease_that_moves_up_while_timers_are_read_in_stretches_is_seen() -> N
     """Before whatever request it is extended: its message is hidden from who reads."""
     for at in range(1, 40):
         scene = LongLease()
-        holder = scene.held
-        until = scene.now + 7_200 * SECOND
-        store = Meanwhile(scene.store, lambda holder=holder, until=until, scene=scene: extend_once(scene, holder, until), at=at)
-        timers = run(all_timers(ROW, holder.timer.due), store)
+        store = Meanwhile(scene.store, partial(extend, scene), at=at)
+        timers = run(all_timers(ROW, scene.held.timer.due), store)
         assert {entry.id for timer in timers for entry in timer.entries} == set(scene.waiting)
         if len(store.requests) < at:
             return
     pytest.fail("it never came to an end")
 
 
-def extend_once(scene: LongLease, holder: Claim, until: int) -> None:
+def extend(scene: LongLease) -> None:
     """The lease moves to a later timer."""
-    scene.settle(holder, {held.entry.id: Extend(until) for held in holder.held}, name="dan")
+    scene.settle(scene.held, {held.entry.id: Extend(scene.now + 7_200 * SECOND) for held in scene.held.held}, name="dan")
 
 
 def test_a_row_that_is_new_is_not_walked_from_the_beginning_of_time() -> None:

@@ -235,7 +235,12 @@ def test_who_leaves_asks_nobody_for_credit() -> None:
     """Only the leader does: a dispatcher's line is not to be asked from two threads at once."""
     seats = Seats(TimeMachine())
     asked: list[str] = []
-    stays, leaves = Seat(lambda: len(asked.append("asked") or asked), lambda _: None), Seat(lambda: 0, lambda _: None)
+
+    def credit() -> int:
+        asked.append("credit")
+        return 1
+
+    stays, leaves = Seat(credit, lambda _: None), Seat(lambda: 0, lambda _: None)
     seats.sit(stays)
     seats.sit(leaves)
     seats.leave(leaves)
