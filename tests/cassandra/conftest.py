@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 
 import pytest
@@ -47,6 +47,13 @@ def node(one_node: LocalCassandra) -> LocalCassandra:
 
 
 @pytest.fixture(scope="module")
+def strict_node(pytestconfig: pytest.Config) -> Iterator[LocalCassandra]:
+    """One node that gives up a read of more than 400 tombstones, where others pass 100 000."""
+    with _started(pytestconfig, 1, settings={"tombstone_warn_threshold": 200, "tombstone_failure_threshold": 400}) as cluster:
+        yield cluster
+
+
+@pytest.fixture(scope="module")
 def three_nodes(pytestconfig: pytest.Config) -> Iterator[LocalCassandra]:
     """Three nodes of this module's own, as the test before has left them."""
     with _started(pytestconfig, 3) as cluster:
@@ -61,14 +68,14 @@ def ring(three_nodes: LocalCassandra) -> LocalCassandra:
 
 
 @contextmanager
-def _started(config: pytest.Config, nodes: int) -> Iterator[LocalCassandra]:
+def _started(config: pytest.Config, nodes: int, *, settings: Mapping[str, object] | None = None) -> Iterator[LocalCassandra]:
     """Local nodes, whatever Cassandra the other tests run on: no other can be killed here."""
     clock = SystemClock()
     began = clock.monotonic()
     with ExitStack() as held:
         reason = ""
         try:
-            cluster = held.enter_context(LocalCassandra(nodes))
+            cluster = held.enter_context(LocalCassandra(nodes, settings=settings))
         except CannotRunHere as error:
             reason = str(error)
         if reason:
