@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 
 from astyqueue import ids
@@ -10,17 +12,17 @@ from astyqueue.errors import StoreUnavailable
 from astyqueue.ids import Id
 from astyqueue.model.message import MessageId, encode_plain
 from astyqueue.protocol.browse import contents
-from astyqueue.protocol.claim import claim
-from astyqueue.protocol.columns import State
-from astyqueue.protocol.outcomes import Release
-from astyqueue.protocol.picking import BUDGET, Order
+from astyqueue.protocol.claim import Claim, claim
+from astyqueue.protocol.columns import LOOKS, State
+from astyqueue.protocol.outcomes import Reject, Release
+from astyqueue.protocol.picking import BUDGET, Order, Sizes
 from astyqueue.protocol.send import message_put
 from astyqueue.protocol.sight import Sight
 from astyqueue.protocol.steps import Commit, Read, Request, run
 from astyqueue.store import Column, Store
 from astyqueue.testing import Faulty
-from tests.unit.protocol.watched import ROW
-from tests.unit.protocol.worlds import ATTEMPTS, LEASE, Scene
+from tests.unit.protocol.watched import ROW, Meanwhile
+from tests.unit.protocol.worlds import ATTEMPTS, LEASE, Scene, warm
 
 KIBIBYTE = 1 << 10
 MEBIBYTE = 1 << 20
@@ -173,3 +175,25 @@ def test_a_look_at_many_large_messages_reads_a_few_at_a_time() -> None:
     found = run(contents([MessageId(ROW, 0, id_) for id_ in sent]), scene.weighing)
     assert len(found) == 60
     assert max(scene.weighing.bytes) <= BUDGET + 250 * KIBIBYTE
+
+
+def test_what_dies_between_two_parts_of_what_a_claim_reads_is_not_claimed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Dead columns are read once for all parts: what dies later was listed in a timer when the timers were read."""
+    monkeypatch.setattr(Sizes, "within", lambda _, budget: min(1, budget))
+    for at in range(1, 20):
+        scene = Scene(messages=6)
+        [held] = scene.do("ann", want=3).claims
+        sight = warm(scene, "bob")
+        sight.looks.cursors = [[ids.LEAST] * LOOKS]
+        store = Meanwhile(scene.store, partial(reject, scene, held), at=at)
+        claimed = run(claim(scene.process("bob"), sight, Order(10, LEASE, ATTEMPTS)), store)
+        assert [one.entry.id for taken in claimed.claims for one in taken.held] == scene.sent[3:]
+        scene.store.require_lawful()
+        if len(store.requests) < at:
+            return
+    pytest.fail("it never came to an end")
+
+
+def reject(scene: Scene, held: Claim) -> None:
+    """All of these messages die."""
+    scene.settle(held, {one.entry.id: Reject("rejected", "", 1) for one in held.held})
