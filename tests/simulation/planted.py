@@ -216,7 +216,7 @@ PLANTED: Final = (
     Planted("a commit repeated without its expectations", 200, meddling=_repeated_unconditionally),
     Planted("an unknown outcome taken for done", 200, meddling=_taken_for_done),
     Planted("stamps from the due time", 400, lambda: [mock.patch.object(producer, "message_put", _stamped_with_due)]),
-    Planted("header deleted by drop", 2_000, _dropping_headers, always=frozenset({Fault.CLIENT_PAUSES, Fault.DELAYS}), first=150),
+    Planted("header deleted by drop", 2_000, _dropping_headers, always=frozenset({Fault.CLIENT_PAUSES, Fault.DELAYS}), first=190),
     Planted("graves kept for 5 s", 400, grace_us=5 * SECOND),
     Planted("ack before claim", 30, meddling=asking_otherwise(_acking_first)),
     Planted("rejected messages dropped", 60, meddling=asking_otherwise(_burying_nobody)),
