@@ -173,9 +173,8 @@ class _Walk:
             try:
                 columns = yield from read_one(part, exact=self.exact)
             except SliceTooLong:
-                if self.length <= 1 and self.start < self.end:
+                if not self._shorten(part):
                     raise
-                self._fell_short(part)
                 whole = False
                 continue
             self.found += columns
@@ -195,21 +194,24 @@ class _Walk:
         rest = self.start >= self.end or (not self.apart and self.start + self.length >= self.end)
         return self.wanted.until if rest else min(self.wanted.until, ids.first_at(min(self.start + self.length, self.end)))
 
-    def _fell_short(self, part: Slice) -> None:
-        """The store gave up a part: go on with a shorter one, or walk first through some of what was taken for the rest."""
+    def _shorten(self, part: Slice) -> bool:
+        """Go on with a shorter part, or walk first through some of what was taken for the rest; False if there is no shorter one."""
         self.failed = True
         if self.start >= self.end:
             self._further = self._further * _FURTHER or self.strides.first
             self.end = self.start + self._further
             self.strides.crowded = max(self.strides.crowded, self.end)
             self.length, self.apart = self.strides.first, True
-            return
+            return True
         span = min(self.length, self.end - self.start)
-        bounded = self.end >= ids.moment(self.wanted.until)
-        if part.until < self.wanted.until or bounded:
+        if part.until == self.wanted.until and self.end < ids.moment(self.wanted.until):
+            self.apart = True  # what was too much may all lie in the rest
+        elif span <= 1:
+            return False
+        else:
             self.strides.failed(span)
-        self.apart |= part.until == self.wanted.until and not bounded
         self.length = max(1, min(self.strides.first, span // _SHORTER))
+        return True
 
     def _go_on(self, reached: Id) -> None:
         at = ids.moment(reached)

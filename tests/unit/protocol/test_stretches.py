@@ -302,6 +302,23 @@ def extend(scene: LongLease) -> None:
     scene.settle(scene.held, {held.entry.id: Extend(scene.now + 7_200 * SECOND) for held in scene.held.held}, name="dan")
 
 
+@pytest.mark.parametrize("back", [0, 1, 2, 40 * SECOND])
+def test_what_was_cancelled_ahead_of_the_clock_is_read_past(back: int) -> None:
+    """Wherever the reading begins: a message is left behind many that will never come due."""
+    scene = Buried(settled=0, waiting=0)
+    row = Row(scene.store, rate=200, since=scene.now, until=scene.now + 3_600 * SECOND)
+    last = put_at(scene.now + 3_601 * SECOND)
+    scene.put(last)
+    strides = Strides()
+    for _ in range(2):
+        wanted = Slice(ROW, Type.MESSAGE, 0, after=ids.first_at(scene.now - back))
+        columns, _ = run(read_through(wanted, scene.now, strides), row)
+        assert [column.name for column in columns] == [last.name]
+    failed = row.failed
+    run(read_through(wanted, scene.now, strides), row)
+    assert row.failed == failed > 0
+
+
 def test_a_row_that_is_new_is_not_walked_from_the_beginning_of_time() -> None:
     """Also where messages came so fast that stretches would be short."""
     scene, sight = Scene(), Sight(ROW, 1)
