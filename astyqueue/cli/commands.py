@@ -28,6 +28,7 @@ _MODULES: Final = {
     "drop": "removal",
     "queues": "queues",
     "dead": "dead",
+    "rescan": "rescan",
     "schedules": "schedules",
     "spark": "spark",
     "pipeline": "pipeline",

@@ -274,6 +274,27 @@ class RedriveReport:
         return {"redriven": self.redriven, "left": self.left, "dry_run": self.dry_run}
 
 
+@dataclass(frozen=True, slots=True)
+class RescanReport:
+    """What a rescan came to: rows it went through, ids it looked at, messages that nobody would have found and that are due now.
+
+    `unreadable` are rows it could not go through, for their header or a timer cannot be read.
+    """
+
+    rows: int = 0
+    looked: int = 0
+    listed: int = 0
+    unreadable: tuple[str, ...] = ()
+
+    def __add__(self, other: RescanReport) -> RescanReport:
+        unreadable = self.unreadable + other.unreadable
+        return RescanReport(self.rows + other.rows, self.looked + other.looked, self.listed + other.listed, unreadable)
+
+    def as_json(self) -> Json:
+        """The same as JSON."""
+        return {"rows": self.rows, "looked": self.looked, "listed": self.listed, "unreadable": list(self.unreadable)}
+
+
 def _instant(moment: int | None) -> datetime | None:
     return None if moment is None else instant(moment)
 

@@ -77,11 +77,6 @@ class Looks:
         cursors = self.cursors[level]
         cursors[0] = max(cursors[0], ids.first_at(moment - LAGS[1]))
 
-    def again_from(self, moment: int) -> None:
-        """Let the last of the late looks walk once more over what came since this moment."""
-        for cursors in self.cursors:
-            cursors[-1] = min(cursors[-1], ids.first_at(moment))
-
     def late(self, now: int) -> list[int]:
         """Which of the late looks have a stretch to read now."""
         return [look for look in range(1, LOOKS) if self._late_at(look, now) <= now]

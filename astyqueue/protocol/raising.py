@@ -9,6 +9,7 @@ from typing import Final
 
 from astyqueue.errors import OutcomeUnknown, StoreError, StoreUnavailable
 from astyqueue.ids import Id
+from astyqueue.protocol.bell import Wish, want
 from astyqueue.protocol.change import Change
 from astyqueue.protocol.claim import without
 from astyqueue.protocol.columns import HEADER, Header, Timer
@@ -21,6 +22,8 @@ from astyqueue.store import Column, Name, Named, Put, Refused
 
 #: Refusals in a row after which a command gives up: it must end, also beside processes that claim all the time.
 TRIES: Final = 50
+#: After so many refusals in a row, those who keep the row busy are asked to leave it alone for a moment.
+_CROWDED_OUT: Final = 3
 #: Messages in one commit.
 MOST: Final = 200
 
@@ -82,6 +85,12 @@ class Removal(Plan):
         return all(column.name in died and died[column.name] != column.value for column in columns)
 
 
+def ask_for(process: Process, row: str, *, refused: int) -> Steps[None]:
+    """After each few refusals, ask the owner of a row for a pause, so that it is not distance that decides who gets in."""
+    if refused % _CROWDED_OUT == 0:
+        yield from want(row.split(":", 1)[0], Wish(process.name, row), process.nonce())
+
+
 Planning = Callable[[Sight], Steps[Plan | None]]
 
 
@@ -108,12 +117,13 @@ class Raising:
         The plan is made when the header and all timers are known, or what `knowing` sees to. When others change the row each
         time in between, StoreUnavailable ends it.
         """
-        for _ in range(TRIES):
+        for number in range(1, TRIES + 1):
             yield from self.knowing(self.sight, self.process.now())
             plan = yield from planning(self.sight)
             if plan is None or (yield from self._commit(plan)):
                 return plan
             self.sight.forget()
+            yield from ask_for(self.process, self.sight.row, refused=number)
         message = (
             f"row {self.sight.row}: others changed it {TRIES} times in a row while this was tried. What was asked is not done, "
             "or not to its end: pause the queue, or try again when it is less busy"

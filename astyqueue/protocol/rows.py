@@ -119,3 +119,16 @@ class Ring:
         if self.layout.time_shards == 1:
             return _NEVER
         return (moment // self.layout.time_shard_us + 1) * self.layout.time_shard_us
+
+    def turn(self, row: str, moment: int) -> int | None:
+        """When the latest turn of a row began that began at this moment or before; None for a row that never closes."""
+        shard = row.removeprefix(f"{self.queue}:").partition(":")[0]
+        if shard == _HOME or self.layout.time_shards == 1:
+            return None
+        turns = (moment // self.layout.time_shard_us - int(shard)) // self.layout.time_shards
+        return (turns * self.layout.time_shards + int(shard)) * self.layout.time_shard_us
+
+    @property
+    def lap(self) -> int:
+        """How long the ring takes to come round, in microseconds."""
+        return self.layout.time_shards * self.layout.time_shard_us

@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from typing import Final
 
 from astyqueue import ids
-from astyqueue.errors import OutcomeUnknown, StoreError, StoreUnavailable
+from astyqueue.errors import AstyqueueError, OutcomeUnknown, StoreError
 from astyqueue.ids import Id
-from astyqueue.protocol.change import Change
-from astyqueue.protocol.columns import Entry, State, Timer, Type, dead_name, message_name
-from astyqueue.protocol.outcomes import with_value
+from astyqueue.protocol.columns import message_name
 from astyqueue.protocol.process import Process
-from astyqueue.protocol.settle import raise_for
-from astyqueue.protocol.sight import Sight, know
-from astyqueue.protocol.steps import Send, Steps, read_one
-from astyqueue.store import Batch, Committed, Name, Named, Put
+from astyqueue.protocol.rescan import list_late
+from astyqueue.protocol.steps import Send, Steps
+from astyqueue.store import Batch, Name, Put
 
+_log: Final = logging.getLogger("astyqueue.queue")
 _SECOND: Final = 1_000_000
 #: A plain send claims to have been written this long before it was, so that every delete of it wins although clocks differ.
 STAMP_BACK: Final = 3_600 * _SECOND
@@ -46,14 +45,17 @@ def send(process: Process, batch: Batch, *more: Batch, beside: Sequence[Batch] =
 
 
 def see_late(process: Process, row: str, late: list[Name]) -> Steps[None]:
-    """See to it that what landed late is found. It is in the store by now, so an error that speaks of nothing done would not be true."""
+    """See to it that what landed late is found. It is in the store by now, so nothing that goes wrong here fails its send."""
     try:
-        yield from _list_late(process, row, late)
-    except StoreError as error:
-        message = (
-            f"row {row}: {len(late)} messages were sent, and it could not be seen to that they, who are late, are found within half a day"
+        yield from list_late(process, row, late)
+    except AstyqueueError as error:
+        _log.warning(
+            "row %s: %d messages were stored, but registering them for immediate pickup failed; consumers may see them only after up to "
+            "12 h, or once `astyqueue rescan` was run. Do not resend them. The error was: %s",
+            row,
+            len(late),
+            error,
         )
-        raise OutcomeUnknown(message) from error
 
 
 def _insert(request: Send) -> Steps[None]:
@@ -64,35 +66,9 @@ def _insert(request: Send) -> Steps[None]:
             yield request
         except OutcomeUnknown as error:
             unknown = error
-        except StoreUnavailable as error:
+        except StoreError as error:
             raise unknown or error from error
         else:
             return
     if unknown:
         raise unknown
-
-
-def _list_late(process: Process, row: str, names: list[Name]) -> Steps[None]:
-    """See to it that messages which landed behind the looks are found: list in a timer, due now, those that are nowhere else."""
-    while True:
-        sight = Sight(row, 1)
-        yield from know(sight, process.now())
-        present = yield from read_one(Named(row, tuple(names), values=False))
-        dead = yield from read_one(Named(row, tuple(dead_name(name.priority, name.id) for name in names), values=False))
-        buried = {column.name.id for column in dead}
-        lost = [column.name for column in present if column.name.id not in sight.hidden and column.name.id not in buried]
-        if not lost:
-            return
-        outcome = yield from _list(process, sight, lost).commit()
-        if isinstance(outcome, Committed):
-            return
-
-
-def _list(process: Process, sight: Sight, names: list[Name]) -> Change:
-    due = process.now()
-    entries = tuple(Entry(name.id, name.priority, 0) for name in names)
-    timer = with_value(Timer(Name(Type.TIMER, 0, process.id_at(due), State.SNOOZED), entries, process.nonce(), "", len(entries)))
-    change = Change(sight.row)
-    raise_for(process, change, sight.value, due=due)
-    change.put_timer(timer)
-    return change

@@ -19,11 +19,10 @@ from astyqueue.errors import BadInput, OutcomeUnknown, StoreError, StoreUnavaila
 from astyqueue.ids import Id
 from astyqueue.model.message import MessageId, decode, encode
 from astyqueue.protocol.along import Owner, decode_owner, key_name
-from astyqueue.protocol.bell import Wish, want
 from astyqueue.protocol.change import Change
 from astyqueue.protocol.columns import HEADER, State, dead_name, message_name
 from astyqueue.protocol.process import Process
-from astyqueue.protocol.raising import TRIES, shrunk_by
+from astyqueue.protocol.raising import TRIES, ask_for, shrunk_by
 from astyqueue.protocol.send import LATE, see_late
 from astyqueue.protocol.settle import raise_for
 from astyqueue.protocol.sight import Sight, know
@@ -32,8 +31,6 @@ from astyqueue.store import Column, Committed, Name, Named, Put
 
 #: Commits of unknown outcome after which that is told.
 _UNKNOWNS: Final = 5
-#: So many refusals mean that somebody nearer commits all the time, and is asked for a moment.
-_CROWDED_OUT: Final = 3
 
 
 class Keyed(NamedTuple):
@@ -142,8 +139,7 @@ class _Sending(ABC):
         for number in range(1, TRIES + 1):
             if (yield from self._try()):
                 break
-            if number % _CROWDED_OUT == 0:
-                yield from want(self._row.split(":", 1)[0], Wish(self._process.name, self._row), self._process.nonce())
+            yield from ask_for(self._process, self._row, refused=number)
         else:
             message = (
                 f"row {self._row}: others changed it {TRIES} times in a row while a message with a unique key was to be sent. "

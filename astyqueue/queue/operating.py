@@ -8,19 +8,20 @@ from datetime import datetime
 from typing import Final, TypedDict, get_args
 
 from astyqueue.clock import SECOND, Clock
-from astyqueue.errors import BadInput, NotFound
+from astyqueue.errors import BadInput, NotFound, Undecodable
 from astyqueue.model.event import Event, kind_of
 from astyqueue.model.explanation import Explanation
 from astyqueue.model.message import MessageId, Receipt
-from astyqueue.model.outgoing import check_key, range_of
+from astyqueue.model.outgoing import check_key, instant_of, range_of
 from astyqueue.model.settings import Settings
-from astyqueue.model.views import Counts, DeadFilter, DeadLetter, DeathKind, Found, Include, RedriveReport
+from astyqueue.model.views import Counts, DeadFilter, DeadLetter, DeathKind, Found, Include, RedriveReport, RescanReport
 from astyqueue.model.wording import did_you_mean
 from astyqueue.protocol import browse, dead, explain, remove
 from astyqueue.protocol.history import DAY, LONGEST
 from astyqueue.protocol.outcomes import Settling
 from astyqueue.protocol.process import Process
 from astyqueue.protocol.recall import Asked, Recall
+from astyqueue.protocol.rescan import RowRescan
 from astyqueue.protocol.rows import Ring
 from astyqueue.protocol.steps import Steps
 from astyqueue.queue.history import History
@@ -98,6 +99,15 @@ class Redriving:
     def page(self) -> int:
         """Messages in one commit: a tenth of a second's worth, so that a rate is even."""
         return _PAGE if self.rate is None else max(1, min(_PAGE, int(self.rate / 10)))
+
+
+@dataclass(frozen=True, slots=True)
+class Rescanning:
+    """How far back a rescan goes (everything, if `since` is None). `progress` is told after every page, `cancelled` asked before."""
+
+    since: datetime | None = None
+    progress: Callable[[RescanReport], None] | None = None
+    cancelled: Callable[[], bool] = lambda: False
 
 
 class Operating:
@@ -254,6 +264,26 @@ class Operating:
         until = begun + int(redriven / redriving.rate * SECOND)
         while self._clock.monotonic() < until and not redriving.cancelled():
             yield Rest(Wakeup(self._clock), min(until, self._clock.monotonic() + SECOND // 10))
+
+    def rescan(self, rescanning: Rescanning) -> Steps[RescanReport]:
+        """Have what landed behind all looks handed out, row by row."""
+        report = RescanReport()
+        since = None if rescanning.since is None else instant_of(rescanning.since)
+        for row in self._rows:
+            scan = RowRescan(self._process, row, self._levels, since)
+            before = report
+            while not scan.over and not rescanning.cancelled():
+                try:
+                    yield from scan.go_on()
+                except Undecodable:
+                    report = before + RescanReport(0, scan.looked, scan.listed, (row,))
+                    break
+                report = before + RescanReport(int(scan.over), scan.looked, scan.listed)
+                if rescanning.progress:
+                    rescanning.progress(report)
+            if scan.listed:
+                self._changed(row)
+        return report
 
     def purge(self, where: Where) -> Steps[int]:
         """Remove dead letters for good; how many those were."""

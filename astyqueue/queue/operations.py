@@ -12,7 +12,7 @@ from astyqueue.model.event import Event
 from astyqueue.model.explanation import Explanation
 from astyqueue.model.message import MessageId, Receipt
 from astyqueue.model.settings import Settings
-from astyqueue.model.views import Counts, DeadLetter, Found, RedriveReport
+from astyqueue.model.views import Counts, DeadLetter, Found, RedriveReport, RescanReport
 from astyqueue.protocol.columns import State
 from astyqueue.protocol.outcomes import ACK, Extend, Reject, Release
 from astyqueue.protocol.recall import Recall
@@ -20,7 +20,7 @@ from astyqueue.protocol.steps import Steps, run
 from astyqueue.queue.asked import behaviour_of, check_names
 from astyqueue.queue.core import Core
 from astyqueue.queue.keys import Keys
-from astyqueue.queue.operating import Redriving, Where
+from astyqueue.queue.operating import Redriving, Rescanning, Where
 from astyqueue.queue.scheduling import Scheduling
 from astyqueue.store import Store
 
@@ -148,6 +148,21 @@ class Operations:
         """
         redriving = Redriving(rate, dry_run, force, progress, cancelled, only)
         return self.run(self.core.operating.redrive(redriving, where))
+
+    def rescan(
+        self,
+        since: datetime | None = None,
+        *,
+        progress: Callable[[RescanReport], None] | None = None,
+        cancelled: Callable[[], bool] = lambda: False,
+    ) -> RescanReport:
+        """Find messages that landed so late that no look reaches them, from `since` on or of all times, and have them handed out.
+
+        Such a message was stored by a replay, a repair or a restored backup long after its time. Workers find most of them by
+        themselves within half a day. Safe beside workers, and as often as you like: what is waiting, in hand, hidden or dead
+        is left as it is. `progress` is told after every page and `cancelled` asked before each.
+        """
+        return self.run(self.core.operating.rescan(Rescanning(since, progress, cancelled)))
 
     def purge(self, **where: Unpack[Where]) -> int:
         """Remove the dead letters that fit for good; how many those were."""

@@ -12,6 +12,7 @@ from astyqueue.clock import SECOND, Clock
 from astyqueue.protocol.rows import Ring
 from astyqueue.protocol.steps import Steps
 from astyqueue.queue.agenda import NEVER
+from astyqueue.queue.rescans import Rescans
 from astyqueue.queue.survey import Survey
 from astyqueue.queue.visits import Visit, Visits
 
@@ -21,8 +22,6 @@ _AGAIN: Final = SECOND // 20
 #: have their turn and a mishap that is over costs little.
 _POSTPONED: Final = SECOND // 20
 POSTPONED_AT_MOST: Final = 5 * SECOND
-#: How often the ids behind all looks are walked once more; each walk goes twice as far back.
-_ONCE_MORE: Final = 12 * 3_600 * SECOND
 
 
 class Rounds:
@@ -32,6 +31,7 @@ class Rounds:
         """Have every row surveyed at once, those that are written to first: this process knows nothing of any."""
         self.visits = Visits(ring, clock, me)
         self.survey = Survey(self.visits)
+        self.rescans = Rescans(self.visits, me)
         self._clock = clock
         self.answered = 0
         self._asked = 0
@@ -44,18 +44,19 @@ class Rounds:
         if set_back:
             self.visits.last_traffic = min(self.visits.last_traffic, now)
             self.survey.start_anew()
+            self.rescans.was_set_back(now)
             for row, visit in self.visits.of.items():
                 visit.work, visit.not_before, visit.obliging = now, 0, 0
-                visit.once_more = min(visit.once_more, now + _ONCE_MORE)
                 visit.sight.hold_back(now)
                 visit.sight.upcoming.postponed.clear()
                 self.visits.looks.set(row, now)
         return set_back
 
     def look_around(self, now: int) -> Steps[None]:
-        """Learn what others did, as far as it is time for that."""
+        """Learn what others did, and look for what landed late, as far as it is time for that."""
         yield from self.survey.listen(now, busy=self._busy)
         yield from self.survey.read(now)
+        yield from self.rescans.go_on(now)
 
     def idle(self, now: int) -> Steps[None]:
         """There is nothing known to do: see for who asked, listen more closely, wish for a row of which others have too many."""
@@ -78,7 +79,7 @@ class Rounds:
 
     def next_event(self, now: int) -> int:
         """When there will be something to look at, or to learn."""
-        return now if self.visits.news else min(self.visits.looks.next(), self.survey.next_event(now))
+        return now if self.visits.news else min(self.visits.looks.next(), self.survey.next_event(now), self.rescans.next_event(now))
 
     def choose(self, now: int) -> Visit | None:
         """The row whose look is due and that waited longest; one that others are at work in is left to them for now."""
@@ -118,9 +119,6 @@ class Rounds:
             self.visits.look_at(visit, now)
         elif (following := sight.next_look(now)) is not None:
             self.visits.look_at(visit, following, at=max(following, now + _AGAIN))
-        if visit.once_more <= now:
-            sight.looks.again_from(now - 2 * _ONCE_MORE if visit.once_more else now)
-            visit.once_more = now + _ONCE_MORE
 
     def settled(self, row: str, now: int) -> None:
         """Let a row be looked at when what was just given back in it falls due."""

@@ -109,13 +109,10 @@ class Survey:
         yield from self._glance([visit for visit in visits if self._lies_still(visit)], now)
 
     def _turn(self, now: int) -> None:
-        """When the next time shard begins, survey its rows, and walk once more over those of the one that closed."""
+        """When the next time shard begins, survey its rows."""
         if now < self._closes:
             return
-        closed, self._current, self._closes = self._current, self._visits.current(now), self._visits.ring.closes(now)
-        for visit in set(closed).difference(self._current):
-            visit.sight.looks.again_from(now - self._visits.ring.layout.time_shard_us)
-            self._visits.look_at(visit, now)
+        self._current, self._closes = self._visits.current(now), self._visits.ring.closes(now)
         for visit in self._current:
             self._agenda.set(visit.sight.row, 0)
 

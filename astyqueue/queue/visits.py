@@ -33,7 +33,6 @@ class Visit:
     heads: list[Id] = field(default_factory=list)
     floor: int | None = None
     work: int = NEVER
-    once_more: int = 0
     not_before: int = 0
     failures: int = 0
     obliging: int = 0

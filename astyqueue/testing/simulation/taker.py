@@ -19,6 +19,7 @@ from astyqueue.protocol.fire import Schedules
 from astyqueue.protocol.outcomes import ACK, Ack, Extend, Reject, Release, Settling
 from astyqueue.protocol.picking import Order
 from astyqueue.protocol.process import Process
+from astyqueue.protocol.rescan import RowRescan
 from astyqueue.protocol.rows import is_home
 from astyqueue.protocol.settle import Settled, Settlement, settle
 from astyqueue.protocol.sight import Sight
@@ -66,12 +67,21 @@ class Taker:
                 yield from self._claim(row)
 
     def drain(self, moments: tuple[int, ...], back: int = 0) -> Agent:
-        """Take and ack everything there is, again after each of these pauses; at each look `back` so far over what was passed."""
+        """Take and ack everything there is, again after each of these pauses; with `back`, after a rescan of that much of each row."""
         for moment in moments:
             yield Pause(moment)
             for row in self.rows:
+                if back:
+                    yield from self._rescan(row, back)
                 yield from self._empty(row)
-                self.sights[row].looks.again_from(self.process.now() - back)
+
+    def _rescan(self, row: str, back: int) -> Steps[None]:
+        """Have what landed behind all looks listed."""
+        self.history.steps["rescan"] += 1
+        rescan = RowRescan(self.process, row, self.levels, self.process.now() - back)
+        with contextlib.suppress(StoreError):
+            while not rescan.over:
+                yield from rescan.go_on()
 
     def _empty(self, row: str) -> Generator[Request | Pause, Any, None]:
         for _ in range(60):

@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 
 import pytest
 
 from astyqueue.clock import SECOND
-from astyqueue.errors import OutcomeUnknown, StoreUnavailable
+from astyqueue.errors import OutcomeUnknown, StoreCorrupt, StoreError, StoreFull, StoreUnavailable
+from astyqueue.ids import first_at
 from astyqueue.model.message import MessageId
-from astyqueue.protocol.columns import HEADER, State
+from astyqueue.protocol.bell import Wish, cells, wish_in
+from astyqueue.protocol.change import Change
+from astyqueue.protocol.columns import HEADER, State, Type
 from astyqueue.protocol.outcomes import Reject
 from astyqueue.protocol.remove import delete
 from astyqueue.protocol.send import LATE, STAMP_BACK, send
+from astyqueue.protocol.settle import raise_for
 from astyqueue.protocol.sight import Sight
-from astyqueue.protocol.steps import Commit, Read, run
+from astyqueue.protocol.steps import Commit, Read, Request, run
 from astyqueue.protocol.steps import Send as SendRequest
-from astyqueue.store import Batch, Named, Slice
-from astyqueue.testing import Failing, Recording
+from astyqueue.store import Batch, Name, Named, Put, Slice, Store
+from astyqueue.testing import Failing, Faulty, Recording
 from tests.unit.protocol.watched import ROW, Meanwhile, picture
 from tests.unit.protocol.worlds import Scene, put_at, warm
 
@@ -52,12 +57,87 @@ def test_a_send_that_stays_unknown_tells_its_caller() -> None:
     assert len(seen.requests) == 3
 
 
-def test_a_store_that_goes_away_after_an_unknown_outcome_leaves_it_unknown() -> None:
+@pytest.mark.parametrize("error", [StoreUnavailable("away"), StoreFull("no room"), StoreCorrupt("what is this")])
+def test_whatever_goes_wrong_after_an_unknown_outcome_leaves_it_unknown(error: StoreError) -> None:
     """The first try may have come through, so nobody may be told that nothing was changed."""
     scene = Scene()
-    store = Failing(Failing(scene.store, StoreUnavailable("away")), OutcomeUnknown("no answer"), applied=False)
+    store = Failing(Failing(scene.store, error), OutcomeUnknown("no answer"), applied=False)
     with pytest.raises(OutcomeUnknown):
         run(send(scene.process("pat"), Batch(ROW, (put_at(scene.now),))), store)
+
+
+class AwayAfterwards(Faulty):
+    """A store that fails whatever comes after the send."""
+
+    def __init__(self, store: Store, error: StoreError) -> None:
+        super().__init__(store)
+        self._error = error
+
+    def perform(self, request: Request) -> object:
+        if not isinstance(request, SendRequest):
+            raise self._error
+        return super().perform(request)
+
+
+@pytest.mark.parametrize("error", [StoreUnavailable("away"), OutcomeUnknown("no answer"), StoreCorrupt("what is this")])
+def test_a_late_send_that_cannot_be_listed_was_sent_all_the_same(error: StoreError, caplog: pytest.LogCaptureFixture) -> None:
+    scene = Scene()
+    put = put_at(scene.now - LATE - 1)
+    run(send(scene.process("pat"), Batch(ROW, (put,))), AwayAfterwards(scene.store, error))
+    assert picture(scene.store).messages == {put.name.id}
+    [line] = caplog.messages
+    assert line.startswith(
+        f"row {ROW}: 1 messages were stored, but registering them for immediate pickup failed; consumers may see them only"
+    )
+    assert "Do not resend" in line
+
+
+@pytest.mark.parametrize("name", [HEADER, Name(Type.TIMER, 0, first_at(SECOND), State.LEASED)])
+def test_a_late_send_to_a_row_that_cannot_be_read_was_sent_all_the_same(name: Name, caplog: pytest.LogCaptureFixture) -> None:
+    """Its caller would send it again, and it is there."""
+    scene = Scene()
+    scene.store.send(Batch(ROW, (Put(name, b"\x7fof a newer release"),)))
+    put = put_at(scene.now - LATE - 1)
+    run(send(scene.process("pat"), Batch(ROW, (put,))), scene.store)
+    assert put.name.id in picture(scene.store).messages
+    assert "cannot be read" in caplog.text
+
+
+def test_a_late_send_beside_a_claimer_that_never_rests_ends_and_asks_for_a_pause(caplog: pytest.LogCaptureFixture) -> None:
+    scene = Scene()
+    put = put_at(scene.now - LATE - 1)
+
+    def busy() -> None:
+        scene.send(1)
+        claimed = scene.do("bob", want=0)
+        header = scene.store.read((Named(ROW, (HEADER,)),))[0]
+        change = Change(ROW)
+        raise_for(scene.process("bob"), change, header[0].value if header else None, due=None)
+        run(change.commit(), scene.store)
+        assert not claimed.claims
+
+    store = BeforeCommits(scene.store, busy)
+    run(send(scene.process("pat"), Batch(ROW, (put,))), store)
+    assert store.commits <= 50
+    assert put.name.id in picture(scene.store).waiting
+    assert "Do not resend" in caplog.text
+    [wanted] = scene.store.read((cells("tasks"),))[0]
+    assert wish_in(wanted.value) == Wish("pat", ROW)
+
+
+class BeforeCommits(Faulty):
+    """Others act before each of its commits."""
+
+    def __init__(self, store: Store, others: Callable[[], None]) -> None:
+        super().__init__(store)
+        self._others = others
+        self.commits = 0
+
+    def perform(self, request: Request) -> object:
+        if isinstance(request, Commit):
+            self.commits += 1
+            self._others()
+        return super().perform(request)
 
 
 @pytest.mark.parametrize(("late", "listed"), [(LATE, False), (LATE + 1, True)])

@@ -116,23 +116,6 @@ def test_a_spoilt_sight_hands_out_the_same_messages(spoil: str) -> None:
     scene.store.require_lawful()
 
 
-def test_all_ids_can_be_walked_once_more_from_a_moment_on() -> None:
-    scene = Scene(messages=1)
-    sight = Sight(ROW, 1)
-    stray = put_at(scene.now, 9)
-    scene.clock.advance(1)
-    scene.send(1)
-    scene.acked(scene.do("ann", sight=sight).claims[0], sight=sight)
-    for _ in range(3):
-        scene.clock.advance("1h")
-        scene.do("ann", sight=sight)
-    scene.put(stray)
-    assert not scene.do("ann", sight=sight).claims
-    sight.looks.again_from(scene.now - 12 * HOUR)
-    scene.clock.advance("1m")
-    assert [held.entry.id for held in scene.do("ann", sight=sight).claims[0].held] == [stray.name.id]
-
-
 def test_a_glance_at_the_header_tells_whether_others_changed_the_row() -> None:
     scene = Scene(messages=2)
     sight = warm(scene, "ann")

@@ -1,0 +1,205 @@
+"""What lands behind all looks is found, whatever the row, at a cost that has a bound."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from astyqueue.clock import SECOND
+from astyqueue.durations import as_microseconds
+from astyqueue.ids import Id
+from astyqueue.model.message import encode_plain
+from astyqueue.model.settings import Layout
+from astyqueue.protocol.columns import Type
+from astyqueue.protocol.pages import PAGE
+from astyqueue.protocol.process import Process
+from astyqueue.protocol.rescan import RESCANNED, Rescanned, note_rescanned, rescanned_in
+from astyqueue.protocol.send import message_put
+from astyqueue.protocol.steps import Read, Send
+from astyqueue.queue.rescans import EVERY
+from astyqueue.store import Batch, Column, Named, Slice, Store
+from astyqueue.stores.memory import MemoryStore
+from astyqueue.testing import TimeMachine
+from tests.unit.queue.crew import Crew, Worker
+
+MINUTE = 60 * SECOND
+HOUR = 60 * MINUTE
+RING = Layout(time_shards=30, concurrency_shards=1)
+NEVER_CLOSES = Layout()
+MAX = 1 << 62
+#: What the documentation states: half a day, and a little for the processes to agree on who does it.
+FOUND_WITHIN = EVERY + 30 * MINUTE
+
+
+@pytest.fixture(autouse=True)
+def _the_same_every_time() -> None:
+    """Processes differ by chance in when they ask about a row."""
+    random.seed(1)
+
+
+@pytest.fixture
+def store(clock: TimeMachine) -> Store:
+    return MemoryStore(clock)
+
+
+def working(store: Store, clock: TimeMachine, layout: Layout) -> tuple[Crew, Worker]:
+    crew = Crew(store, clock, layout)
+    return crew, crew.join(hands=1_000)
+
+
+def pass_time(crew: Crew, duration: str, *, sends: Worker | None = None) -> None:
+    """Let time pass, minute by minute; with `sends` a message comes every ten minutes."""
+    for minute in range(as_microseconds(duration) // MINUTE):
+        if sends and minute % 10 == 0:
+            sends.send(1)
+        crew.pass_time(MINUTE, step=MINUTE)
+
+
+def land(crew: Crew, store: Store, row: str, moment: int) -> Id:
+    """A message of this moment lands now, and its producer is dead."""
+    id_ = Process("dead", crew.clock.now).id_at(moment)
+    store.send(Batch(row, (message_put(0, id_, encode_plain(moment, b'"late"'), sent=moment),)))
+    return id_
+
+
+def found_after(crew: Crew, worker: Worker, id_: Id, *, within: int) -> int:
+    """How long it takes until a message is handed out; its worker goes on sending."""
+    began = crew.clock.now()
+    while crew.clock.now() - began < within:
+        pass_time(crew, "10m", sends=worker)
+        for at, delivery in worker.got:
+            if delivery.id == id_:
+                return at - began
+    pytest.fail(f"not found within {within // HOUR} h")
+
+
+@pytest.mark.parametrize("late", ["90m", "5h", "20h", "28h50m", "29h30m", "30h"])
+def test_what_lands_in_a_closed_row_is_found_within_half_a_day_until_the_ring_has_come_round(
+    store: Store, clock: TimeMachine, late: str
+) -> None:
+    crew, worker = working(store, clock, RING)
+    pass_time(crew, "1h", sends=worker)
+    moment = clock.now() - 30 * MINUTE
+    pass_time(crew, late, sends=worker)
+    stray = land(crew, store, worker.core.ring.row(moment, 0), moment)
+    assert found_after(crew, worker, stray, within=FOUND_WITHIN) <= FOUND_WITHIN
+
+
+def test_what_lands_in_a_closed_row_is_found_although_nothing_else_ever_happens_in_the_queue(store: Store, clock: TimeMachine) -> None:
+    crew, worker = working(store, clock, RING)
+    worker.send(3)
+    pass_time(crew, "90m")
+    moment = clock.now() - 90 * MINUTE
+    stray = land(crew, store, worker.core.ring.row(moment, 0), moment)
+    pass_time(crew, "12h30m")
+    assert stray in {delivery.id for _, delivery in worker.got}
+
+
+@pytest.mark.parametrize("late", ["11m", "5h", "12h"])
+@pytest.mark.parametrize("row", ["mail:0:0", "mail:home:0"])
+def test_what_lands_in_a_row_that_never_closes_is_found_within_half_a_day(store: Store, clock: TimeMachine, row: str, late: str) -> None:
+    crew, worker = working(store, clock, NEVER_CLOSES)
+    worker.send(1)
+    worker.send(1, key="of the home row", unique="reject")
+    pass_time(crew, "20m", sends=worker)
+    moment = clock.now() - 20 * MINUTE - SECOND
+    pass_time(crew, late, sends=worker)
+    stray = land(crew, store, row, moment)
+    assert found_after(crew, worker, stray, within=FOUND_WITHIN) <= FOUND_WITHIN
+
+
+@pytest.mark.parametrize("late", ["2h", "20h"])
+def test_the_next_process_rescans_what_its_forerunner_did_not_come_to(store: Store, clock: TimeMachine, late: str) -> None:
+    """Workers that are replaced more often than twice a day would never rescan anything, if each began to count anew."""
+    crew, worker = working(store, clock, RING)
+    pass_time(crew, "3h", sends=worker)
+    moment = clock.now() - 150 * MINUTE
+    pass_time(crew, late, sends=worker)
+    stray = land(crew, store, worker.core.ring.row(moment, 0), moment)
+    for _ in range(13):
+        worker.dead = True
+        worker = crew.join(hands=1_000)
+        pass_time(crew, "1h", sends=worker)
+    assert stray in {delivery.id for each in crew.workers for _, delivery in each.got}
+
+
+def test_a_process_that_dies_in_a_rescan_leaves_it_to_others(store: Store, clock: TimeMachine) -> None:
+    crew, worker = working(store, clock, NEVER_CLOSES)
+    worker.send(1)
+    pass_time(crew, "20m", sends=worker)
+    moment = clock.now() - 20 * MINUTE - SECOND
+    land(crew, store, "mail:0:0", moment)
+    store.send(rescanned(Rescanned(clock.now() - EVERY - MINUTE, clock.now())))
+    other = crew.join(hands=1_000)
+    worker.dead = True
+    pass_time(crew, "4m")
+    assert not other.got
+    pass_time(crew, "10m")
+    assert len(other.got) == 1
+
+
+def test_processes_rescan_a_row_once_between_them(store: Store, clock: TimeMachine) -> None:
+    crew, worker = working(store, clock, RING)
+    for _ in range(2):
+        crew.join(hands=1_000)
+    pass_time(crew, "14h", sends=worker)
+    for each in crew.workers:
+        each.requests.clear()
+    row = worker.core.ring.row(clock.now() - 8 * HOUR, 0)
+    pass_time(crew, "12h", sends=worker)
+    assert 1 <= sum(completed(each, row) for each in crew.workers) <= 2
+
+
+def test_each_id_is_rescanned_a_fixed_number_of_times(store: Store, clock: TimeMachine) -> None:
+    """The figure that the documentation states: as often as half a day goes into a lap, and twice more."""
+    crew, worker = working(store, clock, RING)
+    pass_time(crew, "30m", sends=worker)
+    worker.send(500)
+    row, seen = worker.core.ring.row(clock.now(), 0), worker.got[-1][1].id
+    pass_time(crew, "70h", sends=worker)
+    times = sum(wanted.after <= seen < wanted.until for wanted in rescanning(worker, row))
+    assert times <= RING.time_shards * RING.time_shard_us // EVERY + 2
+
+
+def test_a_row_that_never_closes_is_rescanned_twice_a_day_and_each_id_of_it_twice(store: Store, clock: TimeMachine) -> None:
+    crew, worker = working(store, clock, NEVER_CLOSES)
+    pass_time(crew, "30m", sends=worker)
+    seen = worker.got[-1][1].id
+    pass_time(crew, "3d", sends=worker)
+    assert 2 <= sum(wanted.after <= seen < wanted.until for wanted in rescanning(worker, "mail:0:0")) <= 3
+    assert 5 <= completed(worker, "mail:0:0") <= 7
+
+
+def test_a_row_in_which_nothing_passed_costs_a_look_at_its_header(store: Store, clock: TimeMachine) -> None:
+    crew, worker = working(store, clock, RING)
+    worker.send(1)
+    pass_time(crew, "45h")
+    worker.requests.clear()
+    pass_time(crew, "15h")
+    assert not rescanning(worker)
+    asked = sum(isinstance(wanted, Named) and RESCANNED in wanted.names for wanted in slices(worker))
+    assert asked <= 2 * len(worker.core.ring.rows())
+
+
+def rescanned(last: Rescanned) -> Batch:
+    [request] = note_rescanned("mail:0:0", last)
+    assert isinstance(request, Send)
+    return request.batch
+
+
+def completed(worker: Worker, row: str) -> int:
+    """How many rescans of a row a worker brought to their end."""
+    puts = [put for request in worker.requests if isinstance(request, Send) and request.batch.row == row for put in request.batch.puts]
+    return sum(put.name == RESCANNED and not rescanned_in(Column(*put[:2], MAX), MAX).going for put in puts)
+
+
+def slices(worker: Worker) -> list[Slice | Named]:
+    """All that a worker ever read."""
+    return [wanted for request in worker.requests if isinstance(request, Read) for wanted in request.wanted]
+
+
+def rescanning(worker: Worker, row: str | None = None) -> list[Slice]:
+    """The slices that its rescans read: names alone from an id on, where late looks begin behind one."""
+    found = [wanted for wanted in slices(worker) if isinstance(wanted, Slice) and wanted.type == Type.MESSAGE and wanted.limit == PAGE]
+    return [wanted for wanted in found if not wanted.values and not wanted.beyond and row in (None, wanted.row)]
