@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 import logging
 import sys
+from datetime import datetime
 
 from astyqueue.clock import SECOND, instant
-from astyqueue.model.moments import iso
+from astyqueue.model.moments import exact, iso
 
 
 def configure(level: str, form: str) -> None:
@@ -21,8 +22,8 @@ def configure(level: str, form: str) -> None:
     logging.getLogger("cassandra").setLevel(logging.NOTSET if level == "debug" else logging.WARNING)
 
 
-def _moment(record: logging.LogRecord) -> str:
-    return iso(instant(int(record.created * SECOND)))
+def _moment(record: logging.LogRecord) -> datetime:
+    return instant(int(record.created * SECOND))
 
 
 class _Line(logging.Formatter):
@@ -33,7 +34,7 @@ class _Line(logging.Formatter):
 
     def formatTime(self, record: logging.LogRecord, datefmt: str | None = None) -> str:  # noqa: ARG002, N802 - logging's signature
         """The moment in UTC."""
-        return _moment(record)
+        return iso(_moment(record))
 
 
 class _Facts(logging.Formatter):
@@ -41,7 +42,7 @@ class _Facts(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         """The record as JSON."""
-        line: dict[str, object] = {"time": _moment(record), "level": record.levelname.lower(), "logger": record.name}
+        line: dict[str, object] = {"time": exact(_moment(record)), "level": record.levelname.lower(), "logger": record.name}
         facts = getattr(record, "facts", None)
         if facts is None:
             line["message"] = record.getMessage()

@@ -48,7 +48,7 @@ def rescan(session: Session, *, queue: str, since: str | None) -> None:
     if interrupted():
         raise click.exceptions.Exit(ExitCode.INTERRUPTED)
     if report.unreadable:
-        raise click.exceptions.Exit(ExitCode.PROBLEM)
+        raise click.exceptions.Exit(ExitCode.FAILED)
 
 
 @contextmanager

@@ -11,6 +11,7 @@ from click.core import ParameterSource
 from astyqueue.cli.moments import moment, written
 from astyqueue.cli.session import Session, json_option, on_store, url_option, verbose_option
 from astyqueue.errors import BadInput
+from astyqueue.model.moments import exact
 
 #: What `reconcile` says of a schedule: as it was done, and as it would be.
 _TOLD: Final = {
@@ -192,7 +193,7 @@ def reconcile(context: click.Context, /, *, app: str, prune: bool, dry_run: bool
 def next_slots(session: Session, *, queue: str, name: str, count: int) -> None:
     """List the next slots of the schedule NAME of QUEUE."""
     slots = _of(session, queue).next(name, count)
-    session.output.listing(slots, shown=lambda slot: {"slot": slot}, as_json=lambda slot: {"slot": slot.isoformat()}, none="there is none")
+    session.output.listing(slots, shown=lambda slot: {"slot": slot}, as_json=lambda slot: {"slot": exact(slot)}, none="there is none")
 
 
 def _trigger(options: dict[str, object]) -> Trigger:

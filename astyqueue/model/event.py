@@ -15,7 +15,7 @@ from pydantic import JsonValue
 from astyqueue.clock import instant
 from astyqueue.errors import BadInput
 from astyqueue.model.message import MessageId
-from astyqueue.model.moments import iso
+from astyqueue.model.moments import exact
 
 Json = dict[str, JsonValue]
 
@@ -139,7 +139,7 @@ class Event:
     def as_json(self) -> Json:
         """What is known, instants as text."""
         known = {name: value for name, value in self.flat().items() if value not in (None, "", False)}
-        return {name: iso(instant(value)) if FLAT[name] == "instant" and isinstance(value, int) else value for name, value in known.items()}
+        return {name: _text(value) if FLAT[name] == "instant" and isinstance(value, int) else value for name, value in known.items()}
 
 
 _ENDS: Final = frozenset({Kind.DONE, Kind.FAILED, Kind.RELEASED})
@@ -196,3 +196,7 @@ def normalised(reason: str) -> str:
 
 def _between(first: int | None, last: int | None) -> int | None:
     return None if first is None or last is None else max(0, last - first)
+
+
+def _text(moment: int) -> str:
+    return exact(instant(moment))

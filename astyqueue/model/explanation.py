@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from astyqueue.clock import instant
 from astyqueue.model.message import MessageId
-from astyqueue.model.moments import iso
+from astyqueue.model.moments import exact
 from astyqueue.model.views import Json, Standing
 
 
@@ -63,4 +63,4 @@ class Explanation:
 
 
 def _text(moment: int | None) -> str | None:
-    return None if moment is None else iso(instant(moment))
+    return None if moment is None else exact(instant(moment))

@@ -12,8 +12,13 @@ _UNITS: Final = (("d", 86_400), ("h", 3_600), ("m", 60), ("s", 1))
 _UNITS_TOLD: Final = 2
 
 
+def exact(moment: datetime) -> str:
+    """A moment in JSON: "2026-11-21T09:00:00.000000Z", always in UTC and to the microsecond, so that texts sort as moments do."""
+    return moment.astimezone(UTC).isoformat(timespec="microseconds").removesuffix("+00:00") + "Z"
+
+
 def iso(moment: datetime) -> str:
-    """A moment in UTC: "2026-11-21T09:00:00Z", with milliseconds if it has any."""
+    """A moment in UTC, for people: "2026-11-21T09:00:00Z", with milliseconds if it has any."""
     text = moment.astimezone(UTC).isoformat(timespec="milliseconds")
     return text.removesuffix("+00:00").removesuffix(".000") + "Z"
 

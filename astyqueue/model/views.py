@@ -17,6 +17,7 @@ from pydantic import JsonValue
 
 from astyqueue.clock import instant
 from astyqueue.model.message import Envelope, MessageId, decode
+from astyqueue.model.moments import exact
 
 Json = dict[str, JsonValue]
 #: How a message became a dead letter; "attempts": each worker that had it died or fell silent.
@@ -300,4 +301,4 @@ def _instant(moment: int | None) -> datetime | None:
 
 
 def _text(moment: datetime | None) -> str | None:
-    return None if moment is None else moment.isoformat()
+    return None if moment is None else exact(moment)

@@ -19,15 +19,19 @@ from astyqueue.protocol.columns import HEADER, Dead, State, Timer, Type, decode_
 from astyqueue.protocol.explain import STILL
 from astyqueue.protocol.pages import PAGE, glimpse, looked_past, unlisted
 from astyqueue.protocol.process import Process
+from astyqueue.protocol.rescan import RowRescan
 from astyqueue.protocol.rows import Ring
 from astyqueue.protocol.sight import Sight
 from astyqueue.protocol.steps import Steps, read, read_column, read_one
+from astyqueue.protocol.together import together
 from astyqueue.store import Column, Named, Slice
 
 #: Dead letters of so long ago or less mean that there are more and more of them.
 LATELY: Final = 3600 * SECOND
 #: Rows that are asked about together.
 _AT_ONCE: Final = 40
+#: Stretches of one row in which stranded messages are looked for: most rows are one, and an examination is to end.
+_STRETCHES: Final = 20
 
 
 @dataclass(slots=True)
@@ -41,10 +45,18 @@ class _Row:
     waiting_since: int | None = None
     overdue: list[Timer] = field(default_factory=list)
     dead: list[Dead] = field(default_factory=list)
+    stranded: _Stranded | None = None
 
     def waits(self, since: int) -> None:
         """Something has been due since then."""
         self.waiting_since = since if self.waiting_since is None else min(self.waiting_since, since)
+
+
+class _Stranded(NamedTuple):
+    """The messages of a row that landed behind what was read, by their moments; `all_seen` unless there was too much to read."""
+
+    moments: list[int]
+    all_seen: bool
 
 
 class _Checked(NamedTuple):
@@ -69,15 +81,21 @@ def rest(settings: Settings) -> int:
 
 
 def examine(process: Process, settings: Settings) -> Steps[list[Finding]]:
-    """What there is to say of a queue; costs its timers, its dead letters, and the first message of each row and priority."""
+    """What there is to say of a queue.
+
+    Costs its timers, its dead letters, the first message of each row and priority, and the ids of what is alive behind the
+    heads of its rows, as far as that is found in a few stretches.
+    """
     now = process.now()
     names, levels = Ring(settings.name, settings.layout).rows(), settings.layout.priorities
     rows = {name: _Row(name) for name in names}
     for first in range(0, len(names), _AT_ONCE):
         for name in (yield from _with_anything(names[first : first + _AT_ONCE], levels)):
             rows[name] = yield from _read(name, levels, now)
+    for name, stranded in zip(names, (yield from together(_stranded(process, name, levels) for name in names)), strict=True):
+        rows[name].stranded = stranded
     checked = _Checked(settings, list(rows.values()), now)
-    return [*_broken(checked), _work(checked), *_leases(checked), _dead_letters(checked), *_undecodable(checked)]
+    return [*_broken(checked), _work(checked), _late(checked), *_leases(checked), _dead_letters(checked), *_undecodable(checked)]
 
 
 def _with_anything(names: Sequence[str], levels: int) -> Steps[list[str]]:
@@ -154,6 +172,20 @@ def _dead_of(row: str, level: int) -> Steps[list[Dead]]:
         after = page[-1].name.id
 
 
+def _stranded(process: Process, row: str, levels: int) -> Steps[_Stranded | None]:
+    """What a rescan of a row would find; None if its header or a timer cannot be read."""
+    rescan = RowRescan(process, row, levels)
+    found: list[int] = []
+    for _ in range(_STRETCHES):
+        if rescan.over:
+            break
+        try:
+            found += [ids.moment(name.id) for name in (yield from rescan.page())]
+        except Undecodable:
+            return None
+    return _Stranded(found, rescan.over)
+
+
 def _broken(checked: _Checked) -> Iterator[Finding]:
     for row in checked.rows:
         if row.broken:
@@ -181,6 +213,25 @@ def _work(checked: _Checked) -> Finding:
     reason = f"nobody has changed them for {told_length(STILL)} or more" + (f"; the last who did: {owners}" if owners else "")
     remedy = f"start a worker or a consumer on {checked.settings.name}; if one runs, look into its log for errors"
     return Finding(checked.subject, Severity.WARNING, fact, reason, remedy)
+
+
+def _late(checked: _Checked) -> Finding:
+    """Whether anything landed behind what was read, where no look reaches it."""
+    subject, queue = f"late messages of {checked.subject}", checked.settings.name
+    rows = [(row.name, row.stranded) for row in checked.rows if row.stranded]
+    moments = sorted((moment, name) for name, stranded in rows for moment in stranded.moments)
+    parts = _counted(sum(not stranded.all_seen for _, stranded in rows), "row")
+    all_seen = all(stranded.all_seen for _, stranded in rows)
+    if moments:
+        oldest, row = moments[0]
+        least = "" if all_seen else "at least "
+        fact = f"{least}{_counted(len(moments), 'message')} that no worker looks for, the oldest of {checked.at(oldest)} (row {row})"
+        reason = "they were stored long after their time, behind what had been read: after an outage, a repair, or a restored backup"
+        remedy = f"astyqueue rescan {queue} hands them out at once; workers find what is at most half a day late within half a day"
+        return Finding(subject, Severity.WARNING, fact, reason, remedy)
+    if not all_seen:
+        return note(subject, f"none as far as was looked; there is too much in {parts}", f"astyqueue rescan {queue} looks at all of it")
+    return ok(subject, "none")
 
 
 def _paused(checked: _Checked, waiting: str) -> Finding:

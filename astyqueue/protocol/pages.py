@@ -41,7 +41,7 @@ def looked_past(sight: Sight, level: int) -> Id:
     """Up to where every look has passed: what is alive below it is listed in a timer or dead.
 
     A page that begins here is spared the graves of all that was ever settled. The one thing it may miss is a message
-    whose send came ten minutes late and never returned; a look finds that within half a day.
+    that landed more than ten minutes late, unknown to its producer: a rescan finds that, and `health` tells of it.
     """
     return sight.looks.cursors[level][-1]
 

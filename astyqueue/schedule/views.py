@@ -11,6 +11,7 @@ from pydantic_core import from_json
 
 from astyqueue.clock import instant
 from astyqueue.model.message import MessageId
+from astyqueue.model.moments import exact
 from astyqueue.model.schedules import Firing, Run, Schedule
 from astyqueue.model.views import Json
 
@@ -28,7 +29,7 @@ class Fired:
     def as_json(self) -> Json:
         """The same, for those who read JSON."""
         message = None if self.message is None else str(self.message)
-        return {"slot": self.slot.isoformat(), "slots": self.slots, "at": self.at.isoformat(), "message": message, "why": self.why}
+        return {"slot": exact(self.slot), "slots": self.slots, "at": exact(self.at), "message": message, "why": self.why}
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +83,7 @@ class Scheduled:
             "trigger": stored.declared,
             "origin": str(stored.origin),
             "paused": stored.paused or None,
-            "next": None if self.next is None else self.next.isoformat(),
+            "next": None if self.next is None else exact(self.next),
             "misfire": str(policies.misfire),
             "overlap": str(policies.overlap),
             "after_failure": str(policies.after_failure),
@@ -93,8 +94,8 @@ class Scheduled:
             "slots": stored.slots,
             "fired": stored.fired,
             "skipped": stored.skipped,
-            "waiting": [instant(slot).isoformat() for slot in stored.backlog],
-            "created": instant(stored.created).isoformat(),
+            "waiting": [exact(instant(slot)) for slot in stored.backlog],
+            "created": exact(instant(stored.created)),
             "history": [fired.as_json() for fired in self.history],
         }
 

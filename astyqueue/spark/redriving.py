@@ -21,7 +21,7 @@ from pyspark.sql.types import TimestampType
 from astyqueue.clock import SystemClock, instant
 from astyqueue.errors import BadInput
 from astyqueue.model.message import MessageId
-from astyqueue.model.moments import iso
+from astyqueue.model.moments import exact
 from astyqueue.model.views import RedriveReport
 from astyqueue.queue.orders import Orders
 from astyqueue.spark.failing import reason_of
@@ -123,6 +123,6 @@ class _Audit:
         self._clock = SystemClock()
 
     def write(self, what: str, **facts: object) -> None:
-        line = {"at": iso(instant(self._clock.now())), "what": what, **self._facts, **facts}
+        line = {"at": exact(instant(self._clock.now())), "what": what, **self._facts, **facts}
         with self._path.open("a", encoding="utf-8") as file:
             file.write(json.dumps(line, ensure_ascii=False) + "\n")

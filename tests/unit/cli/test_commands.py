@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -12,6 +13,7 @@ import pytest
 from astyqueue import aio
 from astyqueue.errors import WrongSchema
 from astyqueue.queue.connection import Connection, connect
+from astyqueue.triggers import Every
 from tests.unit.cli.conftest import Shell
 
 
@@ -284,3 +286,19 @@ def test_a_program_that_only_looks_makes_no_file(folder: Path) -> None:
     assert list(folder.iterdir()) == []
     connect("sqlite:///typo.db").close()
     connect("sqlite:///typo.db", create=False).close()
+
+
+def test_a_moment_is_written_in_one_form_in_all_json(shell: Shell, connection: Connection) -> None:
+    """Programs compare them as text, across commands."""
+    queue = connection.queue("emails")
+    queue.configure(history="all")
+    sent = str(queue.send("hello", delay="1h").id)
+    queue.send(None, trigger=Every("1h"), key="hourly")
+    [peeked] = shell.json("peek", "emails", "--include", "future", "-n", "1")
+    [got] = shell.json("get", sent)
+    [explained] = shell.json("explain", sent)
+    [event, *_] = shell.json("history", sent)
+    [schedule] = shell.json("schedules", "list", "emails")
+    assert {peeked["due"], got["due"], explained["until"], event["due"]} == {got["due"]}
+    moments = [got["sent"], got["due"], explained["now"], event["at"], schedule["next"], schedule["created"]]
+    assert all(re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z", moment) for moment in moments), moments

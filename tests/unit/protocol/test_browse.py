@@ -74,12 +74,12 @@ def test_a_message_that_is_not_there_is_not_found(stage: Stage) -> None:
 def test_what_is_found_says_until_when_it_is_hidden_and_by_whom(stage: Stage) -> None:
     waiting, delayed = stage.send("a"), stage.send("b", delay=90)
     assert found(stage, waiting).until is None
-    assert found(stage, delayed).as_json()["until"] == "2026-01-01T00:01:30+00:00"
+    assert found(stage, delayed).as_json()["until"] == "2026-01-01T00:01:30.000000Z"
     stage.claim(1)
     seen = found(stage, waiting)
     assert (seen.body, seen.key, seen.holder, seen.hidden_until) == ("a", "a", "ann", stage.clock.now() + LEASE)
     shown = seen.as_json()
-    assert (shown["standing"], shown["holder"], shown["until"]) == ("in_flight", "ann", "2026-01-01T00:01:00+00:00")
+    assert (shown["standing"], shown["holder"], shown["until"]) == ("in_flight", "ann", "2026-01-01T00:01:00.000000Z")
 
 
 def test_a_dead_message_says_why(stage: Stage) -> None:

@@ -51,7 +51,7 @@ def test_a_dead_letter_tells_what_it_was_and_why_it_died(stage: Stage) -> None:
     assert (letter.sent, letter.at, letter.claim) == (sent_at, stage.clock.instant, taken.timer.nonce.hex())
     shown = letter.as_json()
     assert shown["id"] == str(sent)
-    assert shown["at"] == "2026-01-01T00:00:05+00:00"
+    assert shown["at"] == "2026-01-01T00:00:05.000000Z"
     assert (shown["body"], shown["reason"], "raw" in shown) == ("ada", "no such address", False)
 
 

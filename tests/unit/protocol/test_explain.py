@@ -193,8 +193,8 @@ def test_its_life_is_told_in_the_order_of_time(stage: Stage) -> None:
 
 def test_programs_are_told_the_same(stage: Stage) -> None:
     told = explained(stage, stage.send(delay=90)).as_json()
-    assert (told["standing"], told["until"], told["allowed"]) == ("delayed", "2026-01-01T00:01:30Z", 5)
+    assert (told["standing"], told["until"], told["allowed"]) == ("delayed", "2026-01-01T00:01:30.000000Z", 5)
     assert told["life"] == [
-        {"at": "2026-01-01T00:00:00Z", "what": "sent"},
-        {"at": "2026-01-01T00:01:30Z", "what": "due for the first time"},
+        {"at": "2026-01-01T00:00:00.000000Z", "what": "sent"},
+        {"at": "2026-01-01T00:01:30.000000Z", "what": "due for the first time"},
     ]

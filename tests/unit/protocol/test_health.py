@@ -10,11 +10,15 @@ from astyqueue import ids
 from astyqueue.clock import SECOND
 from astyqueue.findings import Finding, Severity
 from astyqueue.model.settings import Behaviour, Layout, Settings
-from astyqueue.protocol.columns import HEADER, State, Type
+from astyqueue.protocol.columns import HEADER, Dead, State, Type, dead_name
 from astyqueue.protocol.health import examine, rest
 from astyqueue.protocol.outcomes import ACK
-from astyqueue.store import Batch, Name, Put
+from astyqueue.protocol.pages import PAGE
+from astyqueue.protocol.steps import Read
+from astyqueue.store import Batch, Name, Put, Slice
+from astyqueue.testing import Recording
 from tests.unit.protocol.stage import LEASE, ROW, Stage
+from tests.unit.protocol.worlds import put_at
 
 QUEUE = "queue mail"
 MINUTE = 60
@@ -130,3 +134,50 @@ def test_rows_rest_while_the_others_have_their_turn() -> None:
     hour = 3600 * SECOND
     assert rest(Settings(name="mail", layout=Layout(time_shards=30, time_shard_us=hour))) == 29 * hour
     assert rest(Settings(name="mail")) == 0
+
+
+def strand(stage: Stage, *, row: str = ROW, ago: int = 2 * 3600) -> None:
+    """A message of so long ago lands now, unknown to its producer, in a row that was read since."""
+    stage.store.send(Batch(row, (put_at(stage.clock.now() - ago * SECOND),)))
+
+
+def test_what_landed_where_no_look_reaches_it_is_told_with_its_age_and_the_remedy(stage: Stage) -> None:
+    work(stage)
+    stage.clock.advance("3h")
+    work(stage)
+    strand(stage)
+    strand(stage, ago=3600)
+    stage.clock.advance("1h")
+    found = examined(stage)["late messages of queue mail"]
+    assert found.severity is Severity.WARNING
+    assert found.fact == "2 messages that no worker looks for, the oldest of 2026-01-01T01:00:00Z (3h ago) (row mail:0:0)"
+    assert found.remedy.startswith("astyqueue rescan mail ")
+
+
+def test_what_waits_is_hidden_or_is_dead_is_no_late_message(stage: Stage) -> None:
+    stage.bury("one", "two")
+    stage.send_many(5)
+    stage.claim(2)
+    stage.clock.advance("1h")
+    stage.claim(1, by=stage.bob)
+    stage.clock.advance("1h")
+    assert examined(stage)["late messages of queue mail"].severity is Severity.OK
+
+
+def test_an_examination_for_late_messages_ends_however_much_is_dead(stage: Stage) -> None:
+    puts = [put_at(stage.clock.now() + number) for number in range(25_000)]
+    stage.clock.advance("1h")
+    work(stage)
+    dead = Dead(stage.clock.now(), 1, "failed", "no", "").encode()
+    for first in range(0, len(puts), 200):
+        some = puts[first : first + 200]
+        stage.store.send(Batch(ROW, (*some, *(Put(dead_name(0, put.name.id), dead) for put in some))))
+    stage.clock.advance("1h")
+    seen = Recording(stage.store)
+    settings = Settings(name="mail", layout=Layout(), behaviour=Behaviour())
+    found = {finding.subject: finding for finding in stage.run(examine(stage.bob, settings), seen)}["late messages of queue mail"]
+    assert found.severity is Severity.NOTE
+    assert found.fact == "none as far as was looked; there is too much in 1 row"
+    slices = [wanted for request in seen.requests if isinstance(request, Read) for wanted in request.wanted]
+    rescanned = [wanted for wanted in slices if isinstance(wanted, Slice) and wanted.type == Type.MESSAGE and wanted.limit == PAGE]
+    assert sum(not wanted.beyond for wanted in rescanned) <= 20

@@ -1,0 +1,112 @@
+"""A message whose send nobody could confirm, and which a node that stood still brings to the others hours later, by its hints."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+from cassandra import ConsistencyLevel
+from cassandra.cluster import EXEC_PROFILE_DEFAULT, Cluster, ExecutionProfile
+from cassandra.policies import WhiteListRoundRobinPolicy
+from cassandra.query import SimpleStatement
+
+from astyqueue import ids
+from astyqueue.clock import SECOND
+from astyqueue.errors import OutcomeUnknown
+from astyqueue.findings import Severity
+from astyqueue.model.message import encode_plain
+from astyqueue.model.settings import Layout, Settings
+from astyqueue.protocol.health import examine
+from astyqueue.protocol.process import Process
+from astyqueue.protocol.send import message_put, send
+from astyqueue.protocol.steps import run
+from astyqueue.queue.operating import Rescanning
+from astyqueue.store import Batch, Name, Named, Store
+from astyqueue.stores.cassandra import CassandraStore
+from astyqueue.testing import LocalCassandra, TimeMachine
+from astyqueue.wakeup import Wakeup
+from tests.cassandra.test_store_ring import CLOCK, NOTICED, counted_up, jobs, opened, told
+from tests.places import BEHIND
+from tests.unit.queue.crew import Crew, Worker
+
+__all__ = ["jobs"]
+
+MINUTE = 60 * SECOND
+RING = Layout(time_shards=30, concurrency_shards=1)
+
+
+@contextmanager
+def knowing_one_node(ring: LocalCassandra, node: int) -> Iterator[Store]:
+    """The store as a client sees it that reaches no other node."""
+    address = ring.contact_points[node - 1]
+    profile = ExecutionProfile(load_balancing_policy=WhiteListRoundRobinPolicy([address]))
+    cluster = Cluster([address], port=ring.contacts.port, execution_profiles={EXEC_PROFILE_DEFAULT: profile})
+    try:
+        yield CassandraStore(cluster.connect(), "jobs")
+    finally:
+        cluster.shutdown()
+
+
+def pass_time(crew: Crew, worker: Worker, minutes: int) -> None:
+    """Let time pass in steps of five minutes; each hour a few messages come."""
+    for minute in range(0, minutes, 5):
+        if minute % 60 == 0:
+            worker.send(3)
+        crew.pass_time(5 * MINUTE, step=MINUTE)
+
+
+def stranded(ring: LocalCassandra, store: Store, clock: TimeMachine, row: str) -> Name:
+    """A message that one node stored and could not pass on: when that node comes back to it, the others have stood still."""
+    moment = clock.now()
+    put = message_put(0, ids.at(moment), encode_plain(moment, b'"late"'), sent=moment)
+    with knowing_one_node(ring, 1) as alone:
+        ring.stop(2)
+        ring.stop(3)
+        with pytest.raises(OutcomeUnknown):
+            run(send(Process("producer", clock.now), Batch(row, (put,))), alone)
+        ring.stop(1)
+    ring.cont(2)
+    ring.cont(3)
+    counted_up(store, 1, until=CLOCK.monotonic() + NOTICED)
+    return put.name
+
+
+def arrives(ring: LocalCassandra, row: str, name: Name) -> None:
+    """Return once a hint has brought the message to a node that never had it."""
+    pause, end = Wakeup(CLOCK), CLOCK.monotonic() + 120 * SECOND
+    text = "SELECT id FROM jobs.entries WHERE row = %s AND type = %s AND priority = %s AND id = %s"
+    asked = SimpleStatement(text, consistency_level=ConsistencyLevel.ONE)
+    with told(ring, 2) as session:
+        [host] = [host for host in session.cluster.metadata.all_hosts() if host.address == ring.contact_points[1]]
+        while not list(session.execute(asked, (row, name.type, name.priority, ids.as_uuid(name.id)), host=host)):
+            assert CLOCK.monotonic() < end, "no hint brought it"
+            pause.wait(CLOCK.monotonic() + SECOND // 4)
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("found_by", ["workers", "rescan"])
+def test_what_a_hint_brings_hours_late_into_a_closed_row_is_handed_out(ring: LocalCassandra, jobs: str, found_by: str) -> None:
+    clock = TimeMachine()
+    clock.set(CLOCK.now() - BEHIND)
+    with opened(jobs) as store:
+        crew = Crew(store, clock, RING)
+        worker = crew.join(hands=100)
+        pass_time(crew, worker, 15)
+        row = worker.core.ring.row(clock.now(), 0)
+        late = stranded(ring, store, clock, row)
+        pass_time(crew, worker, 150)
+        assert store.read((Named(row, (late,)),)) == [[]]
+        ring.cont(1)
+        counted_up(store, 1, until=CLOCK.monotonic() + NOTICED)
+        arrives(ring, row, late)
+        pass_time(crew, worker, 15)
+        assert late.id not in {delivery.id for _, delivery in worker.got}
+        findings = {found.subject: found for found in run(examine(worker.core.process, Settings(name="mail", layout=RING)), store)}
+        assert findings["late messages of queue mail"].severity is Severity.WARNING
+        if found_by == "rescan":
+            assert run(worker.core.operating.rescan(Rescanning()), store).listed == 1
+            pass_time(crew, worker, 10)
+        else:
+            pass_time(crew, worker, 12 * 60 + 30)
+        assert late.id in {delivery.id for _, delivery in worker.got}
