@@ -6,12 +6,15 @@ from contextlib import aclosing
 
 import pytest
 
-from astyqueue import Hook, KeyTaken, LeaseLost, Message, aio
+from astyqueue import Hook, KeyTaken, LeaseLost, Message, aio, ids
 from astyqueue.clock import SECOND, instant
 from astyqueue.errors import BadInput
+from astyqueue.model.message import encode_plain
+from astyqueue.model.views import RescanReport
+from astyqueue.protocol.send import message_put
 from astyqueue.queue.builder import QueueBuilder
 from astyqueue.queue.holding import Handed
-from astyqueue.store import Store
+from astyqueue.store import Batch, Store
 from astyqueue.testing import TimeMachine
 from astyqueue.triggers import Every
 from tests.places import Place
@@ -275,5 +278,24 @@ def test_what_a_block_raised_is_in_the_history(play: Callable[[Scene], None], cl
         clock.advance("5s")
         (failed,) = [event async for event in queue.history(key="ada", kinds=["failed"])]
         assert "raise LookupError(delivery.body)" in failed.trace
+
+    play(scene)
+
+
+def test_a_rescan_is_awaited(play: Callable[[Scene], None], clock: TimeMachine) -> None:
+    async def scene(queue: aio.MessageQueue) -> None:
+        await queue.send("first")
+        async with await queue.receive():
+            pass
+        long_ago = clock.now() - HOUR
+        late = message_put(0, ids.at(long_ago), encode_plain(long_ago, b'"late"'), sent=long_ago)
+        await queue.store.send(Batch("emails:0:0", (late,)))
+        told: list[RescanReport] = []
+        assert (await queue.rescan(instant(clock.now() - HOUR // 2))).listed == 0
+        report = await queue.rescan(progress=told.append)
+        assert (report.looked, report.listed, told[-1]) == (1, 1, report)
+        assert (await queue.rescan()).listed == 0
+        async with await queue.receive(10) as batch:
+            assert [delivery.body for delivery in batch] == ["late"]
 
     play(scene)

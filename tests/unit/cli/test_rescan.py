@@ -1,0 +1,88 @@
+"""Handing out from the command line what landed so late that nobody found it."""
+
+from __future__ import annotations
+
+import os
+import signal
+from typing import Any
+
+import pytest
+
+from astyqueue import ids
+from astyqueue.clock import SECOND, SystemClock
+from astyqueue.model.message import encode_plain
+from astyqueue.model.views import RescanReport
+from astyqueue.protocol.columns import HEADER
+from astyqueue.protocol.send import message_put
+from astyqueue.queue.connection import Connection
+from astyqueue.queue.queue import MessageQueue
+from astyqueue.store import Batch, Put
+from tests.unit.cli.conftest import Shell
+
+ROW = "emails:0:0"
+
+
+def strand(connection: Connection, *hours: float) -> list[str]:
+    """Messages of so many hours ago land in a queue that was read since; their bodies."""
+    queue = connection.queue("emails")
+    queue.send("first")
+    queue.receive()[0].ack()
+    now = SystemClock().now()
+    moments = [now - int(hour * 3_600) * SECOND for hour in hours]
+    puts = [message_put(0, ids.at(moment), encode_plain(moment, b'"%d"' % moment), sent=moment) for moment in moments]
+    connection.store.send(Batch(ROW, tuple(puts)))
+    return [str(moment) for moment in moments]
+
+
+def test_what_landed_late_is_handed_out_and_a_second_time_there_is_nothing(shell: Shell, connection: Connection) -> None:
+    bodies = strand(connection, 20, 5)
+    told = "looked at 2 ids in 2 rows of queue emails, handed out {} that nobody had found\n"
+    assert shell("rescan", "emails").stdout == told.format(2)
+    assert shell("rescan", "emails").stdout == told.format(0)
+    with connection.queue("emails").receive(limit=10) as batch:
+        assert [delivery.body for delivery in batch] == bodies
+
+
+@pytest.mark.parametrize(("since", "listed"), [("6h", 1), ("21h", 2), ("2100-01-01T00:00:00Z", 0)])
+def test_how_far_back_it_looks_can_be_said(shell: Shell, connection: Connection, since: str, listed: int) -> None:
+    strand(connection, 20, 5)
+    [told] = shell.json("rescan", "emails", "--since", since)
+    assert told == {"queue": "emails", "rows": 2, "looked": listed, "listed": listed, "unreadable": [], "interrupted": False}
+
+
+def test_a_moment_that_is_none_is_told(shell: Shell, connection: Connection) -> None:
+    connection.queue("emails")
+    assert "is not a moment" in shell.error("rescan", "emails", "--since", "yesterday", code=2)
+    assert "no queue 'emials'" in shell.error("rescan", "emials", code=1)
+
+
+def test_a_row_that_cannot_be_read_is_named_and_the_others_are_looked_through(shell: Shell, connection: Connection) -> None:
+    strand(connection, 5)
+    connection.store.commit(Batch("emails:home:0", (Put(HEADER, b"\x7fof a newer release"),)), ())
+    result = shell("rescan", "emails", code=1)
+    expected = "looked at 1 ids in 1 rows of queue emails, handed out 1 that nobody had found; could not read emails:home:0"
+    assert result.stdout.startswith(expected)
+
+
+def test_an_interrupted_rescan_says_how_far_it_came(shell: Shell, connection: Connection, monkeypatch: pytest.MonkeyPatch) -> None:
+    strand(connection, 5)
+    rescan = MessageQueue.rescan
+
+    def interrupted(queue: MessageQueue, *arguments: Any, **options: Any) -> RescanReport:  # noqa: ANN401 - whatever the command asks for
+        def press(_: RescanReport) -> None:
+            os.kill(os.getpid(), signal.SIGINT)
+
+        return rescan(queue, *arguments, **options | {"progress": press})
+
+    monkeypatch.setattr(MessageQueue, "rescan", interrupted)
+    expected = "looked at 0 ids in 0 rows of queue emails, handed out 0 that nobody had found, then was interrupted\n"
+    assert shell("rescan", "emails", code=130).stdout == expected
+
+
+def test_the_doctor_tells_of_it_until_it_is_done(shell: Shell, connection: Connection) -> None:
+    strand(connection, 20, 5)
+    told = shell("doctor", code=10).stdout
+    assert "warning  late messages of queue emails: 2 messages that no worker looks for, the oldest of " in told
+    assert "do:  astyqueue rescan emails hands them out at once" in told
+    shell("rescan", "emails")
+    assert "late messages of queue emails: none" in shell("doctor").stdout
