@@ -54,12 +54,12 @@ def due(ring: Ring, row: str, last: Rescanned) -> int:
 
 
 def since(ring: Ring, row: str, last: Rescanned, now: int) -> int:
-    """From where a row is to be rescanned: the turn that was its latest the last time; or, if it never closes, half a day before.
+    """From where a row is to be rescanned: the turn that was the last to be over at the time before; or half a day before that.
 
     Of a row that nobody ever rescanned, its last two turns, or a day.
     """
     seen_to = (last.began or now) - _LOOKED_AT
-    turn = ring.turn(row, seen_to if last.began else seen_to - ring.lap)
+    turn = ring.turn(row, seen_to - (ring.layout.time_shard_us if last.began else ring.lap))
     return turn if turn is not None else seen_to - (EVERY if last.began else 2 * EVERY)
 
 

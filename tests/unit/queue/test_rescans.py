@@ -15,9 +15,10 @@ from astyqueue.protocol.columns import Type
 from astyqueue.protocol.pages import PAGE
 from astyqueue.protocol.process import Process
 from astyqueue.protocol.rescan import RESCANNED, Rescanned, note_rescanned, rescanned_in
+from astyqueue.protocol.rows import Ring
 from astyqueue.protocol.send import message_put
 from astyqueue.protocol.steps import Read, Send
-from astyqueue.queue.rescans import EVERY
+from astyqueue.queue.rescans import EVERY, due, since
 from astyqueue.store import Batch, Column, Named, Slice, Store
 from astyqueue.stores.memory import MemoryStore
 from astyqueue.testing import TimeMachine
@@ -72,6 +73,37 @@ def found_after(crew: Crew, worker: Worker, id_: Id, *, within: int) -> int:
             if delivery.id == id_:
                 return at - began
     pytest.fail(f"not found within {within // HOUR} h")
+
+
+@pytest.mark.parametrize(
+    "layout",
+    [
+        RING,
+        Layout(time_shards=2),
+        Layout(time_shards=242),
+        Layout(time_shards=180, time_shard_us=10 * MINUTE),
+        Layout(time_shards=3, time_shard_us=10 * SECOND),
+        Layout(time_shards=7, time_shard_us=11 * HOUR),
+    ],
+)
+def test_whatever_the_ring_each_moment_is_covered_by_a_rescan_within_half_a_day_of_landing(layout: Layout) -> None:
+    ring = Ring("mail", layout)
+    row, lap = ring.row(5 * layout.time_shard_us, 0), ring.lap
+    begins = 400_000 * lap + layout.time_shards * 7 * MINUTE
+    last, rescans = Rescanned(begins), []
+    while last.began < begins + 4 * lap + EVERY:
+        start = due(ring, row, last)
+        rescans.append((since(ring, row, last, start), start))
+        last = Rescanned(start)
+    turn = ring.turn(row, begins + 2 * lap)
+    assert turn is not None
+    for moment in (turn, turn + layout.time_shard_us // 2, turn + layout.time_shard_us - 1):
+        for landed in (moment + lap * part // 16 for part in range(17)):
+            seen_to = max(landed, turn + layout.time_shard_us + 10 * MINUTE)
+            first = next(start for start_from, start in rescans if start >= landed and start_from <= moment < start - 10 * MINUTE)
+            assert first - seen_to <= EVERY
+        times = sum(start_from <= moment < start - 10 * MINUTE for start_from, start in rescans)
+        assert times <= (lap + layout.time_shard_us) // EVERY + 2 + 10 * MINUTE // lap
 
 
 @pytest.mark.parametrize("late", ["90m", "5h", "20h", "28h50m", "29h30m", "30h"])
@@ -152,14 +184,14 @@ def test_processes_rescan_a_row_once_between_them(store: Store, clock: TimeMachi
 
 
 def test_each_id_is_rescanned_a_fixed_number_of_times(store: Store, clock: TimeMachine) -> None:
-    """The figure that the documentation states: as often as half a day goes into a lap, and twice more."""
+    """The figure that the documentation states: as often as half a day goes into a lap and one turn more, and twice."""
     crew, worker = working(store, clock, RING)
     pass_time(crew, "30m", sends=worker)
     worker.send(500)
     row, seen = worker.core.ring.row(clock.now(), 0), worker.got[-1][1].id
     pass_time(crew, "70h", sends=worker)
     times = sum(wanted.after <= seen < wanted.until for wanted in rescanning(worker, row))
-    assert times <= RING.time_shards * RING.time_shard_us // EVERY + 2
+    assert times <= (RING.time_shards + 1) * RING.time_shard_us // EVERY + 2
 
 
 def test_a_row_that_never_closes_is_rescanned_twice_a_day_and_each_id_of_it_twice(store: Store, clock: TimeMachine) -> None:
