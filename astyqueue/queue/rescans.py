@@ -85,9 +85,10 @@ class Rescans:
         self._agenda = Agenda()
         self._going: _Going | None = None
         self._next = 0
+        self._chance = random.Random(visits.patience)
         now = self._clock.now()
         for row in visits.of:
-            self._agenda.set(row, now + _up_to(_SPREAD))
+            self._agenda.set(row, now + self._up_to(_SPREAD))
 
     def was_set_back(self, now: int) -> None:
         """The clock was set back: no row waits longer than usual from the time it shows."""
@@ -113,7 +114,7 @@ class Rescans:
         """Ask about rows, and begin with the first that others have not seen to."""
         rows = self._agenda.take_several(now, _TOGETHER)
         for row in rows:
-            self._agenda.set(row, now + _DEAD + _up_to(_LATER))
+            self._agenda.set(row, now + _DEAD + self._up_to(_LATER))
         found = yield from read(*[Named(row, (HEADER, RESCANNED)) for row in rows])
         for row, columns in zip(rows, found, strict=True):
             cells = {column.name: column for column in columns}
@@ -122,7 +123,7 @@ class Rescans:
             if last.going > now - _DEAD:
                 moment = max(moment, last.going + _DEAD)
             if moment > now:
-                self._agenda.set(row, moment + _up_to(_LATER))
+                self._agenda.set(row, moment + self._up_to(_LATER))
             elif self._going is None:
                 yield from self._begin(row, last, now)
             else:
@@ -133,7 +134,7 @@ class Rescans:
         rescan = RowRescan(self._process, row, self._ring.layout.priorities, since(self._ring, row, last, now))
         yield from rescan.page()
         if rescan.over:
-            self._agenda.set(row, due(self._ring, row, Rescanned(now)) + _up_to(_LATER))
+            self._agenda.set(row, due(self._ring, row, Rescanned(now)) + self._up_to(_LATER))
             return
         self._going = _Going(rescan, last, began=now, said=now)
         yield from note_rescanned(row, last._replace(going=now))
@@ -148,7 +149,7 @@ class Rescans:
         if rescan.over:
             self._going = None
             done = Rescanned(going.began)
-            self._agenda.set(rescan.row, due(self._ring, rescan.row, done) + _up_to(_LATER))
+            self._agenda.set(rescan.row, due(self._ring, rescan.row, done) + self._up_to(_LATER))
             yield from note_rescanned(rescan.row, done)
         elif now - going.said >= _SAYS:
             going.said = now
@@ -161,6 +162,5 @@ class Rescans:
         visit.sight.forget()
         self._visits.look_at(visit, now)
 
-
-def _up_to(most: int) -> int:
-    return int(random.random() * most)
+    def _up_to(self, most: int) -> int:
+        return int(self._chance.random() * most)

@@ -58,10 +58,10 @@ class Visits:
         self.insisted: set[str] = set()
         self._news: dict[str, int] = {}
         self._levels = ring.layout.priorities
-        patience = 1 + random.random()
+        self.patience = 1 + random.random()
         self._strides = Strides()
         self._sizes = Sizes()
-        self.of = {row: Visit(self._sight(row), RowLease(me, patience), self.first_heads) for row in ring.rows()}
+        self.of = {row: Visit(self._sight(row), RowLease(me, self.patience), self.first_heads) for row in ring.rows()}
 
     def _sight(self, row: str) -> Sight:
         """Nothing is known of a row yet; those of the ring fill alike, and all hold messages of one queue."""

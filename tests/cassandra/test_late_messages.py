@@ -75,7 +75,7 @@ def stranded(ring: LocalCassandra, store: Store, clock: TimeMachine, row: str) -
 def arrives(ring: LocalCassandra, row: str, name: Name) -> None:
     """Return once a hint has brought the message to a node that never had it."""
     pause, end = Wakeup(CLOCK), CLOCK.monotonic() + 120 * SECOND
-    text = "SELECT id FROM jobs.entries WHERE row = %s AND type = %s AND priority = %s AND id = %s"
+    text = 'SELECT "id" FROM "jobs"."entries" WHERE "row" = %s AND "type" = %s AND "priority" = %s AND "id" = %s'
     asked = SimpleStatement(text, consistency_level=ConsistencyLevel.ONE)
     with told(ring, 2) as session:
         [host] = [host for host in session.cluster.metadata.all_hosts() if host.address == ring.contact_points[1]]

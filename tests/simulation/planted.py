@@ -14,7 +14,7 @@ from astyqueue import ids
 from astyqueue.clock import SECOND
 from astyqueue.ids import Id
 from astyqueue.protocol import claim as claiming
-from astyqueue.protocol import look, outcomes, picking, raising, remove, send, settle, sight, steps
+from astyqueue.protocol import look, outcomes, picking, raising, remove, settle, sight, steps
 from astyqueue.protocol.change import Change
 from astyqueue.protocol.columns import HEADER, State, Timer, Type, decode_timer, message_name
 from astyqueue.protocol.looks import LAGS
@@ -108,7 +108,7 @@ def _floor_only_raised() -> list[Patches]:
     def careless(*values: Any, due: int | None) -> object:  # noqa: ANN401, ARG001 - handed on, but for the due
         return honest(*values, due=None)
 
-    return [mock.patch.object(module, "raise_for", careless) for module in (settle, raising, send)]
+    return [mock.patch.object(module, "raise_for", careless) for module in (settle, raising)]
 
 
 def _cursors_by_the_clock() -> list[Patches]:
