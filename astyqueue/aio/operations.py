@@ -97,7 +97,7 @@ class Operations:
         return await self.run(Keys(self.core).find(key))
 
     async def counts(self) -> Counts:
-        """How many messages stand where; costs a look at the names of all that are alive."""
+        """How many messages stand where, but for what only a `rescan` finds; costs a look at the names of all that are alive."""
         return await self.run(self.core.operating.counts())
 
     async def delete(self, message: MessageId | str | None = None, *, key: str | None = None) -> bool:

@@ -100,7 +100,7 @@ class Operations:
         return self.run(Keys(self.core).find(key))
 
     def counts(self) -> Counts:
-        """How many messages stand where; costs a look at the names of all that are alive."""
+        """How many messages stand where, but for what only a `rescan` finds; costs a look at the names of all that are alive."""
         return self.run(self.core.operating.counts())
 
     def delete(self, message: MessageId | str | None = None, *, key: str | None = None) -> bool:
