@@ -182,11 +182,11 @@ def busy_scene(rate: int) -> tuple[Scene, Sight]:
 
 
 @pytest.mark.parametrize("rate", [30, 300, 3_000])
-def test_a_row_that_closed_is_walked_without_a_failure_by_who_worked_in_it(rate: int) -> None:
+def test_an_hour_that_a_late_look_has_left_out_is_walked_without_a_failure_by_who_worked_in_the_row(rate: int) -> None:
     scene, sight = busy_scene(rate)
     row = Row(scene.store, rate=rate, since=scene.now - 3_600 * SECOND, until=scene.now)
     scene.clock.advance("11m")
-    sight.looks.again_from(scene.now - 4_260 * SECOND)
+    sight.looks.cursors[0][-1] = ids.first_at(scene.now - 4_260 * SECOND)
     run(claim(scene.process("ann"), sight, Order(10, LEASE, ATTEMPTS)), row)
     assert row.failed == 0
     assert row.slices <= 10 + 3_600 * rate // 30_000
