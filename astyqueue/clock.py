@@ -14,6 +14,8 @@ from typing import Final, NamedTuple, Protocol
 SECOND: Final = 1_000_000
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND: Final = timedelta(microseconds=1)
+_FIRST: Final = datetime.min.replace(tzinfo=UTC)
+_LAST: Final = datetime.max.replace(tzinfo=UTC)
 
 
 class Clock(Protocol):
@@ -86,8 +88,11 @@ def _nothing() -> None:
 
 
 def instant(moment: int) -> datetime:
-    """The aware UTC datetime of these microseconds since 1970."""
-    return _EPOCH + timedelta(microseconds=moment)
+    """The aware UTC datetime of these microseconds since 1970; one that no datetime can show becomes the nearest that can be shown."""
+    try:
+        return _EPOCH + timedelta(microseconds=moment)
+    except OverflowError:
+        return _LAST if moment > 0 else _FIRST
 
 
 def microseconds(moment: datetime) -> int:

@@ -21,6 +21,7 @@ Id = bytes
 #: Ticks of 100 ns from the Gregorian reform (1582-10-15), where TimeUUIDs begin, to 1970.
 _GREGORIAN: Final = 0x01B21DD213814000
 _TICKS: Final = 10
+_LAST_TICK: Final = (1 << 60) - 1
 #: How far behind its last id a clock may fall before a source follows it back: more than clocks are corrected by as a matter of course.
 _SET_BACK: Final = 1_000_000 * _TICKS
 _FLIP: Final = 0x8080808080808080
@@ -58,9 +59,9 @@ class IdSource:
         Ids for the future get a random tail of their own: two blocks for the same due moment never collide.
         """
         if due > self._clock.now():
-            return _run(due * _TICKS + _GREGORIAN, _random_tail(), count)
+            return _run(_tick(due), _random_tail(), count)
         with self._lock:  # the clock is read under it: a thread that paused here would look like a clock that was set back
-            self._follow(self._clock.now() * _TICKS + _GREGORIAN)
+            self._follow(_tick(self._clock.now()))
             first = self._tail
             self._tail += count
             return _run(self._tick, first, count)
@@ -71,6 +72,11 @@ class IdSource:
             self._tail = _random_tail()
             self._tick = tick
         self._tick = max(self._tick, tick)
+
+
+def _tick(moment: int) -> int:
+    """The tick of a moment; one for which there is no id becomes the nearest that has one, in the year 1582 or 5236."""
+    return min(max(0, moment * _TICKS + _GREGORIAN), _LAST_TICK)
 
 
 def _run(tick: int, tail: int, count: int) -> list[Id]:
@@ -86,12 +92,12 @@ def _random_tail() -> int:
 
 def at(moment: int) -> Id:
     """An id for exactly this moment (microseconds since 1970), with a random tail."""
-    return _run(moment * _TICKS + _GREGORIAN, _random_tail(), 1)[0]
+    return _run(_tick(moment), _random_tail(), 1)[0]
 
 
 def first_at(moment: int) -> Id:
     """The bound that is not greater than any id of this moment or later, and greater than all earlier ones."""
-    return max(0, moment * _TICKS + _GREGORIAN).to_bytes(8) + bytes(8)
+    return _tick(moment).to_bytes(8) + bytes(8)
 
 
 def moment(id_: Id) -> int:

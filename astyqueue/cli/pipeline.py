@@ -214,9 +214,9 @@ def _span(options: dict[str, str | None], behaviours: dict[str, Behaviour]) -> S
 
 def _moment(text: str | None) -> int | None:
     from astyqueue.cli.moments import written
-    from astyqueue.clock import microseconds
+    from astyqueue.instants import instant_of
 
-    return None if text is None else microseconds(written(text))
+    return None if text is None else instant_of(written(text))
 
 
 def _objectives(options: Mapping[str, object]) -> Objectives:

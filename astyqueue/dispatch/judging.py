@@ -7,7 +7,7 @@ from typing import Final
 
 from astyqueue import errors
 from astyqueue.durations import as_microseconds
-from astyqueue.model.outgoing import instant_of
+from astyqueue.instants import instant_of
 from astyqueue.protocol.columns import State
 from astyqueue.protocol.outcomes import Reject, Release, Settling
 from astyqueue.queue.delivery import Delivery

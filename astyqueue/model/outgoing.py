@@ -8,9 +8,9 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Final, NamedTuple
 
-from astyqueue.clock import microseconds
 from astyqueue.durations import Duration, as_microseconds
 from astyqueue.errors import BadInput
+from astyqueue.instants import instant_of
 from astyqueue.model.bodies import encode_body
 from astyqueue.model.message import Envelope, encode, encode_plain
 from astyqueue.model.settings import Settings
@@ -133,17 +133,6 @@ def _due(message: Message, now: int) -> int:
     if message.at is not None:
         return instant_of(message.at)
     return now + as_microseconds(message.delay) if message.delay is not None else 0
-
-
-def instant_of(moment: datetime) -> int:
-    """Microseconds since 1970 of an aware datetime; a naive one, or something else, raises BadInput."""
-    if not isinstance(moment, datetime):
-        problem = f"{moment!r} is not a datetime: give an aware one, for example datetime.now(UTC)"
-        raise BadInput(problem)
-    try:
-        return microseconds(moment)
-    except ValueError as error:
-        raise BadInput(str(error)) from error
 
 
 def range_of(since: datetime | None, until: datetime | None) -> tuple[int | None, int | None]:

@@ -9,9 +9,10 @@ from typing import Final
 from astyqueue.durations import as_microseconds
 from astyqueue.errors import BadInput, NotFound
 from astyqueue.ids import is_derived
+from astyqueue.instants import instant_of
 from astyqueue.model.bodies import encode_body
 from astyqueue.model.message import MessageId, decode
-from astyqueue.model.outgoing import Composer, Message, instant_of
+from astyqueue.model.outgoing import Composer, Message
 from astyqueue.model.schedules import Misfire, Origin, Overlap, Policies, Schedule, Template, check_schedule_name
 from astyqueue.protocol import schedules
 from astyqueue.protocol.editing import Kept

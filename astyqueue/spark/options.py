@@ -10,9 +10,10 @@ from pathlib import Path
 from typing import Final, Self
 from urllib.parse import quote, unquote
 
-from astyqueue.clock import Clock, SystemClock, microseconds
+from astyqueue.clock import Clock, SystemClock
 from astyqueue.durations import as_microseconds
 from astyqueue.errors import BadInput, BadSetting
+from astyqueue.instants import instant_of
 from astyqueue.spark.tables import ENTRIES, TABLES
 from astyqueue.stores.location import locate
 
@@ -87,7 +88,7 @@ def _moment(name: str, text: str, now: int) -> int:
     except BadInput:
         pass
     try:
-        return microseconds(datetime.fromisoformat(text))
+        return instant_of(datetime.fromisoformat(text))
     except ValueError as error:
         message = f"option {name}={text!r} is no moment: write 2026-11-21T09:00:00Z, or 2h for two hours ago"
         raise BadSetting(message) from error

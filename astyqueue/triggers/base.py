@@ -10,8 +10,9 @@ from typing import ClassVar, Self, cast
 
 from pydantic import JsonValue
 
-from astyqueue.clock import instant, microseconds
+from astyqueue.clock import instant
 from astyqueue.errors import BadInput
+from astyqueue.instants import instant_of
 
 
 class Value:
@@ -63,19 +64,11 @@ class Trigger(Value, ABC):
 
     def upcoming(self, moment: datetime) -> Iterator[datetime]:
         """The slots strictly later than an aware datetime, in order, as datetimes in UTC."""
-        slot = given(moment)
+        slot = instant_of(moment)
         trigger = self.anchored(slot)
         while (following := trigger.after(slot)) is not None:
             yield instant(following)
             slot = following
-
-
-def given(moment: datetime) -> int:
-    """Microseconds since 1970 of a datetime that somebody handed in; raises BadInput unless it is an aware one."""
-    if not isinstance(moment, datetime) or moment.tzinfo is None:
-        problem = f"{moment!r} is not a moment: give an aware datetime, for example datetime(2026, 1, 1, tzinfo=UTC)"
-        raise BadInput(problem)
-    return microseconds(moment)
 
 
 def not_anchored(trigger: Trigger) -> BadInput:

@@ -8,7 +8,8 @@ from typing import ClassVar, Self, TypeVar
 
 from astyqueue.clock import SECOND
 from astyqueue.errors import BadInput
-from astyqueue.triggers.base import Trigger, given, not_anchored
+from astyqueue.instants import LATEST, instant_of
+from astyqueue.triggers.base import Trigger, not_anchored
 from astyqueue.triggers.expressions import Form, read_expression
 from astyqueue.triggers.fields import Fields
 from astyqueue.triggers.walls import END, Stretch, stretches, zone_named
@@ -53,7 +54,7 @@ class Cron(Trigger):
         """
         form: Form = "seconds" if seconds else "unix"
         self._fill(expression=" ".join(expression.split()), form=form, zone=zone_named(zone), count=count)
-        self._fill(start_us=None if start is None else given(start), end_us=None if end is None else given(end))
+        self._fill(start_us=None if start is None else instant_of(start), end_us=None if end is None else instant_of(end))
         _checked(self)
 
     @classmethod
@@ -76,7 +77,7 @@ class Cron(Trigger):
             raise not_anchored(self)
         earliest = max(moment, -1) if self.start_us is None else max(moment, self.start_us - 1, -1)
         found = self._first(earliest // SECOND + 1)
-        return None if found is None or (self.end_us is not None and found * SECOND > self.end_us) else found * SECOND
+        return None if found is None or found * SECOND > (LATEST if self.end_us is None else self.end_us) else found * SECOND
 
     def anchored(self, moment: int, *, seed: str = "") -> Cron:  # noqa: ARG002 - nothing is drawn
         """A count becomes the end that it leads to, counting the slots from `start`, or from this moment on."""
@@ -95,7 +96,7 @@ class Cron(Trigger):
     def _first(self, second: int) -> int | None:
         """The first second from this one on that is a slot."""
         fields = read_expression(self.expression, self.form)
-        for stretch in stretches(self.zone, second) if second < END else ():
+        for stretch in stretches(self.zone, second) if second <= END else ():
             earliest = max(second, stretch.begin)
             found = _shown(fields, stretch, earliest) if fields.hourly else _first_reached(fields, stretch, earliest)
             if found is None or found < stretch.end:

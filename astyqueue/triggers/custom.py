@@ -10,8 +10,9 @@ from typing import ClassVar, cast
 
 from pydantic import JsonValue
 
-from astyqueue.clock import instant, microseconds
+from astyqueue.clock import instant
 from astyqueue.errors import BadInput
+from astyqueue.instants import LATEST, instant_of
 from astyqueue.triggers.base import Trigger
 
 #: Given an aware datetime in UTC and the arguments it was asked for with, the first slot strictly later, aware, or None.
@@ -46,13 +47,23 @@ class Custom(Trigger):
         found = self.slots(instant(moment), **json.loads(self.arguments))
         if found is None:
             return None
-        if not isinstance(found, datetime) or found.tzinfo is None or microseconds(found) <= moment:
+        slot = _instant_in(found)
+        if slot is None or slot <= moment:
             problem = (
                 f"trigger {self.name!r} answered {found!r} for {instant(moment)}: it must answer an aware datetime later than that, or None"
+                f" ({instant(LATEST)} at the latest)"
             )
             raise BadInput(problem)
-        return microseconds(found)
+        return slot
 
     def document(self) -> dict[str, JsonValue]:
         """The name and the arguments."""
         return {"kind": self.kind, "name": self.name, "arguments": cast("JsonValue", json.loads(self.arguments))}
+
+
+def _instant_in(answer: object) -> int | None:
+    """The instant that a function answered; None if that is none."""
+    try:
+        return instant_of(answer)
+    except BadInput:
+        return None

@@ -10,7 +10,8 @@ from typing import ClassVar, Final
 from astyqueue.clock import SECOND
 from astyqueue.durations import Duration, as_microseconds
 from astyqueue.errors import BadInput
-from astyqueue.triggers.base import Trigger, given, not_anchored
+from astyqueue.instants import LATEST, instant_of
+from astyqueue.triggers.base import Trigger, not_anchored
 
 #: Slots closer than this would be behind before anybody could fire them.
 SHORTEST_US: Final = SECOND // 1_000
@@ -24,7 +25,7 @@ class Every(Trigger):
 
     With `jitter` each slot comes later by its own share of it, drawn from the seed and the slot: every process draws the
     same, and no slot overtakes the next. `count` is how many slots there are in all, whether or not they were fired;
-    none is later than `end`.
+    none is later than `end`, or than any instant may be.
     """
 
     kind: ClassVar[str] = "every"
@@ -50,7 +51,7 @@ class Every(Trigger):
     ) -> None:
         """Start at a moment, or `delay` (none, unless given) after the trigger is anchored."""
         self._fill(interval_us=as_microseconds(interval), count=count, seed=seed, jitter_us=as_microseconds(jitter) or None)
-        self._fill(start_us=None if start is None else given(start), end_us=None if end is None else given(end))
+        self._fill(start_us=None if start is None else instant_of(start), end_us=None if end is None else instant_of(end))
         self._fill(delay_us=None if delay is None else as_microseconds(delay))
         if problem := self._problem():
             raise BadInput(problem)
@@ -64,7 +65,7 @@ class Every(Trigger):
             number += 1
         slot = self._slot(self.start_us, number)
         counted_out = self.count is not None and number >= self.count
-        return None if counted_out or (self.end_us is not None and slot > self.end_us) else slot
+        return None if counted_out or slot > (LATEST if self.end_us is None else self.end_us) else slot
 
     def anchored(self, moment: int, *, seed: str = "") -> Every:
         """It starts now, or its delay from now, unless it has a start; its jitter is drawn with this seed unless it has one."""

@@ -8,7 +8,8 @@ from typing import ClassVar
 
 from astyqueue.durations import Duration, as_microseconds
 from astyqueue.errors import BadInput
-from astyqueue.triggers.base import Trigger, given, not_anchored
+from astyqueue.instants import instant_of
+from astyqueue.triggers.base import Trigger, not_anchored
 
 
 @dataclass(frozen=True, slots=True, init=False)
@@ -25,7 +26,7 @@ class Once(Trigger):
         if (at is None) == (delay is None):
             problem = "Once takes a moment (at=) or a delay, one of the two"
             raise BadInput(problem)
-        self._fill(at_us=None if at is None else given(at), delay_us=None if delay is None else as_microseconds(delay))
+        self._fill(at_us=None if at is None else instant_of(at), delay_us=None if delay is None else as_microseconds(delay))
 
     def after(self, moment: int) -> int | None:
         """The moment, while it is to come."""

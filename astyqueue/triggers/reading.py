@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import reprlib
 from collections.abc import Callable, Mapping
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Final, NoReturn, TypeVar
 
 from pydantic import JsonValue
 
-from astyqueue.clock import instant
+from astyqueue.clock import instant, microseconds
 from astyqueue.errors import BadInput, UnknownTrigger
+from astyqueue.instants import EARLIEST, LATEST
 from astyqueue.triggers.base import Trigger
 from astyqueue.triggers.calendars import Calendar, Days, Times
 from astyqueue.triggers.combined import AnyOf, Excluding
@@ -20,6 +21,8 @@ from astyqueue.triggers.every import Every
 from astyqueue.triggers.once import Once
 
 T = TypeVar("T")
+_FIRST: Final = microseconds(datetime.min.replace(tzinfo=UTC))
+_LAST: Final = microseconds(datetime.max.replace(tzinfo=UTC))
 
 
 class Triggers:
@@ -121,12 +124,13 @@ class _Given:
         return value
 
     def moment(self, name: str) -> datetime | None:
-        """A field that holds microseconds since 1970."""
+        """A field that holds microseconds since 1970. Earlier releases stored an end in the year 9999, which means the last instant."""
         value = self.number(name)
-        try:
-            return None if value is None else instant(value)
-        except OverflowError as error:
-            self.refuse(f"{name} is {value}, a moment beyond all calendars", error)
+        if value is None:
+            return None
+        if not _FIRST <= value <= _LAST:
+            self.refuse(f"{name} is {value}, a moment beyond all calendars")
+        return instant(min(max(value, EARLIEST), LATEST))
 
     def duration(self, name: str) -> timedelta | None:
         """A field that holds microseconds."""

@@ -13,12 +13,14 @@ from itertools import pairwise
 from typing import Final, NamedTuple
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
+from astyqueue.clock import SECOND, instant
 from astyqueue.errors import BadInput
+from astyqueue.instants import LATEST
 
 DAY: Final = 86_400
-#: No slot is looked for from this year on: datetimes end soon after it.
-LAST_YEAR: Final = 9_800
-END: Final = int(datetime(LAST_YEAR, 1, 1, tzinfo=UTC).timestamp())
+#: No slot is looked for from here on: no instant may be later.
+END: Final = LATEST // SECOND
+_LAST_YEAR: Final = instant(LATEST).year + 1
 
 _SECOND: Final = timedelta(seconds=1)
 
@@ -48,7 +50,7 @@ def zone_named(name: str) -> str:
 
 def stretches(zone: str, second: int) -> Iterator[Stretch]:
     """The stretch that this second falls into, and those that follow; each ends with the year at the latest."""
-    for year in range(datetime.fromtimestamp(second, UTC).year, LAST_YEAR):
+    for year in range(datetime.fromtimestamp(second, UTC).year, _LAST_YEAR):
         yield from (stretch for stretch in _stretches_of(zone, year) if stretch.end > second)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
@@ -73,6 +73,7 @@ def test_a_handler_that_returns_has_its_message_acked_whatever_it_returns(still:
         StopIteration(1),
         Retry("no duration"),
         Snooze(datetime(2030, 1, 1)),  # noqa: DTZ001 - naive on purpose
+        Snooze(datetime(9999, 12, 31, tzinfo=UTC)),
         Snooze(-1),
     ],
     ids=lambda error: type(error).__name__,

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime, timedelta, timezone
 
 import pytest
 from pydantic import BaseModel
@@ -54,6 +54,9 @@ def test_a_tuple_comes_back_as_a_list(queue: MessageQueue) -> None:
     [
         ({"delay": -1}, "not a duration"),
         ({"at": datetime(2026, 1, 1)}, "no time zone"),  # noqa: DTZ001 - that it is naive is the point
+        ({"at": datetime(9999, 12, 31, tzinfo=UTC)}, "out of range"),
+        ({"at": datetime(1, 1, 1, tzinfo=timezone(timedelta(hours=14)))}, "out of range"),
+        ({"expires": datetime(9999, 12, 31, 23, 59, 59, tzinfo=timezone(-timedelta(hours=12)))}, "out of range"),
         ({"at": datetime(2026, 1, 1, tzinfo=UTC), "delay": 3}, "not both"),
         ({"priority": 1}, "has one priority"),
         ({"key": "k" * 513}, "512 bytes"),

@@ -237,11 +237,13 @@ def test_a_naive_start_is_refused() -> None:
         Cron("@daily", start=datetime(2026, 5, 1))  # noqa: DTZ001 - that is the point
 
 
-def test_slots_begin_in_1970_and_end_before_datetimes_do() -> None:
+def test_slots_begin_in_1970_and_end_where_instants_do() -> None:
     assert Cron("* * * * *").after(-(10**18)) == 0
-    assert Cron("* * * * *").after(at("9800-01-01")) is None
-    assert Cron("@yearly").after(at("9798-06-01")) == at("9799-01-01")
-    assert Cron("@yearly").after(at("9799-06-01")) is None
+    assert Cron("* * * * *").after(at("4999-12-31T23:59:00")) == at("5000-01-01")
+    assert Cron("* * * * *").after(at("5000-01-01")) is None
+    assert Cron("@yearly").after(at("4998-06-01")) == at("4999-01-01")
+    assert Cron("@yearly").after(at("4999-06-01")) == at("5000-01-01")
+    assert Cron("@yearly").after(at("5000-01-01")) is None
 
 
 @settings(deadline=None)  # a shared machine may take its time

@@ -15,7 +15,7 @@ from astyqueue.errors import BadInput, UnknownTrigger
 from astyqueue.triggers import AnyOf, Cron, Days, Every, Excluding, Once, Times, Trigger, Triggers
 
 START = datetime(2026, 5, 1, 9, tzinfo=UTC)
-MOMENTS = st.datetimes(datetime(1970, 1, 1), datetime(9000, 1, 1), timezones=st.just(UTC))  # noqa: DTZ001 - bounds are naive, the moments are not
+MOMENTS = st.datetimes(datetime(1970, 1, 1), datetime(4999, 1, 1), timezones=st.just(UTC))  # noqa: DTZ001 - bounds are naive, the moments are not
 DURATIONS = st.timedeltas(timedelta(milliseconds=1), timedelta(days=10_000))
 MAYBE = st.one_of(st.none(), st.integers(1, 20))
 ONCES = st.one_of(st.builds(Once, MOMENTS), st.builds(lambda delay: Once(delay=delay), DURATIONS))
