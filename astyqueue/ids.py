@@ -22,6 +22,8 @@ Id = bytes
 _GREGORIAN: Final = 0x01B21DD213814000
 _TICKS: Final = 10
 _LAST_TICK: Final = (1 << 60) - 1
+_EARLIEST: Final = -_GREGORIAN // _TICKS
+_LATEST: Final = (_LAST_TICK - _GREGORIAN) // _TICKS
 #: How far behind its last id a clock may fall before a source follows it back: more than clocks are corrected by as a matter of course.
 _SET_BACK: Final = 1_000_000 * _TICKS
 _FLIP: Final = 0x8080808080808080
@@ -98,6 +100,11 @@ def at(moment: int) -> Id:
 def first_at(moment: int) -> Id:
     """The bound that is not greater than any id of this moment or later, and greater than all earlier ones."""
     return _tick(moment).to_bytes(8) + bytes(8)
+
+
+def is_moment(value: object) -> bool:
+    """Whether this is a moment (microseconds since 1970) that an id can stand for."""
+    return type(value) is int and _EARLIEST <= value <= _LATEST
 
 
 def moment(id_: Id) -> int:

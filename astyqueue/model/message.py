@@ -8,13 +8,16 @@ from pydantic import JsonValue
 from pydantic_core import from_json, to_json
 
 from astyqueue import ids
+from astyqueue.clock import SECOND
 from astyqueue.errors import BadInput
-from astyqueue.ids import Id
+from astyqueue.ids import Id, is_moment
 
 #: The first byte of every stored value; a greater one was written by a newer astyqueue.
 FORMAT: Final = b"\x01"
-#: What `expires`, `lease` and `attempts` may be.
-_NUMBERS: Final = frozenset({int, type(None)})
+#: The least and the longest lease (microseconds), and the most attempts, of a queue or of a message; a lease of nought is at most once.
+LEASE_LEAST: Final = SECOND // 10
+LEASE_MOST: Final = 12 * 3_600 * SECOND
+ATTEMPTS_MOST: Final = 10_000
 _PLAIN_TAIL: Final = b"0,null,null,null,null,null,"
 
 
@@ -36,12 +39,13 @@ class Envelope(NamedTuple):
     repeatable: bool = False
 
 
-#: Expiry, lease and attempts of a message that was sent without any.
-_UNSAID: Final = (None, None, None)
 _FIELDS: Final = len(Envelope._fields)
 #: What most messages are: neither unique nor repeatable, which goes without saying.
 _USUAL: Final = (False, False)
 _SAID: Final = _FIELDS - len(_USUAL)
+_BODY: Final = Envelope._fields.index("body")
+#: What lies between the moment of sending and the body in a message that was sent without options.
+_PLAIN: Final = [0, None, None, None, None, None]
 #: Making a tuple's subclass straight from its parts halves its cost; an envelope is made for every message handed out.
 _new: Final = tuple.__new__
 
@@ -53,29 +57,48 @@ def encode_plain(sent: int, body: bytes) -> bytes:
 
 def encode(envelope: Envelope, body: bytes) -> bytes:
     """An envelope with its body already encoded as JSON."""
-    head, tail = to_json(envelope[: _SAID - 1]), envelope[_SAID:]
+    head, tail = to_json(envelope[:_BODY]), envelope[_SAID:]
     said = b"" if tail == _USUAL else b"," + to_json(tail)[1:-1]
     return b"\x01%b,%b%b]" % (head[:-1], body, said)
 
 
 def decode(value: bytes) -> Envelope:
-    """The envelope of a stored value; a newer format, or damage, raises ValueError."""
+    """The envelope of a stored value; a newer format, damage, or fields that are not what they should be raise ValueError."""
     if value[:1] != FORMAT:
         message = f"format byte {value[:1].hex() or 'missing'}, and this astyqueue knows {FORMAT.hex()}"
         raise ValueError(message)
     fields = from_json(value[1:], allow_inf_nan=False)
-    if type(fields) is list and len(fields) == _SAID:
+    if type(fields) is not list or len(fields) not in (_SAID, _FIELDS):
+        message = f"it is no envelope of {_SAID} or {_FIELDS} fields"
+        raise ValueError(message)
+    if len(fields) == _SAID:
         fields += _USUAL
-    if type(fields) is not list or len(fields) != _FIELDS:
-        message = f"it is no envelope of {_SAID} or {_FIELDS} fields: {fields!r:.80}"
+        if fields[1:_BODY] == _PLAIN and is_moment(fields[0]):
+            return _new(Envelope, fields)
+    return _checked(_new(Envelope, fields))
+
+
+def _checked(envelope: Envelope) -> Envelope:
+    """The envelope, if every field is of its kind and in range; its lease and attempts are brought within the bounds of a queue's."""
+    sent, due, key, headers, expires, lease, attempts = envelope[:_BODY]
+    right = {
+        "sent": is_moment(sent),
+        "due": is_moment(due),
+        "key": key is None or type(key) is str,
+        "headers": headers is None or (type(headers) is dict and all(type(text) is str for text in headers.values())),
+        "expires": expires is None or is_moment(expires),
+        "lease": lease is None or (type(lease) is int and lease >= 0),
+        "attempts": attempts is None or (type(attempts) is int and attempts >= 0),
+        "unique": type(envelope.unique) is bool,
+        "repeatable": type(envelope.repeatable) is bool,
+    }
+    if not all(right.values()):
+        message = f"what it says of {', '.join(name for name in right if not right[name])} is of another kind, or out of range"
         raise ValueError(message)
-    envelope = _new(Envelope, fields)
-    if type(envelope.sent) is int and envelope[4:7] == _UNSAID:
-        return envelope
-    if type(envelope.sent) is not int or not _NUMBERS.issuperset(map(type, envelope[4:7])):
-        message = f"its numbers are none: {envelope[:-1]!r:.80}"
-        raise ValueError(message)
-    return envelope
+    return envelope._replace(
+        lease=min(max(lease, LEASE_LEAST), LEASE_MOST) if lease else lease,
+        attempts=None if attempts is None else min(max(attempts, 1), ATTEMPTS_MOST),
+    )
 
 
 class MessageId(NamedTuple):

@@ -12,8 +12,10 @@ from astyqueue.durations import Duration, as_microseconds
 from astyqueue.errors import BadInput
 from astyqueue.instants import instant_of
 from astyqueue.model.bodies import encode_body
-from astyqueue.model.message import Envelope, encode, encode_plain
+from astyqueue.model.message import ATTEMPTS_MOST, LEASE_LEAST, LEASE_MOST, Envelope, encode, encode_plain
+from astyqueue.model.moments import told_length
 from astyqueue.model.settings import Settings
+from astyqueue.model.text import check_text
 
 
 class Unique(StrEnum):
@@ -96,7 +98,7 @@ class Composer:
             key=_key(options.key),
             headers=_headers(options.headers),
             expires=_expires(options.expires, max(due, self._now)),
-            lease=None if options.lease is None else as_microseconds(options.lease),
+            lease=_lease(options.lease),
             attempts=_attempts(options.max_attempts),
             body=None,
             unique=unique is not None,
@@ -119,7 +121,7 @@ def _is_plain(message: Message) -> bool:
 
 def _priority(priority: int, settings: Settings) -> int:
     levels = settings.layout.priorities
-    if not isinstance(priority, int) or not 0 <= priority < levels:
+    if type(priority) is not int or not 0 <= priority < levels:
         asked = "has one priority, 0" if levels == 1 else f"has the priorities 0 to {levels - 1} (the greatest goes first)"
         problem = f"priority {priority!r} was asked for, and queue {settings.name!r} {asked}"
         raise BadInput(problem)
@@ -160,10 +162,11 @@ def _key(key: str | None) -> str | None:
 
 def check_key(key: object) -> str:
     """The key, if a message may have it; any other raises BadInput."""
-    if not isinstance(key, str) or not 0 < len(key.encode(errors="surrogatepass")) <= KEY_BYTES:
-        problem = f"key {key!r:.80} is not text of 1 to {KEY_BYTES} bytes"
+    text = check_text(key, "key")
+    if not 0 < len(text.encode()) <= KEY_BYTES:
+        problem = f"key {text!r:.80} is not text of 1 to {KEY_BYTES} bytes"
         raise BadInput(problem)
-    return key
+    return text
 
 
 def _unique(message: Message) -> Unique | None:
@@ -183,18 +186,28 @@ def _unique(message: Message) -> Unique | None:
 def _headers(headers: Mapping[str, str] | None) -> dict[str, str] | None:
     if headers is None:
         return None
-    pairs = dict(headers)
-    if any(not isinstance(part, str) for pair in pairs.items() for part in pair):
-        problem = f"headers are text to text, and these are not: {pairs!r:.200}"
+    if not isinstance(headers, Mapping) or any(not isinstance(part, str) for pair in headers.items() for part in pair):
+        problem = f"headers are text to text, and these are not: {headers!r:.200}"
         raise BadInput(problem)
+    pairs = {check_text(name, "the name of a header"): check_text(text, f"header {name!r:.80}") for name, text in headers.items()}
     if (size := sum(len(part.encode()) for pair in pairs.items() for part in pair)) > HEADERS_BYTES:
         problem = f"headers come to {size} bytes, and {HEADERS_BYTES} are allowed: put data into the body"
         raise BadInput(problem)
     return pairs
 
 
+def _lease(lease: Duration | None) -> int | None:
+    if lease is None:
+        return None
+    lasts = as_microseconds(lease)
+    if lasts and not LEASE_LEAST <= lasts <= LEASE_MOST:
+        problem = f"a lease is from {told_length(LEASE_LEAST)} to {told_length(LEASE_MOST)}, or 0 for at most once, and {lease!r} was given"
+        raise BadInput(problem)
+    return lasts
+
+
 def _attempts(attempts: int | None) -> int | None:
-    if attempts is not None and not (isinstance(attempts, int) and 1 <= attempts <= 10_000):  # noqa: PLR2004 - the bound of the queue's own setting
-        problem = f"max_attempts {attempts!r} is not a whole number from 1 to 10000"
+    if attempts is not None and not (type(attempts) is int and 1 <= attempts <= ATTEMPTS_MOST):
+        problem = f"max_attempts {attempts!r} is not a whole number from 1 to {ATTEMPTS_MOST}"
         raise BadInput(problem)
     return attempts

@@ -8,6 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from astyqueue.model.bodies import BODY_BYTES, BODY_BYTES_AT_MOST
 from astyqueue.model.event import Keeping
+from astyqueue.model.message import ATTEMPTS_MOST, LEASE_LEAST, LEASE_MOST
 
 _SECOND: Final = 1_000_000
 _MINUTE: Final = 60 * _SECOND
@@ -41,8 +42,8 @@ class Behaviour(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    lease_us: Annotated[int, Field(ge=_SECOND // 10, le=12 * 60 * _MINUTE)] = 2 * _MINUTE
-    max_attempts: Annotated[int, Field(ge=1, le=10_000)] = 5
+    lease_us: Annotated[int, Field(ge=LEASE_LEAST, le=LEASE_MOST)] = 2 * _MINUTE
+    max_attempts: Annotated[int, Field(ge=1, le=ATTEMPTS_MOST)] = 5
     backoff_us: Annotated[int, Field(ge=0, le=24 * 60 * _MINUTE)] = 2 * _SECOND
     backoff_cap_us: Annotated[int, Field(ge=0, le=24 * 60 * _MINUTE)] = 10 * _MINUTE
     paused: bool = False

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta, timezone
@@ -14,6 +15,13 @@ from astyqueue.queue.builder import QueueBuilder
 from astyqueue.testing import TimeMachine
 from astyqueue.testing.faults import Failing, Faulty, Recording
 from tests.places import Place
+
+
+def nested(levels: int, kind: type[list[object] | tuple[object, ...]] = list) -> object:
+    body: object = 1
+    for _ in range(levels):
+        body = kind([body])
+    return body
 
 
 class Welcome(BaseModel):
@@ -35,6 +43,13 @@ def test_a_model_is_a_body(queue: MessageQueue) -> None:
         (b"bytes", "bytes"),
         (math.nan, "nan"),
         ({1: "one"}, "keys are text"),
+        ("half \ud800", "no valid Unicode"),
+        ({"name": ["half \ud800"]}, r"body\['name'\]\[0\] is 'half"),
+        ({"half \ud800": 1}, "a key of body"),
+        pytest.param(10**5000, "number out of range", id="digits"),
+        (nested(200), "recursion limit"),
+        (nested(200, tuple), "recursion limit"),
+        (nested(2000), "contains itself"),
         ("x" * (256 * 1024), "keep the large part elsewhere"),
     ],
 )
@@ -47,6 +62,12 @@ def test_a_body_that_would_not_come_back_as_it_was_is_refused(queue: MessageQueu
 def test_a_tuple_comes_back_as_a_list(queue: MessageQueue) -> None:
     queue.send(("a", ("b",)))
     assert queue.receive()[0].body == ["a", ["b"]]
+
+
+def test_whatever_is_accepted_can_be_received(queue: MessageQueue) -> None:
+    bodies = [nested(199), nested(199, tuple), 10**4298, {"deep": nested(198)}]
+    queue.send_many([*bodies, *(Message(body, headers={"sent": "with options"}) for body in bodies)])
+    assert [delivery.body for delivery in queue.receive(8)] == json.loads(json.dumps(bodies * 2))
 
 
 @pytest.mark.parametrize(
@@ -65,7 +86,23 @@ def test_a_tuple_comes_back_as_a_list(queue: MessageQueue) -> None:
         ({"headers": {"a": "b" * 9000}}, "8192"),
         ({"max_attempts": 0}, "1 to 10000"),
         ({"delay": "1h", "expires": datetime(2026, 1, 1, tzinfo=UTC)}, "before it is due"),
+        ({"priority": True}, "has one priority"),
+        ({"priority": "high"}, "has one priority"),
+        ({"key": 5}, "not text"),
+        ({"key": "half \ud800"}, "no valid Unicode"),
+        ({"headers": {"a": "half \ud800"}}, "no valid Unicode"),
+        ({"headers": {"half \ud800": "a"}}, "no valid Unicode"),
+        ({"headers": ["a", "b"]}, "text to text"),
+        ({"headers": "ab"}, "text to text"),
+        ({"max_attempts": True}, "1 to 10000"),
         ({"lease": "soon"}, "not a duration"),
+        ({"lease": "1ms"}, "from 100ms to 12h, or 0"),
+        ({"lease": "36500d"}, "from 100ms to 12h, or 0"),
+        ({"unique": ["reject"], "key": "k"}, "one of reject"),
+        ({"delay": [5]}, "not a duration"),
+        ({"delay": True}, "not a duration"),
+        ({"expires": "soon"}, "not a duration"),
+        ({"expires": 0}, "before it is due"),
     ],
 )
 def test_an_option_out_of_bounds_is_refused_and_nothing_is_sent(queue: MessageQueue, options: dict[str, object], told: str) -> None:
