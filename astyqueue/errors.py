@@ -13,7 +13,7 @@
     ├── LeaseLost               the receipt is no longer current; nothing was changed
     ├── AlreadySettled          this delivery was settled before
     ├── Busy                    somebody else has the lock of a row; a lock of your own may raise it
-    ├── Undecodable             a column cannot be read; the row takes no claims until it is mended
+    ├── Undecodable             a column cannot be read; if it is a header or a timer, its row takes no claims until it is mended
     ├── Closed                  the queue or the store was closed before
     └── StoreError              the store did not do what it was asked
         ├── StoreUnavailable    it cannot be reached, opened or written now
@@ -158,13 +158,13 @@ class AlreadySettled(AstyqueueError):
 class Undecodable(AstyqueueError):
     """A column of a row cannot be read; it is neither guessed nor dropped."""
 
-    def __init__(self, row: str, column: str, why: str) -> None:
-        """Name the column and say what is wrong with it."""
+    def __init__(self, row: str, column: str, why: str, *, until: str = "Nothing is claimed from this row until it can") -> None:
+        """Name the column, and say what is wrong with it and what does not go on `until` it can be read."""
         self.row = row
         self.column = column
         self.why = why
         super().__init__(
-            f"row {row}: {column} cannot be read ({why}). Nothing is claimed from this row until it can: "
+            f"row {row}: {column} cannot be read ({why}). {until}: "
             "it was written by a newer astyqueue (upgrade this process) or damaged (restore it from a backup)"
         )
 

@@ -80,11 +80,11 @@ def decode(value: bytes) -> Envelope:
 
 def _checked(envelope: Envelope) -> Envelope:
     """The envelope, if every field is of its kind and in range; its lease and attempts are brought within the bounds of a queue's."""
-    sent, due, key, headers, expires, lease, attempts = envelope[:_BODY]
+    headers, expires, lease, attempts = envelope.headers, envelope.expires, envelope.lease, envelope.attempts
     right = {
-        "sent": is_moment(sent),
-        "due": is_moment(due),
-        "key": key is None or type(key) is str,
+        "sent": is_moment(envelope.sent),
+        "due": is_moment(envelope.due),
+        "key": envelope.key is None or type(envelope.key) is str,
         "headers": headers is None or (type(headers) is dict and all(type(text) is str for text in headers.values())),
         "expires": expires is None or is_moment(expires),
         "lease": lease is None or (type(lease) is int and lease >= 0),

@@ -29,6 +29,7 @@ BACKLOG: Final = 100
 _TAKES_COUNT: Final = "all"
 _TAKE_DURATION: Final = frozenset({"skip", "within"})
 _PLAIN: Final = frozenset({"once", "latest"})
+MISFIRES: Final = _PLAIN | _TAKE_DURATION | {_TAKES_COUNT}
 
 
 @dataclass(frozen=True, slots=True)

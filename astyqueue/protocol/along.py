@@ -13,7 +13,7 @@ from astyqueue import ids
 from astyqueue.errors import StoreCorrupt
 from astyqueue.ids import Id
 from astyqueue.model.message import FORMAT, Envelope, MessageId
-from astyqueue.protocol.columns import State, Type
+from astyqueue.protocol.columns import HIGHEST_PRIORITY, State, Type
 from astyqueue.protocol.steps import Steps, read_one
 from astyqueue.store import Column, Name, Named, Put
 
@@ -72,8 +72,9 @@ class Owner(NamedTuple):
 def decode_owner(row: str, value: bytes) -> Owner:
     """Whose a key is; StoreCorrupt if that cannot be read, and then the key can neither be taken nor freed."""
     try:
-        if value[:1] == FORMAT and len(value) > _WIDTH + 2:
-            return Owner(value[2 + _WIDTH :].decode(), value[1], value[2 : 2 + _WIDTH])
+        owner = Owner(value[2 + _WIDTH :].decode(), value[1], value[2 : 2 + _WIDTH]) if len(value) > _WIDTH + 2 else None
+        if value[:1] == FORMAT and owner and owner.priority <= HIGHEST_PRIORITY and owner.id <= ids.GREATEST:
+            return owner
         why = f"format byte {value[:1].hex() or 'missing'}, {len(value)} bytes"
     except UnicodeDecodeError as error:
         why = str(error)

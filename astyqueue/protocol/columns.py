@@ -66,6 +66,12 @@ _TIMER: Final = struct.Struct(">H8sH?B")
 _ENTRY: Final = struct.Struct(">16sBH")
 _MARK: Final = struct.Struct(">16sBHQ")
 _COUNT: Final = struct.Struct(">H")
+#: The bytes of a name, whose length is stored in one.
+_NAME_BYTES: Final = 255
+#: The greatest version and floor, so that there is a next one, and the greatest priority that any queue may have.
+_GREATEST_NUMBER: Final = 1 << 62
+HIGHEST_PRIORITY: Final = 9
+_TIMER_STATES: Final = frozenset(State) - {State.NONE, State.WAITING}
 #: A timer's first number counts down from here as it grows: see `Timer.encode`.
 _EMPTY: Final = 0xFFFF
 
@@ -95,7 +101,7 @@ class Header:
 
     def encode(self) -> bytes:
         """The value of the header column."""
-        owner = self.owner.encode()[:255]
+        owner = _short(self.owner)
         packed = _HEADER.pack(self.version, self.floor, self.nonce, len(owner), len(self.cursors))
         return FORMAT + packed + owner + b"".join(b"".join(cursors) for cursors in self.cursors)
 
@@ -105,6 +111,7 @@ def decode_header(row: str, value: bytes) -> Header:
     try:
         _known_format(value)
         version, floor, nonce, length, levels = _HEADER.unpack_from(value, 1)
+        _in_range(max(version, floor), "its version or its floor", _GREATEST_NUMBER)
         start = 1 + _HEADER.size
         owner = value[start : start + length].decode()
         marks = _split(value[start + length :], levels * LOOKS)
@@ -173,7 +180,7 @@ class Timer:
         with one stamp Cassandra keeps the greater. So the value of a timer that shrinks in place begins with a number that
         grows: the later value is the one that stands.
         """
-        holder = self.holder.encode()[:255]
+        holder = _short(self.holder)
         lightness = _EMPTY - 2 * len(self.entries) - len(self.marks)
         return b"".join(
             (
@@ -201,6 +208,7 @@ def decode_timer(row: str, name: Name, value: bytes) -> Timer:
             _cut_short(count)
         entries = tuple(map(Entry._make, _ENTRY.iter_unpack(value[first:last])))
         marks = tuple(map(Mark._make, _MARK.iter_unpack(value[last:])))
+        _check_listed(name, (*entries, *marks))
     except (ValueError, struct.error) as error:
         raise Undecodable(row, f"the timer {ids.text(name.id)}/{name.state}", str(error)) from error
     return Timer(name, entries, nonce, holder, made_for, alone, marks, value)
@@ -209,6 +217,29 @@ def decode_timer(row: str, name: Name, value: bytes) -> Timer:
 def _cut_short(count: int) -> None:
     message = f"it lists {count} messages and is cut short"
     raise ValueError(message)
+
+
+def _check_listed(name: Name, listed: tuple[Entry | Mark, ...]) -> None:
+    """Raise ValueError for a timer of another state than there is, for one of a slot that lists messages, and for ids that are none."""
+    if name.state not in _TIMER_STATES or (listed and name.state == State.NEXT_SLOT):
+        message = f"its state is {name.state}, and it lists {len(listed)} messages"
+        raise ValueError(message)
+    if listed:
+        _in_range(max(one.priority for one in listed), "a priority in it", HIGHEST_PRIORITY)
+        if max(one.id for one in listed) > ids.GREATEST:
+            message = "it lists ids that are none"
+            raise ValueError(message)
+
+
+def _in_range(number: int, what: str, greatest: int) -> None:
+    if number > greatest:
+        message = f"{what} is {number}, and {greatest} at most"
+        raise ValueError(message)
+
+
+def _short(name: str) -> bytes:
+    """A name in as many bytes as there is room for; a character is not cut in two, which nobody could read."""
+    return name.encode()[:_NAME_BYTES].decode(errors="ignore").encode()
 
 
 class Dead(NamedTuple):
@@ -226,13 +257,24 @@ class Dead(NamedTuple):
         return FORMAT + to_json(self._replace(reason=reason))
 
 
+#: What a dead column holds, in order.
+_DEAD_TYPES: Final = [int, int, str, str, str]
+
+
 def decode_dead(value: bytes) -> Dead:
     """Why a message is dead. Reasons are for people, so one that cannot be read stops nothing."""
     try:
         _known_format(value)
-        return Dead._make(from_json(value[1:]))
-    except (ValueError, TypeError) as error:
-        return Dead(0, 0, "undecodable", f"its dead column cannot be read: {error}", "")
+        fields = from_json(value[1:])
+    except ValueError as error:
+        return _unreadable(str(error))
+    if type(fields) is list and list(map(type, fields)) == _DEAD_TYPES and ids.is_moment(fields[0]):
+        return Dead._make(fields)
+    return _unreadable("its fields are not those of one")
+
+
+def _unreadable(why: str) -> Dead:
+    return Dead(0, 0, "undecodable", f"its dead column cannot be read: {why}", "")
 
 
 def _known_format(value: bytes) -> None:

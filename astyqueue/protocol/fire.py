@@ -39,7 +39,7 @@ _EACH: Final = 3
 #: Commits before the row's messages have their turn again, and refusals in a row after which it is left to others for now.
 _COMMITS: Final = 32
 _TRIES: Final = 3
-#: A slot that waits for the run before to end is looked at again so soon; one whose trigger is not known here, so late.
+#: A slot that waits for the run before to end is looked at again so soon; one whose schedule cannot be read here, so late.
 WAITS: Final = SECOND // 2
 UNKNOWN_FOR: Final = 60 * SECOND
 #: Schedules remembered from one firing to the next.
@@ -148,20 +148,18 @@ class Schedules:
         for name in firing.timers:
             if name in wanted and wanted[name] not in values:
                 firing.gone.append(name)
-            elif name not in wanted or self._learn(row, name, values[wanted[name]]):
+            elif name not in wanted or self._learn(row, firing.timers[name], values[wanted[name]]):
                 firing.known[name] = self._known[row, name]
 
-    def _learn(self, row: str, name: Name, value: bytes) -> bool:
-        """Remember a schedule; False if its trigger is not known in this process: another one may know it."""
-        schedule = decode_schedule(row, value)
+    def _learn(self, row: str, timer: Timer, value: bytes) -> bool:
+        """Remember a schedule; False if it cannot be read in this process, or its trigger cannot: another process may know more."""
         try:
+            schedule = decode_schedule(row, value)
             trigger = self.triggers.read(schedule.anchored)
-        except UnknownTrigger as error:
-            _log.warning("parked schedule=%s row=%s error=%s", schedule.name, row, error)
+        except (Undecodable, BadInput, UnknownTrigger) as error:
+            _log.warning("parked schedule=%s row=%s error=%s", timer.holder, row, error)
             return False
-        except BadInput as error:
-            raise Undecodable(row, f"the trigger of schedule {schedule.name!r}", str(error)) from error
-        self._known[row, name] = Known(value, schedule, trigger)
+        self._known[row, timer.name] = Known(value, schedule, trigger)
         return True
 
     def _decide(self, row: str, firing: Firing, runs: dict[Run, LastRun]) -> None:

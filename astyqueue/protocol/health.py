@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 
 from astyqueue import ids
 from astyqueue.clock import SECOND
-from astyqueue.errors import Undecodable
+from astyqueue.errors import BadInput, Undecodable, UnknownTrigger
 from astyqueue.findings import Finding, Severity, note, ok
 from astyqueue.ids import LEAST, Id
 from astyqueue.model.moments import told_at, told_length
@@ -21,10 +21,12 @@ from astyqueue.protocol.pages import PAGE, glimpse, looked_past, unlisted
 from astyqueue.protocol.process import Process
 from astyqueue.protocol.rescan import RowRescan
 from astyqueue.protocol.rows import Ring
+from astyqueue.protocol.schedules import list_schedules
 from astyqueue.protocol.sight import Sight
 from astyqueue.protocol.steps import Steps, read, read_column, read_one
 from astyqueue.protocol.together import together
 from astyqueue.store import Column, Named, Slice
+from astyqueue.triggers import Triggers
 
 #: Dead letters of so long ago or less mean that there are more and more of them.
 LATELY: Final = 3600 * SECOND
@@ -95,7 +97,9 @@ def examine(process: Process, settings: Settings) -> Steps[list[Finding]]:
     for name, stranded in zip(names, (yield from together(_stranded(process, name, levels) for name in names)), strict=True):
         rows[name].stranded = stranded
     checked = _Checked(settings, list(rows.values()), now)
-    return [*_broken(checked), _work(checked), _late(checked), *_leases(checked), _dead_letters(checked), *_undecodable(checked)]
+    unfit = yield from _unfit_schedules(Ring(settings.name, settings.layout))
+    found = [*_broken(checked), _work(checked), _late(checked), *_leases(checked), _dead_letters(checked)]
+    return [*found, *_undecodable(checked), *unfit]
 
 
 def _with_anything(names: Sequence[str], levels: int) -> Steps[list[str]]:
@@ -193,6 +197,26 @@ def _broken(checked: _Checked) -> Iterator[Finding]:
             reason = "nothing is claimed from this row until it can; what is sent to it waits"
             remedy = "if a newer astyqueue wrote it, upgrade the workers; if it is damaged, restore it from a backup"
             yield Finding(f"row {row.name}", Severity.PROBLEM, fact, reason, remedy)
+
+
+def _unfit_schedules(ring: Ring) -> Steps[list[Finding]]:
+    """Schedules that do not fire because they, or their triggers, cannot be read here."""
+    listed = yield from list_schedules([ring.home(shard) for shard in range(ring.layout.concurrency_shards)])
+    found = [_unfit(f"a schedule of queue {ring.queue} (row {error.row})", error.why) for error in listed.unreadable]
+    for schedule in listed.schedules:
+        try:
+            Triggers().read(schedule.anchored)
+        except UnknownTrigger:  # whether anybody registers it is for the workers to know
+            continue
+        except BadInput as error:
+            found.append(_unfit(f"schedule {schedule.name} of queue {ring.queue}", str(error)))
+    return found
+
+
+def _unfit(subject: str, why: str) -> Finding:
+    reason = "it does not fire where it cannot be read; the messages and the other schedules of its row are not concerned"
+    remedy = "have the time zones (tzdata) and the astyqueue here that were there when it was made, or delete it and add it again"
+    return Finding(subject, Severity.WARNING, f"cannot be read: {why}", reason, remedy)
 
 
 def _work(checked: _Checked) -> Finding:

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Final
+from typing import Final, NamedTuple
 
 from astyqueue import ids
 from astyqueue.clock import instant
-from astyqueue.errors import BadInput, ScheduleTaken
+from astyqueue.errors import BadInput, ScheduleTaken, Undecodable
 from astyqueue.model.schedules import Firing, Origin, Policies, Run, Schedule, Template
-from astyqueue.protocol.columns import Type, message_name
+from astyqueue.protocol.columns import State, Type, message_name
 from astyqueue.protocol.editing import Changed, Edit, Kept
 from astyqueue.protocol.fire import standing
 from astyqueue.protocol.process import Process
@@ -19,11 +20,12 @@ from astyqueue.protocol.raising import Plan, Raising, shrunk_by
 from astyqueue.protocol.rows import Ring
 from astyqueue.protocol.sight import Sight
 from astyqueue.protocol.slots import Decision, LastRun, decide, due_slots, remembered
-from astyqueue.protocol.steps import Steps, read_one
-from astyqueue.protocol.triggercolumn import decode_schedule
-from astyqueue.store import Slice
+from astyqueue.protocol.steps import Steps, read_column, read_one
+from astyqueue.protocol.triggercolumn import check_schedule, decode_schedule, trigger_name
+from astyqueue.store import Name, Slice
 from astyqueue.triggers import Cron, Every, Excluding, Trigger
 
+_log: Final = logging.getLogger("astyqueue.schedule")
 #: Slots of one backfill, and messages of it in one commit.
 BACKFILLED: Final = 10_000
 _TOGETHER: Final = 100
@@ -58,7 +60,7 @@ def save(kept: Kept, wanted: Wanted, *, replaces: bool) -> Steps[Schedule]:
         now = kept.process.now()
         if wanted.origin is Origin.PEOPLE and (before is None or before.declared != wanted.trigger.document()):
             _see_that_it_will_fire(kept.name, wanted.trigger, now)
-        schedule = made(kept.name, wanted, mark=mark, now=now) if before is None else _remade(before, wanted, now)
+        schedule = check_schedule(made(kept.name, wanted, mark=mark, now=now) if before is None else _remade(before, wanted, now))
         begun = _begun(schedule, wanted.trigger, now) if wanted.origin is Origin.MESSAGE and before is None else Decision(schedule)
         after[:] = [begun.schedule]
         return None if schedule == before else kept.edit(sight, column, Edit(mark, before, begun.schedule, begun.sent))
@@ -235,17 +237,59 @@ def remove(kept: Kept, *, with_run: bool = False) -> Steps[Schedule | None]:
     return removed[0] if removed else None
 
 
-def schedules_in(rows: Iterable[str]) -> Steps[list[Schedule]]:
-    """The schedules of these home rows, by name."""
-    found: list[Schedule] = []
+class Listed(NamedTuple):
+    """The schedules of some rows, by name, and what is wrong with those that cannot be read."""
+
+    schedules: list[Schedule]
+    unreadable: list[Undecodable]
+
+
+def list_schedules(rows: Iterable[str]) -> Steps[Listed]:
+    """The schedules of these home rows."""
+    listed = Listed([], [])
     for row in rows:
-        columns = yield from read_one(Slice(row, Type.TRIGGER))
-        found += [decode_schedule(row, column.value) for column in columns]
-    return sorted(found, key=lambda schedule: schedule.name)
+        for column in (yield from read_one(Slice(row, Type.TRIGGER))):
+            try:
+                listed.schedules.append(decode_schedule(row, column.value))
+            except Undecodable as error:
+                listed.unreadable.append(error)
+    listed.schedules.sort(key=lambda schedule: schedule.name)
+    return listed
+
+
+def schedules_in(rows: Iterable[str]) -> Steps[list[Schedule]]:
+    """The schedules of these home rows, by name; those that cannot be read are named in the log."""
+    listed = yield from list_schedules(rows)
+    for error in listed.unreadable:
+        _log.warning("passed over a schedule: %s", error)
+    return listed.schedules
+
+
+def discard(process: Process, row: str, name: Name) -> Steps[bool]:
+    """Remove the schedule in this column, whether or not it can be read; whether it was there."""
+
+    def plan(sight: Sight) -> Steps[Plan | None]:
+        column = yield from read_column(row, name)
+        if column is None:
+            return None
+        slots = [timer for timer in (sight.timers or {}).values() if timer.state == State.NEXT_SLOT and trigger_name(timer.holder) == name]
+        return _Discarding(freed=[column], shrunk=[(timer, None) for timer in slots])
+
+    return (yield from Raising(process, Sight(row, 1)).carry_out(plan)) is not None
+
+
+class _Discarding(Plan):
+    """A commit that removes a schedule as it stands in its column."""
+
+    def was_done(self, row: str) -> Steps[bool]:
+        """Whether the column is gone, or is another one by now."""
+        [discarded] = self.freed
+        column = yield from read_column(row, discarded.name, exact=True)
+        return column is None or column.value != discarded.value
 
 
 def forget_schedules(process: Process, ring: Ring) -> Steps[None]:
     """Remove all schedules of a queue."""
     for row in [ring.home(shard) for shard in range(ring.layout.concurrency_shards)]:
-        for schedule in (yield from schedules_in([row])):
-            yield from remove(Kept(process, row, schedule.name))
+        for column in (yield from read_one(Slice(row, Type.TRIGGER, values=False))):
+            yield from discard(process, row, column.name)

@@ -2,15 +2,30 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 
 from pydantic_core import from_json, to_json
 
 from astyqueue import ids
-from astyqueue.errors import Undecodable
+from astyqueue.durations import LONGEST
+from astyqueue.errors import BadInput, Undecodable
+from astyqueue.ids import GREATEST, is_moment
+from astyqueue.model.bodies import decode_body
 from astyqueue.model.message import FORMAT, Envelope, encode
-from astyqueue.model.schedules import AfterFailure, Firing, Misfire, Origin, Overlap, Policies, Run, Schedule, Template
-from astyqueue.protocol.columns import State, Timer, Type
+from astyqueue.model.schedules import (
+    MISFIRES,
+    AfterFailure,
+    Firing,
+    Misfire,
+    Origin,
+    Overlap,
+    Policies,
+    Run,
+    Schedule,
+    Template,
+    check_schedule_name,
+)
+from astyqueue.protocol.columns import HIGHEST_PRIORITY, State, Timer, Type
 from astyqueue.protocol.outcomes import with_value
 from astyqueue.protocol.process import Process
 from astyqueue.store import Name, Put
@@ -80,53 +95,100 @@ def encode_schedule(schedule: Schedule) -> bytes:
     return b"%b%b\n%b" % (FORMAT, to_json(head), template.body)
 
 
+def check_schedule(schedule: Schedule) -> Schedule:
+    """The schedule, if it can be read again once it is stored; else BadInput."""
+    try:
+        decode_schedule("", encode_schedule(schedule))
+    except (Undecodable, ValueError) as error:
+        why = error.why if isinstance(error, Undecodable) else error
+        problem = f"schedule {schedule.name!r} could not be read again: {why}"
+        raise BadInput(problem) from error
+    return schedule
+
+
 def decode_schedule(row: str, value: bytes) -> Schedule:
-    """The schedule in a trigger column; one that cannot be read raises Undecodable, and the row takes no claims."""
+    """The schedule in a trigger column; one that cannot be read raises Undecodable, and is not fired."""
     try:
         if value[:1] != FORMAT:
-            _unknown_format(value)
+            _refuse("format byte", value[:1].hex() or "missing")
         head, _, body = value[1:].partition(b"\n")
-        return _schedule(from_json(head), body)
+        decode_body(body)
+        return _schedule(from_json(head, allow_inf_nan=False), body)
     except (ValueError, TypeError, KeyError) as error:
-        raise Undecodable(row, "the column of a schedule", f"{type(error).__name__}: {error}") from error
-
-
-def _unknown_format(value: bytes) -> None:
-    message = f"format byte {value[:1].hex() or 'missing'}, and this astyqueue knows {FORMAT.hex()}"
-    raise ValueError(message)
+        until = "This schedule is not fired until it can, and all others are"
+        raise Undecodable(row, "the column of a schedule", f"{type(error).__name__}: {error}", until=until) from error
 
 
 def _schedule(head: dict[str, Any], body: bytes) -> Schedule:
-    priority, key, headers, expires, lease, attempts = head["sends"]
     slots, fired, skipped = head["counts"]
     return Schedule(
-        name=head["name"],
+        name=check_schedule_name(head["name"]),
         declared=head["trigger"],
         anchored=head["anchored"],
-        template=Template(body, priority, key, headers, expires, lease, attempts),
-        policies=Policies(Misfire(*head["misfire"]), Overlap(head["overlap"]), AfterFailure(head["after_failure"])),
+        template=_template(head["sends"], body),
+        policies=Policies(_misfire(head["misfire"]), Overlap(head["overlap"]), AfterFailure(head["after_failure"])),
         origin=Origin(head["origin"]),
-        made=head["made"],
-        mark=head["mark"],
-        created=head["created"],
-        last=head["last"],
-        next=head["next"],
-        paused=head["paused"],
-        backlog=tuple(head["backlog"]),
+        made=_text(head["made"], "made"),
+        mark=_text(head["mark"], "mark"),
+        created=_moment(head["created"], "created"),
+        last=_moment(head["last"], "last"),
+        next=None if head["next"] is None else _moment(head["next"], "next"),
+        paused=_text(head["paused"], "paused"),
+        backlog=tuple(_moment(slot, "backlog") for slot in head["backlog"]),
         run=_read(head["run"]),
-        slots=slots,
-        fired=fired,
-        skipped=skipped,
-        history=tuple(Firing(slot, count, at, _read(run), why) for slot, count, at, run, why in head["history"]),
+        slots=_number(slots, "slots"),
+        fired=_number(fired, "fired"),
+        skipped=_number(skipped, "skipped"),
+        history=tuple(_firing(*firing) for firing in head["history"]),
     )
+
+
+def _template(fields: list[Any], body: bytes) -> Template:
+    priority, key, headers, expires, lease, attempts = fields
+    return Template(
+        body,
+        _number(priority, "priority", HIGHEST_PRIORITY),
+        None if key is None else _text(key, "key"),
+        {name: _text(text, "headers") for name, text in headers.items()} if type(headers) is dict else _refuse("headers", headers),
+        None if expires is None else _number(expires, "expires", LONGEST),
+        None if lease is None else _number(lease, "lease", LONGEST),
+        None if attempts is None else _number(attempts, "attempts"),
+    )
+
+
+def _misfire(fields: list[Any]) -> Misfire:
+    kind, bound = fields
+    return Misfire(kind, _number(bound, "misfire", LONGEST)) if _text(kind, "misfire") in MISFIRES else _refuse("misfire", kind)
+
+
+def _firing(slot: object, slots: object, at: object, run: object, why: object) -> Firing:
+    return Firing(_moment(slot, "history"), _number(slots, "history"), _moment(at, "history"), _read(run), _text(why, "history"))
+
+
+def _moment(value: Any, what: str) -> int:  # noqa: ANN401 - it is what was read
+    return int(value) if is_moment(value) else _refuse(what, value)
+
+
+def _number(value: Any, what: str, most: int = 1 << 62) -> int:  # noqa: ANN401 - it is what was read
+    return value if type(value) is int and 0 <= value <= most else _refuse(what, value)
+
+
+def _text(value: Any, what: str) -> str:  # noqa: ANN401 - it is what was read
+    return value if type(value) is str else _refuse(what, value)
+
+
+def _refuse(what: str, value: object) -> NoReturn:
+    message = f"its {what} is {value!r:.80}"
+    raise ValueError(message)
 
 
 def _written(run: Run | None) -> str | None:
     return None if run is None else f"{run.priority}/{run.id.hex()}"
 
 
-def _read(written: str | None) -> Run | None:
+def _read(written: Any) -> Run | None:  # noqa: ANN401 - it is what was read
     if written is None:
         return None
-    priority, _, id_ = written.partition("/")
-    return Run(int(priority), bytes.fromhex(id_))
+    priority, _, id_ = _text(written, "run").partition("/")
+    run = Run(_number(int(priority), "run", HIGHEST_PRIORITY), bytes.fromhex(id_))
+    return run if len(run.id) == len(GREATEST) and run.id <= GREATEST else _refuse("run", written)

@@ -19,7 +19,7 @@ from astyqueue.protocol.editing import Kept
 from astyqueue.protocol.rows import is_home
 from astyqueue.protocol.schedules import Wanted
 from astyqueue.protocol.steps import Steps
-from astyqueue.protocol.triggercolumn import run_of
+from astyqueue.protocol.triggercolumn import run_of, trigger_name
 from astyqueue.queue.core import Core
 from astyqueue.triggers import Trigger
 
@@ -144,6 +144,13 @@ class Scheduling:
         removed = yield from schedules.remove(kept, with_run=with_run)
         yield from self._changed(kept)
         return removed
+
+    def discard(self, name: str) -> Steps[bool]:
+        """Remove it although it cannot be read; whether it was there."""
+        kept = self.kept(name)
+        discarded = yield from schedules.discard(kept.process, kept.row, trigger_name(name))
+        yield from self._changed(kept)
+        return discarded
 
     def show(self, name: str) -> Steps[Schedule]:
         """A schedule as it is; NotFound if there is none of this name."""

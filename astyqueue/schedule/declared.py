@@ -17,7 +17,7 @@ import json
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Final
+from typing import Final, TypeVar
 
 from pydantic import JsonValue
 from pydantic_core import from_json, to_json
@@ -33,6 +33,7 @@ from astyqueue.queue.scheduling import Planned, Scheduling
 from astyqueue.store import Batch, Committed, Expectation, Name, Put
 from astyqueue.triggers import Trigger
 
+T = TypeVar("T")
 _log: Final = logging.getLogger("astyqueue.schedule")
 _TRIES: Final = 20
 #: Releases before the one that counts that are remembered.
@@ -122,9 +123,18 @@ class _Record:
         try:
             release, _, before, names, leaving = from_json(value.removeprefix(FORMAT))
             order, _, fingerprint = release.rpartition(":")
-            return cls(fingerprint, order_of(order or None), tuple(before), tuple(names), tuple(leaving))
+            return cls(fingerprint, order_of(order or None), _texts(before), _texts(names), _texts(leaving))
         except (ValueError, TypeError, AttributeError) as error:
-            raise Undecodable(row, "which schedules are declared", str(error)) from error
+            until = "The schedules that this program declares stay as they are until it can"
+            raise Undecodable(row, "which schedules are declared", str(error), until=until) from error
+
+
+def _texts(values: object) -> tuple[str, ...]:
+    """The texts of a list; ValueError if it is no such list."""
+    if isinstance(values, list) and all(isinstance(value, str) for value in values):
+        return tuple(values)
+    message = f"there is {values!r:.80} where a list of texts belongs"
+    raise ValueError(message)
 
 
 def reconcile(core: Core, release: Release, instructions: Instructions | None = None) -> Steps[Reconciled]:
@@ -222,7 +232,7 @@ class _Reconciling:
         for name, one in self._declared.items():
             if not (yield from self._still_counts()):
                 return replace(done, current=False)
-            if (yield from self._save(name, one, since)):
+            if (yield from self._unless_unreadable(name, self._save(name, one, since))):
                 done.saved.append(name)
         if not self._removes:
             yield from self._find_stale(record.leaving, done)
@@ -240,7 +250,7 @@ class _Reconciling:
         for name in names:
             if not (yield from self._still_counts()):
                 break
-            removed = yield from self._remove(name)
+            removed = yield from self._unless_unreadable(name, self._remove(name))
             if removed is not None:
                 done.removed.append(name)
                 since = max(removed, since or 0)
@@ -248,7 +258,7 @@ class _Reconciling:
 
     def _find_stale(self, names: tuple[str, ...], done: Reconciled) -> Steps[None]:
         for name in names:
-            if (yield from self._of_code(name)) is not None:
+            if (yield from self._unless_unreadable(name, self._of_code(name))) is not None:
                 done.stale.append(name)
         if done.stale:
             _log.warning(
@@ -258,6 +268,14 @@ class _Reconciling:
                 ", ".join(done.stale),
                 self._program,
             )
+
+    def _unless_unreadable(self, name: str, steps: Steps[T]) -> Steps[T | None]:
+        """The result of steps about one schedule; one that cannot be read stays as it is, and keeps no worker from starting."""
+        try:
+            return (yield from steps)
+        except Undecodable as error:
+            _log.warning("left alone schedule=%s row=%s error=%s", name, error.row, error)
+            return None
 
     def _still_counts(self) -> Steps[bool]:
         """Whether no newer release took over meanwhile: asked before each change, so that none of what that one declares is touched."""

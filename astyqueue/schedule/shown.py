@@ -6,7 +6,7 @@ from datetime import datetime
 from itertools import islice
 
 from astyqueue.clock import instant
-from astyqueue.errors import BadInput
+from astyqueue.errors import BadInput, Undecodable
 from astyqueue.model.schedules import Schedule
 from astyqueue.protocol.steps import Steps
 from astyqueue.queue.core import Core
@@ -36,8 +36,11 @@ class Shown:
         return [self._scheduled(schedule) for schedule in (yield from self.steps.all())]
 
     def delete(self, name: str) -> Steps[bool]:
-        """Remove a schedule; whether it was there."""
-        return (yield from self.steps.remove(name)) is not None
+        """Remove a schedule, also one that cannot be read; whether it was there."""
+        try:
+            return (yield from self.steps.remove(name)) is not None
+        except Undecodable:
+            return (yield from self.steps.discard(name))
 
     def next(self, name: str, count: int) -> Steps[list[datetime]]:
         """The next slots of a schedule, whether or not it is paused."""

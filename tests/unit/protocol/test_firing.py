@@ -4,20 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from datetime import timedelta
 
 import pytest
+from pydantic import JsonValue
 
 from astyqueue.clock import SECOND
-from astyqueue.errors import OutcomeUnknown, Undecodable
+from astyqueue.errors import BadInput, OutcomeUnknown, Undecodable
 from astyqueue.protocol.columns import HEADER, decode_header
 from astyqueue.protocol.outcomes import Reject
-from astyqueue.protocol.schedules import pause, remove, resume, run_now
+from astyqueue.protocol.schedules import discard, pause, remove, resume, run_now
 from astyqueue.protocol.sight import Sight
 from astyqueue.protocol.steps import Commit, run
 from astyqueue.protocol.triggercolumn import decode_schedule, encode_schedule, trigger_name
 from astyqueue.store import Batch, Named, Put
 from astyqueue.testing import Failing
-from astyqueue.triggers import Cron, Every
+from astyqueue.triggers import Cron, Every, Triggers
 from tests.unit.protocol.firings import MINUTE, Timetable
 from tests.unit.protocol.watched import ROW
 
@@ -229,23 +231,46 @@ def test_a_change_of_unknown_outcome_is_done_once(table: Timetable, change: Call
     assert all(times == 1 for times in table.births.born.values())
 
 
-def test_a_slot_that_nobody_can_read_stops_its_row_and_is_named(table: Timetable) -> None:
-    table.make()
-    table.clock.advance("1m")
-    header = table.store.read((Named(ROW, (HEADER,)),))[0][0].value
-    table.store.send(Batch(ROW, (Put(trigger_name("digest"), b"\x09{}"),)))
-    with pytest.raises(Undecodable, match="schedule"):
-        table.fire()
-    assert table.store.read((Named(ROW, (HEADER,)),))[0][0].value == header
-
-
-def test_a_trigger_that_a_newer_release_wrote_stops_its_row_and_is_named(table: Timetable) -> None:
+@pytest.mark.parametrize("wrong", ["format", "trigger", "zone", "type"])
+def test_a_schedule_that_cannot_be_read_is_parked_and_named_while_its_row_goes_on(
+    table: Timetable, caplog: pytest.LogCaptureFixture, wrong: str
+) -> None:
     made = table.make()
+    table.make("other")
+    nowhere: JsonValue = {"kind": "cron", "expression": "* * * * *", "zone": "Nowhere/Land", "form": "unix"}
+    unfit = {
+        "format": b"\x09{}",
+        "trigger": encode_schedule(replace(made, anchored={"kind": "by the moon"})),
+        "zone": encode_schedule(replace(made, anchored=nowhere)),
+        "type": encode_schedule(replace(made, paused=5)),  # type: ignore[arg-type]  # that it is no text is the point
+    }[wrong]
+    table.store.commit(Batch(ROW, (Put(trigger_name("digest"), unfit),)), ())
     table.clock.advance("1m")
-    newer = encode_schedule(replace(made, anchored={"kind": "by the moon"}))
-    table.store.send(Batch(ROW, (Put(trigger_name("digest"), newer),)))
-    with pytest.raises(Undecodable, match="by the moon"):
-        table.fire()
+    assert fired(table) == [1]
+    assert "parked schedule=digest" in caplog.text
+    assert len(table.work()) == 1
+    assert "other" in [schedule.name for schedule in table.all()]
+    table.store.commit(Batch(ROW, (Put(trigger_name("digest"), encode_schedule(made)),)), ())
+    table.clock.advance("1m")
+    assert fired(table) == [1, 2, 2], "it is fired again once it can be read"
+
+
+def test_a_schedule_that_cannot_be_read_can_be_removed(table: Timetable) -> None:
+    table.make()
+    table.store.commit(Batch(ROW, (Put(trigger_name("digest"), b"\x09{}"),)), ())
+    assert table.run(discard(table.process("ann"), ROW, trigger_name("digest")))
+    assert not table.run(discard(table.process("ann"), ROW, trigger_name("digest")))
+    assert table.slot_timers() == []
+
+
+def test_a_trigger_that_could_not_be_read_again_is_refused(table: Timetable) -> None:
+    deep: list[object] = []
+    for _ in range(198):
+        deep = [deep]
+    own = Triggers().register("own")(lambda moment, **_: moment + timedelta(minutes=1))
+    with pytest.raises(BadInput, match=r"could not be read again: .*recursion limit"):
+        table.make(trigger=own(deep=deep))
+    assert table.all() == []
 
 
 def test_a_column_is_the_same_when_it_is_read_again(table: Timetable) -> None:
