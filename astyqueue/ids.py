@@ -163,6 +163,12 @@ def listed(written: str, moment: int, what: Id = LEAST) -> Id:
     return (place >> 62).to_bytes(8) + (place & (1 << 62) - 1).to_bytes(8)
 
 
+def listed_moment(id_: Id) -> int:
+    """The moment under which something is listed."""
+    place = int.from_bytes(id_[:8]) << 62 | int.from_bytes(id_[8:])
+    return place >> 30 & (1 << 52) - 1
+
+
 def is_derived(id_: Id) -> bool:
     """Whether an id is one that was derived: drawn ones have a bit set that says that their node is made up."""
     return not int.from_bytes(id_[8:]) & _MULTICAST

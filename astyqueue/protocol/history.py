@@ -17,7 +17,7 @@ from pydantic_core import from_json, to_json
 from astyqueue import ids
 from astyqueue.errors import OutcomeUnknown
 from astyqueue.ids import Id
-from astyqueue.model.event import Event, Kind
+from astyqueue.model.event import FLAT, Event, Kind
 from astyqueue.model.message import FORMAT, MessageId
 from astyqueue.protocol.rows import Ring, history_row
 from astyqueue.protocol.steps import Send, Steps, read_one
@@ -95,9 +95,29 @@ def decode_event(row: str, column: Column) -> Event:
             )
         told: dict[str, Any] = from_json(column.value[1:])
         message = MessageId.parse(told["message"]) if told.get("message") else None
-        return Event(at, kind, queue, message, **{name: value for name, value in told.items() if name in _FIELDS})
+        known = {name: value for name, value in told.items() if name in _FIELDS}
+        if wrong := [name for name, value in known.items() if not _fits(name, value)]:
+            _refuse(wrong)
+        return Event(at, kind, queue, message, **known)
     except (ValueError, TypeError, AttributeError) as error:
         return Event(at, kind, queue, reason=f"this event cannot be read: {error}")
+
+
+def _fits(name: str, value: object) -> bool:
+    """Whether a field of an event may have this value."""
+    match FLAT[name]:
+        case "instant":
+            return ids.is_moment(value)
+        case "number":
+            return type(value) is int and value >= 0
+        case "flag":
+            return type(value) is bool
+    return type(value) is str
+
+
+def _refuse(wrong: list[str]) -> None:
+    message = f"what it says of {', '.join(sorted(wrong))} is of another kind, or out of range"
+    raise ValueError(message)
 
 
 def encode_event(event: Event) -> bytes:

@@ -18,7 +18,7 @@ from astyqueue.protocol.along import decode_owner, key_name
 from astyqueue.protocol.browse import get
 from astyqueue.protocol.columns import State, Type
 from astyqueue.protocol.process import Process
-from astyqueue.protocol.rows import key_row
+from astyqueue.protocol.rows import is_message_row, key_row
 from astyqueue.protocol.steps import Send, Steps, read_column, read_one
 from astyqueue.store import Batch, Column, Name, Put, Slice
 
@@ -61,9 +61,10 @@ def found_by_key(process: Process, home: str, key: str, *, also: Iterable[Messag
     `also` are messages that may have it, of which nothing in the store tells.
     """
     messages = yield from _unique(home, key)
-    row = key_row(home.split(":", 1)[0], key)
+    queue = home.split(":", 1)[0]
+    row = key_row(queue, key)
     hints = yield from read_one(Slice(row, Type.MESSAGE))
-    told = {_told(column): column for column in hints if column.value[:1] == FORMAT}
+    told = {message: column for column in hints if (message := _told(queue, column))}
     found: list[Found] = []
     for message in sorted({*messages, *told, *also}, key=lambda one: one.id):
         there = yield from get(process, message)
@@ -79,5 +80,8 @@ def _unique(home: str, key: str) -> Steps[list[MessageId]]:
     return [decode_owner(home, column.value).message(home)] if column else []
 
 
-def _told(hint: Column) -> MessageId:
-    return MessageId(hint.value[1:].decode(), hint.name.priority, hint.name.id)
+def _told(queue: str, hint: Column) -> MessageId | None:
+    """The message that a hint speaks of; None if it cannot be read, for it is but a hint."""
+    row = hint.value[1:].decode(errors="replace")
+    is_one = hint.value[:1] == FORMAT and is_message_row(queue, row)
+    return MessageId(row, hint.name.priority, hint.name.id) if is_one else None

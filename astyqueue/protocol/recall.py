@@ -82,22 +82,23 @@ class Recall:
         rows = [history_row(self._ring.queue, day, shard) for day in days for shard in shards]
         bounds = ids.listed(text, since), ids.listed(text, end)
         pages = yield from read(*[Slice(row, kind, 0, *bounds, limit=self._page, table=HISTORY) for row in rows])
-        named = self._named(rows, [list(map(_event_of, page)) for page in pages], (since, end))
+        named = self._named(rows, pages, (since, end))
         columns = (yield from read(*[Named(row, names, table=HISTORY) for row, names in named.items()])) if named else []
         return [(row, column) for row, some in zip(named, columns, strict=True) for column in some]
 
-    def _named(self, rows: list[str], pages: list[list[Name]], bounds: tuple[int, int]) -> dict[str, tuple[Name, ...]]:
+    def _named(self, rows: list[str], pages: list[list[Column]], bounds: tuple[int, int]) -> dict[str, tuple[Name, ...]]:
         """The events to be read now, by row: those before the moment to which all pages reach.
 
         Where there is more than a page, the days are gone through one by one; more than that of one moment takes a larger page.
         """
         since, end = bounds
-        reached = min((ids.moment(page[-1].id) for page in pages if len(page) == self._page), default=end)
+        reached = min((ids.listed_moment(page[-1].name.id) for page in pages if len(page) == self._page), default=end)
         self._now_at = ids.first_at(reached)
         if reached < end:
             self._rows = 1
             self._page *= 2 if reached == since else 1
-        meant = {row: tuple(name for name in page if name.id < self._now_at) for row, page in zip(rows, pages, strict=True)}
+        names = {row: filter(None, map(_event_of, page)) for row, page in zip(rows, pages, strict=True)}
+        meant = {row: tuple(name for name in some if name.id < self._now_at) for row, some in names.items()}
         return {row: names for row, names in meant.items() if names}
 
 
@@ -105,6 +106,7 @@ def _order(event: Event) -> tuple[int, int, int, int]:
     return event.at, event.attempt, ORDER[event.kind], event.slot or 0
 
 
-def _event_of(listed: Column) -> Name:
-    """The column of the event that is listed here."""
-    return Name(EVENT, 0, listed.value[1:], listed.name.state)
+def _event_of(listed: Column) -> Name | None:
+    """The column of the event that is listed here; None if that cannot be read, and the event is found without it among all."""
+    id_ = listed.value[1:]
+    return Name(EVENT, 0, id_, listed.name.state) if len(id_) == len(ids.LEAST) and id_ <= ids.GREATEST else None

@@ -50,11 +50,19 @@ def history_row(queue: str, moment: int, bucket: int) -> str:
 
 #: In the place of a time shard, in the names of rows that do not rotate.
 _HOME: Final = "home"
+#: Behind the queue's name, the name of a row has a time shard and a concurrency shard.
+_SHARDS: Final = 2
 
 
 def is_home(row: str) -> bool:
     """Whether a row of messages is one that does not rotate."""
     return row.split(":", 2)[1:2] == [_HOME]
+
+
+def is_message_row(queue: str, row: str) -> bool:
+    """Whether this is the name of a row in which messages of a queue may lie."""
+    name, *shards = row.split(":")
+    return name == queue and len(shards) == _SHARDS and all(shard.isdecimal() or shard == _HOME for shard in shards)
 
 
 #: Later than any moment an id can stand for in our lives, and an id still: the year 5000.

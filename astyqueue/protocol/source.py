@@ -95,12 +95,19 @@ def _encode(begun: Begun) -> bytes:
 
 def _decode(row: str, batch: str, value: bytes) -> Begun:
     try:
-        if value[:1] == FORMAT:
-            return Begun(*from_json(value[1:]))
-        why = f"format byte {value[:1].hex() or 'missing'}, and this astyqueue knows {FORMAT.hex()}"
-    except (ValueError, TypeError) as error:
+        if value[:1] != FORMAT:
+            why = f"format byte {value[:1].hex() or 'missing'}, and this astyqueue knows {FORMAT.hex()}"
+        elif _is_batch(fields := from_json(value[1:])):
+            return Begun(*fields)
+        else:
+            why = "its fields are not those of a batch"
+    except ValueError as error:
         why = str(error)
-    raise Undecodable(row, f"what is remembered of batch {batch!r}", why)
+    raise Undecodable(row, f"what is remembered of batch {batch!r}", why, until="Nothing is sent for this batch until it can")
+
+
+def _is_batch(fields: object) -> bool:
+    return isinstance(fields, list) and list(map(type, fields)) == [int, bool] and ids.is_moment(fields[0])
 
 
 def _never_still(row: str) -> StoreUnavailable:

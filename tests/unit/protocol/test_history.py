@@ -10,6 +10,7 @@ from hypothesis import strategies as some
 
 from astyqueue import ids
 from astyqueue.clock import SECOND
+from astyqueue.instants import LATEST
 from astyqueue.model.event import FLAT, Event, Kind, keeps, normalised
 from astyqueue.model.message import MessageId
 from astyqueue.model.settings import Layout
@@ -36,7 +37,7 @@ def column(event: Event) -> Column:
         message=some.just(MESSAGE) | some.none(),
         key=some.text(min_size=1, max_size=20) | some.none(),
         attempt=some.integers(0, 9),
-        until=some.integers(1, 1 << 60) | some.none(),
+        until=some.integers(1, LATEST) | some.none(),
         reason=some.text(max_size=50),
         lost=some.booleans(),
     )
