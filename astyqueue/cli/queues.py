@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from astyqueue.cli.session import Session, on_store
-from astyqueue.errors import BadInput
+from astyqueue.errors import BadInput, Undecodable
 
 if TYPE_CHECKING:
     from astyqueue.cli.output import Record
@@ -23,8 +23,17 @@ def queues() -> None:
 @on_store
 def list_queues(session: Session) -> None:
     """List the queues of the store."""
-    opened = [session.connection.queue(name) for name in session.connection.queues()]
-    session.output.listing((queue.settings for queue in opened), shown=_spelled, as_json=_spelled, none="this store has no queue yet")
+    found = [settings for name in session.connection.queues() if (settings := _settings_of(session, name))]
+    session.output.listing(found, shown=_spelled, as_json=_spelled, none="this store has no queue yet")
+
+
+def _settings_of(session: Session, name: str) -> Settings | None:
+    """The settings of a queue; if they cannot be read, that is told beside the list of the others."""
+    try:
+        return session.connection.queue(name).settings
+    except Undecodable as error:
+        click.echo(f"astyqueue: {error}", err=True)
+        return None
 
 
 @queues.command(short_help="Show the settings of a queue.")

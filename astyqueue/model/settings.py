@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Final, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, JsonValue
 
 from astyqueue.model.bodies import BODY_BYTES, BODY_BYTES_AT_MOST
 from astyqueue.model.event import Keeping
@@ -58,10 +58,15 @@ class Behaviour(BaseModel):
 
 
 class Settings(BaseModel):
-    """All that is stored about a queue."""
+    """All that is stored about a queue.
+
+    `unread`: fields of the stored behaviour that this release does not know, or whose values it cannot read; a newer one wrote them. They
+    are ignored here, and stay as they are when something else is changed.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     name: str
     layout: Layout = Layout()
     behaviour: Behaviour = Behaviour()
+    unread: Annotated[dict[str, JsonValue], Field(exclude=True)] = {}

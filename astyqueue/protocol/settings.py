@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, NoReturn
 
-from pydantic import ValidationError
+from pydantic import JsonValue, ValidationError
 from pydantic_core import from_json, to_json
 
 from astyqueue import ids
@@ -23,6 +24,8 @@ from astyqueue.store import Batch, Committed, Expectation, Name, Put, Slice, Spr
 #: The one column of a settings row.
 SETTINGS: Final = Name(0, 0, ids.LEAST, 0)
 _ONE_ROW: Final = Spread()
+_DEFAULTS: Final = Behaviour()
+_log: Final = logging.getLogger("astyqueue.queue")
 
 
 class Difference(NamedTuple):
@@ -67,20 +70,24 @@ def _load_or_create(asked: Settings) -> Steps[tuple[bool, Settings]]:
     raise _never_still(settings_row(asked.name))
 
 
-def load_settings(name: str, *, exact: bool = False) -> Steps[Settings | None]:
-    """The stored settings of a queue, if it exists; those that cannot be read raise Undecodable."""
+def load_settings(name: str, *, exact: bool = False, last: Behaviour = _DEFAULTS) -> Steps[Settings | None]:
+    """The stored settings of a queue, if it exists; those that cannot be read raise Undecodable.
+
+    A field of the behaviour that cannot be read alone is as it was in the `last` one that was known.
+    """
     column = yield from read_column(settings_row(name), SETTINGS, exact=exact)
-    return decode_settings(name, column.value) if column else None
+    return decode_settings(name, column.value, last) if column else None
 
 
 def change_behaviour(name: str, changes: Mapping[str, object]) -> Steps[Settings]:
-    """Change these fields of a queue's behaviour, and no others; the settings that count from now on.
+    """Change these fields of a queue's behaviour, and no others, also none that cannot be read here; the settings that count from now on.
 
     A value that a queue cannot have raises BadSetting, a queue that does not exist NotFound.
     """
 
     def changed(stored: Settings) -> Settings:
-        return _settings(name, stored.layout.model_dump(), stored.behaviour.model_dump() | dict(changes))
+        wanted = _settings(name, stored.layout.model_dump(), stored.behaviour.model_dump() | dict(changes))
+        return wanted.model_copy(update={"unread": {field: value for field, value in stored.unread.items() if field not in changes}})
 
     return (yield from _exchange(name, changed))
 
@@ -99,16 +106,36 @@ def _exchange(name: str, change: Callable[[Settings], Settings]) -> Steps[Settin
     raise _never_still(settings_row(name))
 
 
-def list_queues() -> Steps[list[str]]:
-    """The names of all queues of the store, in alphabetical order."""
-    names: list[str] = []
+class QueueList(NamedTuple):
+    """The names of the queues of a store, in alphabetical order, and what is wrong with entries that cannot be read."""
+
+    names: list[str]
+    unreadable: list[Undecodable]
+
+
+def read_queue_list() -> Steps[QueueList]:
+    """The list of queues."""
+    names: set[str] = set()
+    unreadable: list[Undecodable] = []
     after, beyond = ids.LEAST, False
     while True:
         page = yield from read_one(Slice(QUEUES, SETTINGS.type, 0, after=after, beyond=beyond, limit=PAGE))
-        names += [_decode_name(column.value) for column in page]
+        for column in page:
+            try:
+                names.add(_decode_name(column.value))
+            except Undecodable as error:
+                unreadable.append(error)
         if len(page) < PAGE:
-            return sorted(names)
+            return QueueList(sorted(names), unreadable)
         after, beyond = page[-1].name.id, True
+
+
+def list_queues() -> Steps[list[str]]:
+    """The names of all queues of the store, in alphabetical order; entries that cannot be read are named in the log."""
+    listed = yield from read_queue_list()
+    for error in listed.unreadable:
+        _log.warning("passed over an entry: %s", error)
+    return listed.names
 
 
 def forget_settings(name: str) -> Steps[None]:
@@ -157,22 +184,52 @@ def _never_still(row: str) -> StoreUnavailable:
 
 def encode_settings(settings: Settings) -> bytes:
     """The value of the settings column."""
-    return FORMAT + settings.model_dump_json().encode()
+    stored = settings.model_dump(mode="json")
+    return FORMAT + to_json(stored | {"behaviour": stored["behaviour"] | settings.unread})
 
 
-def decode_settings(name: str, value: bytes) -> Settings:
-    """The settings that are stored so; a newer format, or damage, raises Undecodable."""
+def decode_settings(name: str, value: bytes, last: Behaviour = _DEFAULTS) -> Settings:
+    """The settings that are stored so; a newer format, damage, or a layout that is not known raises Undecodable."""
     try:
-        return Settings.model_validate_json(_content(value), strict=True)
+        stored = _object(from_json(_content(value), allow_inf_nan=False))
+        written = _object(stored.pop("behaviour", {}))
+        settings = Settings.model_validate_json(to_json(stored), strict=True)
+        if settings.name != name:
+            _refuse(f"they are those of {settings.name!r:.120}")
     except ValueError as error:
-        raise Undecodable(settings_row(name), "the settings", _first_line(error)) from error
+        until = "The queue cannot be opened, or its settings be changed, until they can"
+        raise Undecodable(settings_row(name), "the settings", _first_line(error), until=until) from error
+    read = {field: value for field, value in written.items() if _is_behaviour(field, value)}
+    unread = {field: value for field, value in written.items() if field not in read}
+    known = {field: getattr(last, field) for field in unread if field in Behaviour.model_fields}
+    return settings.model_copy(update={"behaviour": Behaviour.model_validate(known | read, strict=True), "unread": unread})
+
+
+def _object(value: object) -> dict[str, JsonValue]:
+    if not isinstance(value, dict):
+        _refuse(f"there is {value!r:.80} where an object belongs")
+    return value
+
+
+def _refuse(problem: str) -> NoReturn:
+    raise ValueError(problem)
+
+
+def _is_behaviour(field: str, value: JsonValue) -> bool:
+    """Whether this is a field of the behaviour that this release knows, and a value that it may have."""
+    try:
+        Behaviour.model_validate({field: value}, strict=True)
+    except ValidationError:
+        return False
+    return True
 
 
 def _decode_name(value: bytes) -> str:
     try:
         return check_queue_name(from_json(_content(value)))
     except ValueError as error:
-        raise Undecodable(QUEUES, f"the entry {value!r:.80}", _first_line(error)) from error
+        until = "It is passed over, and all other queues are listed, until it can"
+        raise Undecodable(QUEUES, f"the entry {value!r:.80}", _first_line(error), until=until) from error
 
 
 def _content(value: bytes) -> bytes:

@@ -11,7 +11,7 @@ from astyqueue.errors import StoreError, Undecodable
 from astyqueue.findings import Finding, Severity
 from astyqueue.protocol import health
 from astyqueue.protocol.process import Process
-from astyqueue.protocol.settings import list_queues, load_settings
+from astyqueue.protocol.settings import load_settings, read_queue_list
 from astyqueue.protocol.steps import Steps, run
 from astyqueue.queue.core import process_of
 from astyqueue.store import Store
@@ -48,9 +48,14 @@ class _Queues:
 
     def _all(self) -> Steps[list[Finding]]:
         found: list[Finding] = []
-        for name in (yield from list_queues()):
-            found += yield from self._one(name)
-        return found
+        listed = yield from read_queue_list()
+        for name in listed.names:
+            try:
+                found += yield from self._one(name)
+            except Undecodable as error:
+                remedy = "upgrade what runs here if a newer astyqueue wrote it; restore it from a backup if it is damaged"
+                found.append(Finding(f"queue {name}", Severity.PROBLEM, str(error), "nobody who cannot read it can open the queue", remedy))
+        return [*found, *map(_unreadable, listed.unreadable)]
 
     def _one(self, name: str) -> Steps[list[Finding]]:
         settings = yield from load_settings(name)
@@ -58,3 +63,10 @@ class _Queues:
             return []
         self.rests[name] = health.rest(settings)
         return (yield from health.examine(self._process, settings))
+
+
+def _unreadable(error: Undecodable) -> Finding:
+    fact = f"{error.column} cannot be read ({error.why})"
+    reason = "the queue of this entry is missing from the list; it works, and can be opened by its name, all the same"
+    remedy = "upgrade what runs here if a newer astyqueue wrote it; restore the row :queues from a backup if it is damaged"
+    return Finding("list of queues", Severity.WARNING, fact, reason, remedy)

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import logging
 from typing import Final
 
 from astyqueue.clock import SECOND, Clock
+from astyqueue.errors import Undecodable
 from astyqueue.model.settings import Behaviour, Settings
 from astyqueue.protocol.process import Process
 from astyqueue.protocol.settings import load_settings
 from astyqueue.protocol.steps import Steps
 from astyqueue.queue.timekeeping import Timekeeping
 
+_log: Final = logging.getLogger("astyqueue.queue")
 #: Between two looks at the stored settings: half of the ten seconds within which every process follows a change.
 _EVERY: Final = 5 * SECOND
 
@@ -24,6 +27,8 @@ class Following:
         self.time = Timekeeping(clock)
         self._process = process
         self._next = process.now() + _EVERY
+        self._warned: set[str] = set()
+        self._warn_of_unread()
 
     @property
     def behaviour(self) -> Behaviour:
@@ -31,12 +36,32 @@ class Following:
         return self.settings.behaviour
 
     def follow(self, *, only_sends: bool = False) -> Steps[None]:
-        """Ask for the time and the settings again if that is due; a queue that was dropped goes on with the last known ones."""
+        """Ask for the time and the settings again if that is due.
+
+        The last known settings count on when the queue was dropped, and as far as those that are stored cannot be read.
+        """
         yield from self.time.follow(only_sends=only_sends)
         now = self._process.now()
         if now < self._next and self._next - now <= _EVERY:
             return
         self._next = now + _EVERY
-        stored = yield from load_settings(self.settings.name)
+        try:
+            stored = yield from load_settings(self.settings.name, last=self.behaviour)
+        except Undecodable as error:
+            self._warn(str(error))
+            return
         if stored is not None:
             self.settings = stored
+            self._warn_of_unread()
+
+    def _warn_of_unread(self) -> None:
+        if unread := ", ".join(sorted(self.settings.unread)):
+            self._warn(
+                f"queue {self.settings.name}: a newer astyqueue stored settings that this one does not understand and ignores: {unread}"
+            )
+
+    def _warn(self, problem: str) -> None:
+        """Log a problem once, however often the settings are read."""
+        if problem not in self._warned:
+            self._warned.add(problem)
+            _log.warning("%s", problem)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from astyqueue.clock import SECOND
@@ -204,6 +206,9 @@ def test_a_change_to_what_is_already_so_writes_nothing(stage: Stage) -> None:
         (b"\x01{", "EOF while parsing"),
         (b'\x01{"name":"mail","colour":1}', "no setting 'colour'"),
         (b'\x01{"layout":{}}', "name"),
+        (b'\x01{"name":"other"}', "those of 'other'"),
+        (b"\x01[]", "an object belongs"),
+        (b'\x01{"name":"mail","behaviour":5}', "an object belongs"),
     ],
 )
 def test_settings_that_cannot_be_read_are_named_and_left_as_they_are(stage: Stage, value: bytes, why: str) -> None:
@@ -238,10 +243,53 @@ def test_more_queues_than_a_page_are_listed(stage: Stage) -> None:
     assert stage.run(list_queues()) == names
 
 
-def test_an_entry_of_the_list_that_cannot_be_read_is_named(stage: Stage) -> None:
+def test_an_entry_of_the_list_that_cannot_be_read_is_named_and_the_others_are_listed(
+    stage: Stage, caplog: pytest.LogCaptureFixture
+) -> None:
+    stage.run(opened())
     stage.store.commit(Batch(QUEUES, (Put(SETTINGS, b"\x01?"),)), ())
-    with pytest.raises(Undecodable, match=r"row :queues: the entry b'\\x01\?'"):
-        stage.run(list_queues())
+    assert stage.run(list_queues()) == ["mail"]
+    assert r"row :queues: the entry b'\x01?' cannot be read" in caplog.text
+
+
+NEXT_VERSION = (
+    b'\x01{"name":"mail","layout":{"time_shards":1,"time_shard_us":3600000000,"concurrency_shards":1,"priorities":2,"placement":"time"},'
+    b'"behaviour":{"lease_us":60000000,"max_attempts":"unlimited","paused":false,"history":"sampled","rate":{"per_second":5}}}'
+)
+
+
+def test_what_a_newer_client_stored_of_the_behaviour_is_ignored_and_kept(stage: Stage) -> None:
+    stage.run(opened())
+    overwrite(stage.store, NEXT_VERSION)
+    stored = stage.run(opened()).settings
+    assert (stored.behaviour, stored.layout.priorities) == (Behaviour(lease_us=MINUTE), 2)
+    assert stored.unread == {"max_attempts": "unlimited", "history": "sampled", "rate": {"per_second": 5}}
+    followed = stage.run(load_settings("mail", last=Behaviour(max_attempts=9, lease_us=5 * MINUTE)))
+    assert followed is not None
+    assert followed.behaviour == Behaviour(lease_us=MINUTE, max_attempts=9)
+
+    changed = stage.run(change_behaviour("mail", {"paused": True, "max_attempts": 7}))
+
+    assert changed.behaviour == Behaviour(lease_us=MINUTE, max_attempts=7, paused=True)
+    written = json.loads(stage.store.read((Slice(settings_row("mail"), 0),))[0][0].value[1:])["behaviour"]
+    assert (written["rate"], written["history"], written["max_attempts"]) == ({"per_second": 5}, "sampled", 7)
+
+
+def test_a_change_that_a_newer_client_has_made_already_writes_nothing(stage: Stage) -> None:
+    stage.run(opened())
+    overwrite(stage.store, NEXT_VERSION)
+    stage.run(change_behaviour("mail", {"paused": True}))
+    counting = Meddling(stage.store, [])
+    stage.run(change_behaviour("mail", {"paused": True}), counting)
+    assert counting.commits == 0
+
+
+@pytest.mark.parametrize("layout", [b'{"colour":1}', b'{"time_shards":"many"}', b"5"])
+def test_a_layout_of_a_newer_client_is_not_guessed(stage: Stage, layout: bytes) -> None:
+    stage.run(opened())
+    overwrite(stage.store, b'\x01{"name":"mail","layout":%b,"behaviour":{}}' % layout)
+    with pytest.raises(Undecodable, match="mail:settings: the settings"):
+        stage.run(opened())
 
 
 def test_a_queue_made_anew_while_the_old_one_is_forgotten_is_whole(stage: Stage) -> None:
