@@ -11,10 +11,10 @@ from typing import Self
 
 from astyqueue.durations import Duration, as_microseconds
 from astyqueue.errors import Closed
-from astyqueue.protocol.outcomes import ACK, Reject, Settling
+from astyqueue.protocol.outcomes import ACK, Settling
 from astyqueue.protocol.picking import Held
 from astyqueue.queue.holding import Handed, Hold, Kind
-from astyqueue.queue.terms import Terms, Together, raise_lost, told
+from astyqueue.queue.terms import Terms, Together, raise_lost, rejected, told
 
 Settler = Callable[[list[tuple[Handed, Settling]]], Awaitable[list[Handed]]]
 
@@ -59,7 +59,7 @@ class Delivery(Handed):
 
     async def reject(self, reason: str = "rejected") -> None:
         """Make it a dead letter, with this reason."""
-        await self._settle(Reject("rejected", reason, self.attempt))
+        await self._settle(rejected(reason, self.attempt))
 
     async def _settle(self, outcome: Settling) -> None:
         raise_lost(await self._settler([(self, outcome)]))

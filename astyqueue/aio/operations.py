@@ -7,19 +7,21 @@ from datetime import datetime
 from typing import TypeVar, Unpack
 
 from astyqueue.durations import Duration, as_microseconds
+from astyqueue.model.checks import check_count
 from astyqueue.model.event import Event
 from astyqueue.model.explanation import Explanation
 from astyqueue.model.message import MessageId, Receipt
 from astyqueue.model.settings import Settings
 from astyqueue.model.views import Counts, DeadLetter, Found, RedriveReport, RescanReport
 from astyqueue.protocol.columns import State
-from astyqueue.protocol.outcomes import ACK, Extend, Reject, Release
+from astyqueue.protocol.outcomes import ACK, Extend, Release
 from astyqueue.protocol.steps import Steps, arun
 from astyqueue.queue.asked import behaviour_of, check_names
 from astyqueue.queue.core import Core
 from astyqueue.queue.keys import Keys
 from astyqueue.queue.operating import Redriving, Rescanning, Where
 from astyqueue.queue.scheduling import Scheduling
+from astyqueue.queue.terms import rejected
 from astyqueue.store import AsyncStore
 
 T = TypeVar("T")
@@ -76,7 +78,7 @@ class Operations:
         As `MessageQueue.history` for threads; go through it with `async for`.
         """
         recall = self.core.operating.recall(message, key=key, since=since, until=until, kinds=kinds)
-        left = limit
+        left = None if limit is None else check_count(limit, "events cannot be listed", least=0)
         while not recall.over and left != 0:
             for event in (await self.run(recall.go_on()))[:left]:
                 yield event
@@ -180,7 +182,7 @@ class Operations:
 
     async def reject(self, receipt: Receipt | str, reason: str = "rejected") -> None:
         """Make a delivery a dead letter, by its receipt."""
-        await self.run(self.core.operating.settle(receipt, lambda held: Reject("rejected", reason, held.attempt)))
+        await self.run(self.core.operating.settle(receipt, lambda held: rejected(reason, held.attempt)))
 
     async def configure(self, **settings: object) -> Settings:
         """Change how the queue behaves, here at once and elsewhere within ten seconds.

@@ -15,7 +15,7 @@ from pydantic import BaseModel, JsonValue
 from pydantic_core import PydanticSerializationError, from_json, to_json
 
 from astyqueue.errors import BadInput
-from astyqueue.model.text import check_text
+from astyqueue.model.checks import check_text
 
 #: Encoded bytes of a body; a queue's setting may raise it to the second figure.
 BODY_BYTES: Final = 256 * 1024

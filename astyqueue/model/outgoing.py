@@ -12,10 +12,10 @@ from astyqueue.durations import Duration, as_microseconds
 from astyqueue.errors import BadInput
 from astyqueue.instants import instant_of
 from astyqueue.model.bodies import encode_body
+from astyqueue.model.checks import check_text
 from astyqueue.model.message import ATTEMPTS_MOST, LEASE_LEAST, LEASE_MOST, Envelope, encode, encode_plain
 from astyqueue.model.moments import told_length
 from astyqueue.model.settings import Settings
-from astyqueue.model.text import check_text
 
 
 class Unique(StrEnum):

@@ -12,8 +12,9 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from astyqueue.clock import Clock
-from astyqueue.errors import BadInput, StoreUnavailable
+from astyqueue.errors import StoreUnavailable
 from astyqueue.ids import IdSource
+from astyqueue.model.checks import check_count
 from astyqueue.model.outgoing import Message
 from astyqueue.model.settings import Settings
 from astyqueue.protocol.process import Process
@@ -147,9 +148,7 @@ class Core:
 
         Whoever stops listening when these steps have ended, but before it has the result, does so by `give_back`.
         """
-        if not isinstance(order.limit, int) or order.limit < 1:
-            message = f"{order.limit!r} deliveries cannot be received: ask for a whole number, 1 or more"
-            raise BadInput(message)
+        check_count(order.limit, "deliveries cannot be received")
         taken = order.taken
         until = None if order.wait is None else self.clock.monotonic() + order.wait
         seat = Seat(lambda: order.limit - len(taken), taken.extend, kind=order.kind, renew=order.renew)

@@ -8,10 +8,10 @@ from types import TracebackType
 from typing import Self
 
 from astyqueue.durations import Duration, as_microseconds
-from astyqueue.protocol.outcomes import ACK, Reject, Settling
+from astyqueue.protocol.outcomes import ACK, Settling
 from astyqueue.protocol.picking import Held
 from astyqueue.queue.holding import Handed, Hold, Kind
-from astyqueue.queue.terms import Terms, Together, raise_lost, told
+from astyqueue.queue.terms import Terms, Together, raise_lost, rejected, told
 
 Settler = Callable[[list[tuple[Handed, Settling]]], list[Handed]]
 
@@ -56,7 +56,7 @@ class Delivery(Handed):
 
     def reject(self, reason: str = "rejected") -> None:
         """Make it a dead letter, with this reason."""
-        self._settle(Reject("rejected", reason, self.attempt))
+        self._settle(rejected(reason, self.attempt))
 
     def _settle(self, outcome: Settling) -> None:
         raise_lost(self._settler([(self, outcome)]))

@@ -45,11 +45,10 @@ class Keys:
             raise BadInput(problem)
         if message is not None:
             return (yield from Scheduling(self._core).delete(message))
-        return (yield from self._delete_all(str(key)))
+        return (yield from self._delete_all(check_key(key)))
 
     def _delete_all(self, key: str) -> Steps[bool]:
         """Stop what comes again under the key first, so that nothing comes after what is found."""
-        check_key(key)
         deleted = False
         with contextlib.suppress(BadInput):  # a text that names no schedule can be a key all the same
             deleted = yield from Scheduling(self._core).stop(key)

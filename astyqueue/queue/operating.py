@@ -9,6 +9,7 @@ from typing import Final, TypedDict, get_args
 
 from astyqueue.clock import SECOND, Clock
 from astyqueue.errors import BadInput, NotFound, Undecodable
+from astyqueue.model.checks import check_count
 from astyqueue.model.event import Event, kind_of
 from astyqueue.model.explanation import Explanation
 from astyqueue.model.message import MessageId, Receipt
@@ -91,7 +92,7 @@ class Redriving:
 
     def __post_init__(self) -> None:
         """Refuse a rate that would never end."""
-        if self.rate is not None and not self.rate > 0:
+        if self.rate is not None and not (isinstance(self.rate, int | float) and self.rate > 0):
             message = f"a rate is messages per second and greater than zero, not {self.rate!r}; leave it out for no limit"
             raise BadInput(message)
 
@@ -164,6 +165,8 @@ class Operating:
         if message is not None and key is not None:
             problem = "history takes the id of a message, or a key, or neither for the whole queue: not both"
             raise BadInput(problem)
+        if key is not None:
+            check_key(key)
         settings = self._settings()
         now = self._process.now()
         begin, finish = range_of(since, until)
@@ -179,6 +182,7 @@ class Operating:
         except ValueError as error:
             message = f"include={include!r}: one of {', '.join(Include)}"
             raise BadInput(message) from error
+        check_count(limit, "messages cannot be listed", least=0)
         return (yield from browse.peek(self._process, self._rows, levels=self._levels, limit=limit, include=wanted))
 
     def counts(self) -> Steps[Counts]:
@@ -204,6 +208,7 @@ class Operating:
     def dead_letters(self, limit: int, where: Where) -> Steps[list[DeadLetter]]:
         """The first dead letters that fit."""
         wanted = dead_filter(where)
+        check_count(limit, "dead letters cannot be listed", least=0)
         letters: list[DeadLetter] = []
         after: MessageId | None = None
         while len(letters) < limit:
@@ -300,6 +305,9 @@ class Operating:
     def settle(self, receipt: Receipt | str, outcome: Callable[[Receipt], Settling]) -> Steps[None]:
         """Settle by receipt, from whatever process; LeaseLost if it is not current (any more)."""
         held = Receipt.parse(receipt) if isinstance(receipt, str) else receipt
+        if not isinstance(held, Receipt):
+            wrong = f"{receipt!r:.120} is no receipt: give a delivery's receipt, or its text"
+            raise BadInput(wrong)
         row = self.own(held.message).row
         yield from self._orders.settle(held, outcome(held), self._levels)
         self._changed(row)
@@ -307,6 +315,9 @@ class Operating:
     def own(self, message: MessageId | str) -> MessageId:
         """The id of a message of this queue; another raises BadInput."""
         id_ = MessageId.parse(message) if isinstance(message, str) else message
+        if not isinstance(id_, MessageId):
+            wrong = f"{message!r:.120} is no id of a message: give a MessageId, or its text"
+            raise BadInput(wrong)
         if id_.row not in self._rows or not 0 <= id_.priority < self._levels:
             wrong = f"message {id_} is not of queue {self._settings().name!r}"
             raise BadInput(wrong)

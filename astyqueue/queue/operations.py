@@ -8,13 +8,14 @@ from itertools import islice
 from typing import TypeVar, Unpack
 
 from astyqueue.durations import Duration, as_microseconds
+from astyqueue.model.checks import check_count
 from astyqueue.model.event import Event
 from astyqueue.model.explanation import Explanation
 from astyqueue.model.message import MessageId, Receipt
 from astyqueue.model.settings import Settings
 from astyqueue.model.views import Counts, DeadLetter, Found, RedriveReport, RescanReport
 from astyqueue.protocol.columns import State
-from astyqueue.protocol.outcomes import ACK, Extend, Reject, Release
+from astyqueue.protocol.outcomes import ACK, Extend, Release
 from astyqueue.protocol.recall import Recall
 from astyqueue.protocol.steps import Steps, run
 from astyqueue.queue.asked import behaviour_of, check_names
@@ -22,6 +23,7 @@ from astyqueue.queue.core import Core
 from astyqueue.queue.keys import Keys
 from astyqueue.queue.operating import Redriving, Rescanning, Where
 from astyqueue.queue.scheduling import Scheduling
+from astyqueue.queue.terms import rejected
 from astyqueue.store import Store
 
 T = TypeVar("T")
@@ -79,7 +81,7 @@ class Operations:
         first `limit` of them. Events are read as the iterator comes to them. Which are kept is the queue's setting `history`.
         """
         recall = self.core.operating.recall(message, key=key, since=since, until=until, kinds=kinds)
-        return islice(self._recalled(recall), limit)
+        return islice(self._recalled(recall), None if limit is None else check_count(limit, "events cannot be listed", least=0))
 
     def _recalled(self, recall: Recall) -> Iterator[Event]:
         while not recall.over:
@@ -184,7 +186,7 @@ class Operations:
 
     def reject(self, receipt: Receipt | str, reason: str = "rejected") -> None:
         """Make a delivery a dead letter, by its receipt."""
-        self.run(self.core.operating.settle(receipt, lambda held: Reject("rejected", reason, held.attempt)))
+        self.run(self.core.operating.settle(receipt, lambda held: rejected(reason, held.attempt)))
 
     def configure(self, **settings: object) -> Settings:
         """Change how the queue behaves, here at once and elsewhere within ten seconds.

@@ -11,6 +11,7 @@ from astyqueue.errors import BadInput, NotFound
 from astyqueue.ids import is_derived
 from astyqueue.instants import instant_of
 from astyqueue.model.bodies import encode_body
+from astyqueue.model.checks import check_text
 from astyqueue.model.message import MessageId, decode
 from astyqueue.model.outgoing import Composer, Message
 from astyqueue.model.schedules import Misfire, Origin, Overlap, Policies, Schedule, Template, check_schedule_name
@@ -54,6 +55,9 @@ class Scheduling:
 
     def save(self, name: str, planned: Planned, *, replaces: bool) -> Steps[Schedule]:
         """Make a schedule, or replace the one of this name."""
+        if not isinstance(planned.trigger, Trigger):
+            problem = f"{planned.trigger!r:.80} is no trigger: give a Cron, an Every, a Once or another Trigger of astyqueue.triggers"
+            raise BadInput(problem)
         yield from self._core.following.time.follow()
         kept = self.kept(name)
         wanted = Wanted(planned.trigger, self.template(planned.message), planned.policies, planned.origin, planned.since)
@@ -111,7 +115,7 @@ class Scheduling:
     def pause(self, name: str, why: str) -> Steps[Schedule]:
         """Fire nothing until it is resumed."""
         kept = self.kept(name)
-        schedule = yield from schedules.pause(kept, why)
+        schedule = yield from schedules.pause(kept, check_text(why, "why a schedule is paused"))
         yield from self._changed(kept)
         return schedule
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TypeVar, overload
 
 from astyqueue.durations import Duration, as_microseconds
-from astyqueue.errors import LeaseLost
+from astyqueue.errors import BadInput, LeaseLost
 from astyqueue.model.settings import Behaviour
 from astyqueue.protocol.columns import State
 from astyqueue.protocol.outcomes import ACK, Extend, Reject, Release, Settling
@@ -32,7 +32,7 @@ class Terms:
     def failed(self, delivery: Handed, reason: str, *, pause: int | None = None, allowed: int | None = None) -> Release | Reject:
         """A failed attempt: back after a pause (microseconds; by default the queue's backoff), or a dead letter if it was the last."""
         behaviour = self._behaviour()
-        delivery.failure = reason
+        delivery.failure = _reason(reason)
         if delivery.attempt >= (allowed or delivery.attempts_allowed or behaviour.max_attempts):
             return Reject("failed", reason, delivery.attempt)
         pause = behaviour.backoff(delivery.attempt, self._chance()) if pause is None else pause
@@ -41,6 +41,19 @@ class Terms:
     def extend(self, by: Duration) -> Extend:
         """Keep for so long from now."""
         return Extend(self.now() + as_microseconds(by))
+
+
+def rejected(reason: str, attempt: int) -> Reject:
+    """To the dead letters, for a reason that whoever had the delivery gives; what is no text raises BadInput."""
+    return Reject("rejected", _reason(reason), attempt)
+
+
+def _reason(reason: object) -> str:
+    """The text of a reason. Lone surrogates may be in it, as an error's text may have them: they are written out when it is stored."""
+    if not isinstance(reason, str):
+        problem = f"a reason is text for people, and {reason!r:.80} is not; str() makes text of an error"
+        raise BadInput(problem)
+    return reason
 
 
 class Together(Sequence[D]):

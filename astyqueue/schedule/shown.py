@@ -6,7 +6,8 @@ from datetime import datetime
 from itertools import islice
 
 from astyqueue.clock import instant
-from astyqueue.errors import BadInput, Undecodable
+from astyqueue.errors import Undecodable
+from astyqueue.model.checks import check_count
 from astyqueue.model.schedules import Schedule
 from astyqueue.protocol.steps import Steps
 from astyqueue.queue.core import Core
@@ -44,9 +45,7 @@ class Shown:
 
     def next(self, name: str, count: int) -> Steps[list[datetime]]:
         """The next slots of a schedule, whether or not it is paused."""
-        if not isinstance(count, int) or count < 1:
-            problem = f"{count!r} slots cannot be listed: ask for a whole number, 1 or more"
-            raise BadInput(problem)
+        check_count(count, "slots cannot be listed")
         stored = yield from self.steps.show(name)
         if stored.next is None:
             return []

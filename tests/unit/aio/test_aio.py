@@ -3,6 +3,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import aclosing
+from typing import Any
 
 import pytest
 
@@ -297,5 +298,22 @@ def test_a_rescan_is_awaited(play: Callable[[Scene], None], clock: TimeMachine) 
         assert (await queue.rescan()).listed == 0
         async with await queue.receive(10) as batch:
             assert [delivery.body for delivery in batch] == ["late"]
+
+    play(scene)
+
+
+def test_what_cannot_be_done_as_asked_is_bad_input(play: Callable[[Scene], None]) -> None:
+    async def scene(awaited: aio.MessageQueue) -> None:
+        queue: Any = awaited  # wrong types are the point
+        for asked in (queue.peek("10"), queue.delete(key=5), queue.reject("receipt", 5), queue.send(1, trigger="1h"), queue.receive("1")):
+            with pytest.raises(BadInput):
+                await asked
+        with pytest.raises(BadInput):
+            await anext(queue.history(limit=-1))
+        await queue.send("body")
+        [delivery] = await queue.receive()
+        with pytest.raises(BadInput):
+            await delivery.reject(5)
+        await delivery.ack()
 
     play(scene)
