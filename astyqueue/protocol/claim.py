@@ -10,7 +10,7 @@ from astyqueue.errors import OutcomeUnknown, StoreError
 from astyqueue.ids import Id
 from astyqueue.protocol.along import Along, owned
 from astyqueue.protocol.change import Change
-from astyqueue.protocol.columns import HEADER, Header, State, Timer, Type
+from astyqueue.protocol.columns import HEADER, Entry, Header, State, Timer, Type
 from astyqueue.protocol.look import look
 from astyqueue.protocol.outcomes import Worked, columns_of, with_value, work_out
 from astyqueue.protocol.picking import Buried, Held, Lapsed, Order, Picked
@@ -124,31 +124,32 @@ class _Claiming:
         """Commit what was picked and worked out. If it is refused, the looks count as not taken."""
         successors = _successors(self.sight, picked)
         claims = _claims(self.process, self.sight.row, picked)
+        timers = [*(taken.timer for taken in claims), *_put_off(self.process, picked)]
         change = Change(self.sight.row)
         yield from _let_go_along(change, picked.along)
         for part in worked:
             part.add_to(change)
         for timer, successor in successors:
             change.replace(timer, successor)
-        for taken in claims:
-            change.put_timer(taken.timer)
+        for timer in timers:
+            change.put_timer(timer)
         for name, value in picked.dead.items():
             change.put(name, value)
         change.delete(*picked.consumed, *self.order.unlocks)
-        header = self._raised(worked, claims, picked)
+        header = self._raised(worked, timers, picked)
         change.raise_header(self.sight.value, header)
         if not (yield from self._apply(change, header, (picked, claims, worked))):
             return False
         for timer, successor in successors:
             self.sight.replace(timer.name, [successor] if successor else [])
-        self.sight.raised(header, [taken.timer for taken in claims], [name.id for name in picked.dead], at=picked.now)
+        self.sight.raised(header, timers, [name.id for name in picked.dead], at=picked.now)
         self.claimed.lapsed += picked.lapsed(timer for timer, _ in successors)
         self._took(picked, claims, worked)
         return True
 
-    def _raised(self, worked: list[Worked], claims: list[Claim], picked: Picked) -> Header:
+    def _raised(self, worked: list[Worked], timers: list[Timer], picked: Picked) -> Header:
         """The next header. All timers are known here, so its floor may rise: to the earliest due there will be."""
-        dues = [timer.due for part in worked for timer in (*part.moved, *part.sooner)] + [taken.timer.due for taken in claims]
+        dues = [timer.due for part in worked for timer in (*part.moved, *part.sooner)] + [timer.due for timer in timers]
         known = self.sight.next_due()
         floor = min(dues if known is None else [known, *dues], default=picked.now)
         version = self.sight.header.version + 1 if self.sight.header else 1
@@ -212,6 +213,16 @@ def _claims(process: Process, row: str, picked: Picked) -> list[Claim]:
     """A timer for each group of messages that share one."""
     alone = picked.alone
     return [Claim(row, _leased(process, lease, held, alone=alone), held) for (lease, _), held in picked.groups.items()]
+
+
+def _put_off(process: Process, picked: Picked) -> list[Timer]:
+    """The timers that hide messages which may not be claimed yet."""
+    return [_hiding(process, until, tuple(entries)) for until, entries in picked.early.items()]
+
+
+def _hiding(process: Process, until: int, entries: tuple[Entry, ...]) -> Timer:
+    name = Name(Type.TIMER, 0, process.id_at(until), State.SNOOZED)
+    return with_value(Timer(name, entries, process.nonce(), "", len(entries)))
 
 
 def _leased(process: Process, lease: int, held: list[Held], *, alone: bool) -> Timer:

@@ -158,6 +158,8 @@ def _hidden(facts: _Facts, place: _Place) -> tuple[Standing, str]:
             return Standing.BACKING_OFF, f"{failed}, and it rests until {due} before the next"
         case State.PARKED:
             return Standing.PARKED, f"{_unknown_task(facts)}; it is offered again {due}. Start a worker that knows it"
+    if facts.envelope and facts.envelope.sent > facts.now + AHEAD:
+        return Standing.SNOOZED, f"it is hidden until {due}: its sender's clock said {facts.at(facts.envelope.sent)} as it was sent"
     return (
         Standing.SNOOZED,
         f"it was put off until {due}, at no cost of an attempt: by its handler, by a release, or by a worker that ended",

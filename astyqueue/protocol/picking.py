@@ -96,7 +96,10 @@ class Sizes:
 
 @dataclass(slots=True)
 class Picked:
-    """The makings of a claim; `read` counts the bytes of messages that were read for it."""
+    """The makings of a claim; `read` counts the bytes of messages that were read for it.
+
+    `early`: messages that may not be claimed yet, by the moment (microseconds) until which they are hidden.
+    """
 
     order: Order
     now: int
@@ -108,6 +111,7 @@ class Picked:
     leaving: dict[Name, set[Id]] = field(default_factory=dict)
     along: dict[Id, Along] = field(default_factory=dict)
     buried: list[Buried] = field(default_factory=list)
+    early: dict[int, list[Entry]] = field(default_factory=dict)
     cursors: list[list[Id]] = field(default_factory=list)
     undecodable: int = 0
     more: bool = False
@@ -129,13 +133,14 @@ class Picked:
     @property
     def anything(self) -> bool:
         """Whether there is anything to commit."""
-        return bool(self.groups or self.dead or self.at_most_once or self.leaving)
+        return bool(self.groups or self.dead or self.at_most_once or self.leaving or self.early)
 
     @property
     def ids(self) -> set[Id]:
         """The messages that are taken already."""
         taken = {held.entry.id for group in self.groups.values() for held in group}
-        return taken.union((held.entry.id for held in self.at_most_once), (name.id for name in self.dead))
+        early = (entry.id for entries in self.early.values() for entry in entries)
+        return taken.union((held.entry.id for held in self.at_most_once), (name.id for name in self.dead), early)
 
     @property
     def alone(self) -> bool:
@@ -143,14 +148,14 @@ class Picked:
         return self.order.in_hand == 0 and not self.at_most_once and sum(map(len, self.groups.values())) == 1
 
     def take(self, entry: Entry, value: bytes, part: Part | None = None) -> bool:
-        """Decide on one message; False if it is too early for it."""
+        """Decide on one message; False if there is no room for it in this commit."""
         try:
             envelope = decode(value)
         except ValueError as error:
             self.undecodable += 1
             return self._bury(entry, "undecodable", f"its message cannot be read: {error}")
         if envelope.sent > self.now + AHEAD:
-            return False
+            return self._put_off(entry, envelope.sent - AHEAD)
         if envelope.expires is not None and envelope.expires <= self.now:
             return self._bury(entry, "expired", "it was not handed out before the moment it expires", envelope=envelope)
         if entry.spent >= (allowed := envelope.attempts or self.order.max_attempts):
@@ -164,6 +169,12 @@ class Picked:
             self.along[entry.id] = goes_along(entry.priority, entry.id, envelope)
         else:
             self.groups.setdefault((lease, part), []).append(held)
+        return True
+
+    def _put_off(self, entry: Entry, until: int) -> bool:
+        """Hide a message until it may be claimed, so that those behind it are reached; in whole seconds, so that many share a timer."""
+        self.room -= 1
+        self.early.setdefault(-(-until // _SECOND) * _SECOND, []).append(entry)
         return True
 
     def _bury(self, entry: Entry, kind: str, reason: str, *, envelope: Envelope | None = None) -> bool:

@@ -166,6 +166,19 @@ def test_a_send_from_more_than_fifty_minutes_ahead_is_not_claimed_yet(ahead: int
     assert len(scene.do("ann").claims) == 1 - handed_out
 
 
+@pytest.mark.parametrize("newcomer", [False, True])
+def test_a_send_from_far_ahead_holds_nothing_up_that_lies_behind_it(*, newcomer: bool) -> None:
+    scene = Scene()
+    scene.put(put_at(scene.now, sent=scene.now + 100 * 365 * 24 * 3_600 * SECOND))
+    scene.clock.advance(1)
+    sent = scene.send(3)
+    sight = Sight(ROW, 1)
+    assert [held.entry.id for held in scene.do("ann", sight=sight).claims[0].held] == sent
+    assert not scene.do("bob").claims, "it lies under a timer, and is not looked at again before its time"
+    scene.clock.advance("36500d")
+    assert len(scene.do("ann", sight=Sight(ROW, 1) if newcomer else sight).claims) >= 1
+
+
 @pytest.mark.parametrize("knew_the_row", [True, False])
 def test_what_is_given_back_at_once_behind_the_head_comes_again_through_a_timer(*, knew_the_row: bool) -> None:
     scene = Scene(messages=3)
