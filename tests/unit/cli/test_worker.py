@@ -15,8 +15,13 @@ from typing import IO
 
 import pytest
 
+from astyqueue import ids
+from astyqueue.clock import SECOND, SystemClock
 from astyqueue.model.views import Counts
+from astyqueue.protocol.columns import message_name
+from astyqueue.protocol.triggercolumn import trigger_name
 from astyqueue.queue.connection import Connection, connect
+from astyqueue.store import Batch, Put
 from tests.places import ONE_ROW
 
 #: What works in another process is to be seen in this one.
@@ -264,3 +269,39 @@ def test_a_worker_that_cannot_begin_says_why(worker: Callable[..., Worker], jobs
     process.ends(code)
     assert told in process.output
     assert "Traceback" not in process.output
+
+
+#: Envelopes that ended the threads of a worker, or its dispatcher: fields of wrong types or out of bounds, a body that is too deep.
+UNREADABLE = (
+    b'[%d,0,null,"x",null,null,null,1]',
+    b"[%d,0,null,[],null,null,null,1]",
+    b'[%d,0,null,{"task":["jobs.note"]},null,null,null,1]',
+    b'[%d,0,5,{"task":"jobs.note"},null,null,null,1]',
+    b'[%d,-6213564720000000000,null,{"task":"jobs.note"},null,null,null,1]',
+    b'[%d,0,null,{"task":"jobs.note"},2534022719990000000000,null,null,1]',
+    b'[%d,0,["k"],{"task":"jobs.note"},null,null,null,1,true,false]',
+    b'[%d,0,"k",{"task":"jobs.note"},null,null,null,1,["reject"],false]',
+)
+
+
+@pytest.mark.stores("sqlite")
+def test_messages_that_cannot_be_read_become_dead_letters_and_the_worker_goes_on(
+    worker: Callable[..., Worker], emails: Connection, jobs: Path
+) -> None:
+    now = SystemClock().now() - SECOND
+    wrong = [*(envelope % now for envelope in UNREADABLE), b"[%d,0,null,null,null,null,null,%b1%b]" % (now, b"[" * 250, b"]" * 250)]
+    puts = [Put(message_name(0, ids.at(now)), b"\x01" + envelope) for envelope in wrong]
+    emails.store.commit(Batch("emails:0:0", (*puts, Put(message_name(0, ids.at(now)), b"\x02{}"))), ())
+    emails.store.commit(Batch("emails:home:0", (Put(trigger_name("digest"), b"\x09"),)), ())
+    for number in range(5):
+        send(emails, "note", str(number))
+    process = worker("jobs:app", "-Q", "emails", "-c", "2")
+    for _ in range(5):
+        process.until("done")
+    send(emails, "note", "later")
+    process.until("done")
+    process.signal(signal.SIGTERM)
+    process.ends(0)
+    assert sorted(notes(jobs)) == ["0", "1", "2", "3", "4", "later"]
+    assert counts(emails).dead == len(wrong) + 1
+    assert {letter.kind for letter in emails.queue("emails").dead_letters()} == {"undecodable"}
