@@ -9,11 +9,12 @@ from typing import Final, TypedDict, get_args
 
 from astyqueue.clock import SECOND, Clock
 from astyqueue.errors import BadInput, NotFound, Undecodable
+from astyqueue.instants import instant_of
 from astyqueue.model.checks import check_count
 from astyqueue.model.event import Event, kind_of
 from astyqueue.model.explanation import Explanation
 from astyqueue.model.message import MessageId, Receipt
-from astyqueue.model.outgoing import check_key, instant_of, range_of
+from astyqueue.model.outgoing import check_key, range_of
 from astyqueue.model.settings import Settings
 from astyqueue.model.views import Counts, DeadFilter, DeadLetter, DeathKind, Found, Include, RedriveReport, RescanReport
 from astyqueue.model.wording import did_you_mean
