@@ -128,7 +128,7 @@ class Core:
         """Send one message, and let the claimer here know of it."""
         yield from self._keep_up()
         sent = yield from self.producer.send(message)
-        self.claimer.stats.sent += sent.new
+        self.claimer.stats.add("sent", sent.new)
         return sent
 
     def _keep_up(self) -> Steps[None]:
@@ -140,7 +140,7 @@ class Core:
         """Send many, and let the claimer here know of them."""
         yield from self._keep_up()
         report = yield from self.producer.send_many(items, defaults)
-        self.claimer.stats.sent += report.sent
+        self.claimer.stats.add("sent", report.sent)
         return report
 
     def take(self, order: Taking) -> Steps[list[Handed]]:
@@ -157,7 +157,8 @@ class Core:
         except BaseException:
             self.give_back(order)
             raise
-        self.claimer.stats.empty_polls += not taken
+        if not taken:
+            self.claimer.stats.add("empty_polls")
         return taken
 
     def give_back(self, order: Taking) -> None:

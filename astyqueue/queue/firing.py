@@ -76,7 +76,7 @@ class Firings:
         finally:
             self._history.note(Kind.SKIPPED, lambda: events.of_skipping(skipped))
         self._history.note(Kind.FIRED, lambda: events.of_firing(sight.row, fired))
-        self._stats.fired += len(fired)
+        self._stats.add("fired", len(fired))
         for one in fired:
             if late := self._of(one.schedule):
                 late.fired.note(one.at - one.slot)

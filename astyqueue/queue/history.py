@@ -50,11 +50,15 @@ class History:
         return keeps(self._following.behaviour.history, kind)
 
     def of_outcome(self, delivery: Handed, outcome: Settling) -> tuple[Event, ...]:
-        """What is to be told of an outcome that is handed in now."""
+        """The events of an outcome that is handed in now. Those that cannot be made are left out: the message must be settled."""
         if outcome is ACK and not self.wants(Kind.DONE):  # most outcomes of most queues: they are to cost nothing
             return ()
         kinds = self.tells(outcome)
-        return self.events.of_outcome(delivery, outcome, kinds) if kinds else ()
+        try:
+            return self.events.of_outcome(delivery, outcome, kinds) if kinds else ()
+        except Exception:  # noqa: BLE001 - whatever a message holds that another program wrote
+            _log.exception("history lacks an outcome queue=%s id=%s", self._ring.queue, delivery.message_id)
+            return ()
 
     def tells(self, outcome: Settling) -> list[Kind]:
         """The kinds of events that are kept of such an outcome."""

@@ -46,9 +46,10 @@ class Handed:
     """One handing-over of a message, as values. What settles it is its subclass's business.
 
     `began` is when its handler did, if that is later than the claim; `failure` and `error` are why an attempt failed.
+    `settled` is the outcome that was handed in; `settling`, one about which the hooks are being asked.
     """
 
-    __slots__ = ("_envelope", "attempt", "began", "error", "failure", "hold", "id", "priority", "renew_until", "row", "settled")
+    __slots__ = ("_envelope", "attempt", "began", "error", "failure", "hold", "id", "priority", "renew_until", "row", "settled", "settling")
 
     def __init__(self, row: str, held: Held, hold: Hold | None) -> None:
         """Hand over a message; without a hold it was settled as it was handed out (at most once)."""
@@ -59,6 +60,7 @@ class Handed:
         self.attempt = entry.spent + 1
         self.hold = hold
         self.settled: str | None = None if hold else "at most once"
+        self.settling: str | None = None
         self.renew_until: int | None = 0
         self.began: int | None = None
         self.failure = ""

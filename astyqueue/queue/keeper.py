@@ -53,16 +53,20 @@ class Keeper:
         self._wake = wake
         self._lock = threading.Lock()
         self._inside = 0
+        self._stop = threading.Event()
 
     def __enter__(self) -> None:
         """Begin to keep leases, if nobody did."""
         with self._lock:
             self._inside += 1
             if self._inside == 1:
-                threading.Thread(target=self._keeping, args=(lambda: not self._inside,), name="astyqueue:keeper", daemon=True).start()
+                self._stop = threading.Event()
+                threading.Thread(target=self._keeping, args=(self._stop.is_set,), name="astyqueue:keeper", daemon=True).start()
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        """Stop once nobody is inside any more."""
+        """Stop once nobody is inside any more: this thread for good, for whoever comes next starts another."""
         with self._lock:
             self._inside -= 1
+            if not self._inside:
+                self._stop.set()
         self._wake()

@@ -43,7 +43,7 @@ class Once:
         """Hand out what was kept; whether there was any."""
         kept = self._take_kept()
         good = [(row, one) for row, one in kept if one.envelope.expires is None or one.envelope.expires > now]
-        self._stats.dropped += len(kept) - len(good)
+        self._stats.add("dropped", len(kept) - len(good))
         for row, one in good:
             self.hand_out(row, [one], shares=shares)
         return bool(kept)
@@ -51,7 +51,7 @@ class Once:
     def close(self, queue: str) -> None:
         """Count and tell what was kept in vain."""
         if kept := self._take_kept():
-            self._stats.dropped += len(kept)
+            self._stats.add("dropped", len(kept))
             _log.warning(
                 "%s: %d of the messages that are handed out at most once went to nobody before the queue was closed", queue, len(kept)
             )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import Counter, deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
@@ -25,6 +25,8 @@ _NEVER: Final = 1 << 62
 _PATIENCE: Final = 5_000
 #: The leader hears of the first outcome that waits, and when there are so many.
 _CROWD: Final = 100
+#: Outcomes of deliveries, handed in together.
+Wanted = Sequence[tuple[Handed, Settling]]
 _WORDS: Final[dict[type[Settling], str]] = {Ack: "acked", Release: "released", Reject: "rejected", Extend: "extended"}
 
 
@@ -56,19 +58,19 @@ class Ticket:
 
 
 class Pending(NamedTuple):
-    """An outcome of a delivery, who waits for it, and what the queue's history is to know of it."""
+    """An outcome of a delivery, the tickets of the callers that wait for it, and its events for the queue's history."""
 
     delivery: Handed
     outcome: Settling
-    ticket: Ticket | None
+    tickets: tuple[Ticket, ...] = ()
     events: tuple[Event, ...] = ()
 
     def over(self, *, lost: bool) -> None:
-        """Tell whoever waits."""
-        if self.ticket and lost:
-            self.ticket.lost.append(self.delivery)
-        if self.ticket:
-            self.ticket.one_less()
+        """Tell the callers that wait."""
+        for ticket in self.tickets:
+            if lost:
+                ticket.lost.append(self.delivery)
+            ticket.one_less()
 
 
 class Outcomes:
@@ -89,41 +91,67 @@ class Outcomes:
 
     def give_back(self, delivery: Handed, outcome: Release) -> None:
         """Hand in that a delivery goes back with which nobody began; hooks are not asked, for there is no other way."""
-        self._hand_in(delivery, outcome, None)
+        self._hand_in([(delivery, outcome)])
 
     def add(self, delivery: Handed, outcome: Settling) -> bool:
         """Hand in an outcome that nobody waits for; whether the leader should hear of it."""
-        self._telling.ask(delivery, _WORDS[type(outcome)])
-        self._hand_in(delivery, outcome, None)
+        self._ask_and_hand_in([(delivery, outcome)])
         return len(self._incoming) in (1, 2, _CROWD)  # two who hand in at once may each see the other's
 
     def demand(self, outcomes: list[tuple[Handed, Settling]]) -> Ticket:
         """Hand in outcomes that somebody waits for, all or none; of a delivery that was settled before, AlreadySettled."""
         ticket = Ticket(len(outcomes))
-        for delivery, outcome in outcomes:
-            refuse_settled(delivery)
-            self._telling.ask(delivery, _WORDS[type(outcome)])
-        for delivery, outcome in outcomes:
-            self._hand_in(delivery, outcome, ticket)
+        self._ask_and_hand_in(outcomes, ticket)
         return ticket
 
-    def _hand_in(self, delivery: Handed, outcome: Settling, ticket: Ticket | None) -> None:
-        if not isinstance(outcome, Extend):
-            delivery.settled = _WORDS[type(outcome)]
+    def _ask_and_hand_in(self, outcomes: Wanted, *tickets: Ticket) -> None:
+        """Hand in what the hooks allow. The first caller with an outcome for a delivery keeps it from all others while hooks are asked."""
+        settling = [(delivery, _WORDS[type(outcome)]) for delivery, outcome in outcomes if not isinstance(outcome, Extend)]
+        with self._lock:
+            for delivery, _ in outcomes:
+                refuse_settled(delivery)
+            for delivery, word in settling:
+                delivery.settling = word
+        try:
+            for delivery, outcome in outcomes:
+                self._telling.ask(delivery, _WORDS[type(outcome)])
+            self._hand_in(outcomes, *tickets)
+        finally:
+            for delivery, _ in settling:
+                delivery.settling = None
+
+    def _hand_in(self, outcomes: Wanted, *tickets: Ticket) -> None:
+        """Have these committed: all of them, or, if one cannot be worked out, none."""
+        pending = [self._pending_of(delivery, outcome, tickets) for delivery, outcome in outcomes]
+        for one in pending:
+            if not isinstance(one.outcome, Extend):
+                one.delivery.settled = _WORDS[type(one.outcome)]
+            one.delivery.error = None  # it holds on to the frames in which it was raised
+        self._incoming.extend(pending)
+
+    def _pending_of(self, delivery: Handed, outcome: Settling, tickets: tuple[Ticket, ...]) -> Pending:
         if (along := delivery.along) is not NOTHING and isinstance(outcome, Ack | Reject):
             outcome = outcome._replace(along=along)
-        self._incoming.append(Pending(delivery, outcome, ticket, self._history.of_outcome(delivery, outcome)))
-        delivery.error = None  # it holds on to the frames in which it was raised
+        return Pending(delivery, outcome, tickets, self._history.of_outcome(delivery, outcome))
 
     def withdraw(self, ticket: Ticket) -> None:
-        """Take back what was handed in with this ticket and is not committed."""
+        """Take back what was handed in with this ticket and is not committed; an extension that others wait for too stays."""
         with self._lock:
             self._sort_in()
             everything = [(waiting, pending) for waiting in self._pending.values() for pending in waiting.values()]
-            withdrawn = [(waiting, pending) for waiting, pending in everything if pending.ticket is ticket]
-            for waiting, pending in withdrawn:
-                del waiting[pending.delivery.id]
-                pending.delivery.settled = None
+            for waiting, pending in everything:
+                if ticket in pending.tickets:
+                    self._take_back(waiting, pending, ticket)
+
+    @staticmethod
+    def _take_back(waiting: dict[Id, Pending], pending: Pending, ticket: Ticket) -> None:
+        others = tuple(other for other in pending.tickets if other is not ticket)
+        if others:
+            waiting[pending.delivery.id] = pending._replace(tickets=others)
+            return
+        del waiting[pending.delivery.id]
+        if not isinstance(pending.outcome, Extend):
+            pending.delivery.settled = None
 
     def fail(self, hold: Hold, error: Exception) -> bool:
         """Tell those who wait for outcomes of this hold that committing them failed, and take back theirs; whether there were any.
@@ -162,18 +190,22 @@ class Outcomes:
 
     @staticmethod
     def _supersede(waiting: dict[Id, Pending], pending: Pending) -> None:
-        """Let the later of two outcomes stand, but an extension never in the place of an ack, which says all that it could."""
+        """Let one of two outcomes stand: of two extensions the longer, for both callers; else the one that settles, which says all."""
         earlier = waiting.get(pending.delivery.id)
-        if earlier and isinstance(pending.outcome, Extend) and not isinstance(earlier.outcome, Extend):
-            pending.over(lost=False)
-            return
-        if earlier:
-            earlier.over(lost=False)
+        match earlier and earlier.outcome, pending.outcome:
+            case Extend(first), Extend(second):
+                tickets = (*waiting[pending.delivery.id].tickets, *pending.tickets)
+                pending = pending._replace(outcome=Extend(max(first, second)), tickets=tickets)
+            case Ack() | Reject() | Release(), _:
+                pending.over(lost=False)
+                return
+            case Extend(), _:
+                waiting[pending.delivery.id].over(lost=False)
         waiting[pending.delivery.id] = pending
 
     def _lose(self, pending: Pending) -> None:
         """Note that a delivery was no longer held."""
-        self._stats.lost += 1
+        self._stats.add("lost")
         self._history.lost(pending.events)
         pending.delivery.settled = "lost"
         pending.over(lost=True)
@@ -190,7 +222,7 @@ class Outcomes:
         self._flush_at = min(self._flush_at, now + _PATIENCE)
         if self.hurried or self._flush_at <= now:
             return next(iter(waiting))
-        demanded = (hold for hold, outcomes in waiting.items() if any(pending.ticket for pending in outcomes.values()))
+        demanded = (hold for hold, outcomes in waiting.items() if any(pending.tickets for pending in outcomes.values()))
         return next(demanded, None)
 
     def of_row(self, row: str) -> tuple[list[tuple[Hold, dict[Id, Settling]]], list[Event]]:
@@ -218,7 +250,7 @@ class Outcomes:
         gone = {delivery.id for delivery in lost}
         self._count(outcome for id_, outcome in outcomes.items() if id_ not in gone)
         for pending in committed:
-            if gone or self._telling.anybody or pending.ticket:
+            if gone or self._telling.anybody or pending.tickets:
                 self._conclude(pending, lost=pending.delivery.id in gone)
 
     def _committed(self, hold: Hold, outcomes: dict[Id, Settling]) -> list[Pending]:
@@ -239,10 +271,10 @@ class Outcomes:
         self._telling.happened(pending.delivery, "lost" if lost else _WORDS[type(pending.outcome)])
 
     def _count(self, outcomes: Iterable[Settling]) -> None:
-        counts = Counter(map(type, outcomes))
-        self._stats.acked += counts[Ack]
-        self._stats.released += counts[Release]
-        self._stats.rejected += counts[Reject]
+        counts: Counter[type[Settling]] = Counter(map(type, outcomes))
+        for kind, count in counts.items():
+            if kind is not Extend:
+                self._stats.add(_WORDS[kind], count)
 
     def hold(self, hold: Hold, handed: list[Handed]) -> None:
         """Take these deliveries in hand."""
@@ -257,7 +289,7 @@ class Outcomes:
         for hold in due:
             hold.renewing(now)
             held = [delivery for delivery in hold.deliveries.values() if delivery.to_be_renewed(now)]
-            self._incoming.extend(Pending(delivery, Extend(now + hold.lease), None) for delivery in held)
+            self._incoming.extend(Pending(delivery, Extend(now + hold.lease)) for delivery in held)
             self.hurried |= bool(held)
 
     def _forget_lapsed(self, now: int) -> None:
@@ -281,5 +313,5 @@ def refuse_settled(delivery: Handed) -> None:
     """Raise what is to be said of a delivery that cannot be settled again."""
     if delivery.settled == "lost":
         raise LeaseLost([str(delivery.receipt)])
-    if delivery.settled:
-        raise AlreadySettled(str(delivery.receipt), delivery.settled)
+    if outcome := delivery.settled or delivery.settling:
+        raise AlreadySettled(str(delivery.receipt), outcome)

@@ -94,10 +94,10 @@ class RowWork:
         try:
             fired = yield from self.firings.fire(sight)
             if not (yield from self.locking.under(visit, take, now)):
-                self.stats.busy_rows += 1
+                self.stats.add("busy_rows")
                 return
         except (Undecodable, StoreError) as error:
-            self.stats.undecodable += isinstance(error, Undecodable)
+            self.stats.add("undecodable", isinstance(error, Undecodable))
             self.rounds.postpone(visit, now)
             raise
         except BaseException:  # also that whoever leads stops half-way: the row's turn has begun, and is not over

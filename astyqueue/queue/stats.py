@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections import Counter
 from dataclasses import dataclass, field
 
@@ -10,13 +11,13 @@ from astyqueue.protocol.claim import Claimed
 
 @dataclass(slots=True)
 class Stats:
-    """Counts since the queue was opened here.
+    """Counts since the queue was opened here; `add` may be called from any thread.
 
-    `redelivered` counts messages handed out that had used up an attempt before; `lost`, outcomes whose receipt was no longer
-    current; `buried`, messages that a claim made dead letters; `undecodable`, messages and columns that could not be read;
-    `dropped`, messages handed out at most once that nobody was there to take before they expired or the queue was closed.
-    `rows` counts messages handed out per row; `fired`, messages that schedules sent; `busy_rows`, visits to rows whose lock somebody
-    else had.
+    `empty_polls` counts calls of `receive` that got nothing; `redelivered`, messages handed out that had used up an attempt before;
+    `lost`, outcomes whose receipt was no longer current; `buried`, messages that a claim made dead letters; `undecodable`, messages
+    and columns that could not be read; `dropped`, messages handed out at most once that nobody was there to take before they
+    expired or the queue was closed. `rows` counts messages handed out per row; `fired`, messages that schedules sent; `busy_rows`,
+    visits to rows whose lock somebody else had.
     """
 
     sent: int = 0
@@ -35,16 +36,21 @@ class Stats:
     dropped: int = 0
     fired: int = 0
     rows: Counter[str] = field(default_factory=Counter)
+    _lock: threading.Lock = field(default_factory=threading.Lock, repr=False, compare=False)
+
+    def add(self, name: str, count: int = 1) -> None:
+        """Count so many more under this name."""
+        with self._lock:
+            setattr(self, name, getattr(self, name) + count)
 
     def count(self, row: str, claimed: Claimed) -> int:
         """Count what a claim brought; how many messages that were."""
         handed = [one for taken in claimed.claims for one in taken.held] + claimed.at_most_once
-        self.claims += 1
-        self.empty_polls += not handed
-        self.refused_commits += claimed.refused
-        self.buried += claimed.dead
-        self.undecodable += claimed.undecodable
+        self.add("claims")
+        self.add("refused_commits", claimed.refused)
+        self.add("buried", claimed.dead)
+        self.add("undecodable", claimed.undecodable)
         self.rows[row] += len(handed)
-        self.received += len(handed)
-        self.redelivered += sum(one.entry.spent > 0 for one in handed)
+        self.add("received", len(handed))
+        self.add("redelivered", sum(one.entry.spent > 0 for one in handed))
         return len(handed)

@@ -27,7 +27,7 @@ def test_a_renewal_that_comes_after_an_ack_does_not_take_its_place(queue: Messag
     [held] = queue.receive()
     claimer = queue.core.claimer
     claimer.settle_later(held, ACK)
-    claimer._outcomes._incoming.append(Pending(held, Extend(clock.now() + 60_000_000), None))  # noqa: SLF001 - the order is the point
+    claimer._outcomes._incoming.append(Pending(held, Extend(clock.now() + 60_000_000)))  # noqa: SLF001 - the order is the point
     queue.run(claimer.flush())
     assert queue.counts().total == 0
 
