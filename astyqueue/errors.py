@@ -15,6 +15,7 @@
     ├── Busy                    somebody else has the lock of a row; a lock of your own may raise it
     ├── Undecodable             a column cannot be read; if it is a header or a timer, its row takes no claims until it is mended
     ├── Closed                  the queue or the store was closed before
+    ├── ThreadsDied             the handler threads of a dispatcher died again and again; it was stopped
     └── StoreError              the store did not do what it was asked
         ├── StoreUnavailable    it cannot be reached, opened or written now
         │   ├── WrongSchema     its tables are missing, or a newer astyqueue made them
@@ -175,6 +176,20 @@ class Busy(AstyqueueError):
 
 class Closed(AstyqueueError):
     """The queue or the store was closed before; open a new one."""
+
+
+class ThreadsDied(AstyqueueError):
+    """The handler threads of a dispatcher died again and again; it was stopped, and its messages were given back."""
+
+    def __init__(self, queue: str, deaths: int, reason: str) -> None:
+        """Say how many died, and of what the last one did."""
+        self.queue = queue
+        self.deaths = deaths
+        self.reason = reason
+        super().__init__(
+            f"{deaths} threads that handle queue {queue!r} died within a minute, the last of {reason}: the dispatcher was stopped. "
+            "Start the process anew; the log has the errors"
+        )
 
 
 class StoreError(AstyqueueError):

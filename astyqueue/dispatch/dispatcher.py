@@ -6,6 +6,7 @@ import atexit
 import logging
 import os
 import threading
+from itertools import chain
 from types import TracebackType
 from typing import Final, Self
 
@@ -69,13 +70,12 @@ class Dispatcher:
         )
         for subscription in self._subscriptions:
             subscription.start(self._on_end)
-            self._threads += subscription.threads
         atexit.register(self._at_exit)
 
     def run(self) -> None:
         """Begin, and block until somebody drains or stops it; interrupted (Ctrl-C), it stops and passes that on.
 
-        An error that no waiting mends (a mistake in a program, not a failure of the store) stops it too, and is raised here.
+        An error that no waiting mends, such as threads that die again and again, stops it too, and is raised here.
         """
         self.start()
         try:
@@ -94,7 +94,7 @@ class Dispatcher:
     @property
     def threads(self) -> tuple[threading.Thread, ...]:
         """Its threads, by name: one claims for each queue, some handle, one looks after them."""
-        return tuple(self._threads)
+        return (*self._threads, *chain.from_iterable(one.threads for one in self._subscriptions))
 
     @property
     def running(self) -> bool:
@@ -114,7 +114,7 @@ class Dispatcher:
             if not self._threads:
                 self._steward.finished.set()
         self._steward.drain(microseconds)
-        if wait and threading.current_thread() not in self._threads:
+        if wait and threading.current_thread() not in self.threads:
             self._steward.finished.wait()
             atexit.unregister(self._at_exit)
 

@@ -15,6 +15,7 @@ from astyqueue.dispatch.judging import Judge
 from astyqueue.dispatch.pace import Pace
 from astyqueue.dispatch.telling import in_words
 from astyqueue.dispatch.verdicts import Verdicts
+from astyqueue.errors import AlreadySettled
 from astyqueue.protocol.columns import Timer
 from astyqueue.protocol.outcomes import ACK, Settling
 from astyqueue.queue.delivery import Delivery
@@ -60,9 +61,18 @@ class Executions:
         self._over = False
 
     def carry_out(self, delivery: Delivery) -> None:
-        """Handle one delivery, whatever happens: nothing is raised."""
+        """Handle one delivery. Whatever is raised on the way is its failed attempt, and never reaches the thread."""
         execution = Execution(delivery, self._now())
         self._running[execution] = True
+        try:
+            self._carry_out(execution)
+        except BaseException as error:  # noqa: BLE001 - as what a handler raises
+            self._running.pop(execution, None)
+            self._given_up.discard(execution)
+            self._fail(execution, error)
+
+    def _carry_out(self, execution: Execution) -> None:
+        delivery = execution.delivery
         handler = self._resolve(execution)
         if handler is None:
             self._running.pop(execution, None)
@@ -73,6 +83,14 @@ class Executions:
         else:
             self._given_up.discard(execution)
             self.verdicts.late(delivery, handler, error)
+
+    def _fail(self, execution: Execution, error: BaseException) -> None:
+        """Count a failed attempt, because something went wrong beside the handler."""
+        delivery, handler = execution.delivery, execution.handler
+        self.verdicts.mishap(delivery, error)
+        if not delivery.decided:
+            delivery.error = error
+            self.hand_in(delivery, self._judge.failed(delivery, error, handler.max_attempts if handler else None))
 
     @property
     def given_up(self) -> int:
@@ -123,7 +141,7 @@ class Executions:
         delivery = execution.delivery
         took = max(0, self._now() - execution.began)
         self._took(took)
-        if delivery.settled:
+        if delivery.decided:
             self.verdicts.settled_by_hand(delivery, handler, error)
             return
         delivery.error = error
@@ -141,7 +159,9 @@ class Executions:
         """Settle with the next commit. If a hook refuses, the message is let go: its lease runs out."""
         try:
             self._settle_later(delivery, outcome)
-        except Exception as error:  # noqa: BLE001 - a hook may raise anything, and this thread goes on
+        except BaseException as error:  # noqa: BLE001 - a hook may raise anything, and this thread goes on
+            if isinstance(error, AlreadySettled) and delivery.decided:  # by another thread that has it; the first outcome stands
+                return
             delivery.renew_until = self._now()
             self.verdicts.refused(delivery, error)
 

@@ -29,8 +29,12 @@ class Judge:
         """Again later, or a dead letter; `allowed` attempts, if its handler says so."""
         try:
             return self._of(delivery, error, allowed)
-        except errors.BadInput as wrong:  # what the handler asked for makes no sense: that is a failed attempt
-            return self._terms.failed(delivery, reason_of(wrong), allowed=allowed)
+        except Exception as wrong:  # noqa: BLE001 - what the handler asked for makes no sense: that is a failed attempt
+            return self.failed(delivery, wrong, allowed)
+
+    def failed(self, delivery: Delivery, error: BaseException, allowed: int | None) -> Settling:
+        """A failed attempt, whatever the error asks for."""
+        return self._terms.failed(delivery, reason_of(error), allowed=allowed)
 
     def _of(self, delivery: Delivery, error: BaseException, allowed: int | None) -> Settling:
         match error:
@@ -42,7 +46,7 @@ class Judge:
             case errors.Snooze(until=until):
                 due = instant_of(until) if isinstance(until, datetime) else self._now() + as_microseconds(until)
                 return Release(due, delivery.attempt - 1, State.SNOOZED)
-        return self._terms.failed(delivery, reason_of(error), allowed=allowed)
+        return self.failed(delivery, error, allowed)
 
     def parked(self, delivery: Delivery, pause: int) -> Release:
         """Set aside for a while, at the cost of no attempt."""

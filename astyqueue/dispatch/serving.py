@@ -8,7 +8,7 @@ from typing import Final
 
 from astyqueue.clock import SECOND, Clock
 from astyqueue.dispatch.judging import reason_of
-from astyqueue.dispatch.telling import in_words, tell, tell_trace
+from astyqueue.dispatch.telling import in_words, tell, tell_mistake
 from astyqueue.errors import AstyqueueError, Closed, StoreError
 from astyqueue.queue.claimer import Claimer
 from astyqueue.queue.holding import Seat
@@ -29,12 +29,12 @@ _TRIES: Final = (0, SECOND // 10, SECOND)
 class Serving:
     """Leads the claimer of one queue until it is ended.
 
-    What the store or a row has to complain of is logged, and it goes on after a pause. Any other error is a mistake in
-    somebody's program that no pause mends: it ends the dispatcher.
+    Whatever is raised meanwhile, by the store, by what a row or a message holds or by a program's own code, is logged, and it
+    goes on after a pause: what one message holds must not end the work on all others.
     """
 
     def __init__(self, queue: MessageQueue, seat: Seat, on_end: Callable[[Exception | None], None]) -> None:
-        """`on_end` is told when there is nothing to go on with: the queue was closed (None), or this error came."""
+        """`on_end` is called when there is nothing to go on with: the queue was closed."""
         self._queue = queue
         self._core = queue.core
         self._seat = seat
@@ -51,20 +51,11 @@ class Serving:
                 self._queue.run(self._core.claimer.serve(self._seat, self._ended))
             except Closed:
                 break
-            except AstyqueueError as error:
+            except BaseException as error:  # noqa: BLE001 - as said above
                 self._recover(error, began)
-            except Exception as error:  # noqa: BLE001 - whoever runs the dispatcher is told
-                self._break_off(error)
-                return
         if not self._over:
             tell(logging.ERROR, "closed", queue=self._queue.name, hint="its queue was closed before the dispatcher was stopped")
             self._on_end(None)
-
-    def _break_off(self, error: Exception) -> None:
-        hint = "a mistake in a program, not a failure of the store: the dispatcher is stopped"
-        tell(logging.CRITICAL, "broken", queue=self._queue.name, error=reason_of(error), hint=hint)
-        tell_trace(error, queue=self._queue.name)
-        self._on_end(error)
 
     def _ended(self) -> bool:
         return self._over or self._core.closed
@@ -75,14 +66,16 @@ class Serving:
         self._wakeup.set()
         self._core.claimer.wake()
 
-    def _recover(self, error: AstyqueueError, began: int) -> None:
-        """Tell of an error and rest; each one in a row makes the rest longer."""
+    def _recover(self, error: BaseException, began: int) -> None:
+        """Log an error and rest; each one in a row makes the rest longer. One that is none of the store's is logged with its traceback."""
         if self._queue.clock.monotonic() - began > _RECOVERED:
             self._failures = 0
         longest = min(_LONGEST, self._queue.settings.behaviour.lease_us // _PART_OF_LEASE)
         pause = min(longest, _PAUSE << min(self._failures, 10))
         self._failures += 1
         tell(logging.ERROR, "unserved", queue=self._queue.name, error=reason_of(error), again_in=in_words(pause))
+        if not isinstance(error, AstyqueueError):
+            tell_mistake(error, queue=self._queue.name)
         rest(self._wakeup, self._queue.clock, pause, unless=lambda: self._over)
 
 

@@ -17,7 +17,7 @@ _NEVER: Final = 1 << 62
 
 
 class Steward:
-    """One thread that gives up handlers that have had their time, and, once it is told to, drains all subscriptions.
+    """One thread that gives up handlers that have had their time, replaces threads that died, and drains all subscriptions in the end.
 
     It is there from the start, because at the interpreter's exit, when it is needed most, no thread can be started.
     """
@@ -49,7 +49,7 @@ class Steward:
     def run(self) -> None:
         """Watch until a drain is asked for, then drain; nothing that goes wrong keeps it from finishing."""
         while self._drained_by is None:
-            self._give_up()
+            self._look_after()
             self._rest(_NEVER)
         tell(logging.INFO, "drain", queues=",".join(one.queue.name for one in self._subscriptions))
         self._each(Subscription.shut)
@@ -64,13 +64,14 @@ class Steward:
         for subscription in self._subscriptions:
             try:
                 part(subscription)
-            except Exception as error:  # noqa: BLE001 - the others, and what comes next, are as important
+            except BaseException as error:  # noqa: BLE001 - the others, and what comes next, are as important
                 tell(logging.ERROR, "unattended", queue=subscription.queue.name, error=reason_of(error))
                 tell_trace(error)
 
-    def _give_up(self) -> None:
-        """Give up what has had its time."""
+    def _look_after(self) -> None:
+        """Replace threads that died, and give up what has had its time."""
         self._alarm = _NEVER
+        self._each(Subscription.replace_dead)
         self._each(Subscription.give_up)
 
     def _rest(self, until: int) -> None:
@@ -82,10 +83,10 @@ class Steward:
 
     def _wait(self) -> None:
         """Wait until nothing runs any more, or the time to drain is over."""
-        self._give_up()
+        self._look_after()
         while not self._quiet and self._clock.monotonic() < (until := self._drained_by or 0):
             self._rest(until)
-            self._give_up()
+            self._look_after()
 
     @property
     def _quiet(self) -> bool:

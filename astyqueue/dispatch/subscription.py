@@ -15,20 +15,26 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections import deque
 from collections.abc import Callable
-from typing import cast
+from typing import Final, cast
 
+from astyqueue.clock import SECOND
 from astyqueue.dispatch.backlog import Backlog
 from astyqueue.dispatch.execution import Executions, Outcome
 from astyqueue.dispatch.handlers import Roster
 from astyqueue.dispatch.judging import reason_of
 from astyqueue.dispatch.pace import Pace
 from astyqueue.dispatch.serving import Serving, flush
-from astyqueue.dispatch.telling import tell
-from astyqueue.errors import AlreadySettled
+from astyqueue.dispatch.telling import tell, tell_trace
+from astyqueue.errors import AlreadySettled, ThreadsDied
 from astyqueue.queue.delivery import Delivery
 from astyqueue.queue.holding import Handed, Seat
 from astyqueue.queue.queue import MessageQueue
+
+#: More handler threads than this that die within this long are no accident: the process had better be started anew.
+_DEATHS: Final = 10
+_WITHIN: Final = 60 * SECOND
 
 
 class Subscription:
@@ -45,25 +51,50 @@ class Subscription:
         self._backlog = Backlog(pace, self._claimer.wake)
         self._lost = queue.stats.lost
         self._serving: Serving | None = None
+        self._on_end: Callable[[Exception | None], None] = _nobody
+        self._on_death: Callable[[], None] = _nobody
+        self._died: deque[BaseException] = deque()
+        self._deaths: deque[int] = deque(maxlen=_DEATHS)
 
     def start(self, on_end: Callable[[Exception | None], None]) -> None:
         """Begin to claim and to handle. The threads are daemons: what ends them in time is `drain`, or the interpreter's exit."""
         seat = Seat(self._credit, self._accept, kind=self.queue.delivery, renew=True)
         self._serving = Serving(self.queue, seat, on_end)
+        self._on_end = on_end
         self.executions.verdicts.listen()
         self._thread("claim", self._serving.run)
         for number in range(1, self.slots + 1):
             self._thread(f"handle:{number}", self._handle)
-        for thread in self.threads:
+        for thread in tuple(self.threads):
             thread.start()
 
-    def _thread(self, part: str, target: Callable[[], None]) -> None:
-        self.threads.append(threading.Thread(target=target, name=f"astyqueue:{self.queue.name}:{part}", daemon=True))
+    def _thread(self, part: str, target: Callable[[], None]) -> threading.Thread:
+        thread = threading.Thread(target=target, name=f"astyqueue:{self.queue.name}:{part}", daemon=True)
+        self.threads.append(thread)
+        return thread
 
     def _handle(self) -> None:
         take, carry_out = self._backlog.take, self.executions.carry_out
-        while (delivery := take()) is not None:
-            carry_out(delivery)
+        try:
+            while (delivery := take()) is not None:
+                carry_out(delivery)
+        except BaseException as error:  # noqa: BLE001 - as when memory runs out; another thread takes this one's place
+            self._died.append(error)
+            self._on_death()
+
+    def replace_dead(self) -> None:
+        """Start a handler thread for each that died; when that goes on and on, end the dispatcher."""
+        while self._died:
+            error = self._died.popleft()
+            now = self.queue.clock.monotonic()
+            again = len(self._deaths) == _DEATHS and now - self._deaths[0] < _WITHIN
+            self._deaths.append(now)
+            tell(logging.CRITICAL, "thread died", queue=self.queue.name, error=reason_of(error), replaced=not again)
+            tell_trace(error, queue=self.queue.name)
+            if again:
+                self._on_end(ThreadsDied(self.queue.name, _DEATHS + 1, reason_of(error)))
+                return
+            self._thread("handle:again", self._handle).start()
 
     def _credit(self) -> int:
         """Asked by whoever leads, at least once a second: also the moment to look after what waits too long, and what was lost."""
@@ -87,10 +118,11 @@ class Subscription:
         """Whether nothing waits for a handler and none runs, but those that were given up."""
         return self._backlog.idle(self.slots - self.executions.given_up)
 
-    def watch(self, on_deadline: Callable[[int], None], on_idle: Callable[[], None]) -> None:
-        """Tell of each execution that may run for so long only, and, once shut, of each handler that has nothing to do any more."""
+    def watch(self, on_deadline: Callable[[int], None], on_change: Callable[[], None]) -> None:
+        """Report each execution that has a deadline, each handler thread that died and, once shut, each that has nothing to do any more."""
         self.executions.on_deadline = on_deadline
-        self._backlog.on_idle = on_idle
+        self._backlog.on_idle = on_change
+        self._on_death = on_change
 
     def shut(self) -> None:
         """Claim nothing more, and give back at once what waits."""
@@ -108,16 +140,16 @@ class Subscription:
 
     def _settle(self, outcomes: list[Outcome]) -> None:
         """Settle at once. Handlers that run on might settle them at this very moment: the first of the two stands."""
-        while left := [(delivery, outcome) for delivery, outcome in outcomes if not delivery.settled]:
+        while left := [(delivery, outcome) for delivery, outcome in outcomes if not delivery.decided]:
             try:
                 self.queue.run(self._claimer.settle([*left]))
-            except AlreadySettled:
-                continue
-            except Exception as error:  # noqa: BLE001 - a hook may raise anything, and whoever drains must go on
+            except BaseException as error:  # noqa: BLE001 - a hook may raise anything, and whoever drains must go on
+                if isinstance(error, AlreadySettled) and any(delivery.decided for delivery, _ in left):
+                    continue
                 self._settle_later(left, error)
             return
 
-    def _settle_later(self, outcomes: list[Outcome], error: Exception) -> None:
+    def _settle_later(self, outcomes: list[Outcome], error: BaseException) -> None:
         tell(logging.ERROR, "unrecorded", queue=self.queue.name, messages=len(outcomes), error=reason_of(error), hint="tried again")
         for delivery, outcome in outcomes:
             self.executions.hand_in(delivery, outcome)
@@ -128,3 +160,7 @@ class Subscription:
         self._tell_lost()
         if self._serving:
             self._serving.end()
+
+
+def _nobody(*_: object) -> None:
+    """The dispatcher has not started."""

@@ -2,12 +2,33 @@
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import logging
-from typing import Final
+import traceback
+from collections.abc import Callable
+from typing import Final, ParamSpec
 
+P = ParamSpec("P")
 LOG: Final = logging.getLogger("astyqueue.worker")
 
 
+def harmless(method: Callable[P, None]) -> Callable[P, None]:
+    """Let a log line that cannot be made or written stop nothing: it is reported on stderr, as `logging` reports its own errors."""
+
+    @functools.wraps(method)
+    def told(*args: P.args, **kwargs: P.kwargs) -> None:
+        try:
+            method(*args, **kwargs)
+        except Exception:  # noqa: BLE001 - a program's own filters and formatters may raise anything
+            if logging.raiseExceptions:
+                with contextlib.suppress(Exception):
+                    traceback.print_exc()
+
+    return told
+
+
+@harmless
 def tell(level: int, event: str, /, **facts: object) -> None:
     """Log `event name=value ...`; a formatter finds the parts as `record.event` and `record.facts`."""
     if LOG.isEnabledFor(level):
@@ -15,11 +36,19 @@ def tell(level: int, event: str, /, **facts: object) -> None:
         LOG.log(level, "%s", line, extra={"event": event, "facts": facts})
 
 
+@harmless
 def tell_trace(error: BaseException, **facts: object) -> None:
     """Log where an error came from, for whoever asked for that much."""
     if LOG.isEnabledFor(logging.DEBUG):
         told = " ".join(f"{name}={_shown(value)}" for name, value in facts.items())
         LOG.debug("trace %s", told, exc_info=error, extra={"event": "trace", "facts": facts})
+
+
+@harmless
+def tell_mistake(error: BaseException, **facts: object) -> None:
+    """Log the traceback of an error that is no failure of the store: somebody has to mend a program, or remove what is in a row."""
+    told = " ".join(f"{name}={_shown(value)}" for name, value in facts.items())
+    LOG.error("mistake %s", told, exc_info=error, extra={"event": "mistake", "facts": facts})
 
 
 def in_words(microseconds: int) -> str:

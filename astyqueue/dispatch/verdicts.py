@@ -6,10 +6,10 @@ import logging
 from collections.abc import Callable
 from typing import Final
 
-from astyqueue.clock import SECOND, microseconds
+from astyqueue.clock import SECOND
 from astyqueue.dispatch.handlers import TASK, Handler
 from astyqueue.dispatch.judging import reason_of
-from astyqueue.dispatch.telling import LOG, in_words, tell, tell_trace
+from astyqueue.dispatch.telling import LOG, harmless, in_words, tell, tell_trace
 from astyqueue.protocol.columns import State
 from astyqueue.protocol.outcomes import Ack, Reject, Release, Settling
 from astyqueue.queue.delivery import Delivery
@@ -39,11 +39,13 @@ class Verdicts:
         task = delivery.headers.get(TASK) or (handler.name if handler else None)
         return {"task": task, "id": delivery.message_id, "attempt": delivery.attempt}
 
+    @harmless
     def started(self, delivery: Delivery, handler: Handler, now: int) -> None:
         """A handler begins."""
-        lag = (now - microseconds(delivery.due)) // _MILLISECOND
+        lag = (now - delivery.due_us) // _MILLISECOND
         tell(logging.INFO, "start", **self._facts(delivery, handler), lag_ms=lag)
 
+    @harmless
     def concluded(self, delivery: Delivery, handler: Handler, result: tuple[Settling, BaseException | None], *, took: int) -> None:
         """A handler ended, and this is what becomes of the message."""
         outcome, error = result
@@ -64,43 +66,57 @@ class Verdicts:
         if error is not None:
             tell_trace(error, **self._facts(delivery, handler))
 
+    @harmless
     def settled_by_hand(self, delivery: Delivery, handler: Handler, error: BaseException | None) -> None:
         """The outcome was settled before the handler ended, by itself or because it is handed out at most once."""
-        facts = {**self._facts(delivery, handler), "outcome": delivery.settled}
+        facts = {**self._facts(delivery, handler), "outcome": delivery.settled or delivery.settling}
         if error is None:
             tell(logging.INFO, "done", **facts)
             return
         tell(logging.WARNING, "failed", **facts, error=reason_of(error))
         tell_trace(error, **facts)
 
+    @harmless
     def late(self, delivery: Delivery, handler: Handler, error: BaseException | None) -> None:
         """A handler ended after it was given up; nothing comes of it."""
-        facts = {**self._facts(delivery, handler), "outcome": delivery.settled}
+        facts = {**self._facts(delivery, handler), "outcome": delivery.settled or delivery.settling}
         if error is not None:
             facts["error"] = reason_of(error)
         tell(logging.WARNING, "late", **facts)
 
+    @harmless
     def stalled(self, delivery: Delivery, handler: Handler | None, error: BaseException) -> None:
         """A handler ran longer than it may. Its thread is lost until it ends; its message goes on without it."""
         tell(logging.WARNING, "stalled", **self._facts(delivery, handler), error=reason_of(error))
 
+    @harmless
     def abandoned(self, delivery: Delivery, handler: Handler | None) -> None:
         """A handler still ran when the time to drain was over."""
         tell(logging.WARNING, "abandoned", **self._facts(delivery, handler))
 
+    @harmless
     def dropped(self, delivery: Delivery) -> None:
         """A message that was handed out at most once was not begun: there is nowhere to give it back to."""
         tell(logging.WARNING, "dropped", **self._facts(delivery, None), outcome=delivery.settled)
 
+    @harmless
     def not_begun(self, delivery: Delivery) -> None:
         """A lease ran out before its handler began, as when the process was suspended, or the time to drain did."""
         tell(logging.WARNING, "not begun", **self._facts(delivery, None))
 
-    def refused(self, delivery: Delivery, error: Exception) -> None:
+    @harmless
+    def refused(self, delivery: Delivery, error: BaseException) -> None:
         """A hook refused an outcome, or failed over it."""
         tell(logging.ERROR, "refused", **self._facts(delivery, None), error=reason_of(error))
         tell_trace(error, **self._facts(delivery, None))
 
+    @harmless
+    def mishap(self, delivery: Delivery, error: BaseException) -> None:
+        """Something was raised on the way to a handler or from it, by what the message holds or by a program's own code."""
+        tell(logging.ERROR, "mishap", **self._facts(delivery, None), error=reason_of(error))
+        tell_trace(error, **self._facts(delivery, None))
+
+    @harmless
     def unknown(self, delivery: Delivery) -> None:
         """Nobody here knows this task; said once a minute for each name."""
         task, now = delivery.headers.get(TASK), self._now()

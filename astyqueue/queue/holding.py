@@ -127,6 +127,16 @@ class Handed:
         """Until when nobody else is handed it; None if it is handed out at most once."""
         return instant(self.hold.timer.due) if self.hold else None
 
+    @property
+    def decided(self) -> bool:
+        """Whether an outcome was handed in, or is about to be."""
+        return self.settled is not None or self.settling is not None
+
+    @property
+    def due_us(self) -> int:
+        """When it was due for the first time, in microseconds since 1970, also if that is no date."""
+        return self._envelope.due or self._envelope.sent
+
     def to_be_renewed(self, now: int) -> bool:
         """Whether its lease should go on: its seat has it renewed, it is not settled, and its time is not up."""
         return not self.settled and (self.renew_until is None or self.renew_until > now)

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from astyqueue.clock import SECOND
-from astyqueue.errors import StoreError, Undecodable
+from astyqueue.errors import Undecodable
 from astyqueue.model.event import Kind
 from astyqueue.model.settings import Behaviour
 from astyqueue.protocol.claim import Claimed, claim
@@ -96,7 +96,7 @@ class RowWork:
             if not (yield from self.locking.under(visit, take, now)):
                 self.stats.add("busy_rows")
                 return
-        except (Undecodable, StoreError) as error:
+        except Exception as error:  # whatever it is, the other rows have their turn first
             self.stats.add("undecodable", isinstance(error, Undecodable))
             self.rounds.postpone(visit, now)
             raise
@@ -121,7 +121,7 @@ class RowWork:
         """Fire what is due in a row although nobody here wants messages: whoever does, elsewhere or later, finds them there."""
         try:
             fired = yield from self.firings.fire(visit.sight)
-        except (Undecodable, StoreError):
+        except Exception:
             self.rounds.postpone(visit, self.process.now())
             raise
         if not fired:

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import logging
 import threading
-from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 from astyqueue.clock import SystemClock
-from astyqueue.dispatch.dispatcher import Dispatcher
 from astyqueue.errors import OutcomeUnknown, StoreUnavailable
-from astyqueue.protocol.steps import Commit, Read, Request
+from astyqueue.protocol.steps import Commit, Read
 from astyqueue.queue.holding import Handed
 from astyqueue.queue.hooks import Hook
-from astyqueue.testing import Failing, Faulty, TimeMachine
+from astyqueue.testing import Failing, TimeMachine
 from tests.places import Place
 from tests.unit.dispatch.conftest import Stages
 from tests.unit.dispatch.stage import DEADLINE, Breaking, Gate, Stage
@@ -96,30 +94,6 @@ def test_a_broken_hook_costs_no_thread(stages: Stages) -> None:
     stage.start(lambda _: everything.release(), threads=1)
     for _ in range(10):
         assert everything.acquire(timeout=DEADLINE)
-
-
-def test_a_mistake_in_a_program_ends_the_dispatcher_and_is_raised_by_run(
-    place: Place, stages: Stages, clock: TimeMachine, caplog: pytest.LogCaptureFixture
-) -> None:
-    class Mistaken(Faulty):
-        def perform(self, request: Request) -> object:
-            if threading.current_thread().name.endswith(":claim"):
-                return len(1)  # type: ignore[arg-type]  # that is the mistake
-            return super().perform(request)
-
-    stage = stages(clock, Mistaken(place.store(clock)))
-    dispatcher = Dispatcher.builder().queue(stage.queue).handler(lambda _: None, threads=1).build()
-    stage.started.append(dispatcher)
-    with ThreadPoolExecutor(1) as threads:
-        running = threads.submit(dispatcher.run)
-        try:
-            error = running.exception(timeout=DEADLINE)
-        finally:
-            dispatcher.stop(wait=False)
-    assert isinstance(error, TypeError)
-    assert not dispatcher.running
-    [told] = [record for record in caplog.records if record.levelno == logging.CRITICAL]
-    assert "broken queue=emails" in told.getMessage()
 
 
 def test_what_a_dispatcher_gives_back_because_nobody_has_time_for_it_is_no_hooks_business(stages: Stages, clock: TimeMachine) -> None:
