@@ -6,6 +6,7 @@ waiting for it. So each has exactly one outcome, and what comes of it later is l
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from typing import Final
 
@@ -16,6 +17,7 @@ from astyqueue.dispatch.pace import Pace
 from astyqueue.dispatch.telling import in_words
 from astyqueue.dispatch.verdicts import Verdicts
 from astyqueue.errors import AlreadySettled
+from astyqueue.ids import Id
 from astyqueue.protocol.columns import Timer
 from astyqueue.protocol.outcomes import ACK, Settling
 from astyqueue.queue.delivery import Delivery
@@ -23,18 +25,27 @@ from astyqueue.queue.queue import MessageQueue
 
 #: A message whose task nobody here knows is looked at again after so long: a newer worker may know it by then, or be one.
 UNKNOWN_FOR: Final = 60 * SECOND
+#: A message whose lease runs out before a handler is free goes back after this pause (seconds), doubled each time; after so many
+#: times that costs an attempt. As many messages are remembered for that.
+_FIRST_PAUSE: Final = 0.1
+_FREE: Final = 5
+_REMEMBERED: Final = 1_000
 
 Outcome = tuple[Delivery, Settling]
 
 
 class Execution:
-    """A delivery and who handles it, since when (wall clock), and until when at most (monotonic)."""
+    """A delivery and its handler, since when (wall clock), and until when at most (monotonic).
 
-    __slots__ = ("began", "deadline", "delivery", "handler")
+    `current` is the delivery whose receipt counts: another one than the handler's when the lease ran out meanwhile (the store
+    was away, say) and this process was handed the message again.
+    """
+
+    __slots__ = ("began", "current", "deadline", "delivery", "handler")
 
     def __init__(self, delivery: Delivery, began: int) -> None:
         """It has begun; who handles it is found out next."""
-        self.delivery = delivery
+        self.delivery = self.current = delivery
         self.began = began
         self.handler: Handler | None = None
         self.deadline: int | None = None
@@ -55,38 +66,62 @@ class Executions:
         self._clock = queue.clock
         self._now = queue.clock.now
         self._settle_later = queue.core.claimer.settle_later
-        self._running: dict[Execution, bool] = {}
+        self._lock = threading.Lock()
+        self._running: dict[tuple[str, Id], Execution] = {}
         self._given_up: set[Execution] = set()
+        self._postponed: dict[tuple[str, Id], int] = {}
         self._last_due: tuple[Timer | None, int] = (None, 0)
         self._over = False
 
     def carry_out(self, delivery: Delivery) -> None:
         """Handle one delivery. Whatever is raised on the way is its failed attempt, and never reaches the thread."""
-        execution = Execution(delivery, self._now())
-        self._running[execution] = True
+        execution = self._begin(delivery)
+        if execution is None:
+            return
         try:
             self._carry_out(execution)
         except BaseException as error:  # noqa: BLE001 - as what a handler raises
-            self._running.pop(execution, None)
-            self._given_up.discard(execution)
+            self._end(execution)
             self._fail(execution, error)
+
+    def _begin(self, delivery: Delivery) -> Execution | None:
+        """A new execution; None if the message is being worked on here already, and then this delivery's receipt settles that."""
+        where = (delivery.row, delivery.id)
+        with self._lock:
+            under_way = self._running.get(where)
+            if under_way is None:
+                execution = self._running[where] = Execution(delivery, self._now())
+                return execution
+            under_way.current = delivery
+            delivery.renew_until = under_way.delivery.renew_until
+        self.verdicts.again(delivery)
+        return None
+
+    def _end(self, execution: Execution) -> bool:
+        """Take an execution out of those under way; whether it was: if not, its time was over and it was given up."""
+        delivery = execution.delivery
+        with self._lock:
+            self._given_up.discard(execution)
+            if self._running.get((delivery.row, delivery.id)) is not execution:
+                return False
+            del self._running[delivery.row, delivery.id]
+            return True
 
     def _carry_out(self, execution: Execution) -> None:
         delivery = execution.delivery
         handler = self._resolve(execution)
         if handler is None:
-            self._running.pop(execution, None)
+            self._end(execution)
             return
         error = perform(handler, delivery)
-        if self._running.pop(execution, False):
+        if self._end(execution):
             self._conclude(execution, handler, error)
         else:
-            self._given_up.discard(execution)
             self.verdicts.late(delivery, handler, error)
 
     def _fail(self, execution: Execution, error: BaseException) -> None:
         """Count a failed attempt, because something went wrong beside the handler."""
-        delivery, handler = execution.delivery, execution.handler
+        delivery, handler = execution.current, execution.handler
         self.verdicts.mishap(delivery, error)
         if not delivery.decided:
             delivery.error = error
@@ -106,6 +141,7 @@ class Executions:
         if handler is None:
             self._park(delivery)
             return None
+        self._postponed.pop((delivery.row, delivery.id), None)
         delivery.began = execution.began
         if handler.timeout is not None:
             self._limit(execution, handler.timeout)
@@ -120,8 +156,19 @@ class Executions:
             return True
         if not delivery.settled:
             self.verdicts.not_begun(delivery)
-            self.hand_in(delivery, self._queue.terms.release(delivery, None))
+            self.hand_in(delivery, self._queue.terms.release(delivery, None) if self._over else self._postpone(delivery))
         return False
+
+    def _postpone(self, delivery: Delivery) -> Settling:
+        """Give back what was not begun before its lease ran out: later each time, and at the cost of an attempt when it goes on so."""
+        where = (delivery.row, delivery.id)
+        if len(self._postponed) >= _REMEMBERED:
+            self._postponed.clear()
+        times = self._postponed[where] = self._postponed.get(where, 0) + 1
+        if times > _FREE:
+            reason = f"no handler began with it within its lease, {times} times; give it a longer one, or its queue more threads"
+            return self._queue.terms.failed(delivery, reason)
+        return self._queue.terms.release(delivery, _FIRST_PAUSE * 2 ** (times - 1))
 
     def _due(self, timer: Timer) -> int:
         """When a timer is due; the last answer is kept, for deliveries that were claimed together share one."""
@@ -138,11 +185,13 @@ class Executions:
 
     def _conclude(self, execution: Execution, handler: Handler, error: BaseException | None) -> None:
         """Judge, settle and tell; what the handler settled itself is left as it is."""
-        delivery = execution.delivery
         took = max(0, self._now() - execution.began)
         self._took(took)
-        if delivery.decided:
-            self.verdicts.settled_by_hand(delivery, handler, error)
+        delivery = execution.current
+        if execution.delivery.decided:
+            self.verdicts.settled_by_hand(execution.delivery, handler, error)
+            if not delivery.decided:
+                self.hand_in(delivery, self._queue.terms.release(delivery, None))
             return
         delivery.error = error
         outcome = ACK if error is None else self._judge.judge(delivery, error, handler.max_attempts)
@@ -167,25 +216,30 @@ class Executions:
 
     def next_deadline(self) -> int | None:
         """When the next execution under way has had its time (monotonic)."""
-        deadlines = [execution.deadline for execution in tuple(self._running) if execution.deadline is not None]
-        return min(deadlines, default=None)
+        return min((execution.deadline for execution in self._under_way() if execution.deadline is not None), default=None)
+
+    def _under_way(self) -> list[Execution]:
+        with self._lock:
+            return list(self._running.values())
 
     def overdue(self) -> list[Outcome]:
         """Give up those that have had their time; the attempt has failed."""
         now = self._clock.monotonic()
-        late = [execution for execution in tuple(self._running) if execution.deadline is not None and execution.deadline <= now]
+        late = [execution for execution in self._under_way() if execution.deadline is not None and execution.deadline <= now]
         return [self._stall(execution) for execution in late if self._give_up(execution)]
 
     def _give_up(self, execution: Execution) -> bool:
         """Take an execution out of those under way, unless it ended just now."""
-        self._given_up.add(execution)
-        if self._running.pop(execution, False):
+        with self._lock:
+            delivery = execution.delivery
+            if self._running.get((delivery.row, delivery.id)) is not execution:
+                return False
+            del self._running[delivery.row, delivery.id]
+            self._given_up.add(execution)
             return True
-        self._given_up.discard(execution)
-        return False
 
     def _stall(self, execution: Execution) -> Outcome:
-        handler, delivery = execution.handler, execution.delivery
+        handler, delivery = execution.handler, execution.current
         timeout, allowed = (handler.timeout, handler.max_attempts) if handler else (None, None)
         error = TimeoutError(f"no outcome within {in_words(timeout or 0)}")
         delivery.error = error
@@ -195,10 +249,10 @@ class Executions:
     def abandon(self) -> list[Outcome]:
         """Give up everything under way, and begin nothing more; the messages are given back at no cost of an attempt."""
         self._over = True
-        left = [execution for execution in tuple(self._running) if self._give_up(execution)]
+        left = [execution for execution in self._under_way() if self._give_up(execution)]
         for execution in left:
             self.verdicts.abandoned(execution.delivery, execution.handler)
-        return [(execution.delivery, self._queue.terms.release(execution.delivery, None)) for execution in left]
+        return [(execution.current, self._queue.terms.release(execution.current, None)) for execution in left]
 
 
 def perform(handler: Handler, delivery: Delivery) -> BaseException | None:

@@ -105,6 +105,13 @@ class Verdicts:
         tell(logging.WARNING, "not begun", **self._facts(delivery, None))
 
     @harmless
+    def again(self, delivery: Delivery) -> None:
+        """A lease ran out while the handler ran, and the message came to this process again; it is not begun a second time."""
+        tell(
+            logging.WARNING, "again", **self._facts(delivery, None), hint="its handler still runs here; its outcome counts for this attempt"
+        )
+
+    @harmless
     def refused(self, delivery: Delivery, error: BaseException) -> None:
         """A hook refused an outcome, or failed over it."""
         tell(logging.ERROR, "refused", **self._facts(delivery, None), error=reason_of(error))

@@ -7,7 +7,12 @@ import threading
 
 import pytest
 
+from astyqueue.clock import SECOND
+from astyqueue.dispatch.dispatcher import Dispatcher
+from astyqueue.protocol.columns import Type, decode_timer
+from astyqueue.protocol.steps import read_one
 from astyqueue.queue.delivery import Delivery
+from astyqueue.store import Slice
 from astyqueue.testing import TimeMachine
 from tests.places import Place
 from tests.unit.dispatch.conftest import Stages
@@ -133,3 +138,57 @@ def test_a_delivery_whose_lease_ran_out_in_the_backlog_is_not_begun(place: Place
     while not gate.entered.acquire(timeout=0.01):
         clock.advance("100ms")
     assert gate.bodies == ["one", "two"]
+
+
+def test_a_message_that_comes_again_while_its_handler_runs_here_is_not_begun_again(
+    place: Place, stages: Stages, clock: TimeMachine
+) -> None:
+    """Its lease could not be renewed while the store was away. What the handler comes to counts for the newest receipt."""
+    broken = Breaking(place.store(clock))
+    stage = stages(clock, broken, lease="10s")
+    gate = Gate()
+    stage.queue.send("one")
+    dispatcher = stage.start(gate, threads=2)
+    gate.when_entered()
+    broken.broken = True
+    clock.advance("11s")
+    broken.when_refused()
+    broken.broken = False
+    while stage.stats.received < 2:
+        clock.advance("100ms")
+        stage.look_around()
+    stage.queue.send("next")
+    gate.when_entered()
+    assert gate.bodies == ["one", "next"]
+    gate.open.set()
+    dispatcher.drain(None)
+    assert sorted(map(str, stage.heard.outcomes)) == ["('next', 'acked')", "('one', 'acked')"]
+    assert stage.queue.stats.lost == 0
+
+
+def test_what_is_not_begun_within_its_lease_comes_back_later_each_time_and_then_at_the_cost_of_an_attempt(
+    stages: Stages, clock: TimeMachine
+) -> None:
+    stage = stages(clock, lease="10s", max_attempts=2)
+    stage.queue.send("one")
+    executions = Dispatcher.builder().queue(stage.queue).handler(print).build()._subscriptions[0].executions  # noqa: SLF001 - too late
+    seen: list[tuple[float, int]] = []
+    while not reasons(stage):
+        [delivery] = stage.queue.receive()
+        clock.advance("11s")
+        executions.carry_out(delivery)
+        stage.queue.run(stage.queue.core.claimer.flush())
+        seen += [((due - clock.now()) / SECOND, spent) for due, spent in hidden(stage)]
+        clock.advance("1m")
+    assert [round(pause, 2) for pause, _ in seen[:5]] == [0.1, 0.2, 0.4, 0.8, 1.6]
+    assert [spent for _, spent in seen] == [0, 0, 0, 0, 0, 1]
+    [(kind, reason, attempts)] = reasons(stage)
+    assert (kind, attempts) == ("failed", 2)
+    assert reason.startswith("no handler began with it within its lease, 7 times")
+
+
+def hidden(stage: Stage) -> list[tuple[int, int]]:
+    """When each hidden message is due, and the attempts it has used up."""
+    columns = stage.queue.run(read_one(Slice("emails:0:0", Type.TIMER, 0)))
+    timers = [decode_timer("emails:0:0", column.name, column.value) for column in columns]
+    return [(timer.due, entry.spent) for timer in timers for entry in timer.entries]
