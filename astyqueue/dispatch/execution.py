@@ -23,8 +23,12 @@ from astyqueue.protocol.outcomes import ACK, Settling
 from astyqueue.queue.delivery import Delivery
 from astyqueue.queue.queue import MessageQueue
 
-#: A message whose task nobody here knows is looked at again after so long: a newer worker may know it by then, or be one.
-UNKNOWN_FOR: Final = 60 * SECOND
+#: A message whose task nobody here knows is tried again after as long as it has been due, within these bounds: a newer worker may
+#: know it by then, or be one.
+PARKED_AT_LEAST: Final = 60 * SECOND
+PARKED_AT_MOST: Final = 3_600 * SECOND
+#: It costs no attempt until it has been due so long: by then every worker of a deployment is the new one.
+PARKED_FREE: Final = 7 * 24 * 3_600 * SECOND
 #: A message whose lease runs out before a handler is free goes back after this pause (seconds), doubled each time; after so many
 #: times that costs an attempt. As many messages are remembered for that.
 _FIRST_PAUSE: Final = 0.1
@@ -200,9 +204,11 @@ class Executions:
             self.verdicts.concluded(delivery, handler, (outcome, error), took=took)
 
     def _park(self, delivery: Delivery) -> None:
-        self.verdicts.unknown(delivery)
-        if not delivery.settled:
-            self.hand_in(delivery, self._judge.parked(delivery, UNKNOWN_FOR))
+        waited = self._now() - delivery.due_us
+        pause = max(PARKED_AT_LEAST, min(PARKED_AT_MOST, waited))
+        self.verdicts.unknown(delivery, pause)
+        if not delivery.decided:
+            self.hand_in(delivery, self._judge.parked(delivery, pause, free=waited < PARKED_FREE))
 
     def hand_in(self, delivery: Delivery, outcome: Settling) -> None:
         """Settle with the next commit. If a hook refuses, the message is let go: its lease runs out."""

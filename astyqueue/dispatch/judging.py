@@ -6,8 +6,10 @@ from datetime import datetime
 from typing import Final
 
 from astyqueue import errors
+from astyqueue.dispatch.handlers import TASK
 from astyqueue.durations import as_microseconds
 from astyqueue.instants import instant_of
+from astyqueue.model.moments import told_length
 from astyqueue.protocol.columns import State
 from astyqueue.protocol.outcomes import Reject, Release, Settling
 from astyqueue.queue.delivery import Delivery
@@ -48,9 +50,15 @@ class Judge:
                 return Release(due, delivery.attempt - 1, State.SNOOZED)
         return self.failed(delivery, error, allowed)
 
-    def parked(self, delivery: Delivery, pause: int) -> Release:
-        """Set aside for a while, at the cost of no attempt."""
-        return Release(self._now() + pause, delivery.attempt - 1, State.PARKED)
+    def parked(self, delivery: Delivery, pause: int, *, free: bool) -> Settling:
+        """Set aside for a while; unless it is free, as a failed attempt."""
+        parked = Release(self._now() + pause, delivery.attempt - 1, State.PARKED)
+        if free:
+            return parked
+        task = delivery.headers.get(TASK)
+        reason = f"no worker that had it in {told_length(self._now() - delivery.due_us)} knows task {task!r}"
+        outcome = self._terms.failed(delivery, one_line(reason), pause=pause)
+        return outcome if isinstance(outcome, Reject) else parked._replace(spent=delivery.attempt)
 
 
 def reason_of(error: BaseException) -> str:

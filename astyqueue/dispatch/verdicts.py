@@ -124,7 +124,7 @@ class Verdicts:
         tell_trace(error, **self._facts(delivery, None))
 
     @harmless
-    def unknown(self, delivery: Delivery) -> None:
+    def unknown(self, delivery: Delivery, pause: int) -> None:
         """Nobody here knows this task; said once a minute for each name."""
         task, now = delivery.headers.get(TASK), self._now()
         if now - self._spoken.get(task, now - _REMIND) < _REMIND:
@@ -132,4 +132,5 @@ class Verdicts:
         if len(self._spoken) >= _NAMES:
             self._spoken.clear()
         self._spoken[task] = now
-        tell(logging.WARNING, "parked", queue=self._queue, **self._facts(delivery, None))
+        hint = "no worker here has this task" if task else "it names no task (header task), and no handler takes such messages"
+        tell(logging.WARNING, "parked", queue=self._queue, **self._facts(delivery, None), again_in=in_words(pause), hint=hint)

@@ -30,6 +30,8 @@ from astyqueue.triggers import Triggers
 
 #: Dead letters of so long ago or less mean that there are more and more of them.
 LATELY: Final = 3600 * SECOND
+#: More messages than this of unknown tasks are more than a deployment explains.
+MANY_PARKED: Final = 1_000
 #: Rows that are asked about together.
 _AT_ONCE: Final = 40
 #: Stretches of one row in which stranded messages are looked for: most rows are one, and an examination is to end.
@@ -46,6 +48,7 @@ class _Row:
     broken: Undecodable | None = None
     waiting_since: int | None = None
     overdue: list[Timer] = field(default_factory=list)
+    parked: list[Id] = field(default_factory=list)
     dead: list[Dead] = field(default_factory=list)
     stranded: _Stranded | None = None
 
@@ -98,8 +101,8 @@ def examine(process: Process, settings: Settings) -> Steps[list[Finding]]:
         rows[name].stranded = stranded
     checked = _Checked(settings, list(rows.values()), now)
     unfit = yield from _unfit_schedules(Ring(settings.name, settings.layout))
-    found = [*_broken(checked), _work(checked), _late(checked), *_leases(checked), _dead_letters(checked)]
-    return [*found, *_undecodable(checked), *unfit]
+    found = [*_broken(checked), _work(checked), _late(checked), *_leases(checked), *_parked(checked)]
+    return [*found, _dead_letters(checked), *_undecodable(checked), *unfit]
 
 
 def _with_anything(names: Sequence[str], levels: int) -> Steps[list[str]]:
@@ -152,6 +155,8 @@ def _note_timers(row: _Row, sight: Sight, now: int) -> None:
             row.waits(timer.due)
         if timer.state == State.LEASED and timer.due < now - STILL:
             row.overdue.append(timer)
+        if timer.state == State.PARKED:
+            row.parked += [entry.id for entry in timer.entries]
 
 
 def _first_due(sight: Sight, level: int, now: int) -> Steps[Id | None]:
@@ -278,6 +283,20 @@ def _leases(checked: _Checked) -> Iterator[Finding]:
     reason = "whoever held them died or fell silent, and no other taker came by since"
     remedy = f"start a worker or a consumer on {checked.settings.name}; it takes them again at once"
     yield Finding(f"leases of {checked.subject}", Severity.WARNING, fact, reason, remedy)
+
+
+def _parked(checked: _Checked) -> Iterator[Finding]:
+    """Messages whose task no worker knew that had them: a few for a while are a deployment, many or old ones a mistake."""
+    parked = [id_ for row in checked.rows for id_ in row.parked]
+    if not parked:
+        return
+    oldest = min(map(ids.moment, parked))
+    fact = f"{_counted(len(parked), 'message')} of tasks that the workers which had them do not know, the oldest due {checked.at(oldest)}"
+    reason = "they are tried again after up to an hour each time, and cost attempts once they are a week old"
+    name = checked.settings.name
+    remedy = f"deploy workers that have these tasks; astyqueue peek {name} --include all shows them; delete what nobody should have sent"
+    bad = len(parked) > MANY_PARKED or oldest < checked.now - LATELY
+    yield Finding(f"parked messages of {checked.subject}", Severity.WARNING if bad else Severity.NOTE, fact, reason, remedy)
 
 
 def _dead_letters(checked: _Checked) -> Finding:

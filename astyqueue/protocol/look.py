@@ -24,12 +24,17 @@ from astyqueue.store import Column, Name, Named, Slice
 
 #: Messages in one claim: more make the commit dearer than it saves.
 MOST: Final = 200
+#: One in so many messages of a claim may be one that was parked although others wait.
+_PARKED: Final = 10
 #: Names read by one late look.
 _LATE: Final = 1_000
 
 
 def look(now: int, sight: Sight, order: Order, *, settling: AbstractSet[Name] = frozenset(), burials: int = MOST) -> Steps[Picked]:
     """What there is to take: what landed late, then per priority first what is due again and then what waits.
+
+    Messages whose task the last worker did not know come after all others, but for a tenth of the room, which is theirs: so
+    however many there are they keep nothing waiting, and however much waits they come to a worker that knows them.
 
     Timers named in `settling` are left alone, for the commit that follows settles them. Of messages that can go to nobody
     any more, at most `burials` are picked.
@@ -52,13 +57,23 @@ def look(now: int, sight: Sight, order: Order, *, settling: AbstractSet[Name] = 
     for late in sight.looks.late(now):
         yield from _late(sight, picked, late)
     again = due.by_level
+    served = yield from _share_of_parked(sight, picked, due.parked)
     waiting = yield from _levels_with_work(sight, now, _with_room(picked.room, sight.levels, again))
     for level in sorted({*waiting, *again}, reverse=True):
         yield from _again(sight, picked, again.get(level, []))
         if level in waiting:
             yield from _fresh(sight, picked, level)
+    yield from _again(sight, picked, due.parked[served:])
     picked.more |= picked.room <= 0
     return picked
+
+
+def _share_of_parked(sight: Sight, picked: Picked, parked: list[Again]) -> Steps[int]:
+    """Take what was parked, up to its part of the room: in every tenth commit of the row one, where the room is too small for that."""
+    version = sight.header.version if sight.header else 0
+    share = min(len(parked), picked.room // _PARKED or int(version % _PARKED == 0))
+    yield from _again(sight, picked, parked[:share])
+    return share
 
 
 def glance(row: str, heads: Iterable[Id], until: int) -> list[Slice]:

@@ -209,9 +209,10 @@ class Again(NamedTuple):
 
 @dataclass(slots=True)
 class DueAgain:
-    """What is due again, by priority, and the messages that may have killed their holders."""
+    """What is due again, by priority; what was parked, the highest priority first; and messages that may have killed their holders."""
 
     by_level: dict[int, list[Again]] = field(default_factory=dict)
+    parked: list[Again] = field(default_factory=list)
     suspects: list[Again] = field(default_factory=list)
 
 
@@ -228,8 +229,11 @@ def due_again(timers: list[Timer], now: int) -> DueAgain:
     for again in everything:
         if again.part is not None and again.part[1] == _SUSPECT:
             found.suspects.append(again)
+        elif again.timer.state == State.PARKED:
+            found.parked.append(again)
         else:
             found.by_level.setdefault(again.entry.priority, []).append(again)
+    found.parked.sort(key=lambda again: -again.entry.priority)
     return found
 
 

@@ -98,6 +98,43 @@ def test_a_message_that_nobody_here_knows_is_parked_and_costs_no_attempt(
     assert stage.heard.outcomes[-1] == ("one", "acked")
 
 
+def park_again(stage: Stage) -> list[tuple[int, str, int]]:
+    """Let a worker without its task have the one message there is; what hides the message then."""
+    builder = built(stage).handlers(lambda _: None)
+    before = len(stage.heard.outcomes)
+    handled(stage, builder, before + 1)
+    return timers(stage)
+
+
+def test_a_message_that_nobody_knows_is_tried_ever_more_rarely(stages: Stages, clock: TimeMachine) -> None:
+    stage = stages(clock, max_attempts=1)
+    stage.queue.send("one", headers={"task": "from.tomorrow"})
+    pauses = []
+    for _ in range(9):
+        [(pause, state, spent)] = park_again(stage)
+        assert (state, spent) == ("PARKED", 0)
+        pauses.append(pause)
+        clock.advance(pause)
+    assert pauses == [60, 60, 120, 240, 480, 960, 1920, 3600, 3600]
+
+
+def test_a_message_that_nobody_knows_in_a_week_ends_as_a_dead_letter(stages: Stages, clock: TimeMachine) -> None:
+    stage = stages(clock, max_attempts=2)
+    stage.queue.send("one", headers={"task": "from.tomorrow"})
+    clock.advance("7d")
+    assert park_again(stage) == [(3600, "PARKED", 1)]
+    clock.advance("1h")
+    assert park_again(stage) == []
+    assert reasons(stage) == [("failed", "no worker that had it in 7d1h knows task 'from.tomorrow'", 2)]
+
+
+def test_a_message_without_a_task_is_parked_with_a_hint(stage: Stage, caplog: pytest.LogCaptureFixture) -> None:
+    stage.queue.send("one")
+    handled(stage, built(stage).handlers(lambda _: None), 1)
+    [told] = [record.getMessage() for record in caplog.records if record.getMessage().startswith("parked")]
+    assert "hint='it names no task (header task), and no handler takes such messages'" in told
+
+
 def test_an_unknown_task_is_spoken_of_once_a_minute(stage: Stage, caplog: pytest.LogCaptureFixture) -> None:
     stage.queue.send_many(range(5), headers={"task": "from.tomorrow"})
     stage.queue.send_many(range(5), headers={"task": "from.yesterday"})
