@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Final, Generic, Self, TypeVar
 
@@ -75,14 +75,19 @@ class DispatcherBuilder(Generic[D]):
         self,
         factory: Factory,
         *,
+        tasks: Iterable[str] = (),
         threads: int | None = None,
         timeout: Duration | None = None,
         max_attempts: int | None = None,
         backlog: int | None = None,
     ) -> Self:
-        """Have handlers made by the name of a task; None means that it is not known here, and its message waits for who knows it."""
+        """Have handlers made by the name of a task; None means that it is not known here, and its message waits for a worker that knows it.
+
+        `tasks` are the names that the log gives as handled here, as far as they are known before any message comes.
+        """
         limit, allowed = _limits(timeout, max_attempts)
         self._last.roster.ask(factory, timeout=limit, max_attempts=allowed)
+        self._last.roster.names.update(tasks)
         return self._sized(threads, backlog)
 
     def middleware(self, *middleware: Middleware) -> Self:

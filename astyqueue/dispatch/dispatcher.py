@@ -16,9 +16,12 @@ from astyqueue.dispatch.subscription import Subscription
 from astyqueue.dispatch.telling import tell
 from astyqueue.durations import Duration, as_microseconds
 from astyqueue.errors import Closed
+from astyqueue.store import Store
 
 #: How long running handlers get to finish unless it is said.
 DRAINED_WITHIN: Final = "30s"
+#: As many tasks are named in the line that says that a dispatcher is ready.
+_NAMED: Final = 20
 
 
 class Dispatcher:
@@ -64,9 +67,10 @@ class Dispatcher:
             logging.INFO,
             "ready",
             worker=first.core.process.name,
-            queues=",".join(one.queue.name for one in self._subscriptions),
-            slots=sum(one.slots for one in self._subscriptions),
-            store=type(first.store).__name__,
+            queues=",".join(f"{one.queue.name}:{one.slots}" for one in self._subscriptions),
+            threads=sum(one.slots for one in self._subscriptions),
+            tasks=_some(sorted(set().union(*(one.tasks for one in self._subscriptions)))),
+            store=_named(first.store),
         )
         for subscription in self._subscriptions:
             subscription.start(self._on_end)
@@ -141,3 +145,14 @@ class Dispatcher:
                 "did not come along: build another one here"
             )
             raise Closed(message)
+
+
+def _some(names: list[str]) -> str:
+    """The first of these names, and how many more there are."""
+    more = len(names) - _NAMED
+    return ",".join([*names[:_NAMED], f"and {more} more"] if more > 0 else names)
+
+
+def _named(store: Store) -> str:
+    """What a store calls itself, if it does; else its kind."""
+    return type(store).__name__ if type(store).__str__ is object.__str__ else str(store)

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Final
 
 from astyqueue.clock import SECOND
-from astyqueue.dispatch.handlers import Handler, Roster, unfinished
+from astyqueue.dispatch.handlers import Handler, Roster, refuse_unfinished
 from astyqueue.dispatch.judging import Judge
 from astyqueue.dispatch.pace import Pace
 from astyqueue.dispatch.telling import in_words
@@ -265,13 +265,11 @@ def perform(handler: Handler, delivery: Delivery) -> BaseException | None:
     """Run the handler; what it raised, if it did. A result that is still to be awaited is an error too."""
     try:
         result = handler.call(delivery)
+        if result is not None:
+            refuse_unfinished(result)
     except BaseException as error:  # noqa: BLE001 - also SystemExit and KeyboardInterrupt: the thread goes on
         return error
-    if result is None or not unfinished(result):
-        return None
-    if close := getattr(result, "close", None):
-        close()
-    return TypeError(f"the handler returned {type(result).__name__}, so nothing was done yet: await it inside, or go through it")
+    return None
 
 
 def _nobody(_: int) -> None:

@@ -47,6 +47,11 @@ def check(call: object) -> None:
             "calls asyncio.run(...), or receive with astyqueue.aio in your own event loop"
         )
         raise BadSetting(message)
+    refuse_generator(call)
+
+
+def refuse_generator(call: object) -> None:
+    """Refuse a function that yields: its messages would be acked undone."""
     if any(map(_yields, (call, _entry(call)))):
         message = f"{name_of(call)} is a generator: calling it does nothing yet. Give a function that does the work and returns"
         raise BadSetting(message)
@@ -61,9 +66,14 @@ def _yields(call: object) -> bool:
     return inspect.isgeneratorfunction(call) or inspect.isasyncgenfunction(call)
 
 
-def unfinished(result: object) -> bool:
-    """Whether a handler's result shows that nothing was done yet: somebody has to await it, or go through it."""
-    return inspect.isawaitable(result) or inspect.isgenerator(result) or inspect.isasyncgen(result)
+def refuse_unfinished(result: object) -> None:
+    """Raise TypeError for a handler's result that shows that nothing was done yet: it has to be awaited, or iterated over."""
+    if not (inspect.isawaitable(result) or inspect.isgenerator(result) or inspect.isasyncgen(result)):
+        return
+    if close := getattr(result, "close", None):
+        close()
+    message = f"the handler returned {type(result).__name__}, so nothing was done yet: await it inside, or go through it"
+    raise TypeError(message)
 
 
 def name_of(call: object) -> str:
@@ -79,7 +89,8 @@ class Roster:
     """Finds who handles a message: by its task, by the factory, or else the handler of all messages."""
 
     def __init__(self) -> None:
-        """Nobody handles anything yet."""
+        """Nobody handles anything yet; `names` are the tasks that are known to be handled."""
+        self.names: set[str] = set()
         self._general: Handler | None = None
         self._named: dict[str, Handler] = {}
         self._made: dict[str, Handler] = {}
@@ -101,6 +112,7 @@ class Roster:
             self._general = handler
         else:
             self._named[task] = handler
+            self.names.add(task)
 
     def ask(self, factory: Factory, *, timeout: int | None, max_attempts: int | None) -> None:
         """Have handlers made by the name of a task; these are the options of those that come as plain functions."""

@@ -45,6 +45,7 @@ class Subscription:
         self.queue = queue
         self.threads: list[threading.Thread] = []
         self.slots = threads
+        self.tasks = roster.names
         pace = Pace(threads, queue.settings.behaviour.lease_us, backlog)
         self.executions = Executions(queue, roster, pace)
         self._claimer = queue.core.claimer

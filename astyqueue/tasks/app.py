@@ -11,7 +11,7 @@ from typing import Final, ParamSpec, Self, TypeVar, overload
 from astyqueue.clock import Clock
 from astyqueue.dispatch.builder import THREADS
 from astyqueue.dispatch.dispatcher import Dispatcher
-from astyqueue.dispatch.handlers import Handler, Middleware
+from astyqueue.dispatch.handlers import Handler, Middleware, refuse_generator
 from astyqueue.durations import Duration, as_microseconds
 from astyqueue.errors import BadInput, BadSetting, Closed
 from astyqueue.model.names import check_queue_name
@@ -55,7 +55,7 @@ class App(Declaring):
         self.triggers = Triggers()
         self.tasks: dict[str, Task[..., object]] = {}
         self._url = url
-        self._settings: dict[str, dict[str, object]] = {DEFAULT_QUEUE: {}}
+        self._settings: dict[str, dict[str, object]] = {}
         self._lock = threading.Lock()
         self._connection: Connection | None = None
         self._opened: dict[str, MessageQueue] = {}
@@ -81,8 +81,8 @@ class App(Declaring):
 
     @property
     def queues(self) -> list[str]:
-        """The queues that were declared or that a task is sent to, "default" first."""
-        return list(self._settings)
+        """The queues that were declared or that a task is sent to, in that order; "default" if there are none."""
+        return list(self._settings) or [DEFAULT_QUEUE]
 
     def queue(self, name: str, **settings: object) -> None:
         """Declare the settings of a queue: lease="5m", max_attempts=7, priorities=3 and so on.
@@ -133,6 +133,7 @@ class App(Declaring):
         if options.name in self.tasks:
             message = f"two tasks of this app are called {options.name!r}: give one of them another, @app.task(name=...)"
             raise BadInput(message)
+        refuse_generator(function)
         if options.timeout is not None:
             as_microseconds(options.timeout)
         Composer(Settings(name=check_queue_name(options.queue)), 0).compose(None, Message(None, max_attempts=options.max_attempts))
@@ -171,14 +172,14 @@ class App(Declaring):
         The schedules that the app declares are brought about now, and fired by it as those of other origin are; with
         `schedules=False` neither is done here.
 
-        `queues` names those to serve (all that are declared or sent to, unless said), each with its weight or all alike;
+        `queues` names those to serve (all that are declared or that a task is sent to, unless said), each with its weight or all alike;
         `concurrency` handler threads are shared out by weight, at least one each, and not lent from one queue to another.
         Middleware is wrapped around every task as `fn(delivery, call_next)`, the first outermost. A message whose task is
         not known here is parked for a worker that knows it.
         """
         wanted = self.queues if queues is None else queues
         weights = dict(wanted) if isinstance(wanted, Mapping) else dict.fromkeys(wanted, 1)
-        if unknown := sorted(set(weights) - set(self.queues)):
+        if unknown := sorted(set(weights) - {*self.queues, DEFAULT_QUEUE}):
             message = (
                 f"this app has no queue {', '.join(map(repr, unknown))}, it has {', '.join(self.queues)}: declare it with app.queue(...)"
             )
@@ -190,7 +191,7 @@ class App(Declaring):
                 self.reconcile(queue)
             else:
                 queue.core.fire_nothing()
-            builder.queue(queue, threads=threads).handlers(self._handler)
+            builder.queue(queue, threads=threads).handlers(self._handler, tasks=self._tasks_of(name))
         return builder.middleware(*middleware).build()
 
     def reconcile_all(self, *, prune: bool = False, dry_run: bool = False) -> dict[str, Reconciled]:
@@ -206,6 +207,9 @@ class App(Declaring):
             declared = sorted(self._declared.get(name, {}))
             found[name] = Reconciled(current=True, saved=declared) if dry_run and created else self.reconcile(self.open(name), instructions)
         return found
+
+    def _tasks_of(self, queue: str) -> list[str]:
+        return [name for name, task in self.tasks.items() if task.options.queue == queue]
 
     def _handler(self, name: str) -> Handler | None:
         task = self.tasks.get(name)

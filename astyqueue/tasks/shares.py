@@ -16,7 +16,10 @@ def shares(weights: Mapping[str, int], threads: int) -> dict[str, int]:
         message = f"a queue's weight is a whole number from 1 up, and this is not: {', '.join(wrong)}"
         raise BadInput(message)
     if threads < len(weights):
-        message = f"{threads} threads do not go round {len(weights)} queues, each needs one: raise the concurrency or serve fewer queues"
+        message = (
+            f"{threads} threads do not go round {len(weights)} queues ({', '.join(weights)}), each needs one of its own: "
+            f"raise the concurrency to {len(weights)} or more (-c), or name fewer queues to serve (-Q)"
+        )
         raise BadInput(message)
     whole = sum(weights.values())
     spare = threads - len(weights)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Final, Generic, ParamSpec, TypeVar
 
-from astyqueue.dispatch.handlers import TASK, Handler
+from astyqueue.dispatch.handlers import TASK, Handler, refuse_unfinished
 from astyqueue.durations import Duration, as_microseconds
 from astyqueue.errors import BadInput
 from astyqueue.model.outgoing import Message
@@ -125,6 +125,7 @@ class Task(Generic[P, R_co]):
             result: object = self._function(*args, **kwargs)  # type: ignore[arg-type]  # they come from a message: others than it takes are a failed attempt
             if inspect.iscoroutine(result):
                 result = asyncio.run(result)
+            refuse_unfinished(result)
         if result is not None:
             _log.debug("dropped the result of task=%s id=%s: a worker has nobody to give it to", self.name, delivery.message_id)
 

@@ -68,6 +68,10 @@ class CassandraStore:
             raise
         forks.watch(self)
 
+    def __str__(self) -> str:
+        """Which keyspace it is, for people who read a log."""
+        return f"cassandra:{self._keyspace}"
+
     def read(self, wanted: tuple[Wanted, ...], *, exact: bool = False) -> list[list[Column]]:
         """As the port says."""
         return self._conversation().read(wanted, exact=exact)

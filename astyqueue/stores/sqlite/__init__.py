@@ -51,6 +51,10 @@ class SQLiteStore:
         self._identity = file.identity()
         forks.watch(self)
 
+    def __str__(self) -> str:
+        """Which file it is, for people who read a log."""
+        return str(self._file.path)
+
     def read(self, wanted: tuple[Wanted, ...], *, exact: bool = False) -> list[list[Column]]:  # noqa: ARG002 - every read is exact
         """As the port says."""
         session = self._session()

@@ -231,7 +231,8 @@ def test_log_lines_are_json_when_asked_for(worker: Callable[..., Worker], emails
     process.ends(0)
     lines = [json.loads(line) for line in process.told]
     assert [line["event"] for line in lines] == ["ready", "start", "done", "drain", "stopped"]
-    assert (lines[0]["queues"], lines[0]["slots"]) == ("default,emails", 8)
+    assert (lines[0]["queues"], lines[0]["threads"]) == ("emails:4,default:4", 8)
+    assert lines[0]["tasks"] == "jobs.fail,jobs.hold,jobs.note,jobs.unused"
     assert (lines[2]["task"], lines[2]["id"], lines[2]["attempt"]) == ("jobs.note", id_, 1)
 
 
@@ -255,7 +256,7 @@ def test_a_flag_beats_the_app_which_beats_the_environment(
         (["broken:app"], 2, "Error: broken cannot be imported: ZeroDivisionError: division by zero; -v shows where"),
         (["jobs:ap"], 2, "Error: jobs:ap is not there; did you mean jobs:app?"),
         (["jobs:no_app"], 2, "Error: jobs:no_app is of type int; did you mean jobs:app?"),
-        (["jobs:app", "-Q", "emials"], 2, "Error: this app has no queue 'emials', it has default, emails"),
+        (["jobs:app", "-Q", "emials"], 2, "Error: this app has no queue 'emials', it has emails, default"),
         (["jobs:app", "-Q", "emails:x"], 2, "emails:3,default"),
         (["jobs:app", "-c", "1"], 2, "Error: 1 threads do not go round 2 queues"),
         (["jobs:app", "--drain-timeout", "soon"], 2, "Error: 'soon' is not a duration"),

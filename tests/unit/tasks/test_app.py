@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+import functools
+from collections.abc import AsyncIterator, Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -39,6 +40,32 @@ def test_defining_tasks_opens_nothing(tmp_path: Path) -> None:
     with app:
         welcome.send()
         assert file.exists()
+
+
+class Sweep:
+    """A generator function in another form."""
+
+    __name__ = __qualname__ = "Sweep"
+
+    def __call__(self) -> Iterator[int]:
+        yield 1
+
+
+def sweep(count: int) -> Iterator[int]:
+    yield count
+
+
+async def sweep_later() -> AsyncIterator[int]:
+    yield 1
+
+
+@pytest.mark.parametrize("function", [sweep, sweep_later, functools.partial(sweep, 3), Sweep()])
+def test_a_generator_is_refused_because_calling_it_does_nothing(app: App, function: Callable[[], object]) -> None:
+    with pytest.raises(BadInput, match="is a generator: calling it does nothing yet"):
+        app.task(name="sweep")(function)
+    with pytest.raises(BadInput, match="is a generator: calling it does nothing yet"):
+        app.every("1m", name="sweep")(function)
+    assert app.tasks == {}
 
 
 def test_without_a_url_the_environment_says_where_the_store_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

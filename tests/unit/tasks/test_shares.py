@@ -32,7 +32,7 @@ def test_every_thread_is_given_and_nobody_goes_without(weights: dict[str, int], 
 
 
 def test_fewer_threads_than_queues_are_refused() -> None:
-    with pytest.raises(BadInput, match="1 threads do not go round 2 queues"):
+    with pytest.raises(BadInput, match=r"1 threads do not go round 2 queues \(a, b\).*to 2 or more \(-c\)"):
         shares({"a": 1, "b": 1}, 1)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 
 import pytest
 
@@ -187,6 +187,98 @@ def test_a_result_that_nobody_takes_is_told_for_debugging(app: App, seen: Seen, 
     assert f"dropped the result of task=double id={sent.id}" in caplog.text
 
 
+def yielding() -> Iterator[int]:
+    yield 1
+
+
+async def yielding_later() -> AsyncIterator[int]:
+    yield 1
+
+
+class Postponed:
+    """As a future is: something to be awaited."""
+
+    def __await__(self) -> Iterator[None]:
+        yield
+
+
+async def giving_away() -> Iterator[int]:
+    return yielding()
+
+
+def returning_one() -> Iterator[int]:
+    return yielding()
+
+
+def returning_one_for_later() -> AsyncIterator[int]:
+    return yielding_later()
+
+
+@pytest.mark.parametrize("work", [returning_one, returning_one_for_later, Postponed, giving_away])
+def test_a_task_whose_result_shows_that_nothing_was_done_yet_has_failed(
+    app: App, seen: Seen, dead: Callable[[], list[DeadLetter]], work: Callable[[], object]
+) -> None:
+    @app.task(queue="emails")
+    def after() -> None:
+        seen.note("after")
+
+    app.task(queue="emails", name="work", max_attempts=1)(work).send()
+    after.send()
+    with app.worker(["emails"], concurrency=1):
+        seen.first()
+    assert ["so nothing was done yet" in letter.reason for letter in dead()] == [True]
+
+
+def test_one_queue_has_all_threads_although_there_might_be_a_default_one(app: App) -> None:
+    eight = threading.Barrier(8)
+    done = threading.Semaphore(0)
+
+    @app.task(queue="emails")
+    def welcome() -> None:
+        eight.wait(DEADLINE)
+        done.release()
+
+    welcome.send_many(welcome.call() for _ in range(16))
+    with app.worker(concurrency=8):
+        for _ in range(16):
+            assert done.acquire(timeout=DEADLINE)
+    assert app.open("emails").stats.rejected == app.open("emails").stats.released == 0
+
+
+def test_one_thread_is_enough_for_an_app_with_one_queue(app: App, seen: Seen) -> None:
+    @app.task(queue="emails")
+    def welcome() -> None:
+        seen.note("welcome")
+
+    welcome.send()
+    with app.worker(concurrency=1):
+        assert seen.first() == ["welcome"]
+
+
+def test_the_default_queue_is_served_when_it_is_declared_or_used_or_the_only_one(place: Place) -> None:
+    with App(place.url) as app:
+        assert app.queues == ["default"]
+        app.queue("emails")
+        assert app.queues == ["emails"]
+        app.task(lambda: None)
+        assert app.queues == ["emails", "default"]
+
+
+def test_a_worker_says_what_it_serves_with_how_many_threads(app: App, place: Place, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "astyqueue.worker")
+    for number in range(22):
+        app.task(queue="emails", name=f"mail.{number:02}")(lambda: None)
+    app.task(name="other")(lambda: None)
+    with app.worker({"emails": 3, "default": 1}, concurrency=8):
+        pass
+    [ready] = [vars(record)["facts"] for record in caplog.records if vars(record)["event"] == "ready"]
+    assert (ready["queues"], ready["threads"]) == ("emails:6,default:2", 8)
+    assert ready["tasks"].startswith("mail.00,mail.01,")
+    assert ready["tasks"].endswith(",mail.19,and 3 more")
+    if place.kind == "sqlite":
+        assert ready["store"].endswith("/work.db")
+
+
 def test_middleware_is_wrapped_around_every_task(app: App, seen: Seen) -> None:
     def around(delivery: Delivery, call_next: Callable[[Delivery], object]) -> object:
         seen.note("before")
@@ -204,5 +296,5 @@ def test_middleware_is_wrapped_around_every_task(app: App, seen: Seen) -> None:
 
 
 def test_a_queue_that_the_app_does_not_have_is_refused(app: App) -> None:
-    with pytest.raises(BadInput, match="this app has no queue 'emials', it has default, emails"):
+    with pytest.raises(BadInput, match="this app has no queue 'emials', it has emails"):
         app.worker({"emials": 3})
