@@ -15,6 +15,7 @@
     ├── Busy                    somebody else has the lock of a row; a lock of your own may raise it
     ├── Undecodable             a column cannot be read; if it is a header or a timer, its row takes no claims until it is mended
     ├── Closed                  the queue or the store was closed before
+    ├── HandlersStuck           too many handlers of a dispatcher ran on past their timeout; it was stopped
     ├── ThreadsDied             the handler threads of a dispatcher died again and again; it was stopped
     └── StoreError              the store did not do what it was asked
         ├── StoreUnavailable    it cannot be reached, opened or written now
@@ -176,6 +177,20 @@ class Busy(AstyqueueError):
 
 class Closed(AstyqueueError):
     """The queue or the store was closed before; open a new one."""
+
+
+class HandlersStuck(AstyqueueError):
+    """Too many handlers of a dispatcher ran on past their timeout and kept their threads; it was stopped."""
+
+    def __init__(self, stuck: int, threads: int, tasks: Iterable[str]) -> None:
+        """Say how many of how many threads, and for which tasks."""
+        self.stuck = stuck
+        self.threads = threads
+        self.tasks = tuple(tasks)
+        super().__init__(
+            f"{stuck} of {threads} threads are held by handlers that ran on past their timeout ({', '.join(self.tasks)}): the dispatcher "
+            "was stopped. Start the process anew; give what these handlers wait for a timeout of its own"
+        )
 
 
 class ThreadsDied(AstyqueueError):

@@ -1,38 +1,14 @@
-"""When a worker is to end by itself: once its queues are empty, or after so many messages."""
+"""When a worker is to end by itself: once its queues are empty."""
 
 from __future__ import annotations
 
-import itertools
 import threading
 from collections.abc import Callable, Iterable
 
 from astyqueue.clock import SECOND
-from astyqueue.dispatch.handlers import Call
-from astyqueue.errors import Snooze, StoreError
-from astyqueue.queue.delivery import Delivery
+from astyqueue.errors import Closed, StoreError
 from astyqueue.queue.queue import MessageQueue
 from astyqueue.wakeup import Wakeup
-
-
-class AfterMessages:
-    """Middleware that lets so many messages be worked on, then calls for the end; further ones go back, at no cost."""
-
-    def __init__(self, most: int, end: Callable[[], None]) -> None:
-        """`end` is called once, when the last of them is done."""
-        self._most = most
-        self._end = end
-        self._begun = itertools.count(1)
-        self._ended = itertools.count(1)
-
-    def __call__(self, delivery: Delivery, call_next: Call) -> object:
-        """Let it be worked on, or give it back."""
-        if next(self._begun) > self._most:
-            raise Snooze(0)
-        try:
-            return call_next(delivery)
-        finally:
-            if next(self._ended) == self._most:
-                self._end()
 
 
 class WhenEmpty:
@@ -54,9 +30,12 @@ class WhenEmpty:
         clock = self._queues[0].clock
         wakeup = Wakeup(clock)
         pause = SECOND // 100
-        while not self._empty():
-            wakeup.wait(clock.monotonic() + pause)
-            pause = min(2 * pause, SECOND // 4)
+        try:
+            while not self._empty():
+                wakeup.wait(clock.monotonic() + pause)
+                pause = min(2 * pause, SECOND // 4)
+        except Closed:  # the worker has ended before
+            return
         self._end()
 
     def _empty(self) -> bool:

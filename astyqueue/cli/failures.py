@@ -10,7 +10,7 @@ from typing import Final
 
 import click
 
-from astyqueue.errors import AstyqueueError, BadInput, StoreUnavailable, WrongSchema
+from astyqueue.errors import AstyqueueError, BadInput, HandlersStuck, StoreUnavailable, WrongSchema
 
 #: Where `-v` is remembered: shared by a command and the groups it is in.
 VERBOSE: Final = "astyqueue.verbose"
@@ -23,6 +23,7 @@ class ExitCode(IntEnum):
     FAILED = 1
     BAD_INPUT = 2
     STORE_UNAVAILABLE = 3
+    STUCK = 4
     WRONG_SCHEMA = 5
     WARNING = 10
     PROBLEM = 20
@@ -65,6 +66,8 @@ def is_verbose() -> bool:
 
 def code_of(kind: type[Exception] | None) -> ExitCode:
     """The exit code for an error of this kind."""
+    if kind is not None and issubclass(kind, HandlersStuck):
+        return ExitCode.STUCK
     if kind is None or not issubclass(kind, BadInput | StoreUnavailable):
         return ExitCode.FAILED
     if issubclass(kind, BadInput):

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.core import ParameterSource
 
+from astyqueue.cli.failures import ExitCode
 from astyqueue.cli.session import url_option, verbose_option
 
 if TYPE_CHECKING:
@@ -49,8 +50,8 @@ def _weights(context: click.Context, parameter: click.Parameter, text: str | Non
     \b
     Exit codes
       0  drained, or nothing left with --burst     3  the store cannot be reached
-      1  something else went wrong                 130, 143  left at a second INT or TERM
-      2  a wrong option, or no such app
+      1  something else went wrong                 4  --max-stalled tasks are past their timeout
+      2  a wrong option, or no such app            130, 143  left at a second INT or TERM
     """,
     epilog="""\b
     astyqueue worker shop.tasks:app -Q emails:3,default -c 16
@@ -70,7 +71,13 @@ def _weights(context: click.Context, parameter: click.Parameter, text: str | Non
 @click.option("--drain-timeout", default="30s", show_default=True, metavar="DURATION", help="How long running tasks may take to finish.")
 @click.option("--burst", is_flag=True, help="End once nothing is due or being worked on; what is delayed or backing off stays.")
 @click.option("--no-schedule", is_flag=True, help="Fire no schedules, and bring about none that the app declares.")
-@click.option("--max-messages", type=click.IntRange(1), metavar="N", help="End after N messages.")
+@click.option("--max-messages", type=click.IntRange(1), metavar="N", help="End after N messages; no more are claimed.")
+@click.option(
+    "--max-stalled",
+    type=click.IntRange(1, 1024),
+    metavar="N",
+    help="End with code 4 when N tasks (or all threads) run on past their timeout; unless said, go on and log it once a minute.",
+)
 @click.option(
     "--log-level",
     type=click.Choice(_LEVELS),
@@ -94,18 +101,23 @@ def worker(context: click.Context, /, *, app: str, url: str | None, log_level: s
     """Find the app and run its tasks."""
     from astyqueue.cli.loading import load_app
     from astyqueue.cli.logs import configure
+    from astyqueue.errors import HandlersStuck
 
     configure(log_level, log_format)
     sys.setswitchinterval(_SWITCH_AFTER)
     found = load_app(app)
     if url and (not found.url or context.get_parameter_source("url") is ParameterSource.COMMANDLINE):
         found.url = url
-    with found:
-        signals = _serve(found, **options)
-    if signals.forced is not None:
-        # Tasks that were given back still run here, and must not go on beside their next attempts.
+    try:
+        with found:
+            code = _serve(found, **options).forced
+    except HandlersStuck as error:
+        click.echo(f"Error: {error}", err=True)
+        code = ExitCode.STUCK
+    if code is not None:
+        # Tasks that were given back or up still run here, and must not go on beside their next attempts, or keep the process.
         logging.shutdown()
-        os._exit(signals.forced)
+        os._exit(code)
 
 
 def _serve(
@@ -117,9 +129,10 @@ def _serve(
     burst: bool,
     no_schedule: bool,
     max_messages: int | None,
+    max_stalled: int | None,
 ) -> Signals:
     """Run until the work is over or a signal comes."""
-    from astyqueue.cli.ending import AfterMessages, WhenEmpty
+    from astyqueue.cli.ending import WhenEmpty
     from astyqueue.cli.signals import Signals
     from astyqueue.durations import as_microseconds
     from astyqueue.errors import Closed
@@ -129,8 +142,7 @@ def _serve(
     def end() -> None:
         dispatcher.drain(drain_timeout, wait=False)
 
-    counting = [] if max_messages is None else [AfterMessages(max_messages, end)]
-    dispatcher = app.worker(queues, concurrency=concurrency, middleware=counting, schedules=not no_schedule)
+    dispatcher = app.worker(queues, concurrency=concurrency, schedules=not no_schedule, max_messages=max_messages, max_stalled=max_stalled)
     signals = Signals(dispatcher, drain_timeout)
     signals.catch()
     if burst:

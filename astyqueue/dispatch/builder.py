@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final, Generic, Self, TypeVar
 
 from astyqueue.dispatch.handlers import Call, Factory, Handler, Middleware, Roster, check, name_of
+from astyqueue.dispatch.pace import Quota
 from astyqueue.dispatch.subscription import Subscription
 from astyqueue.durations import Duration, as_microseconds
 from astyqueue.errors import BadSetting
@@ -28,6 +29,14 @@ class _Wanted:
     backlog: int | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """When a dispatcher ends by itself: after so many messages, when so many handlers are stuck."""
+
+    messages: int | None = None
+    stalled: int | None = None
+
+
 class DispatcherBuilder(Generic[D]):
     """Collects queues and their handlers; `build()` gives the dispatcher, `start()` or `run()` of which begins the work.
 
@@ -36,11 +45,12 @@ class DispatcherBuilder(Generic[D]):
     how quick the handlers are.
     """
 
-    def __init__(self, build: Callable[[tuple[Subscription, ...]], D]) -> None:
+    def __init__(self, build: Callable[[tuple[Subscription, ...], Quota, int | None], D]) -> None:
         """`build` makes the dispatcher of what was collected."""
         self._build = build
         self._wanted: list[_Wanted] = []
         self._middleware: list[Middleware] = []
+        self._limits = Limits()
 
     def queue(self, queue: MessageQueue, *, threads: int | None = None, backlog: int | None = None) -> Self:
         """Take messages from this queue."""
@@ -97,6 +107,16 @@ class DispatcherBuilder(Generic[D]):
         self._middleware.extend(middleware)
         return self
 
+    def max_messages(self, most: int) -> Self:
+        """Begin with so many messages in all, and drain when the last of them has ended; no more than that are claimed."""
+        self._limits = replace(self._limits, messages=_count("max_messages", most, range(1, 1 << 62)))
+        return self
+
+    def max_stalled(self, most: int) -> Self:
+        """Stop, with HandlersStuck, when so many handlers (or all threads) are past their `timeout` and still keep their threads."""
+        self._limits = replace(self._limits, stalled=_count("max_stalled", most, range(1, _THREADS_AT_MOST + 1)))
+        return self
+
     def build(self) -> D:
         """The dispatcher; nothing runs yet."""
         for wanted in self._wanted:
@@ -107,12 +127,12 @@ class DispatcherBuilder(Generic[D]):
         if not self._wanted:
             message = "a dispatcher needs a queue: .queue(queue).handler(function), for example"
             raise BadSetting(message)
-        return self._build(
-            tuple(
-                Subscription(wanted.queue, wanted.roster, threads=wanted.threads or THREADS, backlog=wanted.backlog)
-                for wanted in self._wanted
-            )
+        quota = Quota(self._limits.messages)
+        subscriptions = tuple(
+            Subscription(wanted.queue, wanted.roster, threads=wanted.threads or THREADS, backlog=wanted.backlog, quota=quota)
+            for wanted in self._wanted
         )
+        return self._build(subscriptions, quota, self._limits.stalled)
 
     @property
     def _last(self) -> _Wanted:

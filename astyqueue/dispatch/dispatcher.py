@@ -11,6 +11,7 @@ from types import TracebackType
 from typing import Final, Self
 
 from astyqueue.dispatch.builder import DispatcherBuilder
+from astyqueue.dispatch.pace import Quota
 from astyqueue.dispatch.steward import Steward
 from astyqueue.dispatch.subscription import Subscription
 from astyqueue.dispatch.telling import tell
@@ -32,10 +33,11 @@ class Dispatcher:
     interpreter from exiting: it is stopped then, which records every outcome that was handed in.
     """
 
-    def __init__(self, subscriptions: tuple[Subscription, ...]) -> None:
+    def __init__(self, subscriptions: tuple[Subscription, ...], quota: Quota, max_stalled: int | None) -> None:
         """Use `Dispatcher.builder()`."""
         self._subscriptions = subscriptions
-        self._steward = Steward(subscriptions, subscriptions[0].queue.clock)
+        self._steward = Steward(subscriptions, subscriptions[0].queue.clock, max_stalled, self._on_end)
+        quota.on_end = self._on_quota
         self._threads: list[threading.Thread] = []
         self._lock = threading.RLock()  # a signal handler may come in the middle of a call of its own thread
         self._pid = os.getpid()
@@ -94,6 +96,10 @@ class Dispatcher:
         """One of the queues cannot be served any more."""
         self._broken_by = self._broken_by or error
         self._steward.drain(0)
+
+    def _on_quota(self) -> None:
+        """The last message that was to be worked on has ended."""
+        self._steward.drain(as_microseconds(DRAINED_WITHIN))
 
     @property
     def threads(self) -> tuple[threading.Thread, ...]:

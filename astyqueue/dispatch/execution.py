@@ -13,7 +13,7 @@ from typing import Final
 from astyqueue.clock import SECOND
 from astyqueue.dispatch.handlers import Handler, Roster, refuse_unfinished
 from astyqueue.dispatch.judging import Judge
-from astyqueue.dispatch.pace import Pace
+from astyqueue.dispatch.pace import Pace, Quota
 from astyqueue.dispatch.telling import in_words
 from astyqueue.dispatch.verdicts import Verdicts
 from astyqueue.errors import AlreadySettled
@@ -45,12 +45,13 @@ class Execution:
     was away, say) and this process was handed the message again.
     """
 
-    __slots__ = ("began", "current", "deadline", "delivery", "handler")
+    __slots__ = ("began", "counted", "current", "deadline", "delivery", "handler")
 
     def __init__(self, delivery: Delivery, began: int) -> None:
         """It has begun; who handles it is found out next."""
         self.delivery = self.current = delivery
         self.began = began
+        self.counted = False
         self.handler: Handler | None = None
         self.deadline: int | None = None
 
@@ -58,8 +59,9 @@ class Execution:
 class Executions:
     """What is under way in one subscription."""
 
-    def __init__(self, queue: MessageQueue, roster: Roster, pace: Pace) -> None:
+    def __init__(self, queue: MessageQueue, roster: Roster, pace: Pace, quota: Quota) -> None:
         """Nothing is, yet."""
+        self._quota = quota
         self.verdicts = Verdicts(queue.name, queue.clock.now)
         #: Called with the deadline of each execution that has one.
         self.on_deadline: Callable[[int], None] = _nobody
@@ -87,6 +89,15 @@ class Executions:
         except BaseException as error:  # noqa: BLE001 - as what a handler raises
             self._end(execution)
             self._fail(execution, error)
+        finally:
+            self._count_out(execution)
+
+    def _count_out(self, execution: Execution) -> None:
+        """Let the quota know, once, that an execution which it counts has ended or was given up."""
+        with self._lock:
+            counted, execution.counted = execution.counted, False
+        if counted:
+            self._quota.end()
 
     def _begin(self, delivery: Delivery) -> Execution | None:
         """A new execution; None if the message is being worked on here already, and then this delivery's receipt settles that."""
@@ -136,6 +147,12 @@ class Executions:
         """How many handlers still run although their time is over."""
         return len(self._given_up)
 
+    @property
+    def stuck(self) -> list[Execution]:
+        """Those whose time is over while their handlers still run, the longest first."""
+        with self._lock:
+            return sorted(self._given_up, key=lambda execution: execution.began)
+
     def _resolve(self, execution: Execution) -> Handler | None:
         """Who handles a delivery; None if nobody does, or it is not to be begun any more, and then it is given back."""
         delivery = execution.delivery
@@ -145,6 +162,10 @@ class Executions:
         if handler is None:
             self._park(delivery)
             return None
+        if not self._quota.begin():
+            self._queue.core.claimer.give_back(delivery)
+            return None
+        execution.counted = True
         self._postponed.pop((delivery.row, delivery.id), None)
         delivery.began = execution.began
         if handler.timeout is not None:
@@ -232,7 +253,10 @@ class Executions:
         """Give up those that have had their time; the attempt has failed."""
         now = self._clock.monotonic()
         late = [execution for execution in self._under_way() if execution.deadline is not None and execution.deadline <= now]
-        return [self._stall(execution) for execution in late if self._give_up(execution)]
+        stalled = [self._stall(execution) for execution in late if self._give_up(execution)]
+        for execution in late:
+            self._count_out(execution)
+        return stalled
 
     def _give_up(self, execution: Execution) -> bool:
         """Take an execution out of those under way, unless it ended just now."""
@@ -249,8 +273,9 @@ class Executions:
         timeout, allowed = (handler.timeout, handler.max_attempts) if handler else (None, None)
         error = TimeoutError(f"no outcome within {in_words(timeout or 0)}")
         delivery.error = error
-        self.verdicts.stalled(delivery, handler, error)
-        return delivery, self._judge.judge(delivery, error, allowed)
+        outcome = self._judge.judge(delivery, error, allowed)
+        self.verdicts.stalled(delivery, handler, (outcome, error))
+        return delivery, outcome
 
     def abandon(self) -> list[Outcome]:
         """Give up everything under way, and begin nothing more; the messages are given back at no cost of an attempt."""

@@ -1,7 +1,9 @@
-"""How many deliveries may wait for a handler: enough that no handler waits for a claim, few enough that none is hoarded."""
+"""How many deliveries a dispatcher takes: so many at a time that no handler waits for a claim and none is hoarded, so many in all."""
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Callable, Sized
 from typing import Final
 
 from astyqueue.clock import SECOND
@@ -41,3 +43,51 @@ class Pace:
         wanted = min(_MOST, int(self._budget / max(1.0, self._typical)))
         if self.adapts and (wanted >= self.bound * _WORTH_A_CHANGE or wanted * _WORTH_A_CHANGE <= self.bound):
             self.bound = wanted
+
+
+class Quota:
+    """How many messages a dispatcher begins in all; when the last of them has ended, it is to end.
+
+    No more are claimed than may still begin; where several queues claim for the same place, what comes too late goes back.
+    """
+
+    def __init__(self, most: int | None) -> None:
+        """Without `most` there is no end."""
+        self.on_end: Callable[[], None] = _nobody
+        self._most = most
+        self._lock = threading.Lock()
+        self._begun = 0
+        self._ended = 0
+        self._lines: list[Sized] = []
+
+    def counts(self, line: Sized) -> None:
+        """Count what waits in this line as claimed already."""
+        self._lines.append(line)
+
+    def room(self, wanted: int) -> int:
+        """As many of the wanted messages as may be claimed."""
+        return wanted if self._most is None else max(0, min(wanted, self._most - self._begun - sum(map(len, self._lines))))
+
+    def begin(self) -> bool:
+        """Whether one more may begin; if so, it counts."""
+        if self._most is None:
+            return True
+        with self._lock:
+            if self._begun == self._most:
+                return False
+            self._begun += 1
+            return True
+
+    def end(self) -> None:
+        """One that began has ended, or was given up."""
+        if self._most is None:
+            return
+        with self._lock:
+            self._ended += 1
+            last = self._ended == self._most
+        if last:
+            self.on_end()
+
+
+def _nobody() -> None:
+    """The dispatcher has not started."""

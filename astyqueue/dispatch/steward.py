@@ -5,15 +5,19 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable
+from itertools import chain
 from typing import Final
 
-from astyqueue.clock import Clock
+from astyqueue.clock import SECOND, Clock
 from astyqueue.dispatch.judging import reason_of
-from astyqueue.dispatch.subscription import Subscription
+from astyqueue.dispatch.subscription import Subscription, tasks_of
 from astyqueue.dispatch.telling import tell, tell_trace
+from astyqueue.errors import HandlersStuck
 from astyqueue.wakeup import Wakeup
 
 _NEVER: Final = 1 << 62
+#: How often handlers that are stuck are spoken of.
+_REMIND: Final = 60 * SECOND
 
 
 class Steward:
@@ -22,8 +26,19 @@ class Steward:
     It is there from the start, because at the interpreter's exit, when it is needed most, no thread can be started.
     """
 
-    def __init__(self, subscriptions: tuple[Subscription, ...], clock: Clock) -> None:
-        """Look after these."""
+    def __init__(
+        self,
+        subscriptions: tuple[Subscription, ...],
+        clock: Clock,
+        max_stalled: int | None,
+        on_end: Callable[[Exception], None],
+    ) -> None:
+        """Look after these; `on_end` is called when as many handlers are stuck as may be."""
+        self._threads = sum(one.slots for one in subscriptions)
+        self._most = None if max_stalled is None else min(max_stalled, self._threads)
+        self._on_end = on_end
+        self._tell_at: int | None = None
+        self._lost: set[Subscription] = set()
         self.finished = threading.Event()
         self._subscriptions = subscriptions
         self._clock = clock
@@ -73,11 +88,29 @@ class Steward:
         self._alarm = _NEVER
         self._each(Subscription.replace_dead)
         self._each(Subscription.give_up)
+        self._watch_stuck()
+
+    def _watch_stuck(self) -> None:
+        """Report handlers that are stuck: once a minute, and at once when a queue has lost its last thread. Too many end the dispatcher."""
+        stuck = {one: one.executions.stuck for one in self._subscriptions}
+        count, now = sum(map(len, stuck.values())), self._clock.monotonic()
+        if not count:
+            self._tell_at, self._lost = None, set()
+            return
+        if self._tell_at is None:
+            self._tell_at = min(one.deadline or now for one in chain.from_iterable(stuck.values())) + _REMIND
+        lost = {one for one, held in stuck.items() if len(held) >= one.slots}
+        if now >= self._tell_at or not lost <= self._lost:
+            self._each(Subscription.tell_stuck)
+            self._tell_at = now + _REMIND
+        self._lost = lost
+        if self._most is not None and count >= self._most and self._drained_by is None:
+            self._on_end(HandlersStuck(count, self._threads, tasks_of(chain.from_iterable(stuck.values()))))
 
     def _rest(self, until: int) -> None:
         """Rest until the next has had its time, or a signal comes."""
         deadlines = [one.executions.next_deadline() for one in self._subscriptions]
-        alarm = min((self._alarm, until, *(deadline for deadline in deadlines if deadline is not None)))
+        alarm = min(self._alarm, until, *(deadline for deadline in (*deadlines, self._tell_at) if deadline is not None))
         self._alarm = min(self._alarm, alarm)
         self._attention.wait(None if alarm == _NEVER else alarm)
 

@@ -13,21 +13,23 @@ process of its own.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Final, cast
 
 from astyqueue.clock import SECOND
 from astyqueue.dispatch.backlog import Backlog
-from astyqueue.dispatch.execution import Executions, Outcome
+from astyqueue.dispatch.execution import Execution, Executions, Outcome
 from astyqueue.dispatch.handlers import Roster
 from astyqueue.dispatch.judging import reason_of
-from astyqueue.dispatch.pace import Pace
+from astyqueue.dispatch.pace import Pace, Quota
 from astyqueue.dispatch.serving import Serving, flush
 from astyqueue.dispatch.telling import tell, tell_trace
-from astyqueue.errors import AlreadySettled, ThreadsDied
+from astyqueue.errors import AlreadySettled, AstyqueueError, ThreadsDied
+from astyqueue.protocol.workers import Stuck, report
 from astyqueue.queue.delivery import Delivery
 from astyqueue.queue.holding import Handed, Seat
 from astyqueue.queue.queue import MessageQueue
@@ -35,21 +37,27 @@ from astyqueue.queue.queue import MessageQueue
 #: More handler threads than this that die within this long are no accident: the process had better be started anew.
 _DEATHS: Final = 10
 _WITHIN: Final = 60 * SECOND
+#: As many handlers that are stuck are named, a line each.
+_NAMED: Final = 10
 
 
 class Subscription:
     """A queue and who handles its messages, from start to the last flush."""
 
-    def __init__(self, queue: MessageQueue, roster: Roster, *, threads: int, backlog: int | None) -> None:
-        """Nothing runs yet."""
+    def __init__(
+        self, queue: MessageQueue, roster: Roster, *, threads: int, backlog: int | None = None, quota: Quota | None = None
+    ) -> None:
+        """Nothing runs yet. A `quota` is shared by all queues of a dispatcher."""
+        self._quota = quota or Quota(None)
         self.queue = queue
         self.threads: list[threading.Thread] = []
         self.slots = threads
         self.tasks = roster.names
         pace = Pace(threads, queue.settings.behaviour.lease_us, backlog)
-        self.executions = Executions(queue, roster, pace)
+        self.executions = Executions(queue, roster, pace, self._quota)
         self._claimer = queue.core.claimer
         self._backlog = Backlog(pace, self._claimer.wake)
+        self._quota.counts(self._backlog)
         self._lost = queue.stats.lost
         self._serving: Serving | None = None
         self._on_end: Callable[[Exception | None], None] = _nobody
@@ -102,7 +110,7 @@ class Subscription:
         for delivery in self._backlog.hoarded(self.queue.clock.now()):
             self._claimer.give_back(delivery)
         self._tell_lost()
-        return self._backlog.credit()
+        return self._quota.room(self._backlog.credit())
 
     def _tell_lost(self) -> None:
         if (lost := self.queue.stats.lost) != self._lost:
@@ -133,6 +141,21 @@ class Subscription:
         """Settle what has had its time as failed attempts."""
         self._settle(self.executions.overdue())
 
+    def tell_stuck(self) -> None:
+        """Log which handlers keep their threads although their time is over, and leave word of it for `doctor`."""
+        stuck = self.executions.stuck
+        if not stuck:
+            return
+        now, threads = self.queue.clock.now(), f"{len(stuck)} of {self.slots}"
+        for execution in stuck[:_NAMED]:
+            lasts = now - execution.began
+            self.executions.verdicts.stuck(
+                execution.delivery, execution.handler, lasts=lasts, threads=threads, last=len(stuck) >= self.slots
+            )
+        name = self.queue.core.process.name
+        with contextlib.suppress(AstyqueueError):  # `doctor` hears of it a minute later, if the store answers then
+            self.queue.run(report(self.queue.name, Stuck(name, len(stuck), self.slots, stuck[0].began, tasks_of(stuck))))
+
     def abandon(self) -> None:
         """Give back what still runs."""
         for delivery in self._backlog.abandon():
@@ -161,6 +184,11 @@ class Subscription:
         self._tell_lost()
         if self._serving:
             self._serving.end()
+
+
+def tasks_of(executions: Iterable[Execution]) -> list[str]:
+    """What their handlers are for."""
+    return sorted({execution.handler.name for execution in executions if execution.handler})
 
 
 def _nobody(*_: object) -> None:

@@ -85,9 +85,21 @@ class Verdicts:
         tell(logging.WARNING, "late", **facts)
 
     @harmless
-    def stalled(self, delivery: Delivery, handler: Handler | None, error: BaseException) -> None:
-        """A handler ran longer than it may. Its thread is lost until it ends; its message goes on without it."""
-        tell(logging.WARNING, "stalled", **self._facts(delivery, handler), error=reason_of(error))
+    def stalled(self, delivery: Delivery, handler: Handler | None, result: tuple[Settling, BaseException]) -> None:
+        """A handler ran longer than it may. Its thread is lost until it ends; its message goes on without it, or is dead."""
+        outcome, error = result
+        facts = {**self._facts(delivery, handler), "error": reason_of(error)}
+        tell(logging.WARNING, "stalled", **facts)
+        if isinstance(outcome, Reject):
+            tell(logging.ERROR, "dead", **facts)
+
+    @harmless
+    def stuck(self, delivery: Delivery, handler: Handler | None, *, lasts: int, threads: str, last: bool) -> None:
+        """A handler still runs that was given up; with the last free thread gone, nothing more of the queue is handled here."""
+        facts = {"queue": self._queue, **self._facts(delivery, handler), "for": in_words(lasts), "threads": threads}
+        if last:
+            facts["hint"] = "no thread is left for this queue: start the process anew, or have it end by itself with --max-stalled"
+        tell(logging.ERROR if last else logging.WARNING, "stuck", **facts)
 
     @harmless
     def abandoned(self, delivery: Delivery, handler: Handler | None) -> None:

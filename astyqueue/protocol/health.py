@@ -25,6 +25,7 @@ from astyqueue.protocol.schedules import list_schedules
 from astyqueue.protocol.sight import Sight
 from astyqueue.protocol.steps import Steps, read, read_column, read_one
 from astyqueue.protocol.together import together
+from astyqueue.protocol.workers import Stuck, reports
 from astyqueue.store import Column, Named, Slice
 from astyqueue.triggers import Triggers
 
@@ -70,6 +71,7 @@ class _Checked(NamedTuple):
     settings: Settings
     rows: Sequence[_Row]
     now: int
+    stuck: Sequence[Stuck] = ()
 
     @property
     def subject(self) -> str:
@@ -99,9 +101,10 @@ def examine(process: Process, settings: Settings) -> Steps[list[Finding]]:
             rows[name] = yield from _read(name, levels, now)
     for name, stranded in zip(names, (yield from together(_stranded(process, name, levels) for name in names)), strict=True):
         rows[name].stranded = stranded
-    checked = _Checked(settings, list(rows.values()), now)
+    stuck = yield from reports(settings.name)
+    checked = _Checked(settings, list(rows.values()), now, stuck)
     unfit = yield from _unfit_schedules(Ring(settings.name, settings.layout))
-    found = [*_broken(checked), _work(checked), _late(checked), *_leases(checked), *_parked(checked)]
+    found = [*_broken(checked), _work(checked), _late(checked), *_leases(checked), *_parked(checked), *_stuck(checked)]
     return [*found, _dead_letters(checked), *_undecodable(checked), *unfit]
 
 
@@ -297,6 +300,16 @@ def _parked(checked: _Checked) -> Iterator[Finding]:
     remedy = f"deploy workers that have these tasks; astyqueue peek {name} --include all shows them; delete what nobody should have sent"
     bad = len(parked) > MANY_PARKED or oldest < checked.now - LATELY
     yield Finding(f"parked messages of {checked.subject}", Severity.WARNING if bad else Severity.NOTE, fact, reason, remedy)
+
+
+def _stuck(checked: _Checked) -> Iterator[Finding]:
+    """Workers that have handlers which ran on past their timeout."""
+    for one in checked.stuck:
+        fact = f"{one.stuck} of {one.threads} threads are held by tasks that ran on past their timeout: {', '.join(one.tasks)}"
+        reason = f"the first began {checked.at(one.since)}; these threads handle nothing else until it ends"
+        remedy = "start the worker anew; give what these tasks wait for a timeout of its own; --max-stalled has a worker end by itself"
+        severity = Severity.PROBLEM if one.stuck >= one.threads else Severity.WARNING
+        yield Finding(f"worker {one.worker} of {checked.subject}", severity, fact, reason, remedy)
 
 
 def _dead_letters(checked: _Checked) -> Finding:

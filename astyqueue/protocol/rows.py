@@ -29,6 +29,11 @@ def bell_row(queue: str) -> str:
     return f"{queue}:bell"
 
 
+def workers_row(queue: str) -> str:
+    """Where the workers of a queue leave word of themselves."""
+    return f"{queue}:workers"
+
+
 def key_row(queue: str, key: str) -> str:
     """Where it is told which messages of a queue have this key."""
     return f"{queue}:key:{key}"

@@ -166,6 +166,8 @@ class App(Declaring):
         concurrency: int = THREADS,
         middleware: Iterable[Middleware] = (),
         schedules: bool = True,
+        max_messages: int | None = None,
+        max_stalled: int | None = None,
     ) -> Dispatcher:
         """A dispatcher that runs the tasks of this app: `run()` it, or `start()` and later `drain()` it.
 
@@ -174,6 +176,7 @@ class App(Declaring):
 
         `queues` names those to serve (all that are declared or that a task is sent to, unless said), each with its weight or all alike;
         `concurrency` handler threads are shared out by weight, at least one each, and not lent from one queue to another.
+        It ends after `max_messages`, if that is given, and with HandlersStuck when `max_stalled` handlers are past their timeout.
         Middleware is wrapped around every task as `fn(delivery, call_next)`, the first outermost. A message whose task is
         not known here is parked for a worker that knows it.
         """
@@ -192,6 +195,10 @@ class App(Declaring):
             else:
                 queue.core.fire_nothing()
             builder.queue(queue, threads=threads).handlers(self._handler, tasks=self._tasks_of(name))
+        if max_messages is not None:
+            builder.max_messages(max_messages)
+        if max_stalled is not None:
+            builder.max_stalled(max_stalled)
         return builder.middleware(*middleware).build()
 
     def reconcile_all(self, *, prune: bool = False, dry_run: bool = False) -> dict[str, Reconciled]:

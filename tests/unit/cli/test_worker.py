@@ -54,6 +54,12 @@ def note(text: str) -> None:
         notes.write(text + "\\n")
 
 
+@app.task(queue="emails", timeout="100ms")
+def slow() -> None:
+    """Wait for what never comes."""
+    Path("gate").read_text()
+
+
 @app.task(queue="emails")
 async def fail() -> None:
     raise ValueError("no such address")
@@ -232,7 +238,7 @@ def test_log_lines_are_json_when_asked_for(worker: Callable[..., Worker], emails
     lines = [json.loads(line) for line in process.told]
     assert [line["event"] for line in lines] == ["ready", "start", "done", "drain", "stopped"]
     assert (lines[0]["queues"], lines[0]["threads"]) == ("emails:4,default:4", 8)
-    assert lines[0]["tasks"] == "jobs.fail,jobs.hold,jobs.note,jobs.unused"
+    assert lines[0]["tasks"] == "jobs.fail,jobs.hold,jobs.note,jobs.slow,jobs.unused"
     assert (lines[2]["task"], lines[2]["id"], lines[2]["attempt"]) == ("jobs.note", id_, 1)
 
 
@@ -306,3 +312,11 @@ def test_messages_that_cannot_be_read_become_dead_letters_and_the_worker_goes_on
     assert sorted(notes(jobs)) == ["0", "1", "2", "3", "4", "later"]
     assert counts(emails).dead == len(wrong) + 1
     assert {letter.kind for letter in emails.queue("emails").dead_letters()} == {"undecodable"}
+
+
+def test_a_worker_whose_tasks_are_stuck_ends_with_a_code_of_its_own(worker: Callable[..., Worker], emails: Connection) -> None:
+    send(emails, "slow", max_attempts=1)
+    process = worker("jobs:app", "--max-stalled", "1")
+    process.ends(4)
+    assert "Error: 1 of 8 threads are held by handlers that ran on past their timeout (jobs.slow)" in process.output
+    assert counts(emails).dead == 1

@@ -158,7 +158,11 @@ def test_handler_threads_that_die_again_and_again_end_the_dispatcher_with_an_err
     stage.started.append(dispatcher)
     stage.queue.send_many(range(20))
     with ThreadPoolExecutor(1) as threads:
-        error = threads.submit(dispatcher.run).exception(DEADLINE)
+        running = threads.submit(dispatcher.run)
+        try:
+            error = running.exception(DEADLINE)
+        finally:
+            dispatcher.stop(wait=False)
     assert isinstance(error, ThreadsDied)
     assert not dispatcher.running
 
