@@ -20,6 +20,7 @@
     └── StoreError              the store did not do what it was asked
         ├── StoreUnavailable    it cannot be reached, opened or written now
         │   ├── WrongSchema     its tables are missing, or a newer astyqueue made them
+        │   ├── StoreGone       it was removed or replaced since it was opened: open it anew
         │   └── SliceTooLong    a slice passes more deleted columns than it reads at once
         ├── StoreCorrupt        what it holds cannot be trusted
         ├── StoreFull           there is no room left; nothing was changed
@@ -217,6 +218,10 @@ class StoreUnavailable(StoreError):
 
 class WrongSchema(StoreUnavailable):
     """The tables of the store are missing, or were made by a newer astyqueue; what was asked was not done."""
+
+
+class StoreGone(StoreUnavailable):
+    """The store was removed or replaced since it was opened; no waiting mends that, so open it anew, best in a new process."""
 
 
 class SliceTooLong(StoreUnavailable):

@@ -9,7 +9,7 @@ from typing import Final
 from astyqueue.clock import SECOND, Clock
 from astyqueue.dispatch.judging import reason_of
 from astyqueue.dispatch.telling import in_words, tell, tell_mistake
-from astyqueue.errors import AstyqueueError, Closed, StoreError
+from astyqueue.errors import AstyqueueError, Closed, NotFound, StoreError, StoreGone
 from astyqueue.queue.claimer import Claimer
 from astyqueue.queue.holding import Seat
 from astyqueue.queue.queue import MessageQueue
@@ -30,11 +30,12 @@ class Serving:
     """Leads the claimer of one queue until it is ended.
 
     Whatever is raised meanwhile, by the store, by what a row or a message holds or by a program's own code, is logged, and it
-    goes on after a pause: what one message holds must not end the work on all others.
+    goes on after a pause: what one message holds must not end the work on all others. Only a store that was removed or replaced,
+    or a queue that was dropped, ends the dispatcher: it would work for nobody.
     """
 
     def __init__(self, queue: MessageQueue, seat: Seat, on_end: Callable[[Exception | None], None]) -> None:
-        """`on_end` is called when there is nothing to go on with: the queue was closed."""
+        """`on_end` is called when there is nothing to go on with: the queue was closed (None), or it or the store is gone (why)."""
         self._queue = queue
         self._core = queue.core
         self._seat = seat
@@ -51,14 +52,26 @@ class Serving:
                 self._queue.run(self._core.claimer.serve(self._seat, self._ended))
             except Closed:
                 break
+            except StoreGone as error:
+                self._give_up(error)
+                return
             except BaseException as error:  # noqa: BLE001 - as said above
                 self._recover(error, began)
-        if not self._over:
+        if not self._over and self._core.following.gone:
+            message = (
+                f"queue {self._queue.name!r} is not in the store any more: it was dropped, or the store was emptied. Restart this process"
+            )
+            self._give_up(NotFound(message))
+        elif not self._over:
             tell(logging.ERROR, "closed", queue=self._queue.name, hint="its queue was closed before the dispatcher was stopped")
             self._on_end(None)
 
+    def _give_up(self, error: AstyqueueError) -> None:
+        tell(logging.CRITICAL, "gone", queue=self._queue.name, error=reason_of(error), hint="the dispatcher is stopped")
+        self._on_end(error)
+
     def _ended(self) -> bool:
-        return self._over or self._core.closed
+        return self._over or self._core.closed or self._core.following.gone
 
     def end(self) -> None:
         """Have the thread leave."""

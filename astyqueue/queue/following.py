@@ -27,8 +27,14 @@ class Following:
         self.time = Timekeeping(clock)
         self._process = process
         self._next = process.now() + _EVERY
+        self._missed = 0
         self._warned: set[str] = set()
         self._warn_of_unread()
+
+    @property
+    def gone(self) -> bool:
+        """Whether the queue is not in the store any more: it was dropped, or the store was emptied."""
+        return self._missed > 1
 
     @property
     def behaviour(self) -> Behaviour:
@@ -50,6 +56,7 @@ class Following:
         except Undecodable as error:
             self._warn(str(error))
             return
+        self._missed = 0 if stored is not None else self._missed + 1
         if stored is not None:
             self.settings = stored
             self._warn_of_unread()

@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from astyqueue.clock import Clock
-from astyqueue.errors import BadSetting, Closed, StoreUnavailable
+from astyqueue.clock import SECOND, Clock
+from astyqueue.errors import BadSetting, Closed, StoreGone
 from astyqueue.store import Batch, Column, Committed, Expectation, Outcome, Refused, Spread, Wanted
 from astyqueue.stores import encoding, forks
 from astyqueue.stores.location import Location
@@ -23,6 +23,8 @@ from astyqueue.stores.sqlite.writers import Writers
 from astyqueue.stores.stamps import Stamps
 
 _SYNCHRONOUS: Final = ("full", "normal")
+#: How often whoever only reads sees that the file is still there: what is read from a removed one is nobody's any more.
+_LOOKED_FOR: Final = SECOND
 _OPTIONS: Final = ("busy_timeout", "synchronous")
 
 
@@ -49,6 +51,7 @@ class SQLiteStore:
         with self._told():
             file.prepare()
         self._identity = file.identity()
+        self._seen_at = clock.monotonic()
         forks.watch(self)
 
     def __str__(self) -> str:
@@ -58,6 +61,8 @@ class SQLiteStore:
     def read(self, wanted: tuple[Wanted, ...], *, exact: bool = False) -> list[list[Column]]:  # noqa: ARG002 - every read is exact
         """As the port says."""
         session = self._session()
+        if self._clock.monotonic() - self._seen_at >= _LOOKED_FOR:
+            self._see_that_it_is_the_same_file()
         with session.lock:
             try:
                 return session.read(wanted, self._clock.now())
@@ -137,7 +142,8 @@ class SQLiteStore:
         """What is written to a file that was removed or replaced would be lost with the last connection to it."""
         if self._file.identity() != self._identity:
             message = f"{self._file.path} is another file than the one that was opened: it was moved or replaced. Restart this process"
-            raise StoreUnavailable(message)
+            raise StoreGone(message)
+        self._seen_at = self._clock.monotonic()
 
     @contextlib.contextmanager
     def _writing(self) -> Iterator[Session]:

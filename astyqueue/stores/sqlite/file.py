@@ -16,7 +16,7 @@ from typing import Final
 from urllib.parse import quote
 
 from astyqueue.clock import SECOND, SystemClock
-from astyqueue.errors import BadSetting, StoreUnavailable, WrongSchema
+from astyqueue.errors import BadSetting, StoreGone, StoreUnavailable, WrongSchema
 from astyqueue.store import ENTRIES, HISTORY
 from astyqueue.stores.sqlite.view import READABLE
 from astyqueue.wakeup import Wakeup
@@ -86,7 +86,7 @@ class DatabaseFile:
             found = self.path.stat()
         except OSError as error:
             message = f"{self.path} is not there any more ({error.strerror}); put it back and restart this process"
-            raise StoreUnavailable(message) from error
+            raise StoreGone(message) from error
         return found.st_dev, found.st_ino
 
     def _look_around(self) -> None:
