@@ -159,7 +159,8 @@ class Outcomes:
         What nobody waits for is tried again after a moment, when others had their turn.
         """
         with self._lock:
-            tickets = {id(pending.ticket): pending.ticket for pending in self._pending.get(hold, {}).values() if pending.ticket}
+            waiting = self._pending.get(hold, {}).values()
+            tickets = {id(ticket): ticket for pending in waiting for ticket in pending.tickets}
             self._flush_at, self.hurried = _NEVER, False
         for ticket in tickets.values():
             self.withdraw(ticket)
