@@ -23,6 +23,8 @@ from benchmarks.places import opened, parser, progress, whole_number
 from benchmarks.work import NotMeasured
 
 _SMALLEST_BODY: Final = 64
+#: Concurrency shards among which the messages of a call are spread: as many as a queue on Cassandra has by itself.
+_SHARDS: Final = 8
 #: Messages that come seldom take their time: so many will do.
 _IDLE: Final = 20
 
@@ -78,6 +80,9 @@ def _run(plan: Plan, number: int) -> Run:
         run["send_per_s"] = send_per_s(queue, messages, size)
         _progress(plan, number, "draining with the steps only")
         run["bare_drain_per_s"] = drain_bare(queue, messages).per_s
+    with fresh_queue(place, concurrency_shards=_SHARDS) as queue:
+        _progress(plan, number, "sending to many rows")
+        run["send_spread_per_s"] = send_per_s(queue, messages, size)
     run |= _drained(plan, number)
     run |= _latencies(plan, number)
     run["fsync_ms"] = yardsticks.fsync_ms(place, plan.samples, seed=number)

@@ -1,5 +1,7 @@
 """Which row a message goes to: by its time and its key, by its key alone, all to one, or as a function of the user's says.
 
+Messages that nothing else decides about go to the concurrency shards in turn. A batch is one row, so those of one call go in
+runs: the first part of them to one shard, the next part to the next, as many shards as there are runs worth a batch.
 Messages with unique keys and schedules do not ask: they live in the home row of their key, so that what they promise is a
 commit of one row. Whoever looks for a message of a key finds it by what was noted of it when it was sent, wherever that went.
 """
@@ -20,6 +22,8 @@ from astyqueue.model.outgoing import Composed
 from astyqueue.model.settings import BY_KEY, FUNCTION, SINGLE
 from astyqueue.protocol.rows import Ring
 
+#: Messages of one call that go to another shard only if there are more: fewer are not worth a batch of their own.
+RUN: Final = 50
 #: A function is asked twice about so many messages, to see whether it says the same.
 _ASKED_TWICE: Final = 100
 _NO_HEADERS: Final[Mapping[str, str]] = MappingProxyType({})
@@ -76,21 +80,31 @@ class Placement:
 
     def groups(self, composed: Sequence[Composed | None]) -> dict[Group, Sequence[int]]:
         """Which messages go together, by their places in the list: those due at one moment that go to one spot."""
-        turn = Spot(next(self._turn) % self._ring.layout.concurrency_shards)
-        if self._rule not in (SINGLE, FUNCTION) and all(one and not one.due and one.key is None for one in composed):
-            return {(0, turn): range(len(composed))}
+        takes_turns = self._rule not in (SINGLE, FUNCTION)
+        if takes_turns and all(one and not one.due and one.key is None for one in composed):
+            return {(0, spot): places for spot, places in self._runs(len(composed))}
+        free = [place for place, one in enumerate(composed) if one and one.key is None] if takes_turns else []
+        turns = {free[at]: spot for spot, run in self._runs(len(free)) for at in run}
         groups: dict[Group, list[int]] = {}
         for place, one in enumerate(composed):
             if one:
-                groups.setdefault((one.due, self._spot(one, turn)), []).append(place)
+                groups.setdefault((one.due, turns.get(place) or self._spot(one)), []).append(place)
         return dict(groups)
 
-    def _spot(self, one: Composed, turn: Spot) -> Spot:
+    def _runs(self, number: int) -> list[tuple[Spot, range]]:
+        """The next shards in turn, and which of so many messages each gets: those that follow each other, as evenly as can be."""
+        shards = self._ring.layout.concurrency_shards
+        runs = min(shards, -(-number // RUN))
+        turns = [next(self._turn) for _ in range(runs)]  # other threads may take some between: those from the first on are ours
+        bounds = [number * run // runs for run in range(runs + 1)] if runs else []
+        return [(Spot((turns[0] + run) % shards), range(bounds[run], bounds[run + 1])) for run in range(runs)]
+
+    def _spot(self, one: Composed) -> Spot:
         if self._rule == SINGLE:
             return Spot(0, at_home=True)
         if self._rule == FUNCTION:
             return Spot(self._ask(one))
-        return turn if one.key is None else Spot(self._ring.shard_of_key(one.key), self._rule == BY_KEY)
+        return Spot(self._ring.shard_of_key(str(one.key)), self._rule == BY_KEY)
 
     def _ask(self, one: Composed) -> int:
         """What the function says of a message; BadSetting if that is no answer, or not the same twice."""

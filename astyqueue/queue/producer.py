@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from itertools import islice, product
-from typing import Final
+from typing import Final, NamedTuple
 
 from astyqueue.errors import BadInput, Vetoed
 from astyqueue.ids import IdSource, moment
@@ -22,7 +22,7 @@ from astyqueue.protocol.unique import Holder
 from astyqueue.queue.following import Following
 from astyqueue.queue.history import History
 from astyqueue.queue.hooks import Hook, told
-from astyqueue.queue.placement import Placement, Spot
+from astyqueue.queue.placement import Placement
 from astyqueue.queue.uniquely import Arrived, Uniquely
 from astyqueue.store import Batch, Put
 
@@ -36,6 +36,13 @@ _TOGETHER: Final = 8
 _NO_OPTIONS: Final = Message(None)
 #: What a `Message` says besides its body, and what it says of that when nobody asks for anything.
 _OPTIONS: Final = {option.name: option.default for option in fields(Message) if option.name != "body"}
+
+
+class _Part(NamedTuple):
+    """One batch, and the places of its messages in the order of sending."""
+
+    batch: Batch
+    places: Sequence[int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,12 +125,8 @@ class Producer:
         return Sent(holder.id, holder.sent)
 
     def _send_plain(self, composed: Composed, now: int) -> Steps[Sent]:
-        [(due, spot)] = self._placement.groups([composed])
-        row, [put] = self._placed([composed], due, spot, now=now)
-        yield from self._hint([composed], row, [put])
-        sent = MessageId(row, composed.priority, put.name.id)
-        yield from self._insert([Batch(row, (put,))], self._beside([(sent, composed)]))
-        return Sent(sent)
+        sent = yield from self._place_and_insert([composed], now)
+        return Sent(sent[0])
 
     def send_many(self, items: Iterable[object], options: Message) -> Steps[SendReport]:
         """Send bodies under these options, or `Message`s under their own; those of one row go together.
@@ -148,16 +151,9 @@ class Producer:
                 composed.append(None)
         report.ids.extend([None] * len(chunk))
         yield from self._send_unique_of(composed, report, first=first)
-        batches: list[Batch] = []
-        for (due, spot), places in self._placement.groups(composed).items():
-            group = [one for place in places if (one := composed[place])]
-            row, puts = self._placed(group, due, spot, now=now)
-            yield from self._hint(group, row, puts)
-            batches += _batches(row, puts)
-            for place, put in zip(places, puts, strict=True):
-                report.ids[first + place] = MessageId(row, put.name.priority, put.name.id)
-        sent = [(id_, one) for id_, one in zip(report.ids[first:], composed, strict=True) if id_ and one]
-        yield from self._insert(batches, self._beside(sent))
+        sent = yield from self._place_and_insert(composed, now)
+        for place, id_ in sent.items():
+            report.ids[first + place] = id_
         self._tell(chunk, [None if place in report.kept else id_ for place, id_ in enumerate(report.ids[first:], first)])
 
     def _send_unique_of(self, composed: list[Composed | None], report: SendReport, *, first: int) -> Steps[None]:
@@ -169,17 +165,33 @@ class Producer:
             report.held(first + place, holder, unique[place].unique)
             composed[place] = None
 
-    def _hint(self, group: Sequence[Composed], row: str, puts: list[Put]) -> Steps[None]:
-        """Say first where messages with keys will be, so that none of them is missed."""
-        placed = zip(group, puts, strict=True)
-        keyed = [(one.key, MessageId(row, put.name.priority, put.name.id)) for one, put in placed if one.key is not None]
-        yield from leave_hints(self._process, keyed)
+    def _place_and_insert(self, composed: Sequence[Composed | None], now: int) -> Steps[dict[int, MessageId]]:
+        """Insert those that are no None, and say by place which messages they are."""
+        sent: dict[int, MessageId] = {}
+        by_row: dict[str, tuple[list[Put], list[int]]] = {}
+        for (due, spot), places in sorted(self._placement.groups(composed).items()):
+            drawn = self._ids.block(len(places), due)  # ids drawn together are of one moment
+            row = self._placement.row(moment(drawn[0]), spot)
+            puts, placed = by_row.setdefault(row, ([], []))
+            placed += places
+            for place, id_ in zip(places, drawn, strict=True):
+                if one := composed[place]:
+                    puts.append(message_put(one.priority, id_, one.value, sent=now))
+                    sent[place] = MessageId(row, one.priority, id_)
+        keyed = [(one.key, sent[place]) for place, one in enumerate(composed) if one and one.key is not None]
+        yield from leave_hints(self._process, keyed)  # first, so that no message of a key is missed
+        parts = [part for row, (puts, placed) in by_row.items() for part in _parts(row, puts, placed)]
+        yield from self._insert(parts, sent, composed)
+        return sent
 
-    def _beside(self, sent: list[tuple[MessageId, Composed]]) -> list[Batch]:
-        """What the history is to know of messages, to go into the store with them."""
-        if not self._history.wants(Kind.SENT):
-            return []
-        return self._history.beside(self._history.events.of_sending(id_, one) for id_, one in sent)
+    def _insert(self, parts: Sequence[_Part], sent: Mapping[int, MessageId], composed: Sequence[Composed | None]) -> Steps[None]:
+        """Insert batches side by side, so many at a time, each with what the history is to know of its messages."""
+        for first in range(0, len(parts), _TOGETHER):
+            together = parts[first : first + _TOGETHER]
+            told = [(sent[place], composed[place]) for part in together for place in part.places] if self._history.wants(Kind.SENT) else []
+            beside = self._history.beside(self._history.events.of_sending(id_, one) for id_, one in told if one)
+            yield from send(self._process, *[part.batch for part in together], beside=beside)
+            yield from self._arrived([(part.batch.row, moment(part.batch.puts[0].name.id)) for part in together])
 
     def _tell_of(self, holders: Mapping[int, Holder], composed: Mapping[int, Composed]) -> Steps[None]:
         """Tell the history of what was sent with unique keys, and what was cancelled for it."""
@@ -188,13 +200,6 @@ class Producer:
             gone = [(holder.replaced, composed[place].key) for place, holder in sent.items() if holder.replaced]
             cancelled = [events.of_order(Kind.CANCELLED, id_, key, why="replaced") for id_, key in gone]
             yield from self._history.tell([*cancelled, *(events.of_sending(one.id, composed[place]) for place, one in sent.items())])
-
-    def _insert(self, batches: list[Batch], beside: list[Batch]) -> Steps[None]:
-        """Insert batches side by side, so many at a time."""
-        for first in range(0, len(batches), _TOGETHER):
-            together = batches[first : first + _TOGETHER]
-            yield from send(self._process, *together, beside=() if first else beside)
-            yield from self._arrived([(batch.row, moment(batch.puts[0].name.id)) for batch in together])
 
     def _composed(self, composer: Composer, body: object, options: Message) -> Composed:
         composed = composer.compose(body, options)
@@ -208,12 +213,6 @@ class Producer:
         sent = [(replace(options, body=body), id_) for (body, options), id_ in zip(chunk, ids, strict=True) if id_]
         for hook, (message, id_) in product(self._hooks, sent):
             told(hook.after_send, message, id_)
-
-    def _placed(self, group: Sequence[Composed], due: int, spot: Spot, *, now: int) -> tuple[str, list[Put]]:
-        """The row of a group, and the puts of its messages; ids drawn together are of one moment."""
-        drawn = self._ids.block(len(group), due)
-        puts = [message_put(one.priority, id_, one.value, sent=now) for one, id_ in zip(group, drawn, strict=True)]
-        return self._placement.row(moment(drawn[0]), spot), puts
 
 
 def as_message(item: object, options: Message) -> Message:
@@ -235,15 +234,13 @@ def _body_and_options(item: object, options: Message) -> tuple[object, Message]:
     return item.body, item
 
 
-def _batches(row: str, puts: list[Put]) -> Iterator[Batch]:
+def _parts(row: str, puts: list[Put], places: list[int]) -> Iterator[_Part]:
     """Batches of one row, each within the bounds of a batch."""
-    batch: list[Put] = []
-    size = 0
-    for put in puts:
-        if len(batch) >= _ROWS or size + len(put.value) > _BYTES:
-            yield Batch(row, tuple(batch))
-            batch, size = [], 0
-        batch.append(put)
+    first = size = 0
+    for at, put in enumerate(puts):
+        if at > first and (at - first >= _ROWS or size + len(put.value) > _BYTES):
+            yield _Part(Batch(row, tuple(puts[first:at])), places[first:at])
+            first, size = at, 0
         size += len(put.value)
-    if batch:
-        yield Batch(row, tuple(batch))
+    if puts:
+        yield _Part(Batch(row, tuple(puts[first:])), places[first:])

@@ -14,7 +14,16 @@ from benchmarks.figures import figure, percentile
 from benchmarks.work import NotMeasured, Tally, body
 
 FIGURES = {
-    *("raw_send_per_s", "send_per_s", "bare_drain_per_s", "drain_per_s", "worker_cpu_us_per_message", "latency_p50_ms", "latency_p99_ms"),
+    *(
+        "raw_send_per_s",
+        "send_per_s",
+        "send_spread_per_s",
+        "bare_drain_per_s",
+        "drain_per_s",
+        "worker_cpu_us_per_message",
+        "latency_p50_ms",
+        "latency_p99_ms",
+    ),
     *("cross_process_latency_p50_ms", "cross_process_latency_p99_ms", "idle_hour_latency_p50_ms", "idle_hour_latency_p99_ms"),
     *("store_cpu_us_per_message", "messages_per_claim", "refused_commits_per_message", "fsync_ms", "store_write_ms", "raw_bytes_per_s"),
 }

@@ -11,15 +11,16 @@ from astyqueue import Message, MessageQueue
 from astyqueue.clock import instant
 from astyqueue.errors import BadInput, OutcomeUnknown, StoreUnavailable
 from astyqueue.model.event import FLAT, Event, Kind
+from astyqueue.protocol.columns import Type
 from astyqueue.protocol.history import Part, parts, read_part
 from astyqueue.protocol.rows import Ring
-from astyqueue.protocol.steps import Commit, Read, Send, run
+from astyqueue.protocol.steps import Commit, Read, Request, Send, run
 from astyqueue.queue.builder import QueueBuilder
 from astyqueue.queue.orders import Orders
 from astyqueue.schedule import Schedules
-from astyqueue.store import HISTORY, Named, Store
+from astyqueue.store import ENTRIES, HISTORY, Named, Store
 from astyqueue.testing import TimeMachine
-from astyqueue.testing.faults import Failing, Recording
+from astyqueue.testing.faults import Failing, Faulty, Recording
 from astyqueue.triggers import Every
 from tests.places import Place
 
@@ -60,6 +61,35 @@ def test_when_the_history_cannot_be_written_nothing_is_settled_and_trying_again_
     assert queue.get(sent.id).standing == "in_flight"
     delivery.ack()
     assert kinds(queue, sent.id)[-1] == "done"
+
+
+def test_a_send_that_fails_half_way_leaves_events_only_of_what_is_there(store: Store, builder: Builder, clock: TimeMachine) -> None:
+    """Keys in twenty shards are twenty batches, which go eight at a time."""
+    builder.options(history="all").concurrency_shards(20).build().close()
+    many = [Message(number, key=f"key-{number}") for number in range(200)]
+    failing = FailingThird(store)
+    queue = MessageQueue.builder().store(failing).name("emails").clock(clock).build()
+    with pytest.raises(StoreUnavailable):
+        queue.send_many(many)
+    there = {str(found.id) for found in queue.peek(500)}
+    told = {str(event.message) for event in queue.history(kinds=["sent"])}
+    assert 0 < len(there) < 200
+    assert told == there
+
+
+class FailingThird(Faulty):
+    """Fails the third request that sends messages."""
+
+    sends = 0
+
+    def perform(self, request: Request) -> object:
+        if isinstance(request, Send) and request.batch.table == ENTRIES and ":key:" not in request.batch.row:
+            self.sends += request.batch.puts[0].name.type == Type.MESSAGE
+            if self.sends == 3:
+                self.sends += 1
+                message = "the store is away"
+                raise StoreUnavailable(message)
+        return super().perform(request)
 
 
 def test_a_crash_between_history_and_settle_leaves_an_event_of_an_attempt_that_comes_again(

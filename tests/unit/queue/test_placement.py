@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import zlib
+from collections import Counter
 from collections.abc import Callable
 from datetime import UTC, datetime
 
@@ -11,10 +12,13 @@ import pytest
 
 from astyqueue import Message, MessageQueue
 from astyqueue.errors import BadSetting, LayoutDiffers
+from astyqueue.protocol.columns import Type
+from astyqueue.protocol.steps import Send
 from astyqueue.queue.builder import QueueBuilder
 from astyqueue.queue.placement import Placing
 from astyqueue.store import Store
 from astyqueue.testing import TimeMachine
+from astyqueue.testing.faults import Recording
 
 Wide = Callable[[], QueueBuilder[MessageQueue]]
 
@@ -40,6 +44,70 @@ def test_by_time_messages_take_turns_and_a_key_decides_where_there_is_one(wide: 
         keyed = {queue.send(None, key="ada", delay=f"{hours}h").id.row for hours in range(3)}
         assert len(keyed) == 3
         assert len(shards(list(keyed))) == 1
+
+
+def spread(sent: list[str]) -> list[int]:
+    """How many messages lie in each concurrency shard that has any, by the shard's number."""
+    return [count for _, count in sorted(Counter(row.rsplit(":", 1)[1] for row in sent).items())]
+
+
+def test_a_large_call_is_spread_over_all_shards_and_a_small_one_is_one_batch(store: Store, clock: TimeMachine) -> None:
+    """Eight shards are what a queue on Cassandra has if nothing else is asked for."""
+    with MessageQueue.builder().store(store).name("emails").clock(clock).concurrency_shards(8).build() as queue:
+        assert spread(rows(queue, *map(Message, range(50)))) == [50]
+        assert spread(rows(queue, *map(Message, range(51)))) == [25, 26]
+        assert spread(rows(queue, *map(Message, range(400)))) == [50] * 8
+        assert spread(rows(queue, *map(Message, range(5_000)))) == [625] * 8
+
+
+def test_calls_of_one_batch_go_to_the_shards_in_turn(wide: Wide) -> None:
+    with wide().build() as queue:
+        assert len(shards([row for _ in range(4) for row in rows(queue, Message(1), Message(2))])) == 4
+
+
+@pytest.mark.parametrize("options", [{}, {"delay": "1m"}, {"headers": {"tenant": "ada"}}])
+def test_what_a_call_sends_to_one_shard_keeps_its_order(wide: Wide, clock: TimeMachine, options: dict[str, object]) -> None:
+    with wide().build() as queue:
+        sent = rows(queue, *[Message(number, **options) for number in range(400)])  # type: ignore[arg-type]  # they are options of a message
+        clock.advance("2m")
+        assert spread(sent) == [100] * 4
+        for row in set(sent):
+            got = [delivery.body for delivery in queue.receive(100)]
+            assert got in [list(range(first, first + 100)) for first in range(0, 400, 100)], row
+
+
+def test_messages_with_and_without_keys_each_go_where_they_belong(wide: Wide) -> None:
+    with wide().build() as queue:
+        sent = rows(queue, *[Message(number, key=None if number % 2 else f"key-{number % 6}") for number in range(400)])
+        assert spread(sent[1::2]) == [50] * 4
+        assert all(row.rsplit(":", 1)[1] == str(zlib.crc32(f"key-{2 * number % 6}".encode()) % 4) for number, row in enumerate(sent[::2]))
+
+
+@pytest.mark.parametrize(("placement", "expected"), [("time", [50] * 8), ("key", [50] * 8), ("single", [400]), (lambda _: 3, [400])])
+def test_each_placement_spreads_what_it_does_not_decide(store: Store, clock: TimeMachine, placement: str, expected: list[int]) -> None:
+    with MessageQueue.builder().store(store).name("emails").clock(clock).concurrency_shards(8).placement(placement).build() as queue:
+        assert spread(rows(queue, *map(Message, range(400)))) == expected
+
+
+def test_spreading_costs_no_request_and_at_most_a_batch_for_each_shard(store: Store, clock: TimeMachine) -> None:
+    recorded = Recording(store)
+    with MessageQueue.builder().store(recorded).name("emails").clock(clock).concurrency_shards(8).build() as queue:
+        for messages, batches in ((1, 1), (50, 1), (200, 4), (400, 8), (1_000, 8), (5_000, 40)):
+            recorded.requests.clear()
+            queue.send_many(range(messages))
+            sends = [
+                request for request in recorded.requests if isinstance(request, Send) and request.batch.puts[0].name.type == Type.MESSAGE
+            ]
+            assert len(sends) == -(-messages // 1_000)
+            assert sum(len(send.batches) for send in sends) == batches
+
+
+def test_messages_that_are_due_at_many_moments_share_batches(store: Store, clock: TimeMachine) -> None:
+    recorded = Recording(store)
+    with MessageQueue.builder().store(recorded).name("emails").clock(clock).build() as queue:
+        queue.send_many(Message(number, delay=200 - number) for number in range(200))
+        batches = [batch for request in recorded.requests if isinstance(request, Send) for batch in request.batches if len(batch.puts) > 1]
+        assert [len(batch.puts) for batch in batches] == [200]
 
 
 def test_by_key_all_messages_of_a_key_lie_in_one_row_whenever_they_are_due(wide: Wide) -> None:
