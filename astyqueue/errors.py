@@ -113,17 +113,22 @@ class UnknownTrigger(NotFound):
 
 
 class KeyTaken(AstyqueueError):
-    """Another message has the unique key; nothing was sent."""
+    """Another message that was sent with `unique` has the key; nothing was sent."""
 
-    def __init__(self, key: str, id: str, standing: str) -> None:  # noqa: A002 - it is called so everywhere
-        """Say which message that is, and where it stands: "waiting", "delayed", "in_flight" and so on."""
+    def __init__(self, key: str, id: str, standing: str, *, repeats: bool = False) -> None:  # noqa: A002 - it is called so everywhere
+        """Say which message that is, and where it stands: "waiting", "delayed", "in_flight" and so on.
+
+        One that `repeats` has a trigger of its own: the id is that of the run that is there, or of the next one.
+        """
         self.key = key
         self.id = id
         self.standing = standing
+        self.repeats = repeats
+        until = "it was stopped, or its last run is done, dead or deleted" if repeats else "that is done, dead or deleted"
         super().__init__(
-            f"key {key!r:.120} is taken by message {id} ({standing.replace('_', ' ')}), so nothing was sent. The key is free once that "
-            'is done, dead or deleted; send with unique="keep" to be content with it, or unique="replace" to put this in its place '
-            "unless somebody works on it"
+            f"key {key!r:.120} is taken by {'repeating ' if repeats else ''}message {id} ({standing.replace('_', ' ')}), "
+            f'so nothing was sent. The key is free once {until}; send with unique="keep" to be content with it, or unique="replace" to '
+            "put this in its place unless somebody works on it"
         )
 
 

@@ -72,7 +72,7 @@ class MessageQueue(Operations):
         """
         message = as_message(body, Message(None, key, delay, at, priority, headers, expires, lease, max_attempts, unique))
         if trigger is not None:
-            return Sent(await self.run(Scheduling(self.core).send(message, trigger)))
+            return await self.run(Scheduling(self.core).send(message, trigger))
         return await self.run(self.core.send(message))
 
     async def send_many(

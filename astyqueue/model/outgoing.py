@@ -91,7 +91,7 @@ class Composer:
             self._plain = options
             return Composed(0, priority, None, encode_plain(self._now, encoded), self._now)
         due = _due(options, self._now)
-        unique = _unique(options)
+        unique = unique_of(options)
         envelope = Envelope(
             sent=self._now,
             due=due,
@@ -169,7 +169,8 @@ def check_key(key: object) -> str:
     return text
 
 
-def _unique(message: Message) -> Unique | None:
+def unique_of(message: Message) -> Unique | None:
+    """What is to become of it if its key is taken; None if its key is not to be unique, and BadInput for what is no policy."""
     if message.unique is None:
         return None
     try:

@@ -170,10 +170,13 @@ class Schedule:
 
     @property
     def wakes(self) -> int | None:
-        """When there is something to do for it; None while it is paused, and once it has ended."""
+        """When there is something to do for it; None while it is paused, and once it has ended.
+
+        A message's own that ended without firing its last slot is removed when its last run has ended.
+        """
         if self.paused:
             return None
-        return self.last if self.backlog else self.next
+        return self.last if self.backlog or (self.ended and self.origin is Origin.MESSAGE) else self.next
 
     @property
     def ended(self) -> bool:

@@ -2,6 +2,9 @@
 
 Whoever has the message in hand knows both from its envelope, and changes them under its timer in the very commit that settles
 it. Anybody else reads the key, and frees it on condition that it still names the message.
+
+The key of a message that comes again is its schedule's, between the runs and during them. So the runs know nothing of the
+key, but for the last: as the schedule ends, the commit that fires that run hands it the key.
 """
 
 from __future__ import annotations
@@ -17,9 +20,14 @@ from astyqueue.protocol.columns import HIGHEST_PRIORITY, State, Type
 from astyqueue.protocol.steps import Steps, read_one
 from astyqueue.store import Column, Name, Named, Put
 
+#: The first byte of the column of a key that a schedule has. A release that knows of keys of messages only cannot read such a
+#: column, and neither takes nor frees the key.
+OF_SCHEDULE: Final = b"\x02"
 #: Seconds for which it is remembered that a repeatable send was settled.
 REMEMBERED: Final = 24 * 3_600
 _WIDTH: Final = len(ids.LEAST)
+#: Bytes of the mark by which a schedule is told from an earlier one of its name.
+_MADE: Final = 8
 
 
 class Along(NamedTuple):
@@ -69,12 +77,26 @@ class Owner(NamedTuple):
         return FORMAT + bytes([self.priority]) + self.id + self.key.encode()
 
 
-def decode_owner(row: str, value: bytes) -> Owner:
+class ScheduleOwner(NamedTuple):
+    """Which schedule of its row has a unique key: the one of that name which was made with this mark."""
+
+    key: str
+    made: str
+
+    def encode(self) -> bytes:
+        """The value of the key's column."""
+        return OF_SCHEDULE + bytes.fromhex(self.made) + self.key.encode()
+
+
+def decode_owner(row: str, value: bytes) -> Owner | ScheduleOwner:
     """Whose a key is; StoreCorrupt if that cannot be read, and then the key can neither be taken nor freed."""
     try:
-        owner = Owner(value[2 + _WIDTH :].decode(), value[1], value[2 : 2 + _WIDTH]) if len(value) > _WIDTH + 2 else None
-        if value[:1] == FORMAT and owner and owner.priority <= HIGHEST_PRIORITY and owner.id <= ids.GREATEST:
-            return owner
+        if value[:1] == FORMAT and len(value) > _WIDTH + 2:
+            owner = Owner(value[2 + _WIDTH :].decode(), value[1], value[2 : 2 + _WIDTH])
+            if owner.priority <= HIGHEST_PRIORITY and owner.id <= ids.GREATEST:
+                return owner
+        if value[:1] == OF_SCHEDULE and len(value) > _MADE + 1:
+            return ScheduleOwner(value[1 + _MADE :].decode(), value[1 : 1 + _MADE].hex())
         why = f"format byte {value[:1].hex() or 'missing'}, {len(value)} bytes"
     except UnicodeDecodeError as error:
         why = str(error)
@@ -97,6 +119,7 @@ def owned(row: str, going: Mapping[Id, Along]) -> Steps[list[Column]]:
 def _names(row: str, value: bytes, id_: Id) -> bool:
     """Whether a key is this message's; one that cannot be read is left alone, for that stops nobody but who wants the key."""
     try:
-        return decode_owner(row, value).id == id_
+        owner = decode_owner(row, value)
     except StoreCorrupt:
         return False
+    return isinstance(owner, Owner) and owner.id == id_

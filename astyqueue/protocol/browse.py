@@ -7,7 +7,7 @@ with a header or a timer that cannot be read raises Undecodable, as a claim woul
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
 from typing import Final, NamedTuple
 
@@ -53,18 +53,31 @@ class _Place(NamedTuple):
 
 def get(process: Process, message: MessageId) -> Steps[Found | None]:
     """A message and where it stands, if it is there."""
+    found = yield from get_all(process, [message])
+    return found.get(message)
+
+
+def get_all(process: Process, messages: Iterable[MessageId]) -> Steps[dict[MessageId, Found]]:
+    """Those of these messages that are there, and where each stands; what hides messages is read once for each row."""
     now = process.now()
-    sight = yield from glimpse(message.row, 1, now)
-    columns = yield from read_one(Named(message.row, (message_name(message.priority, message.id),)))
-    if not columns:
-        return None
-    content = Content.of(columns[0].value)
-    dead = yield from read_one(Named(message.row, (dead_name(message.priority, message.id),)))
-    if dead:
-        death = decode_dead(dead[0].value)
-        return Found(message, content, Standing.DEAD, death.attempts, reason=death.reason)
-    hidden = [place for place in _hidden(sight, now) if place.id.id == message.id]
-    return _found(hidden[0] if hidden else _unhidden(message, now), content)
+    by_row: dict[str, list[MessageId]] = {}
+    for message in messages:
+        by_row.setdefault(message.row, []).append(message)
+    of_rows = yield from together(_standing(row, some, now) for row, some in by_row.items())
+    return {one.id: one for found in of_rows for one in found}
+
+
+def _standing(row: str, messages: Sequence[MessageId], now: int) -> Steps[list[Found]]:
+    sight = yield from glimpse(row, 1, now)
+    hidden = {place.id: place for place in _hidden(sight, now)}
+    found: list[Found] = []
+    for first in range(0, len(messages), _BODIES):
+        there = yield from contents(messages[first : first + _BODIES])
+        graves = tuple(dead_name(one.priority, one.id) for one in there)
+        dead = (yield from read_one(Named(row, graves))) if graves else []
+        buried = {one.id: one for one in (_buried(MessageId(row, grave.name.priority, grave.name.id), grave.value) for grave in dead)}
+        found += [_found(buried.get(id_) or hidden.get(id_) or _unhidden(id_, now), content) for id_, content in there.items()]
+    return found
 
 
 def peek(process: Process, rows: Sequence[str], *, levels: int, limit: int, include: Include = Include.DUE) -> Steps[list[Found]]:

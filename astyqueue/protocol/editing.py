@@ -10,9 +10,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 from astyqueue.errors import NotFound, OutcomeUnknown
-from astyqueue.model.schedules import Run, Schedule
-from astyqueue.protocol.columns import State, Timer
+from astyqueue.model.schedules import Origin, Run, Schedule
 from astyqueue.protocol.fire import listing
+from astyqueue.protocol.keystate import slot_timers
 from astyqueue.protocol.process import Process
 from astyqueue.protocol.raising import Plan, Raising
 from astyqueue.protocol.sight import Sight
@@ -57,8 +57,7 @@ class Kept:
 
     def edit(self, sight: Sight, column: Column | None, edit: Edit) -> Plan:
         """The commit by which a schedule takes the place of what was before; its timer is replaced whether or not it is due then."""
-        timers = (sight.timers or {}).values()
-        plan = EditPlan(shrunk=[(timer, None) for timer in timers if _is_of(timer, self.name)], kept=self, edit=edit)
+        plan = EditPlan(shrunk=[(timer, None) for timer in slot_timers(sight, self.name)], kept=self, edit=edit)
         if edit.after is None:
             plan.freed = [column] if column else []
             return plan
@@ -96,11 +95,8 @@ class EditPlan(Plan):
             return found is None or before is None or found.made != before.made
         if found is not None and found.mark == self.edit.mark:
             return True
-        if (found.mark if found else None) == (before.mark if before else None):
+        ends_with_its_slots = found is None and after.origin is Origin.MESSAGE
+        if (found.mark if found else None) == (before.mark if before else None) and not ends_with_its_slots:
             return False
         message = f"row {row}: whether schedule {self.kept.name!r} was changed is not known: others changed it right after"
         raise OutcomeUnknown(message)
-
-
-def _is_of(timer: Timer, name: str) -> bool:
-    return timer.state == State.NEXT_SLOT and timer.holder == name

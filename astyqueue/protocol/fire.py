@@ -15,9 +15,13 @@ from typing import Final, NamedTuple
 from astyqueue.clock import SECOND
 from astyqueue.errors import BadInput, OutcomeUnknown, Undecodable, UnknownTrigger
 from astyqueue.ids import Id
+from astyqueue.model.message import MessageId
 from astyqueue.model.schedules import AfterFailure, Origin, Overlap, Run, Schedule
+from astyqueue.protocol.along import Owner
 from astyqueue.protocol.change import Change
 from astyqueue.protocol.columns import HEADER, Entry, State, Timer, Type, dead_name, message_name
+from astyqueue.protocol.keystate import keys_of
+from astyqueue.protocol.lookup import leave_hints
 from astyqueue.protocol.outcomes import with_value
 from astyqueue.protocol.process import Process
 from astyqueue.protocol.raising import shrunk_by
@@ -26,7 +30,7 @@ from astyqueue.protocol.sight import Sight, know
 from astyqueue.protocol.slots import Decision, LastRun, Skipped, decide, skipped_by
 from astyqueue.protocol.steps import Steps, read_one
 from astyqueue.protocol.triggercolumn import decode_schedule, encode_schedule, message_of, slot_timer, trigger_name
-from astyqueue.store import Committed, Name, Named, Put, Refused
+from astyqueue.store import Column, Committed, Name, Named, Put, Refused
 from astyqueue.triggers import Trigger, Triggers
 
 _log: Final = logging.getLogger("astyqueue.schedule")
@@ -65,13 +69,14 @@ class Known(NamedTuple):
 
 @dataclass(slots=True)
 class Firing:
-    """Slots of one row on their way into one commit."""
+    """Slots of one row on their way into one commit; `keys` are those of schedules that end with it, by the schedules' names."""
 
     now: int
     timers: dict[Name, Timer] = field(default_factory=dict)
     known: dict[Name, Known] = field(default_factory=dict)
     decisions: dict[Name, Decision] = field(default_factory=dict)
     gone: list[Name] = field(default_factory=list)
+    keys: dict[str, Column] = field(default_factory=dict)
 
     @property
     def cancelled(self) -> set[Id]:
@@ -82,6 +87,11 @@ class Firing:
     def anything(self) -> bool:
         """Whether there is anything to commit."""
         return bool(self.decisions or self.gone)
+
+    @property
+    def ended(self) -> list[Schedule]:
+        """Messages' own schedules that go with this commit."""
+        return [decision.schedule for decision in self.decisions.values() if _ends(decision.schedule)]
 
 
 class Schedules:
@@ -132,6 +142,7 @@ class Schedules:
         yield from self._read(sight.row, firing)
         runs = yield from _last_runs(sight.row, [known.schedule for known in firing.known.values()])
         self._decide(sight.row, firing, runs)
+        firing.keys = yield from keys_of(sight.row, firing.ended)
         for name in firing.known.keys() - firing.decisions.keys():
             sight.upcoming.postponed[name] = now + WAITS
         for name in firing.timers.keys() - firing.known.keys() - set(firing.gone):
@@ -195,6 +206,8 @@ class Schedules:
         for timer, left in shrunk:
             change.replace(timer, left)
         change.delete(*[message_name(*decision.cancelled) for decision in firing.decisions.values() if decision.cancelled])
+        last = [(one.schedule.template.key, run) for one in firing.decisions.values() if _ends(one.schedule) for run in one.sent.values()]
+        yield from leave_hints(self._process, [(key, MessageId(sight.row, *run)) for key, run in last if key])  # its schedule goes
         if puts := _messages(change, firing):
             timers.append(listing(self._process, puts, firing.now))
         for timer in timers:
@@ -214,8 +227,10 @@ class Schedules:
         column = trigger_name(schedule.name)
         change.expect(column, known.value)
         change.replace(firing.timers[name], None)
-        if schedule.ended and schedule.origin is Origin.MESSAGE:
+        if _ends(schedule):
             change.delete(column)
+            if key := firing.keys.get(schedule.name):
+                _leave_key(change, key, firing.decisions[name])
             return None, b""
         value = encode_schedule(schedule)
         change.put(column, value)
@@ -245,6 +260,20 @@ class Schedules:
                 self._known[sight.row, timer.name] = Known(value, firing.decisions[name].schedule, firing.known[name].trigger)
 
 
+def _ends(schedule: Schedule) -> bool:
+    """Whether it is done with: a message's own goes with its last slot, others stay for people to look at."""
+    return schedule.ended and schedule.origin is Origin.MESSAGE
+
+
+def _leave_key(change: Change, key: Column, last: Decision) -> None:
+    """Have a key pass from a schedule to the run that ends it; without one it is free."""
+    change.expect(key.name, key.value)
+    if last.sent:
+        change.put(key.name, Owner(last.schedule.name, *[*last.sent.values()][-1]).encode())
+    else:
+        change.delete(key.name)
+
+
 def _last_runs(row: str, schedules: Iterable[Schedule]) -> Steps[dict[Run, LastRun]]:
     """How the last messages stand, of those schedules to which it matters; a message that is gone never comes back."""
     return (yield from standing(row, [one.run for one in schedules if one.run is not None and _asks(one)]))
@@ -264,13 +293,13 @@ def standing(row: str, runs: list[Run]) -> Steps[dict[Run, LastRun]]:
 
 def _asks(schedule: Schedule) -> bool:
     policies = schedule.policies
-    return bool(schedule.backlog) or policies.overlap is not Overlap.ALLOW or policies.after_failure is AfterFailure.PAUSE
+    return bool(schedule.backlog) or schedule.ended or policies.overlap is not Overlap.ALLOW or policies.after_failure is AfterFailure.PAUSE
 
 
 def _messages(change: Change, firing: Firing) -> list[Put]:
     """Put in the messages that were decided on."""
     sent = [(decision.schedule, run, slot) for decision in firing.decisions.values() for slot, run in decision.sent.items()]
-    puts = [message_of(schedule, run, slot=slot, now=firing.now) for schedule, run, slot in sent]
+    puts = [message_of(schedule, run, slot=slot, now=firing.now, unique=schedule.name in firing.keys) for schedule, run, slot in sent]
     for put in puts:
         change.put(put.name, put.value)
     return puts

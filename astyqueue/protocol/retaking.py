@@ -8,8 +8,8 @@ from astyqueue.ids import Id
 from astyqueue.model.message import MessageId
 from astyqueue.protocol.along import Owner, key_name
 from astyqueue.protocol.browse import contents
+from astyqueue.protocol.keystate import FREE, KeyState, key_states
 from astyqueue.protocol.steps import Steps, read_one
-from astyqueue.protocol.unique import FREE, KeyState, key_states
 from astyqueue.store import Column, Name, Named, Put
 
 #: By message: the column of its key, as it is and as it is to be; None if another message has the key.

@@ -11,10 +11,14 @@ from typing import Final, NamedTuple
 from astyqueue import ids
 from astyqueue.clock import instant
 from astyqueue.errors import BadInput, ScheduleTaken, Undecodable
+from astyqueue.model.message import MessageId
+from astyqueue.model.outgoing import Unique
 from astyqueue.model.schedules import Firing, Origin, Policies, Run, Schedule, Template
+from astyqueue.protocol.along import ScheduleOwner, key_name
 from astyqueue.protocol.columns import State, Type, message_name
 from astyqueue.protocol.editing import Changed, Edit, Kept
 from astyqueue.protocol.fire import standing
+from astyqueue.protocol.keystate import FREE, KeyState, cancel, key_states, keys_of, run_to_come, state_of_repeating
 from astyqueue.protocol.process import Process
 from astyqueue.protocol.raising import Plan, Raising, shrunk_by
 from astyqueue.protocol.rows import Ring
@@ -22,7 +26,8 @@ from astyqueue.protocol.sight import Sight
 from astyqueue.protocol.slots import Decision, LastRun, decide, due_slots, remembered
 from astyqueue.protocol.steps import Steps, read_column, read_one
 from astyqueue.protocol.triggercolumn import check_schedule, decode_schedule, trigger_name
-from astyqueue.store import Name, Slice
+from astyqueue.protocol.unique import CANCELS, Holder, checked, holder_of
+from astyqueue.store import Column, Name, Put, Slice
 from astyqueue.triggers import Cron, Every, Excluding, Trigger
 
 _log: Final = logging.getLogger("astyqueue.schedule")
@@ -30,6 +35,8 @@ _log: Final = logging.getLogger("astyqueue.schedule")
 BACKFILLED: Final = 10_000
 _TOGETHER: Final = 100
 _BYTES: Final = 256 * 1024
+#: Schedules read together where one is looked for.
+_PAGE: Final = 100
 _MEANWHILE: Final = "it was paused"
 
 
@@ -61,9 +68,12 @@ def save(kept: Kept, wanted: Wanted, *, replaces: bool) -> Steps[Schedule]:
         if wanted.origin is Origin.PEOPLE and (before is None or before.declared != wanted.trigger.document()):
             _see_that_it_will_fire(kept.name, wanted.trigger, now)
         schedule = check_schedule(made(kept.name, wanted, mark=mark, now=now) if before is None else _remade(before, wanted, now))
-        begun = _begun(schedule, wanted.trigger, now) if wanted.origin is Origin.MESSAGE and before is None else Decision(schedule)
-        after[:] = [begun.schedule]
-        return None if schedule == before else kept.edit(sight, column, Edit(mark, before, begun.schedule, begun.sent))
+        after[:] = [schedule]
+        if schedule == before:
+            return None
+        plan = kept.edit(sight, column, Edit(mark, before, schedule))
+        plan.freed += (yield from keys_of(kept.row, [before] if before else [])).values()  # it is no message's own any more
+        return plan
 
     yield from Raising(kept.process, Sight(kept.row, 1)).carry_out(plan)
     return after[0]
@@ -75,8 +85,75 @@ def _see_that_it_will_fire(name: str, trigger: Trigger, now: int) -> None:
         raise BadInput(problem)
 
 
+def repeat(kept: Kept, wanted: Wanted, unique: Unique | None) -> Steps[Holder]:
+    """Have a message come again, and say by which run; with `unique`, only if its key is free or is made free.
+
+    Without, it takes no key, and ScheduleTaken is raised if there is a schedule of its name. A trigger without a slot raises
+    BadInput, and nothing is there of it.
+    """
+    beginning = _Beginning(kept, wanted, unique)
+    yield from Raising(kept.process, Sight(kept.row, 1)).carry_out(beginning.plan)
+    return beginning.holder
+
+
+class _Beginning:
+    """A message's own schedule in the making; `holder` is what became of it, or who has its key."""
+
+    holder: Holder
+
+    def __init__(self, kept: Kept, wanted: Wanted, unique: Unique | None) -> None:
+        self._kept = kept
+        self._wanted = wanted
+        self._unique = unique
+        self._mark = kept.process.nonce().hex()
+
+    def plan(self, sight: Sight) -> Steps[Plan | None]:
+        """The schedule and its key, in the place of what has that; None if that is to stay, or is in hand."""
+        row, now = self._kept.row, self._kept.process.now()
+        column, before = (yield from self._kept.found()) or (None, None)
+        if before is not None and (self._unique is None or before.origin is not Origin.MESSAGE):
+            raise ScheduleTaken(self._kept.name)
+        key = (yield from self._key()) if self._unique else FREE
+        in_the_way = [key] if key.owner else []
+        if column is not None and before is not None and key.repeats is None:
+            in_the_way.append((yield from state_of_repeating(row, column, before)))
+        stays = in_the_way if self._unique not in CANCELS else [state for state in in_the_way if state.in_hand(sight, now)]
+        if holder := holder_of(row, stays[0]) if stays else None:
+            self.holder = holder
+            return None
+        return self._take_over(sight, column, before, key=key, in_the_way=in_the_way)
+
+    def _key(self) -> Steps[KeyState]:
+        """How its key stands; another key of the same hash raises BadInput."""
+        column = yield from read_column(self._kept.row, key_name(self._kept.name))
+        states = yield from key_states(self._kept.row, [column] if column else [])
+        return checked(states.get(key_name(self._kept.name), FREE), self._kept.name)
+
+    def _take_over(
+        self, sight: Sight, column: Column | None, before: Schedule | None, *, key: KeyState, in_the_way: list[KeyState]
+    ) -> Plan:
+        """The commit that puts the schedule, and cancels what it takes the place of."""
+        row, now = self._kept.row, self._kept.process.now()
+        begun = _begun(check_schedule(made(self._kept.name, self._wanted, mark=self._mark, now=now)), self._wanted.trigger, now)
+        run = begun.schedule.run or run_to_come(begun.schedule)
+        plan = self._kept.edit(sight, column, Edit(self._mark, before, begun.schedule, begun.sent))
+        for state in in_the_way:
+            if state.repeats is None:
+                cancel(plan, sight, state)
+            elif state.repeats.run:
+                cancel(plan, sight, KeyState(None, state.owner))  # its schedule and the timer of that are replaced anyway
+        if self._unique:
+            plan.taken.append((key.column, Put(key_name(self._kept.name), ScheduleOwner(self._kept.name, self._mark).encode())))
+        replaced = holder_of(row, in_the_way[0]) if in_the_way else None
+        self.holder = Holder(MessageId(row, *run), sent=True, replaced=replaced.id if replaced else None, repeats=True)
+        return plan
+
+
 def _begun(schedule: Schedule, trigger: Trigger, now: int) -> Decision:
     """A message's own trigger begins as it is sent, if its first slot is now; a last slot is left to whoever fires it."""
+    if schedule.next is None:
+        problem = f"{trigger} has no slot from now on, so the message would never be handed out"
+        raise BadInput(problem)
     begun = decide(schedule, trigger.anchored(now, seed=schedule.name), LastRun(), now=now)
     return Decision(schedule) if begun.schedule.ended else begun
 
@@ -227,6 +304,7 @@ def remove(kept: Kept, *, with_run: bool = False) -> Steps[Schedule | None]:
         column, before = found
         removed[:] = [before]
         plan = kept.edit(sight, column, Edit("", before, None))
+        plan.freed += (yield from keys_of(kept.row, [before])).values()
         run = before.run if with_run else None
         if run and (yield from standing(kept.row, [run]))[run].alive:
             plan.messages.append(message_name(*run))
@@ -286,6 +364,19 @@ class _Discarding(Plan):
         [discarded] = self.freed
         column = yield from read_column(row, discarded.name, exact=True)
         return column is None or column.value != discarded.value
+
+
+def found_in(row: str, fits: Callable[[Schedule], bool]) -> Steps[Schedule | None]:
+    """The first schedule of a home row that fits, read in pages, for there may be very many."""
+    after = ids.LEAST
+    while True:
+        page = yield from read_one(Slice(row, Type.TRIGGER, 0, after=after, beyond=True, limit=_PAGE))
+        for column in page:
+            if fits(schedule := decode_schedule(row, column.value)):
+                return schedule
+        if len(page) < _PAGE:
+            return None
+        after = page[-1].name.id
 
 
 def forget_schedules(process: Process, ring: Ring) -> Steps[None]:

@@ -109,7 +109,12 @@ class LastRun(NamedTuple):
 
 
 def decide(schedule: Schedule, trigger: Trigger, run: LastRun, *, now: int, room: int = AT_ONCE) -> Decision:
-    """What becomes of a schedule's due slots, for at most so many messages; the next slot may be due as well, then."""
+    """What becomes of a schedule's due slots, for at most so many messages; the next slot may be due as well, then.
+
+    A schedule that has ended and comes here is a message's own: without its last run it is nothing any more.
+    """
+    if schedule.ended and not run.alive:
+        return Decision(replace(schedule, run=None))
     due = due_slots(trigger, schedule.last, now)
     if schedule.policies.after_failure is AfterFailure.PAUSE and run.dead and (due or schedule.backlog):
         return Decision(_paused(schedule, due, now))

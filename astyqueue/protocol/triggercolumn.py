@@ -53,8 +53,8 @@ def run_of(schedule: Schedule, slot: int) -> Run:
     return Run(schedule.template.priority, ids.derived(slot, f"{schedule.name}\n{schedule.made}"))
 
 
-def message_of(schedule: Schedule, run: Run, *, slot: int, now: int) -> Put:
-    """The column of a message of this schedule."""
+def message_of(schedule: Schedule, run: Run, *, slot: int, now: int, unique: bool = False) -> Put:
+    """The column of a message of this schedule; `unique`: the schedule leaves it its key."""
     template = schedule.template
     envelope = Envelope(
         sent=now,
@@ -65,6 +65,7 @@ def message_of(schedule: Schedule, run: Run, *, slot: int, now: int) -> Put:
         lease=template.lease,
         attempts=template.attempts,
         body=None,
+        unique=unique,
     )
     return Put(Name(Type.MESSAGE, run.priority, run.id, State.WAITING), encode(envelope, template.body))
 

@@ -18,17 +18,21 @@ from astyqueue import ids
 from astyqueue.errors import BadInput, OutcomeUnknown, StoreError, StoreUnavailable
 from astyqueue.ids import Id
 from astyqueue.model.message import MessageId, decode, encode
-from astyqueue.protocol.along import Owner, decode_owner, key_name
+from astyqueue.model.outgoing import Unique
+from astyqueue.protocol.along import Owner, key_name
 from astyqueue.protocol.change import Change
-from astyqueue.protocol.columns import HEADER, State, dead_name, message_name
+from astyqueue.protocol.columns import HEADER, message_name
+from astyqueue.protocol.keystate import FREE, KeyState, cancel, key_states
 from astyqueue.protocol.process import Process
-from astyqueue.protocol.raising import TRIES, ask_for, shrunk_by
+from astyqueue.protocol.raising import TRIES, Removal, ask_for
 from astyqueue.protocol.send import LATE, see_late
 from astyqueue.protocol.settle import raise_for
 from astyqueue.protocol.sight import Sight, know
 from astyqueue.protocol.steps import Steps, read_one
-from astyqueue.store import Column, Committed, Name, Named, Put
+from astyqueue.store import Committed, Name, Named, Put
 
+#: What cancels the message that has the key, unless that is in hand.
+CANCELS: Final = frozenset({Unique.REPLACE, Unique.DEBOUNCE})
 #: Commits of unknown outcome after which that is told.
 _UNKNOWNS: Final = 5
 
@@ -53,38 +57,28 @@ class Keyed(NamedTuple):
 
 
 class Holder(NamedTuple):
-    """Which message has a key now, whether it is the one that was sent, and which was cancelled for it."""
+    """Which message has a key now, whether it is the one that was sent, and which was cancelled for it.
+
+    `repeats`: it comes again, and the id is that of its run, or of the run to come, which is not there yet.
+    """
 
     id: MessageId
     sent: bool
     replaced: MessageId | None = None
+    repeats: bool = False
 
 
-class KeyState(NamedTuple):
-    """A key as it is: its column, if there is one, and the message that has it, if that is there and not dead."""
-
-    column: Column | None = None
-    owner: Owner | None = None
+def holder_of(row: str, state: KeyState) -> Holder | None:
+    """What is told of a key in this state, if it is taken."""
+    return Holder(state.owner.message(row), sent=False, repeats=state.repeats is not None) if state.owner else None
 
 
-FREE: Final = KeyState()
-
-
-def key_states(row: str, columns: Sequence[Column]) -> Steps[dict[Name, KeyState]]:
-    """What these columns of keys come to. A key whose message is gone or dead is as good as free: it may be taken over.
-
-    That stays so while the header stands that was known before this is read.
-    """
-    owners = {column.name: decode_owner(row, column.value) for column in columns}
-    names = [name(owner.priority, owner.id) for owner in owners.values() for name in (message_name, dead_name)]
-    found = (yield from read_one(Named(row, tuple(names), values=False), exact=True)) if names else []
-    there = {column.name for column in found}
-    states: dict[Name, KeyState] = {}
-    for column in columns:
-        owner = owners[column.name]
-        lives = message_name(owner.priority, owner.id) in there and dead_name(owner.priority, owner.id) not in there
-        states[column.name] = KeyState(column, owner if lives else None)
-    return states
+def checked(state: KeyState, key: str) -> KeyState:
+    """The state of this key; if it is that of another one of the same hash, BadInput is raised."""
+    if state.owner is not None and state.owner.key != key:
+        message = f"keys {key!r:.80} and {state.owner.key!r:.80} have the same hash, and a message has the second: take another key"
+        raise BadInput(message)
+    return state
 
 
 def send_unique(process: Process, row: str, wanted: Sequence[Keyed]) -> Steps[dict[str, Holder]]:
@@ -198,16 +192,9 @@ class _Sending(ABC):
         self._header = next((column.value for column in columns if column.name == HEADER), None)
         self._states = yield from key_states(self._row, [column for column in columns if column.name != HEADER])
 
-    def _other(self, owner: Owner) -> Holder:
-        return Holder(owner.message(self._row), sent=False)
-
     def _state(self, one: Keyed) -> KeyState:
         """How its key is; another key of the same hash raises BadInput."""
-        state = self._states.get(key_name(one.key), FREE)
-        if state.owner is not None and state.owner.key != one.key:
-            message = f"keys {one.key!r:.80} and {state.owner.key!r:.80} have the same hash, and a message has the second: take another key"
-            raise BadInput(message)
-        return state
+        return checked(self._states.get(key_name(one.key), FREE), one.key)
 
 
 class _Unique(_Sending):
@@ -222,7 +209,7 @@ class _Unique(_Sending):
 
     def _plan(self) -> _Planned:
         states = [(one, self._state(one)) for one in self._wanted]
-        self.holders = {one.key: self._other(state.owner) for one, state in states if state.owner}
+        self.holders = {one.key: holder for one, state in states if (holder := holder_of(self._row, state))}
         change = Change(self._row)
         change.expect(HEADER, self._header)
         free = [(one, state) for one, state in states if state.owner is None]
@@ -252,28 +239,21 @@ class _Replacing(_Sending):
     def _plan(self) -> _Planned | None:
         if self._header != self._sight.value:
             return None
-        column, owner = self._state(self._wanted)
-        if owner and self._in_hand(owner.id):
-            self.holders = {owner.key: self._other(owner)}
+        state = self._state(self._wanted)
+        holder = holder_of(self._row, state)
+        if holder and state.in_hand(self._sight, self._process.now()):
+            self.holders = {self._wanted.key: holder}
             return _Planned([], Change(self._row))
-        self.replaced = owner.message(self._row) if owner else None
-        sent = self._in_place_of(owner)
+        self.replaced = holder.id if holder else None
+        sent = self._in_place_of(state.owner)
+        plan = Removal(taken=[(state.column, Put(key_name(sent.key), sent.owner.encode()))], puts=[sent.put])
+        cancel(plan, self._sight, state)
+        if state.repeats:
+            plan.freed.append(state.repeats.column)
         change = Change(self._row)
-        change.expect(key_name(sent.key), column.value if column else None)
-        change.put(key_name(sent.key), sent.owner.encode())
-        change.put_all(sent.put)
-        if owner:
-            change.delete(message_name(owner.priority, owner.id))
-            for timer, left in shrunk_by(self._sight, {owner.id}):
-                change.replace(timer, left)
+        plan.add_to(change)
         raise_for(self._process, change, self._header, due=None)
         return _Planned([sent], change)
-
-    def _in_hand(self, id_: Id) -> bool:
-        """Whether somebody's lease on it runs; what was given back by a mark is in nobody's hand."""
-        now = self._process.now()
-        leased = [timer for timer in (self._sight.timers or {}).values() if timer.state == State.LEASED and timer.due > now]
-        return any(entry.id == id_ for timer in leased for entry in timer.entries)
 
     def _in_place_of(self, owner: Owner | None) -> Keyed:
         """What is sent: due when the other one was, if it is to keep that moment and it is still to come."""

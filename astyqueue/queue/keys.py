@@ -7,7 +7,6 @@ import contextlib
 from astyqueue.errors import BadInput
 from astyqueue.model.message import MessageId
 from astyqueue.model.outgoing import check_key
-from astyqueue.model.schedules import Origin
 from astyqueue.model.views import Found
 from astyqueue.protocol.lookup import found_by_key
 from astyqueue.protocol.steps import Steps
@@ -26,17 +25,7 @@ class Keys:
         """The messages that have this key, in the order in which they are due."""
         ring = self._core.ring
         home = ring.home(ring.shard_of_key(check_key(key)))
-        coming_again = yield from self._run_of(key)
-        return (yield from found_by_key(self._core.process, home, key, also=coming_again))
-
-    def _run_of(self, key: str) -> Steps[list[MessageId]]:
-        """The last run of the message that was sent under this key with a trigger of its own; no hint tells of it."""
-        with contextlib.suppress(BadInput):  # as in _delete_all
-            kept = Scheduling(self._core).kept(key)
-            found = yield from kept.found()
-            if found is not None and found[1].origin is Origin.MESSAGE and found[1].run is not None:
-                return [MessageId(kept.row, *found[1].run)]
-        return []
+        return (yield from found_by_key(self._core.process, home, key))
 
     def delete(self, message: MessageId | str | None, key: str | None) -> Steps[bool]:
         """Delete one message, or all that have a key; whether there was any."""

@@ -90,7 +90,7 @@ class MessageQueue(Operations):
         """
         message = as_message(body, Message(None, key, delay, at, priority, headers, expires, lease, max_attempts, unique))
         if trigger is not None:
-            return Sent(self.run(Scheduling(self.core).send(message, trigger)))
+            return self.run(Scheduling(self.core).send(message, trigger))
         return self.run(self.core.send(message))
 
     def send_many(

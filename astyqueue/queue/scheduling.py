@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Final
@@ -12,16 +13,20 @@ from astyqueue.ids import is_derived
 from astyqueue.instants import instant_of
 from astyqueue.model.bodies import encode_body
 from astyqueue.model.checks import check_text
+from astyqueue.model.event import Kind
 from astyqueue.model.message import MessageId, decode
-from astyqueue.model.outgoing import Composer, Message
+from astyqueue.model.outgoing import Composer, Message, unique_of
 from astyqueue.model.schedules import Misfire, Origin, Overlap, Policies, Schedule, Template, check_schedule_name
 from astyqueue.protocol import schedules
+from astyqueue.protocol.browse import contents
 from astyqueue.protocol.editing import Kept
 from astyqueue.protocol.rows import is_home
 from astyqueue.protocol.schedules import Wanted
 from astyqueue.protocol.steps import Steps
-from astyqueue.protocol.triggercolumn import run_of, trigger_name
+from astyqueue.protocol.triggercolumn import SCHEDULE, run_of, trigger_name
 from astyqueue.queue.core import Core
+from astyqueue.queue.producer import Sent
+from astyqueue.queue.uniquely import sent_or_kept
 from astyqueue.triggers import Trigger
 
 #: The longest body of a schedule: a firing writes it twice into one batch.
@@ -39,6 +44,21 @@ class Planned:
     policies: Policies = field(default_factory=Policies)
     origin: Origin = Origin.PEOPLE
     since: int | None = None
+
+
+def _name_of(key: str) -> str:
+    """The name of a message's own schedule, which is its key; BadInput for a key that can be none."""
+    with contextlib.suppress(BadInput):
+        return check_schedule_name(key)
+    problem = (
+        f"key {key!r:.80}: a message with a trigger is a schedule by the name of its key, which has to be printable text of 1 to 200 bytes"
+    )
+    raise BadInput(problem)
+
+
+def _has_sent(schedule: Schedule, message: MessageId) -> bool:
+    """Whether this is the message of one of its slots, and it is a message's own."""
+    return schedule.origin is Origin.MESSAGE and run_of(schedule, 0).id[8:] == message.id[8:]
 
 
 class Scheduling:
@@ -85,16 +105,27 @@ class Scheduling:
         body = encode_body(message.body, most)
         return Template(body, composed.priority, envelope.key, headers, expires, envelope.lease, envelope.attempts)
 
-    def send(self, message: Message, trigger: Trigger) -> Steps[MessageId]:
-        """Send a message again and again, at its own trigger's slots; the id of its first run. ScheduleTaken if its key is taken."""
-        name = message.key or f"message {self._core.process.nonce().hex()}"
-        schedule = yield from self.save(name, Planned(trigger, message, OWN, Origin.MESSAGE), replaces=False)
-        if schedule.run is None and schedule.next is None:
-            yield from schedules.remove(self.kept(name))
-            problem = f"{trigger} has no slot from now on, so the message would never be handed out"
-            raise BadInput(problem)
-        run = schedule.run or run_of(schedule, schedule.next or 0)
-        return MessageId(self.kept(name).row, run.priority, run.id)
+    def send(self, message: Message, trigger: Trigger) -> Steps[Sent]:
+        """Send a message again and again, at its own trigger's slots; the id of its first run.
+
+        KeyTaken is raised if another message has its unique key, ScheduleTaken if its key is the name of a schedule.
+        """
+        unique = unique_of(message)
+        template = self.template(replace(message, unique=None))
+        yield from self._core.following.time.follow()
+        process = self._core.process
+        kept = self.kept(f"message {process.nonce().hex()}" if message.key is None else _name_of(message.key))
+        wanted = Wanted(trigger, template, OWN, Origin.MESSAGE)
+        if unique is None:
+            holder = yield from schedules.repeat(kept, wanted, None)
+        else:
+            holder = yield from sent_or_kept(process, lambda: schedules.repeat(kept, wanted, unique), key=kept.name, unique=unique)
+        if holder.replaced:
+            history = self._core.claimer.history
+            yield from history.tell([history.events.of_order(Kind.CANCELLED, holder.replaced, kept.name, why="replaced")])
+        if holder.sent:
+            yield from self._changed(kept)
+        return Sent(holder.id, holder.sent)
 
     def delete(self, message: MessageId | str) -> Steps[bool]:
         """Delete a message; one that was sent with a trigger of its own never comes again, whichever of its runs this is."""
@@ -171,12 +202,18 @@ class Scheduling:
         return (yield from schedules.schedules_in(rows))
 
     def of_message(self, message: MessageId) -> Steps[Schedule | None]:
-        """The schedule of which this is, or was, the message of a slot, if that is the message's own trigger."""
+        """The schedule of which this is, or was, the message of a slot, if that is the message's own trigger.
+
+        A message that is there names its schedule; for one that is gone those of its row are looked through.
+        """
         if not is_home(message.row) or not is_derived(message.id):
             return None
-        found = yield from schedules.schedules_in([message.row])
-        own = (one for one in found if one.origin is Origin.MESSAGE and run_of(one, 0).id[8:] == message.id[8:])
-        return next(own, None)
+        found = yield from contents([message])
+        envelope = found[message].envelope if message in found else None
+        if envelope and (name := (envelope.headers or {}).get(SCHEDULE)):
+            named = yield from Kept(self._core.process, message.row, name).found()
+            return named[1] if named and _has_sent(named[1], message) else None
+        return (yield from schedules.found_in(message.row, lambda one: _has_sent(one, message)))
 
     def trigger(self, schedule: Schedule) -> Trigger:
         """The trigger of a schedule; UnknownTrigger if it is a user's that is not registered here."""

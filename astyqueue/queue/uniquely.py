@@ -13,14 +13,13 @@ from astyqueue.protocol.browse import get
 from astyqueue.protocol.process import Process
 from astyqueue.protocol.rows import Ring
 from astyqueue.protocol.steps import Steps
-from astyqueue.protocol.unique import Holder, Keyed, send_replacing, send_unique
+from astyqueue.protocol.unique import CANCELS, Holder, Keyed, send_replacing, send_unique
 
 #: Bounds of one commit: messages, each with its key, and bytes of their values.
 _MOST: Final = 100
 _BYTES: Final = 512 * 1024
 #: A key may be taken, and free again before one sees by whom; so many times in a row is no accident.
 _TRIES: Final = 10
-_CANCELS: Final = frozenset({Unique.REPLACE, Unique.DEBOUNCE})
 
 #: Told of the rows that were sent to, and the first moment for which that was.
 Arrived = Callable[[list[tuple[str, int]]], Steps[None]]
@@ -38,15 +37,12 @@ class Uniquely:
 
     def send(self, composed: Composed) -> Steps[Holder]:
         """Send one, or keep the one that has its key if that is wanted; otherwise KeyTaken is raised."""
-        for _ in range(_TRIES):
+
+        def attempt() -> Steps[Holder]:
             [holder] = (yield from self.send_many({0: composed})).values()
-            if holder.sent or composed.unique is Unique.KEEP:
-                return holder
-            found = yield from get(self._process, holder.id)
-            standing = found.standing if found else Standing.DEAD
-            if _stands_in_the_way(standing, composed):
-                break
-        raise KeyTaken(str(composed.key), str(holder.id), standing.value)
+            return holder
+
+        return (yield from sent_or_kept(self._process, attempt, key=str(composed.key), unique=composed.unique))
 
     def send_many(self, composed: Mapping[int, Composed]) -> Steps[dict[int, Holder]]:
         """Send many, and say for each place which message has its key."""
@@ -70,7 +66,7 @@ class Uniquely:
         return {place: holders[one.key] for place, one in keyed.items()}
 
     def _commit(self, row: str, keyed: list[Keyed], unique: Unique | None) -> Steps[dict[str, Holder]]:
-        if unique not in _CANCELS:
+        if unique not in CANCELS:
             return (yield from send_unique(self._process, row, keyed))
         [wanted] = keyed
         holder = yield from send_replacing(self._process, row, wanted, keeps_due=unique is Unique.REPLACE)
@@ -81,9 +77,21 @@ class Uniquely:
         return Keyed(str(composed.key), composed.priority, id_, composed.value)
 
 
-def _stands_in_the_way(standing: Standing, composed: Composed) -> bool:
-    """Whether a message that had the key has it still, and must not be replaced."""
-    return standing is Standing.IN_FLIGHT or (composed.unique is Unique.REJECT and standing is not Standing.DEAD)
+def sent_or_kept(process: Process, attempt: Callable[[], Steps[Holder]], *, key: str, unique: Unique | None) -> Steps[Holder]:
+    """Who has the key after an attempt to take it, if that is as wanted; KeyTaken if not.
+
+    A message that had the key may have ended before one sees where it stands: then it is tried again.
+    """
+    for _ in range(_TRIES):
+        holder = yield from attempt()
+        if holder.sent or unique is Unique.KEEP:
+            return holder
+        found = yield from get(process, holder.id)
+        absent = Standing.DELAYED if holder.repeats else Standing.DEAD
+        standing = found.standing if found else absent
+        if standing is Standing.IN_FLIGHT or (unique is Unique.REJECT and standing is not Standing.DEAD):
+            break
+    raise KeyTaken(key, str(holder.id), standing.value, repeats=holder.repeats)
 
 
 def _parts(items: list[tuple[int, Composed]]) -> Iterator[dict[int, Composed]]:
@@ -92,7 +100,7 @@ def _parts(items: list[tuple[int, Composed]]) -> Iterator[dict[int, Composed]]:
     for place, one in items:
         size = sum(len(other.value) for other in part.values()) + len(one.value)
         full = len(part) >= _MOST or size > _BYTES or any(other.key == one.key for other in part.values())
-        if part and (full or one.unique in _CANCELS or next(iter(part.values())).unique in _CANCELS):
+        if part and (full or one.unique in CANCELS or next(iter(part.values())).unique in CANCELS):
             yield part
             part = {}
         part[place] = one

@@ -12,7 +12,7 @@ import pytest
 
 from astyqueue import Dispatcher, KeyTaken, Message, MessageQueue
 from astyqueue.clock import SystemClock
-from astyqueue.errors import NotFound, ScheduleTaken
+from astyqueue.errors import NotFound
 from astyqueue.queue.connection import Connection
 from astyqueue.queue.delivery import Delivery
 from astyqueue.queue.hooks import Hook
@@ -88,9 +88,10 @@ def test_ten_of_one_call_are_all_peeked_at_with_what_they_carry(queue: MessageQu
 
 def test_the_repeating_message_that_was_its_known_bug(queue: MessageQueue, clock: TimeMachine) -> None:
     """Its own comment calls it one; what it says of the count and of finding it by its key it had to comment out."""
-    queue.send("again", trigger=Every("1s"), key="unique")
-    with pytest.raises(ScheduleTaken):
-        queue.send("again", trigger=Every("1s"), key="unique")
+    queue.send("again", trigger=Every("1s"), key="unique", unique="reject")
+    for trigger in (Every("1s"), None):
+        with pytest.raises(KeyTaken):
+            queue.send("again", trigger=trigger, key="unique", unique="reject")
     assert queue.counts().total == 1
     [first] = queue.receive(10)
     clock.advance("2s")
@@ -107,7 +108,10 @@ def test_the_repeating_message_that_was_its_known_bug(queue: MessageQueue, clock
         with queue.receive(10) as batch:
             assert [found.id for found in queue.find("unique")] == [delivery.message_id for delivery in batch]
             assert queue.counts().total == len(batch) == 1
-    assert queue.find("unique") == []
+    [to_come] = queue.find("unique")
+    assert to_come.standing == "delayed"
+    with pytest.raises(KeyTaken):
+        queue.send("again", key="unique", unique="reject")
     assert [schedule.name for schedule in Schedules(queue).all()] == ["unique"]
 
 

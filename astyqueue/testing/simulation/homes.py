@@ -9,9 +9,9 @@ from astyqueue import ids
 from astyqueue.ids import Id
 from astyqueue.model.message import decode
 from astyqueue.model.schedules import Schedule
-from astyqueue.protocol.along import Owner, decode_owner, key_name
+from astyqueue.protocol.along import Owner, ScheduleOwner, decode_owner, key_name
 from astyqueue.protocol.columns import Type
-from astyqueue.protocol.triggercolumn import decode_schedule
+from astyqueue.protocol.triggercolumn import decode_schedule, trigger_name
 from astyqueue.store import Name
 from astyqueue.stores import encoding
 from astyqueue.testing.simulation.cells import DELETED, Cell, Changes
@@ -22,7 +22,7 @@ class HomeTruth:
     """Keys, schedules, and the messages that commits put into one row; `again` are those that were put more than once."""
 
     row: str
-    keys: dict[Name, Owner] = field(default_factory=dict)
+    keys: dict[Name, Owner | ScheduleOwner] = field(default_factory=dict)
     schedules: dict[Name, Schedule] = field(default_factory=dict)
     born: set[Id] = field(default_factory=set)
     again: list[Id] = field(default_factory=list)
@@ -60,12 +60,17 @@ class HomeTruth:
             self._unique[id_] = key_name(envelope.key)
 
     def wrong_keys(self, ended: set[Id]) -> Iterator[str]:
-        """What no keys may look like: each living unique message has its key, and each key is that of a living message."""
+        """What no keys may look like: each living unique message has its key, and each key is that of a living message or a schedule."""
         for id_, name in self._unique.items():
-            if id_ not in ended and (name not in self.keys or self.keys[name].id != id_):
+            owner = self.keys.get(name)
+            if id_ not in ended and not (isinstance(owner, Owner) and owner.id == id_):
                 yield f"{ids.text(id_)} lives, and its unique key is not its own: another message could have the key as well"
         for owner in self.keys.values():
-            if owner.id in ended or owner.id not in self.born:
+            if isinstance(owner, ScheduleOwner):
+                schedule = self.schedules.get(trigger_name(owner.key))
+                if schedule is None or schedule.made != owner.made:
+                    yield f"the key {owner.key!r} is a schedule's that is gone: nobody can take the key by right"
+            elif owner.id in ended or owner.id not in self.born:
                 yield f"the key {owner.key!r} names {ids.text(owner.id)}, which is gone or dead: nobody can take the key by right"
 
 

@@ -13,10 +13,12 @@ from astyqueue.clock import SECOND
 from astyqueue.errors import OutcomeUnknown, StoreCorrupt
 from astyqueue.ids import Id
 from astyqueue.model.message import Envelope, MessageId, decode, encode
-from astyqueue.protocol.along import Owner, decode_owner, goes_along
+from astyqueue.model.schedules import Origin
+from astyqueue.protocol.along import Owner, ScheduleOwner, decode_owner, goes_along
 from astyqueue.protocol.claim import Claim, claim
 from astyqueue.protocol.columns import Type
 from astyqueue.protocol.dead import purge, redrive
+from astyqueue.protocol.keystate import run_to_come
 from astyqueue.protocol.outcomes import Reject, Release, Settling
 from astyqueue.protocol.picking import Held, Order
 from astyqueue.protocol.process import Process
@@ -24,6 +26,7 @@ from astyqueue.protocol.remove import clear, delete
 from astyqueue.protocol.settle import Settlement, settle
 from astyqueue.protocol.sight import Sight
 from astyqueue.protocol.steps import Commit, Request, Send, Steps, run
+from astyqueue.protocol.triggercolumn import decode_schedule
 from astyqueue.protocol.unique import Keyed, send_replacing, send_unique
 from astyqueue.store import Column, Slice, Store
 from astyqueue.testing import Faulty, History, World
@@ -47,7 +50,7 @@ class Sending:
 
 
 class KeyWatch(Watched):
-    """Watches the keys of a row too; `ever` are the messages that were there at some time."""
+    """Watches the keys of a row too; `ever` are the messages that were there at some time, and runs that schedules had to come."""
 
     def __init__(self, scene: KeyScene, store: Store) -> None:
         super().__init__(store, scene.clock, scene.row)
@@ -64,20 +67,25 @@ class KeyWatch(Watched):
         return answer
 
     def wrong_keys(self) -> Iterator[str]:
-        """What no keys may look like: each living unique message has its key, and each key is that of a living message."""
-        messages, keys = self._store.read((Slice(self._row, Type.MESSAGE), Slice(self._row, Type.KEY)))
+        """What no keys may look like: what lives and has a key is named by that, and each key names what lives."""
+        messages, keys, triggers = self._store.read(tuple(Slice(self._row, kind) for kind in (Type.MESSAGE, Type.KEY, Type.TRIGGER)))
         living = {column.name.id: decode(column.value) for column in messages if column.name.id not in self._last.dead}
+        schedules = [decode_schedule(self._row, column.value) for column in triggers]
+        self.ever |= {run_to_come(schedule).id for schedule in schedules}
         owners = list(_readable(self._row, keys))
-        wanted = Counter((envelope.key, id_) for id_, envelope in living.items() if envelope.unique)
-        if missing := wanted - Counter((owner.key, owner.id) for owner in owners):
+        singles: list[Owner | ScheduleOwner] = [
+            Owner(envelope.key, 0, id_) for id_, envelope in living.items() if envelope.unique and envelope.key
+        ]
+        repeated: list[Owner | ScheduleOwner] = [ScheduleOwner(one.name, one.made) for one in schedules if one.origin is Origin.MESSAGE]
+        if missing := Counter([*singles, *repeated]) - Counter(owners):
             yield f"{missing.total()} living messages do not have their keys"
-        if any(owner.id not in living for owner in owners):
+        if any(owner not in repeated if isinstance(owner, ScheduleOwner) else owner.id not in living for owner in owners):
             yield "a key names a message that is gone or dead"
-        if any(times > 1 for times in Counter(key for key, _ in wanted).values()):
+        if any(times > 1 for times in Counter(one.key for one in [*singles, *repeated]).values()):
             yield "two living messages have one key"
 
 
-def _readable(row: str, keys: list[Column]) -> Iterator[Owner]:
+def _readable(row: str, keys: list[Column]) -> Iterator[Owner | ScheduleOwner]:
     for column in keys:
         with contextlib.suppress(StoreCorrupt):
             yield decode_owner(row, column.value)
@@ -141,7 +149,7 @@ class KeyScene(Scene):
     def owner(self, key: str = KEY) -> Id | None:
         """The message that has the key, as its column says."""
         owners = _readable(self.row, self.columns(Type.KEY))
-        return next((owner.id for owner in owners if owner.key == key), None)
+        return next((owner.id for owner in owners if isinstance(owner, Owner) and owner.key == key), None)
 
     def world(self, **actors: Actor) -> World:
         """As of every scene; and what senders were told is so, and in the end the key is free."""
@@ -155,7 +163,7 @@ class KeyScene(Scene):
             self.sent += [one.own for one in sendings if one.sent]
             self.nothing_lost(history)
             run(purge(self.process("sweeper"), self._dead()), self.store)
-            assert self.owner() is None, "the key is taken for ever"
+            assert not self.columns(Type.KEY), "the key is taken for ever"
             self.store.require_lawful()
             return None
 

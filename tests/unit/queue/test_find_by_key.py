@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 import pytest
 
 from astyqueue import Message, MessageQueue
 from astyqueue.errors import BadInput, LeaseLost, OutcomeUnknown
+from astyqueue.protocol.columns import Type
 from astyqueue.protocol.lookup import LASTS
 from astyqueue.protocol.rows import key_row
-from astyqueue.protocol.steps import Send
+from astyqueue.protocol.steps import Read, Send
 from astyqueue.queue.builder import QueueBuilder
 from astyqueue.store import Slice, Store
 from astyqueue.testing import Failing, Recording, TimeMachine
@@ -64,16 +67,25 @@ def test_deleting_by_key_stops_what_was_to_come_again(queue: MessageQueue, clock
     assert not queue.delete(key=KEY)
 
 
-def test_the_run_of_a_message_that_comes_again_is_found_while_it_is_there(queue: MessageQueue, clock: TimeMachine) -> None:
-    queue.send("tick", key=KEY, trigger=Every("1m"), max_attempts=1)
+@pytest.mark.parametrize("unique", [None, "reject"])
+def test_a_message_that_comes_again_is_found_by_its_run_and_between_runs_by_the_next(
+    queue: MessageQueue, clock: TimeMachine, unique: str | None
+) -> None:
+    queue.send("tick", key=KEY, trigger=Every("1m", count=4), max_attempts=1, unique=unique)
     for _ in range(2):
         [run] = queue.receive(5)
         assert [found.id for found in queue.find(KEY)] == [run.message_id]
         run.ack()
-        assert queue.find(KEY) == []
+        [to_come] = queue.find(KEY)
+        assert (to_come.body, to_come.standing.value, to_come.until) == ("tick", "delayed", clock.instant + timedelta(minutes=1))
         clock.advance("1m")
-    queue.receive(5)[0].fail()
-    assert [found.standing.value for found in queue.find(KEY)] == ["dead"]
+    [run] = queue.receive(5)
+    assert run.message_id == to_come.id
+    run.fail()
+    assert [found.standing.value for found in queue.find(KEY)] == ["dead", "delayed"]
+    clock.advance("1m")
+    [last] = queue.receive(5)
+    assert [found.id for found in queue.find(KEY)] == ([last.message_id] if unique else [run.message_id, last.message_id])[-1:]
 
 
 def test_a_key_that_could_name_no_schedule_is_deleted_too(queue: MessageQueue) -> None:
@@ -133,6 +145,18 @@ def test_a_message_is_sent_also_when_its_hint_may_be_lost(place: Place, clock: T
     queue.send("body", key=KEY)
     assert [delivery.body for delivery in queue.receive()] == ["body"]
     assert len(queue.find(KEY)) == applied
+
+
+def test_what_hides_messages_is_read_once_for_all_of_a_key(builder: QueueBuilder[MessageQueue], store: Store) -> None:
+    with builder.build() as queue:
+        queue.send_many(Message(number, key=KEY) for number in range(300))
+    recorded = Recording(store)
+    with builder.store(recorded).build() as queue:
+        recorded.requests.clear()
+        assert len(queue.find(KEY)) == 300
+        reads = [wanted for request in recorded.requests if isinstance(request, Read) for wanted in request.wanted]
+    assert sum(isinstance(wanted, Slice) and wanted.type == Type.TIMER for wanted in reads) == 1
+    assert len(reads) < 30
 
 
 def test_keyed_messages_of_many_shards_and_times_are_found(builder: QueueBuilder[MessageQueue], clock: TimeMachine) -> None:

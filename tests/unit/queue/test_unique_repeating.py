@@ -1,0 +1,271 @@
+"""A message that comes again and has a unique key: its schedule has the key between its runs, and the last run after it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import timedelta
+
+import pytest
+
+from astyqueue import KeyTaken, Message, MessageQueue
+from astyqueue.errors import BadInput, LeaseLost, ScheduleTaken
+from astyqueue.model.message import MessageId
+from astyqueue.protocol.along import key_name
+from astyqueue.protocol.columns import Type
+from astyqueue.protocol.steps import Commit
+from astyqueue.queue.builder import QueueBuilder
+from astyqueue.schedule import Schedules
+from astyqueue.store import Named, Slice, Store
+from astyqueue.testing import Recording, TimeMachine
+from astyqueue.triggers import Every, Once, Trigger
+
+KEY = "nightly:ada"
+HOURLY = Every("1h")
+
+
+def takes(queue: MessageQueue, unique: str, trigger: Trigger | None = None, body: str = "another") -> MessageId:
+    """Sends one, once or again and again."""
+    return queue.send(body, key=KEY, unique=unique, trigger=trigger).id
+
+
+def everything(store: Store) -> set[int]:
+    """The types of columns in the home row, but for its header."""
+    return {kind for kind in range(1, 6) for found in store.read((Slice("emails:home:0", kind),)) if found}
+
+
+@pytest.mark.parametrize("trigger", [None, HOURLY])
+def test_a_recurring_task_is_not_added_twice(queue: MessageQueue, clock: TimeMachine, trigger: Trigger | None) -> None:
+    first = queue.send("work", key=KEY, unique="reject", trigger=HOURLY)
+    assert first.new
+    for standing in ("waiting", "delayed", "delayed"):  # from the second on nobody has fired it yet
+        with pytest.raises(KeyTaken, match="repeating message") as while_it_waits:
+            takes(queue, "reject", trigger)
+        [run] = queue.receive(5)
+        with pytest.raises(KeyTaken) as while_it_runs:
+            takes(queue, "reject", trigger)
+        run.ack()
+        with pytest.raises(KeyTaken) as between_runs:
+            takes(queue, "reject", trigger)
+        told = [(error.value.standing, error.value.repeats) for error in (while_it_waits, while_it_runs, between_runs)]
+        assert told == [(standing, True), ("in_flight", True), ("delayed", True)]
+        assert [while_it_runs.value.id, between_runs.value.id] == [str(run.message_id), str(queue.find(KEY)[0].id)]
+        clock.advance("1h")
+    assert [delivery.body for delivery in queue.receive(5)] == ["work"]
+
+
+def test_keep_is_content_with_the_one_that_is_there(queue: MessageQueue) -> None:
+    again = queue.send("again", key=KEY, unique="keep", trigger=Every("1h", delay="1h"))
+    for trigger in (None, HOURLY):
+        kept = queue.send("other", key=KEY, unique="keep", trigger=trigger)
+        assert (kept.id, kept.new) == (again.id, False)
+    once = queue.send("once", key="other", unique="keep", delay="1h")
+    kept = queue.send("again", key="other", unique="keep", trigger=HOURLY)
+    assert (kept.id, kept.new) == (once.id, False)
+    assert [schedule.name for schedule in Schedules(queue).all()] == [KEY]
+
+
+@pytest.mark.parametrize("unique", ["reject", "replace", "debounce"])
+def test_one_that_comes_again_meets_a_single_one(queue: MessageQueue, unique: str) -> None:
+    first = queue.send("once", key=KEY, unique="reject")
+    if unique == "reject":
+        with pytest.raises(KeyTaken) as refused:
+            takes(queue, unique, HOURLY)
+        assert (refused.value.id, refused.value.repeats) == (str(first.id), False)
+    [held] = queue.receive(5)
+    with pytest.raises(KeyTaken, match="in flight"):
+        takes(queue, unique, HOURLY)
+    held.release()
+    if unique != "reject":
+        again = takes(queue, unique, HOURLY)
+        assert [delivery.message_id for delivery in queue.receive(5)] == [again]
+
+
+@pytest.mark.parametrize("unique", ["replace", "debounce"])
+def test_a_single_one_takes_the_place_of_one_that_comes_again(queue: MessageQueue, clock: TimeMachine, unique: str) -> None:
+    queue.send("again", key=KEY, unique="reject", trigger=HOURLY)
+    [run] = queue.receive(5)
+    with pytest.raises(KeyTaken, match="in flight"):
+        takes(queue, unique)
+    run.ack()
+    once = takes(queue, unique)
+    due = clock.instant + timedelta(hours=unique == "replace")
+    assert queue.get(once).due == due
+    assert [found.id for found in queue.find(KEY)] == [once]
+    clock.advance("5h")
+    assert [delivery.body for delivery in queue.receive(5)] == ["another"]
+    assert Schedules(queue).all() == []
+
+
+@pytest.mark.parametrize("unique", ["replace", "debounce"])
+def test_one_that_comes_again_takes_the_place_of_another_and_of_its_waiting_run(
+    queue: MessageQueue, clock: TimeMachine, unique: str
+) -> None:
+    queue.send("first", key=KEY, unique="reject", trigger=HOURLY)
+    second = queue.send("second", key=KEY, unique=unique, trigger=Every("1h", delay="10m"))
+    assert second.new
+    assert queue.counts().total == 0
+    clock.advance("10m")
+    assert [delivery.message_id for delivery in queue.receive(5)] == [second.id]
+    assert len(Schedules(queue).all()) == 1
+
+
+def test_replacing_is_one_commit(store: Store, builder: QueueBuilder[MessageQueue]) -> None:
+    recorded = Recording(store)
+    queue = builder.store(recorded).build()
+    for replaces, trigger in ((None, HOURLY), ("replace", HOURLY), ("replace", None), ("replace", HOURLY)):
+        recorded.requests.clear()
+        queue.send("work", key=KEY, unique=replaces or "reject", trigger=trigger)
+        assert sum(isinstance(request, Commit) and ":home:" in request.batch.row for request in recorded.requests) == 1
+
+
+@pytest.mark.parametrize("last", ["ack", "reject", "delete", "delete by key", "clear", "at most once", "all attempts"])
+def test_the_last_run_has_the_key_until_it_ends(
+    queue: MessageQueue, another: MessageQueue, store: Store, clock: TimeMachine, last: str
+) -> None:
+    lease, attempts = (0 if last == "at most once" else None), (1 if last == "all attempts" else None)
+    queue.send("work", key=KEY, unique="reject", trigger=Every("1m", count=2), lease=lease, max_attempts=attempts)
+    for delivery in queue.receive(5):
+        if last != "at most once":
+            delivery.ack()
+    clock.advance("1m")
+    [run] = queue.receive(5)
+    if last != "at most once":
+        assert Schedules(queue).all() == []
+        with pytest.raises(KeyTaken) as refused:
+            takes(another, "reject", HOURLY)
+        assert (refused.value.id, refused.value.repeats) == (str(run.message_id), False)
+    ends: dict[str, Callable[[], object]] = {
+        "ack": run.ack,
+        "reject": run.reject,
+        "delete": lambda: queue.delete(run.message_id),
+        "delete by key": lambda: queue.delete(key=KEY),
+        "clear": queue.clear,
+        "at most once": lambda: None,
+        "all attempts": run.fail,
+    }
+    ends[last]()
+    assert everything(store) <= {Type.MESSAGE, Type.DEAD}
+    assert takes(another, "reject", HOURLY)
+
+
+@pytest.mark.parametrize("trigger", [Every("1m", count=1), Every("1m", count=1, delay="1m"), Once(delay="1m")])
+def test_one_that_comes_but_once_hands_its_key_to_that_run(queue: MessageQueue, store: Store, clock: TimeMachine, trigger: Trigger) -> None:
+    queue.send("work", key=KEY, unique="reject", trigger=trigger)
+    with pytest.raises(KeyTaken):
+        takes(queue, "reject")
+    clock.advance("1m")
+    [run] = queue.receive(5)
+    with pytest.raises(KeyTaken):
+        takes(queue, "reject")
+    run.ack()
+    assert everything(store) == set()
+    assert takes(queue, "reject")
+
+
+STOPS: dict[str, Callable[[MessageQueue, MessageId], object]] = {
+    "stop": lambda queue, _: queue.stop(KEY),
+    "delete by id": lambda queue, id_: queue.delete(id_),
+    "delete by key": lambda queue, _: queue.delete(key=KEY),
+    "delete of the schedule": lambda queue, _: Schedules(queue).delete(KEY),
+    "drop": lambda queue, _: queue.drop() >= 0,
+}
+
+
+@pytest.mark.parametrize("stop", STOPS.values(), ids=STOPS)
+@pytest.mark.parametrize("run", ["waits", "runs", "is to come"])
+def test_what_stops_it_frees_its_key(
+    queue: MessageQueue, store: Store, stop: Callable[[MessageQueue, MessageId], object], run: str
+) -> None:
+    sent = queue.send("work", key=KEY, unique="reject", trigger=Every("1h", delay="1h") if run == "is to come" else HOURLY)
+    held = queue.receive(5) if run == "runs" else []
+    assert stop(queue, sent.id)
+    assert not store.read((Named("emails:home:0", (key_name(KEY),)),))[0]
+    for delivery in held if stop is not STOPS["delete of the schedule"] else ():
+        with pytest.raises(LeaseLost):
+            delivery.ack()
+
+
+def test_a_run_that_dies_between_leaves_the_key_where_it_is(queue: MessageQueue, clock: TimeMachine) -> None:
+    queue.send("work", key=KEY, unique="reject", trigger=HOURLY, max_attempts=1)
+    queue.receive(5)[0].fail()
+    with pytest.raises(KeyTaken) as refused:
+        takes(queue, "reject")
+    assert refused.value.standing == "delayed"
+    assert queue.redrive().redriven == 1
+    clock.advance("1h")
+    assert queue.clear() == 1
+    with pytest.raises(KeyTaken):
+        takes(queue, "reject", HOURLY)
+
+
+def test_the_end_of_a_paused_one_frees_the_key_when_its_last_run_has_ended(queue: MessageQueue, store: Store, clock: TimeMachine) -> None:
+    schedules = Schedules(queue)
+    queue.send("work", key=KEY, unique="reject", trigger=Every("1m", count=2))
+    [run] = queue.receive(5)
+    schedules.pause(KEY)
+    clock.advance("5m")
+    schedules.resume(KEY)
+    run.release()
+    with pytest.raises(KeyTaken):
+        takes(queue, "reject")
+    queue.receive(5)[0].ack()
+    clock.advance("1s")
+    assert len(queue.receive(5)) == 0
+    assert everything(store) == set()
+
+
+def test_a_schedule_of_people_that_takes_over_its_name_leaves_the_key(queue: MessageQueue) -> None:
+    queue.send("work", key=KEY, unique="reject", trigger=Every("1h", delay="1h"))
+    Schedules(queue).add(KEY, HOURLY, "theirs", replace=True)
+    assert takes(queue, "reject")
+    with pytest.raises(ScheduleTaken):
+        takes(queue, "replace", HOURLY)
+
+
+def test_messages_with_the_plain_key_are_not_in_its_way(queue: MessageQueue) -> None:
+    queue.send("plain", key=KEY)
+    queue.send("work", key=KEY, unique="reject", trigger=HOURLY)
+    queue.send("plain", key=KEY)
+    assert sorted(str(found.body) for found in queue.find(KEY)) == ["plain", "plain", "work"]
+    queue.send("plain", key="other", trigger=HOURLY)
+    assert queue.send("once", key="other", unique="reject").new
+
+
+def test_many_are_told_of_one_that_comes_again(queue: MessageQueue) -> None:
+    again = queue.send("work", key=KEY, unique="reject", trigger=HOURLY)
+    report = queue.send_many(Message(unique, key=KEY, unique=unique) for unique in ("reject", "keep", "replace"))
+    assert report.taken == {0: again.id}
+    assert (report.kept, report.ids[1]) == ({1}, again.id)
+    assert report.ids[2] not in (None, again.id)
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ({"unique": "keep"}, "without a key"),
+        ({"unique": "sometimes", "key": KEY}, "one of reject, keep"),
+        ({"unique": "keep", "key": "k" * 201}, "schedule by the name of its key"),
+        ({"unique": "keep", "key": KEY, "delay": 3}, "give no delay"),
+    ],
+)
+def test_a_wrong_wish_is_refused_and_nothing_is_there_of_it(queue: MessageQueue, store: Store, options: dict[str, str], told: str) -> None:
+    with pytest.raises(BadInput, match=told):
+        queue.send("body", trigger=HOURLY, **options)  # type: ignore[arg-type]  # the names are those of its options
+    assert everything(store) == set()
+
+
+def test_a_trigger_without_a_slot_takes_no_key(queue: MessageQueue, store: Store, clock: TimeMachine) -> None:
+    with pytest.raises(BadInput, match="no slot"):
+        queue.send("body", key=KEY, unique="reject", trigger=Once(clock.instant - timedelta(seconds=1)))
+    assert everything(store) == set()
+
+
+def test_what_was_replaced_is_in_the_history(builder: QueueBuilder[MessageQueue], clock: TimeMachine) -> None:
+    queue = builder.options(history="all").build()
+    first = queue.send("first", key=KEY, unique="reject", trigger=HOURLY)
+    second = queue.send("second", key=KEY, unique="replace", trigger=HOURLY)
+    clock.advance("1s")
+    third = queue.send("third", key=KEY, unique="debounce")
+    cancelled = [(event.message, event.why) for event in queue.history(key=KEY, kinds=["cancelled"])]
+    assert cancelled == [(first.id, "replaced"), (second.id, "replaced")]
+    assert third.new
