@@ -43,7 +43,8 @@ _STDIN = "-"
 @click.option(
     "--unique",
     type=click.Choice(["reject", "keep", "replace", "debounce"]),
-    help="At most one message has the key. While another has it: fail; keep that one; or take its place, due when that was or anew.",
+    help="Of the messages sent with this option, also repeating ones, one has the key. While another has it: fail; keep that one; "
+    "or take its place, due when that was or anew. Messages with the key and without this option are not concerned.",
 )
 @click.option(
     "--priority", type=int, default=0, show_default=True, help="The greatest goes first; a queue has one, 0, unless made with more."

@@ -40,9 +40,9 @@ class Message:
     """A body and how it is to be sent; what is left out takes the queue's settings.
 
     `delay` counts from now, `at` is an aware datetime; from `expires` on (an aware datetime, or a duration after it is
-    due) nobody is handed the message any more. `lease=0` hands it out at most once. With `unique`, at most one message of
-    the queue has the key: "reject" raises KeyTaken if another one has it, "keep" is content with that one, "replace" and
-    "debounce" cancel it.
+    due) nobody is handed the message any more. `lease=0` hands it out at most once. Of the messages of a queue that are sent
+    with `unique`, at most one has the key: "reject" raises KeyTaken if another one has it, "keep" is content with that one,
+    "replace" and "debounce" cancel it.
     """
 
     body: object

@@ -10,9 +10,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 from astyqueue.errors import NotFound, OutcomeUnknown
+from astyqueue.model.message import MessageId
 from astyqueue.model.schedules import Origin, Run, Schedule
 from astyqueue.protocol.fire import listing
 from astyqueue.protocol.keystate import slot_timers
+from astyqueue.protocol.lookup import leave_hints
 from astyqueue.protocol.process import Process
 from astyqueue.protocol.raising import Plan, Raising
 from astyqueue.protocol.sight import Sight
@@ -50,7 +52,11 @@ class Kept:
             column, before = found
             changed = yield from becomes(before)
             after[:] = [changed[0] if changed else before]
-            return None if changed is None else self.edit(sight, column, Edit(mark, before, *changed))
+            if changed is None:
+                return None
+            if (key := changed[0].template.key) is not None:
+                yield from leave_hints(self.process, [(key, MessageId(self.row, *sent)) for sent in changed[1].values()])
+            return self.edit(sight, column, Edit(mark, before, *changed))
 
         yield from Raising(self.process, Sight(self.row, 1)).carry_out(plan)
         return after[0]

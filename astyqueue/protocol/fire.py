@@ -8,7 +8,7 @@ unknown outcome came to is told by the columns themselves: whoever looks next go
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
@@ -16,7 +16,7 @@ from astyqueue.clock import SECOND
 from astyqueue.errors import BadInput, OutcomeUnknown, Undecodable, UnknownTrigger
 from astyqueue.ids import Id
 from astyqueue.model.message import MessageId
-from astyqueue.model.schedules import AfterFailure, Origin, Overlap, Run, Schedule
+from astyqueue.model.schedules import AfterFailure, Origin, Overlap, Run, Schedule, Template
 from astyqueue.protocol.along import Owner
 from astyqueue.protocol.change import Change
 from astyqueue.protocol.columns import HEADER, Entry, State, Timer, Type, dead_name, message_name
@@ -51,12 +51,18 @@ _REMEMBERED: Final = 50_000
 
 
 class Fired(NamedTuple):
-    """A slot that was fired, and when."""
+    """A slot that was fired, when, and what its message is made of."""
 
     schedule: str
     slot: int
     at: int
     run: Run
+    template: Template
+
+
+def fired(schedule: Schedule, sent: Mapping[int, Run], at: int) -> list[Fired]:
+    """The messages that a schedule sent at a moment, by their slots."""
+    return [Fired(schedule.name, slot, at, run, schedule.template) for slot, run in sent.items()]
 
 
 class Known(NamedTuple):
@@ -108,23 +114,24 @@ class Schedules:
 
         What is skipped is added to `skipped`, also when an error ends this.
         """
-        fired: list[Fired] = []
+        sent: list[Fired] = []
         try:
-            yield from self._fire(sight, fired, [] if skipped is None else skipped)
+            yield from self._fire(sight, sent, [] if skipped is None else skipped)
         except BaseException:
             sight.forget()
             raise
-        return fired
+        return sent
 
-    def _fire(self, sight: Sight, fired: list[Fired], skipped: list[Skipped]) -> Steps[None]:
+    def _fire(self, sight: Sight, sent: list[Fired], skipped: list[Skipped]) -> Steps[None]:
         refused = 0
         for _ in range(_COMMITS):
             firing = yield from self._plan(sight)
             if firing is None:
                 return
             if not firing.anything or (yield from self._commit(sight, firing)):
-                fired += _fired(firing)
-                skipped += [one for decision in firing.decisions.values() for one in skipped_by(decision, firing.now)]
+                for decision in firing.decisions.values():
+                    sent += fired(decision.schedule, decision.sent, firing.now)
+                    skipped += skipped_by(decision.schedule.name, decision.firings)
                 continue
             refused += 1
             if refused == _TRIES:
@@ -206,8 +213,7 @@ class Schedules:
         for timer, left in shrunk:
             change.replace(timer, left)
         change.delete(*[message_name(*decision.cancelled) for decision in firing.decisions.values() if decision.cancelled])
-        last = [(one.schedule.template.key, run) for one in firing.decisions.values() if _ends(one.schedule) for run in one.sent.values()]
-        yield from leave_hints(self._process, [(key, MessageId(sight.row, *run)) for key, run in last if key])  # its schedule goes
+        yield from leave_hints(self._process, _hints(sight.row, firing))
         if puts := _messages(change, firing):
             timers.append(listing(self._process, puts, firing.now))
         for timer in timers:
@@ -305,12 +311,15 @@ def _messages(change: Change, firing: Firing) -> list[Put]:
     return puts
 
 
+def _hints(row: str, firing: Firing) -> Iterator[tuple[str, MessageId]]:
+    """Where messages with keys will be. A message's own schedule is found by its key itself, as long as it is there."""
+    for decision in firing.decisions.values():
+        key = decision.schedule.template.key
+        if key is not None and (decision.schedule.origin is not Origin.MESSAGE or _ends(decision.schedule)):
+            yield from ((key, MessageId(row, *run)) for run in decision.sent.values())
+
+
 def listing(process: Process, puts: list[Put], due: int) -> Timer:
     """A timer, due now, for what a commit inserts: there it is found, whatever its id."""
     entries = tuple(Entry(put.name.id, put.name.priority, 0) for put in puts)
     return with_value(Timer(Name(Type.TIMER, 0, process.id_at(due), State.SNOOZED), entries, process.nonce(), "", len(entries)))
-
-
-def _fired(firing: Firing) -> list[Fired]:
-    sent = [(decision.schedule.name, slot, run) for decision in firing.decisions.values() for slot, run in decision.sent.items()]
-    return [Fired(name, slot, firing.now, run) for name, slot, run in sent]

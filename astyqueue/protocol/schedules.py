@@ -5,8 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
-from functools import partial
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, cast
 
 from astyqueue import ids
 from astyqueue.clock import instant
@@ -17,13 +16,13 @@ from astyqueue.model.schedules import Firing, Origin, Policies, Run, Schedule, T
 from astyqueue.protocol.along import ScheduleOwner, key_name
 from astyqueue.protocol.columns import State, Type, message_name
 from astyqueue.protocol.editing import Changed, Edit, Kept
-from astyqueue.protocol.fire import standing
+from astyqueue.protocol.fire import Fired, fired, standing
 from astyqueue.protocol.keystate import FREE, KeyState, cancel, key_states, keys_of, run_to_come, state_of_repeating
 from astyqueue.protocol.process import Process
 from astyqueue.protocol.raising import Plan, Raising, shrunk_by
 from astyqueue.protocol.rows import Ring
 from astyqueue.protocol.sight import Sight
-from astyqueue.protocol.slots import Decision, LastRun, decide, due_slots, remembered
+from astyqueue.protocol.slots import Decision, LastRun, Skipped, decide, due_slots, remembered, skipped_by
 from astyqueue.protocol.steps import Steps, read_column, read_one
 from astyqueue.protocol.triggercolumn import check_schedule, decode_schedule, trigger_name
 from astyqueue.protocol.unique import CANCELS, Holder, checked, holder_of
@@ -85,29 +84,31 @@ def _see_that_it_will_fire(name: str, trigger: Trigger, now: int) -> None:
         raise BadInput(problem)
 
 
-def repeat(kept: Kept, wanted: Wanted, unique: Unique | None) -> Steps[Holder]:
-    """Have a message come again, and say by which run; with `unique`, only if its key is free or is made free.
+class Repeating:
+    """A message's own schedule in the making, and its unique key if it is to have one.
 
-    Without, it takes no key, and ScheduleTaken is raised if there is a schedule of its name. A trigger without a slot raises
-    BadInput, and nothing is there of it.
+    `fired` is what was sent of it at once.
     """
-    beginning = _Beginning(kept, wanted, unique)
-    yield from Raising(kept.process, Sight(kept.row, 1)).carry_out(beginning.plan)
-    return beginning.holder
-
-
-class _Beginning:
-    """A message's own schedule in the making; `holder` is what became of it, or who has its key."""
-
-    holder: Holder
 
     def __init__(self, kept: Kept, wanted: Wanted, unique: Unique | None) -> None:
+        """With `unique`, the schedule is made only if its key is free or is made free."""
+        self.fired: list[Fired] = []
         self._kept = kept
         self._wanted = wanted
         self._unique = unique
         self._mark = kept.process.nonce().hex()
+        self._holder: Holder | None = None
 
-    def plan(self, sight: Sight) -> Steps[Plan | None]:
+    def carry_out(self) -> Steps[Holder]:
+        """Have the message come again, and say by which run; or which message has the key that stays.
+
+        Without a unique key ScheduleTaken is raised if there is a schedule of its name. A trigger without a slot raises
+        BadInput, and nothing is there of it.
+        """
+        yield from Raising(self._kept.process, Sight(self._kept.row, 1)).carry_out(self._plan)
+        return cast("Holder", self._holder)  # each plan says whose the key is
+
+    def _plan(self, sight: Sight) -> Steps[Plan | None]:
         """The schedule and its key, in the place of what has that; None if that is to stay, or is in hand."""
         row, now = self._kept.row, self._kept.process.now()
         column, before = (yield from self._kept.found()) or (None, None)
@@ -119,7 +120,7 @@ class _Beginning:
             in_the_way.append((yield from state_of_repeating(row, column, before)))
         stays = in_the_way if self._unique not in CANCELS else [state for state in in_the_way if state.in_hand(sight, now)]
         if holder := holder_of(row, stays[0]) if stays else None:
-            self.holder = holder
+            self._holder = holder
             return None
         return self._take_over(sight, column, before, key=key, in_the_way=in_the_way)
 
@@ -137,6 +138,7 @@ class _Beginning:
         begun = _begun(check_schedule(made(self._kept.name, self._wanted, mark=self._mark, now=now)), self._wanted.trigger, now)
         run = begun.schedule.run or run_to_come(begun.schedule)
         plan = self._kept.edit(sight, column, Edit(self._mark, before, begun.schedule, begun.sent))
+        self.fired = fired(begun.schedule, begun.sent, now)
         for state in in_the_way:
             if state.repeats is None:
                 cancel(plan, sight, state)
@@ -145,7 +147,7 @@ class _Beginning:
         if self._unique:
             plan.taken.append((key.column, Put(key_name(self._kept.name), ScheduleOwner(self._kept.name, self._mark).encode())))
         replaced = holder_of(row, in_the_way[0]) if in_the_way else None
-        self.holder = Holder(MessageId(row, *run), sent=True, replaced=replaced.id if replaced else None, repeats=True)
+        self._holder = Holder(MessageId(row, *run), sent=True, replaced=replaced.id if replaced else None, repeats=True)
         return plan
 
 
@@ -231,6 +233,11 @@ def resume(kept: Kept, trigger: Callable[[Schedule], Trigger]) -> Steps[Schedule
     return (yield from kept.change(becomes))
 
 
+def passed_over(schedule: Schedule) -> list[Skipped]:
+    """The slots that were skipped as a schedule was resumed last, if that is the last that became of any."""
+    return skipped_by(schedule.name, [firing for firing in schedule.history[-1:] if firing.why == _MEANWHILE])
+
+
 def _passed(schedule: Schedule, trigger: Trigger, now: int) -> Schedule:
     """The schedule with the slots that came while it was paused dealt with: they are skipped."""
     due = due_slots(trigger, schedule.last, now)
@@ -260,21 +267,27 @@ def run_now(kept: Kept) -> Steps[Schedule]:
     return (yield from kept.change(becomes))
 
 
-def backfill(kept: Kept, slots: list[int]) -> Steps[int]:
-    """Send a message for each of these slots, whether or not it was fired; how many those were."""
+def backfill(kept: Kept, slots: list[int]) -> Steps[list[Fired]]:
+    """Send a message for each of these slots, whether or not it was fired, all in one commit."""
     asked = kept.process.nonce().hex()
+    told: list[list[Fired]] = []
 
-    def becomes(part: list[int], schedule: Schedule) -> Steps[Changed | None]:
+    def becomes(schedule: Schedule) -> Steps[Changed | None]:
         yield from ()
-        sent = {slot: Run(schedule.template.priority, ids.derived(slot, f"{schedule.name}\n{asked}")) for slot in part}
-        firing = Firing(part[0], len(part), kept.process.now(), sent[part[-1]], "backfilled")
-        return replace(schedule, fired=schedule.fired + len(part), history=remembered(schedule, [firing])), sent
+        now = kept.process.now()
+        sent = {slot: Run(schedule.template.priority, ids.derived(slot, f"{schedule.name}\n{asked}")) for slot in slots}
+        firing = Firing(slots[0], len(slots), now, sent[slots[-1]], "backfilled")
+        told[:] = [fired(schedule, sent, now)]
+        return replace(schedule, fired=schedule.fired + len(slots), history=remembered(schedule, [firing])), sent
 
-    found = yield from kept.found()
-    together = min(_TOGETHER, max(1, _BYTES // len(found[1].template.body))) if found else _TOGETHER
-    for first in range(0, len(slots), together):
-        yield from kept.change(partial(becomes, slots[first : first + together]))
-    return len(slots)
+    yield from kept.change(becomes)
+    return told[0]
+
+
+def in_commits(schedule: Schedule, slots: list[int]) -> list[list[int]]:
+    """The slots of a backfill, as many together as one commit takes messages of this schedule."""
+    together = min(_TOGETHER, max(1, _BYTES // len(schedule.template.body)))
+    return [slots[first : first + together] for first in range(0, len(slots), together)]
 
 
 def slots_between(trigger: Trigger, since: int, until: int) -> list[int]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Final, NamedTuple
@@ -77,12 +77,14 @@ def _latest(trigger: Trigger, last: int, now: int) -> list[int]:
 class Decision:
     """What firing a schedule comes to: the schedule as it is then, what it sends, and what is cancelled for it.
 
-    With nothing changed, `schedule` is the one that was asked about: it waits for the run before to end.
+    With nothing changed, `schedule` is the one that was asked about: it waits for the run before to end. `firings` are what
+    became of the slots, all of them: the schedule itself remembers the last few.
     """
 
     schedule: Schedule
     sent: dict[int, Run] = field(default_factory=dict)
     cancelled: Run | None = None
+    firings: list[Firing] = field(default_factory=list)
 
 
 class Skipped(NamedTuple):
@@ -95,10 +97,9 @@ class Skipped(NamedTuple):
     why: str
 
 
-def skipped_by(decision: Decision, now: int) -> list[Skipped]:
-    """The slots that a decision of this moment skips, as far as the schedule remembers."""
-    name, told = decision.schedule.name, decision.schedule.history
-    return [Skipped(name, firing.slot, firing.slots, firing.at, firing.why) for firing in told if firing.run is None and firing.at == now]
+def skipped_by(schedule: str, firings: Iterable[Firing]) -> list[Skipped]:
+    """The slots that were skipped, of what became of some."""
+    return [Skipped(schedule, firing.slot, firing.slots, firing.at, firing.why) for firing in firings if firing.run is None]
 
 
 class LastRun(NamedTuple):
@@ -117,7 +118,7 @@ def decide(schedule: Schedule, trigger: Trigger, run: LastRun, *, now: int, room
         return Decision(replace(schedule, run=None))
     due = due_slots(trigger, schedule.last, now)
     if schedule.policies.after_failure is AfterFailure.PAUSE and run.dead and (due or schedule.backlog):
-        return Decision(_paused(schedule, due, now))
+        return _pause(schedule, due, now)
     deciding = _Deciding(schedule, now, running=run.alive)
     if schedule.backlog and not run.alive:
         deciding.send(deciding.backlog.pop(0), 1)
@@ -126,19 +127,21 @@ def decide(schedule: Schedule, trigger: Trigger, run: LastRun, *, now: int, room
     return deciding.decision(trigger)
 
 
-def _paused(schedule: Schedule, due: Due | None, now: int) -> Schedule:
+def _pause(schedule: Schedule, due: Due | None, now: int) -> Decision:
     why = "its last run failed, and after that it pauses"
     slot = due.first if due else schedule.backlog[0]
     missed = (due.number if due else 0) + len(schedule.backlog)
-    return replace(
+    firings = [Firing(slot, missed, now, None, why)]
+    paused = replace(
         schedule,
         paused=why,
         backlog=(),
         last=due.latest[-1] if due else schedule.last,
         slots=schedule.slots + (due.number if due else 0),
         skipped=schedule.skipped + missed,
-        history=remembered(schedule, [Firing(slot, missed, now, None, why)]),
+        history=remembered(schedule, firings),
     )
+    return Decision(paused, firings=firings)
 
 
 def remembered(schedule: Schedule, firings: list[Firing]) -> tuple[Firing, ...]:
@@ -229,7 +232,7 @@ class _Deciding:
             skipped=self._schedule.skipped + self._skipped,
             history=remembered(self._schedule, self._firings),
         )
-        return Decision(schedule, self._sent, self._cancelled)
+        return Decision(schedule, self._sent, self._cancelled, self._firings)
 
 
 def _kept(misfire: Misfire, due: Due, now: int) -> list[int]:

@@ -81,10 +81,17 @@ class Events:
             yield from (once, replace(once, kind=Kind.DONE))
 
     def of_firing(self, row: str, fired: Iterable[Fired]) -> Iterator[Event]:
-        """The messages that schedules sent; the name of a schedule is the key of its events."""
+        """That slots of schedules were fired; the name of a schedule is the key of its events."""
         for one in fired:
             event = self._event(one.at, Kind.FIRED, MessageId(row, one.run.priority, one.run.id))
             yield replace(event, key=one.schedule, schedule=one.schedule, sent=one.at, due=one.slot, slot=one.slot)
+
+    def of_scheduled(self, row: str, fired: Iterable[Fired]) -> Iterator[Event]:
+        """That the messages of schedules are sent, those of slots and those that somebody asked for."""
+        for one in fired:
+            event = self._event(one.at, Kind.SENT, MessageId(row, one.run.priority, one.run.id))
+            told = replace(event, key=one.template.key, sent=one.at, due=one.slot)
+            yield _with_headers(told, {**one.template.headers, SCHEDULE: one.schedule})
 
     def of_skipping(self, skipped: Iterable[Skipped]) -> Iterator[Event]:
         """The slots for which no message was sent."""

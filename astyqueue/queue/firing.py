@@ -75,6 +75,7 @@ class Firings:
             fired = yield from self._schedules.fire(sight, skipped)
         finally:
             self._history.note(Kind.SKIPPED, lambda: events.of_skipping(skipped))
+        self._history.note(Kind.SENT, lambda: events.of_scheduled(sight.row, fired))
         self._history.note(Kind.FIRED, lambda: events.of_firing(sight.row, fired))
         self._stats.add("fired", len(fired))
         for one in fired:

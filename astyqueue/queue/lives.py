@@ -14,7 +14,6 @@ from astyqueue.model.views import Standing
 
 _WORDS: Final = {
     Kind.SENT: "sent",
-    Kind.FIRED: "sent by its schedule",
     Kind.CLAIMED: "taken",
     Kind.DONE: "done",
     Kind.FAILED: "failed",
@@ -52,7 +51,7 @@ def with_history(found: Explanation, events: Iterable[Event], keeping: Keeping) 
 
 def _is_told(kind: Kind, standing: Standing | None) -> bool:
     """Whether the rows tell of it themselves."""
-    return (standing is not None and kind in (Kind.SENT, Kind.FIRED)) or (standing is Standing.DEAD and kind is Kind.DEAD)
+    return (standing is not None and kind is Kind.SENT) or (standing is Standing.DEAD and kind is Kind.DEAD)
 
 
 def _sentence(event: Event) -> str:

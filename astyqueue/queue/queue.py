@@ -80,13 +80,14 @@ class MessageQueue(Operations):
     ) -> Sent:
         """Send one message (a body, or a `Message` with its own options); it is not lost any more when this returns.
 
-        With `unique` at most one message of the queue has this key. What becomes of this one while another has it: "reject"
-        raises KeyTaken; "keep" sends nothing and returns the other's id, with `new` False; "replace" and "debounce" cancel the
-        other, and the new one is due when that was, or as it says itself. One that somebody works on is never cancelled:
-        KeyTaken is raised. OutcomeUnknown says that it may have been sent.
+        Of the messages that are sent with `unique`, at most one has this key. What becomes of this one while another has it:
+        "reject" raises KeyTaken; "keep" sends nothing and returns the other's id, with `new` False; "replace" and "debounce"
+        cancel the other, and the new one is due when that was, or as it says itself. One that is worked on is never
+        cancelled: KeyTaken is raised. OutcomeUnknown says that it may have been sent.
 
         With a `trigger` it comes again at each slot, one run after the other, until the trigger ends, or `delete` of the id
-        of any run or `stop` of its key ends it. ScheduleTaken is raised if its key is the name of a schedule.
+        of any run or `stop` of its key ends it; a unique key is its own until then. Without `unique`, ScheduleTaken is raised
+        if its key is the name of a schedule.
         """
         message = as_message(body, Message(None, key, delay, at, priority, headers, expires, lease, max_attempts, unique))
         if trigger is not None:

@@ -20,11 +20,13 @@ from astyqueue.model.schedules import Misfire, Origin, Overlap, Policies, Schedu
 from astyqueue.protocol import schedules
 from astyqueue.protocol.browse import contents
 from astyqueue.protocol.editing import Kept
+from astyqueue.protocol.fire import fired
 from astyqueue.protocol.rows import is_home
 from astyqueue.protocol.schedules import Wanted
 from astyqueue.protocol.steps import Steps
 from astyqueue.protocol.triggercolumn import SCHEDULE, run_of, trigger_name
 from astyqueue.queue.core import Core
+from astyqueue.queue.history import History
 from astyqueue.queue.producer import Sent
 from astyqueue.queue.uniquely import sent_or_kept
 from astyqueue.triggers import Trigger
@@ -67,6 +69,10 @@ class Scheduling:
     def __init__(self, core: Core) -> None:
         """Work with the parts of an open queue."""
         self._core = core
+
+    @property
+    def _history(self) -> History:
+        return self._core.claimer.history
 
     def kept(self, name: str) -> Kept:
         """Where the schedule of this name is."""
@@ -115,15 +121,16 @@ class Scheduling:
         yield from self._core.following.time.follow()
         process = self._core.process
         kept = self.kept(f"message {process.nonce().hex()}" if message.key is None else _name_of(message.key))
-        wanted = Wanted(trigger, template, OWN, Origin.MESSAGE)
+        repeating = schedules.Repeating(kept, Wanted(trigger, template, OWN, Origin.MESSAGE), unique)
         if unique is None:
-            holder = yield from schedules.repeat(kept, wanted, None)
+            holder = yield from repeating.carry_out()
         else:
-            holder = yield from sent_or_kept(process, lambda: schedules.repeat(kept, wanted, unique), key=kept.name, unique=unique)
-        if holder.replaced:
-            history = self._core.claimer.history
-            yield from history.tell([history.events.of_order(Kind.CANCELLED, holder.replaced, kept.name, why="replaced")])
+            holder = yield from sent_or_kept(process, repeating.carry_out, key=kept.name, unique=unique)
         if holder.sent:
+            events = self._history.events
+            replaced = [events.of_order(Kind.CANCELLED, holder.replaced, kept.name, why="replaced")] if holder.replaced else []
+            sent = [*events.of_scheduled(kept.row, repeating.fired), *events.of_firing(kept.row, repeating.fired)]
+            yield from self._history.tell([*replaced, *sent])
             yield from self._changed(kept)
         return Sent(holder.id, holder.sent)
 
@@ -154,6 +161,7 @@ class Scheduling:
         """Go on with the next slot from now on."""
         kept = self.kept(name)
         schedule = yield from schedules.resume(kept, self.trigger)
+        yield from self._history.tell(self._history.events.of_skipping(schedules.passed_over(schedule)))
         yield from self._changed(kept)
         return schedule
 
@@ -161,6 +169,9 @@ class Scheduling:
         """Send a message of it now."""
         kept = self.kept(name)
         schedule = yield from schedules.run_now(kept)
+        asked_for = schedule.history[-1]
+        sent = fired(schedule, {asked_for.slot: asked_for.run} if asked_for.run else {}, asked_for.at)
+        yield from self._history.tell(self._history.events.of_scheduled(kept.row, sent))
         yield from self._changed(kept)
         return schedule
 
@@ -169,9 +180,11 @@ class Scheduling:
         kept = self.kept(name)
         schedule = yield from self.show(name)
         slots = schedules.slots_between(self.trigger(schedule), instant_of(since), instant_of(until))
-        sent = yield from schedules.backfill(kept, slots)
-        yield from self._changed(kept)
-        return sent
+        for part in schedules.in_commits(schedule, slots):
+            sent = yield from schedules.backfill(kept, part)
+            yield from self._history.tell(self._history.events.of_scheduled(kept.row, sent))
+            yield from self._changed(kept)
+        return len(slots)
 
     def remove(self, name: str, *, with_run: bool = False) -> Steps[Schedule | None]:
         """Remove it, and its last message too if that is wanted; the schedule as it was."""

@@ -41,7 +41,7 @@ def facts(events: DataFrame, objectives: Objectives, percentiles: Percentiles = 
     return found.select("*", "place.*").select(*FACTS.schema.names)
 
 
-_COUNTED: Final = (Kind.SENT, Kind.FIRED, Kind.DONE, Kind.DEAD, Kind.RETRIED, Kind.RELEASED, Kind.REDRIVEN, Kind.CANCELLED, Kind.FAILED)
+_COUNTED: Final = (Kind.SENT, Kind.DONE, Kind.DEAD, Kind.RETRIED, Kind.RELEASED, Kind.REDRIVEN, Kind.CANCELLED, Kind.FAILED)
 
 
 def with_lengths(events: DataFrame, objectives: Objectives) -> DataFrame:
@@ -89,7 +89,7 @@ def _place(grain: str, member: Column | None, began: Column | None) -> Column:
 def measures(percentiles: Percentiles) -> list[Column]:
     """What is counted and summed up of some events; the percentiles of a length are taken apart from one array."""
     counted = {
-        "sent": is_(Kind.SENT, Kind.FIRED),
+        "sent": is_(Kind.SENT),
         "done": is_(Kind.DONE) & F.col("settles"),
         **{kind.value: is_(kind) for kind in (Kind.DEAD, Kind.RETRIED, Kind.RELEASED, Kind.REDRIVEN, Kind.CANCELLED)},
         "failed": sure(F.col("outcome") == "failed"),

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
 
 import pytest
 from pyspark.sql import DataFrame, Row, SparkSession
 
+from astyqueue.model.event import Kind
 from astyqueue.spark.pipelines.attempts import attempts
 from astyqueue.spark.pipelines.facts import approximate, facts
 from astyqueue.spark.pipelines.failures import failures
@@ -41,7 +43,7 @@ def events(spark: SparkSession) -> DataFrame:
         Life("double", 8, row="emails:0:1").claimed(9).done(10).claimed(40).done(41),
         Life("late receipt", 9).claimed(10).done(11, lost=True),
     )
-    slots = [fired(60.5, 60), fired(122, 120)]
+    slots = [event for slot in (fired(60.5, 60), fired(122, 120)) for event in (slot, replace(slot, kind=Kind.SENT, key=None, slot=None))]
     known = marked(frame(spark, [*some, *slots]))
     return waited_once(known, messages(known)).persist()
 

@@ -16,7 +16,7 @@ from astyqueue.protocol.fire import Schedules
 from astyqueue.protocol.picking import Order
 from astyqueue.protocol.process import Process
 from astyqueue.protocol.remove import delete
-from astyqueue.protocol.schedules import Wanted, remove, repeat
+from astyqueue.protocol.schedules import Repeating, Wanted, remove
 from astyqueue.protocol.settle import Settlement, settle
 from astyqueue.protocol.sight import Sight
 from astyqueue.protocol.steps import Steps, run
@@ -59,7 +59,7 @@ class RepeatScene(KeyScene):
     def repeating(self, name: str, unique: Unique, *, count: int = 2, delay: int = 0) -> Steps[Holder]:
         """Has a message come again under the key."""
         wanted = Wanted(Every(MINUTE // SECOND, count=count, delay=delay), Template(b"1", key=KEY), _OWN, Origin.MESSAGE)
-        return repeat(self.kept(name), wanted, unique)
+        return Repeating(self.kept(name), wanted, unique).carry_out()
 
     def world(self, **actors: Actor) -> World:
         """As of all that have a key, when all that comes again has come to its end."""

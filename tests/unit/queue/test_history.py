@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
+from datetime import timedelta
 
 import pytest
 
-from astyqueue import Dispatcher, MessageQueue
+from astyqueue import Dispatcher, Message, MessageQueue
 from astyqueue.clock import SECOND
 from astyqueue.errors import BadSetting, LeaseLost, NotFound
 from astyqueue.model.event import Kind
@@ -255,6 +257,74 @@ def test_slots_that_were_fired_or_skipped_are_told_under_the_name_of_their_sched
     assert [event.kind for event in told] == [Kind.FIRED, Kind.SKIPPED]
     assert told[0].message is not None
     assert (told[0].slot, told[1].reason) == (told[0].due, "the run before has not ended")
+
+
+@pytest.fixture
+def sent_events(queue: MessageQueue) -> Callable[[], list[tuple[object, ...]]]:
+    """The events that messages were sent: which, when, due when, with which key, by which schedule."""
+    return lambda: [(event.message, event.at, event.due, event.key, event.schedule) for event in queue.history(kinds=["sent"])]
+
+
+def test_every_message_of_a_schedule_has_its_sending_told(
+    queue: MessageQueue, clock: TimeMachine, sent_events: Callable[[], list[tuple[object, ...]]]
+) -> None:
+    schedules = Schedules(queue)
+    schedules.add("digest", Every("1h", delay="1h"), Message("hello", key="ada", headers={"task": "greet"}))
+    clock.advance("1h")
+    slot = clock.now()
+    [fired] = queue.receive(5)
+    clock.advance("1m")
+    by_hand = schedules.run("digest").message
+    asked_for = clock.now()
+    clock.advance("1m")
+    assert schedules.backfill("digest", clock.instant - timedelta(hours=3), clock.instant) == 1
+    [backfilled] = {found.id for found in queue.find("ada")} - {fired.message_id, by_hand}
+    queue.receive(5)
+    told = sent_events()
+    assert told[0] == (fired.message_id, slot, slot, "ada", "digest")
+    assert told[1] == (by_hand, asked_for, asked_for, "ada", "digest")
+    assert told[2:] == [(backfilled, clock.now(), slot, "ada", "digest")]
+    assert {event.task for event in queue.history(kinds=["sent"])} == {"greet"}
+    assert [event.message for event in queue.history(kinds=["fired"])] == [fired.message_id]
+
+
+def test_the_first_run_of_a_message_with_a_trigger_has_its_sending_told(
+    queue: MessageQueue, clock: TimeMachine, sent_events: Callable[[], list[tuple[object, ...]]]
+) -> None:
+    first = queue.send("hello", key="ada", trigger=Every("1h", count=2)).id
+    began = clock.now()
+    queue.receive()[0].ack()
+    clock.advance("1h")
+    second = queue.receive()[0].message_id
+    clock.advance("1s")
+    queue.receive()
+    assert sent_events() == [(first, began, began, "ada", "ada"), (second, clock.now() - SECOND, clock.now() - SECOND, "ada", "ada")]
+    assert [event.message for event in queue.history(kinds=["fired"])] == [first, second]
+
+
+def test_slots_that_came_while_a_schedule_was_paused_are_told_as_skipped(queue: MessageQueue, clock: TimeMachine) -> None:
+    schedules = Schedules(queue)
+    schedules.add("digest", Every("1h", delay="1h"), "hello")
+    schedules.pause("digest")
+    clock.advance("150m")
+    schedules.resume("digest")
+    schedules.resume("digest")
+    [skipped] = queue.history(key="digest", kinds=["skipped"])
+    assert skipped.reason == "2 slots: it was paused"
+
+
+@pytest.mark.parametrize("history", ["none", "failures"])
+def test_firings_that_go_well_cost_nothing_unless_all_is_kept(
+    builder: QueueBuilder[MessageQueue], history: str, clock: TimeMachine
+) -> None:
+    with builder.name(history).options(history=history).build() as queue:
+        queue.send("hello", trigger=Every("1m"))
+        queue.receive(5)[0].ack()
+        clock.advance("1m")
+        queue.receive(5)[0].ack()
+        assert queue.stats.fired == 1
+    with builder.build() as again:
+        assert list(again.history()) == []
 
 
 def test_each_slot_that_was_skipped_at_one_moment_is_told(queue: MessageQueue, clock: TimeMachine) -> None:
