@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 import sys
-import tarfile
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from io import BytesIO
 from pathlib import Path
 from typing import Final
 
@@ -22,8 +19,6 @@ from astyqueue.wakeup import Wakeup
 from tests.places import Place
 from tests.upgrade import party
 
-#: The version to upgrade from: the last one whose processes refuse settings that they do not know.
-PREVIOUS: Final = "e22f3c00195e358e4670cdc3c4b5b6d23b291191"
 ROOT: Final = Path(__file__).parents[2]
 CLOCK: Final = SystemClock()
 PATIENCE: Final = 240 * SECOND
@@ -84,19 +79,6 @@ class Parties:
         while len(self.done()) < lines:
             assert CLOCK.monotonic() < until, f"{len(self.done())} of {lines}; {self.errors()}"
             wakeup.wait(CLOCK.monotonic() + SECOND // 10)
-
-
-@pytest.fixture(scope="session")
-def previous(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The previous version's package, taken from the history of this repository."""
-    git = shutil.which("git") or "git"
-    archive = subprocess.run([git, "archive", PREVIOUS, "astyqueue"], cwd=ROOT, capture_output=True, check=False)
-    if archive.returncode:
-        pytest.skip(f"the previous version is not in the history of this copy: {archive.stderr.decode().strip()}")
-    folder = tmp_path_factory.mktemp("previous")
-    with tarfile.open(fileobj=BytesIO(archive.stdout)) as files:
-        files.extractall(folder, filter="data")
-    return folder
 
 
 @pytest.fixture

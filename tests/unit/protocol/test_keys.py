@@ -8,23 +8,27 @@ from astyqueue import ids
 from astyqueue.clock import SECOND
 from astyqueue.errors import BadInput, OutcomeUnknown, StoreCorrupt, StoreUnavailable
 from astyqueue.ids import Id
+from astyqueue.model.schedules import Policies, Template
 from astyqueue.protocol import along
-from astyqueue.protocol.along import Along, Owner, key_name
+from astyqueue.protocol.along import Along, Owner, ScheduleOwner, key_name
 from astyqueue.protocol.bell import WANTED
 from astyqueue.protocol.claim import claim
 from astyqueue.protocol.columns import Type, message_name
 from astyqueue.protocol.dead import redrive
+from astyqueue.protocol.editing import Kept
 from astyqueue.protocol.outcomes import Ack, Reject
 from astyqueue.protocol.picking import Order
 from astyqueue.protocol.raising import TRIES
 from astyqueue.protocol.remove import clear, delete
 from astyqueue.protocol.rows import bell_row
+from astyqueue.protocol.schedules import Wanted, save
 from astyqueue.protocol.settle import Settlement, settle
 from astyqueue.protocol.sight import Sight
 from astyqueue.protocol.steps import Commit, Request, run
 from astyqueue.protocol.unique import send_replacing, send_unique
 from astyqueue.store import Batch, Expectation, Named, Put, Store
 from astyqueue.testing import Failing, Faulty, Recording
+from astyqueue.triggers import Every
 from tests.unit.protocol.keyed import KEY, KeyScene, rejecting
 from tests.unit.protocol.watched import Meanwhile, picture
 from tests.unit.protocol.worlds import ATTEMPTS, LEASE, acking
@@ -293,3 +297,21 @@ def test_an_owner_is_read_as_it_was_written() -> None:
     id_: Id = ids.at(12_345)
     written = Owner("clé:ä", 7, id_)
     assert along.decode_owner("tasks:home:0", written.encode()) == written
+
+
+def test_a_schedule_s_key_is_read_as_it_was_written_and_no_message_s_to_those_who_know_no_other() -> None:
+    written = ScheduleOwner("clé:ä", "00ff" * 4)
+    assert along.decode_owner("tasks:home:0", written.encode()) == written
+    assert written.encode()[:1] not in (b"", Owner("k", 0, ids.at(1)).encode()[:1])
+
+
+@pytest.mark.parametrize("made", ["00ff" * 4, None])
+def test_a_key_whose_schedule_is_gone_or_another_one_is_taken_over(scene: KeyScene, made: str | None) -> None:
+    """A release that knows nothing of such keys may have removed the schedule, or replaced it."""
+    if made is not None:
+        wanted = Wanted(Every("1h", delay="1h"), Template(b"1"), Policies.read("once", "allow", "go on"))
+        run(save(Kept(scene.process("maker"), scene.row, KEY), wanted, replaces=True), scene.store)
+    scene.store.commit(Batch(scene.row, (Put(key_name(KEY), ScheduleOwner(KEY, made or "11" * 8).encode()),)), ())
+    assert scene.owner() is None
+    scene.has()
+    assert scene.owner() is not None

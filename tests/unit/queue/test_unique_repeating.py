@@ -7,16 +7,16 @@ from datetime import timedelta
 
 import pytest
 
-from astyqueue import KeyTaken, Message, MessageQueue
-from astyqueue.errors import BadInput, LeaseLost, ScheduleTaken
+from astyqueue import Delivery, KeyTaken, Message, MessageQueue
+from astyqueue.errors import BadInput, LeaseLost, OutcomeUnknown, ScheduleTaken
 from astyqueue.model.message import MessageId
 from astyqueue.protocol.along import key_name
 from astyqueue.protocol.columns import Type
-from astyqueue.protocol.steps import Commit
+from astyqueue.protocol.steps import Commit, Read, Request
 from astyqueue.queue.builder import QueueBuilder
 from astyqueue.schedule import Schedules
 from astyqueue.store import Named, Slice, Store
-from astyqueue.testing import Recording, TimeMachine
+from astyqueue.testing import Failing, Faulty, Recording, TimeMachine
 from astyqueue.triggers import Every, Once, Trigger
 
 KEY = "nightly:ada"
@@ -237,6 +237,82 @@ def test_many_are_told_of_one_that_comes_again(queue: MessageQueue) -> None:
     assert report.taken == {0: again.id}
     assert (report.kept, report.ids[1]) == ({1}, again.id)
     assert report.ids[2] not in (None, again.id)
+
+
+class Overtaken(Faulty):
+    """Applies the first commit of a home row, has others go on from it, and does not say that it was applied."""
+
+    others: Callable[[], object] | None = None
+
+    def perform(self, request: Request) -> object:
+        answer = super().perform(request)
+        if isinstance(request, Commit) and ":home:" in request.batch.row and self.others:
+            others, self.others = self.others, None
+            others()
+            message = "no answer"
+            raise OutcomeUnknown(message)
+        return answer
+
+
+@pytest.mark.parametrize("unique", [None, "reject"])
+def test_one_that_came_and_went_before_its_sender_knew_of_it_is_not_sent_twice(
+    store: Store, builder: QueueBuilder[MessageQueue], another: MessageQueue, clock: TimeMachine, unique: str | None
+) -> None:
+    overtaken = Overtaken(store)
+    queue = builder.store(overtaken).build()
+    runs: list[object] = []
+    overtaken.others = lambda: [runs.append(delivery.body) or delivery.ack() for delivery in another.receive(5)]  # type: ignore[func-returns-value]  # one after the other
+    with pytest.raises(OutcomeUnknown):
+        queue.send("work", key=KEY, unique=unique, trigger=Every("1h", count=1))
+    clock.advance("2h")
+    assert [*runs, *[delivery.body for delivery in another.receive(5)]] == ["work"]
+
+
+@pytest.mark.parametrize("applied", [True, False])
+def test_one_of_unknown_outcome_is_read_back_and_there_once(
+    store: Store, builder: QueueBuilder[MessageQueue], clock: TimeMachine, *, applied: bool
+) -> None:
+    queue = builder.store(Failing(store, OutcomeUnknown("no answer"), of=(Commit,), at=2, applied=applied)).build()
+    assert queue.send("work", key=KEY, unique="reject", trigger=Every("1m", count=2)).new
+    for _ in range(2):
+        assert [delivery.body for delivery in settled(queue)] == ["work"]
+        clock.advance("1m")
+    assert queue.send("work", key=KEY, unique="reject").new
+
+
+def settled(queue: MessageQueue) -> list[Delivery]:
+    with queue.receive(5) as batch:
+        return list(batch)
+
+
+def test_deleting_a_run_reads_its_own_schedule_and_no_other(store: Store, builder: QueueBuilder[MessageQueue]) -> None:
+    queue = builder.build()
+    for number in range(150):
+        queue.send(number, trigger=Every("1h"))
+    sent = queue.send("work", trigger=Every("1h"))
+    recorded = Recording(store)
+    with builder.store(recorded).build() as again:
+        assert again.delete(sent.id)
+    slices = [
+        wanted for request in recorded.requests if isinstance(request, Read) for wanted in request.wanted if isinstance(wanted, Slice)
+    ]
+    assert not [wanted for wanted in slices if wanted.type == Type.TRIGGER]
+    assert len(Schedules(queue).all()) == 150
+
+
+def test_a_run_that_is_gone_is_looked_for_in_pages(store: Store, builder: QueueBuilder[MessageQueue], clock: TimeMachine) -> None:
+    queue = builder.build()
+    sent = [queue.send(number, trigger=Every("1h")).id for number in range(150)]
+    assert len([delivery.ack() for _ in range(2) for delivery in queue.receive(100)]) == 150  # type: ignore[func-returns-value]  # how many those were
+    recorded = Recording(store)
+    with builder.store(recorded).build() as again:
+        assert again.delete(sent[77])
+    slices = [
+        wanted for request in recorded.requests if isinstance(request, Read) for wanted in request.wanted if isinstance(wanted, Slice)
+    ]
+    assert {wanted.limit for wanted in slices if wanted.type == Type.TRIGGER} == {100}
+    clock.advance("1h")
+    assert len(Schedules(queue).all()) == 149
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,69 @@
+"""The previous version beside a repeating message with a unique key: it fails clearly or does no harm, and never frees the key."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from astyqueue import KeyTaken, MessageQueue
+from astyqueue.store import Slice
+from astyqueue.triggers import Every
+from tests.places import Place
+from tests.upgrade import meddler
+from tests.upgrade.meddler import KEY, QUEUE
+
+Meddles = Callable[..., list[str]]
+pytestmark = [pytest.mark.stores("sqlite", "cassandra")]
+
+
+@pytest.fixture
+def queue(place: Place) -> Iterator[MessageQueue]:
+    with MessageQueue.builder().store(place.url).name(QUEUE).concurrency_shards(1).build() as opened:
+        yield opened
+
+
+@pytest.fixture
+def meddles(place: Place, previous: Path) -> Meddles:
+    """Has a process of the previous version do something; what came of it."""
+
+    def run(*what: str) -> list[str]:
+        environment = {**os.environ, "PYTHONPATH": str(previous), "PYTHONWARNINGS": "ignore"}
+        command = [sys.executable, str(Path(meddler.__file__)), place.url, *what]
+        return subprocess.run(command, env=environment, capture_output=True, check=True, text=True, timeout=120).stdout.split()
+
+    return run
+
+
+def keys(queue: MessageQueue) -> list[bytes]:
+    return [column.value for column in queue.store.read((Slice(f"{QUEUE}:home:0", 1),))[0]]
+
+
+def test_it_neither_takes_nor_frees_the_key_and_says_so(queue: MessageQueue, meddles: Meddles) -> None:
+    queue.send("work", key=KEY, unique="reject", trigger=Every("1h"))
+    held = keys(queue)
+    assert meddles("reject", "keep", "replace") == ["StoreCorrupt"] * 3
+    assert meddles("take") == ["1"]
+    assert keys(queue) == held
+    with pytest.raises(KeyTaken):
+        queue.send("work", key=KEY, unique="reject")
+
+
+def test_it_clears_runs_and_leaves_the_key(queue: MessageQueue, meddles: Meddles) -> None:
+    queue.send("work", key=KEY, unique="reject", trigger=Every("1h"))
+    held = keys(queue)
+    assert meddles("clear") == ["1"]
+    assert keys(queue) == held
+
+
+def test_the_key_of_a_schedule_that_it_removed_or_ended_is_taken_over(queue: MessageQueue, meddles: Meddles) -> None:
+    queue.send("work", key=KEY, unique="reject", trigger=Every("1h"))
+    assert meddles("stop", "reject") == ["True", "StoreCorrupt"]
+    assert len(keys(queue)) == 1
+    assert queue.send("again", key=KEY, unique="reject", trigger=Every("1h", count=1)).new
+    assert meddles("take") == ["1"]
+    assert queue.send("once more", key=KEY, unique="keep").new
