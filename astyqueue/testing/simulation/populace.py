@@ -25,6 +25,7 @@ _MINUTE: Final = 60 * SECOND
 _UNIQUELY: Final = 0.6
 _REPEATEDLY: Final = 0.4
 _BY_SCHEDULE: Final = 0.5
+_AGAIN: Final = 0.3
 _RECEIVES: Final = 0.5
 _LOOKS_AFTER: Final = 0.4
 
@@ -80,6 +81,8 @@ class Populace:
             yield client, "makes a schedule", lambda own: sender(own).by_schedule()
         if self._uniquely and chances[3] < _UNIQUELY:
             yield client, "sends uniquely", lambda own: sender(own).uniquely(keys + 1)
+        if self._uniquely and self._by_schedule and chance.own(f"{client.name} again").random() < _AGAIN:
+            yield client, "has come again", lambda own: sender(own).again_and_again(keys + 1)
         if chances[4] < _RECEIVES:
             yield client, "receives", lambda own: person(own).take(receives)
         if chances[5] < _LOOKS_AFTER:

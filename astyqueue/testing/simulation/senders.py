@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import random
 from dataclasses import dataclass
 from typing import Final
@@ -23,6 +24,8 @@ from astyqueue.triggers import Every
 _DELAYS: Final = (None, None, None, SECOND // 5, 5 * SECOND, 100 * SECOND)
 #: Few, so that they are taken often.
 _KEYS: Final = ("welcome", "welcome", "goodbye")
+#: The key of messages that come again.
+_NIGHTLY: Final = "nightly"
 _INTERVALS: Final = (SECOND // 2, 2 * SECOND, 20 * SECOND)
 
 
@@ -112,6 +115,22 @@ class Sender:
         except StoreError:
             return
         saved.result = Result.DONE
+
+    def again_and_again(self, times: int) -> Agent:
+        """Have messages come again under one unique key, or send single ones with it, whoever has it already.
+
+        No account is kept of them but in the row itself, where each commit is judged.
+        """
+        for _ in range(times):
+            yield self._pause(20_000, SECOND)
+            unique, name = self.chance.choice(tuple(Unique)), f"nightly {self.chance.getrandbits(32)}"
+            message = Message(name, key=_NIGHTLY, unique=unique.value)
+            interval = spelled_duration(self.chance.choice(_INTERVALS))
+            trigger = Every(interval, count=self.chance.randint(1, 3), delay=self.chance.choice((0, interval)))
+            single = self.chance.random() < 0.3
+            self.history.steps[f"{'send once' if single else 'repeat'} {unique}"] += 1
+            with contextlib.suppress(KeyTaken, StoreError):
+                yield from self.core.send(message) if single else Scheduling(self.core).send(message, trigger)
 
     def _pause(self, *usual: int) -> Pause:
         return Pause(int(self.chance.expovariate(1 / self.chance.choice(usual))))
