@@ -57,6 +57,8 @@ KINDS: Final[dict[str, tuple[tuple[str, ...], Callable[[RepeatScene, str], Actor
 }
 #: These take the key, or say why not.
 _TAKE: Final = {"send", "replace", "repeat", "repeat instead"}
+#: To these a slot that is due is as one that is to come.
+_FIRE_NOTHING: Final = {*_TAKE, "stop"}
 #: Long, and made of what the shorter ones show: they are left out but in the states that tell most.
 _LONG: Final = {
     ("replace", "replace"): (),
@@ -80,6 +82,8 @@ def pairs() -> Iterator[tuple[str, str, str, Befalls]]:
     """Each pair in each state in which both are played, with a crash; with an unknown outcome too if both would have the key."""
     for first, second in combinations_with_replacement(KINDS, 2):
         states = [state for state in KINDS[first][0] if state in _LONG.get((first, second), KINDS[second][0])]
+        if {first, second} <= _FIRE_NOTHING:
+            states = [state for state in states if state not in (DUE, LAST_DUE)]
         for state in states:
             yield first, second, state, CRASH
             if {first, second} <= _TAKE or (first in _TAKE and second == "fire" and state == LAST_DUE):
