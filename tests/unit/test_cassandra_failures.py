@@ -9,6 +9,7 @@ from cassandra import (
     ConsistencyLevel,
     InvalidRequest,
     OperationTimedOut,
+    ReadFailure,
     ReadTimeout,
     Unauthorized,
     Unavailable,
@@ -21,7 +22,7 @@ from cassandra.cluster import NoHostAvailable
 from cassandra.connection import ConnectionException, ConnectionShutdown
 from cassandra.protocol import ErrorMessage, IsBootstrappingErrorMessage, OverloadedErrorMessage, SyntaxException
 
-from astyqueue.errors import AstyqueueError, BadInput, OutcomeUnknown, StoreCorrupt, StoreFull, StoreUnavailable, WrongSchema
+from astyqueue.errors import AstyqueueError, BadInput, OutcomeUnknown, SliceTooLong, StoreCorrupt, StoreFull, StoreUnavailable, WrongSchema
 from astyqueue.stores.cassandra.connecting import reconnecting
 from astyqueue.stores.cassandra.failures import FAILURES, failure_of_change, failure_of_read, failure_to_prepare, told
 
@@ -69,6 +70,19 @@ NOTHING_CHANGED: list[tuple[Exception, type[AstyqueueError]]] = [
     (invalid("Unknown column priority"), StoreCorrupt),
     (SyntaxException(0x2000, "line 1:33", None), StoreCorrupt),
 ]
+
+
+def failed_read(code: int) -> ReadFailure:
+    return ReadFailure("failed", consistency=ConsistencyLevel.LOCAL_SERIAL, error_code_map={"127.0.0.1": code})
+
+
+@pytest.mark.parametrize(
+    ("code", "exact_slice", "kind"),
+    [(1, False, SliceTooLong), (1, True, SliceTooLong), (0, True, SliceTooLong), (0, False, StoreUnavailable), (3, True, StoreUnavailable)],
+)
+def test_a_replica_that_failed_on_tombstones_has_a_shorter_slice_tried(code: int, *, exact_slice: bool, kind: type[AstyqueueError]) -> None:
+    """Within a Paxos round it gives no reason, so there any failure without one may be that."""
+    assert type(failure_of_read(failed_read(code), PLACE, exact_slice=exact_slice)) is kind
 
 
 @pytest.mark.parametrize("error", UNKNOWN, ids=lambda error: type(error).__name__)

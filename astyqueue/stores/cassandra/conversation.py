@@ -11,7 +11,7 @@ from cassandra.query import BatchStatement, Statement, tuple_factory
 
 from astyqueue.clock import SystemClock
 from astyqueue.errors import AstyqueueError, BadInput, BadSetting, OutcomeUnknown
-from astyqueue.store import Batch, Column, Committed, Expectation, Outcome, Refused, Wanted
+from astyqueue.store import Batch, Column, Committed, Expectation, Outcome, Refused, Slice, Wanted
 from astyqueue.stores import encoding
 from astyqueue.stores.cassandra import requests
 from astyqueue.stores.cassandra.address import Levels
@@ -75,7 +75,8 @@ class Conversation:
                 for each, questions in zip(wanted, asked, strict=True)
             ]
         except FAILURES as error:
-            raise failure_of_read(error, self._place) from error
+            exact_slice = exact and any(isinstance(each, Slice) for each in wanted)
+            raise failure_of_read(error, self._place, exact_slice=exact_slice) from error
 
     def send(self, batches: tuple[Batch, ...]) -> None:
         """As the port says; what cannot be sent at all is found before the first of them is."""

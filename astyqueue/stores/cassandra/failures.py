@@ -41,6 +41,8 @@ _NOT_BEGUN: Final = (OverloadedErrorMessage, IsBootstrappingErrorMessage)
 
 #: What a replica says that gave up a read for the deleted columns in its way.
 _TOMBSTONES: Final = 0x0001
+#: ... and in a read that is part of a Paxos round, which does not pass the reason on.
+_FOR_NO_REASON: Final = 0x0000
 _TOO_STRICT: Final = "'astyqueue doctor' tells which limits of the server are too strict"
 _MISSING: Final = ("does not exist", "unconfigured table")
 
@@ -69,11 +71,15 @@ _REFUSALS: Final = (
 )
 
 
-def failure_of_read(error: Exception, place: str) -> AstyqueueError:
-    """The error of the tree for one that came of a read."""
+def failure_of_read(error: Exception, place: str, *, exact_slice: bool = False) -> AstyqueueError:
+    """The error of the tree for one that came of a read.
+
+    Of an exact slice that a replica failed to read without a reason, a shorter one is worth a try: the reason may be tombstones.
+    """
     if isinstance(error, _REFUSED):
         return _refused(error, place)
-    if isinstance(error, ReadFailure) and _TOMBSTONES in (error.error_code_map or {}).values():
+    too_long = {_TOMBSTONES, _FOR_NO_REASON} if exact_slice else {_TOMBSTONES}
+    if isinstance(error, ReadFailure) and not too_long.isdisjoint((error.error_code_map or {}).values()):
         return SliceTooLong(f"{place}: {told(error)}. It was not read; a shorter slice can be")
     return StoreUnavailable(f"{place}: {told(error)}. It was not read; it can be tried again")
 
