@@ -213,7 +213,7 @@ def replication(dc: str, kept: keyspace.Kept, *, nodes: int) -> Iterator[Finding
 def _copies(dc: str, copies: int, nodes: int) -> Finding:
     subject = f"copies in {dc}"
     fact = f"{copies} of each row, on {_counted(nodes, 'node')}"
-    more = f"{'on at least three nodes' if nodes >= keyspace.COPIES else 'add nodes until there are three, then'} {keyspace.ONE_AT_A_TIME}"
+    more = f"{'' if nodes >= keyspace.COPIES else 'add nodes until there are three, then '}{keyspace.ONE_AT_A_TIME}"
     if not copies:
         return Finding(subject, Severity.PROBLEM, fact, "nothing is kept here", "put a data centre that has copies into the URL: dc=")
     if copies // 2 + 1 > nodes:
