@@ -64,6 +64,11 @@ def _master_option(function: Callable[..., None]) -> Callable[..., None]:
     return click.option("--master", metavar="MASTER", help=_MASTER_HELP)(function)
 
 
+def _gap_option(function: Callable[..., None]) -> Callable[..., None]:
+    told = "Go on although history is gone that was not read: the last run was longer ago than a queue keeps it."
+    return click.option("--accept-gap", is_flag=True, help=told)(function)
+
+
 def _common(function: Callable[..., None]) -> Callable[..., None]:
     return verbose_option(json_option(url_option(function)))
 
@@ -88,21 +93,26 @@ def pipeline() -> None:
 @click.option("--since", metavar="MOMENT", help="Read from here on, as in 2026-11-21T09:00:00Z. [default: where the last run ended]")
 @click.option("--until", metavar="MOMENT", help="Read up to here. [default: now]")
 @click.option("--lateness", metavar="DURATION", default="1h", show_default=True, help="Look for events that were written so late.")
+@_gap_option
 @_slo_option
 @click.option("--approximate", is_flag=True, help="Sketch percentiles: less memory where a day has very many messages.")
+@click.option("--wait", metavar="DURATION", default="0s", show_default=True, help="Wait so long for another run into this folder to end.")
 @click.option("--report", type=_FILE, metavar="FILE", help="Write the report here, too.")
 @_master_option
 @_common
 def run(*, url: str | None, as_json: bool, out: Path, queues: tuple[str, ...], report: Path | None, **options: str | None) -> None:
     """Run the batch job."""
+    from astyqueue.durations import as_microseconds
+
     with told_plainly():
         from astyqueue.spark.pipelines.job import Job, told
 
     output, place = _output(as_json=as_json), named(url)
     behaviours = _behaviours(place, queues)
-    span, objectives = _span(options, behaviours), _objectives(options)
+    span, objectives = _span(options), _objectives(options)
+    wait = as_microseconds(options["wait"] or 0)
     with spark_session(options["master"], name=_NAME, settings=_SETTINGS) as spark:
-        job = Job(spark, out, objectives=objectives, approximately=bool(options["approximate"]))
+        job = Job(spark, out, objectives=objectives, approximately=bool(options["approximate"]), wait=wait)
         built = job.run(place, behaviours, span)
     where = f"; the tables are in {out}" if built.days else ""
     output.done(f"{told(built)}{where}", {"days": len(built.days), "events": built.events, "out": str(out)})
@@ -125,6 +135,7 @@ def run(*, url: str | None, as_json: bool, out: Path, queues: tuple[str, ...], r
 @click.option("--since", metavar="MOMENT", help="The first time, begin here. [default: an hour ago]")
 @click.option("--watermark", metavar="DURATION", default="2m", show_default=True, help="Wait so long for late events of a minute.")
 @click.option("--once", is_flag=True, help="Follow up to what is there now, then stop.")
+@_gap_option
 @_slo_option
 @_master_option
 @_common
@@ -141,7 +152,8 @@ def stream(*, url: str | None, as_json: bool, out: Path, queues: tuple[str, ...]
     watermark = f"{as_microseconds(options['watermark'] or '2m')} microseconds"
     objectives = _objectives(options)
     with spark_session(options["master"], name=_NAME, level="ERROR", settings=_SETTINGS) as spark:
-        queries = Stream(spark, out, objectives=objectives, watermark=watermark).start(place, names, since=since, once=once)
+        followed = Stream(spark, out, objectives=objectives, watermark=watermark)
+        queries = followed.start(place, names, since=since, once=once, accept_gap=bool(options["accept_gap"]))
         if not once:
             spark.streams.awaitAnyTermination()
         for query in queries:
@@ -204,12 +216,12 @@ def _partly(queue: str, history: str) -> str:
     return f"queue {queue} keeps {what}"
 
 
-def _span(options: dict[str, str | None], behaviours: dict[str, Behaviour]) -> Span:
+def _span(options: dict[str, str | None]) -> Span:
     from astyqueue.durations import as_microseconds
     from astyqueue.spark.pipelines.job import Span
 
-    kept = max((behaviour.history_kept_us for behaviour in behaviours.values()), default=_HOUR)
-    return Span(_moment(options["since"]), _moment(options["until"]), as_microseconds(options["lateness"] or "1h"), kept)
+    lateness = as_microseconds(options["lateness"] or "1h")
+    return Span(_moment(options["since"]), _moment(options["until"]), lateness, accept_gap=bool(options["accept_gap"]))
 
 
 def _moment(text: str | None) -> int | None:

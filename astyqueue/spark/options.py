@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Final, Self
@@ -21,24 +21,28 @@ URL: Final = "ASTYQUEUE_URL"
 #: What Spark itself hands on with our options.
 _SPARKS_OWN: Final = frozenset({"path", "checkpointlocation", "queryname"})
 _PLACE: Final = ("url", "queue")
-_READING: Final = (*_PLACE, "table", "since", "until", "rows", "rate")
-_FOLLOWING: Final = (*_PLACE, "table", "since", "lag", "rows_per_batch", "rate")
+_READING: Final = (*_PLACE, "table", "since", "until", "rows", "rate", "consistency")
+_FOLLOWING: Final = (*_PLACE, "table", "since", "lag", "rows_per_batch", "rate", "failOnDataLoss")
+#: What `consistency` may be: whether a read asks as many copies as the URL says, and not any one.
+_CONSISTENCY: Final[Mapping[str, bool]] = {"one": False, "quorum": True}
+_FLAGS: Final[Mapping[str, bool]] = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
 _SQLITE: Final = "sqlite:///"
 
 
 class Given:
-    """Options as they were given, by their names in small letters."""
+    """Options as they were given; `rows_per_batch` and `rowsPerBatch` are the same name."""
 
     def __init__(self, options: Mapping[str, str], known: Collection[str]) -> None:
         """Refuse names that mean nothing."""
-        self._options = {name.lower(): value for name, value in options.items()}
-        if unknown := self._options.keys() - set(known) - _SPARKS_OWN:
+        self._options = {_plain(name): value for name, value in options.items()}
+        understood = {*map(_plain, known), *_SPARKS_OWN}
+        if unknown := [name for name in options if _plain(name) not in understood]:
             message = f"the data source astyqueue has no option {', '.join(sorted(unknown))} here; its options are {', '.join(known)}"
             raise BadSetting(message)
 
     def text(self, name: str) -> str | None:
         """An option, if it was given."""
-        return self._options.get(name) or None
+        return self._options.get(_plain(name)) or None
 
     def needed(self, name: str, hint: str) -> str:
         """An option that must be given."""
@@ -57,6 +61,23 @@ class Given:
             message = f"option {name}={text!r} is not a whole number from {least} up"
             raise BadSetting(message)
         return int(text)
+
+    def flag(self, name: str, *, default: bool = False) -> bool:
+        """True or false."""
+        return self._one_of(name, _FLAGS, default=default)
+
+    def exactly(self) -> bool:
+        """Whether reads ask as many copies as the URL says; else any one answers."""
+        return self._one_of("consistency", _CONSISTENCY, default=False)
+
+    def _one_of(self, name: str, meanings: Mapping[str, bool], *, default: bool) -> bool:
+        text = self.text(name)
+        if text is None:
+            return default
+        if text.lower() not in meanings:
+            message = f"option {name}={text!r} is not one of {', '.join(meanings)}"
+            raise BadSetting(message)
+        return meanings[text.lower()]
 
     def rate(self) -> float | None:
         """So many rows a second in each task; None for no limit."""
@@ -80,6 +101,10 @@ class Given:
         return everywhere(
             self.text("url") or os.environ.get(URL) or self.needed("url", "sqlite:////var/work.db, cassandra://host/keyspace")
         )
+
+
+def _plain(name: str) -> str:
+    return name.lower().replace("_", "")
 
 
 def _moment(name: str, text: str, now: int) -> int:
@@ -108,16 +133,16 @@ def everywhere(url: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Which queue, and where; whether it is read `exactly`, by a quorum, or any one replica may answer."""
+    """Which queue, and where; whether it is read `exactly`, at the URL's consistency level, or any one replica may answer."""
 
     url: str
     queue: str
     exactly: bool = False
 
     @classmethod
-    def of(cls, given: Given) -> Self:
+    def of(cls, given: Given, *, exactly: bool = False) -> Self:
         """The place that options say."""
-        return cls(given.url(), given.needed("queue", "the name of a queue"))
+        return cls(given.url(), given.needed("queue", "the name of a queue"), exactly)
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +163,7 @@ class Reading:
         now = (clock or SystemClock()).now()
         rows = tuple(row.strip() for row in (given.text("rows") or "").split(",") if row.strip())
         since, until = given.moment("since", now), given.moment("until", now)
-        return cls(Place.of(given), table_of(options), since, until, rows, given.rate())
+        return cls(Place.of(given, exactly=given.exactly()), table_of(options), since, until, rows, given.rate())
 
 
 def table_of(options: Mapping[str, str]) -> str:
@@ -152,13 +177,17 @@ def table_of(options: Mapping[str, str]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Following:
-    """What to read as it comes: from `since` on, staying `lag` microseconds behind, about `most` rows a batch."""
+    """What to read as it comes: from `since` on, staying `lag` microseconds behind, about `most` rows a batch.
+
+    `complete`: the stream fails where history is gone that it has not read.
+    """
 
     place: Place
     since: int
     lag: int
     most: int | None
     rate: float | None
+    complete: bool
 
     @classmethod
     def of(cls, options: Mapping[str, str], clock: Clock | None = None) -> Self:
@@ -167,5 +196,5 @@ class Following:
         now = (clock or SystemClock()).now()
         since, lag = given.moment("since", now), as_microseconds(given.text("lag") or "60s")
         most = given.number("rows_per_batch", 0) or None
-        place = replace(Place.of(given), exactly=True)  # what a replica did not have yet would be passed over for good
-        return cls(place, now if since is None else since, lag, most, given.rate())
+        place = Place.of(given, exactly=True)  # what a replica did not have yet would be passed over for good
+        return cls(place, now if since is None else since, lag, most, given.rate(), given.flag("failOnDataLoss", default=True))

@@ -34,7 +34,6 @@ _KINDS: Final[Mapping[str, tuple[type[DataType], ...]]] = {
 }
 _NAMES: Final[Mapping[type[DataType], str]] = {IntegralType: "a whole number", NumericType: "a number"}
 _KNOWN: Final = ("url", "queue", _ID, "body_column", *_KINDS, "task", "query", "rate", "max_in_flight", "max_depth", "create")
-_YES: Final = frozenset({"true", "1", "yes"})
 _IN_FLIGHT: Final = 4
 
 
@@ -113,5 +112,5 @@ class Sinking:
             given.rate(),
             given.number("max_in_flight", _IN_FLIGHT),
             given.number("max_depth", 0) or None,
-            (given.text("create") or "").lower() in _YES,
+            given.flag("create"),
         )

@@ -4,10 +4,15 @@ from pathlib import Path
 
 import pytest
 
-from astyqueue.clock import SECOND
+from astyqueue import connect
+from astyqueue.clock import SECOND, SystemClock
 from astyqueue.errors import BadSetting
-from astyqueue.spark.opening import Pace
+from astyqueue.spark import opening
+from astyqueue.spark.opening import Pace, looking
 from astyqueue.spark.options import Following, Reading, everywhere
+from astyqueue.spark.pipelines.source import stretch_options
+from astyqueue.store import Store
+from astyqueue.stores import open_store
 from astyqueue.stores.cassandra.address import ANY_ONE, Levels
 from astyqueue.testing import TimeMachine
 
@@ -35,6 +40,38 @@ def test_a_stream_begins_now_and_stays_a_minute_behind(clock: TimeMachine) -> No
 def test_a_moment_without_a_zone_is_refused(clock: TimeMachine) -> None:
     with pytest.raises(BadSetting, match="is no moment"):
         Reading.of({**PLACE, "since": "2026-11-21T09:00:00"}, clock)
+
+
+def test_names_of_options_are_read_as_spark_spells_its_own_too(clock: TimeMachine) -> None:
+    following = Following.of({**PLACE, "rowsPerBatch": "7", "fail_on_data_loss": "False"}, clock)
+    assert (following.most, following.complete) == (7, False)
+    assert Following.of(PLACE, clock).complete
+    with pytest.raises(BadSetting, match="failOnDataLoss='maybe' is not one of true, 1, yes, false, 0, no"):
+        Following.of({**PLACE, "failOnDataLoss": "maybe"}, clock)
+
+
+def asks_any_one(options: dict[str, str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> bool:
+    """Whether the store that these options open answers reads from any one copy."""
+    asked: list[bool] = []
+
+    def opened(url: str, *, clock: SystemClock, relaxed: bool = False) -> Store:
+        asked.append(relaxed)
+        return open_store(url, clock=clock, relaxed=relaxed)
+
+    url = f"sqlite:///{tmp_path}/{len(list(tmp_path.iterdir()))}.db"
+    connect(url).queue("emails")
+    monkeypatch.setattr(opening, "open_store", opened)
+    looking(Reading.of(options | {"url": url}).place)
+    [relaxed] = asked
+    return relaxed
+
+
+def test_any_one_copy_may_answer_a_read_at_once_but_not_the_pipeline(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    assert asks_any_one(PLACE, monkeypatch, tmp_path)
+    assert not asks_any_one({**PLACE, "consistency": "QUORUM"}, monkeypatch, tmp_path)
+    assert not asks_any_one(stretch_options("", "emails", since=0, until=1), monkeypatch, tmp_path)
+    with pytest.raises(BadSetting, match="consistency='two' is not one of one, quorum"):
+        Reading.of({**PLACE, "consistency": "two"})
 
 
 class Noting(Pace):

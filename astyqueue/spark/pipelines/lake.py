@@ -3,23 +3,30 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Iterator
+from contextlib import contextmanager
 from datetime import date
 from pathlib import Path
 from typing import Final, NamedTuple
 from urllib.parse import quote
+from uuid import uuid4
 
 from pyarrow import parquet
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the name that all of Spark's own examples use
 
+from astyqueue.errors import AstyqueueError
 from astyqueue.spark.paths import literally, on_disk
+from astyqueue.spark.pipelines.folderlock import locked
 from astyqueue.spark.pipelines.outputs import PARTITIONS, Table
 
 #: Rows in one file; each row is a few hundred bytes.
 _ROWS: Final = 5_000_000
 #: Where files lie until they are whole; readers pass over folders that are named so.
 _STAGED: Final = "_staged"
+#: Writers: the batch job's, of all tables but the stream's.
+BATCH: Final = "batch"
+LIVE_WRITER: Final = "live"
 
 
 class Day(NamedTuple):
@@ -27,6 +34,11 @@ class Day(NamedTuple):
 
     queue: str
     day: date
+
+    @property
+    def path(self) -> Path:
+        """Its folder in that of a table."""
+        return Path(_named(self.queue), f"day={self.day.isoformat()}")
 
 
 class Lake:
@@ -53,35 +65,86 @@ class Lake:
         places = (self.folder / table.name / _named(queue)).glob("day=*")
         return {Day(queue, date.fromisoformat(place.name.removeprefix("day="))) for place in places}
 
-    def write(self, table: Table, frame: DataFrame, days: Collection[Day]) -> None:
-        """Have a table hold these rows for the days they are under, in place of what it held, and none for others of `days`.
+    @contextmanager
+    def writer(self, name: str = BATCH, *, wait: int | None = 0) -> Iterator[Writer]:
+        """What writes tables, for the length of the block, in which no other process or thread has a writer of this name.
 
-        New files come to lie beside the old ones before these are removed, so that whoever is killed meanwhile leaves rows twice, and
-        never a day without any. One process writes a table at a time.
+        While there is one, this waits up to `wait` microseconds (None: without limit), then raises FolderInUse. What a writer left
+        that was killed is removed.
         """
-        place, staged = self.folder / table.name, self.folder / _STAGED / table.name
-        rows = table.checked(frame, str(place)).hint("rebalance", *PARTITIONS)
-        rows.write.mode("overwrite").partitionBy(*PARTITIONS).option("maxRecordsPerFile", _ROWS).parquet(on_disk(staged))
-        written = {path.relative_to(staged) for path in staged.glob("queue=*/day=*")}
-        place.mkdir(parents=True, exist_ok=True)
-        for day in written | {self._place(table, day).relative_to(place) for day in days}:
-            _replace(place / day, staged / day)
-        shutil.rmtree(staged)
+        with locked(self.folder, name, wait=wait):
+            staging = self.folder / _STAGED / name
+            shutil.rmtree(staging, ignore_errors=True)
+            try:
+                yield Writer(self.folder, staging / uuid4().hex)
+            finally:
+                shutil.rmtree(staging, ignore_errors=True)
 
     def _place(self, table: Table, day: Day) -> Path:
-        return self.folder / table.name / _named(day.queue) / f"day={day.day.isoformat()}"
+        return self.folder / table.name / day.path
 
 
-def _replace(place: Path, staged: Path) -> None:
-    """Have a folder hold what another one does, of which every file has a name of its own, and be gone if that is nothing."""
+class Writer:
+    """Replaces days of tables in a folder; used by one thread."""
+
+    def __init__(self, folder: Path, staging: Path) -> None:
+        """Files are first written to a folder that no other writer uses."""
+        self._folder = folder
+        self._staging = staging
+
+    def write(self, table: Table, frame: DataFrame, days: Collection[Day]) -> None:
+        """Have a table hold the frame's rows of these days in place of what it held, and none for days that the frame has no rows of.
+
+        Rows of other days are left out: a frame that Spark computed again, because a machine was lost, may have some that were
+        not there when its days were counted.
+        """
+        place, staged = self._folder / table.name, self._staging / table.name
+        rows = table.checked(frame, str(place)).where(only(days)).hint("rebalance", *PARTITIONS)
+        rows.write.partitionBy(*PARTITIONS).option("maxRecordsPerFile", _ROWS).parquet(on_disk(staged))
+        publish(staged, place, {day.path for day in days}, lasting=bool(table.always))
+        shutil.rmtree(staged)
+
+
+def publish(staged: Path, place: Path, days: Collection[Path], *, lasting: bool) -> None:
+    """Have each of these folders of days in `place` hold what it holds in `staged`, in which every file has a name of its own.
+
+    New files come to lie beside the old ones before these are removed, so that a process that is killed meanwhile leaves rows
+    twice, and never a day without any. A day that `staged` lacks is removed, except in a table that is `lasting`, which cannot be
+    built again. FilesLost if staged files are missing; then nothing was removed.
+    """
+    if not staged.is_dir():
+        raise FilesLost(staged)
+    fresh = {path.relative_to(staged): list(path.iterdir()) for path in staged.glob("queue=*/day=*")}
+    for day in {*fresh, *days}:
+        if not fresh.get(day, not lasting):
+            raise FilesLost(staged / day)
+    for day in {*fresh, *days}:
+        _replace(place / day, fresh.get(day, ()))
+
+
+def _replace(place: Path, fresh: Collection[Path]) -> None:
+    """Have a folder hold these files and no others, and be gone if there are none."""
     old = list(place.glob("*"))
-    for fresh in list(staged.glob("*")):
+    if fresh:
         place.mkdir(parents=True, exist_ok=True)
-        fresh.rename(place / fresh.name)
+    for path in fresh:
+        path.rename(place / path.name)
     for path in old:
         path.unlink()
-    if not staged.is_dir() and place.is_dir():
+    if not fresh and place.is_dir():
         place.rmdir()
+
+
+class FilesLost(AstyqueueError):
+    """Files that were just written for a day are gone; the table still holds what it held of that day."""
+
+    def __init__(self, staged: Path) -> None:
+        """Name the folder that should be there."""
+        self.staged = staged
+        super().__init__(
+            f"{staged} was written and is not there any more, so that the table was left as it was: something else removes files in this "
+            "folder, or the workers of Spark do not see the same folder as this process"
+        )
 
 
 def _named(queue: str) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from pathlib import Path
-from threading import Lock
 from typing import Final
 
 from pyspark.sql import DataFrame, SparkSession
@@ -15,7 +14,7 @@ from astyqueue.errors import BadSetting
 from astyqueue.model.event import Kind
 from astyqueue.spark.paths import on_disk
 from astyqueue.spark.pipelines.facts import SPELLED, approximate, measures, with_lengths
-from astyqueue.spark.pipelines.lake import Lake, days_of
+from astyqueue.spark.pipelines.lake import LIVE_WRITER, Lake, days_of
 from astyqueue.spark.pipelines.marking import LAPSED, is_, sure
 from astyqueue.spark.pipelines.objectives import Objectives
 from astyqueue.spark.pipelines.outputs import APART, FACTS, LIVE
@@ -29,8 +28,6 @@ _EVERY: Final = "10 seconds"
 _CHECKPOINTS: Final = "_checkpoints"
 #: By what ends of one message are told to be so.
 _OF_MESSAGE: Final = ("queue", "message", "key")
-#: Spark's writers of one folder remove each other's unfinished files, so that one writes at a time.
-_WRITING: Final = Lock()
 
 
 def minutes(events: DataFrame, objectives: Objectives, watermark: str = WATERMARK) -> DataFrame:
@@ -74,12 +71,16 @@ class Stream:
         self._objectives = objectives or Objectives()
         self._watermark = watermark
 
-    def start(self, url: str, queues: Iterable[str], *, since: int, once: bool = False) -> list[StreamingQuery]:
+    def start(self, url: str, queues: Iterable[str], *, since: int, once: bool = False, accept_gap: bool = False) -> list[StreamingQuery]:
         """Follow these queues, from `since` (microseconds) or from where an earlier stream into this folder ended.
 
-        With `once`, up to what is there now; else until somebody stops the queries.
+        With `once`, up to what is there now; else until the queries are stopped. A query fails if a part of history is gone that
+        the earlier stream did not read, unless it may `accept_gap`.
         """
-        return [self.follow(queue, followed(self._spark, url, queue, since=since), once=once) for queue in sorted(set(queues))]
+        return [
+            self.follow(queue, followed(self._spark, url, queue, since=since, accept_gap=accept_gap), once=once)
+            for queue in sorted(set(queues))
+        ]
 
     def follow(self, queue: str, events: DataFrame, *, once: bool = False) -> StreamingQuery:
         """Follow one queue, whose events come from wherever."""
@@ -93,12 +94,12 @@ class Stream:
 
 def keep(lake: Lake, found: DataFrame) -> None:
     """Put minutes in their places; a batch that comes again takes the same ones."""
-    with _WRITING:
+    with lake.writer(LIVE_WRITER, wait=None) as writer:
         fresh = found.persist()
         days = days_of(fresh)
         if days:
             # A writer that was killed has left rows twice.
             before = lake.read(LIVE, days).dropDuplicates(["queue", "began"])
             others = before.join(fresh.select("queue", "began"), ["queue", "began"], "left_anti")
-            lake.write(LIVE, others.unionByName(fresh), days)
+            writer.write(LIVE, others.unionByName(fresh), days)
         fresh.unpersist()

@@ -18,7 +18,7 @@ from astyqueue.spark.pipelines.outputs import EVENTS, Table
 from astyqueue.spark.pipelines.report.figures import Figures, load
 from astyqueue.testing import TimeMachine
 from tests.spark.pipeline import histories
-from tests.spark.pipeline.histories import NOON, QUEUE, Life, frame
+from tests.spark.pipeline.histories import DAY, NOON, QUEUE, Life, frame
 
 HOUR: Final = 3_600
 
@@ -37,9 +37,9 @@ class Store:
         self.events += histories.told(*lives)
 
     def run(self, at: float, span: Span | None = None, *, queues: Collection[str] = (QUEUE,)) -> Built:
-        """Run the job so many seconds after noon."""
+        """Run the job so many seconds after noon, on queues that keep their history for thirty days."""
         clock = TimeMachine(instant(NOON + int(at * SECOND)))
-        return self._job.run_on(self._read, queues, span, clock=clock)
+        return self._job.run_on(self._read, dict.fromkeys(queues, 30 * DAY), span, clock=clock)
 
     def rebuild(self, *days: date) -> Built:
         """Build these days again."""
@@ -50,7 +50,7 @@ class Store:
         for path in self.out.iterdir():
             if path.name == "_manifest.json":
                 path.unlink()
-            elif path.name != EVENTS.name:
+            elif path.is_dir() and path.name != EVENTS.name:
                 shutil.rmtree(path)
 
     def rows(self, table: Table, where: str = "true") -> list[Row]:
@@ -61,6 +61,6 @@ class Store:
         [found] = load(self.out)
         return found
 
-    def _read(self, queue: str, since: int, until: int) -> DataFrame:
+    def _read(self, queue: str, *, since: int, until: int) -> DataFrame:
         self.asked.append((since, until))
         return frame(self._spark, [event for event in self.events if event.queue == queue and since <= event.at < until])

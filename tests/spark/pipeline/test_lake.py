@@ -1,16 +1,25 @@
-"""A folder of tables whose writer is killed: no day of it is ever without its rows, and the next run puts it right."""
+"""A folder of tables whose writer is killed, or not alone: no day of it is ever without its rows."""
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+from datetime import date
 from pathlib import Path
 
 import pyarrow.parquet
 import pytest
+from click.testing import CliRunner
 from pyspark.sql import SparkSession
 
-from astyqueue.spark.pipelines.job import Job
+from astyqueue import connect
+from astyqueue.cli import main
+from astyqueue.spark.pipelines import job
+from astyqueue.spark.pipelines.folderlock import locked
+from astyqueue.spark.pipelines.lake import BATCH, Day, Lake
 from astyqueue.spark.pipelines.outputs import ATTEMPTS, EVENTS, FACTS, MESSAGES
-from tests.spark.pipeline.histories import Life
+from tests.spark.pipeline.histories import QUEUE, Life, frame, told
 from tests.spark.pipeline.keeping import HOUR, Store
 
 
@@ -48,7 +57,7 @@ def test_days_that_were_read_and_not_built_are_built_by_the_next_run(
     store = Store(spark, tmp_path / "lake")
     store.run(100)
     store.add(Life("a", 4 * HOUR).claimed(4 * HOUR).done(5 * HOUR))
-    monkeypatch.setattr(Job, "rebuild", killing)
+    monkeypatch.setattr(job, "marked", killing)
     with pytest.raises(Killed):
         store.run(6 * HOUR)
     monkeypatch.undo()
@@ -70,3 +79,55 @@ def test_a_folder_is_of_this_machine_and_has_the_name_that_was_said(spark: Spark
     finally:
         hadoop.set("fs.defaultFS", before)
     assert [row["state"] for row in pyarrow.parquet.read_table(store.out / MESSAGES.name).to_pylist()] == ["done", "done"]
+
+
+def test_rows_that_turn_up_for_a_day_after_the_days_were_counted_replace_nothing(spark: SparkSession, tmp_path: Path) -> None:
+    today, tomorrow = Day(QUEUE, date(2026, 3, 14)), Day(QUEUE, date(2026, 3, 15))
+    events = told(Life("a").claimed(1).done(2), Life("b", 20 * HOUR).claimed(20 * HOUR).done(20 * HOUR + 1))
+    lake = Lake(spark, tmp_path / "lake")
+    with lake.writer() as writer:
+        writer.write(EVENTS, frame(spark, events), {today, tomorrow})
+        writer.write(EVENTS, frame(spark, events[:4]), {today})
+    assert (lake.read(EVENTS, {today}).count(), lake.read(EVENTS, {tomorrow}).count()) == (3, 3)
+
+
+def test_two_runs_into_one_folder_at_once_each_add_what_they_read(java: Path, tmp_path: Path) -> None:
+    url, out = f"sqlite:///{tmp_path / 'work.db'}", tmp_path / "lake"
+    queues = ("calls", "letters")
+    with connect(url) as connection:
+        for name in queues:
+            queue = connection.queue(name, history="all")
+            queue.send_many(range(30))
+            with queue.receive(30):
+                pass
+    command = [
+        sys.executable,
+        "-m",
+        "astyqueue",
+        "pipeline",
+        "run",
+        "--url",
+        url,
+        "--out",
+        str(out),
+        "--wait",
+        "5m",
+        "--master",
+        "local[1]",
+    ]
+    runs = [subprocess.Popen([*command, "-Q", name], env=os.environ | {"JAVA_HOME": str(java)}) for name in queues]
+    assert [run.wait(280) for run in runs] == [0, 0]
+    counted = {name: pyarrow.parquet.read_table(out / MESSAGES.name / f"queue={name}").num_rows for name in queues}
+    assert counted == dict.fromkeys(queues, 30)
+    assert pyarrow.parquet.read_table(out / EVENTS.name).num_rows == 2 * 3 * 30
+
+
+def test_a_run_into_a_folder_that_another_process_writes_is_refused(spark: SparkSession, tmp_path: Path) -> None:
+    url, out = f"sqlite:///{tmp_path / 'work.db'}", tmp_path / "lake"
+    with connect(url) as connection:
+        connection.queue("calls", history="all").send("hello")
+    with locked(out, BATCH):
+        ended = CliRunner().invoke(main, ["pipeline", "run", "--url", url, "--out", str(out)])
+    assert (ended.exit_code, f"the tables in {out} are being written by process {os.getpid()}" in ended.stderr) == (1, True)
+    assert not list(out.rglob("*.parquet"))
+    assert spark.range(1).count() == 1

@@ -151,7 +151,7 @@ def test_a_browser_shows_the_numbers(page: tuple[Path, list[Event]], browser: st
 
 def built(spark: SparkSession, folder: Path, *events: Event) -> Reading:
     """The report on a history."""
-    Job(spark, folder / "lake").run_on(lambda *_: frame(spark, events), [QUEUE], Span(NOON - DAY, NOON + DAY))
+    Job(spark, folder / "lake").run_on(lambda *_, **__: frame(spark, events), {QUEUE: DAY}, Span(NOON - DAY, NOON + DAY))
     write(folder / "lake", folder / "report.html")
     return Reading((folder / "report.html").read_text())
 

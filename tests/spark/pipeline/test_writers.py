@@ -1,0 +1,155 @@
+"""Several processes write the tables of one folder: one after the other, and no day is ever lost."""
+
+from __future__ import annotations
+
+import re
+import signal
+import socket
+import subprocess
+import sys
+from pathlib import Path
+from threading import Event, Thread
+
+import pytest
+
+from astyqueue.clock import SECOND
+from astyqueue.spark.pipelines.folderlock import FolderInUse, locked
+from astyqueue.spark.pipelines.lake import FilesLost, publish
+
+ROOT = Path(__file__).parents[3]
+DAY = Path("queue=emails", "day=2026-03-14")
+OTHER_DAY = Path("queue=emails", "day=2026-03-15")
+#: Adds one number to the day's file, again and again, as the batch job adds events to a day's files: read, stage, publish.
+ADDING = """
+import sys
+from pathlib import Path
+from uuid import uuid4
+from astyqueue.spark.pipelines.folderlock import locked
+from astyqueue.spark.pipelines.lake import publish
+folder, day, numbers = Path(sys.argv[1]), Path(sys.argv[2]), range(int(sys.argv[3]), int(sys.argv[4]))
+for number in numbers:
+    with locked(folder, "batch", wait=None):
+        known = [line for file in (folder / "events" / day).glob("*") for line in file.read_text().split()]
+        staged = folder / "_staged" / uuid4().hex
+        (staged / day).mkdir(parents=True)
+        (staged / day / f"{uuid4().hex}.parquet").write_text(" ".join([*known, str(number)]))
+        publish(staged, folder / "events", {day}, lasting=True)
+"""
+#: Takes the lock, says so, and holds it until it is killed.
+HOLDING = """
+import sys
+from pathlib import Path
+from astyqueue.spark.pipelines.folderlock import locked
+with locked(Path(sys.argv[1]), "batch"):
+    print("held", flush=True)
+    sys.stdin.read()
+"""
+
+
+def started(program: str, *arguments: object) -> subprocess.Popen[str]:
+    """A process of its own that runs this."""
+    command = [sys.executable, "-c", program, *map(str, arguments)]
+    return subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+
+def staged(folder: Path, *days: Path) -> Path:
+    """A folder with a file for each of these days."""
+    folder.mkdir()
+    for day in days:
+        (folder / day).mkdir(parents=True)
+        (folder / day / f"{folder.name}.parquet").write_text("new")
+    return folder
+
+
+def contents(table: Path) -> dict[str, list[str]]:
+    return {str(day.relative_to(table)): [file.read_text() for file in day.iterdir()] for day in table.glob("*/*")}
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Path:
+    """A table that holds something of two days."""
+    made = staged(tmp_path / "events", DAY, OTHER_DAY)
+    for file in made.rglob("*.parquet"):
+        file.write_text("old")
+    return made
+
+
+def test_processes_that_add_to_one_day_lose_nothing_of_each_other(tmp_path: Path) -> None:
+    writers = [started(ADDING, tmp_path, DAY, first, first + 25) for first in (0, 25, 50)]
+    assert [writer.wait(60) for writer in writers] == [0, 0, 0]
+    [held] = contents(tmp_path / "events").values()
+    assert sorted(map(int, " ".join(held).split())) == list(range(75))
+
+
+def test_who_writes_is_told_to_the_second_writer(tmp_path: Path) -> None:
+    with started(HOLDING, tmp_path) as holder:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == "held\n"
+        told = re.escape(f"written by process {holder.pid} on {socket.gethostname()}; nothing was changed")
+        with pytest.raises(FolderInUse, match=told), locked(tmp_path, "batch"):
+            pass
+        with locked(tmp_path, "live"):
+            pass
+        holder.kill()
+
+
+def test_the_lock_of_a_process_that_was_killed_is_free(tmp_path: Path) -> None:
+    with started(HOLDING, tmp_path) as holder:
+        assert holder.stdout is not None
+        holder.stdout.readline()
+        holder.send_signal(signal.SIGKILL)
+        holder.wait()
+    with locked(tmp_path, "batch"):
+        pass
+
+
+def test_a_writer_that_may_wait_comes_next(tmp_path: Path) -> None:
+    written: list[str] = []
+    begun = Event()
+
+    def second() -> None:
+        begun.set()
+        with locked(tmp_path, "batch", wait=60 * SECOND):
+            written.append("second")
+
+    with locked(tmp_path, "batch"):
+        waiting = Thread(target=second)
+        waiting.start()
+        begun.wait()
+        written.append("first")
+    waiting.join()
+    assert written == ["first", "second"]
+
+
+def test_files_take_the_place_of_those_of_their_day(tmp_path: Path, table: Path) -> None:
+    publish(staged(tmp_path / "staged", DAY), table, {DAY}, lasting=True)
+    assert contents(table) == {str(DAY): ["new"], str(OTHER_DAY): ["old"]}
+
+
+@pytest.mark.parametrize("lasting", [True, False])
+def test_a_folder_of_new_files_that_was_removed_meanwhile_costs_no_day(tmp_path: Path, table: Path, *, lasting: bool) -> None:
+    before = contents(table)
+    with pytest.raises(FilesLost, match="the table was left as it was"):
+        publish(tmp_path / "staged", table, {DAY, OTHER_DAY}, lasting=lasting)
+    assert contents(table) == before
+
+
+def test_a_day_without_new_files_is_kept_in_a_table_that_cannot_be_built_again(tmp_path: Path, table: Path) -> None:
+    before = contents(table)
+    with pytest.raises(FilesLost, match=OTHER_DAY.name):
+        publish(staged(tmp_path / "staged", DAY), table, {DAY, OTHER_DAY}, lasting=True)
+    assert contents(table) == before
+
+
+def test_a_day_whose_new_files_vanished_is_kept(tmp_path: Path, table: Path) -> None:
+    before = contents(table)
+    fresh = staged(tmp_path / "staged", DAY)
+    (fresh / OTHER_DAY).mkdir()
+    with pytest.raises(FilesLost, match=OTHER_DAY.name):
+        publish(fresh, table, {DAY, OTHER_DAY}, lasting=False)
+    assert contents(table) == before
+
+
+def test_a_day_of_which_nothing_is_left_is_removed_from_a_table_that_can_be_built_again(tmp_path: Path, table: Path) -> None:
+    publish(staged(tmp_path / "staged", DAY), table, {DAY, OTHER_DAY}, lasting=False)
+    assert contents(table) == {str(DAY): ["new"]}
