@@ -58,6 +58,7 @@ def show(session: Session, *, name: str) -> None:
     body_bytes=65536  the longest body, as JSON
     history=all       which events are kept: none, failures or all ...
     history_kept=30d  ... and for how long
+    deduplication=7d  rows that Spark sent are not sent again so long after
 
     The layout (shards, priorities) is fixed when a queue is created.
     """,

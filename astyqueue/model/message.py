@@ -24,7 +24,8 @@ _PLAIN_TAIL: Final = b"0,null,null,null,null,null,"
 class Envelope(NamedTuple):
     """What a message column holds. Instants are microseconds since 1970, durations microseconds.
 
-    `unique`: its key is its alone while it lives. `repeatable`: its send may come again after it was settled.
+    `unique`: its key is its alone while it lives. `repeatable`: its send may come again after it was settled, which is remembered for
+    so many seconds; True, as all releases write and read it, is a day.
     """
 
     sent: int
@@ -36,7 +37,7 @@ class Envelope(NamedTuple):
     attempts: int | None
     body: JsonValue
     unique: bool = False
-    repeatable: bool = False
+    repeatable: bool | int = False
 
 
 _FIELDS: Final = len(Envelope._fields)

@@ -37,7 +37,8 @@ class Behaviour(BaseModel):
 
     Durations are microseconds. A failed attempt is followed by a pause of `backoff_us`, doubled each time up to
     `backoff_cap_us`, and shortened by up to half at random so that failures do not return together. `history` says which
-    events are kept, and `history_kept_us` for how long.
+    events are kept, and `history_kept_us` for how long. A row that Spark sent is not sent again for `deduplication_us` after its
+    message was settled.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -50,6 +51,7 @@ class Behaviour(BaseModel):
     body_bytes: Annotated[int, Field(ge=1, le=BODY_BYTES_AT_MOST)] = BODY_BYTES
     history: Keeping = "failures"
     history_kept_us: Annotated[int, Field(ge=60 * _MINUTE, le=400 * _DAY)] = 30 * _DAY
+    deduplication_us: Annotated[int, Field(ge=_DAY, le=30 * _DAY)] = _DAY
 
     def backoff(self, spent: int, chance: float) -> int:
         """Microseconds to wait after this many spent attempts; `chance` in [0, 1) decides the jitter."""

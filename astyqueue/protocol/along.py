@@ -23,7 +23,7 @@ from astyqueue.store import Column, Name, Named, Put
 #: The first byte of the column of a key that a schedule has. A release that knows of keys of messages only cannot read such a
 #: column, and neither takes nor frees the key.
 OF_SCHEDULE: Final = b"\x02"
-#: Seconds for which it is remembered that a repeatable send was settled.
+#: Seconds for which it is remembered that a repeatable send was settled, unless its envelope says for how long.
 REMEMBERED: Final = 24 * 3_600
 _WIDTH: Final = len(ids.LEAST)
 #: Bytes of the mark by which a schedule is told from an earlier one of its name.
@@ -31,15 +31,16 @@ _MADE: Final = 8
 
 
 class Along(NamedTuple):
-    """The column of a key that is freed, and the mark that is left; None where there is none."""
+    """The column of a key that is freed, and the mark that is left for so many seconds; None where there is none."""
 
     frees: Name | None = None
     leaves: Name | None = None
+    seconds: int = REMEMBERED
 
     @property
     def mark(self) -> Put | None:
-        """The mark, which goes by itself after a day."""
-        return None if self.leaves is None else Put(self.leaves, FORMAT, ttl=REMEMBERED)
+        """The mark, which goes by itself."""
+        return None if self.leaves is None else Put(self.leaves, FORMAT, ttl=self.seconds)
 
 
 NOTHING: Final = Along()
@@ -48,7 +49,9 @@ NOTHING: Final = Along()
 def goes_along(priority: int, id_: Id, envelope: Envelope) -> Along:
     """What goes along with this message."""
     frees = key_name(envelope.key) if envelope.unique and envelope.key is not None else None
-    return Along(frees, removed_name(priority, id_) if envelope.repeatable else None)
+    if not envelope.repeatable:
+        return Along(frees)
+    return Along(frees, removed_name(priority, id_), REMEMBERED if envelope.repeatable is True else envelope.repeatable)
 
 
 def key_name(key: str) -> Name:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Final, NamedTuple
 
 from astyqueue import ids
@@ -15,6 +16,8 @@ from astyqueue.store import HISTORY, Column, Name, Named, Slice
 #: Rows in which a message or a key is looked for together, and columns of one bucket that are read together.
 _ROWS: Final = 32
 _PAGE: Final = 500
+#: Messages and days that are looked up in one request.
+_LOOKED_UP: Final = 100
 
 Found = tuple[str, Column]
 
@@ -100,6 +103,25 @@ class Recall:
         names = {row: filter(None, map(_event_of, page)) for row, page in zip(rows, pages, strict=True)}
         meant = {row: tuple(name for name in some if name.id < self._now_at) for row, some in names.items()}
         return {row: names for row, names in meant.items() if names}
+
+
+def told_sent(ring: Ring, messages: Iterable[MessageId], *, since: int, until: int) -> Steps[set[MessageId]]:
+    """Those of these messages of which an event from `since` up to `until` (microseconds) tells that they were sent."""
+    days = range(since // DAY * DAY, until, DAY)
+    wanted = [(one, _sent_listed(ring, one, day)) for one in messages for day in days]
+    told: set[MessageId] = set()
+    for first in range(0, len(wanted), _LOOKED_UP):
+        some = wanted[first : first + _LOOKED_UP]
+        pages = yield from read(*[slice_ for _, slice_ in some])
+        told |= {one for (one, _), page in zip(some, pages, strict=True) for column in page if column.name.state == ORDER[Kind.SENT]}
+    return told
+
+
+def _sent_listed(ring: Ring, message: MessageId, day: int) -> Slice:
+    """Where the events of a message on one day are listed."""
+    text = str(message)
+    row = history_row(ring.queue, day, ring.shard_of_key(text))
+    return Slice(row, OF_MESSAGE, 0, ids.listed(text, day), ids.listed(text, day + DAY), values=False, table=HISTORY)
 
 
 def _order(event: Event) -> tuple[int, int, int, int]:

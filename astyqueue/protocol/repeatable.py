@@ -1,7 +1,7 @@
 """Repeatable sends: what may be sent again by somebody who does not know that it was sent, also long after it was settled.
 
 The same record has the same id each time. A commit puts only those that are neither there nor marked as settled, and their
-settle leaves such a mark, in one commit with the delete, for a day.
+settle leaves such a mark, in one commit with the delete, for as long as the envelope says: a day, or the queue's `deduplication`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pydantic_core import to_json
 from astyqueue import ids
 from astyqueue.ids import Id
 from astyqueue.model.message import decode, encode
-from astyqueue.protocol.along import removed_name
+from astyqueue.protocol.along import REMEMBERED, removed_name
 from astyqueue.protocol.columns import Entry, State, Timer, Type, message_name
 from astyqueue.protocol.outcomes import with_value
 from astyqueue.protocol.process import Process
@@ -41,22 +41,27 @@ def id_of(source: str, number: int, moment: int) -> Id:
     return ids.first_at(moment)[:8] + ids.of_text(f"{number}/{source}")[8:]
 
 
-def repeated(value: bytes, priority: int, id_: Id) -> Repeated:
-    """A composed message as one that may be sent again."""
+def repeated(value: bytes, priority: int, id_: Id, *, seconds: int = REMEMBERED) -> Repeated:
+    """A composed message as one that may be sent again: also for so many seconds after it was settled."""
     envelope = decode(value)
-    return Repeated(priority, id_, encode(envelope._replace(repeatable=True), to_json(envelope.body)))
+    return Repeated(priority, id_, encode(envelope._replace(repeatable=_said(seconds)), to_json(envelope.body)))
 
 
-def composed(value: bytes, priority: int, id_: Id) -> Repeated:
+def composed(value: bytes, priority: int, id_: Id, *, seconds: int = REMEMBERED) -> Repeated:
     """As `repeated`, of a value that was composed just now and says nothing of the kind yet; much cheaper for many."""
-    return Repeated(priority, id_, value[:-1] + b",false,true]")
+    return Repeated(priority, id_, b"%b,false,%b]" % (value[:-1], to_json(_said(seconds))))
+
+
+def _said(seconds: int) -> bool | int:
+    """What an envelope says of it."""
+    return True if seconds == REMEMBERED else seconds
 
 
 def send_repeatable(process: Process, row: str, wanted: Sequence[Repeated]) -> Steps[int]:
     """See to it that all of these are there or settled, and say how many were put now.
 
-    After an error any number of them may have been put: repeat it all. One that was settled more than a day ago, cleared, or
-    purged as a dead letter comes again.
+    After an error any number of them may have been put: repeat it all. One that was settled longer ago than is remembered,
+    cleared, or purged as a dead letter comes again.
     """
     return len((yield from Repeating(process, row).send(wanted)))
 

@@ -24,6 +24,8 @@ from astyqueue.store import Batch, Committed, Expectation, Name, Put, Slice, Spr
 #: The one column of a settings row.
 SETTINGS: Final = Name(0, 0, ids.LEAST, 0)
 _ONE_ROW: Final = Spread()
+#: Settings that there were not from the beginning.
+_NEWER: Final = ("deduplication_us",)
 _DEFAULTS: Final = Behaviour()
 _log: Final = logging.getLogger("astyqueue.queue")
 
@@ -183,8 +185,9 @@ def _never_still(row: str) -> StoreUnavailable:
 
 
 def encode_settings(settings: Settings) -> bytes:
-    """The value of the settings column."""
-    stored = settings.model_dump(mode="json")
+    """The value of the settings column; releases that do not know a newer setting read it as long as nobody has changed that setting."""
+    unchanged = {field for field in _NEWER if getattr(settings.behaviour, field) == Behaviour.model_fields[field].default}
+    stored = settings.model_dump(mode="json", exclude={"behaviour": unchanged})
     return FORMAT + to_json(stored | {"behaviour": stored["behaviour"] | settings.unread})
 
 

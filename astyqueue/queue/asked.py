@@ -18,6 +18,7 @@ _BEHAVIOUR_DURATIONS: Final = {
     "backoff": "backoff_us",
     "backoff_cap": "backoff_cap_us",
     "history_kept": "history_kept_us",
+    "deduplication": "deduplication_us",
 }
 
 Asked = dict[str, object]

@@ -12,7 +12,7 @@ import pyarrow as pa
 from pydantic_core import from_json, to_jsonable_python
 
 from astyqueue import ids
-from astyqueue.clock import instant
+from astyqueue.clock import SECOND, instant
 from astyqueue.errors import BadInput, BadSetting
 from astyqueue.model.message import MessageId
 from astyqueue.model.outgoing import Composed, Composer, Message
@@ -57,6 +57,7 @@ class Addressing:
         self._source = source
         self._begun = begun.moment
         self._usual = Message(None)
+        self._remembered = settings.behaviour.deduplication_us // SECOND
 
     def of(self, batch: pa.RecordBatch) -> Iterator[Addressed]:
         """The messages of a batch of rows, in its order; BadInput names the row that cannot be sent."""
@@ -74,7 +75,7 @@ class Addressing:
     def _addressed(self, record: str, row: dict[str, object]) -> Addressed:
         one = self._composer.compose(self._body(row), self._options(row))
         id_ = id_of(self._source, record, due=one.due, begun=self._begun)
-        return Addressed(self._row(one, record, ids.moment(id_)), composed(one.value, one.priority, id_), one)
+        return Addressed(self._row(one, record, ids.moment(id_)), composed(one.value, one.priority, id_, seconds=self._remembered), one)
 
     def _row(self, one: Composed, record: str, moment: int) -> str:
         """As the queue places messages; whose turn it is, is decided by the id here, for it must be the same again."""

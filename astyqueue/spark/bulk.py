@@ -23,6 +23,7 @@ from astyqueue.clock import SECOND, SystemClock
 from astyqueue.errors import BadInput
 from astyqueue.spark.manifest import Manifest
 from astyqueue.spark.paths import literally
+from astyqueue.spark.session import configured
 from astyqueue.wakeup import Wakeup
 
 FORMATS: Final[Mapping[str, str]] = {".csv": "csv", ".json": "json", ".jsonl": "json", ".ndjson": "json", ".parquet": "parquet"}
@@ -127,7 +128,10 @@ class Bulk:
 
     def _send(self, file: Reading, progress: Callable[[float], None]) -> int:
         """Send a file, and say how many rows it has; tells how much of it is done meanwhile."""
-        self._spark.conf.set("spark.sql.files.maxPartitionBytes", str(_TASK_BYTES))
+        with configured(self._spark, {"spark.sql.files.maxPartitionBytes": str(_TASK_BYTES)}):
+            return self._send_in_parts(file, progress)
+
+    def _send_in_parts(self, file: Reading, progress: Callable[[float], None]) -> int:
         counted = Observation()
         rows = file.frame(self._spark)
         _check(file, rows, self._sink.get("id_column"))

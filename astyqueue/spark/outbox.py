@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from dataclasses import replace
 from typing import Final
 
 from astyqueue.clock import SECOND
+from astyqueue.ids import Id
 from astyqueue.model.event import Kind
+from astyqueue.model.message import MessageId
 from astyqueue.protocol.lookup import leave_hints
 from astyqueue.protocol.raising import MOST
+from astyqueue.protocol.recall import told_sent
 from astyqueue.protocol.repeatable import Repeating
 from astyqueue.queue.queue import MessageQueue
 from astyqueue.spark.addressing import Addressed
@@ -19,6 +23,8 @@ from astyqueue.spark.opening import Pace
 _LOOK: Final = SECOND // 4
 #: Nothing is sent to a queue that was full before so great a part of it is free: a look costs as much as there are messages.
 _PART: Final = 10
+#: By how much clocks of tasks may differ.
+_APART: Final = 60 * SECOND
 
 
 class Outbox:
@@ -87,18 +93,30 @@ class Outbox:
         put = {one.id for one in queue.run(repeating.send([one.message for one in messages]))}
         if put:
             queue.run(core.rounds.survey.doorbell.ring([row]))
-        self._tell(messages)
+        self._tell(messages, put)
         return len(put)
 
-    def _tell(self, sent: list[Addressed]) -> None:
-        """Have the history tell of these messages, if it is to.
+    def _tell(self, sent: list[Addressed], put: set[Id]) -> None:
+        """Have the history tell that these messages were sent, if it is to; the moment of sending is the batch's, in `sent`.
 
-        Those that were there before are told of as well: whoever put them may have died before this. An event that is there takes
-        its own place again.
+        An event lies in history at the moment at which it is written: a batch may take hours, and whoever reads on from a later moment
+        than that at which it was begun would never see it. So it has no place of its own that it could take again, and those
+        messages are looked up that were there before: the task that put them may have died before it told of them.
         """
         history = self._queue.core.claimer.history
-        if history.wants(Kind.SENT):
-            self._queue.run(history.write([history.events.of_sending(one.id, one.composed) for one in sent]))
+        if not history.wants(Kind.SENT):
+            return
+        before = [one for one in sent if one.message.id not in put]
+        told = self._told_of(before) if before else set()
+        now = self._queue.core.process.now()
+        events = [replace(history.events.of_sending(one.id, one.composed), at=now) for one in sent if one.id not in told]
+        self._queue.run(history.write(events))
+
+    def _told_of(self, messages: list[Addressed]) -> set[MessageId]:
+        """Those of these messages that history tells the sending of, whoever wrote it; their clock may be ahead of ours."""
+        core = self._queue.core
+        begun = min(one.composed.sent for one in messages)
+        return self._queue.run(told_sent(core.ring, [one.id for one in messages], since=begun - _APART, until=core.process.now() + _APART))
 
     def _hold_back(self, count: int) -> None:
         """Wait while this is too fast, or the queue too full."""

@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import shutil
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Final
 
 from pyspark import SparkConf, SparkContext
@@ -21,8 +22,9 @@ from astyqueue.spark.source import AstyqueueSource
 MASTER: Final = "ASTYQUEUE_SPARK_MASTER"
 _HERE: Final = "local[*]"
 _CONNECT: Final = "sc://"
-_SETTINGS: Final = {
-    "spark.sql.session.timeZone": "UTC",
+#: A day of the tables is one of UTC, wherever a session is.
+UTC: Final = {"spark.sql.session.timeZone": "UTC"}
+_SETTINGS: Final = UTC | {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
 }
@@ -76,6 +78,22 @@ def _prepare(master: str) -> None:
         raise BadSetting(message)
     if master.startswith("local"):
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+
+
+@contextmanager
+def configured(spark: SparkSession, settings: Mapping[str, str]) -> Iterator[None]:
+    """These settings in a session that is its caller's, for the length of the block; what was set before is set again after it."""
+    before = {name: spark.conf.get(name, None) for name in settings}
+    try:
+        for name, value in settings.items():
+            spark.conf.set(name, value)
+        yield
+    finally:
+        for name, earlier in before.items():
+            if earlier is None:
+                spark.conf.unset(name)
+            else:
+                spark.conf.set(name, earlier)
 
 
 def register(spark: SparkSession) -> SparkSession:

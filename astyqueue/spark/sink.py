@@ -25,6 +25,8 @@ from astyqueue.spark.sinkoptions import Sinking
 #: What Spark calls, in a task, the stream that runs it, for all its restarts, and the batch that is at hand.
 _STREAM: Final = "sql.streaming.queryId"
 _BATCH: Final = "streaming.sql.batchId"
+#: The batch of a DataFrame, which has no others.
+_ONLY: Final = ""
 
 
 @dataclass
@@ -46,10 +48,13 @@ class BatchSink(DataSourceArrowWriter):
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Send the rows of one task."""
-        return _written(self._sinking, iterator, source=self._sinking.query, batch="")
+        return _written(self._sinking, iterator, source=self._sinking.query, batch=_ONLY)
 
-    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Nothing: what was sent is in the queue already, and the same query may send more."""
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:  # noqa: ARG002 - Spark's signature
+        """Note that all of the query was sent, if it is to be sent once; else nothing, for the same query may send more."""
+        if self._sinking.once:
+            queue = sending(self._sinking.place, create=self._sinking.create)
+            queue.run(end(queue=queue.name, source=self._sinking.query, batch=_ONLY))
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         """Nothing: what was sent stays sent; the same query sends the rest."""
@@ -61,7 +66,7 @@ class StreamSink(DataSourceStreamArrowWriter):
     def __init__(self, sinking: Sinking) -> None:
         """Send as the options say; a stream has a name of its own, which a new checkpoint changes, so it takes no other."""
         if sinking.named:
-            message = "a stream is told from others by its checkpoint: leave the option query out"
+            message = "a stream is told from others by its checkpoint: leave the options query and once out"
             raise BadSetting(message)
         self._sinking = sinking
 

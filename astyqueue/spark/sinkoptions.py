@@ -33,7 +33,7 @@ _KINDS: Final[Mapping[str, tuple[type[DataType], ...]]] = {
     "headers_column": (MapType,),
 }
 _NAMES: Final[Mapping[type[DataType], str]] = {IntegralType: "a whole number", NumericType: "a number"}
-_KNOWN: Final = ("url", "queue", _ID, "body_column", *_KINDS, "task", "query", "rate", "max_in_flight", "max_depth", "create")
+_KNOWN: Final = ("url", "queue", _ID, "body_column", *_KINDS, "task", "query", "once", "rate", "max_in_flight", "max_depth", "create")
 _IN_FLIGHT: Final = 4
 
 
@@ -84,7 +84,8 @@ def _check(schema: StructType, option: str, *, column: str, kinds: tuple[type[Da
 class Sinking:
     """Where rows go, as what, and how fast.
 
-    `query` is what ids are made from besides the row's own; the options' or drawn here, once for all tasks of one write. At
+    `query` is what ids are made from besides the row's own; the options' or drawn here, once for all tasks of one write. When
+    all of it was sent `once`, it is not sent again. At
     most `in_flight` commits are under way in each task, which waits while more than `depth` messages can be claimed.
     """
 
@@ -93,6 +94,7 @@ class Sinking:
     task: str | None
     query: str
     named: bool
+    once: bool
     rate: float | None
     in_flight: int
     depth: int | None
@@ -102,13 +104,17 @@ class Sinking:
     def of(cls, options: Mapping[str, str], schema: StructType) -> Self:
         """What options say of rows like these."""
         given = Given(options, _KNOWN)
-        query = given.text("query")
+        query, once = given.text("query"), given.flag("once")
+        if once and query is None:
+            message = "option once: name what is to be sent once, with the option query"
+            raise BadSetting(message)
         return cls(
             Place.of(given),
             Columns.of(given, schema),
             given.text("task"),
             query or secrets.token_hex(8),
             query is not None,
+            once,
             given.rate(),
             given.number("max_in_flight", _IN_FLIGHT),
             given.number("max_depth", 0) or None,

@@ -8,19 +8,24 @@ from typing import Final
 
 import pyarrow as pa
 import pytest
+from pyspark.sql.streaming.datasource import ReadAllAvailable
 from pyspark.sql.types import LongType, StructField, StructType
 
-from astyqueue import MessageQueue
-from astyqueue.clock import SystemClock
+from astyqueue import MessageQueue, connect
+from astyqueue.clock import SECOND, SystemClock, instant
 from astyqueue.errors import StoreUnavailable
-from astyqueue.model.event import Kind
-from astyqueue.protocol.source import begin
+from astyqueue.model.event import Event, Kind
+from astyqueue.protocol.history import record
+from astyqueue.protocol.source import Begun, begin
 from astyqueue.protocol.steps import Request, Send
 from astyqueue.spark.addressing import Addressing
+from astyqueue.spark.following import HistoryStream, Offset
 from astyqueue.spark.opening import Pace
+from astyqueue.spark.options import Following
 from astyqueue.spark.outbox import Outbox
 from astyqueue.spark.sinkoptions import Sinking
-from astyqueue.store import HISTORY
+from astyqueue.spark.tables import HISTORY, schema_of
+from astyqueue.store import HISTORY as HISTORY_TABLE
 from astyqueue.testing.faults import Faulty
 from tests.places import Place
 from tests.spark.frames import QUEUE, Frames, drained
@@ -63,7 +68,7 @@ class Forgetful(Faulty):
     away = True
 
     def perform(self, request: Request) -> object:
-        if self.away and isinstance(request, Send) and request.batch.table == HISTORY:
+        if self.away and isinstance(request, Send) and request.batch.table == HISTORY_TABLE:
             message = "no history is taken now"
             raise StoreUnavailable(message)
         return super().perform(request)
@@ -81,10 +86,51 @@ def test_what_was_put_before_its_task_died_is_told_of_by_the_next(place: Place) 
         assert sum(told(queue).values()) == _COUNT
 
 
-def send(queue: MessageQueue) -> int:
+HOUR: Final = 3_600 * SECOND
+
+
+def test_a_load_that_takes_hours_is_seen_by_those_who_read_on_from_a_moment_ago(place: Place) -> None:
+    with connect(place.url) as connection:
+        queue = connection.queue(QUEUE, history="all", time_shards=1, concurrency_shards=2)
+        now = SystemClock().now()
+        assert send(queue, begun=now - 5 * HOUR) == _COUNT
+        stream = HistoryStream(Following.of({"url": place.url, "queue": QUEUE, "lag": "0s"}), schema_of(HISTORY))
+        start: Offset = {"until": now, "queue": QUEUE, "buckets": 2}
+        end = stream.latestOffset(start, ReadAllAvailable())
+        found = [batch for partition in stream.partitions(start, end) for batch in stream.read(partition)]
+        assert sum(batch.num_rows for batch in found) == _COUNT
+        assert {moment for batch in found for moment in batch.column("sent").to_pylist()} == {instant(now - 5 * HOUR)}
+
+
+def test_a_load_that_comes_again_the_next_day_is_told_of_once(place: Place) -> None:
+    with connect(place.url) as connection:
+        queue = connection.queue(QUEUE, history="all", time_shards=1, concurrency_shards=2)
+        begun = SystemClock().now() - 25 * HOUR
+        assert (send(queue, begun=begun), send(queue, begun=begun)) == (_COUNT, 0)
+        assert told(queue) == dict.fromkeys([str(found.id) for found in queue.peek(_COUNT)], 1)
+        [one] = queue.peek(1)
+        drained(queue)
+        assert send(queue, begun=begun) == 0
+        assert [event.kind for event in queue.history(one.id) if event.kind is Kind.SENT] == [Kind.SENT]
+
+
+def test_what_an_older_version_told_of_at_the_moment_of_its_batch_is_not_told_of_again(place: Place) -> None:
+    with connect(place.url) as connection:
+        queue = connection.queue(QUEUE, history="all", time_shards=1, concurrency_shards=2)
+        begun = SystemClock().now() - HOUR
+        queue.configure(history="none")
+        send(queue, begun=begun)
+        queue.configure(history="all")
+        ids = [found.id for found in queue.peek(_COUNT)]
+        queue.run(record(queue.core.ring, [Event(begun, Kind.SENT, QUEUE, id_, sent=begun, due=begun) for id_ in ids], 10**13))
+        assert send(queue, begun=begun) == 0
+        assert told(queue) == dict.fromkeys(map(str, ids), 1)
+
+
+def send(queue: MessageQueue, begun: int | None = None) -> int:
     """As a task of Spark does, with the same rows each time; how many were not there."""
     sinking = Sinking.of({"url": "sqlite:///elsewhere.db", "queue": QUEUE, "id_column": "id"}, StructType([StructField("id", LongType())]))
-    begun = queue.run(begin(queue.core.process, queue=QUEUE, source="nightly", batch=""))
+    batch = queue.run(begin(queue.core.process, queue=QUEUE, source="nightly", batch="")) if begun is None else Begun(begun, ended=False)
     outbox = Outbox(queue, in_flight=1, pace=Pace(None))
-    outbox.send(Addressing(queue.settings, sinking, source="nightly", begun=begun).of(pa.record_batch({"id": list(range(_COUNT))})))
+    outbox.send(Addressing(queue.settings, sinking, source="nightly", begun=batch).of(pa.record_batch({"id": list(range(_COUNT))})))
     return outbox.put

@@ -10,10 +10,18 @@ import pyarrow as pa
 import pytest
 from pyspark.errors import AnalysisException, PythonException
 from pyspark.sql import DataFrame
+from pyspark.sql.types import LongType, StructField, StructType
 
 from astyqueue import MessageQueue, connect
 from astyqueue.clock import SECOND, SystemClock, instant
+from astyqueue.protocol.columns import Type
+from astyqueue.protocol.steps import commit, read
+from astyqueue.spark.session import configured
+from astyqueue.spark.sink import BatchSink, Written
+from astyqueue.spark.sinkoptions import Sinking
+from astyqueue.store import Batch, Slice
 from astyqueue.wakeup import Wakeup
+from tests.places import Place
 from tests.spark.frames import Frames, drained
 
 pytestmark = pytest.mark.stores("sqlite", "cassandra")
@@ -77,6 +85,68 @@ def test_a_query_that_runs_again_sends_what_is_missing(frames: Frames) -> None:
     assert drained(queue) == []
 
 
+def written(queue: MessageQueue, url: str, count: int, **options: str) -> int:
+    """What Spark has a sink do with a DataFrame in one task; how many messages were put."""
+    told = {"url": url, "queue": queue.name, "id_column": "id", **options}
+    sink = BatchSink(Sinking.of(told, StructType([StructField("id", LongType())])))
+    done = sink.write(iter([pa.record_batch({"id": list(range(count))})]))
+    sink.commit([done])
+    assert isinstance(done, Written)
+    return done.put
+
+
+def forgotten(queue: MessageQueue) -> None:
+    """As it is when the marks that settled messages leave are gone."""
+    for row in queue.core.ring.rows():
+        [marks] = queue.run(read(Slice(row, Type.REMOVED)))
+        if marks:
+            queue.run(commit(Batch(row, deletes=tuple(mark.name for mark in marks)), ()))
+
+
+def test_a_query_that_was_sent_once_is_not_sent_again_however_long_after(place: Place) -> None:
+    with connect(place.url) as connection:
+        queue = connection.queue("emails", time_shards=2, concurrency_shards=2)
+        assert written(queue, place.url, 20, query="welcome-7", once="true") == 20
+        assert len(drained(queue)) == 20
+        forgotten(queue)
+        assert written(queue, place.url, 20, query="welcome-7", once="true") == 0
+        assert written(queue, place.url, 20, query="welcome-8", once="true") == 20
+
+
+def test_a_query_that_may_send_more_is_remembered_by_its_messages_only(place: Place) -> None:
+    with connect(place.url) as connection:
+        queue = connection.queue("emails", time_shards=2, concurrency_shards=2)
+        assert (written(queue, place.url, 20, query="nightly"), written(queue, place.url, 30, query="nightly")) == (20, 10)
+        drained(queue)
+        forgotten(queue)
+        assert written(queue, place.url, 20, query="nightly") == 20
+
+
+def test_how_long_a_settled_row_is_remembered_is_a_setting_of_the_queue(place: Place) -> None:
+    with connect(place.url) as connection:
+        queue = connection.queue("emails", time_shards=1, concurrency_shards=1, deduplication="7d")
+        written(queue, place.url, 1)
+        [found] = queue.peek(1)
+        assert found.content.envelope is not None
+        assert found.content.envelope.repeatable == 7 * 86_400
+
+
+def test_batches_that_are_sent_one_by_one_are_each_sent_once(frames: Frames, tmp_path: Path) -> None:
+    queue, taken = frames.queue(), list[int]()
+    frames.rows(COUNT // 10, tasks=1).write.parquet(str(tmp_path / "rows"))
+    rows = frames.spark.readStream.schema(frames.rows(1).schema).parquet(str(tmp_path / "rows"))
+
+    def send_twice(batch: DataFrame, number: int) -> None:
+        for _ in range(2):
+            frames.send(batch, query=f"welcome-{number}", once=True)
+            taken.extend(numbers(drained(queue)))
+            forgotten(queue)
+
+    told = rows.writeStream.foreachBatch(send_twice).option("checkpointLocation", str(tmp_path / "checkpoint"))
+    told.trigger(availableNow=True).start().awaitTermination()
+    assert taken == list(range(COUNT // 10))
+
+
 def test_another_query_sends_the_same_rows_anew(frames: Frames) -> None:
     queue = frames.queue()
     for _ in range(2):
@@ -125,10 +195,10 @@ def long_rows(frames: Frames) -> DataFrame:
 
 def test_a_task_that_failed_in_the_middle_is_tried_again_and_each_row_sent_once(frames: Frames, tmp_path: Path) -> None:
     queue = frames.queue(time_shards=1, concurrency_shards=1)
-    frames.spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", "100")
     marks = tmp_path / "marks"
     marks.mkdir()
-    frames.send(failing_once(long_rows(frames), marks, anything_in(frames.url)))
+    with configured(frames.spark, {"spark.sql.execution.arrow.maxRecordsPerBatch": "100"}):
+        frames.send(failing_once(long_rows(frames), marks, anything_in(frames.url)))
     assert len(list(marks.iterdir())) == 4
     assert numbers(bodies(queue)) == list(range(4 * COUNT))
 
@@ -202,6 +272,7 @@ def test_a_row_that_cannot_be_a_message_is_named(frames: Frames) -> None:
         ({"body_column": "name", "json_column": "name"}, "give body_column or json_column, not both"),
         ({"max_in_flight": "0"}, "is not a whole number from 1 up"),
         ({"colour": "red"}, "has no option colour"),
+        ({"once": "true"}, "name what is to be sent once"),
     ],
 )
 def test_what_cannot_be_sent_says_why_before_anything_is(frames: Frames, options: dict[str, str], told: str) -> None:

@@ -29,6 +29,7 @@ from astyqueue.spark.pipelines.outputs import APART, ATTEMPTS, EVENTS, FACTS, FA
 from astyqueue.spark.pipelines.schedules import schedules
 from astyqueue.spark.pipelines.source import events
 from astyqueue.spark.retention import check_kept
+from astyqueue.spark.session import UTC, configured
 
 _log: Final = logging.getLogger("astyqueue.pipeline")
 _HOUR: Final = 3_600 * SECOND
@@ -88,7 +89,6 @@ class Job:
 
         While another process writes the tables, a run waits up to `wait` microseconds, then raises FolderInUse.
         """
-        spark.conf.set("spark.sql.session.timeZone", "UTC")
         self._spark = spark
         self._lake = Lake(spark, out)
         self._objectives = objectives or Objectives()
@@ -102,7 +102,7 @@ class Job:
 
     def run_on(self, read: Reader, queues: Mapping[str, int], span: Span | None = None, *, clock: Clock | None = None) -> Built:
         """As `run`, with events from wherever `read(queue, since=…, until=…)` has them, of queues that keep them for so long."""
-        with self._lake.writer(wait=self._wait) as writer:
+        with configured(self._spark, UTC), self._lake.writer(wait=self._wait) as writer:
             return self._run(writer, read, queues, span or Span(), now=(clock or SystemClock()).now())
 
     def _run(self, writer: Writer, read: Reader, queues: Mapping[str, int], span: Span, *, now: int) -> Built:
@@ -133,7 +133,7 @@ class Job:
 
     def rebuild(self, days: Collection[Day]) -> Built:
         """Build all other tables for these days from the events that were read, and mend messages that were sent earlier."""
-        with self._lake.writer(wait=self._wait) as writer:
+        with configured(self._spark, UTC), self._lake.writer(wait=self._wait) as writer:
             return self._rebuild(writer, days)
 
     def _rebuild(self, writer: Writer, days: Collection[Day]) -> Built:

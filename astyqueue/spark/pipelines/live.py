@@ -19,7 +19,7 @@ from astyqueue.spark.pipelines.marking import LAPSED, is_, sure
 from astyqueue.spark.pipelines.objectives import Objectives
 from astyqueue.spark.pipelines.outputs import APART, FACTS, LIVE
 from astyqueue.spark.pipelines.source import followed
-from astyqueue.spark.session import is_elsewhere
+from astyqueue.spark.session import UTC, configured, is_elsewhere
 
 #: Events of a minute are waited for so long after it, by the time that events themselves tell.
 WATERMARK: Final = "2 minutes"
@@ -34,7 +34,8 @@ def minutes(events: DataFrame, objectives: Objectives, watermark: str = WATERMAR
     """The facts of each minute in a stream of events; each minute is told once, when the watermark has passed it.
 
     An event is judged by itself: a claim that never ended is not noticed, and a message waits for each attempt that has the
-    number 1. Of a message that is done twice within the watermark the first counts.
+    number 1. Of a message that is done, or told of as sent, twice within the watermark the first counts. That a
+    message was sent counts in the minute in which it was written.
     """
     outcome = (
         F.when(is_(Kind.FAILED) & (F.col("why") == LAPSED), F.lit("expired"))
@@ -43,7 +44,7 @@ def minutes(events: DataFrame, objectives: Objectives, watermark: str = WATERMAR
     )
     died = F.when(F.col("outcome") == "dead", F.unix_micros("at") - F.unix_micros("began"))
     each = F.concat_ws(" ", *[F.col(name).cast("string") for name in APART if name not in _OF_MESSAGE])
-    whole = F.when(is_(Kind.DONE), F.lit("done")).otherwise(each)
+    whole = F.when(is_(Kind.DONE, Kind.SENT), F.col("kind")).otherwise(each)
     told = events.where(~sure(F.col("lost"))).withColumns({"outcome": outcome, "settles": is_(Kind.DONE, Kind.DEAD), "once": whole})
     once = told.withWatermark("at", watermark).dropDuplicatesWithinWatermark([*_OF_MESSAGE, "once"])
     measured = with_lengths(once.withColumn("ran", F.coalesce("ran", died)), objectives)
@@ -65,7 +66,6 @@ class Stream:
         if is_elsewhere(spark):
             message = "the stream writes its table from here, which a Spark Connect server cannot: use another master, such as local[2]"
             raise BadSetting(message)
-        spark.conf.set("spark.sql.session.timeZone", "UTC")
         self._spark = spark
         self._lake = Lake(spark, out)
         self._objectives = objectives or Objectives()
@@ -77,19 +77,17 @@ class Stream:
         With `once`, up to what is there now; else until the queries are stopped. A query fails if a part of history is gone that
         the earlier stream did not read, unless it may `accept_gap`.
         """
-        return [
-            self.follow(queue, followed(self._spark, url, queue, since=since, accept_gap=accept_gap), once=once)
-            for queue in sorted(set(queues))
-        ]
+        with configured(self._spark, UTC):
+            found = {queue: followed(self._spark, url, queue, since=since, accept_gap=accept_gap) for queue in sorted(set(queues))}
+        return [self.follow(queue, events, once=once) for queue, events in found.items()]
 
     def follow(self, queue: str, events: DataFrame, *, once: bool = False) -> StreamingQuery:
-        """Follow one queue, whose events come from wherever."""
-        found = minutes(events, self._objectives, self._watermark)
-        writer = (
-            found.writeStream.outputMode("append").queryName(f"astyqueue {queue}").foreachBatch(lambda batch, _: keep(self._lake, batch))
-        )
-        writer = writer.option("checkpointLocation", on_disk(self._lake.folder / _CHECKPOINTS / queue))
-        return (writer.trigger(availableNow=True) if once else writer.trigger(processingTime=_EVERY)).start()
+        """Follow one queue, whose events come from wherever; the query keeps the settings of the session as they are in here."""
+        with configured(self._spark, UTC):
+            writer = minutes(events, self._objectives, self._watermark).writeStream.outputMode("append")
+            writer = writer.queryName(f"astyqueue {queue}").foreachBatch(lambda batch, _: keep(self._lake, batch))
+            writer = writer.option("checkpointLocation", on_disk(self._lake.folder / _CHECKPOINTS / queue))
+            return (writer.trigger(availableNow=True) if once else writer.trigger(processingTime=_EVERY)).start()
 
 
 def keep(lake: Lake, found: DataFrame) -> None:

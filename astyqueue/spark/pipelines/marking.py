@@ -45,11 +45,15 @@ def marked(events: DataFrame) -> DataFrame:
     letter) and `cause` (a failure, or a death that no failure explains). `claimed` and `ran` are filled in where they can be, and
     `waited` is told of every attempt.
 
+    `at` of a message that was sent is the moment of its sending, and it is told once: its event may have been written later, and
+    two tasks of Spark that were at it both have told of it. The days that are built reach one day back, and so does this: what was
+    sent earlier than the day before its event is told at the moment of the event.
+
     That a message was handed out may be told a moment later than what became of it, so that the order of events is not asked:
     claims and ends go together by worker and attempt.
     """
     subject = F.coalesce("message", F.concat(F.lit(":"), "key"))
-    known = _tidy(events.where(~sure(F.col("lost")))).withColumn("subject", subject)
+    known = _tidy(events.where(~sure(F.col("lost")))).withColumns({"subject": subject, "written": F.col("at"), "at": _when()})
     told = known.withColumns(
         {
             "explained": is_(Kind.DEAD) & sure(F.col("why").isin(*_EXPLAINED)),
@@ -61,7 +65,7 @@ def marked(events: DataFrame) -> DataFrame:
             "schedule": F.coalesce("schedule", F.when(is_(Kind.FIRED, Kind.SKIPPED), F.col("key"))),
         }
     ).withColumn("ends", is_(Kind.DONE, Kind.FAILED, Kind.RELEASED) | (is_(Kind.DEAD) & ~F.col("explained") & F.col("began").isNotNull()))
-    seen = told.withColumns(_neighbours())
+    seen = told.withColumns(_neighbours()).where(~is_(Kind.SENT) | (F.col("written") == F.col("first_sent")))
     columns = {
         "outcome": _outcome(),
         "settles": is_(Kind.DEAD) | (is_(Kind.DONE) & (F.col("at") == F.col("last_done"))),
@@ -69,7 +73,13 @@ def marked(events: DataFrame) -> DataFrame:
         "cause": is_(Kind.FAILED) | (is_(Kind.DEAD) & ~F.col("explained")),
         "claimed": F.coalesce("claimed", F.when(F.col("lapsed"), F.col("claim"))),
     }
-    return _timed(seen.withColumns(columns)).drop(*_neighbours(), "subject", "explained", "ends")
+    return _timed(seen.withColumns(columns)).drop(*_neighbours(), "subject", "written", "explained", "ends")
+
+
+def _when() -> Column:
+    """When it happened, which of a sending may be told by an event of the next day."""
+    lately = F.to_date("sent") >= F.date_sub(F.to_date("at"), 1)
+    return F.when(is_(Kind.SENT) & sure(lately), F.least("sent", "at")).otherwise(F.col("at"))
 
 
 def _neighbours() -> dict[str, Column]:
@@ -80,6 +90,7 @@ def _neighbours() -> dict[str, Column]:
     dead, claimed_at = is_(Kind.DEAD), F.when(is_(Kind.CLAIMED), F.col("at"))
     near = of_one.orderBy(F.unix_micros("at")).rangeBetween(-_NEAR, _NEAR)
     return {
+        "first_sent": F.min(F.when(is_(Kind.SENT), F.col("written"))).over(of_one),
         "last_done": F.max(F.when(is_(Kind.DONE), F.col("at"))).over(of_one),
         "last_claim": F.max(claimed_at).over(of_one),
         "last_end": F.max(F.when(is_(*_SETTLING), F.struct("at", "kind"))).over(of_one),

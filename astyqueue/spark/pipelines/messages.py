@@ -30,8 +30,10 @@ def messages(events: DataFrame) -> DataFrame:
     each = events.where(F.col("message").isNotNull()).withColumns(
         {
             "sent": F.coalesce("sent", F.when(is_(Kind.SENT), F.col("at"))),
-            # A claim that has ended, and a lease that ran out, are told late and decide nothing.
-            "changed": F.when(~(is_(Kind.CLAIMED) & F.col("outcome").isNull()) & ~F.col("lapsed"), F.col("at")),
+            # A claim that has ended, and a lease that ran out, are told late and decide nothing; that it was sent came first.
+            "changed": F.when(is_(Kind.SENT), F.least("sent", "at")).when(
+                ~(is_(Kind.CLAIMED) & F.col("outcome").isNull()) & ~F.col("lapsed"), F.col("at")
+            ),
             "event": F.col("kind"),
             "attempts": F.col("attempt"),
             "ended": ended,

@@ -37,6 +37,11 @@ class Life:
         self._claimed = self._began = at
         self._worker = ""
 
+    def sent_told(self, *at: float) -> Life:
+        """Its sending is told of by events that were written later, as Spark's tasks do."""
+        self.events[:1] = [replace(self._about, at=NOON + int(moment * SECOND)) for moment in at]
+        return self
+
     def claimed(self, at: float, worker: str = "host1:8:bb", *, began: float | None = None) -> Life:
         """A worker has it."""
         self._attempt += 1

@@ -14,6 +14,7 @@ from astyqueue.spark.pipelines import manifest
 from astyqueue.spark.pipelines.job import Span, told
 from astyqueue.spark.pipelines.manifest import BadManifest
 from astyqueue.spark.pipelines.outputs import ATTEMPTS, FACTS, MESSAGES, SCHEDULES, SchemaDiffers
+from astyqueue.spark.retention import HistoryGone
 from tests.spark.pipeline import histories
 from tests.spark.pipeline.histories import DAY, NOON, QUEUE, Life
 from tests.spark.pipeline.keeping import HOUR, Store
@@ -153,6 +154,31 @@ def test_days_apart_that_are_built_again_leave_what_is_known_of_the_days_between
     before = sorted(store.rows(MESSAGES), key=str)
     store.rebuild(TODAY, TODAY + timedelta(days=5))
     assert sorted(store.rows(MESSAGES), key=str) == before
+
+
+def test_sendings_that_are_told_of_late_and_twice_count_once_when_they_were_sent(store: Store) -> None:
+    late = Life("done before it is told of", 10).claimed(20).done(30).sent_told(3_000)
+    twice = Life("told of by two tasks", 20).sent_told(90, 95)
+    overnight = Life("told of tomorrow", 11.5 * HOUR).claimed(11.6 * HOUR).done(11.7 * HOUR).sent_told(12.5 * HOUR)
+    stale = Life("of a batch of last week", -7 * 24 * HOUR).claimed(40).done(50).sent_told(60)
+    store.add(late, twice, overnight, stale)
+    store.run(13 * HOUR)
+    counted = {row["member"]: row["sent"] for row in store.rows(FACTS, "grain = 'minute' AND sent > 0")}
+    assert counted == {"2026-03-14T12:00Z": 2, "2026-03-14T23:30Z": 1, "2026-03-14T12:01Z": 1}
+    assert sorted(row["state"] for row in store.rows(MESSAGES)) == ["done", "done", "done", "waiting"]
+    before = {table: sorted(store.rows(table), key=str) for table in (ATTEMPTS, MESSAGES, FACTS)}
+    store.rebuild(TODAY, TOMORROW)
+    assert {table: sorted(store.rows(table), key=str) for table in before} == before
+
+
+def test_a_run_that_comes_after_the_queue_forgot_what_it_did_not_read_fails(store: Store) -> None:
+    store.add(Life("a").claimed(1).done(2))
+    store.run(100)
+    with pytest.raises(HistoryGone, match="was read up to 2026-03-14T12:01:40Z, and is kept for 30d only"):
+        store.run(31 * 24 * HOUR)
+    assert store.figures().counts()["done"] == 1
+    store.run(31 * 24 * HOUR, Span(accept_gap=True))
+    assert store.asked[-1] == (NOON + 100 * SECOND - HOUR * SECOND, NOON + 31 * DAY)
 
 
 def skipped(slot: int) -> Event:

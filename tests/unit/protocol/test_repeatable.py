@@ -9,13 +9,13 @@ import pytest
 from astyqueue import ids
 from astyqueue.clock import SECOND
 from astyqueue.errors import OutcomeUnknown
-from astyqueue.model.message import MessageId, encode_plain
+from astyqueue.model.message import MessageId, decode, encode_plain
 from astyqueue.protocol.along import removed_name
 from astyqueue.protocol.claim import Claim
 from astyqueue.protocol.columns import State, Type
 from astyqueue.protocol.outcomes import Reject
 from astyqueue.protocol.remove import delete
-from astyqueue.protocol.repeatable import Repeated, id_of, repeated, send_repeatable
+from astyqueue.protocol.repeatable import Repeated, composed, id_of, repeated, send_repeatable
 from astyqueue.protocol.steps import Commit, run
 from astyqueue.store import Named, Slice
 from astyqueue.testing import Failing, World
@@ -63,6 +63,28 @@ def test_that_something_was_settled_is_forgotten_after_a_day(scene: Scene) -> No
     assert scene.store.read((Slice(ROW, Type.REMOVED),))[0]
     scene.clock.advance("25h")
     assert sent(scene, wanted) == 1
+
+
+@pytest.mark.stores("memory", "sqlite")  # elsewhere columns go by the store's own clock
+def test_that_something_was_settled_is_remembered_for_as_long_as_its_envelope_says(scene: Scene) -> None:
+    long, short = (
+        composed(encode_plain(scene.now, b'"hello"'), 0, id_of("disk-7", number, scene.now), seconds=days * 86_400)
+        for number, days in enumerate((30, 7))
+    )
+    assert sent(scene, [long, short]) == 2
+    scene.acked(scene.do("ann").claims[0])
+    scene.clock.advance("6d")
+    assert sent(scene, [long, short]) == 0
+    scene.clock.advance("2d")
+    assert sent(scene, [long, short]) == 1
+
+
+def test_an_envelope_says_for_how_long_only_if_that_is_not_a_day() -> None:
+    value = encode_plain(0, b'"hello"')
+    assert composed(value, 0, ids.LEAST, seconds=86_400).value == composed(value, 0, ids.LEAST).value == repeated(value, 0, ids.LEAST).value
+    week = decode(composed(value, 0, ids.LEAST, seconds=7 * 86_400).value)
+    assert (week.repeatable, decode(composed(value, 0, ids.LEAST).value).repeatable) == (7 * 86_400, True)
+    assert repeated(value, 0, ids.LEAST, seconds=7 * 86_400).value == composed(value, 0, ids.LEAST, seconds=7 * 86_400).value
 
 
 def test_a_dead_letter_is_not_sent_again_and_what_was_deleted_is_neither(scene: Scene) -> None:

@@ -12,7 +12,16 @@ from astyqueue.model.names import check_queue_name
 from astyqueue.model.settings import Behaviour, Layout, Settings
 from astyqueue.protocol.raising import TRIES
 from astyqueue.protocol.rows import QUEUES, settings_row
-from astyqueue.protocol.settings import SETTINGS, Opened, change_behaviour, forget_settings, list_queues, load_settings, open_queue
+from astyqueue.protocol.settings import (
+    SETTINGS,
+    Opened,
+    change_behaviour,
+    encode_settings,
+    forget_settings,
+    list_queues,
+    load_settings,
+    open_queue,
+)
 from astyqueue.protocol.steps import Commit, Steps
 from astyqueue.store import Batch, Put, Slice, Spread, Store
 from astyqueue.testing import Failing, History, World, explore
@@ -43,6 +52,17 @@ def test_a_new_queue_has_what_was_asked_and_the_defaults(stage: Stage) -> None:
     assert made == Opened(expected, created=True)
     assert stage.run(load_settings("mail")) == expected
     assert stage.run(list_queues()) == ["mail"]
+
+
+def test_a_setting_that_older_releases_do_not_know_is_written_only_when_it_was_changed(stage: Stage) -> None:
+    made = stage.run(opened())
+    assert b"deduplication" not in encode_settings(made.settings)
+    changed = stage.run(change_behaviour("mail", {"deduplication_us": 7 * 24 * 60 * MINUTE}))
+    assert b"deduplication" in encode_settings(changed)
+    assert stage.run(load_settings("mail")) == changed
+    assert stage.run(change_behaviour("mail", {"deduplication_us": 24 * 60 * MINUTE})) == made.settings
+    with pytest.raises(BadSetting, match="deduplication is 31d and must be at most 30d"):
+        stage.run(change_behaviour("mail", {"deduplication_us": 31 * 24 * 60 * MINUTE}))
 
 
 def test_who_opens_a_queue_that_exists_joins_it(stage: Stage) -> None:
