@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from astyqueue.cli.failures import ExitCode, Failure
 from astyqueue.cli.session import json_option, named, url_option, verbose_option
 from astyqueue.cli.sparking import paths_told_plainly, spark_session, told_plainly
 from astyqueue.errors import NotFound
@@ -240,10 +241,14 @@ def _objectives(options: Mapping[str, object]) -> Objectives:
 
 def _report(output: Output, out: Path, to: Path, *, since: date | None = None, until: date | None = None) -> None:
     """Write the page, and its most important figures to the terminal."""
-    from astyqueue.spark.pipelines import manifest
-    from astyqueue.spark.pipelines.report.figures import Days
-    from astyqueue.spark.pipelines.report.page import write
-    from astyqueue.spark.pipelines.report.shown import in_short
+    try:
+        from astyqueue.spark.pipelines import manifest
+        from astyqueue.spark.pipelines.report.figures import Days
+        from astyqueue.spark.pipelines.report.page import write
+        from astyqueue.spark.pipelines.report.shown import in_short
+    except ImportError as error:
+        message = f"the report reads tables with {error.name}, which is not installed: pip install 'astyqueue[spark]'"
+        raise Failure(message, ExitCode.BAD_INPUT) from error
 
     if not manifest.load(out).queues:
         message = f"there are no tables in {out}: astyqueue pipeline run --out {out} makes them"

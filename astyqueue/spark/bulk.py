@@ -21,7 +21,7 @@ from pyspark.sql.functions import sum as sum_of
 
 from astyqueue.clock import SECOND, SystemClock
 from astyqueue.errors import BadInput
-from astyqueue.spark.manifest import Manifest
+from astyqueue.spark.manifest import Known, Manifest
 from astyqueue.spark.paths import literally
 from astyqueue.spark.session import configured
 from astyqueue.wakeup import Wakeup
@@ -110,35 +110,36 @@ class Bulk:
     def send(self, files: Iterable[Reading], progress: Callable[[Progress], None] = lambda _: None) -> Enqueued:
         """Send all of these that were not sent yet. After an error, or the end of this process, run it again."""
         found = list(files)
-        left = [file for file in found if not self._manifest.has(file.path)]
+        known = self._manifest.known(file.path for file in found)
+        left = [file for file in found if not known[file.path].done]
         rows, before, total = 0, 0, sum(file.size for file in left)
         for file in left:
-            sent = self._try(file, partial(_told, progress, file, sent=before, total=total))
-            self._manifest.note(file.path, sent)
+            sent = self._try(file, known[file.path], partial(_told, progress, file, sent=before, total=total))
+            self._manifest.note(known[file.path], sent)
             rows, before = rows + sent, before + file.size
         return Enqueued(rows, len(left), len(found) - len(left))
 
-    def _try(self, file: Reading, progress: Callable[[float], None]) -> int:
+    def _try(self, file: Reading, known: Known, progress: Callable[[float], None]) -> int:
         """Send a file; an error bears a note which one it was."""
         try:
-            return self._send(file, progress)
+            return self._send(file, known, progress)
         except Exception as error:
             error.add_note(file.told)
             raise
 
-    def _send(self, file: Reading, progress: Callable[[float], None]) -> int:
+    def _send(self, file: Reading, known: Known, progress: Callable[[float], None]) -> int:
         """Send a file, and say how many rows it has; tells how much of it is done meanwhile."""
         with configured(self._spark, {"spark.sql.files.maxPartitionBytes": str(_TASK_BYTES)}):
-            return self._send_in_parts(file, progress)
+            return self._send_in_parts(file, known, progress)
 
-    def _send_in_parts(self, file: Reading, progress: Callable[[float], None]) -> int:
+    def _send_in_parts(self, file: Reading, known: Known, progress: Callable[[float], None]) -> int:
         counted = Observation()
         rows = file.frame(self._spark)
         _check(file, rows, self._sink.get("id_column"))
         frame = rows.observe(counted, count(lit(1)).alias("rows"))
-        options = self._sink | {"query": f"{self._manifest.run}/{file.path}"}
+        options = self._sink | {"query": f"{self._manifest.run}/{known.source}"}
         writing = frame.write.format("astyqueue").mode("append").options(**options)
-        self._manifest.save()  # the run has to be known by its name from the first row on
+        self._manifest.note(known)  # the run and the file have to be known by their names from the first row on
         with self._watched(progress):
             writing.save()
         return int(counted.get["rows"])

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -34,9 +35,9 @@ def test_rows_of_files_become_messages_and_text_stays_text(frames: Frames, tmp_p
     frames.rows(3, tasks=1).selectExpr("id + 100 AS id").write.parquet(table.as_uri())
     [part] = table.glob("*.parquet")
     told: list[Progress] = []
-    sent = bulk(frames, tmp_path).send([csv(tmp_path, "some.csv", range(2)), Reading.of(lines), Reading.of(part)], told.append)
+    done = bulk(frames, tmp_path).send([csv(tmp_path, "some.csv", range(2)), Reading.of(lines), Reading.of(part)], told.append)
     bodies = drained(queue)
-    assert (sent.rows, sent.files, sent.skipped) == (len(bodies), 3, 0)
+    assert (done.rows, done.files, done.skipped) == (len(bodies), 3, 0)
     texts = [{"id": "0", "name": "000"}, {"id": "1", "name": "001"}]
     nested, plain = [{"id": number, "to": [number]} for number in (7, 8)], [{"id": number} for number in (100, 101, 102)]
     assert sorted(map(str, bodies)) == sorted(map(str, [*texts, *nested, *plain]))
@@ -47,8 +48,8 @@ def test_rows_of_files_become_messages_and_text_stays_text(frames: Frames, tmp_p
 def test_a_file_may_have_any_name(frames: Frames, tmp_path: Path) -> None:
     queue = frames.queue()
     names = ("my users.csv", "übung 100%.csv", "users[1]*.csv", "a{b,c}?.csv", "back\\slash.csv")
-    sent = bulk(frames, tmp_path).send([csv(tmp_path, name, range(place, place + 1)) for place, name in enumerate(names)])
-    assert (sent.rows, len(drained(queue))) == (len(names), len(names))
+    done = bulk(frames, tmp_path).send([csv(tmp_path, name, range(place, place + 1)) for place, name in enumerate(names)])
+    assert (done.rows, len(drained(queue))) == (len(names), len(names))
 
 
 def test_a_run_that_broke_off_goes_on_where_it_was(frames: Frames, tmp_path: Path) -> None:
@@ -60,8 +61,8 @@ def test_a_run_that_broke_off_goes_on_where_it_was(frames: Frames, tmp_path: Pat
         bulk(frames, tmp_path).send([first, broken])
     assert len(drained(queue)) >= 10
     broken.path.write_text(whole + "20,0020\n")
-    sent = bulk(frames, tmp_path).send([first, broken])
-    assert (sent.rows, sent.files, sent.skipped) == (11, 1, 1)
+    done = bulk(frames, tmp_path).send([first, broken])
+    assert (done.rows, done.files, done.skipped) == (11, 1, 1)
     rest = {body["id"] for body in drained(queue) if isinstance(body, dict)}
     assert rest <= {str(number) for number in range(10, 21)}
     assert "20" in rest
@@ -76,6 +77,75 @@ def test_a_manifest_is_of_one_run(tmp_path: Path) -> None:
     (tmp_path / "other.json").write_text("[]")
     with pytest.raises(BadInput, match="is no manifest"):
         Manifest.load(tmp_path / "other.json", TARGET)
+
+
+def sent(folder: Path, *names: str) -> list[str]:
+    """Send these files as `enqueue` does, but to nowhere; under which names those were that are not passed over."""
+    manifest = Manifest.load(folder / "manifest.json", TARGET)
+    known = manifest.known([(folder / name).resolve() for name in names])
+    left = [one for one in known.values() if not one.done]
+    for one in left:
+        manifest.note(one)
+        manifest.note(one, 10)
+    return [one.source for one in left]
+
+
+def test_a_file_that_was_moved_or_touched_is_not_sent_again(tmp_path: Path) -> None:
+    users = csv(tmp_path, "users.csv", range(3)).path
+    assert (sent(tmp_path, "users.csv"), sent(tmp_path, "users.csv")) == (["users.csv"], [])
+    os.utime(users, (1, 1))
+    assert sent(tmp_path, "users.csv") == []
+    (tmp_path / "sent").mkdir()
+    users.rename(tmp_path / "sent" / "november.csv")
+    assert sent(tmp_path, "sent/november.csv") == []
+    csv(tmp_path, "users.csv", range(5))
+    assert sent(tmp_path, "sent/november.csv", "users.csv") == ["users.csv"]
+    assert sent(tmp_path, "sent/november.csv", "users.csv") == []
+
+
+def test_files_may_be_moved_together_with_their_manifest(tmp_path: Path) -> None:
+    before, after = tmp_path / "before", tmp_path / "after"
+    before.mkdir()
+    csv(before, "users.csv", range(3))
+    manifest = Manifest.load(before / "manifest.json", TARGET)
+    [begun] = manifest.known([before / "users.csv"]).values()
+    manifest.note(begun)
+    before.rename(after)
+    csv(after, "users.csv", range(4))  # what it was broken off for is mended
+    assert sent(after, "users.csv") == ["users.csv"]
+
+
+def test_a_file_that_was_begun_and_moved_goes_on_under_its_first_name(tmp_path: Path) -> None:
+    users = csv(tmp_path, "users.csv", range(3)).path
+    manifest = Manifest.load(tmp_path / "manifest.json", TARGET)
+    [begun] = manifest.known([users]).values()
+    manifest.note(begun)
+    users.rename(tmp_path / "people.csv")
+    assert sent(tmp_path, "people.csv") == ["users.csv"]
+
+
+def test_a_copy_is_sent_beside_its_original_and_each_once(tmp_path: Path) -> None:
+    for name in ("a.csv", "b.csv"):
+        csv(tmp_path, name, range(3))
+    assert sent(tmp_path, "a.csv") == ["a.csv"]
+    assert sent(tmp_path, "a.csv", "b.csv") == ["b.csv"]
+    (tmp_path / "a.csv").rename(tmp_path / "c.csv")
+    assert sent(tmp_path, "b.csv", "c.csv") == []
+
+
+def test_a_manifest_that_knows_files_by_their_paths_is_refused(tmp_path: Path) -> None:
+    earlier = {"run": "aa", "target": TARGET, "done": {"/data/users.csv": {"bytes": 10, "changed": 20, "rows": 3}}}
+    (tmp_path / "manifest.json").write_text(json.dumps(earlier))
+    with pytest.raises(BadInput, match="was written by an earlier version"):
+        Manifest.load(tmp_path / "manifest.json", TARGET)
+
+
+def test_what_the_session_of_its_caller_was_set_to_it_still_is(frames: Frames, tmp_path: Path) -> None:
+    frames.queue()
+    name = "spark.sql.files.maxPartitionBytes"
+    before = frames.spark.conf.get(name)
+    bulk(frames, tmp_path).send([csv(tmp_path, "users.csv", range(3))])
+    assert frames.spark.conf.get(name) == before
 
 
 def test_a_file_of_an_unknown_kind_is_refused(tmp_path: Path) -> None:

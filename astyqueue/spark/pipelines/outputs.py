@@ -5,24 +5,26 @@ Lengths of time are microseconds, moments are UTC. Every table is partitioned by
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Final, NamedTuple
-
-from pyspark.sql import DataFrame
-from pyspark.sql.types import BooleanType, DataType, DateType, DoubleType, LongType, StringType, StructField, StructType, TimestampType
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from astyqueue.errors import AstyqueueError
 from astyqueue.model.event import FLAT
 
-_TYPES: Final[dict[str, DataType]] = {
-    "text": StringType(),
-    "number": LongType(),
-    "flag": BooleanType(),
-    "instant": TimestampType(),
-    "length": LongType(),
-    "percentile": DoubleType(),
-    "date": DateType(),
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+    from pyspark.sql.types import StructType
+
+#: What a kind of column is in Spark's own words.
+_TYPES: Final = {
+    "text": "string",
+    "number": "bigint",
+    "flag": "boolean",
+    "instant": "timestamp",
+    "length": "bigint",
+    "percentile": "double",
+    "date": "date",
 }
 #: The folders of a table, outermost first.
 PARTITIONS: Final = ("queue", "day")
@@ -68,35 +70,46 @@ class Table:
     always: frozenset[str] = frozenset()
 
     @property
+    def kinds(self) -> dict[str, str]:
+        """Its columns and what they are in Spark's words, those of the partitions last."""
+        kinds = {field.name: _TYPES[field.kind] for field in self.fields}
+        return {name: kind for name, kind in kinds.items() if name not in PARTITIONS} | {name: kinds[name] for name in PARTITIONS}
+
+    @property
     def schema(self) -> StructType:
-        """Its columns, those of the partitions last."""
-        named = {field.name: StructField(field.name, _TYPES[field.kind]) for field in self.fields}
-        return StructType([*(named[name] for name in named if name not in PARTITIONS), *(named[name] for name in PARTITIONS)])
+        """The same as Spark has it."""
+        from pyspark.sql import types  # noqa: PLC0415 - who only reads the tables, as the report does, needs no Spark
+
+        known = (types.StringType, types.LongType, types.BooleanType, types.TimestampType, types.DoubleType, types.DateType)
+        of_kind = {kind.simpleString(): kind for kind in (each() for each in known)}
+        return types.StructType([types.StructField(name, of_kind[kind]) for name, kind in self.kinds.items()])
 
     def checked(self, frame: DataFrame, place: str) -> DataFrame:
         """The frame with the columns in their order; SchemaDiffers if one is missing, too many or of another type."""
-        if differences := list(_differences(self.schema, frame.schema)):
+        if differences := list(_differences(self.kinds, _kinds(frame.schema))):
             raise SchemaDiffers(self.name, place, differences)
         return frame.select(*self.schema.names)
 
     def check_stored(self, stored: StructType, place: str) -> None:
         """Hold what was found in files against the declaration; what is in the names of folders has no type there."""
-        wanted = {*stored.names, *(self.always or self.schema.names)} - set(PARTITIONS)
-        files = StructType([field for field in self.schema if field.name in wanted])
-        found = StructType([field for field in stored if field.name not in PARTITIONS])
+        wanted = {*stored.names, *(self.always or self.kinds)} - set(PARTITIONS)
+        files = {name: kind for name, kind in self.kinds.items() if name in wanted}
+        found = {name: kind for name, kind in _kinds(stored).items() if name not in PARTITIONS}
         if differences := list(_differences(files, found)):
             raise SchemaDiffers(self.name, place, differences, lasting=bool(self.always))
 
 
-def _differences(wanted: StructType, found: StructType) -> Iterator[str]:
-    there = {field.name: field.dataType for field in found}
-    for field in wanted:
-        kind = field.dataType.simpleString()
-        if field.name not in there:
-            yield f"column {field.name} ({kind}) is missing"
-        elif there[field.name] != field.dataType:
-            yield f"column {field.name} is {there[field.name].simpleString()}, not {kind}"
-    yield from (f"column {name} is unknown" for name in there if name not in wanted.names)
+def _kinds(schema: StructType) -> dict[str, str]:
+    return {field.name: field.dataType.simpleString() for field in schema}
+
+
+def _differences(wanted: Mapping[str, str], found: Mapping[str, str]) -> Iterator[str]:
+    for name, kind in wanted.items():
+        if name not in found:
+            yield f"column {name} ({kind}) is missing"
+        elif found[name] != kind:
+            yield f"column {name} is {found[name]}, not {kind}"
+    yield from (f"column {name} is unknown" for name in found if name not in wanted)
 
 
 _DAY: Final = Field("day", "date", "the day (UTC) this is told under")

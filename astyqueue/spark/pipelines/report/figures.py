@@ -150,7 +150,7 @@ def _records(found: pa.Table) -> Sequence[Record]:
 def _read(folder: Path, table: Table, wanted: arrow.Expression, *, columns: Sequence[str]) -> pa.Table:
     """The rows of a table, none if nobody wrote it; SchemaDiffers if its files have other columns."""
     place = folder / table.name
-    names = list(columns) or table.schema.names
+    names = list(columns) or list(table.kinds)
     if not place.is_dir():
         return _declared(table).empty_table().select(names)
     partitioning = arrow.partitioning(_PARTITIONED, flavor="hive")
@@ -166,5 +166,5 @@ def _declared(table: Table) -> pa.Schema:
         "boolean": pa.bool_(),
         "timestamp": pa.timestamp("us", tz="UTC"),
     }
-    files = [(field.name, kinds[field.dataType.simpleString()]) for field in table.schema if field.name not in PARTITIONS]
+    files = [(name, kinds[kind]) for name, kind in table.kinds.items() if name not in PARTITIONS]
     return pa.schema([*files, *_PARTITIONED])

@@ -1,0 +1,49 @@
+"""The report where PySpark is not installed: it reads tables, which takes pyarrow and no more."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from pyarrow import parquet
+
+from astyqueue.spark.pipelines import manifest
+from astyqueue.spark.pipelines.manifest import Manifest, ReadSoFar
+
+ROOT = Path(__file__).parents[3]
+#: Runs a command in a Python in which some packages are not installed.
+RUN = "import sys; sys.modules.update(dict.fromkeys(sys.argv.pop(1).split(','))); from astyqueue.cli import main; main()"
+MESSAGE = {"message": "m-1", "row": "emails:0:0", "state": "done", "took": 1_000_000, "attempts": 1, "waited": 500_000, "ran": 500_000}
+NOON = datetime(2026, 3, 14, 12, tzinfo=UTC)
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> Path:
+    """Tables that tell of one message."""
+    folder = tmp_path / "lake"
+    manifest.store(folder, Manifest(queues={"emails": ReadSoFar(until_us=0)}))
+    day = folder / "messages" / "queue=emails" / "day=2026-03-14"
+    day.mkdir(parents=True)
+    parquet.write_table(pa.Table.from_pylist([MESSAGE | {"sent": NOON, "settled": NOON}]), day / "part.parquet")
+    return folder
+
+
+def report(lake: Path, *, missing: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-c", RUN, missing, "pipeline", "report", "--out", str(lake), "--to", str(lake / "report.html")]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+
+
+def test_a_report_needs_no_spark(lake: Path) -> None:
+    ended = report(lake, missing="pyspark,py4j")
+    assert (ended.returncode, ended.stderr) == (0, "")
+    assert "emails" in (lake / "report.html").read_text()
+
+
+def test_what_a_report_lacks_is_said(lake: Path) -> None:
+    ended = report(lake, missing="pyspark,py4j,pyarrow")
+    assert (ended.returncode, "pip install 'astyqueue[spark]'" in ended.stderr) == (2, True)
+    assert len(ended.stderr.splitlines()) == 1
