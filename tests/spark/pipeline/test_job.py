@@ -15,6 +15,7 @@ from astyqueue.spark.pipelines.job import Span, told
 from astyqueue.spark.pipelines.manifest import BadManifest
 from astyqueue.spark.pipelines.outputs import ATTEMPTS, FACTS, MESSAGES, SCHEDULES, SchemaDiffers
 from astyqueue.spark.retention import HistoryGone
+from astyqueue.spark.session import configured
 from tests.spark.pipeline import histories
 from tests.spark.pipeline.histories import DAY, NOON, QUEUE, Life
 from tests.spark.pipeline.keeping import HOUR, Store
@@ -179,6 +180,16 @@ def test_a_run_that_comes_after_the_queue_forgot_what_it_did_not_read_fails(stor
     assert store.figures().counts()["done"] == 1
     store.run(31 * 24 * HOUR, Span(accept_gap=True))
     assert store.asked[-1] == (NOON + 100 * SECOND - HOUR * SECOND, NOON + 31 * DAY)
+
+
+def test_days_are_those_of_utc_in_a_session_of_another_zone_which_keeps_it(store: Store, spark: SparkSession) -> None:
+    zone = "spark.sql.session.timeZone"
+    store.add(Life("a", 4 * HOUR).claimed(4 * HOUR).done(5 * HOUR))
+    with configured(spark, {zone: "Asia/Tokyo"}):  # where it is tomorrow by then
+        built = store.run(6 * HOUR)
+        assert spark.conf.get(zone) == "Asia/Tokyo"
+    assert [day.day for day in built.days] == [TODAY]
+    assert [row["member"] for row in store.rows(FACTS, "grain = 'hour' AND done > 0")] == ["2026-03-14T17:00Z"]
 
 
 def skipped(slot: int) -> Event:
