@@ -118,6 +118,7 @@ def publish(staged: Path, place: Path, days: Collection[Path], *, lasting: bool)
     for day in {*fresh, *days}:
         if not fresh.get(day, not lasting):
             raise FilesLost(staged / day)
+    place.mkdir(parents=True, exist_ok=True)  # a table of which there is nothing is a folder too
     for day in {*fresh, *days}:
         _replace(place / day, fresh.get(day, ()))
 

@@ -150,6 +150,11 @@ def test_a_day_whose_new_files_vanished_is_kept(tmp_path: Path, table: Path) -> 
     assert contents(table) == before
 
 
+def test_a_table_without_rows_is_an_empty_folder(tmp_path: Path) -> None:
+    publish(staged(tmp_path / "staged"), tmp_path / "schedules", set(), lasting=False)
+    assert list((tmp_path / "schedules").iterdir()) == []
+
+
 def test_a_day_of_which_nothing_is_left_is_removed_from_a_table_that_can_be_built_again(tmp_path: Path, table: Path) -> None:
     publish(staged(tmp_path / "staged", DAY), table, {DAY, OTHER_DAY}, lasting=False)
     assert contents(table) == {str(DAY): ["new"]}
