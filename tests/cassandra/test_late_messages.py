@@ -49,11 +49,10 @@ def knowing_one_node(ring: LocalCassandra, node: int) -> Iterator[Store]:
 
 
 def pass_time(crew: Crew, worker: Worker, minutes: int) -> None:
-    """Let time pass in steps of five minutes; each hour a few messages come."""
-    for minute in range(0, minutes, 5):
-        if minute % 60 == 0:
-            worker.send(3)
+    """Let time pass; every five minutes a message comes, so that what was sent before lies behind what was read."""
+    for _ in range(0, minutes, 5):
         crew.pass_time(5 * MINUTE, step=MINUTE)
+        worker.send(1)
 
 
 def stranded(ring: LocalCassandra, store: Store, clock: TimeMachine, row: str) -> tuple[Name, Name]:
