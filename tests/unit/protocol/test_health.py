@@ -180,4 +180,4 @@ def test_an_examination_for_late_messages_ends_however_much_is_dead(stage: Stage
     assert found.fact == "none as far as was looked; there is too much in 1 row"
     slices = [wanted for request in seen.requests if isinstance(request, Read) for wanted in request.wanted]
     rescanned = [wanted for wanted in slices if isinstance(wanted, Slice) and wanted.type == Type.MESSAGE and wanted.limit == PAGE]
-    assert sum(not wanted.beyond for wanted in rescanned) <= 20
+    assert sum(wanted.until < ids.first_at(stage.clock.now() - MINUTE * SECOND) for wanted in rescanned) <= 20
