@@ -91,6 +91,7 @@ def test_rows_that_turn_up_for_a_day_after_the_days_were_counted_replace_nothing
     assert (lake.read(EVENTS, {today}).count(), lake.read(EVENTS, {tomorrow}).count()) == (3, 3)
 
 
+@pytest.mark.timeout(900)  # each starts a Java of its own
 def test_two_runs_into_one_folder_at_once_each_add_what_they_read(java: Path, tmp_path: Path) -> None:
     url, out = f"sqlite:///{tmp_path / 'work.db'}", tmp_path / "lake"
     queues = ("calls", "letters")
@@ -111,12 +112,16 @@ def test_two_runs_into_one_folder_at_once_each_add_what_they_read(java: Path, tm
         "--out",
         str(out),
         "--wait",
-        "5m",
+        "10m",
         "--master",
         "local[1]",
     ]
     runs = [subprocess.Popen([*command, "-Q", name], env=os.environ | {"JAVA_HOME": str(java)}) for name in queues]
-    assert [run.wait(280) for run in runs] == [0, 0]
+    try:
+        assert [run.wait(800) for run in runs] == [0, 0]
+    finally:
+        for run in runs:
+            run.kill()
     counted = {name: pyarrow.parquet.read_table(out / MESSAGES.name / f"queue={name}").num_rows for name in queues}
     assert counted == dict.fromkeys(queues, 30)
     assert pyarrow.parquet.read_table(out / EVENTS.name).num_rows == 2 * 3 * 30
