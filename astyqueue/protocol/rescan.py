@@ -168,7 +168,7 @@ class RowRescan:
     def page(self) -> Steps[list[Name]]:
         """The messages in the next stretch that are stranded, as far as one can tell without an exact header."""
         if self._spans is None:
-            yield from self._begin()
+            yield from self.begin((yield from read_column(self.row, HEADER)))
             return []
         span = self._spans[0]
         end = span.end
@@ -186,11 +186,10 @@ class RowRescan:
         self._spans = [span for span in self._spans if span.after < span.until]
         return stranded
 
-    def _begin(self) -> Steps[None]:
-        """Where there is nothing to read, the timers are not read either."""
+    def begin(self, header: Column | None) -> Steps[None]:
+        """Begin with the header as a plain read has just shown it; where nothing has passed, the timers are not read."""
         now, sight = self._process.now(), self._sight
-        column = yield from read_column(self.row, HEADER)
-        sight.learn(column.value if column else None, now, column.written if column else None)
+        sight.learn(header.value if header else None, now, header.written if header else None)
         since = ids.LEAST if self._since is None else ids.first_at(self._since)
         seen_to = ids.first_at(now - LAGS[-1])
         spans = [_Span(level, since, min(head, seen_to), self._since is None) for level, head in enumerate(sight.looks.heads)]

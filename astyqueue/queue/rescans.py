@@ -21,14 +21,15 @@ from astyqueue.protocol.rows import Ring
 from astyqueue.protocol.steps import Steps, read
 from astyqueue.queue.agenda import Agenda
 from astyqueue.queue.visits import Visits
-from astyqueue.store import Named
+from astyqueue.store import Column, Named
 
 _log: Final = logging.getLogger("astyqueue.queue")
 #: How often a row is rescanned, and how much further than the last time a row is rescanned that never closes.
 EVERY: Final = 12 * 3_600 * SECOND
-#: A new process asks about its rows within this time, and about each again so much later than it might: they are not to come
-#: at once, and most often another process was first.
-_SPREAD: Final = 60 * SECOND
+#: A new process has other things to do at first. Then it asks about its rows within this time, and about each again so much
+#: later than it might: processes are not to come at once, and most often another one was first.
+_FIRST: Final = 60 * SECOND
+_SPREAD: Final = 4 * 60 * SECOND
 _LATER: Final = 5 * 60 * SECOND
 #: A process that says so rarely that it goes on is taken for dead; and how often one that lives says so.
 _DEAD: Final = 5 * 60 * SECOND
@@ -77,7 +78,7 @@ class Rescans:
     """The rescans of one process: one row at a time, a page at a time."""
 
     def __init__(self, visits: Visits, me: str) -> None:
-        """Ask about every row within a minute."""
+        """Ask about every row within five minutes."""
         self._visits = visits
         self._ring = visits.ring
         self._clock = visits.clock
@@ -88,7 +89,7 @@ class Rescans:
         self._chance = random.Random(visits.patience)
         now = self._clock.now()
         for row in visits.of:
-            self._agenda.set(row, now + self._up_to(_SPREAD))
+            self._agenda.set(row, now + _FIRST + self._up_to(_SPREAD))
 
     def was_set_back(self, now: int) -> None:
         """The clock was set back: no row waits longer than usual from the time it shows."""
@@ -125,14 +126,14 @@ class Rescans:
             if moment > now:
                 self._agenda.set(row, moment + self._up_to(_LATER))
             elif self._going is None:
-                yield from self._begin(row, last, now)
+                yield from self._begin(row, last, now, header=cells[HEADER])
             else:
                 self._agenda.set(row, now)
 
-    def _begin(self, row: str, last: Rescanned, now: int) -> Steps[None]:
+    def _begin(self, row: str, last: Rescanned, now: int, *, header: Column) -> Steps[None]:
         """Begin with a row; one in which nothing has passed is done with at once, and nothing is written."""
         rescan = RowRescan(self._process, row, self._ring.layout.priorities, since(self._ring, row, last, now))
-        yield from rescan.page()
+        yield from rescan.begin(header)
         if rescan.over:
             self._agenda.set(row, due(self._ring, row, Rescanned(now)) + self._up_to(_LATER))
             return
