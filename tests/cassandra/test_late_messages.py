@@ -1,4 +1,4 @@
-"""A message whose send nobody could confirm, and which a node that stood still brings to the others hours later."""
+"""Messages that one node alone stored before it stood still, and which it brings to the others hours later."""
 
 from __future__ import annotations
 
@@ -7,23 +7,20 @@ from contextlib import contextmanager
 
 import pytest
 from cassandra import ConsistencyLevel
-from cassandra.cluster import EXEC_PROFILE_DEFAULT, Cluster, ExecutionProfile
+from cassandra.cluster import EXEC_PROFILE_DEFAULT, Cluster, ExecutionProfile, Session
 from cassandra.policies import WhiteListRoundRobinPolicy
 from cassandra.query import SimpleStatement
 
 from astyqueue import ids
 from astyqueue.clock import SECOND, instant
-from astyqueue.errors import OutcomeUnknown
 from astyqueue.findings import Severity
 from astyqueue.model.message import encode_plain
 from astyqueue.model.settings import Layout, Settings
 from astyqueue.protocol.health import examine
-from astyqueue.protocol.process import Process
-from astyqueue.protocol.send import message_put, send
+from astyqueue.protocol.send import message_put
 from astyqueue.protocol.steps import run
 from astyqueue.queue.operating import Rescanning
-from astyqueue.store import Batch, Name, Named, Store
-from astyqueue.stores.cassandra import CassandraStore
+from astyqueue.store import Name, Named, Store
 from astyqueue.testing import LocalCassandra, TimeMachine
 from tests.cassandra.test_store_ring import CLOCK, NOTICED, counted_up, jobs, opened, told
 from tests.places import BEHIND
@@ -36,13 +33,14 @@ RING = Layout(time_shards=30, concurrency_shards=1)
 
 
 @contextmanager
-def knowing_one_node(ring: LocalCassandra, node: int) -> Iterator[Store]:
-    """The store as a client sees it that reaches no other node."""
+def knowing_one_node(ring: LocalCassandra, node: int) -> Iterator[Session]:
+    """A client that reaches no other node, and is content with what that one stores."""
     address = ring.contact_points[node - 1]
-    profile = ExecutionProfile(load_balancing_policy=WhiteListRoundRobinPolicy([address]))
+    policy = WhiteListRoundRobinPolicy([address])
+    profile = ExecutionProfile(load_balancing_policy=policy, consistency_level=ConsistencyLevel.ONE, request_timeout=30)
     cluster = Cluster([address], port=ring.contacts.port, execution_profiles={EXEC_PROFILE_DEFAULT: profile})
     try:
-        yield CassandraStore(cluster.connect(), "jobs")
+        yield cluster.connect()
     finally:
         cluster.shutdown()
 
@@ -55,18 +53,18 @@ def pass_time(crew: Crew, worker: Worker, minutes: int) -> None:
 
 
 def stranded(ring: LocalCassandra, store: Store, clock: TimeMachine, row: str) -> tuple[Name, Name]:
-    """Two messages that one node stored and could not pass on: the others stand still, and when they are back it does."""
+    """Two messages that one node stored while the others were dead: when they are back, it stands still."""
     moments = clock.now(), clock.now() + 1
-    puts = tuple(message_put(0, ids.at(moment), encode_plain(moment, b'"late"'), sent=moment) for moment in moments)
+    puts = [message_put(0, ids.at(moment), encode_plain(moment, b'"late"'), sent=moment) for moment in moments]
+    columns = '("row", "type", "priority", "id", "state", "value") VALUES (%s, %s, %s, %s, %s, %s)'
+    text = 'INSERT INTO "jobs"."entries" ' + columns + " USING TIMESTAMP %s"
     with knowing_one_node(ring, 1) as alone:
-        ring.stop(2)
-        ring.stop(3)
-        with pytest.raises(OutcomeUnknown):
-            run(send(Process("producer", clock.now), Batch(row, puts)), alone)
+        ring.kill(2)  # a node that stands still keeps what was sent to it, and stores it once it goes on
+        ring.kill(3)
+        for name, value, stamp, _ in puts:
+            alone.execute(text, (row, name.type, name.priority, ids.as_uuid(name.id), name.state, value, stamp))
         ring.stop(1)
-    ring.cont(2)
-    ring.cont(3)
-    ring.settle()
+    ring.restart(2, 3)
     counted_up(store, 1, until=CLOCK.monotonic() + NOTICED)
     return puts[0].name, puts[1].name
 
@@ -84,7 +82,7 @@ def arrives(ring: LocalCassandra, row: str, *names: Name) -> None:
 def test_what_a_node_brings_hours_late_into_a_closed_row_is_handed_out(ring: LocalCassandra, jobs: str) -> None:
     """One of the two by a rescan that goes no further back, the other by the workers, within half a day."""
     clock = TimeMachine()
-    clock.set(CLOCK.now() - BEHIND)
+    clock.set((CLOCK.now() - BEHIND) // RING.time_shard_us * RING.time_shard_us)  # long enough before the end of a turn for all looks
     with opened(jobs) as store:
         crew = Crew(store, clock, RING)
         worker = crew.join(hands=100)
