@@ -18,6 +18,8 @@ FORMAT: Final = b"\x01"
 LEASE_LEAST: Final = SECOND // 10
 LEASE_MOST: Final = 12 * 3_600 * SECOND
 ATTEMPTS_MOST: Final = 10_000
+#: The longest for which it is remembered that a repeatable send was settled, in seconds.
+REMEMBERED_MOST: Final = 30 * 86_400
 _PLAIN_TAIL: Final = b"0,null,null,null,null,null,"
 
 
@@ -91,7 +93,8 @@ def _checked(envelope: Envelope) -> Envelope:
         "lease": lease is None or (type(lease) is int and lease >= 0),
         "attempts": attempts is None or (type(attempts) is int and attempts >= 0),
         "unique": type(envelope.unique) is bool,
-        "repeatable": type(envelope.repeatable) is bool,
+        "repeatable": type(envelope.repeatable) is bool
+        or (type(envelope.repeatable) is int and 0 < envelope.repeatable <= REMEMBERED_MOST),
     }
     if not all(right.values()):
         message = f"what it says of {', '.join(name for name in right if not right[name])} is of another kind, or out of range"

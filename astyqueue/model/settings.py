@@ -8,7 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field, JsonValue
 
 from astyqueue.model.bodies import BODY_BYTES, BODY_BYTES_AT_MOST
 from astyqueue.model.event import Keeping
-from astyqueue.model.message import ATTEMPTS_MOST, LEASE_LEAST, LEASE_MOST
+from astyqueue.model.message import ATTEMPTS_MOST, LEASE_LEAST, LEASE_MOST, REMEMBERED_MOST
 
 _SECOND: Final = 1_000_000
 _MINUTE: Final = 60 * _SECOND
@@ -51,7 +51,7 @@ class Behaviour(BaseModel):
     body_bytes: Annotated[int, Field(ge=1, le=BODY_BYTES_AT_MOST)] = BODY_BYTES
     history: Keeping = "failures"
     history_kept_us: Annotated[int, Field(ge=60 * _MINUTE, le=400 * _DAY)] = 30 * _DAY
-    deduplication_us: Annotated[int, Field(ge=_DAY, le=30 * _DAY)] = _DAY
+    deduplication_us: Annotated[int, Field(ge=_DAY, le=REMEMBERED_MOST * _SECOND)] = _DAY
 
     def backoff(self, spent: int, chance: float) -> int:
         """Microseconds to wait after this many spent attempts; `chance` in [0, 1) decides the jitter."""

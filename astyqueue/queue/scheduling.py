@@ -48,6 +48,12 @@ class Planned:
     since: int | None = None
 
 
+def _check_trigger(trigger: object) -> None:
+    if not isinstance(trigger, Trigger):
+        problem = f"{trigger!r:.80} is no trigger: give a Cron, an Every, a Once or another Trigger of astyqueue.triggers"
+        raise BadInput(problem)
+
+
 def _name_of(key: str) -> str:
     """The name of a message's own schedule, which is its key; BadInput for a key that can be none."""
     with contextlib.suppress(BadInput):
@@ -81,9 +87,7 @@ class Scheduling:
 
     def save(self, name: str, planned: Planned, *, replaces: bool) -> Steps[Schedule]:
         """Make a schedule, or replace the one of this name."""
-        if not isinstance(planned.trigger, Trigger):
-            problem = f"{planned.trigger!r:.80} is no trigger: give a Cron, an Every, a Once or another Trigger of astyqueue.triggers"
-            raise BadInput(problem)
+        _check_trigger(planned.trigger)
         yield from self._core.following.time.follow()
         kept = self.kept(name)
         wanted = Wanted(planned.trigger, self.template(planned.message), planned.policies, planned.origin, planned.since)
@@ -116,6 +120,7 @@ class Scheduling:
 
         KeyTaken is raised if another message has its unique key, ScheduleTaken if its key is the name of a schedule.
         """
+        _check_trigger(trigger)
         unique = unique_of(message)
         template = self.template(replace(message, unique=None))
         yield from self._core.following.time.follow()

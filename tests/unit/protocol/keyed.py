@@ -6,7 +6,7 @@ import contextlib
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, cast
 
 from astyqueue import ids
 from astyqueue.clock import SECOND
@@ -50,11 +50,12 @@ class Sending:
 
 
 class KeyWatch(Watched):
-    """Watches the keys of a row too; `ever` are the messages that were there at some time, and runs that schedules had to come."""
+    """Watches the keys of a row too; `ever` are messages that were there at some time, `promised` the runs that schedules had to come."""
 
     def __init__(self, scene: KeyScene, store: Store) -> None:
         super().__init__(store, scene.clock, scene.row)
         self.ever: set[Id] = set()
+        self.promised: set[Id] = set()
 
     def perform(self, request: Request) -> object:
         answer = super().perform(request)
@@ -71,7 +72,7 @@ class KeyWatch(Watched):
         messages, keys, triggers = self._store.read(tuple(Slice(self._row, kind) for kind in (Type.MESSAGE, Type.KEY, Type.TRIGGER)))
         living = {column.name.id: decode(column.value) for column in messages if column.name.id not in self._last.dead}
         schedules = [decode_schedule(self._row, column.value) for column in triggers]
-        self.ever |= {run_to_come(schedule).id for schedule in schedules}
+        self.promised |= {run_to_come(schedule).id for schedule in schedules}
         owners = list(_readable(self._row, keys))
         singles: list[Owner | ScheduleOwner] = [
             Owner(envelope.key, 0, id_) for id_, envelope in living.items() if envelope.unique and envelope.key
@@ -156,7 +157,8 @@ class KeyScene(Scene):
 
         def judged(history: History) -> str | None:
             sendings = [result for result in history.results.values() if isinstance(result, Sending)]
-            ever = self.store.ever  # type: ignore[attr-defined]  # it is a watch over keys
+            watch = cast("KeyWatch", self.store)
+            ever = watch.ever | watch.promised
             assert all(one.own in ever for one in sendings if one.sent), "a send was reported that was not done"
             assert not any(one.own in ever for one in sendings if one.holder and not one.sent), "a refused send was done"
             assert all(one.holder in ever for one in sendings if one.holder), "a message that never was has the key"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, cast
 
 from astyqueue.clock import SECOND
 from astyqueue.errors import OutcomeUnknown
@@ -24,7 +24,7 @@ from astyqueue.protocol.unique import Holder
 from astyqueue.testing import History, World
 from astyqueue.testing.schedule import Actor, Work
 from astyqueue.triggers import Every, Triggers
-from tests.unit.protocol.keyed import KEY, KeyScene
+from tests.unit.protocol.keyed import KEY, KeyScene, KeyWatch
 from tests.unit.protocol.worlds import ATTEMPTS, LEASE, acking, begin
 
 MINUTE: Final = 60 * SECOND
@@ -67,7 +67,8 @@ class RepeatScene(KeyScene):
 
         def also_to_the_end(history: History) -> str | None:
             told = [result for result in history.results.values() if isinstance(result, Holder)]
-            ever = self.store.ever  # type: ignore[attr-defined]  # it is a watch over keys
+            watch = cast("KeyWatch", self.store)
+            ever = watch.ever | watch.promised
             assert all(one.id.id in ever for one in told), "a message that never was has the key"
             self._to_the_end()
             return judged(history)

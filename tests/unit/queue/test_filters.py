@@ -20,7 +20,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"reason": ""}, "reason='' chooses nothing: give some text, or leave reason out to mean all"),
     ({"task": ""}, "task='' chooses nothing"),
     ({"key": ""}, "key '' is not text of 1 to 512 bytes"),
-    ({"key": 7}, "key 7 is not text"),
+    ({"key": 7}, r"key is 7 \(int\) and not text"),
     ({"since": "2h"}, "'2h' is not a datetime"),
 ]
 

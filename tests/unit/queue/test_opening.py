@@ -67,7 +67,9 @@ def test_a_layout_cannot_be_changed_later(queue: MessageQueue) -> None:
 def test_an_unknown_setting_is_answered_with_those_that_can_be_changed(queue: MessageQueue) -> None:
     with pytest.raises(BadSetting, match="no setting 'leese'; did you mean 'lease'"):
         queue.configure(leese="5m")
-    with pytest.raises(BadSetting, match=r"no setting 'colour'; it has backoff, backoff_cap, body_bytes, history, .*paused$"):
+    with pytest.raises(
+        BadSetting, match=r"no setting 'colour'; it has backoff, backoff_cap, body_bytes, deduplication, history, .*paused$"
+    ):
         queue.configure(colour="blue")
 
 
