@@ -393,7 +393,12 @@ def found_in(row: str, fits: Callable[[Schedule], bool]) -> Steps[Schedule | Non
 
 
 def forget_schedules(process: Process, ring: Ring) -> Steps[None]:
-    """Remove all schedules of a queue."""
+    """Remove all schedules of a queue, and free their keys; those that cannot be read go as they are, and their keys can be taken."""
     for row in [ring.home(shard) for shard in range(ring.layout.concurrency_shards)]:
-        for column in (yield from read_one(Slice(row, Type.TRIGGER, values=False))):
-            yield from discard(process, row, column.name)
+        for column in (yield from read_one(Slice(row, Type.TRIGGER))):
+            try:
+                schedule = decode_schedule(row, column.value)
+            except Undecodable:
+                yield from discard(process, row, column.name)
+            else:
+                yield from remove(Kept(process, row, schedule.name))

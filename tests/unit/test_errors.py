@@ -20,8 +20,11 @@ import astyqueue
 from astyqueue import errors
 from astyqueue.cli.failures import ExitCode, Failure
 from astyqueue.spark.java import NoJava as NoJavaForSpark
+from astyqueue.spark.pipelines.folderlock import FolderInUse
+from astyqueue.spark.pipelines.lake import FilesLost
 from astyqueue.spark.pipelines.manifest import BadManifest
 from astyqueue.spark.pipelines.outputs import SchemaDiffers
+from astyqueue.spark.retention import HistoryGone
 from astyqueue.testing.cassandra import errors as cassandra
 
 _NO_MAVEN: Final = cassandra.NoMaven("5.0.8")
@@ -35,6 +38,8 @@ SAMPLES: Final = (
     errors.LeaseLost([f"receipt-{number}" for number in range(159)]),
     errors.AlreadySettled("receipt", "acked"),
     errors.Undecodable("emails:0:0", "its header", "format 9"),
+    errors.HandlersStuck(2, 8, ["jobs.slow"]),
+    errors.ThreadsDied("emails", 11, "MemoryError"),
     errors.Retry("10m", reason="mailbox full"),
     errors.Retry(),
     errors.Reject("no such address"),
@@ -42,6 +47,9 @@ SAMPLES: Final = (
     Failure("no such queue", ExitCode.BAD_INPUT),
     NoJavaForSpark({"/usr/lib/jvm/java-11": "it is Java 11"}),
     BadManifest(Path("lake"), "it is no JSON"),
+    FolderInUse(Path("lake"), "process 7 on db1"),
+    FilesLost(Path("lake/_staged/batch/1")),
+    HistoryGone("emails", read=0, oldest=10**15, kept=3_600_000_000),
     SchemaDiffers("messages", "lake", ["no column age"], lasting=True),
     cassandra.NoJava("17", ["java 11"]),
     _NO_MAVEN,
