@@ -102,7 +102,8 @@ def test_no_order_of_two_commits_breaks_the_promise_of_the_key(first: str, secon
 
 
 @pytest.mark.parametrize(
-    ("first", "second", "state"), [("send", "repeat", FREE), ("repeat", "repeat instead", ONCE), ("ack", "replace", HELD)]
+    ("first", "second", "state"),
+    [("send", "repeat", FREE), ("repeat", "repeat instead", FREE), ("replace", "stop", HELD), ("fire", "stop", DUE)],
 )
 def test_without_expectations_on_keys_and_headers_promises_break(first: str, second: str, state: str) -> None:
     assert played(partial(meeting, first, second, state, (Type.KEY, Type.LOCK, Type.TIMER, Type.TRIGGER)), {}).violations
