@@ -15,7 +15,7 @@ from itertools import groupby
 from typing import Final
 
 from astyqueue import ids
-from astyqueue.errors import OutcomeUnknown
+from astyqueue.errors import OutcomeUnknown, Undecodable
 from astyqueue.model.message import FORMAT, MessageId
 from astyqueue.model.schedules import Origin, Schedule
 from astyqueue.model.views import Content, Found, Standing
@@ -86,8 +86,11 @@ def found_by_key(process: Process, home: str, key: str) -> Steps[list[Found]]:
 
 
 def _own_schedule(home: str, key: str, column: Column | None) -> Schedule | None:
-    """The schedule by which the message of this key comes again, if it does."""
-    schedule = decode_schedule(home, column.value) if column else None
+    """The schedule by which the message of this key comes again, if it does; one that cannot be read is passed over."""
+    try:
+        schedule = decode_schedule(home, column.value) if column else None
+    except Undecodable:
+        return None
     return schedule if schedule and schedule.name == key and schedule.origin is Origin.MESSAGE else None
 
 

@@ -385,7 +385,12 @@ def found_in(row: str, fits: Callable[[Schedule], bool]) -> Steps[Schedule | Non
     while True:
         page = yield from read_one(Slice(row, Type.TRIGGER, 0, after=after, beyond=True, limit=_PAGE))
         for column in page:
-            if fits(schedule := decode_schedule(row, column.value)):
+            try:
+                schedule = decode_schedule(row, column.value)
+            except Undecodable as error:
+                _log.warning("passed over a schedule: %s", error)
+                continue
+            if fits(schedule):
                 return schedule
         if len(page) < _PAGE:
             return None
@@ -397,8 +402,10 @@ def forget_schedules(process: Process, ring: Ring) -> Steps[None]:
     for row in [ring.home(shard) for shard in range(ring.layout.concurrency_shards)]:
         for column in (yield from read_one(Slice(row, Type.TRIGGER))):
             try:
-                schedule = decode_schedule(row, column.value)
+                name = decode_schedule(row, column.value).name
             except Undecodable:
-                yield from discard(process, row, column.name)
+                name = None
+            if name is not None and trigger_name(name) == column.name:
+                yield from remove(Kept(process, row, name))
             else:
-                yield from remove(Kept(process, row, schedule.name))
+                yield from discard(process, row, column.name)

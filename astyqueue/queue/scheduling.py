@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Final
 
 from astyqueue.durations import as_microseconds
-from astyqueue.errors import BadInput, NotFound
+from astyqueue.errors import BadInput, NotFound, Undecodable
 from astyqueue.ids import is_derived
 from astyqueue.instants import instant_of
 from astyqueue.model.bodies import encode_body
@@ -31,6 +32,7 @@ from astyqueue.queue.producer import Sent
 from astyqueue.queue.uniquely import sent_or_kept
 from astyqueue.triggers import Trigger
 
+_log: Final = logging.getLogger("astyqueue.schedule")
 #: The longest body of a schedule: a firing writes it twice into one batch.
 BODY_BYTES: Final = 128 * 1024
 #: A message's own trigger runs to its end, one run after the other, as if it put itself back each time.
@@ -229,7 +231,11 @@ class Scheduling:
         found = yield from contents([message])
         envelope = found[message].envelope if message in found else None
         if envelope and (name := (envelope.headers or {}).get(SCHEDULE)):
-            named = yield from Kept(self._core.process, message.row, name).found()
+            try:
+                named = yield from Kept(self._core.process, message.row, name).found()
+            except Undecodable as error:
+                _log.warning("passed over a schedule: %s", error)
+                return None
             return named[1] if named and _has_sent(named[1], message) else None
         return (yield from schedules.found_in(message.row, lambda one: _has_sent(one, message)))
 

@@ -13,9 +13,10 @@ from astyqueue.model.message import MessageId
 from astyqueue.protocol.along import key_name
 from astyqueue.protocol.columns import Type
 from astyqueue.protocol.steps import Commit, Read, Request
+from astyqueue.protocol.triggercolumn import trigger_name
 from astyqueue.queue.builder import QueueBuilder
 from astyqueue.schedule import Schedules
-from astyqueue.store import Named, Slice, Store
+from astyqueue.store import Batch, Named, Put, Slice, Store
 from astyqueue.testing import Failing, Faulty, Recording, TimeMachine
 from astyqueue.triggers import Every, Once, Trigger
 
@@ -345,3 +346,15 @@ def test_what_was_replaced_is_in_the_history(builder: QueueBuilder[MessageQueue]
     cancelled = [(event.message, event.why) for event in queue.history(key=KEY, kinds=["cancelled"])]
     assert cancelled == [(first.id, "replaced"), (second.id, "replaced")]
     assert third.new
+
+
+def test_a_schedule_that_cannot_be_read_hinders_nobody_from_finding_or_deleting_other_messages(queue: MessageQueue, store: Store) -> None:
+    plain = queue.send("plain", key=KEY).id
+    gone = queue.send("work", key="weekly", trigger=HOURLY).id
+    queue.delete(gone)
+    for name in (KEY, "weekly"):
+        store.commit(Batch("emails:home:0", (Put(trigger_name(name), b"\x09{}"),)), ())
+    assert [found.body for found in queue.find(KEY)] == ["plain"]
+    assert not queue.delete(gone)
+    assert queue.delete(plain)
+    assert queue.find(KEY) == []
