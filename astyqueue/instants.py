@@ -32,3 +32,9 @@ def instant_of(moment: object) -> int:
         problem = f"{moment.isoformat()} is out of range: an instant lies between {_FIRST.isoformat()} and {_LAST.isoformat()}"
         raise BadInput(problem)
     return found
+
+
+def upper_bound_of(moment: object) -> int:
+    """As `instant_of`, of a moment until which something lasts: a later one than any, which stands for "for ever", counts as the last."""
+    endless = isinstance(moment, datetime) and moment.tzinfo is not None and microseconds(moment) > LATEST
+    return LATEST if endless else instant_of(moment)

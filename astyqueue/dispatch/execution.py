@@ -127,6 +127,8 @@ class Executions:
         handler = self._resolve(execution)
         if handler is None:
             self._end(execution)
+            if execution.current is not delivery:  # handed out again meanwhile, which nothing has settled yet
+                self.carry_out(execution.current)
             return
         error = perform(handler, delivery)
         if self._end(execution):
@@ -213,7 +215,8 @@ class Executions:
         took = max(0, self._now() - execution.began)
         self._took(took)
         delivery = execution.current
-        if execution.delivery.decided:
+        lost = delivery is not execution.delivery and execution.delivery.settled == "lost"
+        if execution.delivery.decided and not lost:
             self.verdicts.settled_by_hand(execution.delivery, handler, error)
             if not delivery.decided:
                 self.hand_in(delivery, self._queue.terms.release(delivery, None))

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import Final, NamedTuple
 
 from pydantic import JsonValue
 from pydantic_core import from_json, to_json
 
 from astyqueue import ids
-from astyqueue.clock import SECOND
+from astyqueue.clock import SECOND, microseconds
 from astyqueue.errors import BadInput
 from astyqueue.ids import Id, is_moment
+from astyqueue.instants import LATEST
 
 #: The first byte of every stored value; a greater one was written by a newer astyqueue.
 FORMAT: Final = b"\x01"
@@ -18,8 +20,11 @@ FORMAT: Final = b"\x01"
 LEASE_LEAST: Final = SECOND // 10
 LEASE_MOST: Final = 12 * 3_600 * SECOND
 ATTEMPTS_MOST: Final = 10_000
-#: The longest for which it is remembered that a repeatable send was settled, in seconds.
-REMEMBERED_MOST: Final = 30 * 86_400
+#: The least and the longest for which it is remembered that a repeatable send was settled, in seconds.
+REMEMBERED_LEAST: Final = 86_400
+REMEMBERED_MOST: Final = 30 * REMEMBERED_LEAST
+#: The greatest moment (microseconds) that earlier releases stored for a message that never expires: that of `datetime.max`.
+_ENDLESS: Final = microseconds(datetime.max.replace(tzinfo=UTC)) + 1
 _PLAIN_TAIL: Final = b"0,null,null,null,null,null,"
 
 
@@ -89,17 +94,18 @@ def _checked(envelope: Envelope) -> Envelope:
         "due": is_moment(envelope.due),
         "key": envelope.key is None or type(envelope.key) is str,
         "headers": headers is None or (type(headers) is dict and all(type(text) is str for text in headers.values())),
-        "expires": expires is None or is_moment(expires),
+        "expires": expires is None or is_moment(expires) or (type(expires) is int and 0 < expires <= _ENDLESS),
         "lease": lease is None or (type(lease) is int and lease >= 0),
         "attempts": attempts is None or (type(attempts) is int and attempts >= 0),
         "unique": type(envelope.unique) is bool,
         "repeatable": type(envelope.repeatable) is bool
-        or (type(envelope.repeatable) is int and 0 < envelope.repeatable <= REMEMBERED_MOST),
+        or (type(envelope.repeatable) is int and REMEMBERED_LEAST <= envelope.repeatable <= REMEMBERED_MOST),
     }
     if not all(right.values()):
         message = f"what it says of {', '.join(name for name in right if not right[name])} is of another kind, or out of range"
         raise ValueError(message)
     return envelope._replace(
+        expires=None if expires is None else min(expires, LATEST),
         lease=min(max(lease, LEASE_LEAST), LEASE_MOST) if lease else lease,
         attempts=None if attempts is None else min(max(attempts, 1), ATTEMPTS_MOST),
     )

@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 
 from astyqueue.durations import Duration, as_microseconds
 from astyqueue.errors import BadInput
-from astyqueue.instants import instant_of
+from astyqueue.instants import instant_of, upper_bound_of
 from astyqueue.model.bodies import encode_body
 from astyqueue.model.checks import check_text
 from astyqueue.model.message import ATTEMPTS_MOST, LEASE_LEAST, LEASE_MOST, Envelope, encode, encode_plain
@@ -139,7 +139,7 @@ def _due(message: Message, now: int) -> int:
 
 def range_of(since: datetime | None, until: datetime | None) -> tuple[int | None, int | None]:
     """A range of time in microseconds, open where nothing is said. One that ends before it begins raises BadInput, as `instant_of` does."""
-    begin, end = (None if moment is None else instant_of(moment) for moment in (since, until))
+    begin, end = None if since is None else instant_of(since), None if until is None else upper_bound_of(until)
     if begin is not None and end is not None and begin > end:
         problem = f"the range ends ({until}) before it begins ({since}): exchange since and until"
         raise BadInput(problem)
@@ -149,7 +149,7 @@ def range_of(since: datetime | None, until: datetime | None) -> tuple[int | None
 def _expires(expires: Duration | datetime | None, due: int) -> int | None:
     if expires is None:
         return None
-    moment = instant_of(expires) if isinstance(expires, datetime) else due + as_microseconds(expires)
+    moment = upper_bound_of(expires) if isinstance(expires, datetime) else due + as_microseconds(expires)
     if moment <= due:
         problem = f"the message would expire ({expires!r}) before it is due: give it a later moment, or none"
         raise BadInput(problem)

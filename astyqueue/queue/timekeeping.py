@@ -17,6 +17,8 @@ from astyqueue.protocol.storetime import ahead
 #: ask for the same cell.
 _EVERY: Final = 60 * SECOND
 _EVERY_FOR_SENDERS: Final = 3_600 * SECOND
+#: When the store gave no answer it is asked again after so long.
+_AGAIN: Final = 20 * SECOND
 #: A clock that was set by more than this is compared at once.
 _SET: Final = SECOND
 
@@ -31,6 +33,7 @@ class Timekeeping:
         """Compare at the first opportunity."""
         self._clock = clock if isinstance(clock, CorrectedClock) else None
         self._spread = random.uniform(0.75, 1.25)
+        self._not_before = 0
 
     def follow(self, *, only_sends: bool = False) -> Steps[None]:
         """Ask the store what time it is if that is due; an answer that does not come leaves things as they are."""
@@ -40,11 +43,18 @@ class Timekeeping:
         now = clock.comparison()
         if clock.compared is not None and self._holds(clock.compared, now, _EVERY_FOR_SENDERS if only_sends else _EVERY):
             return
-        clock.compared = now
-        here = clock.ahead
-        with contextlib.suppress(StoreUnavailable):  # whoever came here to do something will hear of that by itself
-            told = yield from ahead(lambda: clock.now() - here, here, nonce=ids.nonce())
-            clock.ahead = here if told is None else told
+        if now.at < self._not_before:
+            return
+        before, clock.compared = clock.compared, now
+        here, told = clock.ahead, None
+        try:
+            with contextlib.suppress(StoreUnavailable):  # whoever came here to do something will hear of that by itself
+                told = yield from ahead(lambda: clock.now() - here, here, nonce=ids.nonce())
+        finally:
+            if told is None:
+                clock.compared, self._not_before = before, now.at + _AGAIN
+            else:
+                clock.ahead = told
 
     def _holds(self, last: Comparison, now: Comparison, every: int) -> bool:
         return now.at < last.at + every * self._spread and abs(now.shift - last.shift) <= _SET

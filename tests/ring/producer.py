@@ -17,8 +17,8 @@ from astyqueue.errors import OutcomeUnknown, StoreError
 from astyqueue.stores import open_store
 from tests.ring.journal import Journal, Watched, joined
 
-#: Messages sent together are one batch of one row.
-TOGETHER: Final = 100
+#: As many messages sent together are one batch of one row; more are spread over several.
+TOGETHER: Final = 50
 
 
 class WrongClock(SystemClock):

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import json
+from datetime import UTC, datetime, timedelta, timezone
 from typing import Any
 
 import pytest
 
 from astyqueue import MessageQueue, ids
-from astyqueue.clock import SECOND
+from astyqueue.clock import SECOND, microseconds
 from astyqueue.errors import StoreCorrupt, Undecodable
 from astyqueue.model.event import Kind
 from astyqueue.model.message import ATTEMPTS_MOST, LEASE_LEAST, LEASE_MOST, decode
 from astyqueue.protocol.along import Owner, decode_owner
-from astyqueue.protocol.columns import Entry, Header, Mark, State, Timer, Type, decode_dead, decode_header, decode_timer
+from astyqueue.protocol.columns import Entry, Header, Mark, State, Timer, Type, decode_dead, decode_header, decode_timer, message_name
 from astyqueue.protocol.history import EVENT, decode_event
 from astyqueue.protocol.rows import is_message_row, key_row
 from astyqueue.store import Batch, Column, Name, Put, Store
@@ -136,3 +137,13 @@ def test_a_hint_to_what_is_no_row_of_messages_is_ignored(clock: TimeMachine, sto
     name = Name(Type.MESSAGE, 0, ids.at(clock.now()), State.NONE)
     store.commit(Batch(key_row("emails", "k"), (Put(name, b"\x01" + row.encode()), Put(name._replace(state=7), b"\xff"))), ())
     assert [found.id for found in queue.find("k")] == [sent.id]
+
+
+def test_a_message_that_was_sent_to_expire_never_is_handed_out(queue: MessageQueue, store: Store, clock: TimeMachine) -> None:
+    never = microseconds(datetime.max.replace(tzinfo=UTC))
+    now = clock.now() - SECOND
+    value = b'\x01[%d,0,null,null,%d,null,null,"work"]' % (now, never)
+    store.send(Batch("emails:0:0", (Put(message_name(0, ids.at(now)), value, now),)))
+    queue.send("for ever", expires=datetime.max.replace(tzinfo=UTC))
+    queue.send("and longer", expires=datetime.max.replace(tzinfo=timezone(-timedelta(hours=12))))
+    assert {delivery.body for delivery in queue.receive(10)} == {"work", "for ever", "and longer"}

@@ -137,6 +137,19 @@ def test_a_store_that_does_not_answer_leaves_the_clock_as_it_was() -> None:
     assert clock.ahead == 0
 
 
+def test_a_comparison_that_failed_is_repeated_soon_also_by_who_only_sends() -> None:
+    clock = Standing()
+    store = Recording(MemoryStore(clock))
+    keeping = Timekeeping(clock)
+    run(keeping.follow(only_sends=True), Failing(MemoryStore(clock), StoreUnavailable("away")))
+    run(keeping.follow(only_sends=True), store)
+    assert asked_for_the_time(store) == 0
+    clock.pass_by(30 * SECOND)
+    run(keeping.follow(only_sends=True), store)
+    run(keeping.follow(only_sends=True), store)
+    assert asked_for_the_time(store) == 1
+
+
 def test_a_slow_commit_does_not_move_a_clock_that_may_be_right(clock: TimeMachine) -> None:
     """What is known to be five minutes ahead stays so, also when an answer takes so long that it says less."""
     times = iter([clock.now() - 300 * SECOND, clock.now() - 298 * SECOND])
