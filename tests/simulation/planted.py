@@ -203,7 +203,7 @@ _BROKEN: Final = frozenset({Fault.DROPS, Fault.DELAYS, Fault.PARTITIONS, Fault.N
 
 PLANTED: Final = (
     Planted("no header guard", 60, meddling=without(Type.LOCK)),
-    Planted("header read plainly", 2_000, meddling=asking_otherwise(_plainly), always=_BROKEN, first=140),
+    Planted("header read plainly", 2_000, meddling=asking_otherwise(_plainly), always=_BROKEN, first=200),
     Planted("header read last", 200, _knowing(_know_header_last)),
     Planted("only due timers known", 60, _knowing(_know_due_timers)),
     Planted("timers read again, old messages kept", 200, _old_messages),
@@ -216,7 +216,7 @@ PLANTED: Final = (
     Planted("a commit repeated without its expectations", 200, meddling=_repeated_unconditionally),
     Planted("an unknown outcome taken for done", 200, meddling=_taken_for_done),
     Planted("stamps from the due time", 400, lambda: [mock.patch.object(producer, "message_put", _stamped_with_due)]),
-    Planted("header deleted by drop", 2_000, _dropping_headers, always=frozenset({Fault.CLIENT_PAUSES, Fault.DELAYS}), first=190),
+    Planted("header deleted by drop", 2_000, _dropping_headers, always=frozenset({Fault.CLIENT_PAUSES, Fault.DELAYS}), first=40),
     Planted("graves kept for 5 s", 400, grace_us=5 * SECOND),
     Planted("ack before claim", 30, meddling=asking_otherwise(_acking_first)),
     Planted("rejected messages dropped", 60, meddling=asking_otherwise(_burying_nobody)),
