@@ -114,13 +114,17 @@ class Executions:
 
     def _end(self, execution: Execution) -> bool:
         """Take an execution out of those under way; whether it was: if not, its time was over and it was given up."""
-        delivery = execution.delivery
         with self._lock:
             self._given_up.discard(execution)
-            if self._running.get((delivery.row, delivery.id)) is not execution:
-                return False
-            del self._running[delivery.row, delivery.id]
-            return True
+            return self._take_out(execution)
+
+    def _take_out(self, execution: Execution) -> bool:
+        """Forget an execution that is under way; False if it is not. The caller holds the lock."""
+        where = (execution.delivery.row, execution.delivery.id)
+        if self._running.get(where) is not execution:
+            return False
+        del self._running[where]
+        return True
 
     def _carry_out(self, execution: Execution) -> None:
         delivery = execution.delivery
@@ -264,10 +268,8 @@ class Executions:
     def _give_up(self, execution: Execution) -> bool:
         """Take an execution out of those under way, unless it ended just now."""
         with self._lock:
-            delivery = execution.delivery
-            if self._running.get((delivery.row, delivery.id)) is not execution:
+            if not self._take_out(execution):
                 return False
-            del self._running[delivery.row, delivery.id]
             self._given_up.add(execution)
             return True
 

@@ -104,6 +104,8 @@ def _checked(envelope: Envelope) -> Envelope:
     if not all(right.values()):
         message = f"what it says of {', '.join(name for name in right if not right[name])} is of another kind, or out of range"
         raise ValueError(message)
+    if expires is lease is attempts is None:
+        return envelope
     return envelope._replace(
         expires=None if expires is None else min(expires, LATEST),
         lease=min(max(lease, LEASE_LEAST), LEASE_MOST) if lease else lease,
