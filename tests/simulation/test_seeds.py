@@ -34,6 +34,10 @@ def test_a_seed_is_the_same_world_each_time() -> None:
     assert random.getstate() == before
 
 
+def test_a_claim_of_a_run_that_was_replaced_under_its_key_is_lost_for_a_reason() -> None:
+    assert simulate(487).violations == ()
+
+
 @pytest.mark.parametrize("hash_seed", ["1", "2"])
 def test_a_seed_is_the_same_world_in_another_process(hash_seed: str) -> None:
     program = "from astyqueue.testing.simulation import simulate; print([simulate(seed).digest for seed in (3, 5)])"

@@ -98,10 +98,12 @@ def a_receipt_is_lost_for_a_reason(evidence: Evidence) -> Iterator[str]:
 def _meant(evidence: Evidence) -> Callable[[Id], bool]:
     """Whether an order of a person may have been about a message, or one that takes its place.
 
-    Of a send of unknown outcome only those know the id who were handed the message.
+    Of a send of unknown outcome only those know the id who were handed the message. Of repeating messages and of single ones
+    that replace their runs there is no history: the truth of their rows says what was replaced.
     """
     history = evidence.history
     ids_ = {id_ for order in history.removed for id_ in order.ids or []}
+    ids_ |= {id_ for row in evidence.truth.rows.values() for id_ in row.replaced}
     replaced = {sent.number: sent for sent in history.sent if any(evidence.replacing(sent))}
     ids_ |= {sent.message.id for sent in replaced.values() if sent.message}
     ids_ |= {handed.id for handed in history.handed if handed.number in replaced}

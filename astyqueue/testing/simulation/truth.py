@@ -27,8 +27,8 @@ _HEADER: Final = encoding.encode(HEADER)
 class RowTruth:
     """One row. `where` is the timer that lists a message.
 
-    `died` are messages that were dead letters at some time, `gone` those that a commit removed, and `takers` the claims that
-    ever had one.
+    `died` are messages that were dead letters at some time, `gone` those that a commit removed, `replaced` those of them that
+    lost their unique key to another message in that commit, and `takers` the claims that ever had one.
     """
 
     timers: dict[Name, Timer] = field(default_factory=dict)
@@ -36,6 +36,7 @@ class RowTruth:
     dead: dict[Id, Dead] = field(default_factory=dict)
     died: set[Id] = field(default_factory=set)
     gone: set[Id] = field(default_factory=set)
+    replaced: set[Id] = field(default_factory=set)
     takers: dict[Id, set[bytes]] = field(default_factory=dict)
 
 
@@ -54,6 +55,7 @@ class _Commit:
     revived: list[Id] = field(default_factory=list)
     removed: list[Id] = field(default_factory=list)
     born: list[Id] = field(default_factory=list)
+    keyed: bool = False
     raised: bool = False
 
 
@@ -152,6 +154,8 @@ class Truth:
             if id_ in row.dead:
                 self._say(commit.row, f"{ids.text(id_)} is removed, and its dead column stays")
             row.gone.add(id_)
+            if commit.keyed:
+                row.replaced.add(id_)
 
     def _say(self, row: str, what: str) -> None:
         self.violations.append(f"row {row}, commit {self.commits}: {what}")
@@ -183,6 +187,8 @@ def _sort_in(commit: _Commit, name: Name, cell: Cell) -> None:
             commit.revived.append(name.id)
         case Type.DEAD, False:
             commit.died[name.id] = decode_dead(cell.value)
+        case Type.KEY, False:
+            commit.keyed = True
         case Type.MESSAGE, True:
             commit.removed.append(name.id)
         case Type.MESSAGE, False:
