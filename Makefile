@@ -10,8 +10,13 @@ LIGHT := $(if $(wildcard $(READY)),.venv,build/venv)
 DEMO_READY := $(if $(wildcard $(READY)),$(READY),build/venv/ready-$(NAMED))
 SPARK_READY := $(if $(wildcard $(READY)),$(READY),build/venv/ready-spark-$(NAMED))
 
+# Tests of one file run in one process, so that nodes and Spark sessions of a file are started once.
+BY_FILE := -q -n auto --dist loadfile --no-loadscope-reorder
+EMBEDDED := $(BY_FILE) --ignore=tests/cassandra --ignore=tests/ring --ignore=tests/triggers
+ON_CASSANDRA := $(BY_FILE) --store cassandra
+
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-cassandra pipeline test test-cassandra test-triggers test-kills test-ring simulate simulate-planted check bench clean
+.PHONY: help demo demo-cassandra pipeline test test-full test-cassandra test-triggers test-kills test-ring simulate simulate-planted check bench clean
 
 help:  ## show this
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-16s %s\n", $$1, $$2 }' Makefile
@@ -30,16 +35,25 @@ pipeline: $(SPARK_READY)  ## run the demo with all of its history, make tables o
 	@$(LIGHT)/bin/python -m astyqueue pipeline run --url sqlite:///$(PIPELINE)/demo/queue.db --out $(PIPELINE)/tables --slo 'end<=1m' --report $(PIPELINE)/report.html
 	@echo "look at it: file://$(CURDIR)/$(PIPELINE)/report.html"
 
-test: $(READY)  ## run every test: in memory and on SQLite, conformance under python -O, then on a real Cassandra
-	@echo "test: all tests, in memory and on SQLite"
-	@$(PY) -m pytest -q -n auto --dist loadfile --no-loadscope-reorder --ignore=tests/cassandra --ignore=tests/ring --ignore=tests/triggers
+test: $(READY)  ## run the tests of a change, in 20 minutes: in memory, on SQLite, with Spark and on a real Cassandra
+	@echo "test: in memory, on SQLite and with Spark"
+	@$(PY) -m pytest $(EMBEDDED) --durations=20
 	@echo "test: conformance under python -O"
 	@$(PY) -O -m pytest -q tests/conformance
-	@$(MAKE) --no-print-directory test-cassandra
-
-test-cassandra: $(READY)  ## run what is about Cassandra, and all that depends on the store once more, on nodes started for it
 	@echo "test: on Cassandra"
-	@$(PY) -m pytest -q --store cassandra -n 2 --dist loadfile --no-loadscope-reorder
+	@$(PY) -m pytest $(ON_CASSANDRA) --durations=20
+
+test-full: $(READY)  ## run every test there is on each store, every world and every fault: 80 minutes
+	@echo "test: in memory, on SQLite and with Spark"
+	@$(PY) -m pytest $(EMBEDDED) -m "" --durations=100
+	@echo "test: conformance under python -O"
+	@$(PY) -O -m pytest -q tests/conformance
+	@echo "test: on Cassandra"
+	@$(PY) -m pytest $(ON_CASSANDRA) -m "" --durations=100
+	@$(MAKE) --no-print-directory test-triggers
+
+test-cassandra: $(READY)  ## run every test that needs a store on Cassandra, on nodes started for it
+	@$(PY) -m pytest $(ON_CASSANDRA) -m ""
 
 test-kills: $(READY)  ## kill 200 workers on SQLite and 100 on Cassandra, and a stream of Spark ten times on each, and see that nothing is lost: 25 minutes
 	@$(PY) -m pytest -q tests/scenarios/test_kill.py --store sqlite --kills 200

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import sys
+from threading import Event
 
 from astyqueue import Delivery, MessageQueue
 from astyqueue.dispatch.dispatcher import Dispatcher
@@ -16,9 +17,12 @@ from benchmarks.place import CLOCK, QUEUE
 
 def main(url: str) -> None:
     """Handle what comes, and never be done with it."""
+    said_ready = Event()
 
     def handle(delivery: Delivery) -> None:
-        print(json.dumps({"number": number_of(delivery), "at": CLOCK.now()}), flush=True)
+        at = CLOCK.now()
+        said_ready.wait()
+        print(json.dumps({"number": number_of(delivery), "at": at}), flush=True)
         sys.stdin.read()
 
     with (
@@ -26,6 +30,7 @@ def main(url: str) -> None:
         Dispatcher.builder().queue(queue).handler(handle, threads=1).build(),
     ):
         print(json.dumps({"ready": CLOCK.now()}), flush=True)
+        said_ready.set()
         sys.stdin.read()
 
 

@@ -20,6 +20,7 @@ def listens(said: str) -> bool:
         return tried.connect_ex((address, PORT)) == 0
 
 
+@pytest.mark.full
 @pytest.mark.usefixtures("cassandra")
 def test_on_cassandra_the_demo_loses_nothing_although_a_worker_is_killed_while_it_runs_a_task(tmp_path: Path) -> None:
     with demo(tmp_path, "--cassandra") as running:

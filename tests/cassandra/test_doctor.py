@@ -148,6 +148,7 @@ def test_what_the_compose_file_says_to_java_chooses_the_newer_paxos() -> None:
         assert found(old.url("jobs"))["paxos variant"].fact == "v2 on every node"
 
 
+@pytest.mark.full
 def test_nodes_that_are_away_are_named_and_what_that_means_for_the_copies(ring: LocalCassandra) -> None:
     for name, copies in (("three", "3"), ("one", "1")):
         with administer(ring.url(name), clock=CLOCK, replication=copies) as looked_after:

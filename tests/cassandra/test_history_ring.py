@@ -29,6 +29,7 @@ def history(ring: LocalCassandra) -> str:
     return ring.url("history")
 
 
+@pytest.mark.full
 def test_the_pipeline_reads_what_a_node_missed_while_it_was_away(ring: LocalCassandra, history: str) -> None:
     now = CLOCK.now()
     with connect(history) as connection:

@@ -148,6 +148,7 @@ class TestOneNode:
             node.kill(2)
 
 
+@pytest.mark.full
 class TestARing:
     def test_it_serves_all_three_replicas_as_soon_as_it_has_started(self, ring: LocalCassandra) -> None:
         with session(first_of(ring)) as told:

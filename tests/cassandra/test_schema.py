@@ -161,6 +161,7 @@ def test_a_node_that_has_not_heard_of_a_new_table_yet_is_asked_again(session: Se
     assert {text.split()[0] for text in refused} == {"INSERT", "SELECT", "UPDATE", "DELETE"}
 
 
+@pytest.mark.full
 def test_several_that_migrate_at_once_through_different_nodes_make_one_table(ring: LocalCassandra) -> None:
     told: list[list[str]] = []
     nodes = [*ring.contact_points, *ring.contact_points]

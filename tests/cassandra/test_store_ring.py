@@ -79,7 +79,7 @@ def value(store: Store) -> bytes | None:
     return columns[0].value if columns else None
 
 
-@pytest.mark.parametrize("fault", ["stop", "kill"])
+@pytest.mark.parametrize("fault", [pytest.param("stop", marks=pytest.mark.full), "kill"])
 def test_a_store_goes_on_without_one_node_and_soon_without_errors(ring: LocalCassandra, jobs: str, fault: str) -> None:
     with opened(jobs) as store:
         assert counted_up(store, ROUNDS) == []
@@ -96,6 +96,7 @@ def test_a_store_goes_on_without_one_node_and_soon_without_errors(ring: LocalCas
         assert asked_again <= asked // 10 + SAVED_UP
 
 
+@pytest.mark.full
 def test_levels_of_the_url_count(ring: LocalCassandra, jobs: str) -> None:
     put = Batch(ROW, puts=(Put(Name(1, 0, ids.LEAST, 0), b""),))
     careful_jobs = f"{ring.url('careful')}?consistency=all&serial=serial&dc=datacenter1"
@@ -113,6 +114,7 @@ def test_levels_of_the_url_count(ring: LocalCassandra, jobs: str) -> None:
             store.send(put)
 
 
+@pytest.mark.full
 @pytest.mark.usefixtures("jobs")
 @pytest.mark.parametrize(("grace", "back"), [(0, 10), (86_400, 0)])
 def test_what_was_deleted_while_a_node_was_away_is_back_unless_its_tombstones_are_still_there(

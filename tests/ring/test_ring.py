@@ -33,6 +33,7 @@ def played(pytestconfig: pytest.Config, tmp_path: Path) -> Played:
     return played
 
 
+@pytest.mark.full
 @pytest.mark.timeout(900)
 def test_nothing_is_lost_under_fire_and_a_fault_explains_every_double(played: Played) -> None:
     report = judged(played)

@@ -34,6 +34,7 @@ BOUND = {"raw_bytes_per_s"}
 ON_DISK = {"fsync_ms"}
 NONE_HERE = {"refused_commits_per_message"}
 SMALL = ["--messages", "300", "--runs", "2", "--json"]
+ON = ["on_sqlite", pytest.param("on_cassandra", marks=pytest.mark.full)]
 
 
 @pytest.fixture
@@ -67,6 +68,7 @@ def test_what_memory_does_not_have_is_null(capsys: pytest.CaptureFixture[str]) -
     assert missing == {"raw_send_per_s", "fsync_ms", "store_write_ms", *across, *ELSEWHERE, *BOUND}
 
 
+@pytest.mark.full
 def test_draining_cassandra_gives_the_same_figures_but_that_of_the_disk(
     capsys: pytest.CaptureFixture[str], on_cassandra: list[str]
 ) -> None:
@@ -77,7 +79,7 @@ def test_draining_cassandra_gives_the_same_figures_but_that_of_the_disk(
     assert len(report["aims"]) == len(aims.AIMS["cassandra"])
 
 
-@pytest.mark.parametrize("on", ["on_sqlite", "on_cassandra"])
+@pytest.mark.parametrize("on", ON)
 def test_a_row_that_much_went_through_is_compared_with_a_fresh_one(
     capsys: pytest.CaptureFixture[str], request: pytest.FixtureRequest, on: str
 ) -> None:
@@ -92,7 +94,7 @@ def test_a_row_that_much_went_through_is_compared_with_a_fresh_one(
     assert (report["conditions"]["released"], report["conditions"]["delayed"]) == (3, 3)
 
 
-@pytest.mark.parametrize("on", ["on_sqlite", "on_cassandra"])
+@pytest.mark.parametrize("on", ON)
 def test_the_rate_of_workers_is_told_window_by_window(capsys: pytest.CaptureFixture[str], request: pytest.FixtureRequest, on: str) -> None:
     place = request.getfixturevalue(on)
     runs = ["--minutes", "0.15", "--windows", "2", "--workers", "1", "--ahead", "500", "--json"]
@@ -105,7 +107,7 @@ def test_the_rate_of_workers_is_told_window_by_window(capsys: pytest.CaptureFixt
     assert second["per_s"] > 0
 
 
-@pytest.mark.parametrize("on", ["on_sqlite", "on_cassandra"])
+@pytest.mark.parametrize("on", ON)
 def test_takers_and_processes_that_share_rows_are_compared(
     capsys: pytest.CaptureFixture[str], request: pytest.FixtureRequest, on: str
 ) -> None:
@@ -121,7 +123,7 @@ def test_takers_and_processes_that_share_rows_are_compared(
         assert report[f"processes_{count}_least_share"]["median"] <= 1 <= report[f"processes_{count}_greatest_share"]["median"]
 
 
-@pytest.mark.parametrize("on", ["on_sqlite", "on_cassandra"])
+@pytest.mark.parametrize("on", ON)
 def test_the_three_row_locks_are_compared(capsys: pytest.CaptureFixture[str], request: pytest.FixtureRequest, on: str) -> None:
     place = request.getfixturevalue(on)
     assert main(["locks", *place, "--messages", "400", "--claims", "5", "--samples", "3", "--runs", "2", "--json"]) == 0

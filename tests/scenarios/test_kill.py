@@ -24,8 +24,8 @@ from tests.places import Place
 
 WORKER: Final = Path(__file__).with_name("kill_worker.py")
 CLOCK: Final = SystemClock()
-#: How many, unless `--kills` says otherwise: on Cassandra each new worker takes a while to connect.
-KILLS: Final = {"sqlite": 50, "cassandra": 15}
+#: How many, unless `--kills` says otherwise, as `make test-kills` does.
+KILLS: Final = {"sqlite": 12, "cassandra": 8}
 #: One of so many at least is to come back in another time shard than the one it was killed in.
 ACROSS: Final = 5
 WORKERS: Final = 3

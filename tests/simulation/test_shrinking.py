@@ -13,6 +13,7 @@ from tests.simulation.planted import PLANTED
 pytestmark = pytest.mark.timeout(300)
 
 
+@pytest.mark.full
 def test_what_is_left_of_a_failing_world_is_much_smaller_and_still_fails() -> None:
     planted = next(planted for planted in PLANTED if planted.name == "no expectation on a replaced timer")
     whole = planted.caught(0, planted.within)

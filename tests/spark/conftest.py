@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Final
 import pytest
 from pyspark.logger import PySparkLogger
 
+from tests.places import CASSANDRA
+
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
@@ -27,11 +29,13 @@ SETTINGS: Final = {
     "spark.sql.streaming.minBatchesToRetain": "2",
     "spark.python.authenticate.socketTimeout": "120s",
 }
+#: On Cassandra reading, streaming and one sink show what the store changes; what these files show besides is the same on SQLite.
+_SHOWN_ON_SQLITE: Final = {"test_bulk.py", "test_commands.py", "test_sink.py"}
 _TOLD: Final = pytest.StashKey[str]()
 _SECONDS: Final = 300
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """The first of these tests starts the session, which takes a while on a busy machine.
 
     Among several processes they go first: the longest of all is among them, and as the last it would have everybody wait.
@@ -41,6 +45,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if Path(__file__).parent in item.path.parents:
             item.add_marker(pytest.mark.timeout(_SECONDS))
+            if item.path.name in _SHOWN_ON_SQLITE and config.getoption("--store") == CASSANDRA:
+                item.add_marker(pytest.mark.full)
             item.add_marker(pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::DeprecationWarning", "ignore::FutureWarning"))
 
 

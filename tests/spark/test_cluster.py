@@ -80,6 +80,7 @@ def run(job: str, *arguments: str) -> str:
     return done.stdout
 
 
+@pytest.mark.full
 @pytest.mark.stores("sqlite", "cassandra")
 def test_two_workers_that_send_the_same_rows_at_once_send_each_once(master: str, place: Place, tmp_path: Path) -> None:
     marks = tmp_path / "marks"
@@ -93,6 +94,7 @@ def test_two_workers_that_send_the_same_rows_at_once_send_each_once(master: str,
     assert (marks / "other").exists(), "no task was run twice at once"
 
 
+@pytest.mark.full
 @pytest.mark.stores("sqlite", "cassandra")
 def test_a_client_of_spark_connect_sends_and_reads(java: Path, place: Place) -> None:
     assert java

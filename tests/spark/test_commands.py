@@ -265,6 +265,7 @@ def test_a_history_becomes_tables_and_a_page_and_a_day_that_is_built_again_is_th
     assert {table: rows(spark, table) for table in before} == before
 
 
+@pytest.mark.full
 def test_a_stream_tells_of_minutes_what_the_batch_job_does_and_goes_on_where_it_was(
     shell: Shell, spark: SparkSession, yesterday: Yesterday
 ) -> None:

@@ -116,6 +116,7 @@ def ended_or_seen(process: subprocess.Popen[bytes], taking: Taking, more: int) -
     return process.poll() is None
 
 
+@pytest.mark.full
 @pytest.mark.stores("sqlite", "cassandra")
 @pytest.mark.timeout(1_800)
 def test_a_stream_killed_again_and_again_sends_each_event_once_while_others_consume(

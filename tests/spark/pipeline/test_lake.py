@@ -91,6 +91,7 @@ def test_rows_that_turn_up_for_a_day_after_the_days_were_counted_replace_nothing
     assert (lake.read(EVENTS, {today}).count(), lake.read(EVENTS, {tomorrow}).count()) == (3, 3)
 
 
+@pytest.mark.full
 @pytest.mark.timeout(900)  # each starts a Java of its own
 def test_two_runs_into_one_folder_at_once_each_add_what_they_read(java: Path, tmp_path: Path) -> None:
     url, out = f"sqlite:///{tmp_path / 'work.db'}", tmp_path / "lake"
