@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 
+from astyqueue.errors import StoreCorrupt
 from astyqueue.ids import Id
 from astyqueue.model.message import MessageId
 from astyqueue.protocol.along import Owner, key_name
@@ -12,7 +14,7 @@ from astyqueue.protocol.keystate import FREE, KeyState, key_states
 from astyqueue.protocol.steps import Steps, read_one
 from astyqueue.store import Column, Name, Named, Put
 
-#: By message: the column of its key, as it is and as it is to be; None if another message has the key.
+#: By message: the column of its key, as it is and as it is to be; None if another message has the key, or nobody can tell who has.
 Retaken = dict[Id, tuple[Column | None, Put] | None]
 
 
@@ -28,14 +30,26 @@ def retaken(row: str, dead: Sequence[MessageId]) -> Steps[Retaken]:
         return {}
     names = {key_name(owner.key) for owner in owners.values()}
     columns = yield from read_one(Named(row, tuple(names)), exact=True)
-    states = yield from key_states(row, columns)
-    return _first_come(owners, states)
+    try:
+        states = yield from key_states(row, columns)
+    except StoreCorrupt:
+        states = yield from _readable_states(row, columns)
+    return _first_come(owners, states, {column.name for column in columns} - states.keys())
 
 
-def _first_come(owners: dict[Id, Owner], states: dict[Name, KeyState]) -> Retaken:
+def _readable_states(row: str, columns: Sequence[Column]) -> Steps[dict[Name, KeyState]]:
+    """How those of the keys stand that can be read, or whose schedules can."""
+    states: dict[Name, KeyState] = {}
+    for column in columns:
+        with suppress(StoreCorrupt):
+            states |= yield from key_states(row, [column])
+    return states
+
+
+def _first_come(owners: dict[Id, Owner], states: dict[Name, KeyState], unreadable: set[Name]) -> Retaken:
     """Of several letters with one key, the first takes it."""
     keys: Retaken = {}
-    gone: set[Name] = set()
+    gone = set(unreadable)
     for id_, owner in owners.items():
         name = key_name(owner.key)
         state = states.get(name, FREE)

@@ -10,8 +10,10 @@ import pytest
 from astyqueue import Hook, KeyTaken, Message, MessageQueue
 from astyqueue.errors import BadInput, LeaseLost, OutcomeUnknown
 from astyqueue.model.message import MessageId
+from astyqueue.protocol.along import key_name
 from astyqueue.protocol.steps import Commit
 from astyqueue.queue.builder import QueueBuilder
+from astyqueue.store import Batch, Put, Store
 from astyqueue.testing import Failing, TimeMachine
 from tests.places import Place
 
@@ -150,6 +152,17 @@ def test_of_two_dead_letters_with_one_key_one_is_put_back(queue: MessageQueue) -
         queue.send(body, key=KEY, unique="reject")
         queue.receive()[0].reject()
     assert (queue.redrive().redriven, queue.counts().dead) == (1, 1)
+
+
+def test_a_key_that_cannot_be_read_leaves_its_dead_letter_and_no_other(queue: MessageQueue, store: Store) -> None:
+    letters = [queue.send(key, key=key, unique="reject").id for key in ("damaged", "sound")]
+    with queue.receive(2) as batch:
+        for delivery in batch:
+            delivery.reject()
+    store.commit(Batch(letters[0].row, (Put(key_name("damaged"), b"\x63newer"),)), ())
+    report = queue.redrive()
+    assert (report.redriven, report.left) == (1, 1)
+    assert [delivery.body for delivery in queue.receive(5)] == ["sound"]
 
 
 def test_many_are_sent_and_the_report_says_which_keys_were_taken(queue: MessageQueue) -> None:
