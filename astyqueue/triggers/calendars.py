@@ -52,11 +52,11 @@ class Days(Calendar):
             raise BadInput(problem)
 
     def free(self, moment: int) -> int:
-        """The moment itself, or when the next day begins that is not one of these."""
+        """The moment itself, or when the next day begins that is not one of these; looks no further ahead than a hundred years."""
         second = max(0, moment // SECOND)
         today = _wall(self.zone, second) // DAY
         day = today
-        while _holds(self.days, day):
+        while day <= today + LONGEST // SECOND // DAY and _holds(self.days, day):
             day += 1
         return moment if day == today else first_shown(self.zone, day * DAY, since=second) * SECOND
 

@@ -103,6 +103,11 @@ def test_a_trigger_that_is_wholly_excluded_has_no_slot() -> None:
     assert Excluding(Every("1m", start=START), Times("0-29 * * * *"), Times("30-59 * * * *")).after(BEGIN) is None
 
 
+@pytest.mark.parametrize("days", [["2026-01-01/9999-12-31"], [f"{date(2000, 1, 1) + timedelta(day):%m-%d}" for day in range(366)]])
+def test_days_without_end_leave_no_slot(days: list[str]) -> None:
+    assert Excluding(Every("1h", start=START), Days(days)).after(BEGIN) is None
+
+
 def test_a_calendar_may_go_by_the_second() -> None:
     trigger = Excluding(Every("1s", start=START), Times("* * * * * 0-57", seconds=True))
     assert [slot.second for slot in islice(trigger.upcoming(START), 3)] == [58, 59, 58]
