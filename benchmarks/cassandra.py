@@ -46,6 +46,7 @@ class OnCassandra:
     contacts: Contacts
     keyspace: str
     nodes: LocalCassandra | None = None
+    copies: int = 1
     store: str = "cassandra"
     shared: bool = True
 
@@ -62,6 +63,12 @@ class OnCassandra:
         for table in ("entries", "history"):
             self.session.execute(f'TRUNCATE "{self.keyspace}"."{table}"', timeout=_PATIENCE_SECONDS)
         yield self.contacts.url(self.keyspace)
+
+    @contextlib.contextmanager
+    def beside(self) -> Iterator[str]:
+        """Another keyspace on the same nodes, as new; it is gone afterwards."""
+        with _keyspace(self.session, self.copies) as made:
+            yield self.contacts.url(made)
 
     def store_cpu_s(self) -> float | None:
         """Of all nodes together."""
@@ -84,10 +91,16 @@ def on_cassandra(nodes: int, at: str | None) -> Iterator[OnCassandra]:
         contacts = local.contacts if local else Contacts.parse(at or "")
         session = connect(Address(contacts.contact_points, "system", contacts.port), CLOCK)
         held.callback(session.cluster.shutdown)
-        keyspace = f"astyqueue_benchmark_{secrets.token_hex(4)}"
-        Administration(session, Keyspace(keyspace, replication(str(nodes))), clock=CLOCK).migrate()
-        held.callback(session.execute, f'DROP KEYSPACE "{keyspace}"', timeout=_PATIENCE_SECONDS)
-        yield OnCassandra(session, contacts, keyspace, local)
+        keyspace = held.enter_context(_keyspace(session, nodes))
+        yield OnCassandra(session, contacts, keyspace, local, nodes)
+
+
+@contextlib.contextmanager
+def _keyspace(session: Session, copies: int) -> Iterator[str]:
+    made = f"astyqueue_benchmark_{secrets.token_hex(4)}"
+    Administration(session, Keyspace(made, replication(str(copies))), clock=CLOCK).migrate()
+    yield made
+    session.execute(f'DROP KEYSPACE "{made}"', timeout=_PATIENCE_SECONDS)
 
 
 def _pids(nodes: LocalCassandra) -> list[int]:

@@ -164,5 +164,5 @@ def _page(report: dict[str, object], held: dict[str, object] | None) -> str:
     named = {name: one for name, one in report.items() if name not in ("conditions", "aims", "without_cursors")}
     parts = [table(named), "", "without cursors:", table(report["without_cursors"] or {})]  # type: ignore[arg-type]  # these are figures
     if held is not None:
-        parts += ["", "under load, in ten windows:", steady.page(held["windows"])]  # type: ignore[arg-type]  # these are its windows
+        parts += ["", "under load, in ten windows:", steady.page(held)]
     return "\n".join(parts)

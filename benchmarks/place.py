@@ -52,6 +52,10 @@ class Place(Protocol):
         """The URL of a store that is empty; what earlier measurements left is cleared away first."""
         ...
 
+    def beside(self) -> AbstractContextManager[str]:
+        """The URL of another store that is empty; what the first one holds stays as it is."""
+        ...
+
     def store_cpu_s(self) -> float | None:
         """Seconds of processor time that the store's own processes have used; None if it has none."""
         ...
@@ -89,6 +93,10 @@ class Embedded:
         with tempfile.TemporaryDirectory(dir=self.directory, prefix="astyqueue-") as directory:
             file = Path(directory) / "queue.db"
             yield f"sqlite:///{file}?synchronous={self.synchronous}" if self.shared else "memory://"
+
+    def beside(self) -> AbstractContextManager[str]:
+        """Every store is one by itself here."""
+        return self.fresh()
 
     def store_cpu_s(self) -> float | None:
         """It runs in the processes that use it."""

@@ -2,52 +2,40 @@
 
 Producers keep the queue as full as `--ahead` says, and `astyqueue worker` processes, with their usual settings and log lines, handle
 what they send. For each window: how many messages, what a message cost this side and the nodes, and what the nodes say they did.
+Then the queue and a new one beside it, with processes of its own, take turns: what is slower then is slower for its age.
 """
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
-import subprocess
 import sys
-import threading
-from collections.abc import Iterator
-from dataclasses import dataclass, field
-from pathlib import Path
-from typing import IO, Final, cast
+from dataclasses import asdict, dataclass, field
+from typing import Final, cast
 
-from astyqueue import MessageQueue
-from astyqueue.clock import SECOND
-from astyqueue.wakeup import Wakeup
-from benchmarks.cassandra import OnCassandra, cpu_s
-from benchmarks.place import CLOCK, Place
+from benchmarks.cassandra import OnCassandra
+from benchmarks.figures import Figure, figure
+from benchmarks.load import Crew, Load, Window
+from benchmarks.place import Place
 from benchmarks.places import opened, parser, progress, whole_number
 from benchmarks.server_load import ServerLoad
-from benchmarks.steady_app import QUEUE
-from benchmarks.steady_producer import TOGETHER
 from benchmarks.work import NotMeasured
 
-_PROJECT: Final = Path(__file__).parents[1]
-_GLANCE: Final = SECOND // 10
-_PATIENCE: Final = 120 * SECOND
-_CHUNK: Final = 1 << 16
-#: The last window must reach this part of the second; the first has Java compile what runs often.
+#: The last window must reach this part of the second (in the first Java compiles what runs often), and an old queue of a new one.
 _HOLDS: Final = 0.9
-
-Window = dict[str, float]
+#: Each turn begins with so many seconds that do not count: the queue is empty then, and the processes have waited.
+_LEAD_SECONDS: Final = 5.0
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """How long, in how many windows, by how many processes, and how many messages may lie there unhandled."""
+    """How long, in how many windows; and how often, and for how many seconds, the queue and a new one take turns afterwards."""
 
     minutes: float
     windows: int = 10
-    workers: int = 2
-    producers: int = 1
-    ahead: int = 20_000
-    every: str = "1h"
+    turns: int = 5
+    turn_seconds: float = 30.0
+    crew: Crew = field(default_factory=Crew)
 
 
 def main(arguments: list[str]) -> int:
@@ -55,6 +43,8 @@ def main(arguments: list[str]) -> int:
     made = parser("steady", __doc__, ("cassandra", "sqlite"))
     made.add_argument("--minutes", type=float, default=25, help="of load (default: %(default)s)")
     made.add_argument("--windows", type=whole_number(2), default=10, help="of equal length (default: %(default)s)")
+    made.add_argument("--turns", type=whole_number(1), default=5, help="of the old queue and a new one (default: %(default)s)")
+    made.add_argument("--turn-seconds", type=float, default=30, help="how long each of the two is loaded (default: %(default)s)")
     made.add_argument("--workers", type=whole_number(1), default=2, help="processes that handle (default: %(default)s)")
     made.add_argument("--producers", type=whole_number(1), default=1, help="processes that send (default: %(default)s)")
     made.add_argument(
@@ -62,160 +52,76 @@ def main(arguments: list[str]) -> int:
     )
     made.add_argument("--every", default="1h", help="length of a time shard (default: %(default)s)")
     options = made.parse_args(arguments)
-    plan = Plan(options.minutes, options.windows, options.workers, options.producers, options.ahead, options.every)
+    crew = Crew(options.workers, options.producers, options.ahead, options.every)
+    plan = Plan(options.minutes, options.windows, options.turns, options.turn_seconds, crew)
     try:
         with opened(options) as place:
             report = measured(place, plan)
     except NotMeasured as failure:
         print(f"not measured: {failure}", file=sys.stderr)
         return 1
-    print(json.dumps(report, indent=2) if options.json else page(cast("list[Window]", report["windows"])))
+    print(json.dumps(report, indent=2) if options.json else page(report))
     return 0
 
 
 def measured(place: Place, plan: Plan) -> dict[str, object]:
-    """The windows of one run, the ratio of the last to the second, and what it was measured with."""
-    with place.fresh() as url, _queue(place, url, plan) as queue:
-        windows = _Run(place, plan, url).through(queue)
+    """The windows of one run, the turns after it, and what it was measured with."""
+    with place.fresh() as url, Load(place, plan.crew, url) as old:
+        windows = _windows(place, plan, old)
+        turns = _turns(place, plan, old)
+        old.check_empty()
     ratio = windows[-1]["per_s"] / windows[1]["per_s"]
-    aim = {"aim": f"the last window at least {_HOLDS} of the second", "measured": ratio, "bound": _HOLDS, "reached": ratio >= _HOLDS}
-    conditions = {"store": place.store, "processors": os.cpu_count(), **place.conditions}
-    conditions |= {name: getattr(plan, name) for name in Plan.__slots__}
-    return {"last_to_second": ratio, "windows": windows, "aims": [aim], "conditions": conditions}
+    old_to_new = cast("Figure", figure([before["per_s"] / fresh["per_s"] for before, fresh in turns]))
+    judged = [
+        ("the last window at least {} of the second", ratio),
+        ("the old queue at least {} of a new one, in turn", cast("float", old_to_new["median"])),
+    ]
+    aims = [{"aim": aim.format(_HOLDS), "measured": value, "bound": _HOLDS, "reached": value >= _HOLDS} for aim, value in judged]
+    conditions = {"store": place.store, "processors": os.cpu_count(), **place.conditions, **asdict(plan)}
+    told = {"last_to_second": ratio, "old_to_new": old_to_new, "windows": windows}
+    return {**told, "turns": [{"old": before, "new": fresh} for before, fresh in turns], "aims": aims, "conditions": conditions}
 
 
-def page(windows: list[Window]) -> str:
-    """The windows for people, a line each."""
+def page(report: dict[str, object]) -> str:
+    """The windows for people, a line each, and what they come to."""
+    windows = cast("list[Window]", report["windows"])
     names = list(windows[0])
     lines = [names, *([f"{window[name]:,.1f}" for name in names] for window in windows)]
     widths = [max(len(line[column]) for line in lines) for column in range(len(names))]
     told = ["  ".join(cell.rjust(width) for cell, width in zip(line, widths, strict=True)) for line in lines]
-    return "\n".join([*told, "", f"last to second: {windows[-1]['per_s'] / windows[1]['per_s']:.2f}"])
+    old_to_new = cast("Figure", report["old_to_new"])
+    turns = f"{old_to_new['median']:.2f} [{old_to_new['min']:.2f}, {old_to_new['max']:.2f}]"
+    return "\n".join([*told, "", f"last to second: {report['last_to_second']:.2f}; the old queue to a new one, in turn: {turns}"])
 
 
-def _queue(place: Place, url: str, plan: Plan) -> MessageQueue:
-    builder = MessageQueue.builder().store(url).name(QUEUE)
-    return (builder.time_shards(30, every=plan.every) if place.store == "cassandra" else builder).build()
+def _windows(place: Place, plan: Plan, load: Load) -> list[Window]:
+    nodes = place.nodes if isinstance(place, OnCassandra) else None
+    server = ServerLoad(nodes, f"{cast('OnCassandra', place).keyspace}.entries") if nodes else None
+    windows: list[Window] = []
+    for number in range(1, plan.windows + 1):
+        window = {"window": float(number)} | load.window(plan.minutes * 60 / plan.windows)
+        windows.append(window | server.since_last() if server else window)
+        _tell(f"window {number}", windows[-1])
+    load.drain()
+    return windows
 
 
-@dataclass(eq=False)
-class _Process:
-    """A worker or a producer, and how many messages it says it has handled or sent."""
-
-    process: subprocess.Popen[bytes]
-    says: IO[bytes]
-    count: int = 0
-    granted: int = 0
-    reader: threading.Thread = field(init=False)
-
-    def follow(self, *, is_worker: bool) -> None:
-        """Count what it says, until it ends: a worker logs `done` for each message, a producer a line for each batch."""
-        self.reader = threading.Thread(target=self._count, args=(b" done " if is_worker else b"\n", 1 if is_worker else TOGETHER))
-        self.reader.start()
-
-    def _count(self, sign: bytes, messages: int) -> None:
-        rest = b""
-        while chunk := os.read(self.says.fileno(), _CHUNK):
-            whole, end, rest = (rest + chunk).rpartition(b"\n")
-            self.count += (whole + end).count(sign) * messages
-
-    def grant(self, batches: int) -> None:
-        """Have a producer send so many batches more."""
-        asked = cast("IO[bytes]", self.process.stdin)
-        asked.write(f"{batches}\n".encode())
-        asked.flush()
-        self.granted += batches * TOGETHER
+def _turns(place: Place, plan: Plan, old: Load) -> list[tuple[Window, Window]]:
+    """What the old queue and a new one come to in turn; a first turn of the new one, whose processes start then, does not count."""
+    with place.beside() as url, Load(place, plan.crew, url) as new:
+        _turn("new, warming", plan, new)
+        turns = [(_turn("old", plan, old), _turn("new", plan, new)) for _ in range(plan.turns)]
+        new.check_empty()
+    return turns
 
 
-class _Run:
-    """One run, while it lasts."""
+def _turn(name: str, plan: Plan, load: Load) -> Window:
+    load.keep_full(_LEAD_SECONDS)
+    window = load.window(plan.turn_seconds)
+    load.drain()
+    _tell(name, window)
+    return window
 
-    def __init__(self, place: Place, plan: Plan, url: str) -> None:
-        self._place = place
-        self._plan = plan
-        self._url = url
-        self._workers: list[_Process] = []
-        self._producers: list[_Process] = []
-        nodes = place.nodes if isinstance(place, OnCassandra) else None
-        self._server = ServerLoad(nodes, f"{cast('OnCassandra', place).keyspace}.entries") if nodes else None
 
-    def through(self, queue: MessageQueue) -> list[Window]:
-        """Load until the time is over, then until all is handled."""
-        with contextlib.ExitStack() as held:
-            worker = [sys.executable, "-m", "astyqueue", "worker", "benchmarks.steady_app:app", "-Q", QUEUE]
-            self._workers = [held.enter_context(self._started(worker, is_worker=True)) for _ in range(self._plan.workers)]
-            producer = [sys.executable, "-m", "benchmarks.steady_producer"]
-            self._producers = [held.enter_context(self._started(producer, is_worker=False)) for _ in range(self._plan.producers)]
-            windows = [self._window(number) for number in range(1, self._plan.windows + 1)]
-            self._finish()
-        if left := queue.counts().total:
-            message = f"{left} messages are left although every worker has handled what was sent"
-            raise NotMeasured(message)
-        return windows
-
-    @contextlib.contextmanager
-    def _started(self, command: list[str], *, is_worker: bool) -> Iterator[_Process]:
-        environment = {**os.environ, "ASTYQUEUE_URL": self._url}
-        pipe = subprocess.PIPE
-        out, err = (None, pipe) if is_worker else (pipe, None)
-        with subprocess.Popen(command, cwd=_PROJECT, env=environment, stdin=pipe, stdout=out, stderr=err) as process:
-            started = _Process(process, cast("IO[bytes]", process.stderr if is_worker else process.stdout))
-            started.follow(is_worker=is_worker)
-            try:
-                yield started
-                process.terminate()
-                started.reader.join()
-            finally:
-                process.kill()
-
-    def _window(self, number: int) -> Window:
-        """Load for the length of a window, and what it came to."""
-        began, before = CLOCK.monotonic(), self._totals()
-        until = began + int(self._plan.minutes * 60 * SECOND / self._plan.windows)
-        while CLOCK.monotonic() < until:
-            self._keep_full()
-            Wakeup(CLOCK).wait(CLOCK.monotonic() + _GLANCE)
-        took = (CLOCK.monotonic() - began) / SECOND
-        spent = {name: total - before[name] for name, total in self._totals().items()}
-        handled = max(1.0, spent["handled"])
-        window = {"window": float(number), "seconds": took, "per_s": spent["handled"] / took, "sent_per_s": spent["sent"] / took}
-        window |= {f"{name}_us": spent[name] * SECOND / handled for name in ("worker_cpu", "producer_cpu", "store_cpu")}
-        if self._server is not None:
-            window |= self._server.since_last()
-        progress("  ".join(f"{name} {value:,.1f}" for name, value in window.items()))
-        return window
-
-    def _totals(self) -> dict[str, float]:
-        """Messages handled and sent, and seconds of processor time, so far."""
-        return {
-            "handled": sum(worker.count for worker in self._workers),
-            "sent": sum(producer.count for producer in self._producers),
-            "worker_cpu": sum(cpu_s(worker.process.pid) for worker in self._workers),
-            "producer_cpu": sum(cpu_s(producer.process.pid) for producer in self._producers),
-            "store_cpu": self._place.store_cpu_s() or 0.0,
-        }
-
-    def _keep_full(self) -> None:
-        """Have producers send what may still lie there."""
-        self._check_alive()
-        open_ = sum(producer.granted for producer in self._producers) - sum(worker.count for worker in self._workers)
-        batches = (self._plan.ahead - open_) // TOGETHER // len(self._producers)
-        if batches > 0:
-            for producer in self._producers:
-                producer.grant(batches)
-
-    def _check_alive(self) -> None:
-        for each in (*self._workers, *self._producers):
-            if each.process.poll() is not None:
-                message = f"{each.process.args!r} ended with {each.process.returncode}"
-                raise NotMeasured(message)
-
-    def _finish(self) -> None:
-        """Wait until everything that was granted is handled."""
-        until = CLOCK.monotonic() + _PATIENCE
-        wanted = sum(producer.granted for producer in self._producers)
-        while (handled := sum(worker.count for worker in self._workers)) < wanted:
-            if CLOCK.monotonic() >= until:
-                message = f"{wanted} messages were asked for and {handled} handled"
-                raise NotMeasured(message)
-            Wakeup(CLOCK).wait(CLOCK.monotonic() + _GLANCE)
+def _tell(name: str, window: Window) -> None:
+    progress("  ".join([name, *(f"{figure} {value:,.1f}" for figure, value in window.items())]))

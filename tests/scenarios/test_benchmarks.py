@@ -97,7 +97,7 @@ def test_a_row_that_much_went_through_is_compared_with_a_fresh_one(
 @pytest.mark.parametrize("on", ON)
 def test_the_rate_of_workers_is_told_window_by_window(capsys: pytest.CaptureFixture[str], request: pytest.FixtureRequest, on: str) -> None:
     place = request.getfixturevalue(on)
-    runs = ["--minutes", "0.15", "--windows", "2", "--workers", "1", "--ahead", "500", "--json"]
+    runs = ["--minutes", "0.1", "--windows", "2", "--turns", "1", "--turn-seconds", "1", "--workers", "1", "--ahead", "500", "--json"]
     assert main(["steady", *place, *runs]) == 0
     report = json.loads(capsys.readouterr().out)
     first, second = report["windows"]
@@ -105,6 +105,8 @@ def test_the_rate_of_workers_is_told_window_by_window(capsys: pytest.CaptureFixt
         assert window["sent_per_s"] * window["seconds"] == pytest.approx(window["per_s"] * window["seconds"], abs=1_000)
         assert window["worker_cpu_us"] > 0
     assert second["per_s"] > 0
+    [turn] = report["turns"]
+    assert report["old_to_new"]["median"] == pytest.approx(turn["old"]["per_s"] / turn["new"]["per_s"], rel=1e-3)
 
 
 @pytest.mark.parametrize("on", ON)
