@@ -38,6 +38,10 @@ def test_a_claim_of_a_run_that_was_replaced_under_its_key_is_lost_for_a_reason()
     assert simulate(487).violations == ()
 
 
+def test_a_message_that_was_cleared_under_an_ack_of_unknown_outcome_may_be_sent_again() -> None:
+    assert simulate(16_538).violations == ()
+
+
 @pytest.mark.parametrize("hash_seed", ["1", "2"])
 def test_a_seed_is_the_same_world_in_another_process(hash_seed: str) -> None:
     program = "from astyqueue.testing.simulation import simulate; print([simulate(seed).digest for seed in (3, 5)])"

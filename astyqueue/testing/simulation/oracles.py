@@ -44,9 +44,8 @@ def everything_is_found_in_time(evidence: Evidence) -> Iterator[str]:
 def nothing_comes_back(evidence: Evidence) -> Iterator[str]:
     """Nobody is handed a message by a commit that was asked for after its ack, or its removal, was told to be done."""
     over: dict[Id, int] = {}
-    for one in evidence.history.settled:
-        if one.kind == "ack" and one.result is Result.DONE and not one.lost:
-            over[one.id] = min(over.get(one.id, one.told), one.told)
+    for one in _acked(evidence):
+        over[one.id] = min(over.get(one.id, one.told), one.told)
     comes_again = evidence.comes_again()
     for order in evidence.history.removed:
         for id_ in _surely_removed(order, comes_again):
@@ -55,6 +54,20 @@ def nothing_comes_back(evidence: Evidence) -> Iterator[str]:
         late = handed.claimed - over.get(handed.id, handed.claimed)
         if late > 0:
             yield f"message {handed.number} was handed to {handed.who} {late / SECOND:.3f} s after it was done with"
+
+
+def _acked(evidence: Evidence) -> Iterator[Settled]:
+    """The acks that were told to be done.
+
+    Not those of unknown outcome at first if the message may be sent again after a clear: what was told then is that the message is gone,
+    and the clear may have removed it.
+    """
+    comes_again = evidence.comes_again()
+    unsure = {(one.id, one.nonce) for one in evidence.history.settled if one.result is Result.UNKNOWN}
+    for one in evidence.history.settled:
+        doubtful = one.id in comes_again and (one.unknowns or (one.id, one.nonce) in unsure)
+        if one.kind == "ack" and one.result is Result.DONE and not one.lost and not doubtful:
+            yield one
 
 
 def _surely_removed(order: Removed, comes_again: set[Id]) -> list[Id]:
@@ -71,9 +84,8 @@ def one_receipt_is_good(evidence: Evidence) -> Iterator[str]:
     """
     acks: dict[Id, list[Settled]] = defaultdict(list)
     unsure = {(one.id, one.nonce) for one in evidence.history.settled if one.result is Result.UNKNOWN}
-    for one in evidence.history.settled:
-        if one.kind == "ack" and one.result is Result.DONE and not one.lost:
-            acks[one.id].append(one)
+    for one in _acked(evidence):
+        acks[one.id].append(one)
     for several in acks.values():
         first = min(several, key=lambda one: one.told)
         later = [one for one in several if one.nonce != first.nonce and one.began > first.told]
