@@ -11,9 +11,12 @@ DEMO_READY := $(if $(wildcard $(READY)),$(READY),build/venv/ready-$(NAMED))
 SPARK_READY := $(if $(wildcard $(READY)),$(READY),build/venv/ready-spark-$(NAMED))
 
 # Tests of one file run in one process, so that nodes and Spark sessions of a file are started once.
-BY_FILE := -q -n auto --dist loadfile --no-loadscope-reorder
-EMBEDDED := $(BY_FILE) --ignore=tests/cassandra --ignore=tests/ring --ignore=tests/triggers
-ON_CASSANDRA := $(BY_FILE) --store cassandra
+BY_FILE := -q --dist loadfile --no-loadscope-reorder
+EMBEDDED := $(BY_FILE) -n auto --ignore=tests/cassandra --ignore=tests/ring --ignore=tests/triggers
+# Each process starts a node of its own, so there are two of them on whatever machine.
+ON_CASSANDRA := $(BY_FILE) -n 2 --store cassandra
+ALL := -m "" --durations=100
+CHOSEN := --durations=20
 
 .DEFAULT_GOAL := help
 .PHONY: help demo demo-cassandra pipeline test test-full test-cassandra test-triggers test-kills test-ring simulate simulate-planted check bench clean
@@ -37,23 +40,18 @@ pipeline: $(SPARK_READY)  ## run the demo with all of its history, make tables o
 
 test: $(READY)  ## run the tests of a change, in 20 minutes: in memory, on SQLite, with Spark and on a real Cassandra
 	@echo "test: in memory, on SQLite and with Spark"
-	@$(PY) -m pytest $(EMBEDDED) --durations=20
+	@$(PY) -m pytest $(EMBEDDED) $(CHOSEN)
 	@echo "test: conformance under python -O"
 	@$(PY) -O -m pytest -q tests/conformance
 	@echo "test: on Cassandra"
-	@$(PY) -m pytest $(ON_CASSANDRA) --durations=20
+	@$(PY) -m pytest $(ON_CASSANDRA) $(CHOSEN)
 
-test-full: $(READY)  ## run every test there is on each store, every world and every fault: 80 minutes
-	@echo "test: in memory, on SQLite and with Spark"
-	@$(PY) -m pytest $(EMBEDDED) -m "" --durations=100
-	@echo "test: conformance under python -O"
-	@$(PY) -O -m pytest -q tests/conformance
-	@echo "test: on Cassandra"
-	@$(PY) -m pytest $(ON_CASSANDRA) -m "" --durations=100
+test-full: $(READY)  ## run every test there is on each store, every world and every fault: more than an hour
+	@$(MAKE) --no-print-directory test CHOSEN='$(ALL)'
 	@$(MAKE) --no-print-directory test-triggers
 
 test-cassandra: $(READY)  ## run every test that needs a store on Cassandra, on nodes started for it
-	@$(PY) -m pytest $(ON_CASSANDRA) -m ""
+	@$(PY) -m pytest $(ON_CASSANDRA) $(ALL)
 
 test-kills: $(READY)  ## kill 200 workers on SQLite and 100 on Cassandra, and a stream of Spark ten times on each, and see that nothing is lost: 25 minutes
 	@$(PY) -m pytest -q tests/scenarios/test_kill.py --store sqlite --kills 200

@@ -69,26 +69,27 @@ class _Process:
 
 
 class Load:
-    """The processes of one queue, while the block lasts; at its end everything that was sent must be handled."""
+    """A queue and its processes, while the block lasts."""
 
     def __init__(self, place: Place, crew: Crew, url: str) -> None:
         """Nothing is started yet."""
         self._place = place
         self._crew = crew
         self._url = url
-        self._held = contextlib.ExitStack()
         self._workers: list[_Process] = []
         self._producers: list[_Process] = []
 
     def __enter__(self) -> Self:
         """Make the queue and start its processes."""
-        builder = MessageQueue.builder().store(self._url).name(QUEUE)
-        self._queue = (builder.time_shards(30, every=self._crew.every) if self._place.store == "cassandra" else builder).build()
-        self._held.enter_context(self._queue)
-        worker = [sys.executable, "-m", "astyqueue", "worker", "benchmarks.steady_app:app", "-Q", QUEUE]
-        self._workers = [self._held.enter_context(self._started(worker, is_worker=True)) for _ in range(self._crew.workers)]
-        producer = [sys.executable, "-m", "benchmarks.steady_producer"]
-        self._producers = [self._held.enter_context(self._started(producer, is_worker=False)) for _ in range(self._crew.producers)]
+        with contextlib.ExitStack() as held:
+            builder = MessageQueue.builder().store(self._url).name(QUEUE)
+            self._queue = (builder.time_shards(30, every=self._crew.every) if self._place.store == "cassandra" else builder).build()
+            held.enter_context(self._queue)
+            worker = [sys.executable, "-m", "astyqueue", "worker", "benchmarks.steady_app:app", "-Q", QUEUE]
+            self._workers = [held.enter_context(self._started(worker, is_worker=True)) for _ in range(self._crew.workers)]
+            producer = [sys.executable, "-m", "benchmarks.steady_producer"]
+            self._producers = [held.enter_context(self._started(producer, is_worker=False)) for _ in range(self._crew.producers)]
+            self._held = held.pop_all()
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -117,7 +118,7 @@ class Load:
             Wakeup(CLOCK).wait(CLOCK.monotonic() + _GLANCE)
 
     def drain(self) -> None:
-        """Wait until everything that was asked for is handled; raises NotMeasured if it is not, or if anything is left."""
+        """Wait until everything that was asked for is handled; raises NotMeasured if that takes longer than two minutes."""
         until = CLOCK.monotonic() + _PATIENCE
         wanted = sum(producer.granted for producer in self._producers)
         while (handled := sum(worker.count for worker in self._workers)) < wanted:

@@ -124,4 +124,4 @@ def _turn(name: str, plan: Plan, load: Load) -> Window:
 
 
 def _tell(name: str, window: Window) -> None:
-    progress("  ".join([name, *(f"{figure} {value:,.1f}" for figure, value in window.items())]))
+    progress("  ".join([name, *(f"{what} {value:,.1f}" for what, value in window.items())]))

@@ -55,8 +55,8 @@ class Days(Calendar):
         """The moment itself, or when the next day begins that is not one of these; looks no further ahead than a hundred years."""
         second = max(0, moment // SECOND)
         today = _wall(self.zone, second) // DAY
-        day = today
-        while day <= today + LONGEST // SECOND // DAY and _holds(self.days, day):
+        day, last = today, today + LONGEST // SECOND // DAY
+        while day <= last and _holds(self.days, day):
             day += 1
         return moment if day == today else first_shown(self.zone, day * DAY, since=second) * SECOND
 

@@ -62,12 +62,17 @@ def _acked(evidence: Evidence) -> Iterator[Settled]:
     Not those of unknown outcome at first if the message may be sent again after a clear: what was told then is that the message is gone,
     and the clear may have removed it.
     """
-    comes_again = evidence.comes_again()
-    unsure = {(one.id, one.nonce) for one in evidence.history.settled if one.result is Result.UNKNOWN}
+    comes_again, sure = evidence.comes_again(), _sure(evidence)
     for one in evidence.history.settled:
-        doubtful = one.id in comes_again and (one.unknowns or (one.id, one.nonce) in unsure)
+        doubtful = one.id in comes_again and not sure(one)
         if one.kind == "ack" and one.result is Result.DONE and not one.lost and not doubtful:
             yield one
+
+
+def _sure(evidence: Evidence) -> Callable[[Settled], bool]:
+    """Whether a settle met no unknown outcome, in what was told at last or before."""
+    unsure = {(one.id, one.nonce) for one in evidence.history.settled if one.result is Result.UNKNOWN}
+    return lambda one: not one.unknowns and (one.id, one.nonce) not in unsure
 
 
 def _surely_removed(order: Removed, comes_again: set[Id]) -> list[Id]:
@@ -83,13 +88,13 @@ def one_receipt_is_good(evidence: Evidence) -> Iterator[str]:
     Whose ack had an unknown outcome at first, and who then finds the message gone, is told that it is done, whoever did it.
     """
     acks: dict[Id, list[Settled]] = defaultdict(list)
-    unsure = {(one.id, one.nonce) for one in evidence.history.settled if one.result is Result.UNKNOWN}
+    sure = _sure(evidence)
     for one in _acked(evidence):
         acks[one.id].append(one)
     for several in acks.values():
         first = min(several, key=lambda one: one.told)
         later = [one for one in several if one.nonce != first.nonce and one.began > first.told]
-        if any(not one.unknowns and (one.id, one.nonce) not in unsure for one in later):
+        if any(sure(one) for one in later):
             yield f"message {several[0].number} was acked by {len(several)} receipts, each of which was said to be good"
 
 
