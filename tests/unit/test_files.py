@@ -1,0 +1,80 @@
+"""What this process writes is for its owner alone, and is there whole or not at all."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from astyqueue.files import make_file, replace_file
+
+
+@pytest.fixture(autouse=True, params=[0o000, 0o022, 0o077])
+def umask(request: pytest.FixtureRequest) -> Iterator[None]:
+    before = os.umask(request.param)
+    yield
+    os.umask(before)
+
+
+def mode(path: Path) -> int:
+    return stat.S_IMODE(path.stat().st_mode)
+
+
+def test_a_new_file_is_for_its_owner_alone(tmp_path: Path) -> None:
+    replace_file(tmp_path / "written", b"all of it")
+    make_file(tmp_path / "made")
+    assert (tmp_path / "written").read_bytes() == b"all of it"
+    assert (tmp_path / "made").read_bytes() == b""
+    assert [mode(path) for path in sorted(tmp_path.iterdir())] == [0o600, 0o600]
+
+
+def test_a_file_that_was_there_keeps_its_permissions(tmp_path: Path) -> None:
+    path = tmp_path / "report.html"
+    path.write_text("old")
+    path.chmod(0o644)
+    replace_file(path, b"new")
+    assert (path.read_bytes(), mode(path)) == (b"new", 0o644)
+
+
+def test_a_link_is_replaced_and_what_it_leads_to_is_left_alone(tmp_path: Path) -> None:
+    theirs, path = tmp_path / "theirs", tmp_path / "report.html"
+    theirs.write_text("precious")
+    theirs.chmod(0o666)
+    path.symlink_to(theirs)
+    replace_file(path, b"ours")
+    assert (theirs.read_text(), path.read_text(), path.is_symlink(), mode(path)) == ("precious", "ours", False, 0o600)
+
+
+def test_links_under_names_that_can_be_foreseen_are_not_written_through(tmp_path: Path) -> None:
+    theirs, path = tmp_path / "theirs", tmp_path / "_manifest.json"
+    theirs.write_text("precious")
+    (tmp_path / "_manifest.json.new").symlink_to(theirs)
+    replace_file(path, b"ours")
+    assert (theirs.read_text(), path.read_text()) == ("precious", "ours")
+
+
+def test_what_could_not_be_written_leaves_the_old_file_and_nothing_beside_it(tmp_path: Path) -> None:
+    path = tmp_path / "folder"
+    path.mkdir()
+    with pytest.raises(IsADirectoryError):
+        replace_file(path, b"new")
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_file_that_is_there_is_not_made_again(tmp_path: Path) -> None:
+    path = tmp_path / "mail.db"
+    path.write_text("all that there is")
+    make_file(path)
+    assert path.read_text() == "all that there is"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_link_that_leads_to_no_file_yet_is_followed_to_where_the_file_is_to_be(tmp_path: Path) -> None:
+    volume = tmp_path / "volume"
+    volume.mkdir()
+    (tmp_path / "mail.db").symlink_to(volume / "mail.db")
+    make_file(tmp_path / "mail.db")
+    assert mode(volume / "mail.db") == 0o600
