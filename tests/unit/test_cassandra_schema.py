@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import re
-from typing import NamedTuple
+from typing import Final, NamedTuple
+from urllib.parse import quote
 
 import pytest
 
+from astyqueue.clock import SystemClock
 from astyqueue.errors import BadSetting
+from astyqueue.stores.administration import administer
 from astyqueue.stores.cassandra.keyspace import Kept, Keyspace, replication
 from astyqueue.stores.cassandra.schema import newest, parts
 from astyqueue.stores.cassandra.schema.declared import declared
 from astyqueue.stores.cassandra.statements import Statements
+
+HOSTILE: Final = "x': '1'}; DROP KEYSPACE prod; --"
+LITERAL: Final = re.compile(r"'(?:[^']|'')*'")
 
 
 class Prepared(NamedTuple):
@@ -73,6 +79,21 @@ def test_a_keyspace_is_made_with_the_replication_asked_for() -> None:
 )
 def test_unless_said_there_are_three_copies_in_the_home_data_centre_or_one_on_a_single_node(dc: str, nodes: int, copies: str) -> None:
     assert copies in Keyspace("jobs", dc=dc).statement("here", nodes)
+
+
+def test_what_a_url_calls_a_data_centre_ends_no_statement_that_is_printed_for_cqlsh() -> None:
+    with administer(f"cassandra://h1/jobs?dc={quote(HOSTILE)}", clock=SystemClock()) as administration:
+        statements = administration.statements()
+    assert "{'class': 'NetworkTopologyStrategy', 'x'': ''1''}; DROP KEYSPACE prod; --': '3'}" in statements[0]
+    assert "'x'': ''1''}; DROP KEYSPACE prod; --', 'local_quorum/local_serial'" in statements[3]
+    assert not any(sign in LITERAL.sub("", statement) for statement in statements for sign in (";", "'", "DROP"))
+
+
+def test_what_a_server_calls_a_data_centre_ends_no_statement_that_is_told_as_a_remedy() -> None:
+    kept = Kept({"class": "NetworkTopologyStrategy", HOSTILE: "3", "dc1": "1"}, durable=True)
+    for change in (Keyspace("jobs", replication("dc1:2")).change(kept, {"dc1"}), Keyspace("jobs", durable=False).change(kept, {"dc1"})):
+        assert "DROP KEYSPACE" in change
+        assert "DROP KEYSPACE" not in LITERAL.sub("", change)
 
 
 @pytest.mark.parametrize("wrong", ["", "0", "dc1", "dc1:", "dc1:0", "dc1:3,", "dc1:x", "a b:1"])

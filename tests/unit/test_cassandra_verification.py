@@ -83,6 +83,12 @@ def test_columns_that_differ_are_told_one_by_one(change: Change, fact: str, seve
     assert finding.severity is severity
 
 
+def test_what_a_server_calls_a_column_ends_no_statement_that_is_told_as_a_remedy() -> None:
+    columns = {**WANTED.columns, 'x; DROP TABLE "prod"': "text, regular"}
+    [finding] = verify_table("jobs", WANTED, kept()._replace(columns=columns))
+    assert finding.remedy == 'ALTER TABLE "jobs"."entries" DROP "x; DROP TABLE ""prod""";'
+
+
 def test_of_a_table_whose_columns_all_expire_another_time_is_no_problem() -> None:
     (statement,) = parts("jobs")[2].statements
     history = declared(statement)

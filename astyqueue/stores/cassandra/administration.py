@@ -21,7 +21,7 @@ from astyqueue.stores.cassandra.home import KEEP_HOME, Client, Home, has_copies,
 from astyqueue.stores.cassandra.inquiry import Inquiry
 from astyqueue.stores.cassandra.keyspace import Kept, Keyspace, data_centres, replication
 from astyqueue.stores.cassandra.migration import Migration, agree, as_run, newer
-from astyqueue.stores.cassandra.schema import VERSIONS, newest, parts
+from astyqueue.stores.cassandra.schema import VERSIONS, literal, newest, parts
 from astyqueue.stores.cassandra.schema.declared import declared
 from astyqueue.stores.cassandra.verification import Kept as Table
 from astyqueue.stores.cassandra.verification import verify_table
@@ -68,7 +68,7 @@ class Administration:
         """All CQL that `migrate` would run on an empty cluster, in order; asks nobody."""
         first, *others = parts(self._keyspace.name)
         home = self._wanted_home(data_centres(self._keyspace.replication or {}), "")
-        kept = [KEEP_HOME.replace("%s", "'{}'").format(home.dc, home.levels)] if home else []
+        kept = [KEEP_HOME.replace("%s", "{}").format(literal(home.dc), literal(home.levels))] if home else []
         run = [*as_run(first), *kept, *(statement for part in others for statement in as_run(part))]
         return [self._keyspace.statement(), f'USE "{self._keyspace.name}"', *run]
 

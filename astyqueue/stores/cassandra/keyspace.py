@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from astyqueue.errors import BadSetting
-from astyqueue.stores.cassandra.schema import checked_keyspace
+from astyqueue.stores.cassandra.schema import checked_keyspace, literal
 
 #: As many copies as let one node be away while two agree.
 COPIES: Final = 3
@@ -62,7 +62,7 @@ class Keyspace:
         return "".join(f"{step}; then {_REPAIR}; then " for step in steps).removesuffix("; then ") + _OR_AT_ONCE * (len(steps) > 1)
 
     def _options(self, copies: Replication) -> str:
-        pairs = ", ".join(f"'{name}': '{value}'" for name, value in copies.items())
+        pairs = ", ".join(f"{literal(name)}: {literal(value)}" for name, value in copies.items())
         return f"replication = {{{pairs}}} AND durable_writes = {str(self.durable).lower()}"
 
 

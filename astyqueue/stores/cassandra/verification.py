@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Final, NamedTuple
 
 from astyqueue.findings import Finding, Severity, ok
+from astyqueue.stores.cassandra.schema import identifier
 from astyqueue.stores.cassandra.schema.declared import Option, Table
 
 #: How long what was deleted is kept, in seconds: as long as a node may be away, or go unrepaired, and still come back with its data.
@@ -52,7 +53,9 @@ def _columns(subject: str, wanted: Table, kept: Kept) -> Iterator[Finding]:
         told = f"has a column {name} ({kept.columns[name]}) that astyqueue does not know"
         static = kept.columns[name].endswith("static")
         why = "a static column makes conditional batches walk over deleted columns" if static else "it was added by somebody else"
-        yield Finding(subject, Severity.WARNING if static else Severity.NOTE, told, why, f"ALTER TABLE {subject[6:]} DROP {name};")
+        yield Finding(
+            subject, Severity.WARNING if static else Severity.NOTE, told, why, f"ALTER TABLE {subject[6:]} DROP {identifier(name)};"
+        )
 
 
 def _options(subject: str, keyspace: str, tables: tuple[Table, Kept]) -> Iterator[Finding]:

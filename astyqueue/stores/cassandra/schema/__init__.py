@@ -36,6 +36,16 @@ def checked_keyspace(name: str) -> str:
     return name
 
 
+def literal(text: str) -> str:
+    """Text as a literal of CQL, whatever is in it: it may come from a URL, or from a server."""
+    return "'" + text.replace("'", "''") + "'"
+
+
+def identifier(name: str) -> str:
+    """The name of a column in quotation marks, as a server may have it: reserved words, capitals and quotation marks."""
+    return '"' + name.replace('"', '""') + '"'
+
+
 def parts(keyspace: str) -> list[Part]:
     """All files in the order in which they are run. The first, of version 0, makes the table that the others are recorded in."""
     files = sorted((each for each in resources.files(__name__).iterdir() if each.name.endswith(".cql")), key=lambda each: each.name)
