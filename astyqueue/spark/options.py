@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 from typing import Final, Self
@@ -135,7 +135,7 @@ def everywhere(url: str) -> str:
 class Place:
     """Which queue, and where; whether it is read `exactly`, at the URL's consistency level, or any one replica may answer."""
 
-    url: str
+    url: str = field(repr=False)
     queue: str
     exactly: bool = False
 

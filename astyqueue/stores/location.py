@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 from urllib.parse import parse_qsl, unquote
 
@@ -17,12 +17,15 @@ _NAME: Final = re.compile(r"[a-z_]{1,20}")
 
 @dataclass(frozen=True, slots=True)
 class Location:
-    """`scheme://quoted?option=value&option=value`; the values are decoded (`%20` is a space)."""
+    """`scheme://quoted?option=value&option=value`; the values are decoded (`%20` is a space).
+
+    Its `repr` has the kind only: what follows may hold a password.
+    """
 
     scheme: str
     #: As it was written: whoever takes it apart does so before decoding, for a part may hold what separates the parts.
-    quoted: str
-    options: dict[str, str]
+    quoted: str = field(repr=False)
+    options: dict[str, str] = field(repr=False)
 
     @property
     def place(self) -> str:

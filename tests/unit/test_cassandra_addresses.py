@@ -8,10 +8,13 @@ import sys
 from pathlib import Path
 
 import pytest
+from cassandra.auth import AuthProvider
 
 from astyqueue.errors import BadSetting
+from astyqueue.spark.options import Place
 from astyqueue.stores.cassandra import Address, Levels
 from astyqueue.stores.cassandra.address import Tls
+from astyqueue.stores.cassandra.logins import login_of
 from astyqueue.stores.location import locate
 
 
@@ -30,7 +33,7 @@ def test_a_url_may_say_everything() -> None:
 
 
 def test_a_password_may_be_any_text() -> None:
-    said = address("cassandra://ada:p%40ss%3A%2F%3F%25@h1/jobs")
+    said = address("cassandra://ada:p%40ss%3A%2F%3F%25@h1/jobs?tls=1")
     assert (said.user, said.password, said.contact_points, said.keyspace) == ("ada", "p@ss:/?%", ("h1",), "jobs")
 
 
@@ -39,7 +42,7 @@ def test_a_password_may_be_any_text() -> None:
     [("us%3Aer:pw", "us:er", "pw"), ("us%40er:p%3Aw", "us@er", "p:w"), ("ada:a:b", "ada", "a:b"), ("a%252Fb:%2525", "a%2Fb", "%25")],
 )
 def test_a_login_is_taken_apart_before_it_is_decoded(login: str, user: str, password: str) -> None:
-    said = address(f"cassandra://{login}@h1/jobs")
+    said = address(f"cassandra://{login}@h1/jobs?tls=1")
     assert (said.user, said.password, said.contact_points) == (user, password, ("h1",))
 
 
@@ -88,6 +91,8 @@ def test_a_certificate_that_is_not_there_is_a_wrong_setting(tmp_path: Path) -> N
         ("cassandra://u:secret@h1/jobs?tls=maybe", "tls='maybe' is not known"),
         ("cassandra://u:secret@h1/jobs?tls=0&ca=a.pem", "leave them out or say tls=1"),
         ("cassandra://u:secret@h1/jobs?tls=1&key=k.pem", "give cert as well"),
+        ("cassandra://u:secret@h1/jobs?tls=1&password_file=f", "which says no password itself"),
+        ("cassandra://h1/jobs?password_file=f", "the password of the user in the URL"),
     ],
 )
 def test_a_wrong_url_says_what_is_wrong_and_never_the_password(url: str, told: str) -> None:
@@ -98,9 +103,87 @@ def test_a_wrong_url_says_what_is_wrong_and_never_the_password(url: str, told: s
 
 
 def test_what_shows_an_address_does_not_show_the_password() -> None:
-    said = address("cassandra://ada:secret@h1,h2/jobs?dc=dc1")
+    said = address("cassandra://ada:secret@h1,h2/jobs?dc=dc1&tls=1")
     assert said.shown == "Cassandra at h1, h2 port 9042, data centre dc1"
     assert "secret" not in repr(said) + said.shown
+
+
+def test_what_shows_a_url_in_parts_does_not_show_the_password() -> None:
+    location = locate("cassandra://ada:secret@h1/jobs?key=secret")
+    place = Place("cassandra://ada:secret@h1/jobs", "mail")
+    assert "secret" not in f"{location!r} {place!r}"
+
+
+@pytest.mark.parametrize("login", ["cassandra://ada:secret@h1/jobs", "cassandra://ada:secret@127.0.0.1,10.0.0.1/jobs"])
+def test_a_login_crosses_no_network_in_the_clear_unless_the_url_says_so(login: str) -> None:
+    for url in (login, f"{login}?tls="):
+        with pytest.raises(BadSetting, match=r"in the clear.*add tls=1 to the URL, or tls=chain.*tls=0 says") as raised:
+            address(url)
+        assert "secret" not in str(raised.value)
+    assert [address(f"{login}?{option}").shows_login for option in ("tls=0", "tls=1", "tls=chain", "ca=a.pem")] == [
+        True,
+        False,
+        False,
+        False,
+    ]
+
+
+@pytest.mark.parametrize("hosts", ["127.0.0.1", "127.0.3.1:9043,127.0.3.2:9043", "localhost", "[::1]"])
+def test_a_login_at_this_machine_needs_no_encryption(hosts: str) -> None:
+    assert not address(f"cassandra://ada:secret@{hosts}/jobs").shows_login
+
+
+def test_who_has_no_login_has_none_to_hide() -> None:
+    assert not address("cassandra://h1/jobs").shows_login
+
+
+@pytest.mark.parametrize("written", ["hunter2", "hunter2\n", "hunter2\r\n"])
+def test_a_password_may_be_in_a_file_and_is_read_for_each_connection(tmp_path: Path, written: str) -> None:
+    file = tmp_path / "password"
+    file.write_bytes(written.encode())
+    provider = login_of(address(f"cassandra://ada@h1/jobs?tls=1&password_file={file}"))
+    assert told_to_a_node(provider) == b"\0ada\0hunter2"
+    file.write_text("newer")
+    assert told_to_a_node(provider) == b"\0ada\0newer"
+    file.unlink()
+    assert told_to_a_node(provider) == b"\0ada\0newer"
+
+
+def told_to_a_node(provider: AuthProvider | None) -> bytes:
+    assert provider is not None
+    said: bytes = provider.new_authenticator("127.0.0.1").initial_response()
+    return said
+
+
+def test_a_relative_file_of_a_password_stays_that_file_when_the_process_goes_elsewhere(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "password").write_text("hunter2")
+    monkeypatch.chdir(tmp_path)
+    said = address("cassandra://ada@h1/jobs?tls=1&password_file=password")
+    monkeypatch.chdir("/")
+    assert told_to_a_node(login_of(said)) == b"\0ada\0hunter2"
+
+
+def test_a_file_of_a_password_that_cannot_be_used_is_a_wrong_setting(tmp_path: Path) -> None:
+    empty, binary = tmp_path / "empty", tmp_path / "binary"
+    empty.write_text("\n")
+    binary.write_bytes(b"\xff\xfe")
+    for file, told in {empty: "is empty", binary: "no UTF-8", tmp_path / "none": "No such file", tmp_path: "Is a directory"}.items():
+        with pytest.raises(BadSetting, match=told):
+            login_of(address(f"cassandra://ada@h1/jobs?tls=1&password_file={file}"))
+
+
+def test_a_password_may_be_in_the_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("ASTYQUEUE_PASSWORD", "hunter2")
+    (tmp_path / "password").write_text("filed")
+    said = {
+        "cassandra://ada@h1/jobs?tls=1": b"\0ada\0hunter2",
+        "cassandra://ada:written@h1/jobs?tls=1": b"\0ada\0written",
+        f"cassandra://ada@h1/jobs?tls=1&password_file={tmp_path / 'password'}": b"\0ada\0filed",
+    }
+    assert {url: told_to_a_node(login_of(address(url))) for url in said} == said
+    assert login_of(address("cassandra://h1/jobs")) is None
 
 
 def test_only_who_opens_a_cassandra_store_imports_the_driver() -> None:

@@ -139,6 +139,12 @@ def test_the_clock_of_this_machine_is_compared_with_the_surest_answer(
     assert (finding.severity, told in finding.fact) == (severity, True)
 
 
+def test_a_login_that_others_can_read_on_its_way_is_told() -> None:
+    [finding] = judgement.login(shown=True)
+    assert (finding.severity, "tls=1" in finding.remedy) == (Severity.WARNING, True)
+    assert not list(judgement.login(shown=False))
+
+
 def test_clocks_that_cannot_be_compared_are_no_problem() -> None:
     assert judgement.clock_here([]).severity is Severity.NOTE
     assert judgement.clocks_between(up(1)).severity is Severity.OK

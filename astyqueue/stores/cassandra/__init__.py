@@ -137,8 +137,8 @@ class CassandraStore:
 def opened(location: Location, *, clock: Clock, relaxed: bool = False) -> CassandraStore:
     """`cassandra://user:password@host1,host2/keyspace`.
 
-    Options: `dc` is the data centre to ask, `consistency` and `serial` are levels, `tls`, `ca`, `cert` and `key` encrypt.
-    When `relaxed`, plain reads ask one replica.
+    Options: `dc` is the data centre to ask, `consistency` and `serial` are levels, `tls`, `ca`, `cert` and `key` encrypt, and
+    `password_file` has the password of a user who is named without one. When `relaxed`, plain reads ask one replica.
     """
     address = Address.of(location)
     levels = replace(address.levels, reads=ANY_ONE) if relaxed else address.levels

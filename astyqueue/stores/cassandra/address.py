@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import ssl
 from collections.abc import Collection
 from dataclasses import dataclass, field
+from ipaddress import ip_address
+from pathlib import Path
 from typing import Final, Self
 from urllib.parse import unquote
 
@@ -14,7 +17,7 @@ from astyqueue.stores.location import Location
 
 PORT: Final = 9042
 _HIGHEST_PORT: Final = 65535
-_OPTIONS: Final = ("dc", "consistency", "serial", "tls", "ca", "cert", "key")
+_OPTIONS: Final = ("dc", "consistency", "serial", "tls", "ca", "cert", "key", "password_file")
 #: What is read after it was written has to meet it: no level that a single node can answer alone.
 _CONSISTENCY: Final = ("local_quorum", "quorum", "all")
 #: The level of plain reads for those who need not see the last writes.
@@ -23,7 +26,9 @@ ANY_ONE: Final = "local_one"
 _SERIAL: Final = {"local_serial": ("local_quorum", "all"), "serial": ("quorum", "all")}
 #: "chain": the certificate is checked, the name in it is not; for nodes whose certificates do not carry their addresses.
 _TLS: Final = {"": "no", "0": "no", "no": "no", "1": "full", "full": "full", "chain": "chain"}
-_EXAMPLE: Final = "cassandra://user:password@host1,host2/keyspace?dc=dc1"
+_EXAMPLE: Final = "cassandra://user@host1,host2/keyspace?dc=dc1&tls=1&password_file=/run/secrets/cassandra"
+#: The password of a URL that has a user and says no password.
+IN_ENVIRONMENT: Final = "ASTYQUEUE_PASSWORD"
 
 
 def _one_of(option: str, given: str, known: Collection[str]) -> None:
@@ -96,10 +101,14 @@ class Address:
     dc: str = ""
     levels: Levels = Levels()
     tls: Tls | None = None
+    password_file: Path | None = None
 
     @classmethod
     def of(cls, location: Location) -> Self:
-        """The address in a URL; what is missing or wrong raises BadSetting, which never repeats the password."""
+        """The address in a URL; what is missing or wrong raises BadSetting, which never repeats the password.
+
+        A password that is not in the URL is that of its `password_file`, or else of the environment.
+        """
         location.only(_OPTIONS)
         login, _, rest = location.quoted.rpartition("@")
         user, password = (unquote(part) for part in login.partition(":")[::2])
@@ -110,12 +119,66 @@ class Address:
             raise BadSetting(message)
         options = location.options
         levels = Levels(options.get("consistency", "local_quorum").lower(), options.get("serial", "local_serial").lower())
-        return cls(contact_points, checked_keyspace(keyspace), port, user, password, options.get("dc", ""), levels, _tls(options))
+        file = _password_file(options, user, password)
+        address = cls(
+            contact_points,
+            checked_keyspace(keyspace),
+            port,
+            user,
+            password or ("" if file or not user else os.environ.get(IN_ENVIRONMENT, "")),
+            options.get("dc", ""),
+            levels,
+            _tls(options),
+            file,
+        )
+        if address.shows_login and not options.get("tls"):
+            message = (
+                "the login in this URL would cross the network in the clear, where others can read it: add tls=1 to the URL, or tls=chain "
+                "where certificates carry no addresses; tls=0 says that nobody but the servers hears what this network carries"
+            )
+            raise BadSetting(message)
+        return address
+
+    @property
+    def shows_login(self) -> bool:
+        """Whether name and password are sent to another machine without encryption."""
+        return bool(self.user) and self.tls is None and not all(map(_is_here, self.contact_points))
 
     @property
     def shown(self) -> str:
         """Where this is, for people."""
         return f"Cassandra at {', '.join(self.contact_points)} port {self.port}" + (f", data centre {self.dc}" if self.dc else "")
+
+
+def _password_file(options: dict[str, str], user: str, password: str) -> Path | None:
+    named = options.get("password_file")
+    if named is None:
+        return None
+    if not user or password:
+        message = "password_file has the password of the user in the URL, which says no password itself: cassandra://user@host/keyspace"
+        raise BadSetting(message)
+    return Path(named).absolute()
+
+
+def read_password(file: Path) -> str:
+    """What is in the file, without the end of its line; a file that cannot be read, or is empty, raises BadSetting."""
+    try:
+        password = file.read_text(encoding="utf-8").removesuffix("\n").removesuffix("\r")
+    except (OSError, UnicodeDecodeError) as error:
+        message = f"the password_file {file} cannot be read ({getattr(error, 'strerror', None) or 'it is no UTF-8 text'})"
+        raise BadSetting(message) from error
+    if not password:
+        message = f"the password_file {file} is empty: put the password into it, and nothing else"
+        raise BadSetting(message)
+    return password
+
+
+def _is_here(host: str) -> bool:
+    """Whether this is an address of this machine that no other machine can listen to."""
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host.lower() == "localhost"
 
 
 def _contact_points(nodes: str) -> tuple[tuple[str, ...], int]:

@@ -12,6 +12,7 @@ from cassandra.cluster import Session
 from astyqueue.clock import Clock
 from astyqueue.errors import BadSetting, StoreError
 from astyqueue.findings import Finding, Severity, note, ok, worst
+from astyqueue.stores.cassandra import judgement
 from astyqueue.stores.cassandra.address import Address, Levels
 from astyqueue.stores.cassandra.catalog import Catalog
 from astyqueue.stores.cassandra.connecting import connect
@@ -43,11 +44,13 @@ class Administration:
         place: str = "Cassandra",
         home: str = "",
         move_home: bool = False,
+        shows_login: bool = False,
     ) -> None:
         """Work in a session that stays the caller's, or in one that a function makes, which is closed in the end.
 
         `clock` is what the clocks of servers are compared with. `home` is the data centre in which all clients of the
-        keyspace are to ask; `move_home` puts it, and the levels, in the place of those that the keyspace has.
+        keyspace are to ask; `move_home` puts it, and the levels, in the place of those that the keyspace has. `shows_login`: the
+        session sends its password without encryption.
         """
         if home and not (levels or Levels()).is_local:
             message = "with serial=serial all data centres decide together, and a keyspace has no home: leave the home out"
@@ -63,6 +66,7 @@ class Administration:
         self._place = place
         self._home = home
         self._move_home = move_home
+        self._shows_login = shows_login
 
     def statements(self) -> list[str]:
         """All CQL that `migrate` would run on an empty cluster, in order; asks nobody."""
@@ -104,7 +108,7 @@ class Administration:
         """How the cluster, the keyspace and the clocks are. `rests`: for each queue, how long its rows rest, in microseconds."""
         with self._told(failure_of_read):
             examination = Examination(self._inquiry(), clock=self._clock)
-            found = [*examination.of_cluster(), *examination.of_keyspace(rests)]
+            found = [*examination.of_cluster(), *judgement.login(shown=self._shows_login), *examination.of_keyspace(rests)]
         try:
             return found + self.verify()
         except StoreError as error:
@@ -264,4 +268,5 @@ def administered(
         place=address.shown,
         home=home,
         move_home=move_home,
+        shows_login=address.shows_login,
     )

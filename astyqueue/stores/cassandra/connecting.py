@@ -6,7 +6,6 @@ import socket
 from typing import Final
 
 from cassandra import DependencyException, ProtocolVersion
-from cassandra.auth import PlainTextAuthProvider
 from cassandra.cluster import EXEC_PROFILE_DEFAULT, Cluster, ExecutionProfile, Session
 from cassandra.policies import DCAwareRoundRobinPolicy, ExponentialReconnectionPolicy, TokenAwarePolicy
 
@@ -14,7 +13,7 @@ from astyqueue.clock import SECOND, Clock, SystemClock
 from astyqueue.errors import StoreUnavailable
 from astyqueue.stores.cassandra.address import Address
 from astyqueue.stores.cassandra.failures import FAILURES, told
-from astyqueue.stores.cassandra.logins import of_one_cluster
+from astyqueue.stores.cassandra.logins import login_of, of_one_cluster
 from astyqueue.stores.cassandra.wary import Wary
 from astyqueue.stores.stamps import Stamps
 
@@ -63,7 +62,7 @@ def _cluster(address: Address, stamps: Stamps) -> Cluster:
         list(address.contact_points),
         address.port,
         connection_class=of_one_cluster(),
-        auth_provider=PlainTextAuthProvider(address.user, address.password) if address.user else None,
+        auth_provider=login_of(address),
         ssl_context=address.tls.context() if address.tls else None,
         execution_profiles={EXEC_PROFILE_DEFAULT: ExecutionProfile(near)},
         reconnection_policy=reconnecting(),

@@ -153,6 +153,14 @@ def _grant(nodes: Iterable[Node]) -> str:
     return GRANT if any(node.forbidden for node in nodes) else ""
 
 
+def login(*, shown: bool) -> Iterator[Finding]:
+    """Whether the password of the URL can be read on its way to the servers."""
+    if shown:
+        reason = "whoever hears what this network carries can read the password, and every message"
+        remedy = "let the servers encrypt (client_encryption_options), and say tls=1 in the URL; then give this login another password"
+        yield Finding("login", Severity.WARNING, "is sent without encryption", reason, remedy)
+
+
 def clock_here(up: Sequence[Node]) -> Finding:
     """How far the clock of this machine is from those of the servers."""
     subject = "clock of this machine"

@@ -1,4 +1,4 @@
-"""Connections that go on trying when a login was refused.
+"""Logins: passwords that are read again when they change, and connections that go on trying when a login was refused.
 
 The driver gives a node up for good when a login fails while it reconnects. But a login also fails when the nodes that keep the
 roles do not answer, as in a rolling restart, and it works again when somebody has put a password right.
@@ -6,17 +6,45 @@ roles do not answer, as in a rolling restart, and it works again when somebody h
 
 from __future__ import annotations
 
+from contextlib import suppress
+from pathlib import Path
 from typing import Any, ClassVar, Final
 
 from cassandra import AuthenticationFailed
+from cassandra.auth import AuthProvider, PlainTextAuthenticator, PlainTextAuthProvider
 from cassandra.cluster import DefaultConnection
 from cassandra.connection import ConnectionException, EndPoint
 
 from astyqueue.clock import SECOND, SystemClock
+from astyqueue.errors import BadSetting
+from astyqueue.stores.cassandra.address import Address, read_password
 
 #: A login that was refused is tried at a node again after so long: checking a password is dear for a server, and clients are many.
 _PAUSE: Final = 10 * SECOND
 _WATCH: Final = SystemClock()
+
+
+class PasswordInFile(AuthProvider):  # type: ignore[misc] # the driver has no types
+    """A login whose password is read for each new connection, so that a changed one counts without a restart."""
+
+    def __init__(self, user: str, file: Path) -> None:
+        """A file that cannot be read now raises BadSetting; later on the password that it had last counts on."""
+        self._user = user
+        self._file = file
+        self._last = read_password(file)
+
+    def new_authenticator(self, host: object) -> PlainTextAuthenticator:  # noqa: ARG002 - every node is told the same
+        """What tells a node who we are."""
+        with suppress(BadSetting):
+            self._last = read_password(self._file)
+        return PlainTextAuthenticator(self._user, self._last)
+
+
+def login_of(address: Address) -> AuthProvider | None:
+    """The login that an address has, if it has one."""
+    if address.password_file is not None:
+        return PasswordInFile(address.user, address.password_file)
+    return PlainTextAuthProvider(address.user, address.password) if address.user else None
 
 
 class LoginRefused(ConnectionException):  # type: ignore[misc] # the driver has no types
