@@ -50,15 +50,17 @@ def show(session: Session, *, name: str) -> None:
     help="""Change how the queue NAME behaves; every process follows within ten seconds.
 
     \b
-    lease=5m          how long a delivery is its taker's
-    max_attempts=7    attempts before a message is a dead letter
-    backoff=2s        the pause after a failed attempt, doubled each time ...
-    backoff_cap=10m   ... up to this
-    paused=yes        hand out nothing; sending goes on
-    body_bytes=65536  the longest body, as JSON
-    history=all       which events are kept: none, failures or all ...
-    history_kept=30d  ... and for how long
-    deduplication=7d  rows that Spark sent are not sent again so long after
+    lease=5m             how long a delivery is its taker's ...
+    lease_cap=1h         ... the longest lease that a message may ask for
+    max_attempts=7       attempts before a message is a dead letter ...
+    max_attempts_cap=20  ... the most that a message may ask for
+    backoff=2s           the pause after a failed attempt, doubled each time ...
+    backoff_cap=10m      ... up to this
+    paused=yes           hand out nothing; sending goes on
+    body_bytes=65536     the longest body, as JSON
+    history=all          which events are kept: none, failures or all ...
+    history_kept=30d     ... and for how long
+    deduplication=7d     rows that Spark sent are not sent again so long after
 
     The layout (shards, priorities) is fixed when a queue is created.
     """,

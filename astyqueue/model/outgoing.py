@@ -15,6 +15,7 @@ from astyqueue.model.bodies import encode_body
 from astyqueue.model.checks import check_text
 from astyqueue.model.message import ATTEMPTS_MOST, LEASE_LEAST, LEASE_MOST, Envelope, encode, encode_plain
 from astyqueue.model.moments import told_length
+from astyqueue.model.schedules import SCHEDULE
 from astyqueue.model.settings import Settings
 
 
@@ -98,8 +99,8 @@ class Composer:
             key=_key(options.key),
             headers=_headers(options.headers),
             expires=_expires(options.expires, max(due, self._now)),
-            lease=_lease(options.lease),
-            attempts=_attempts(options.max_attempts),
+            lease=_lease(options.lease, self._settings.behaviour.lease_cap_us),
+            attempts=_attempts(options.max_attempts, self._settings.behaviour.max_attempts_cap),
             body=None,
             unique=unique is not None,
         )
@@ -191,24 +192,35 @@ def _headers(headers: Mapping[str, str] | None) -> dict[str, str] | None:
         problem = f"headers are text to text, and these are not: {headers!r:.200}"
         raise BadInput(problem)
     pairs = {check_text(name, "the name of a header"): check_text(text, f"header {name!r:.80}") for name, text in headers.items()}
+    if SCHEDULE in pairs:
+        problem = f"the header {SCHEDULE!r} says which schedule sent a message, and only schedules set it: give yours another name"
+        raise BadInput(problem)
     if (size := sum(len(part.encode()) for pair in pairs.items() for part in pair)) > HEADERS_BYTES:
         problem = f"headers come to {size} bytes, and {HEADERS_BYTES} are allowed: put data into the body"
         raise BadInput(problem)
     return pairs
 
 
-def _lease(lease: Duration | None) -> int | None:
+def _lease(lease: Duration | None, cap: int) -> int | None:
     if lease is None:
         return None
     lasts = as_microseconds(lease)
     if lasts and not LEASE_LEAST <= lasts <= LEASE_MOST:
         problem = f"a lease is from {told_length(LEASE_LEAST)} to {told_length(LEASE_MOST)}, or 0 for at most once, and {lease!r} was given"
         raise BadInput(problem)
+    if lasts > cap:
+        problem = (
+            f"a lease of {lease!r} was asked for, and the queue's lease_cap is {told_length(cap)}: ask for less, or have the cap raised"
+        )
+        raise BadInput(problem)
     return lasts
 
 
-def _attempts(attempts: int | None) -> int | None:
+def _attempts(attempts: int | None, cap: int) -> int | None:
     if attempts is not None and not (type(attempts) is int and 1 <= attempts <= ATTEMPTS_MOST):
         problem = f"max_attempts {attempts!r} is not a whole number from 1 to {ATTEMPTS_MOST}"
+        raise BadInput(problem)
+    if attempts is not None and attempts > cap:
+        problem = f"max_attempts {attempts} was asked for, and the queue's max_attempts_cap is {cap}: ask for fewer, or have the cap raised"
         raise BadInput(problem)
     return attempts

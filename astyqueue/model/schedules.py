@@ -17,6 +17,8 @@ from astyqueue.model.wording import spelled_duration
 P = TypeVar("P", bound=StrEnum)
 #: The name of a schedule, in bytes: it has to fit into a timer.
 NAME_BYTES: Final = 200
+#: The header of a message that tells which schedule sent it. Nobody else may send one: it would count as a firing.
+SCHEDULE: Final = "schedule"
 #: Slots fired at once under misfire="all", unless it says how many; and how many at most.
 ALL: Final = 100
 ALL_AT_MOST: Final = 1_000

@@ -38,7 +38,7 @@ class Behaviour(BaseModel):
     Durations are microseconds. A failed attempt is followed by a pause of `backoff_us`, doubled each time up to
     `backoff_cap_us`, and shortened by up to half at random so that failures do not return together. `history` says which
     events are kept, and `history_kept_us` for how long. A row that Spark sent is not sent again for `deduplication_us` after its
-    message was settled.
+    message was settled. `lease_cap_us` and `max_attempts_cap` bound what a message asks for itself, also one that was sent before.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -52,6 +52,12 @@ class Behaviour(BaseModel):
     history: Keeping = "failures"
     history_kept_us: Annotated[int, Field(ge=60 * _MINUTE, le=400 * _DAY)] = 30 * _DAY
     deduplication_us: Annotated[int, Field(ge=_DAY, le=REMEMBERED_MOST * _SECOND)] = _DAY
+    lease_cap_us: Annotated[int, Field(ge=LEASE_LEAST, le=LEASE_MOST)] = LEASE_MOST
+    max_attempts_cap: Annotated[int, Field(ge=1, le=ATTEMPTS_MOST)] = ATTEMPTS_MOST
+
+    def attempts(self, asked: int | None) -> int:
+        """How many attempts a message has that asks for so many, or for none of its own."""
+        return self.max_attempts if asked is None else min(asked, self.max_attempts_cap)
 
     def backoff(self, spent: int, chance: float) -> int:
         """Microseconds to wait after this many spent attempts; `chance` in [0, 1) decides the jitter."""

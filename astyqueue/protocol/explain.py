@@ -70,7 +70,7 @@ class _Facts:
 
     @property
     def allowed(self) -> int:
-        return (self.envelope.attempts if self.envelope else None) or self.behaviour.max_attempts
+        return self.behaviour.attempts(self.envelope.attempts if self.envelope else None)
 
     @property
     def spent(self) -> int:

@@ -9,7 +9,7 @@ from itertools import chain
 from typing import Final, NamedTuple
 
 from astyqueue.ids import Id
-from astyqueue.model.message import Envelope, decode
+from astyqueue.model.message import ATTEMPTS_MOST, LEASE_MOST, Envelope, decode
 from astyqueue.protocol.along import Along, goes_along
 from astyqueue.protocol.columns import Dead, Entry, State, Timer, dead_name, message_name
 from astyqueue.store import Column, Name
@@ -31,7 +31,7 @@ class Order:
     """What a claim is to bring: so many messages at most, under these settings (microseconds), for a process that holds `in_hand`.
 
     With `keeps`, the claim takes or extends the row lease, unless without `leases` there is none; `yields` to another process that
-    turns out to have it. `unlocks`: columns of a lock that go with the claim's commit.
+    turns out to have it. `unlocks`: columns of a lock that go with the claim's commit. The caps bound what messages ask for themselves.
     """
 
     want: int
@@ -42,6 +42,8 @@ class Order:
     yields: bool = False
     leases: bool = True
     unlocks: tuple[Name, ...] = ()
+    lease_cap: int = LEASE_MOST
+    max_attempts_cap: int = ATTEMPTS_MOST
 
 
 class Held(NamedTuple):
@@ -158,12 +160,13 @@ class Picked:
             return self._put_off(entry, envelope.sent - AHEAD)
         if envelope.expires is not None and envelope.expires <= self.now:
             return self._bury(entry, "expired", "it was not handed out before the moment it expires", envelope=envelope)
-        if entry.spent >= (allowed := envelope.attempts or self.order.max_attempts):
+        asked = envelope.attempts
+        if entry.spent >= (allowed := self.order.max_attempts if asked is None else min(asked, self.order.max_attempts_cap)):
             reason = f"{entry.spent} of {allowed} attempts ended without an outcome: each lease ran out"
             return self._bury(entry, "attempts", reason, envelope=envelope)
         held = Held(entry, envelope)
         self.room -= 1
-        lease = self.order.lease if envelope.lease is None else envelope.lease
+        lease = self.order.lease if envelope.lease is None else min(envelope.lease, self.order.lease_cap)
         if lease == 0:
             self.at_most_once.append(held)
             self.along[entry.id] = goes_along(entry.priority, entry.id, envelope)

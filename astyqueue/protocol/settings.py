@@ -25,7 +25,7 @@ from astyqueue.store import Batch, Committed, Expectation, Name, Put, Slice, Spr
 SETTINGS: Final = Name(0, 0, ids.LEAST, 0)
 _ONE_ROW: Final = Spread()
 #: Settings that there were not from the beginning.
-_NEWER: Final = ("deduplication_us",)
+_NEWER: Final = ("deduplication_us", "lease_cap_us", "max_attempts_cap")
 _DEFAULTS: Final = Behaviour()
 _log: Final = logging.getLogger("astyqueue.queue")
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Final, NoReturn
+from typing import Any, NoReturn
 
 from pydantic_core import from_json, to_json
 
@@ -14,6 +14,7 @@ from astyqueue.model.bodies import decode_body
 from astyqueue.model.message import FORMAT, Envelope, encode
 from astyqueue.model.schedules import (
     MISFIRES,
+    SCHEDULE,
     AfterFailure,
     Firing,
     Misfire,
@@ -29,9 +30,6 @@ from astyqueue.protocol.columns import HIGHEST_PRIORITY, State, Timer, Type
 from astyqueue.protocol.outcomes import with_value
 from astyqueue.protocol.process import Process
 from astyqueue.store import Name, Put
-
-#: The header of a message that tells which schedule sent it.
-SCHEDULE: Final = "schedule"
 
 
 def trigger_name(name: str) -> Name:

@@ -12,9 +12,10 @@ from astyqueue.model.wording import did_you_mean
 #: What people write, and the stored field it stands for; durations are turned into microseconds.
 _LAYOUT: Final = {name: name for name in ("time_shards", "concurrency_shards", "priorities", "placement")}
 _LAYOUT_DURATIONS: Final = {"every": "time_shard_us"}
-_BEHAVIOUR: Final = {"max_attempts": "max_attempts", "paused": "paused", "body_bytes": "body_bytes", "history": "history"}
+_BEHAVIOUR: Final = {name: name for name in ("max_attempts", "max_attempts_cap", "paused", "body_bytes", "history")}
 _BEHAVIOUR_DURATIONS: Final = {
     "lease": "lease_us",
+    "lease_cap": "lease_cap_us",
     "backoff": "backoff_us",
     "backoff_cap": "backoff_cap_us",
     "history_kept": "history_kept_us",

@@ -92,13 +92,13 @@ class QueueBuilder(Generic[Q]):
         """How many priorities there are, from 0 up; the greatest goes first."""
         return self.options(priorities=count)
 
-    def lease(self, lease: Duration) -> Self:
-        """How long a delivery is its taker's before the message is handed out again."""
-        return self.options(lease=lease)
+    def lease(self, lease: Duration, *, cap: Duration | None = None) -> Self:
+        """How long a delivery is its taker's before the message is handed out again, and the longest that a message may ask for."""
+        return self.options(lease=lease, lease_cap=cap)
 
-    def max_attempts(self, count: int) -> Self:
-        """How many attempts a message has before it is a dead letter."""
-        return self.options(max_attempts=count)
+    def max_attempts(self, count: int, *, cap: int | None = None) -> Self:
+        """How many attempts a message has before it is a dead letter, and the most that a message may ask for."""
+        return self.options(max_attempts=count, max_attempts_cap=cap)
 
     def backoff(self, first: Duration, *, cap: Duration = "10m") -> Self:
         """The pause after a failed attempt: doubled each time, up to `cap`, shortened by up to half at random."""

@@ -10,6 +10,7 @@ from typing import Final
 from astyqueue.model.event import Event, Kind
 from astyqueue.model.message import Envelope, MessageId
 from astyqueue.model.outgoing import Composed
+from astyqueue.model.schedules import SCHEDULE
 from astyqueue.protocol.claim import Claimed
 from astyqueue.protocol.columns import Entry, State
 from astyqueue.protocol.fire import Fired
@@ -17,7 +18,6 @@ from astyqueue.protocol.history import REASON, TRACE
 from astyqueue.protocol.outcomes import Ack, Extend, Reject, Release, Settling
 from astyqueue.protocol.process import Process
 from astyqueue.protocol.slots import Skipped
-from astyqueue.protocol.triggercolumn import SCHEDULE
 from astyqueue.queue.holding import Handed
 
 #: The headers that events tell of.

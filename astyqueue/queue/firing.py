@@ -8,12 +8,12 @@ from typing import Final
 
 from astyqueue.model.event import Kind
 from astyqueue.model.message import Envelope
+from astyqueue.model.schedules import SCHEDULE
 from astyqueue.protocol.fire import Schedules
 from astyqueue.protocol.process import Process
 from astyqueue.protocol.sight import Sight
 from astyqueue.protocol.slots import Skipped
 from astyqueue.protocol.steps import Steps
-from astyqueue.protocol.triggercolumn import SCHEDULE
 from astyqueue.queue.history import History
 from astyqueue.queue.stats import Stats
 from astyqueue.triggers import Triggers

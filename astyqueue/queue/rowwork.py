@@ -133,7 +133,9 @@ class RowWork:
         order = Order(min(wanted, _MOST), behaviour.lease_us, behaviour.max_attempts, self.outcomes.in_hand)
         leases = self.locking.leases
         keeps = wanted > _MOST or self.seats.full_for < _NO_TIME
-        return replace(order, keeps=keeps, yields=self.rounds.visits.shared and leases, leases=leases)
+        yields = self.rounds.visits.shared and leases
+        caps = {"lease_cap": behaviour.lease_cap_us, "max_attempts_cap": behaviour.max_attempts_cap}
+        return replace(order, keeps=keeps, yields=yields, leases=leases, **caps)
 
     def _hand_out(self, row: str, claimed: Claimed, shares: Shares) -> None:
         """Give the seats what was claimed, first come first served; what is left of it is given back at once."""

@@ -17,7 +17,7 @@ from astyqueue.model.checks import check_text
 from astyqueue.model.event import Kind
 from astyqueue.model.message import MessageId, decode
 from astyqueue.model.outgoing import Composer, Message, unique_of
-from astyqueue.model.schedules import Misfire, Origin, Overlap, Policies, Schedule, Template, check_schedule_name
+from astyqueue.model.schedules import SCHEDULE, Misfire, Origin, Overlap, Policies, Schedule, Template, check_schedule_name
 from astyqueue.protocol import schedules
 from astyqueue.protocol.browse import contents
 from astyqueue.protocol.editing import Kept
@@ -25,7 +25,7 @@ from astyqueue.protocol.fire import fired
 from astyqueue.protocol.rows import is_home
 from astyqueue.protocol.schedules import Wanted
 from astyqueue.protocol.steps import Steps
-from astyqueue.protocol.triggercolumn import SCHEDULE, run_of, trigger_name
+from astyqueue.protocol.triggercolumn import run_of, trigger_name
 from astyqueue.queue.core import Core
 from astyqueue.queue.history import History
 from astyqueue.queue.producer import Sent

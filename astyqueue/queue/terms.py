@@ -33,7 +33,7 @@ class Terms:
         """A failed attempt: back after a pause (microseconds; by default the queue's backoff), or a dead letter if it was the last."""
         behaviour = self._behaviour()
         delivery.failure = _reason(reason)
-        if delivery.attempt >= (allowed or delivery.attempts_allowed or behaviour.max_attempts):
+        if delivery.attempt >= (allowed or behaviour.attempts(delivery.attempts_allowed)):
             return Reject("failed", reason, delivery.attempt)
         pause = behaviour.backoff(delivery.attempt, self._chance()) if pause is None else pause
         return Release(self.now() + pause, delivery.attempt)

@@ -84,6 +84,7 @@ def test_whatever_is_accepted_can_be_received(queue: MessageQueue) -> None:
         ({"key": ""}, "512 bytes"),
         ({"headers": {"a": 1}}, "text to text"),
         ({"headers": {"a": "b" * 9000}}, "8192"),
+        ({"headers": {"schedule": "digest"}}, "only schedules set it"),
         ({"max_attempts": 0}, "1 to 10000"),
         ({"delay": "1h", "expires": datetime(2026, 1, 1, tzinfo=UTC)}, "before it is due"),
         ({"priority": True}, "has one priority"),
@@ -109,6 +110,57 @@ def test_an_option_out_of_bounds_is_refused_and_nothing_is_sent(queue: MessageQu
     with pytest.raises(BadInput, match=told):
         queue.send("body", **options)  # type: ignore[arg-type]  # wrong types are among the examples
     assert queue.counts().total == 0
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ({"lease": "61s"}, "61s' was asked for, and the queue's lease_cap is 1m:"),
+        ({"max_attempts": 4}, "4 was asked for.*max_attempts_cap is 3"),
+    ],
+)
+def test_a_message_may_not_ask_for_more_than_its_queue_allows(queue: MessageQueue, options: dict[str, object], told: str) -> None:
+    queue.configure(lease_cap="1m", max_attempts_cap=3)
+    with pytest.raises(BadInput, match=told):
+        queue.send("body", **options)  # type: ignore[arg-type]  # the options are of many types
+    queue.send("body", lease="1m", max_attempts=3)
+    queue.send("at most once", lease=0)
+    queue.send("as the queue says")
+    assert queue.counts().total == 3
+
+
+def test_a_producer_follows_a_cap_without_another_request(place: Place, clock: TimeMachine) -> None:
+    store = Recording(place.store(clock))
+    with MessageQueue.builder().store(store).name("emails").clock(clock).build() as queue:
+        queue.configure(lease_cap="1m", max_attempts_cap=3)
+        queue.send("the first asks for the time")
+        asked = []
+        for options in ({}, {"lease": "1m", "max_attempts": 3}):
+            store.requests.clear()
+            queue.send("body", **options)  # type: ignore[arg-type]  # the options are of many types
+            asked.append([type(request) for request in store.requests])
+    assert asked[0] == asked[1]
+
+
+def test_what_a_message_asks_for_is_capped_also_if_it_was_sent_before(queue: MessageQueue, clock: TimeMachine) -> None:
+    sent = queue.send("old", lease="1h", max_attempts=9)
+    queue.configure(lease_cap="1m", max_attempts_cap=2)
+    assert queue.explain(sent.id).allowed == 2
+    for _ in range(2):
+        [held] = queue.receive()
+        assert held.lease_until == clock.instant + timedelta(minutes=1)
+        clock.advance("61s")
+    assert len(queue.receive()) == 0
+    [letter] = queue.dead_letters()
+    assert "2 of 2 attempts" in letter.reason
+
+
+def test_a_message_that_fails_as_often_as_its_queue_allows_is_a_dead_letter(queue: MessageQueue) -> None:
+    queue.send("old", max_attempts=9)
+    queue.configure(max_attempts_cap=1)
+    with pytest.raises(ZeroDivisionError), queue.receive() as batch:
+        assert batch[0].body / 0
+    assert [letter.kind for letter in queue.dead_letters()] == ["failed"]
 
 
 def test_all_that_is_sent_along_arrives(queue: MessageQueue, clock: TimeMachine) -> None:
