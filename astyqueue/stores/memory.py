@@ -208,17 +208,25 @@ class MemoryStore:
 
 
 class _Shared:
-    """The rows of each shared name. They live as long as the process: the next to open a name finds what was left there."""
+    """The rows of each shared name. They live as long as the process: the next to open a name finds what was left there.
+
+    No lock guards them, which a fork could copy while another thread holds it: a dict sets a default at one go.
+    """
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
         self._rows: dict[str, _Rows] = {}
+        forks.watch(self)
 
     def rows(self, name: str) -> _Rows:
-        with self._lock:
-            if name not in self._rows or self._rows[name].copied:
-                self._rows[name] = _Rows()
-            return self._rows[name]
+        return self._rows.get(name) or self._rows.setdefault(name, _Rows())
+
+    def before_fork(self) -> None:
+        """Nothing here has to stand still."""
+
+    def after_fork(self, *, child: bool) -> None:
+        """A child begins with no names: what its parent has under them is of no use to it."""
+        if child:
+            self._rows = {}
 
 
 _SHARED = _Shared()

@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import os
+import signal
 import sqlite3
+import stat
+import subprocess
+import sys
 import tempfile
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
 
@@ -13,8 +18,10 @@ import pytest
 
 from astyqueue import ids
 from astyqueue.errors import BadSetting, StoreCorrupt, StoreFull, StoreUnavailable
+from astyqueue.findings import Severity
 from astyqueue.store import HISTORY, Batch, Name, Named, Put, Slice
 from astyqueue.stores import open_store
+from astyqueue.stores.administration import administer
 from astyqueue.stores.sqlite import SQLiteStore
 from astyqueue.stores.sqlite.file import APPLICATION_ID, SCHEMA, DatabaseFile
 from astyqueue.testing import TimeMachine
@@ -88,12 +95,118 @@ def test_a_file_cut_short_is_told_by_whoever_reads_it(path: Path, clock: TimeMac
         store.read((Slice(ROW, 2),))
 
 
-def test_a_table_that_somebody_dropped_is_told(path: Path, clock: TimeMachine) -> None:
+def test_a_table_that_somebody_dropped_is_told_by_whoever_opens_the_file(path: Path, clock: TimeMachine) -> None:
     filled(path, clock)
     with closing(sqlite3.connect(path)) as connection:
         connection.execute("DROP TABLE entries")
-    with closing(open_store(f"sqlite:///{path}", clock=clock)) as store, pytest.raises(StoreCorrupt, match="entries"):
-        store.read((Slice(ROW, 2),))
+    assert "lacks table 'entries'" in refusal(path, clock, StoreCorrupt)
+
+
+def test_a_table_that_is_dropped_meanwhile_is_told_by_whoever_reads_it(path: Path, clock: TimeMachine) -> None:
+    filled(path, clock)
+    with closing(open_store(f"sqlite:///{path}", clock=clock)) as store:
+        with closing(sqlite3.connect(path)) as connection:
+            connection.execute("DROP TABLE entries")
+        with pytest.raises(StoreCorrupt, match="entries"):
+            store.read((Slice(ROW, 2),))
+
+
+ENDLESS = "WITH RECURSIVE t(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM t) SELECT 'r' AS row, x'' AS name, n AS stamp FROM t WHERE n < 0"
+TABLE = "(row TEXT NOT NULL, name BLOB NOT NULL, stamp INTEGER NOT NULL, expires INTEGER, value BLOB NOT NULL"
+
+
+@pytest.mark.parametrize(
+    ("meddling", "told"),
+    [
+        (f"DROP TABLE entries; CREATE VIEW entries AS {ENDLESS}", "has view 'entries'"),
+        (f"DROP TABLE history; CREATE VIEW History AS {ENDLESS}", "has view 'History'"),
+        (f"CREATE TRIGGER t AFTER INSERT ON entries BEGIN INSERT INTO history {ENDLESS}; END", "has trigger 't'"),
+        (f"CREATE TRIGGER t INSTEAD OF INSERT ON readable BEGIN INSERT INTO history {ENDLESS}; END", "has trigger 't'"),
+        ("CREATE INDEX other ON entries (hex(value))", "has index 'other'"),
+        ("DROP INDEX entries_expiring", "lacks index 'entries_expiring'"),
+        (
+            f"DROP TABLE entries; CREATE TABLE entries {TABLE}, extra AS (zeroblob(1e9)), PRIMARY KEY (row, name)) WITHOUT ROWID",
+            "has table",
+        ),
+        ("DROP TABLE history; CREATE VIRTUAL TABLE history USING fts5(row, name)", "has table 'history'"),
+        ("PRAGMA user_version = 0", "says that its format is 0"),
+        ("PRAGMA user_version = -1", "says that its format is -1"),
+    ],
+)
+def test_a_file_that_only_looks_like_ours_is_refused_before_anything_in_it_is_read(
+    path: Path, clock: TimeMachine, meddling: str, told: str
+) -> None:
+    filled(path, clock, count=2)
+    with closing(sqlite3.connect(path)) as connection:
+        connection.executescript(meddling)
+    before = path.read_bytes()
+    assert told in refusal(path, clock, StoreCorrupt)
+    assert path.read_bytes() == before
+    with administer(f"sqlite:///{path}", clock=clock) as looked_after:
+        [finding] = looked_after.verify()
+        assert (finding.severity, told in finding.fact) == (Severity.PROBLEM, True)
+        assert not looked_after.ready()
+
+
+def test_what_people_add_beside_our_tables_is_let_be(path: Path, clock: TimeMachine) -> None:
+    filled(path, clock, count=2)
+    with closing(sqlite3.connect(path)) as connection:
+        connection.executescript("CREATE VIEW mine AS SELECT count(*) FROM entries; CREATE TABLE theirs (it); DROP VIEW readable; ANALYZE")
+    with closing(open_store(f"sqlite:///{path}", clock=clock)) as store:
+        assert len(store.read((Slice(ROW, 2),))[0]) == 2
+
+
+def test_a_copy_that_sqlite_makes_is_one_of_ours(path: Path, clock: TimeMachine) -> None:
+    filled(path, clock, count=2)
+    copy = path.with_name("copy.db")
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("VACUUM INTO ?", (str(copy),))
+    with closing(open_store(f"sqlite:///{copy}", clock=clock)) as store:
+        assert len(store.read((Slice(ROW, 2),))[0]) == 2
+
+
+def test_a_statement_that_takes_long_ends_at_ctrl_c(path: Path, clock: TimeMachine) -> None:
+    filled(path, clock, count=2)
+    waits = (
+        "import pathlib, signal, sys; from astyqueue.stores.sqlite.failures import failure; "
+        "from astyqueue.stores.sqlite.file import DatabaseFile; import sqlite3\n"
+        "path = pathlib.Path(sys.argv[1]); connection = DatabaseFile(path).connect(); print('at it', flush=True)\n"
+        f'try: connection.execute("{ENDLESS}").fetchall()\n'
+        "except sqlite3.Error as error: raise failure(error, path)"
+    )
+    with subprocess.Popen([sys.executable, "-c", waits, str(path)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "at it\n"
+        process.send_signal(signal.SIGINT)
+        _, told = process.communicate(timeout=30)
+    assert told.rstrip().endswith("KeyboardInterrupt")
+
+
+@pytest.mark.parametrize("umask", [0o000, 0o022])
+def test_nobody_but_its_owner_may_read_a_file_that_is_made(path: Path, clock: TimeMachine, umask: int) -> None:
+    before = os.umask(umask)
+    try:
+        with closing(open_store(f"sqlite:///{path}", clock=clock)) as store:
+            store.send(Batch(ROW, puts=(Put(name(0), b""),)))
+            modes = {each.name: stat.S_IMODE(each.stat().st_mode) for each in path.parent.iterdir()}
+    finally:
+        os.umask(before)
+    assert modes == {"mail.db": 0o600, "mail.db-wal": 0o600, "mail.db-shm": 0o600}
+
+
+def test_a_file_that_was_given_to_others_stays_theirs_too(path: Path, clock: TimeMachine) -> None:
+    path.touch()
+    path.chmod(0o660)
+    filled(path, clock, count=2)
+    assert stat.S_IMODE(path.stat().st_mode) == 0o660
+
+
+def test_threads_that_make_one_file_at_once_all_use_it(path: Path, clock: TimeMachine) -> None:
+    with ThreadPoolExecutor(8) as threads:
+        for done in [threads.submit(filled, path, clock, 3) for _ in range(8)]:
+            done.result()
+    assert stored(path) == 3
+    assert {each.name for each in path.parent.iterdir()} <= {"mail.db", "mail.db-wal", "mail.db-shm"}
 
 
 @pytest.mark.parametrize("mark", ["CREATE TABLE theirs (it)", "PRAGMA application_id = 7", "PRAGMA user_version = 7"])

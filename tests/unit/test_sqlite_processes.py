@@ -173,6 +173,60 @@ assert there(memory) == there(shared) == {name(0)}
 """
 
 
+FORK_WHILE_A_MEMORY_STORE_IS_OPENED = """
+import signal
+from astyqueue.stores import memory
+
+inside, go_on, rows = threading.Event(), threading.Event(), memory._Rows
+
+def made_slowly():
+    inside.set()
+    go_on.wait()
+    return rows()
+
+def work():
+    signal.alarm(20)
+    open_store("memory://two", clock=SystemClock()).send(Batch(ROW, puts=(Put(name(0), b""),)))
+
+memory._Rows = made_slowly
+opening = threading.Thread(target=open_store, args=("memory://one",), kwargs={"clock": SystemClock()})
+opening.start()
+inside.wait()
+memory._Rows = rows
+assert waited(in_child(work)) == 0
+go_on.set()
+opening.join()
+"""
+
+FORK_WHILE_ANOTHER_PROCESS_WRITES = """
+import sqlite3
+
+path = sys.argv[1].removeprefix("sqlite:///").partition("?")[0]
+other = sqlite3.connect(path, isolation_level=None)
+other.execute("BEGIN IMMEDIATE")
+failed = []
+
+def send(order):
+    try:
+        store.send(Batch(ROW, puts=(Put(name(order), b""),)))
+    except Exception as error:
+        failed.append(error)
+
+threads = [threading.Thread(target=send, args=(order,)) for order in range(4)]
+for thread in threads:
+    thread.start()
+while len(store._writers._waiting) < 3:
+    pass
+assert [waited(in_child(lambda: there(store))) for _ in range(3)] == [0] * 3
+assert all(thread.is_alive() for thread in threads) and there(store) == set()
+other.execute("COMMIT")
+for thread in threads:
+    thread.join()
+assert not failed, failed
+assert there(store) == {name(order) for order in range(4)}
+"""
+
+
 @pytest.fixture
 def url(tmp_path: Path) -> str:
     return f"sqlite:///{tmp_path / 'mail.db'}?synchronous=normal"
@@ -254,6 +308,14 @@ def test_a_store_works_on_both_sides_of_a_fork(start: Start, url: str, clock: Ti
     finish(start(text))
     with closing(open_store(url, clock=clock)) as store:
         assert len(columns(store)) >= 3
+
+
+def test_a_fork_does_not_wait_for_another_process_that_writes_for_long(start: Start) -> None:
+    finish(start(FORK_WHILE_ANOTHER_PROCESS_WRITES))
+
+
+def test_a_fork_while_a_memory_store_is_opened_locks_nobody_out(start: Start) -> None:
+    finish(start(FORK_WHILE_A_MEMORY_STORE_IS_OPENED))
 
 
 def test_a_memory_store_ends_where_its_process_was_copied(start: Start) -> None:

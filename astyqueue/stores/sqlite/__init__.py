@@ -11,13 +11,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from astyqueue.clock import SECOND, Clock
+from astyqueue.clock import SECOND, Clock, SystemClock
 from astyqueue.errors import BadSetting, Closed, StoreGone
 from astyqueue.store import Batch, Column, Committed, Expectation, Outcome, Refused, Spread, Wanted
 from astyqueue.stores import encoding, forks
 from astyqueue.stores.location import Location
-from astyqueue.stores.sqlite.failures import failure, failure_of_commit
-from astyqueue.stores.sqlite.file import DatabaseFile
+from astyqueue.stores.sqlite.failures import failure, failure_of_commit, is_busy
+from astyqueue.stores.sqlite.file import ONE_TRY, DatabaseFile
 from astyqueue.stores.sqlite.session import Session
 from astyqueue.stores.sqlite.writers import Writers
 from astyqueue.stores.stamps import Stamps
@@ -26,6 +26,8 @@ _SYNCHRONOUS: Final = ("full", "normal")
 #: How often whoever only reads sees that the file is still there: what is read from a removed one is nobody's any more.
 _LOOKED_FOR: Final = SECOND
 _OPTIONS: Final = ("busy_timeout", "synchronous")
+#: Patience with other processes is measured in real time, whatever the clock of a store.
+_WATCH: Final = SystemClock()
 
 
 class SQLiteStore:
@@ -48,6 +50,8 @@ class SQLiteStore:
         self._mine = threading.local()
         self._sessions: weakref.WeakSet[Session] = weakref.WeakSet()
         self._guard = threading.Lock()
+        self._no_fork = threading.Event()
+        self._no_fork.set()
         with self._told():
             file.prepare()
         self._identity = file.identity()
@@ -63,11 +67,14 @@ class SQLiteStore:
         session = self._session()
         if self._clock.monotonic() - self._seen_at >= _LOOKED_FOR:
             self._see_that_it_is_the_same_file()
-        with session.lock:
-            try:
-                return session.read(wanted, self._clock.now())
-            except sqlite3.Error as error:
-                raise failure(error, self._file.path) from error
+        until = 0
+        while True:
+            with session.lock:
+                try:
+                    return session.read(wanted, self._clock.now())
+                except sqlite3.Error as error:
+                    until = self._patience(error, until)
+            self._no_fork.wait()
 
     def send(self, batch: Batch, *more: Batch) -> None:
         """As the port says; in one transaction."""
@@ -98,7 +105,11 @@ class SQLiteStore:
                 session.drop()
 
     def before_fork(self) -> None:
-        """Close all connections and let nobody make one: SQLite's locks belong to a process and must not be copied."""
+        """Close all connections and let nobody make one: SQLite's locks belong to a process and must not be copied.
+
+        Threads that wait for another process step back, so that the fork does not wait for it too.
+        """
+        self._no_fork.clear()
         self._writers.__enter__()
         self._guard.acquire()
         self._still = list(self._sessions)
@@ -114,8 +125,10 @@ class SQLiteStore:
         self._guard.release()
         if child:
             self._writers = Writers()
+            self._no_fork = threading.Event()
         else:
             self._writers.__exit__(None, None, None)
+        self._no_fork.set()
 
     def _session(self) -> Session:
         """The session of the calling thread; it goes when the thread goes."""
@@ -149,13 +162,39 @@ class SQLiteStore:
     def _writing(self) -> Iterator[Session]:
         """The thread's session between BEGIN and what becomes of it; what was not made durable is rolled back."""
         session = self._session()
-        with self._writers, session.lock, self._told():
-            session.begin()
-            try:
-                self._see_that_it_is_the_same_file()
-                yield session
-            finally:
-                session.roll_back()
+        until = 0
+        while True:
+            with self._writers, session.lock, self._told():
+                begun, until = self._try_to_begin(session, until)
+                if begun:
+                    yield from self._transaction(session)
+                    return
+            self._no_fork.wait()
+
+    def _try_to_begin(self, session: Session, until: int) -> tuple[bool, int]:
+        """Whether the session may write now; else until when to try again."""
+        try:
+            if self._no_fork.is_set():
+                session.begin()
+                return True, until
+        except sqlite3.Error as error:
+            return False, self._patience(error, until)
+        return False, until
+
+    def _transaction(self, session: Session) -> Iterator[Session]:
+        try:
+            self._see_that_it_is_the_same_file()
+            yield session
+        finally:
+            session.roll_back()
+
+    def _patience(self, error: sqlite3.Error, until: int) -> int:
+        """Until when (monotonic) to try again what another process was in the way of; any other error, or the last, is raised."""
+        now = _WATCH.monotonic()
+        until = until or now + int(max(0.0, self._file.busy_timeout - ONE_TRY) * SECOND)
+        if not is_busy(error) or now >= until:
+            raise failure(error, self._file.path) from error
+        return until
 
     def _make_durable(self, session: Session) -> None:
         try:

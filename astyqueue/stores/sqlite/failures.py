@@ -37,7 +37,12 @@ _OTHERWISE: Final = (StoreUnavailable, "Nothing was changed; look at the disk be
 
 
 def failure(error: sqlite3.Error, path: Path) -> AstyqueueError:
-    """The error of the tree for one of SQLite's that came before a COMMIT: nothing was changed."""
+    """The error of the tree for one of SQLite's that came before a COMMIT: nothing was changed.
+
+    Nothing but a signal interrupts a statement (`DatabaseFile.opened`); that goes on as what Ctrl-C raises.
+    """
+    if _code(error) == sqlite3.SQLITE_INTERRUPT:
+        raise KeyboardInterrupt from error
     kind, advice = _MEANINGS.get(_code(error), _OTHERWISE)
     return kind(f"{path}: {error} ({_name(error)}). {advice}")
 
@@ -49,6 +54,11 @@ def failure_of_commit(error: sqlite3.Error, path: Path) -> AstyqueueError:
     return OutcomeUnknown(
         f"{path}: {error} ({_name(error)}) while a change was made durable: it may stand or not; read back before trying again"
     )
+
+
+def is_busy(error: sqlite3.Error) -> bool:
+    """Whether another process was in the way: the same may be tried again."""
+    return _code(error) == sqlite3.SQLITE_BUSY
 
 
 def _code(error: sqlite3.Error) -> int:

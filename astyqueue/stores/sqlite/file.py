@@ -8,47 +8,34 @@ from __future__ import annotations
 import contextlib
 import os
 import sqlite3
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import chain
 from pathlib import Path
 from typing import Final
 from urllib.parse import quote
 
 from astyqueue.clock import SECOND, SystemClock
-from astyqueue.errors import BadSetting, StoreGone, StoreUnavailable, WrongSchema
-from astyqueue.store import ENTRIES, HISTORY
-from astyqueue.stores.sqlite.view import READABLE
+from astyqueue.errors import BadSetting, StoreCorrupt, StoreGone, StoreUnavailable, WrongSchema
+from astyqueue.files import make_file
+from astyqueue.stores.sqlite import tables
 from astyqueue.wakeup import Wakeup
 
 #: Marks our files in their header ("astq"); `file` and other tools can tell them by it.
 APPLICATION_ID: Final = 0x61737471
 #: The version of what is inside, for upgrades to come.
-SCHEMA: Final = 2
+SCHEMA: Final = tables.NEWEST
 
 #: Larger pages than usual: rows lie in order, so most changes fall on few pages; measured 10 to 15 % less time.
 _PAGE_SIZE: Final = 16384
 _CACHED_STATEMENTS: Final = 64
 _LONGEST_BUSY_TIMEOUT: Final = 2_000_000.0
+#: How long a connection waits for another process at one go, in seconds: a fork of this process waits for that.
+ONE_TRY: Final = 0.25
 #: How long to wait before asking again for the write-ahead log, which SQLite refuses while anybody looks at a new file.
 _ASK_AGAIN: Final = SECOND // 100
-
-_TABLE: Final = """
-    CREATE TABLE TABLE_NAME (
-        row TEXT NOT NULL, name BLOB NOT NULL, stamp INTEGER NOT NULL, expires INTEGER, value BLOB NOT NULL,
-        PRIMARY KEY (row, name)
-    ) WITHOUT ROWID
-"""
-#: Costs nothing for columns that stay for good, which are nearly all.
-_EXPIRING: Final = "CREATE INDEX TABLE_NAME_expiring ON TABLE_NAME (expires) WHERE expires IS NOT NULL"
-
-
-def _made_of(table: str) -> tuple[str, str]:
-    return _TABLE.replace("TABLE_NAME", table), _EXPIRING.replace("TABLE_NAME", table)
-
-
-#: What brings a file to each format from the one before it.
-_UPGRADES: Final = ((*_made_of(ENTRIES), READABLE), _made_of(HISTORY))
+#: A statement that runs for long lets Python see to signals after so many of SQLite's own steps, a few hundredths of a second each.
+_STEPS: Final = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +50,10 @@ class DatabaseFile:
     def prepare(self) -> None:
         """See that the file is ours and can be used, and make it if there is none and it is to be made."""
         self._look_around()
-        connection = self._connected("rwc" if self.create else "rw")
+        if self.create and not self.path.exists():
+            with contextlib.suppress(OSError):  # where no such file can be made SQLite says why, or makes one
+                make_file(self.path)
+        connection = self.opened("rwc" if self.create else "rw")
         try:
             with _transaction(connection, "BEGIN"):
                 version = self._version(connection)
@@ -74,8 +64,11 @@ class DatabaseFile:
             connection.close()
 
     def connect(self) -> sqlite3.Connection:
-        """A connection to the prepared file; it may be handed from thread to thread, for one at a time."""
-        connection = self._connected("rw")
+        """A connection to the prepared file; it may be handed from thread to thread, for one at a time.
+
+        It waits for other processes for no longer than `ONE_TRY`: who uses it tries again for as long as `busy_timeout`.
+        """
+        connection = self.opened("rw", patience=ONE_TRY)
         connection.execute(f"PRAGMA synchronous = {self.synchronous}")
         connection.execute("PRAGMA secure_delete = OFF")
         return connection
@@ -110,15 +103,26 @@ class DatabaseFile:
             return
         raise StoreUnavailable(message)
 
-    def _connected(self, mode: str) -> sqlite3.Connection:
-        return sqlite3.connect(
+    def opened(self, mode: str, *, patience: float = _LONGEST_BUSY_TIMEOUT) -> sqlite3.Connection:
+        """A connection that trusts nothing that came with the file, and can be interrupted; its `patience` is in seconds."""
+        connection = sqlite3.connect(
             f"file:{quote(str(self.path))}?mode={mode}",
             uri=True,
-            timeout=min(self.busy_timeout, _LONGEST_BUSY_TIMEOUT),
+            timeout=min(self.busy_timeout, patience),
             isolation_level=None,
             check_same_thread=False,
             cached_statements=_CACHED_STATEMENTS,
         )
+        connection.set_progress_handler(_let_signals_through, _STEPS)
+        connection.execute("PRAGMA trusted_schema = OFF")
+        connection.execute("PRAGMA cell_size_check = ON")
+        if sys.version_info >= (3, 12):
+            connection.setconfig(sqlite3.SQLITE_DBCONFIG_DEFENSIVE)
+        return connection
+
+    def difference(self, connection: sqlite3.Connection) -> str:
+        """What is other in a file marked as ours than astyqueue makes it; empty if nothing is."""
+        return tables.difference(connection, min(_number(connection, "PRAGMA user_version"), SCHEMA))
 
     def _version(self, connection: sqlite3.Connection) -> int:
         """The format of a file of ours, zero of one that is new and empty; anything else raises."""
@@ -130,6 +134,12 @@ class DatabaseFile:
             )
             raise StoreUnavailable(message)
         if application == APPLICATION_ID:
+            if differs := self.difference(connection):
+                message = (
+                    f"{self.path} is marked as astyqueue's, but {differs}: it was changed, or made to look so. It was left as it is; "
+                    "restore a backup, or name another file in the URL"
+                )
+                raise StoreCorrupt(message)
             return version
         if application or version or _number(connection, "SELECT count(*) FROM sqlite_master"):
             message = f"{self.path} is a database of another application; it was left as it is. Name another file in the URL"
@@ -140,7 +150,7 @@ class DatabaseFile:
         """Lay out a new file, or add what an older one lacks, once, however many processes want to at the same time."""
         connection.execute(f"PRAGMA page_size = {_PAGE_SIZE}")
         with _transaction(connection, "BEGIN EXCLUSIVE"):
-            for statement in chain.from_iterable(_UPGRADES[self._version(connection) :]):
+            for statement in tables.upgrades(self._version(connection)):
                 connection.execute(statement)
             connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
             connection.execute(f"PRAGMA user_version = {SCHEMA}")
@@ -162,6 +172,10 @@ class DatabaseFile:
             message = f"{self.path}: this file system has no shared memory for SQLite's write-ahead log; use a local disk"
             raise StoreUnavailable(message)
         return True
+
+
+def _let_signals_through() -> None:
+    """Python sees to signals before it runs this; what a signal handler raises, such as at Ctrl-C, ends the statement."""
 
 
 def _may(path: Path, mode: int) -> bool:

@@ -7,7 +7,6 @@ import shutil
 import sqlite3
 from collections.abc import Iterator, Mapping
 from typing import Final, Self
-from urllib.parse import quote
 
 from astyqueue.errors import WrongSchema
 from astyqueue.findings import Finding, Severity, note, ok, worst
@@ -50,7 +49,12 @@ class FileHealth:
         if not self._file.path.exists():
             return [note(subject, f"is not there; it is made, in format {SCHEMA}, when a store is opened on it", "nothing was sent yet")]
         with self._looking() as connection:
-            return [_format(subject, _number(connection, "application_id"), _number(connection, "user_version"))]
+            format_ = _format(subject, _number(connection, "application_id"), _number(connection, "user_version"))
+            differs = "" if format_.severity is Severity.PROBLEM else self._file.difference(connection)
+        if differs:
+            reason = "it was changed, or made to look like one of astyqueue's; no store is opened on it"
+            return [Finding(subject, Severity.PROBLEM, differs, reason, "restore a backup, or name another file in the URL")]
+        return [format_]
 
     def examine(self, rests: Mapping[str, int]) -> list[Finding]:  # noqa: ARG002 - a row in a file needs no rest
         """As `verify`, and the log, the disk and the pages of the file."""
@@ -87,7 +91,7 @@ class FileHealth:
     @contextlib.contextmanager
     def _looking(self) -> Iterator[sqlite3.Connection]:
         try:
-            with contextlib.closing(sqlite3.connect(f"file:{quote(str(self._file.path))}?mode=ro", uri=True)) as connection:
+            with contextlib.closing(self._file.opened("ro")) as connection:
                 yield connection
         except sqlite3.Error as error:
             raise failure(error, self._file.path) from error
