@@ -1,6 +1,7 @@
 """Tasks: functions whose calls are messages. One call fails and is tried again; one becomes a dead letter and is redriven.
 
-This program is its own worker. A worker in a process of its own is `astyqueue worker examples.tasks_app:app`.
+This program is its own worker, on a file. A worker in a process of its own, on the store that ASTYQUEUE_URL names, is
+`astyqueue worker examples.tasks_app:app`.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ import threading
 
 from astyqueue import App, Reject, Retry, current_delivery
 
-app = App("sqlite:///tasks_app.db")
+app = App()
 app.queue("emails", lease="1m", max_attempts=5)
 
 addresses = {"ada": "ada@example.org"}
@@ -38,6 +39,7 @@ def work() -> None:
 
 def main() -> None:
     """Send two calls, work, mend what failed, and work again."""
+    app.url = "sqlite:///tasks_app.db"
     with app:
         welcome.send("grace")
         welcome.using(key="welcome:ada").send("ada", lang="fr")
