@@ -8,6 +8,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
@@ -23,7 +24,9 @@ from astyqueue.clock import SECOND, SystemClock
 from astyqueue.errors import BadSetting
 from astyqueue.testing import LocalCassandra
 from astyqueue.testing.cassandra import Contacts, NodeNotReady, NodetoolFailed
-from astyqueue.testing.cassandra.errors import AddressesTaken, JarsNotFetched, NoJava, NoMaven
+from astyqueue.testing.cassandra import jars as jars_module
+from astyqueue.testing.cassandra.cluster import VERSION
+from astyqueue.testing.cassandra.errors import AddressesTaken, JarsNotFetched, NoJava, NoMaven, OtherJars
 from astyqueue.testing.cassandra.jars import jars
 from astyqueue.testing.cassandra.java import Java, find_java
 from astyqueue.testing.cassandra.keeper import Keeper
@@ -142,6 +145,22 @@ class TestOneNode:
         assert node.contact_points[0] in node.nodetool(1, "status")
         with pytest.raises(NodetoolFailed, match="nowhere"):
             node.nodetool(1, "flush", "nowhere")
+
+    def test_its_management_is_for_its_owner_alone(self, node: LocalCassandra, tmp_path: Path) -> None:
+        words = Path(f"/proc/{node.pid(1)}/cmdline").read_text().split("\0")
+        (login,) = (Path(word.partition("=")[2]) for word in words if "jmxremote.password.file=" in word)
+        assert login.stat().st_mode & 0o077 == 0
+        java = [
+            words[0],
+            *(word for word in words if word.startswith("--add-")),
+            f"-Duser.home={tmp_path}",
+            "-cp",
+            words[words.index("-cp") + 1],
+        ]
+        asked = [*java, "org.apache.cassandra.tools.NodeTool", "-h", node.contact_points[0], "-p", "7199", "status"]
+        told = subprocess.run(asked, capture_output=True, text=True, check=False, timeout=60)
+        assert told.returncode
+        assert "Credentials required" in told.stderr + told.stdout
 
     def test_there_is_no_second_node(self, node: LocalCassandra) -> None:
         with pytest.raises(BadSetting, match="no node 2"):
@@ -263,10 +282,38 @@ def test_jars_are_fetched_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         tmp_path, "mvn", 'for word; do case $word in -DoutputDirectory=*) mkdir -p "${word#*=}"; echo x > "${word#*=}/one.jar";; esac; done'
     )
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
-    fetched = jars("5.0.9", JAVA)
+    fetched = jars("0.0.0", JAVA)
     (tmp_path / "mvn").unlink()
-    assert jars("5.0.9", JAVA) == fetched
+    assert jars("0.0.0", JAVA) == fetched
     assert [jar.name for jar in fetched.iterdir()] == ["one.jar"]
+
+
+def test_jars_that_are_not_those_that_were_tried_are_never_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    program(
+        tmp_path,
+        "mvn",
+        'for word; do case $word in -DoutputDirectory=*) mkdir -p "${word#*=}"; echo x > "${word#*=}/agrona-1.17.1.jar";; esac; done',
+    )
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    with pytest.raises(OtherJars, match=r"not those that it was tried with \(HdrHistogram") as raised:
+        jars("5.0.9", JAVA)
+    assert "agrona-1.17.1.jar" in raised.value.names
+    assert not [found for found in (tmp_path / "cache").rglob("*") if found.is_dir() and found.name.startswith("5.0.9")]
+
+
+def test_the_jars_that_were_tried_are_listed() -> None:
+    listed = Path(jars_module.__file__).with_name(f"cassandra-{VERSION}.sha256").read_text()
+    assert f"cassandra-all-{VERSION}.jar" in listed
+
+
+def test_a_lock_that_another_user_put_in_the_way_is_passed_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    theirs = tmp_path / "theirs"
+    theirs.touch()
+    (tmp_path / f"astyqueue-{os.getuid()}-127.0.0.lock").symlink_to(theirs)
+    with closing(Network(1, (free_port(),))) as network:
+        assert network.addresses == ("127.0.1.1",)
 
 
 def test_addresses_are_given_once_and_again_when_released() -> None:

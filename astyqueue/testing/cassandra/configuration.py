@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import json
+import secrets
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from astyqueue.files import replace_file
 from astyqueue.testing.cassandra.java import Java
 
 _NODETOOL: Final = "org.apache.cassandra.tools.NodeTool"
 _TOKENS: Final = 2**64
+#: Who manages a node, and in which files the password and the rights for that are.
+_MANAGER: Final = "nodetool"
+_LOGIN: Final = "jmx.login"
+_ACCESS: Final = "jmx.access"
 _EXPORTED: Final = (
     "java.base/jdk.internal.misc",
     "java.base/java.lang.ref",
@@ -91,9 +97,11 @@ class Plan:
         home.mkdir(parents=True, exist_ok=True)
         (home / "cassandra.yaml").write_text(json.dumps(self._settings(address, replacing=replacing), indent=2))  # JSON is YAML
         (home / "logback.xml").write_text(_LOGGING)
+        replace_file(home / _LOGIN, f"{_MANAGER} {secrets.token_hex(16)}\n".encode())
+        (home / _ACCESS).write_text(f"{_MANAGER} readwrite\n")
         return (
             *self._java(home),
-            *self._managed_at(address),
+            *self._managed_at(address, home),
             *(_replacement(self.known[address]) if replacing else ()),
             *self._program(home),
         )
@@ -101,7 +109,7 @@ class Plan:
     def nodetool(self, address: str, home: Path, words: Sequence[str]) -> Sequence[str]:
         """The command that asks this node, while it runs, what nodetool can ask."""
         places = (f"-Duser.home={home}", f"-Dcassandra.storagedir={home}", f"-Dlogback.configurationFile={home / 'logback.xml'}")
-        reached = ("-h", address, "-p", str(self.management_port))
+        reached = ("-h", address, "-p", str(self.management_port), "-u", _MANAGER, "-pwf", str(home / _LOGIN))
         return str(self.java.program), "-Xmx128m", *_SMALL, *_opened(), *places, "-cp", f"{self.jars}/*", _NODETOOL, *reached, *words
 
     def _settings(self, address: str, *, replacing: bool) -> dict[str, object]:
@@ -147,11 +155,15 @@ class Plan:
         yield f"-Dlogback.configurationFile={home / 'logback.xml'}"
         yield from self.java_options
 
-    def _managed_at(self, address: str) -> Iterator[str]:
-        """Java's own agent, because Cassandra's would listen on 127.0.0.1 whatever the address of the node."""
+    def _managed_at(self, address: str, home: Path) -> Iterator[str]:
+        """Java's own agent, because Cassandra's would listen on 127.0.0.1 whatever the address of the node.
+
+        Who may use it may run any code in the node, so other users of this machine need a password, which they cannot read.
+        """
         ports = {"port": self.management_port, "rmi.port": self.management_port}
-        open_to_all_here = {"host": address, "authenticate": "false", "ssl": "false"}
-        yield from (f"-Dcom.sun.management.jmxremote.{name}={value}" for name, value in (ports | open_to_all_here).items())
+        login = {"authenticate": "true", "password.file": home / _LOGIN, "password.toHashes": "false", "access.file": home / _ACCESS}
+        told = ports | {"host": address, "ssl": "false"} | login
+        yield from (f"-Dcom.sun.management.jmxremote.{name}={value}" for name, value in told.items())
         yield f"-Djava.rmi.server.hostname={address}"
 
     def _program(self, home: Path) -> Sequence[str]:

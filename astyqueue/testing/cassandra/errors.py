@@ -4,6 +4,7 @@ CannotRunHere           this machine lacks something; no node was started
 ├── NoJava              no Java that Cassandra runs on
 ├── NoMaven             nothing to fetch the jars with
 ├── JarsNotFetched      Maven did not get them
+├── OtherJars           Maven got others than those that were listed
 ├── AddressesTaken      other programs listen where the nodes would
 ├── NoContainer         no container can be run
 └── NothingProvided     neither nodes of its own nor a container
@@ -14,8 +15,11 @@ NodetoolFailed          nodetool did not do what it was asked
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
 from astyqueue.errors import AstyqueueError
+
+_NAMED: Final = 5
 
 
 class CannotRunHere(AstyqueueError):
@@ -52,6 +56,20 @@ class JarsNotFetched(CannotRunHere):
         self.version = version
         self.told = told
         super().__init__(f"Maven could not fetch Cassandra {version}; mend its settings or the network and try again. It said:\n{told}")
+
+
+class OtherJars(CannotRunHere):
+    """Maven got other jars than those that this version was tried with; none of them was kept or run."""
+
+    def __init__(self, version: str, names: Sequence[str]) -> None:
+        """Name those that differ, are missing, or are not listed."""
+        self.version = version
+        self.names = tuple(names)
+        super().__init__(
+            f"the jars that Maven fetched for Cassandra {version} are not those that it was tried with ({', '.join(names[:_NAMED])}"
+            f"{f' and {len(names) - _NAMED} more' if len(names) > _NAMED else ''}): see which repository its settings name, and whether "
+            "its local one is damaged"
+        )
 
 
 class AddressesTaken(CannotRunHere):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import hashlib
 import os
 import shutil
 import subprocess
@@ -12,7 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from astyqueue.testing.cassandra.errors import JarsNotFetched, NoMaven
+from astyqueue.testing.cassandra.errors import JarsNotFetched, NoMaven, OtherJars
 from astyqueue.testing.cassandra.java import Java
 
 _POM: Final = Path(__file__).with_name("pom.xml")
@@ -50,7 +51,19 @@ def _fetch(version: str, java: Java, folder: Path) -> None:
     with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f"{version}-") as partial:
         filled = Path(partial) / "jars"
         _run_maven(version, java, filled)
+        _compare(version, filled)
         filled.rename(folder)
+
+
+def _compare(version: str, folder: Path) -> None:
+    """Raise OtherJars unless these are the jars, byte by byte, that this version was tried with, as far as that is listed."""
+    listed = Path(__file__).with_name(f"cassandra-{version}.sha256")
+    if not listed.is_file():
+        return
+    wanted = {name: digest for digest, name in map(str.split, listed.read_text(encoding="utf-8").splitlines())}
+    there = {jar.name: hashlib.sha256(jar.read_bytes()).hexdigest() for jar in folder.iterdir()}
+    if other := sorted(name for name in wanted.keys() | there.keys() if wanted.get(name) != there.get(name)):
+        raise OtherJars(version, other)
 
 
 def _run_maven(version: str, java: Java, folder: Path) -> None:
@@ -59,7 +72,7 @@ def _run_maven(version: str, java: Java, folder: Path) -> None:
         raise NoMaven(version)
     wanted = (f"-Dcassandra.version={version}", f"-DoutputDirectory={folder}", "-DincludeScope=runtime")
     done = subprocess.run(  # noqa: S603 - Maven as the machine has it, with its own settings
-        [maven, "--batch-mode", "--quiet", "--file", str(_POM), *wanted, _COPY],
+        [maven, "--batch-mode", "--quiet", "--strict-checksums", "--file", str(_POM), *wanted, _COPY],
         env=os.environ | {"JAVA_HOME": str(java.home), "MAVEN_OPTS": _options(os.environ.get("MAVEN_OPTS", ""))},
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,

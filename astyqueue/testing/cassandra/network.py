@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import os
 import socket
@@ -12,6 +13,7 @@ from typing import Final
 
 from astyqueue.testing.cassandra.errors import AddressesTaken
 
+_LOCK: Final = os.O_CREAT | os.O_RDWR | os.O_NOFOLLOW
 _NETWORKS: Final = tuple(f"127.0.{number}" for number in range(8))
 
 
@@ -22,10 +24,11 @@ class Network:
         """Take the first network, from 127.0.0 on, where these ports are free on so many addresses; or AddressesTaken."""
         for network in _NETWORKS:
             self.addresses = tuple(f"{network}.{node}" for node in range(1, nodes + 1))
-            self._lock = os.open(Path(tempfile.gettempdir()) / f"astyqueue-{os.getuid()}-{network}.lock", os.O_CREAT | os.O_RDWR, 0o600)
-            if _locked(self._lock) and _free(self.addresses, ports):
-                return
-            self.close()
+            with contextlib.suppress(OSError):  # where all users have one such folder, another one may have put something in the way
+                self._lock = os.open(Path(tempfile.gettempdir()) / f"astyqueue-{os.getuid()}-{network}.lock", _LOCK, 0o600)
+                if _locked(self._lock) and _free(self.addresses, ports):
+                    return
+                self.close()
         raise AddressesTaken(_NETWORKS, ports)
 
     def close(self) -> None:
