@@ -59,7 +59,8 @@ class Serving:
                 self._recover(error, began)
         if not self._over and self._core.following.gone:
             message = (
-                f"queue {self._queue.name!r} is not in the store any more: it was dropped, or the store was emptied. Restart this process"
+                f"queue {self._queue.name!r} is not in the store any more: it was dropped, and maybe made anew, or the store was emptied. "
+                "Restart this process"
             )
             self._give_up(NotFound(message))
         elif not self._over:

@@ -6,7 +6,7 @@ import logging
 from typing import Final
 
 from astyqueue.clock import SECOND, Clock
-from astyqueue.errors import Undecodable
+from astyqueue.errors import NotFound, Undecodable
 from astyqueue.model.settings import Behaviour, Settings
 from astyqueue.protocol.process import Process
 from astyqueue.protocol.settings import load_settings
@@ -28,13 +28,14 @@ class Following:
         self._process = process
         self._next = process.now() + _EVERY
         self._missed = 0
+        self._made_anew = False
         self._warned: set[str] = set()
         self._warn_of_unread()
 
     @property
     def gone(self) -> bool:
-        """Whether the queue is not in the store any more: it was dropped, or the store was emptied."""
-        return self._missed > 1
+        """Whether the queue is not in the store any more: it was dropped, also if one of another layout has its name now."""
+        return self._missed > 1 or self._made_anew
 
     @property
     def behaviour(self) -> Behaviour:
@@ -44,8 +45,11 @@ class Following:
     def follow(self, *, only_sends: bool = False) -> Steps[None]:
         """Ask for the time and the settings again if that is due.
 
-        The last known settings count on when the queue was dropped, and as far as those that are stored cannot be read.
+        The last known settings count on when the queue was dropped, and as far as those that are stored cannot be read. One that was made
+        anew with another layout raises NotFound, from then on: it has other rows, and nobody would look for what is sent to those of
+        the old one.
         """
+        self._see_that_it_is_the_same()
         yield from self.time.follow(only_sends=only_sends)
         now = self._process.now()
         if now < self._next and self._next - now <= _EVERY:
@@ -57,9 +61,17 @@ class Following:
             self._warn(str(error))
             return
         self._missed = 0 if stored is not None else self._missed + 1
-        if stored is not None:
-            self.settings = stored
-            self._warn_of_unread()
+        if stored is None:
+            return
+        self._made_anew = stored.layout != self.settings.layout
+        self._see_that_it_is_the_same()
+        self.settings = stored
+        self._warn_of_unread()
+
+    def _see_that_it_is_the_same(self) -> None:
+        if self._made_anew:
+            message = f"queue {self.settings.name!r} was dropped and made anew with another layout: restart this process"
+            raise NotFound(message)
 
     def _warn_of_unread(self) -> None:
         if unread := ", ".join(sorted(self.settings.unread)):

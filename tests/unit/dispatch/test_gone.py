@@ -14,6 +14,7 @@ from astyqueue import MessageQueue
 from astyqueue.dispatch.dispatcher import Dispatcher
 from astyqueue.errors import NotFound, StoreGone
 from astyqueue.queue.connection import connect
+from astyqueue.store import Store
 from astyqueue.testing import TimeMachine
 from tests.unit.dispatch.conftest import Stages
 from tests.unit.dispatch.stage import DEADLINE
@@ -76,6 +77,41 @@ def test_a_dispatcher_notices_that_its_queue_was_dropped(stages: Stages, clock: 
     error = how_it_ends(stage.queue, clock, other.drop)
     assert isinstance(error, NotFound)
     assert str(error).startswith("queue 'emails' is not in the store any more")
+
+
+def anew(queue: MessageQueue, store: Store, clock: TimeMachine) -> None:
+    """Drop a queue and make one of its name with other rows, before anybody looks."""
+    queue.drop()
+    MessageQueue.builder().store(store).clock(clock).name("emails").concurrency_shards(3).build().close()
+
+
+def test_a_dispatcher_notices_that_its_queue_was_made_anew_with_other_rows(stages: Stages, clock: TimeMachine) -> None:
+    stage = stages(clock)
+    other = MessageQueue.builder().store(stage.store).clock(clock).name("emails").build()
+    error = how_it_ends(stage.queue, clock, lambda: anew(other, stage.store, clock))
+    assert isinstance(error, NotFound)
+    assert "made anew" in str(error)
+
+
+def test_nothing_is_sent_to_rows_that_the_queue_does_not_have_any_more(stages: Stages, clock: TimeMachine) -> None:
+    stage = stages(clock)
+    with MessageQueue.builder().store(stage.store).clock(clock).name("emails").build() as producer:
+        producer.send("to the old one")
+        anew(stage.queue, stage.store, clock)
+        clock.advance("6s")
+        for _ in range(2):
+            with pytest.raises(NotFound, match="made anew with another layout: restart"):
+                producer.send("to nobody")
+
+
+def test_a_queue_that_was_made_anew_with_the_same_rows_is_worked_on(stages: Stages, clock: TimeMachine) -> None:
+    stage = stages(clock)
+    with MessageQueue.builder().store(stage.store).clock(clock).name("emails").build() as other:
+        other.drop()
+    with MessageQueue.builder().store(stage.store).clock(clock).name("emails").build() as again:
+        clock.advance("6s")
+        stage.queue.send("work")
+        assert len(again.receive()) == 1
 
 
 def test_a_file_that_is_read_all_the_time_is_looked_for_once_a_second(tmp_path: Path, clock: TimeMachine) -> None:
