@@ -109,9 +109,9 @@ class QueueBuilder(Generic[Q]):
         return self.options(history=history, history_kept=kept)
 
     def options(self, **options: object) -> Self:
-        """The same settings by name, as `connect(url).queue(name, ...)` takes them."""
+        """The same settings by name, as `connect(url).queue(name, ...)` takes them; one that is None is as if it were left out."""
         check_names(options)
-        self._options.update(options)
+        self._options.update({name: value for name, value in options.items() if value is not None})
         return self
 
     def clock(self, clock: Clock | None) -> Self:

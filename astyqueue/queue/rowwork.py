@@ -134,8 +134,8 @@ class RowWork:
         leases = self.locking.leases
         keeps = wanted > _MOST or self.seats.full_for < _NO_TIME
         yields = self.rounds.visits.shared and leases
-        caps = {"lease_cap": behaviour.lease_cap_us, "max_attempts_cap": behaviour.max_attempts_cap}
-        return replace(order, keeps=keeps, yields=yields, leases=leases, **caps)
+        lease_cap, attempts_cap = behaviour.lease_cap_us, behaviour.max_attempts_cap
+        return replace(order, keeps=keeps, yields=yields, leases=leases, lease_cap=lease_cap, max_attempts_cap=attempts_cap)
 
     def _hand_out(self, row: str, claimed: Claimed, shares: Shares) -> None:
         """Give the seats what was claimed, first come first served; what is left of it is given back at once."""

@@ -159,7 +159,7 @@ def test_a_message_that_fails_as_often_as_its_queue_allows_is_a_dead_letter(queu
     queue.send("old", max_attempts=9)
     queue.configure(max_attempts_cap=1)
     with pytest.raises(ZeroDivisionError), queue.receive() as batch:
-        assert batch[0].body / 0
+        assert len(str(batch[0].body)) / 0
     assert [letter.kind for letter in queue.dead_letters()] == ["failed"]
 
 
