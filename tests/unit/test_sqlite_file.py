@@ -361,3 +361,14 @@ def test_a_file_of_the_first_format_gets_what_it_lacks_and_keeps_what_it_has(pat
         store.send(Batch(ROW, (Put(name(0), b"new"),), table=HISTORY))
         found = store.read((Slice(ROW, 2), Slice(ROW, 2, table=HISTORY)))
     assert [[column.value for column in columns] for columns in found] == [[b"kept"], [b"new"]]
+
+
+def test_what_was_deleted_is_overwritten(path: Path, clock: TimeMachine) -> None:
+    secret = b"4111 1111 1111 1111"
+    with closing(open_store(f"sqlite:///{path}", clock=clock)) as store:
+        store.send(Batch(ROW, puts=(Put(name(0), secret), Put(name(1), b"stays"))))
+        store.send(Batch(ROW, deletes=(name(0),)))
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    assert b"stays" in path.read_bytes()
+    assert secret not in path.read_bytes()

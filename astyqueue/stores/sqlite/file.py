@@ -70,7 +70,7 @@ class DatabaseFile:
         """
         connection = self.opened("rw", patience=ONE_TRY)
         connection.execute(f"PRAGMA synchronous = {self.synchronous}")
-        connection.execute("PRAGMA secure_delete = OFF")
+        connection.execute("PRAGMA secure_delete = FAST")
         return connection
 
     def identity(self) -> tuple[int, int]:
