@@ -58,6 +58,12 @@ def test_a_file_that_is_well_has_nothing_to_tell(file: Path) -> None:
     }  # fmt: skip
 
 
+def test_a_file_that_all_may_read_is_noted(file: Path) -> None:
+    for mode, noted in ((0o644, True), (0o660, False), (0o600, False)):
+        file.chmod(mode)
+        assert ("mode of the file" in found(file)) is noted
+
+
 def test_looking_makes_no_file(tmp_path: Path) -> None:
     seen = found(tmp_path / "none.db")
     assert seen[f"file {tmp_path / 'none.db'}"].severity is Severity.NOTE

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import shutil
 import sqlite3
+import stat
 from collections.abc import Iterator, Mapping
 from typing import Final, Self
 
@@ -60,6 +61,7 @@ class FileHealth:
         """As `verify`, and the log, the disk and the pages of the file."""
         found = self.verify()
         found.append(mounts.finding(self._file.path, mounts.mounted()))
+        found.extend(self._readers())
         if not self._file.path.exists() or worst(found) is Severity.PROBLEM:
             return found
         size = self._file.path.stat().st_size
@@ -73,6 +75,12 @@ class FileHealth:
                 _pages(connection, size),
             ]
         return found
+
+    def _readers(self) -> Iterator[Finding]:
+        """Whether every user of this machine may read the file."""
+        if self._file.path.exists() and (mode := stat.S_IMODE(self._file.path.stat().st_mode)) & stat.S_IROTH:
+            reason = "all users of this machine can read its messages, unless a folder above keeps them out"
+            yield note("mode of the file", f"{mode:04o}", reason, remedy="chmod o-rwx it, and its -wal and -shm files")
 
     def ready(self) -> bool:
         """Whether a store can be opened here and has been before: looking must not make a file."""
