@@ -107,7 +107,7 @@ def test_a_worker_sends_handles_and_mends_and_makes_no_table(granted: LocalCassa
         with pytest.raises(Exception, match="no CREATE permission"):
             session.execute("CREATE TABLE jobs.other (it int PRIMARY KEY)")
         with pytest.raises(Exception, match="no DROP permission"):
-            session.execute("DROP TABLE jobs.entries")
+            session.execute('DROP TABLE jobs."entries"')
 
 
 def test_a_doctor_is_told_everything_and_changes_nothing(granted: LocalCassandra) -> None:
