@@ -95,10 +95,7 @@ def test_a_worker_sends_handles_and_mends_and_makes_no_table(granted: LocalCassa
         queue.send("broken")
         handled = 0
         while handled < 3:  # a claim takes from one row
-            with queue.receive(limit=3, wait="10s") as batch:
-                handled += len(batch)
-                for delivery in batch:
-                    delivery.reject("no use") if delivery.body == "broken" else delivery.ack()
+            handled += handle_some(queue)
         assert queue.redrive().redriven == 1
         assert queue.clear() == 1
         queue.configure(max_attempts=3)
@@ -108,6 +105,13 @@ def test_a_worker_sends_handles_and_mends_and_makes_no_table(granted: LocalCassa
             session.execute("CREATE TABLE jobs.other (it int PRIMARY KEY)")
         with pytest.raises(Exception, match="no DROP permission"):
             session.execute('DROP TABLE jobs."entries"')
+
+
+def handle_some(queue: MessageQueue) -> int:
+    with queue.receive(limit=3, wait="10s") as batch:
+        for delivery in batch:
+            delivery.reject("no use") if delivery.body == "broken" else delivery.ack()
+    return len(batch)
 
 
 def test_a_doctor_is_told_everything_and_changes_nothing(granted: LocalCassandra) -> None:
