@@ -178,7 +178,10 @@ def test_a_statement_that_takes_long_ends_at_ctrl_c(path: Path, clock: TimeMachi
         assert process.stdout is not None
         assert process.stdout.readline() == "at it\n"
         process.send_signal(signal.SIGINT)
-        _, told = process.communicate(timeout=30)
+        try:
+            _, told = process.communicate(timeout=30)
+        finally:
+            process.kill()
     assert told.rstrip().endswith("KeyboardInterrupt")
 
 
