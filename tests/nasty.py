@@ -87,7 +87,7 @@ TEXTS: Final[dict[str, str]] = {
     "long of esc": "\x1b[A" * 600,
 }
 #: Halves of characters, which no message may hold, but what an error says may.
-HALVES: Final = "a file's name: \ud800\udcff\x1b[2J\n\udfff"
+HALVES: Final = "a file's name: \ud800 \udcff\x1b[2J\n\udfff"
 _EVENING: Final = timezone(-timedelta(hours=12))
 
 
@@ -113,7 +113,7 @@ class Nasty:
 
 
 class Mishap(Exception):
-    """What the handler of a message that `FAILS` raises."""
+    """What the handler of a message that `FAILS` raises: each time of a new type, so that its traceback is kept beside those of others."""
 
 
 def nasty_messages() -> list[Nasty]:
@@ -122,7 +122,10 @@ def nasty_messages() -> list[Nasty]:
 
 
 def fill(queue: MessageQueue) -> dict[MessageId, Nasty]:
-    """Send all of them, and bring about their fates; which id is whose. Those that wait are sent last, so that nothing takes them."""
+    """Send all of them, and bring about their fates; which id is whose. Those that wait are sent last, so that nothing takes them.
+
+    What was due in the queue before is acked.
+    """
     nasty = sorted(nasty_messages(), key=lambda one: one.fate is Fate.WAITS)
     ids: dict[MessageId, Nasty] = {}
     for one in nasty:
@@ -130,7 +133,7 @@ def fill(queue: MessageQueue) -> dict[MessageId, Nasty]:
             ids[queue.send(one.message).id] = one
     while received := queue.receive(50):
         for delivery in received:
-            _settle(delivery, ids[delivery.message_id])
+            _settle(delivery, ids.get(delivery.message_id))
     for one in nasty:
         if one.fate is Fate.WAITS:
             ids[queue.send(one.message).id] = one
@@ -153,20 +156,20 @@ def schedule(queue: MessageQueue) -> list[str]:
     return names
 
 
-def _settle(delivery: Delivery, nasty: Nasty) -> None:
+def _settle(delivery: Delivery, nasty: Nasty | None) -> None:
     if delivery.settled:  # it was handed out at most once
         return
-    match nasty.fate:
-        case Fate.REJECTED:
-            delivery.reject(nasty.reason)
-        case Fate.SNOOZED:
+    match nasty:
+        case Nasty(fate=Fate.REJECTED, reason=reason):
+            delivery.reject(reason)
+        case Nasty(fate=Fate.SNOOZED):
             delivery.release("1h")
-        case Fate.FAILS:
+        case Nasty(fate=Fate.FAILS, reason=reason):
             with contextlib.suppress(Mishap), delivery:
-                raise Mishap(nasty.reason)
-        case Fate.HELD:
+                raise type("Mishap", (Mishap,), {})(reason)
+        case Nasty(fate=Fate.HELD):
             pass
-        case Fate.DONE | Fate.WAITS:
+        case _:
             delivery.ack()
 
 
