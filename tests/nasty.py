@@ -190,8 +190,9 @@ def _texts() -> Iterator[Nasty]:
 
 
 def _bodies() -> Iterator[Nasty]:
-    numbers = [0, -1, 2**53 + 1, 2**64, -(2**63) - 1, -0.0, 5e-324, 1.7976931348623157e308, 0.1 + 0.2]
-    for body in [None, True, False, [], {}, [[]], [{}], {"": ""}, {"": None}, [None] * 1_000, *numbers]:
+    numbers: list[object] = [0, -1, 2**53 + 1, 2**64, -(2**63) - 1, -0.0, 5e-324, 1.7976931348623157e308, 0.1 + 0.2]
+    empty: list[object] = [None, True, False, [], {}, [[]], [{}], {"": ""}, {"": None}, [None] * 1_000]
+    for body in [*empty, *numbers]:
         yield Nasty(f"body {body!r:.20}", Message(body))
     digits = _greatest(lambda count: 10**count, 4_400)
     yield Nasty("the longest number", Message(10**digits))

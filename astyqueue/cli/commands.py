@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import importlib
+import io
+import sys
 from pathlib import Path
 from typing import Any, Final
 
 import click
 
+from astyqueue.cli.environment import PREFIX, name_options
 from astyqueue.cli.failures import told_in_one_line
 from astyqueue.cli.files import defaults
-from astyqueue.cli.session import verbose_option
+from astyqueue.cli.logs import warn
+from astyqueue.cli.session import FILE, verbose_option
+from astyqueue.printable import printable
 
-_CONTEXT: Final = {"help_option_names": ["-h", "--help"], "auto_envvar_prefix": "ASTYQUEUE", "max_content_width": 100}
+_CONTEXT: Final = {"help_option_names": ["-h", "--help"], "auto_envvar_prefix": PREFIX, "max_content_width": 100}
 #: Command, and the module of `astyqueue.cli` it is in; in the order that help shows.
 _MODULES: Final = {
     "worker": "worker",
@@ -36,6 +41,8 @@ _MODULES: Final = {
     "verify": "schema",
     "doctor": "doctor",
 }
+#: The command that logs: what it has options from is a line of its log.
+_LOGS: Final = "worker"
 
 
 class Commands(click.Group):
@@ -66,10 +73,25 @@ class Commands(click.Group):
         **extra: Any,  # noqa: ANN401 - click's signature
     ) -> click.Context:
         """Read the defaults of this directory before anything else."""
-        return super().make_context(info_name, args, parent, default_map=defaults(self, Path.cwd()), **extra)
+        found = defaults(self, Path.cwd())
+        context = super().make_context(info_name, args, parent, default_map=found.options, **extra)
+        context.meta[FILE] = found.file
+        return context
+
+    def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple[str | None, click.Command | None, list[str]]:
+        """Find the command; say on stderr which file it has options from, for that may have come with somebody else's work."""
+        name, command, rest = super().resolve_command(ctx, args)
+        for slip in name_options(str(name), command) if command else ():
+            click.echo(printable(f"astyqueue: {slip}"), err=True)
+        if (file := ctx.meta.get(FILE)) and name != _LOGS:
+            click.echo(printable(f"astyqueue: options of {file}"), err=True)
+        return name, command, rest
 
     def invoke(self, ctx: click.Context) -> object:
-        """Run a command; what goes wrong is told in one line."""
+        """Run a command; what goes wrong is told in one line. What stdout has no letters for is written as Python writes it."""
+        if isinstance(sys.stdout, io.TextIOWrapper):
+            sys.stdout.reconfigure(errors="backslashreplace")
+        warn()
         with told_in_one_line():
             result: object = super().invoke(ctx)
             return result

@@ -11,8 +11,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from astyqueue.cli.failures import ExitCode
+from astyqueue.cli.files import Deliberate
 from astyqueue.cli.interrupting import interruption
 from astyqueue.cli.moments import past
+from astyqueue.cli.output import body_of
 from astyqueue.cli.session import Session, must_be_meant, on_store, yes_option
 
 if TYPE_CHECKING:
@@ -57,10 +59,9 @@ def _filtered(function: Callable[..., None]) -> Callable[..., None]:
 @on_store
 def list_letters(session: Session, *, queue: str, limit: int, where: Where) -> None:
     """List the dead letters of QUEUE, those that were due first before others."""
-    letters = session.queue(queue).dead_letters(limit, **where)
-    session.output.listing(
-        letters, shown=_in_a_row, none=f"queue {queue} has no such dead letters" if _asks(where) else f"queue {queue} has no dead letters"
-    )
+    letters = session.queue(queue).dead_letters(limit + 1, **where)
+    none = f"queue {queue} has no such dead letters" if _asks(where) else f"queue {queue} has no dead letters"
+    session.output.listing(letters, shown=_in_a_row, none=none, limit=limit)
 
 
 @dead.command(short_help="Show one dead letter.")
@@ -85,7 +86,7 @@ def show(session: Session, **ids: str) -> None:
 @click.argument("ids", metavar="[ID]...", nargs=-1)
 @click.option("--rate", type=float, metavar="N", help="Put back at most N a second.")
 @click.option("--dry-run", is_flag=True, help="Only count.")
-@click.option("--force", is_flag=True, help="Also what is expired or cannot be read, which would die again at once.")
+@click.option("--force", cls=Deliberate, is_flag=True, help="Also what is expired or cannot be read, which would die again at once.")
 @_filtered
 @on_store
 def redrive(session: Session, *, queue: str, ids: tuple[str, ...], rate: float | None, dry_run: bool, force: bool, where: Where) -> None:
@@ -165,5 +166,5 @@ def _in_full(letter: DeadLetter) -> Record:
         "headers": dict(letter.headers) or None,
         "sent": letter.sent,
         "due": letter.due,
-        "body": letter.problem or letter.body,
+        "body": body_of(letter),
     }

@@ -27,7 +27,7 @@ def explain(session: Session, **ids: str) -> None:
 
     id_ = MessageId.parse(ids["id"])
     found = session.queue(id_.queue).explain(id_)
-    session.output.done("\n".join(_lines(found)), found.as_json())
+    session.output.lines(_lines(found), found.as_json())
 
 
 def _lines(found: Explanation) -> Iterator[str]:

@@ -11,6 +11,7 @@ from typing import Final
 import click
 
 from astyqueue.errors import AstyqueueError, BadInput, HandlersStuck, StoreUnavailable, WrongSchema
+from astyqueue.printable import printable, printable_lines
 
 #: Where `-v` is remembered: shared by a command and the groups it is in.
 VERBOSE: Final = "astyqueue.verbose"
@@ -36,7 +37,7 @@ class Failure(click.ClickException):
 
     def __init__(self, message: str, code: ExitCode = ExitCode.FAILED) -> None:
         """Say what happened, and of what kind it was."""
-        super().__init__(message)
+        super().__init__(printable(message))
         self.exit_code = int(code)  # type: ignore[misc]  # click's own subclasses do the same
 
 
@@ -45,6 +46,9 @@ def told_in_one_line() -> Iterator[None]:
     """Turn the errors of astyqueue, and an interrupt, into the end of a command; with `-v` their traceback comes first."""
     try:
         yield
+    except click.ClickException as error:  # of click's own some have several lines, such as a list of choices
+        error.message = printable_lines(error.message)  # type: ignore[misc]  # final for those who subclass
+        raise
     except AstyqueueError as error:
         trace_if_verbose()
         raise Failure(str(error) or type(error).__name__, code_of(type(error))) from error
@@ -56,7 +60,7 @@ def told_in_one_line() -> Iterator[None]:
 def trace_if_verbose() -> None:
     """Print the traceback of the error at hand if somebody asked for it."""
     if is_verbose():
-        traceback.print_exc()
+        click.echo(printable_lines(traceback.format_exc()), err=True, nl=False)
 
 
 def is_verbose() -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -10,7 +9,9 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
+from astyqueue.cli.output import json_line
 from astyqueue.findings import Finding, Severity
+from astyqueue.printable import printable
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -23,7 +24,7 @@ def show(findings: Sequence[Finding], *, as_json: bool) -> None:
     """Print them on stdout, and how many there are of each kind."""
     if as_json:
         for finding in findings:
-            click.echo(json.dumps(finding.as_json(), ensure_ascii=False))
+            click.echo(json_line(finding.as_json()))
         return
     if sys.stdout.isatty():
         from rich.console import Console
@@ -36,12 +37,12 @@ def show(findings: Sequence[Finding], *, as_json: bool) -> None:
 
 def _parts(finding: Finding) -> list[tuple[str, str]]:
     """What is said below the fact, under its title."""
-    return [(title, text) for title, text in (("why", finding.reason), ("do", finding.remedy)) if text]
+    return [(title, printable(text)) for title, text in (("why", finding.reason), ("do", finding.remedy)) if text]
 
 
 def _lines(findings: Iterable[Finding]) -> Iterable[str]:
     for finding in findings:
-        yield f"{finding.severity.word:<{_WIDTH}}  {finding.subject}: {finding.fact}"
+        yield f"{finding.severity.word:<{_WIDTH}}  {printable(f'{finding.subject}: {finding.fact}')}"
         for title, text in _parts(finding):
             yield f"{'':<{_WIDTH}}    {title + ':':<4} {text}"
 
@@ -54,7 +55,7 @@ def _table(findings: Iterable[Finding]) -> Table:
     table.add_column(no_wrap=True)
     table.add_column()
     for finding in findings:
-        told = Text.assemble((f"{finding.subject}: ", "bold"), finding.fact)
+        told = Text.assemble((f"{printable(finding.subject)}: ", "bold"), printable(finding.fact))
         for title, text in _parts(finding):
             told.append(f"\n{title}: ", "dim").append(text)
         table.add_row(Text(finding.severity.word, _COLOURS[finding.severity]), told)

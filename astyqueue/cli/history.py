@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import deque
+from itertools import islice
 from typing import TYPE_CHECKING
 
 import click
@@ -9,6 +11,7 @@ import click
 from astyqueue.cli.moments import past
 from astyqueue.cli.session import Session, on_store
 from astyqueue.errors import BadInput
+from astyqueue.printable import indented, printable
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -35,9 +38,12 @@ if TYPE_CHECKING:
 @click.option("--until", metavar="MOMENT", help="Before then; otherwise until now.")
 @click.option("--kind", "kinds", multiple=True, metavar="KIND", help="Only events of this kind, such as failed or dead; may be repeated.")
 @click.option("-n", "--limit", type=click.IntRange(1), metavar="N", help="Tell the first so many; otherwise all.")
+@click.option("--last", type=click.IntRange(1), metavar="N", help="Tell the last so many.")
 @click.option("--trace", is_flag=True, help="Show the tracebacks of what failed.")
 @on_store
-def history(session: Session, *, what: str, trace: bool, limit: int | None, kinds: tuple[str, ...], **asked: str | None) -> None:
+def history(
+    session: Session, *, what: str, trace: bool, limit: int | None, last: int | None, kinds: tuple[str, ...], **asked: str | None
+) -> None:
     """Tell what happened to the message ID, or in a QUEUE, in order of time; nothing is taken.
 
     Which events are kept is a setting of the queue: history=none, failures (what went wrong, and what came of that) or all;
@@ -47,13 +53,19 @@ def history(session: Session, *, what: str, trace: bool, limit: int | None, kind
     if is_id and asked["key"] is not None:
         problem = "with --key, name the queue: astyqueue history QUEUE --key KEY"
         raise BadInput(problem)
+    if limit is not None and last is not None:
+        problem = "--limit tells the first events, --last the last: give one of them"
+        raise BadInput(problem)
     since, until = (past(asked[name]) for name in ("since", "until"))
     opened = session.queue(queue)
-    told = opened.history(what if is_id else None, key=asked["key"], since=since, until=until, kinds=kinds, limit=limit)
+    told = opened.history(what if is_id else None, key=asked["key"], since=since, until=until, kinds=kinds, limit=limit and limit + 1)
+    if last is not None:
+        told = iter(deque(told, maxlen=last))
     if trace and not session.output.as_json:
-        _tell_traces(told)
+        _tell_traces(islice(told, limit))
         return
-    session.output.listing(told, shown=_shown, none=_none(queue, opened.settings.behaviour.history, limited=any([*asked.values(), kinds])))
+    none = _none(queue, opened.settings.behaviour.history, limited=any([*asked.values(), kinds]))
+    session.output.listing(told, shown=_shown, none=none, limit=limit)
 
 
 def _none(queue: str, kept: str, *, limited: bool) -> str:
@@ -81,6 +93,6 @@ def _tell_traces(events: Iterable[Event]) -> None:
     from astyqueue.model.moments import iso
 
     for event in events:
-        click.echo(f"{iso(event.when)}  {event.kind}  {event.message or event.key}  {event.reason}")
+        click.echo(printable(f"{iso(event.when)}  {event.kind}  {event.message or event.key}  {event.reason}"))
         if event.trace:
-            click.echo(event.trace)
+            click.echo(indented(event.trace.rstrip("\n")))

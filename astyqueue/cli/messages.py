@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from astyqueue.cli.output import body_of
 from astyqueue.cli.session import Session, on_store
 
 if TYPE_CHECKING:
@@ -26,9 +27,9 @@ if TYPE_CHECKING:
 @on_store
 def peek(session: Session, *, queue: str, limit: int, include: str) -> None:
     """Look at the first messages of QUEUE in the order they would be handed out; nothing is taken."""
-    found = session.queue(queue).peek(limit, include=include)
+    found = session.queue(queue).peek(limit + 1, include=include)
     none = f"queue {queue} has no messages" + (f" that are {include}" if include != "all" else "")
-    session.output.listing(found, shown=_in_a_row, none=none)
+    session.output.listing(found, shown=_in_a_row, none=none, limit=limit)
 
 
 @click.command(short_help="Find the messages of a key.")
@@ -74,7 +75,8 @@ def _in_a_row(found: Found) -> Record:
         "due": found.due,
         "attempts": found.spent,
         "key": found.key,
-        "body": found.problem or found.body,
+        "task": found.headers.get("task"),
+        "body": body_of(found),
     }
 
 
@@ -92,7 +94,7 @@ def _in_full(found: Found) -> Record:
         "sent": found.sent,
         "due": found.due,
         "expires": found.expires,
-        "body": found.problem or found.body,
+        "body": body_of(found),
     }
 
 

@@ -1,4 +1,7 @@
-"""What commands print on stdout: for people a table or a list of facts, with `--json` one JSON object on each line."""
+"""What commands print on stdout: for people a table or a list of facts, with `--json` one JSON object on each line.
+
+All text is made `printable` here, for most of it was written by producers and handlers.
+"""
 
 from __future__ import annotations
 
@@ -6,11 +9,16 @@ import json
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
-from typing import Final, Protocol, TypeVar, cast, runtime_checkable
+from itertools import islice
+from typing import TYPE_CHECKING, Final, Protocol, TypeVar, cast, runtime_checkable
 
 import click
 
 from astyqueue.model.moments import with_age
+from astyqueue.printable import printable
+
+if TYPE_CHECKING:
+    from astyqueue.model.views import Stored
 
 Record = Mapping[str, object]
 T = TypeVar("T")
@@ -29,6 +37,10 @@ class Told(Protocol):
         ...
 
 
+def _title(name: str) -> str:
+    return name.replace("_", " ")
+
+
 class Output:
     """Prints records."""
 
@@ -37,36 +49,56 @@ class Output:
         self.as_json = as_json
         self._now = now
 
-    def one(self, found: T, *, shown: Callable[[T], Record]) -> None:
-        """One thing, all of it; `shown` says what people are to see."""
+    def one(self, found: T, *, shown: Callable[[T], Record], titled: Callable[[str], str] = _title) -> None:
+        """One thing, all of it; `shown` says what people are to see, `titled` what the names of its parts are for them."""
         if self.as_json:
             _print_json(_own_json(found))
             return
         record = shown(found)
         width = max(map(len, record))
         for name, value in record.items():
-            click.echo(f"{_title(name):<{width}}  {self._told(value)}")
+            click.echo(f"{titled(name):<{width}}  {printable(self._told(value))}")
 
-    def listing(self, found: Iterable[T], *, shown: Callable[[T], Record], none: str, as_json: Callable[[T], Record] | None = None) -> None:
-        """Several things of one kind; `none` is said to people when there are none."""
+    def listing(
+        self,
+        found: Iterable[T],
+        *,
+        shown: Callable[[T], Record],
+        none: str,
+        as_json: Callable[[T], Record] | None = None,
+        limit: int | None = None,
+        titled: Callable[[str], str] = _title,
+    ) -> None:
+        """Several things of one kind; `none` is said to people when there are none. Of more than the `limit`, that there are more."""
+        things = iter(found)
+        first = things if limit is None else islice(things, limit)
         if self.as_json:
-            for one in found:
+            for one in first:
                 _print_json((as_json or _own_json)(one))
-            return
-        records = list(map(shown, found))
+        else:
+            self._rows(list(map(shown, first)), none, titled)
+        if limit is not None and next(things, None) is not None:
+            click.echo(f"astyqueue: there are more than these {limit}; --limit shows more", err=True)
+
+    def _rows(self, records: list[Record], none: str, titled: Callable[[str], str]) -> None:
         if not records:
             click.echo(none)
             return
-        titles = [_title(name) for name in records[0]]
-        rows = [[_cut(self._told(value)) for value in record.values()] for record in records]
+        titles = [titled(name) for name in records[0]]
+        rows = [[_cut(printable(self._told(value))) for value in record.values()] for record in records]
         _table(titles, rows) if sys.stdout.isatty() else _aligned(titles, rows)
 
     def done(self, sentence: str, record: Record) -> None:
         """What was done: a sentence for people, its facts for programs."""
+        self.lines([sentence], record)
+
+    def lines(self, lines: Iterable[str], record: Record) -> None:
+        """Several lines for people, their facts for programs."""
         if self.as_json:
             _print_json(record)
-        else:
-            click.echo(sentence)
+            return
+        for line in lines:
+            click.echo(printable(line))
 
     def _told(self, value: object) -> str:
         match value:
@@ -81,8 +113,18 @@ class Output:
         return str(value)
 
 
+def json_line(record: Record) -> str:
+    """One line of JSON: on a terminal in ASCII, elsewhere with all characters that are printable."""
+    return printable(json.dumps(record, ensure_ascii=sys.stdout.isatty()))
+
+
+def body_of(message: Stored) -> str:
+    """The body as JSON, in which the text "1" is not the number 1; of a message that cannot be read, why."""
+    return message.problem or json.dumps(message.body, ensure_ascii=False)
+
+
 def _print_json(record: Record) -> None:
-    click.echo(json.dumps(record, ensure_ascii=False))
+    click.echo(json_line(record))
 
 
 def _own_json(found: object) -> Record:
@@ -90,12 +132,7 @@ def _own_json(found: object) -> Record:
     return found.as_json() if isinstance(found, Told) else cast("Record", found)
 
 
-def _title(name: str) -> str:
-    return name.replace("_", " ")
-
-
-def _cut(text: str) -> str:
-    line = text.replace("\n", " ")
+def _cut(line: str) -> str:
     return line if len(line) <= _WIDEST else line[: _WIDEST - 1] + "…"
 
 

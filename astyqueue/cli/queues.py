@@ -8,6 +8,7 @@ import click
 
 from astyqueue.cli.session import Session, on_store
 from astyqueue.errors import BadInput, Undecodable
+from astyqueue.printable import printable
 
 if TYPE_CHECKING:
     from astyqueue.cli.output import Record
@@ -24,7 +25,7 @@ def queues() -> None:
 def list_queues(session: Session) -> None:
     """List the queues of the store."""
     found = [settings for name in session.connection.queues() if (settings := _settings_of(session, name))]
-    session.output.listing(found, shown=_spelled, as_json=_spelled, none="this store has no queue yet")
+    session.output.listing(found, shown=_spelled, as_json=_spelled, none="this store has no queue yet", titled=str)
 
 
 def _settings_of(session: Session, name: str) -> Settings | None:
@@ -32,7 +33,7 @@ def _settings_of(session: Session, name: str) -> Settings | None:
     try:
         return session.connection.queue(name).settings
     except Undecodable as error:
-        click.echo(f"astyqueue: {error}", err=True)
+        click.echo(printable(f"astyqueue: {error}"), err=True)
         return None
 
 
@@ -99,7 +100,7 @@ def _truth(value: str) -> bool:
 
 
 def _print(session: Session, settings: Settings) -> None:
-    session.output.one(_spelled(settings), shown=lambda spelled: spelled)
+    session.output.one(_spelled(settings), shown=lambda spelled: spelled, titled=str)
 
 
 def _spelled(settings: Settings) -> Record:

@@ -8,10 +8,13 @@ from typing import TYPE_CHECKING, Final
 import click
 from click.core import ParameterSource
 
+from astyqueue.cli.files import Deliberate
 from astyqueue.cli.moments import moment, written
+from astyqueue.cli.output import json_line
 from astyqueue.cli.session import Session, json_option, on_store, url_option, verbose_option
 from astyqueue.errors import BadInput
-from astyqueue.model.moments import exact
+from astyqueue.model.moments import exact, iso
+from astyqueue.printable import printable
 
 #: What `reconcile` says of a schedule: as it was done, and as it would be.
 _TOLD: Final = {
@@ -21,8 +24,11 @@ _TOLD: Final = {
 }
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from astyqueue.cli.output import Record
     from astyqueue.schedule import Scheduled, Schedules
+    from astyqueue.schedule.views import Fired
     from astyqueue.triggers import Trigger
 
 
@@ -52,7 +58,10 @@ def list_schedules(session: Session, *, queue: str) -> None:
 def show(session: Session, *, queue: str, name: str) -> None:
     """Show the schedule NAME of QUEUE, and what became of its last slots."""
     found = _of(session, queue).get(name)
-    session.output.one(found, shown=lambda one: one.as_json())
+    session.output.one(found, shown=_in_full)
+    if found.history and not session.output.as_json:
+        click.echo()
+        session.output.listing(found.history, shown=_firing, none="")
 
 
 @schedules.command(
@@ -163,7 +172,7 @@ def delete(session: Session, *, queue: str, name: str) -> None:
     """,
 )
 @click.argument("app", envvar="ASTYQUEUE_APP")
-@click.option("--prune", is_flag=True, help="Remove those that a release of APP declared and this one does not.")
+@click.option("--prune", cls=Deliberate, is_flag=True, help="Remove those that a release of APP declared and this one does not.")
 @click.option("--dry-run", is_flag=True, help="Only say what would be done.")
 @url_option
 @json_option
@@ -180,7 +189,8 @@ def reconcile(context: click.Context, /, *, app: str, prune: bool, dry_run: bool
     changes = [(queue, what, name) for queue, one in done.items() for what in ("removed", "saved", "stale") for name in getattr(one, what)]
     for queue, what, name in changes:
         told = f"{_TOLD[what][dry_run]} schedule {name} of queue {queue}"
-        click.echo(json.dumps({"queue": queue, "schedule": name, "did": what, "dry_run": dry_run}) if as_json else told)
+        facts = {"queue": queue, "schedule": name, "did": what, "dry_run": dry_run}
+        click.echo(json_line(facts) if as_json else printable(told))
     if not changes and not as_json:
         click.echo("all schedules are as the app declares them")
 
@@ -225,9 +235,41 @@ def _row(found: Scheduled) -> Record:
         "last": last.slot if last else None,
         "fired": found.stored.fired,
         "skipped": found.stored.skipped,
-        "trigger": json.dumps(found.trigger),
+        "trigger": _in_words(found.trigger),
     }
 
 
+def _in_full(found: Scheduled) -> Record:
+    """All of it but its last firings, which are a table of their own."""
+    from astyqueue.clock import instant
+
+    facts = {name: value for name, value in found.as_json().items() if name != "history"}
+    moments = {"next": found.next, "created": instant(found.stored.created)}
+    return {**facts, "trigger": _in_words(found.trigger), "body": json.dumps(facts["body"], ensure_ascii=False), **moments}
+
+
+def _firing(fired: Fired) -> Record:
+    return {"slot": fired.slot, "slots": fired.slots, "at": fired.at, "message": fired.message and str(fired.message), "why": fired.why}
+
+
+def _in_words(trigger: object) -> str:
+    """A trigger as one writes the simple ones; others as JSON."""
+    from astyqueue.clock import instant
+    from astyqueue.model.wording import spelled_duration
+
+    match trigger:
+        case {"kind": "cron", "expression": str(expression), "zone": str(zone), "form": "unix", **more} if not set(more) - {"count"}:
+            return f"cron {expression} ({zone}){_times(more)}"
+        case {"kind": "every", "interval_us": int(interval), **more} if not set(more) - {"count"}:
+            return f"every {spelled_duration(interval)}{_times(more)}"
+        case {"kind": "once", "at_us": int(at)}:
+            return f"once {iso(instant(at))}"
+    return json.dumps(trigger, ensure_ascii=False)
+
+
+def _times(more: Mapping[object, object]) -> str:
+    return f", {more['count']} times" if more else ""
+
+
 def _moment(found: Scheduled) -> str:
-    return "none" if found.next is None else found.next.isoformat()
+    return "none" if found.next is None else iso(found.next)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from astyqueue.cli.failures import ExitCode
+from astyqueue.cli.files import Deliberate
 from astyqueue.cli.session import json_option, named, url_option, verbose_option
 
 
@@ -36,25 +37,28 @@ def _replication_option(function: click.decorators.FC) -> click.decorators.FC:
     default="",
     help="The data centre of all workers and senders. Unless said: the URL's, or the only one.",
 )
-@click.option("--move-home", is_flag=True, help="Put this home in the place of the one it has; stop every worker and sender first.")
+@click.option(
+    "--move-home", cls=Deliberate, is_flag=True, help="Put this home in the place of the one it has; stop every worker and sender first."
+)
 @click.option("--print-cql", is_flag=True, help="Print what would be run on an empty cluster, and run nothing; needs no server.")
 @url_option
 @json_option
 @verbose_option
 def migrate(*, url: str | None, as_json: bool, replication: str, durable: bool, home: str, move_home: bool, print_cql: bool) -> None:
     """Print what was done."""
-    import json
-
+    from astyqueue.cli.output import json_line
     from astyqueue.clock import SystemClock
+    from astyqueue.printable import printable, printable_lines
     from astyqueue.stores.administration import administer
 
     made_with = {"replication": replication, "home": home}
     with administer(named(url), clock=SystemClock(), durable=durable, move_home=move_home, **made_with) as administration:
         if print_cql:
-            click.echo("\n\n".join(f"{statement};" for statement in administration.statements()) or "-- this store makes itself")
+            statements = "\n\n".join(f"{statement};" for statement in administration.statements())
+            click.echo(printable_lines(statements) or "-- this store makes itself")
             return
         for sentence in administration.migrate():
-            click.echo(json.dumps({"done": sentence}) if as_json else sentence)
+            click.echo(json_line({"done": sentence}) if as_json else printable(sentence))
 
 
 @click.command(

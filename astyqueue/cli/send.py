@@ -12,6 +12,7 @@ from astyqueue.cli.lines import LineSender
 from astyqueue.cli.moments import written
 from astyqueue.cli.session import Session, on_store
 from astyqueue.errors import BadInput
+from astyqueue.printable import printable
 
 if TYPE_CHECKING:
     from astyqueue.model.outgoing import Message
@@ -23,8 +24,9 @@ _STDIN = "-"
     short_help="Send a message, or one for each line of stdin.",
     help="""Send BODY, which is JSON, to QUEUE, and print the message's id.
 
-    With - as BODY it is read from stdin; with --lines each line of stdin is the body of a message of its own. All lines are
-    checked before the first is sent, so a wrong one sends nothing. Ctrl-C stops within a thousand messages and says where to go on.
+    With - as BODY it is read from stdin; with --lines each line of stdin is the body of a message of its own. Stdin is read to
+    its end, and all lines are checked, before the first is sent: a wrong one sends nothing, and so does an input that does not end.
+    What is more than 16 MiB waits in a temporary file. Ctrl-C stops within a thousand messages and says where to go on.
 
     To call a task, name it with --task and give its arguments as a JSON list or, by name, as a JSON object.
     """,
@@ -76,6 +78,8 @@ def send(session: Session, *, queue: str, body: str, lines: bool, from_line: int
     message = message_of(text, options)
     sent = session.connection.queue(queue).send(message)
     session.output.done(str(sent.id), {"id": str(sent.id), "new": sent.new})
+    if not sent.new:
+        click.echo(printable(f"astyqueue: nothing was sent: this message has the key {message.key!r}"), err=True)
 
 
 def message_of(text: str, options: dict[str, object]) -> Message:

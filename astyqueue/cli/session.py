@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import click
 
 from astyqueue.cli.failures import VERBOSE
+from astyqueue.cli.files import Deliberate
 from astyqueue.cli.output import Output
 from astyqueue.errors import BadInput, BadSetting, NotFound
 
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
 
 F = TypeVar("F", bound=Callable[..., object])
 URL: Final = "ASTYQUEUE_URL"
+#: Where the file that options were read from is remembered: shared by a command and the groups it is in.
+FILE: Final = "astyqueue.file"
 
 
 class Session:
@@ -88,7 +91,7 @@ def verbose_option(function: F) -> F:
 
 def yes_option(function: Callable[..., None]) -> Callable[..., None]:
     """`--yes`: what destroys must be meant."""
-    return click.option("--yes", is_flag=True, help="Do it; without this nothing is changed.")(function)
+    return click.option("--yes", cls=Deliberate, is_flag=True, help="Do it; without this nothing is changed.")(function)
 
 
 def must_be_meant(yes: bool, what: str) -> None:  # noqa: FBT001 - the value of a flag

@@ -12,10 +12,12 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from astyqueue.cli.failures import ExitCode
+from astyqueue.cli.files import Deliberate
 from astyqueue.cli.interrupting import interruption
 from astyqueue.cli.output import Output
 from astyqueue.cli.session import Session, json_option, named, url_option, verbose_option
 from astyqueue.cli.sparking import spark_session, told_plainly
+from astyqueue.printable import printable
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -133,9 +135,9 @@ def enqueue(start: Start, url: str, output: Output, *, files: tuple[Path, ...], 
 )
 @click.argument("queue")
 @click.option("--where", required=True, metavar="SQL", help="A condition of Spark SQL over the columns of the table of dead letters.")
-@click.option("--apply", is_flag=True, help="Put them back; without this they are only counted and the first are shown.")
+@click.option("--apply", cls=Deliberate, is_flag=True, help="Put them back; without this they are only counted and the first are shown.")
 @click.option("--rate", type=_RATE, metavar="N", help="Put back at most N a second.")
-@click.option("--force", is_flag=True, help="Also what is expired or cannot be read, which would die again at once.")
+@click.option("--force", cls=Deliberate, is_flag=True, help="Also what is expired or cannot be read, which would die again at once.")
 @click.option(
     "--audit", type=click.Path(dir_okay=False, path_type=Path), help="Add a record of it to this file.  [default: QUEUE.redriven.jsonl]"
 )
@@ -201,7 +203,7 @@ def _bar(*, shown: bool) -> Iterator[Callable[[Progress], None]]:
     from rich.progress import BarColumn, DownloadColumn, TextColumn, TimeRemainingColumn
     from rich.progress import Progress as Bar
 
-    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TimeRemainingColumn())
+    columns = (TextColumn("{task.description}", markup=False), BarColumn(), DownloadColumn(), TimeRemainingColumn())
     with Bar(*columns, console=Console(stderr=True)) as bar:
         task = bar.add_task("sending", total=None)
-        yield lambda told: bar.update(task, total=told.total, completed=told.sent, description=told.file)
+        yield lambda told: bar.update(task, total=told.total, completed=told.sent, description=printable(told.file))

@@ -12,7 +12,8 @@ import click
 from click.core import ParameterSource
 
 from astyqueue.cli.failures import ExitCode
-from astyqueue.cli.session import url_option, verbose_option
+from astyqueue.cli.session import FILE, url_option, verbose_option
+from astyqueue.printable import printable
 
 if TYPE_CHECKING:
     from astyqueue.cli.signals import Signals
@@ -101,9 +102,12 @@ def worker(context: click.Context, /, *, app: str, url: str | None, log_level: s
     """Find the app and run its tasks."""
     from astyqueue.cli.loading import load_app
     from astyqueue.cli.logs import configure
+    from astyqueue.dispatch.telling import tell
     from astyqueue.errors import HandlersStuck
 
     configure(log_level, log_format)
+    if file := context.meta.get(FILE):
+        tell(logging.INFO, "options", file=file)
     sys.setswitchinterval(_SWITCH_AFTER)
     found = load_app(app)
     if url and (not found.url or context.get_parameter_source("url") is ParameterSource.COMMANDLINE):
@@ -112,7 +116,7 @@ def worker(context: click.Context, /, *, app: str, url: str | None, log_level: s
         with found:
             code = _serve(found, **options).forced
     except HandlersStuck as error:
-        click.echo(f"Error: {error}", err=True)
+        click.echo(printable(f"Error: {error}"), err=True)
         code = ExitCode.STUCK
     if code is not None:
         # Tasks that were given back or up still run here, and must not go on beside their next attempts, or keep the process.

@@ -15,6 +15,7 @@ from astyqueue.model.message import FORMAT
 from astyqueue.model.names import check_queue_name
 from astyqueue.model.settings import Behaviour, Layout, Settings
 from astyqueue.model.wording import bad_setting, spelled, spelled_name
+from astyqueue.printable import printable
 from astyqueue.protocol.pages import PAGE
 from astyqueue.protocol.raising import TRIES
 from astyqueue.protocol.rows import QUEUES, settings_row
@@ -136,7 +137,7 @@ def list_queues() -> Steps[list[str]]:
     """The names of all queues of the store, in alphabetical order; entries that cannot be read are named in the log."""
     listed = yield from read_queue_list()
     for error in listed.unreadable:
-        _log.warning("passed over an entry: %s", error)
+        _log.warning("passed over an entry: %s", printable(error))
     return listed.names
 
 

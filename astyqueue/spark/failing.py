@@ -21,7 +21,13 @@ def reason_of(error: Exception) -> tuple[type[AstyqueueError] | None, str]:
     text = str(error)
     if ours := _OURS.findall(text):
         name, told = ours[-1]
-        return getattr(errors, name, AstyqueueError), told
+        return _error_named(name), told
     causes = _CAUSE.findall(text)
     told = causes[-1] if causes else next((line for line in text.splitlines() if line), type(error).__name__)
     return None, _AROUND.sub("", told)
+
+
+def _error_named(name: str) -> type[AstyqueueError]:
+    """Our error of this name. What a row or a body says may look like one, and the module has other names as well."""
+    kind = getattr(errors, name, None)
+    return kind if isinstance(kind, type) and issubclass(kind, AstyqueueError) else AstyqueueError

@@ -39,6 +39,38 @@ def test_a_message_with_a_unique_key_is_sent_once(shell: Shell, connection: Conn
     assert shell(*lines, "keep", stdin="4\n").stdout == "sent 0 messages to emails; of 1 the key was taken\n"
 
 
+def test_who_keeps_the_message_that_has_the_key_is_told_that_nothing_was_sent(shell: Shell, connection: Connection) -> None:
+    first = shell("send", "emails", "1", "--key", "ada", "--unique", "keep")
+    again = shell("send", "emails", "2", "--key", "ada", "--unique", "keep")
+    assert (first.stderr, again.stderr) == ("", "astyqueue: nothing was sent: this message has the key 'ada'\n")
+    assert first.stdout == again.stdout == f"{connection.queue('emails').peek()[0].id}\n"
+
+
+def test_of_a_part_it_is_told_that_there_is_more(shell: Shell, connection: Connection) -> None:
+    queue = connection.queue("emails")
+    queue.send_many([1, 2, 3])
+    more = "astyqueue: there are more than these 2; --limit shows more\n"
+    told = shell("peek", "emails", "-n", "2")
+    assert (len(told.stdout.splitlines()), told.stderr) == (3, more)
+    assert (len(shell.json("peek", "emails", "-n", "2")), shell("peek", "emails", "-n", "3").stderr) == (2, "")
+    for delivery in queue.receive(3):
+        delivery.reject("no")
+    assert shell("dead", "list", "emails", "--limit", "2").stderr == more
+    assert shell("dead", "list", "emails", "--limit", "3").stderr == ""
+    assert shell("history", "emails", "--limit", "2").stderr == more
+    assert len(shell.json("history", "emails", "--limit", "2")) == 2
+    assert shell("history", "emails", "--limit", "3").stderr == ""
+
+
+def test_bodies_are_told_apart_by_their_types_and_calls_by_their_tasks(shell: Shell, connection: Connection) -> None:
+    for body in (1, "1", None, "null", ""):
+        connection.queue("emails").send(body)
+    shell("send", "emails", "[1]", "--task", "shop.welcome")
+    shown = [line.split()[-1] for line in shell("peek", "emails").stdout.splitlines()[1:]]
+    assert shown[:5] == ["1", '"1"', "null", '"null"', '""']
+    assert "shop.welcome" in shell("peek", "emails").stdout
+
+
 def test_messages_are_found_by_their_key(shell: Shell, connection: Connection) -> None:
     connection.queue("emails").send("later", key="ada", delay="1h")
     connection.queue("emails").send("now", key="ada")
@@ -81,6 +113,12 @@ def test_a_wrong_line_sends_none_and_is_named(shell: Shell, connection: Connecti
     error = shell.error("send", "emails", "-", "--lines", stdin=lines, code=2)
     assert error.startswith(told)
     assert error.endswith("Nothing was sent")
+    assert connection.queue("emails").counts().total == 0
+
+
+def test_a_line_without_end_is_refused_before_it_fills_the_memory(shell: Shell, connection: Connection) -> None:
+    told = shell.error("send", "emails", "-", "--lines", stdin="1\n" + "x" * (13 * 1024 * 1024), code=2)
+    assert told == "Error: line 2 is longer than 12582912 characters, and no body is. Nothing was sent"
     assert connection.queue("emails").counts().total == 0
 
 
@@ -134,9 +172,9 @@ def test_peek_shows_a_table_of_what_is_due(shell: Shell, connection: Connection)
     sent = queue.send({"to": "ada"}, key="k")
     queue.send("later", delay="1h")
     titles, row = shell("peek", "emails").stdout.splitlines()
-    assert titles.split() == ["id", "standing", "due", "attempts", "key", "body"]
+    assert titles.split() == ["id", "standing", "due", "attempts", "key", "task", "body"]
     assert row.startswith(f"{sent.id}  waiting  ")
-    assert row.endswith('k    {"to": "ada"}')
+    assert row.endswith('k    -     {"to": "ada"}')
 
 
 def test_peek_shows_what_is_asked_for(shell: Shell, connection: Connection) -> None:

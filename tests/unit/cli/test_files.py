@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -33,6 +34,79 @@ def test_a_flag_beats_the_environment_which_beats_the_file(shell: Shell, three: 
     monkeypatch.setenv("ASTYQUEUE_PEEK_LIMIT", "2")
     assert shown(shell) == 2
     assert shown(shell, "--limit", "3") == 3
+
+
+def test_options_are_named_in_the_environment_as_they_are_typed(
+    shell: Shell, three: Path, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert three
+    monkeypatch.setenv("ASTYQUEUE_URL", url)
+    monkeypatch.setenv("ASTYQUEUE_PEEK_JSON", "1")
+    monkeypatch.setenv("ASTYQUEUE_QUEUES_LIST_AS_JSON", "1")
+    assert shell("peek", "emails").stdout.startswith('{"id"')
+    assert shell("queues", "list").stdout.startswith('{"name"')
+    monkeypatch.setenv("ASTYQUEUE_PEEK_LIMITS", "1")
+    monkeypatch.setenv("ASTYQUEUE_PEEK_SOMETHING_ELSE", "1")
+    told = shell("peek", "emails")
+    assert told.stderr == "astyqueue: the variable ASTYQUEUE_PEEK_LIMITS is of no option; did you mean ASTYQUEUE_PEEK_LIMIT?\n"
+    assert len(told.stdout.splitlines()) == 3
+
+
+def test_which_file_options_come_from_is_told(shell: Shell, three: Path, url: str) -> None:
+    assert shell("counts", "--url", url).stderr == ""
+    (three / "astyqueue.toml").write_text(f'url = "{url}"\n')
+    told = shell("peek", "emails", "--json")
+    assert told.stderr == f"astyqueue: options of {three}/astyqueue.toml\n"
+    assert len(told.stdout.splitlines()) == 3
+
+
+@pytest.mark.parametrize(
+    ("text", "option"),
+    [
+        ("yes = true", "yes"),
+        ("force = true", "force"),
+        ("[clear]\nyes = true", "yes"),
+        ("[dead.purge]\n--yes = true", "yes"),
+        ("[dead.redrive]\nforce = true", "force"),
+        ("[spark.redrive]\napply = true", "apply"),
+        ("[schedules.reconcile]\nprune = true", "prune"),
+        ("[migrate]\nmove-home = true", "move_home"),
+    ],
+)
+def test_what_destroys_is_never_asked_for_in_a_file(shell: Shell, three: Path, url: str, text: str, option: str) -> None:
+    (three / "astyqueue.toml").write_text(text)
+    for words in (["clear", "emails"], ["drop", "emails"], ["counts"]):
+        told = shell.error(*words, "--url", url, code=2)
+        assert told == f"Error: astyqueue.toml: {option} is taken from the command line only, not from a file: leave it out"
+    (three / "astyqueue.toml").unlink()
+    assert shown(shell, "--url", url) == 3
+
+
+@pytest.mark.parametrize("mode", [0o602, 0o666])
+@pytest.mark.parametrize(
+    "text", ['url = "sqlite:///evil.db"', '[pipeline.run]\nmaster = "spark://evil"', '[spark.enqueue]\nmanifest = "m"']
+)
+def test_a_file_that_others_can_write_says_nothing_of_places(shell: Shell, three: Path, url: str, text: str, mode: int) -> None:
+    file = three / "astyqueue.toml"
+    file.write_text(text)
+    file.chmod(mode)
+    told = shell.error("counts", "--url", url, code=2)
+    assert told.startswith(
+        f"Error: {file}: {text.rpartition(' =')[0].split()[-1]} is taken from a file only if nobody else can write to it"
+    )
+    assert "others may write to it. Make it your own (chown, chmod go-w), remove it, or run this in another directory" in told
+    file.write_text("[peek]\nlimit = 1")
+    assert shown(shell, "--url", url) == 1
+
+
+def test_a_file_of_another_user_says_nothing_of_places(shell: Shell, three: Path, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    (three / "astyqueue.toml").write_text('url = "sqlite:///evil.db"')
+    owner = os.geteuid()
+    if owner == 0:
+        os.chown(three / "astyqueue.toml", 4_711, -1)
+    else:
+        monkeypatch.setattr(os, "geteuid", lambda: owner + 1)
+    assert f"it belongs to another user ({owner or 4_711})" in shell.error("counts", "--url", url, code=2)
 
 
 def test_pyproject_has_a_table_for_us(shell: Shell, three: Path, url: str) -> None:

@@ -26,6 +26,13 @@ def test_a_message_s_history_is_told_in_order(shell: Shell, connection: Connecti
     assert "mailbox 17 is full" in shell("history", "emails").stdout
 
 
+def test_the_last_events_are_told(shell: Shell, buried: Buried) -> None:
+    ids = buried("one", "two", "three")
+    assert [event["message"] for event in shell.json("history", "emails", "--last", "2")] == ids[1:]
+    assert [event["message"] for event in shell.json("history", "emails", "--limit", "2")] == ids[:2]
+    assert "give one of them" in shell.error("history", "emails", "--limit", "2", "--last", "2", code=2)
+
+
 def test_tracebacks_are_shown_if_asked_for(shell: Shell, connection: Connection) -> None:
     queue = connection.queue("emails")
     queue.send("hello")

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from astyqueue.cli.logs import configure
+from astyqueue.cli.logs import configure, warn
 from astyqueue.dispatch.telling import tell
 
 MOMENT = 1_800_000_000.123
@@ -34,6 +34,29 @@ def test_a_line_for_people(capsys: pytest.CaptureFixture[str]) -> None:
     record = logging.makeLogRecord({"name": "shop", "levelname": "INFO", "levelno": logging.INFO, "msg": "hello", "created": MOMENT})
     logging.getLogger("shop").handle(record)
     assert line(capsys) == "2027-01-15T08:00:00.123Z INFO shop hello"
+
+
+def test_no_text_can_pass_for_a_line_of_the_log(capsys: pytest.CaptureFixture[str]) -> None:
+    forged = "2026-11-21T09:00:00Z INFO astyqueue.worker done"
+    configure("info", "text")
+    logging.getLogger("shop").warning("a \x1b[2J\n%s", forged)
+    try:
+        dict[str, str]()[f"\x9b2J\n{forged}"]
+    except KeyError as error:
+        error.add_note(f"\x9b2J\n{forged}")
+        logging.getLogger("shop").exception("no luck", stack_info=True)
+    lines = capsys.readouterr().err.splitlines()
+    assert lines[0].endswith(f" WARNING shop a \\u001b[2J\\n{forged}")
+    assert lines[1].endswith(" ERROR shop no luck")
+    assert all(line.startswith("    ") and line.isprintable() for line in lines[2:])
+
+
+def test_warnings_of_other_commands_are_printed_in_a_line(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(logging.getLogger(), "handlers", [])
+    warn()
+    logging.getLogger("astyqueue.schedule").info("not told")
+    logging.getLogger("astyqueue.schedule").warning("passed over: %s", "\x1b[2J\nError: forged")
+    assert capsys.readouterr().err == "astyqueue: passed over: \\u001b[2J\\nError: forged\n"
 
 
 def test_facts_are_fields_of_their_own_for_programs(capsys: pytest.CaptureFixture[str]) -> None:

@@ -25,6 +25,32 @@ def test_a_schedule_is_added_listed_and_shown(shell: Shell, connection: Connecti
     assert shell.json(*added, "--replace")[0]["overlap"] == "allow"
 
 
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        (["--cron", "0 9 * * mon-fri", "--zone", "Europe/Paris"], "cron 0 9 * * mon-fri (Europe/Paris)"),
+        (["--every", "90m", "--count", "3"], "every 1h30m, 3 times"),
+        (["--at", "2999-01-01T00:00:00Z"], "once 2999-01-01T00:00:00Z"),
+    ],
+)
+def test_triggers_are_told_as_they_are_written(shell: Shell, connection: Connection, options: list[str], told: str) -> None:
+    assert connection
+    shell("schedules", "add", "emails", "digest", *options, "--body", '"x"')
+    assert shell("schedules", "list", "emails").stdout.splitlines()[1].endswith(told)
+    shown = dict(line.split(maxsplit=1) for line in shell("schedules", "show", "emails", "digest").stdout.splitlines())
+    assert (shown["trigger"], shown["body"]) == (told, '"x"')
+    assert shown["next"].split()[0].endswith("Z")
+
+
+def test_the_last_firings_are_a_table(shell: Shell, connection: Connection) -> None:
+    assert connection
+    shell("schedules", "add", "emails", "digest", "--every", "1h")
+    [ran] = shell.json("schedules", "run", "emails", "digest")
+    *_, titles, firing = shell("schedules", "show", "emails", "digest").stdout.splitlines()
+    assert titles.split() == ["slot", "slots", "at", "message", "why"]
+    assert ran["message"] in firing
+
+
 def test_its_next_slots_are_listed(shell: Shell, connection: Connection) -> None:
     assert connection
     shell("schedules", "add", "emails", "digest", "--cron", "0 9 * * *")

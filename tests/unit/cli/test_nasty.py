@@ -1,0 +1,253 @@
+"""Whatever senders and handlers write, each command that shows it prints what is printable: on a terminal, in a pipe and as JSON.
+
+The commands are those that click knows, so a new one is tested as well: it either shows something, or is listed in `CHANGES`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import itertools
+import json
+import os
+import pty
+import re
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import click
+import pytest
+
+from astyqueue.cli import main
+from astyqueue.cli.files import Deliberate
+from astyqueue.model.message import MessageId
+from astyqueue.model.views import DeadLetter, Found
+from astyqueue.printable import printable
+from astyqueue.queue.connection import connect
+from tests.nasty import HALVES, TEXTS, Fate, Nasty, fill, nasty_messages, schedule
+from tests.places import ONE_ROW, Place
+from tests.unit.cli.reference import commands
+
+pytestmark = pytest.mark.stores("memory", "sqlite")
+
+QUEUE: Final = "emails"
+#: What changes something, or runs on and on; and what is shown by Spark, which tests of its own look at.
+CHANGES: Final = {
+    *("worker", "send", "delete", "clear", "drop", "rescan", "migrate", "queues set", "dead redrive", "dead purge"),
+    *(f"schedules {name}" for name in ("add", "pause", "resume", "run", "backfill", "delete", "reconcile")),
+    *("spark enqueue", "spark redrive", "pipeline run", "pipeline stream", "pipeline report"),
+}
+#: Of `doctor`, which finds dead letters.
+FINDINGS: Final = {10, 20}
+#: How we ourselves style a table or a finding on a terminal; the nasty texts have others.
+STYLES: Final = re.compile(r"\x1b\[(0|1|2|32|33|36|1;31)m")
+_OURS: Final = frozenset({"json", "as_json", "verbose", "url", "help"})
+#: More than there is.
+ALL: Final = "2000"
+
+
+@dataclass
+class Store:
+    """A store that was filled with what is nasty."""
+
+    url: str
+    nasty: dict[MessageId, Nasty]
+    found: list[Found]
+    dead: list[DeadLetter]
+    schedules: list[str]
+    step: int
+
+    def arguments(self, path: str, name: str) -> list[str]:
+        """All that an argument of a command can be here; of each `step` messages one."""
+        there, sent = [str(one.id) for one in self.found], [str(id_) for id_ in self.nasty]
+        known = {
+            "dead show id": [str(letter.id) for letter in self.dead][:: self.step],
+            "get id": there[:: self.step],
+            "id": [*sent, *there][:: self.step],
+            "what": [QUEUE, *sent[:: self.step]],
+            "key": sorted({one.key for one in self.found if one.key is not None})[:: self.step],
+            "schedules name": self.schedules,
+        }
+        return known.get(f"{path} {name}") or known.get(f"{path.partition(' ')[0]} {name}") or known.get(name) or [QUEUE]
+
+
+@pytest.fixture
+def store(place: Place, monkeypatch: pytest.MonkeyPatch) -> Iterator[Store]:
+    """A store of commands in which all that is nasty was sent, scheduled, failed and buried."""
+    monkeypatch.setenv("ASTYQUEUE_URL", place.url)
+    with connect(place.url) as connection:
+        queue = connection.queue(QUEUE, **ONE_ROW, history="all")
+        connection.queue("another")
+        nasty = fill(queue)
+        schedules = schedule(queue)
+        dead = queue.dead_letters(2_000)
+        found = [*queue.peek(2_000, include="all"), *(queue.get(letter.id) for letter in dead)]
+        yield Store(place.url, nasty, found, dead, schedules, 1 if place.kind == "memory" else 10)  # a file is opened for each command
+
+
+class Terminal(io.TextIOWrapper):
+    """A stream that says it is a terminal."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+@dataclass
+class Printed:
+    """What a command printed."""
+
+    code: int
+    out: str
+    err: str
+    words: Sequence[str]
+
+    def check(self) -> None:
+        """See that it ended well, and that nothing but lines came out."""
+        assert self.code == 0 or (self.words[0] == "doctor" and self.code in FINDINGS), (self.words, self.code, self.err)
+        assert "Traceback" not in self.err
+        for text in (STYLES.sub("", self.out), self.err):
+            lines = text.split("\n")
+            assert lines == [printable(line) for line in lines], self.words
+
+
+def run(*words: str, terminal: bool) -> Printed:
+    """Run a command in this process, as a script or on a terminal."""
+    buffers = [io.BytesIO(), io.BytesIO()]
+    streams = [(Terminal if terminal else io.TextIOWrapper)(buffer, encoding="utf-8") for buffer in buffers]
+    code: object = 0
+    with contextlib.redirect_stdout(streams[0]), contextlib.redirect_stderr(streams[1]):
+        try:
+            main(list(words), prog_name="astyqueue")
+        except SystemExit as end:
+            code = end.code
+    for stream in streams:
+        stream.flush()
+    out, err = (written.getvalue().decode() for written in buffers)
+    return Printed(int(str(code or 0)), out, err, words)
+
+
+def looks() -> list[tuple[str, click.Command]]:
+    """Every command that shows something, as it is typed behind `astyqueue`."""
+    found = [(typed.removeprefix("astyqueue "), command) for typed, command in commands(main)]
+    assert {path for path, _ in found} >= CHANGES
+    return [(path, command) for path, command in found if path not in CHANGES]
+
+
+def options(command: click.Command) -> Iterator[list[str]]:
+    """The options with which a command shows other things: none, each flag, each choice; and always as much as there is."""
+    own = [one for one in command.params if isinstance(one, click.Option) and one.name not in _OURS and not isinstance(one, Deliberate)]
+    most = ["--limit", ALL] if any(one.name == "limit" for one in own) else []
+    yield most
+    yield from ([*most, one.opts[-1]] for one in own if one.is_flag)
+    yield from ([*most, one.opts[-1], choice] for one in own if isinstance(one.type, click.Choice) for choice in one.type.choices)
+
+
+def typed(store: Store) -> Iterator[list[str]]:
+    """Everything that can be looked at."""
+    for path, command in looks():
+        names = [str(one.name) for one in command.params if isinstance(one, click.Argument)]
+        for given in itertools.product(*(store.arguments(path, name) for name in names)):
+            some = options(command) if given in ((), (QUEUE,)) else itertools.islice(options(command), 1)
+            yield from ([*path.split(), *each, "--", *given] for each in some)
+
+
+def test_there_are_two_hundred_and_all_of_them_can_be_sent(store: Store) -> None:
+    assert len(nasty_messages()) >= 200
+    assert {fate for fate in Fate if any(one.fate is fate for one in store.nasty.values())} == set(Fate)
+    assert len(store.dead) > 60
+    assert len(store.found) > 150
+
+
+def test_text_is_printable_on_a_terminal_and_in_a_pipe(store: Store) -> None:
+    for words in typed(store):
+        for terminal in (True, False):
+            run(*words, terminal=terminal).check()
+
+
+def test_json_is_one_object_a_line_and_ascii_on_a_terminal(store: Store) -> None:
+    for words in typed(store):
+        for terminal in (True, False):
+            printed = run(*words[: words.index("--")], "--json", *words[words.index("--") :], terminal=terminal)
+            printed.check()
+            assert all(isinstance(json.loads(line), dict) for line in printed.out.splitlines()), words
+            assert printed.out.isascii() or not terminal
+
+
+def told(*words: str) -> list[dict[str, object]]:
+    return [json.loads(line) for line in run(*words, "--json", terminal=False).out.split("\n") if line]
+
+
+def test_json_says_what_was_sent_and_why_it_died(store: Store) -> None:
+    for one in store.found:
+        nasty = store.nasty.get(one.id)
+        [got] = told("get", str(one.id))
+        if nasty is None:  # a schedule sent it
+            continue
+        sent = nasty.message
+        assert (got["body"], got["key"], got["headers"]) == (sent.body, sent.key, dict(sent.headers or {})), nasty.name
+    letters = {letter["id"]: letter for letter in told("dead", "list", "--limit", ALL, QUEUE)}
+    for id_, nasty in store.nasty.items():
+        if nasty.fate is Fate.REJECTED and nasty.reason != HALVES:
+            assert letters[str(id_)]["reason"] == nasty.reason[:1024] or len(nasty.reason.encode()) > 1024, nasty.name
+    assert {schedule["name"] for schedule in told("schedules", "list", QUEUE)} == set(store.schedules)
+
+
+@pytest.mark.stores("sqlite")
+@pytest.mark.parametrize(
+    "words", [["peek", QUEUE, "--include", "all", "-n", ALL], ["history", QUEUE, "--trace"], ["dead", "list", QUEUE], ["doctor"]]
+)
+def test_on_a_real_terminal(store: Store, words: list[str]) -> None:
+    ours, theirs = pty.openpty()
+    read: list[bytes] = []
+
+    def listen() -> None:
+        with contextlib.suppress(OSError):  # how a terminal tells that nobody writes to it any more
+            while part := os.read(ours, 65_536):
+                read.append(part)
+
+    listener = threading.Thread(target=listen)
+    listener.start()
+    with subprocess.Popen([sys.executable, "-m", "astyqueue", *words, "--url", store.url], stdout=theirs, stderr=theirs) as process:
+        os.close(theirs)
+        code = process.wait(60)
+    listener.join(60)
+    os.close(ours)
+    Printed(code, b"".join(read).decode().replace("\r\n", "\n"), "", words).check()
+
+
+JOBS = """
+from astyqueue.tasks.app import App
+
+app = App()
+
+
+@app.task(queue="jobs", name="fail")
+def fail(text: str) -> None:
+    raise ValueError(text)
+"""
+
+
+@pytest.mark.stores("sqlite")
+@pytest.mark.parametrize("form", ["text", "json"])
+def test_a_worker_logs_one_line_an_event_whatever_it_is_about(place: Place, folder: Path, form: str) -> None:
+    folder.joinpath("jobs.py").write_text(JOBS)
+    with connect(place.url) as connection:
+        queue = connection.queue("jobs", max_attempts=1)
+        for text in TEXTS.values():
+            queue.send({"args": [text], "kwargs": {}}, headers={"task": "fail"})
+            queue.send({text: text}, headers={"task": "fail"}, key=text[:100] or None)
+            queue.send(text, headers={"task": text})
+    words = [sys.executable, "-m", "astyqueue", "worker", "jobs", "--burst", "--log-level", "debug", "--log-format", form]
+    done = subprocess.run(words, env={**os.environ, "ASTYQUEUE_URL": place.url}, capture_output=True, check=True, text=True)
+    lines = done.stderr.split("\n")
+    assert lines == [printable(line) for line in lines]
+    if form == "json":
+        assert {json.loads(line)["level"] for line in lines if line} == {"info", "error", "warning", "debug"}
+    else:
+        events = [re.match(r"\d{4}-\d\d-\d\dT\S+Z (DEBUG|INFO|WARNING|ERROR) astyqueue\S* ", line) for line in lines if line[:4].strip()]
+        assert {event and event[1] for event in events} == {"INFO", "ERROR", "WARNING", "DEBUG"}
