@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable, Iterable
 
 from astyqueue.clock import SECOND
-from astyqueue.errors import Closed, StoreError
+from astyqueue.errors import AstyqueueError, Closed
 from astyqueue.queue.queue import MessageQueue
 from astyqueue.wakeup import Wakeup
 
@@ -22,9 +22,11 @@ class WhenEmpty:
         self._queues = list(queues)
         self._end = end
 
-    def watch(self) -> None:
+    def watch(self) -> threading.Thread:
         """Begin to look, in a thread of its own."""
-        threading.Thread(target=self._run, name="astyqueue:burst", daemon=True).start()
+        thread = threading.Thread(target=self._run, name="astyqueue:burst", daemon=True)
+        thread.start()
+        return thread
 
     def _run(self) -> None:
         clock = self._queues[0].clock
@@ -41,7 +43,9 @@ class WhenEmpty:
     def _empty(self) -> bool:
         try:
             return all(map(_is_empty, self._queues))
-        except StoreError:  # the dispatcher meets it too, tells of it and tries again
+        except Closed:
+            raise
+        except AstyqueueError:  # the dispatcher meets it too, tells of it and tries again
             return False
 
 

@@ -1,4 +1,4 @@
-"""`astyqueue send --lines`: a message for each line of a stream. All lines are checked before the first one is sent."""
+"""`astyqueue send --lines`: a message for each line of a stream, which is read to its end and checked before the first one is sent."""
 
 from __future__ import annotations
 
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 _CHUNK: Final = 1_000
 #: What lines may take in memory; more of them go to a temporary file.
 _IN_MEMORY: Final = 16 * 1024 * 1024
+#: Characters of a line: of the longest body there is (1 MiB), each written as an escape, and as much again for blanks.
+_LONGEST: Final = 12 * 1024 * 1024
 
 Lines = Iterable[tuple[int, str]]
 
@@ -58,7 +60,7 @@ class LineSender:
         self._queue = queue
         self._made = made
 
-    def send(self, source: Iterable[str], output: Output, *, since: int = 1) -> None:
+    def send(self, source: IO[str], output: Output, *, since: int = 1) -> None:
         """Send the lines from this number on, and print how many those were; a line that cannot be sent raises, and none is."""
         with self._checked(source, since) as lines:
             done = self._send_all(lines)
@@ -68,7 +70,7 @@ class LineSender:
             raise click.exceptions.Exit(done.code)
 
     @contextmanager
-    def _checked(self, source: Iterable[str], since: int) -> Iterator[Lines]:
+    def _checked(self, source: IO[str], since: int) -> Iterator[Lines]:
         """The lines with their numbers, once each of them is known to be a message that the queue takes."""
         with tempfile.SpooledTemporaryFile(_IN_MEMORY, "w+", encoding="utf-8", errors="surrogateescape", newline="\n") as spool:
             for number, line in _numbered(source, since):
@@ -112,11 +114,14 @@ class LineSender:
         done.kept += len(report.kept)
 
 
-def _numbered(source: Iterable[str], since: int) -> Iterator[tuple[int, str]]:
+def _numbered(source: IO[str], since: int) -> Iterator[tuple[int, str]]:
     """Lines that are not blank, from this number on."""
     number = 0
     try:
-        for number, line in enumerate(source, 1):
+        for number, line in enumerate(iter(lambda: source.readline(_LONGEST + 1), ""), 1):
+            if len(line) > _LONGEST:
+                problem = f"line {number} is longer than {_LONGEST} characters, and no body is. Nothing was sent"
+                raise BadInput(problem)
             if number >= since and line.strip():
                 yield number, line.rstrip("\n")
     except UnicodeDecodeError as error:

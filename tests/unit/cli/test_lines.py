@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import signal
@@ -52,7 +53,9 @@ def press() -> None:
 def send(store: Watched, clock: TimeMachine, *, since: int = 1) -> MessageQueue:
     queue = MessageQueue.builder().store(store).name("emails").clock(clock).build()
     sender = LineSender(queue, lambda line: Message(int(line)))
-    sender.send((f"{number}\n" for number in range(1, LINES + 1)), Output(instant(clock.now()), as_json=True), since=since)
+    sender.send(
+        io.StringIO("".join(f"{number}\n" for number in range(1, LINES + 1))), Output(instant(clock.now()), as_json=True), since=since
+    )
     return queue
 
 
