@@ -15,7 +15,7 @@ from itertools import groupby
 from typing import Final
 
 from astyqueue import ids
-from astyqueue.errors import OutcomeUnknown, Undecodable
+from astyqueue.errors import OutcomeUnknown
 from astyqueue.model.message import FORMAT, MessageId
 from astyqueue.model.schedules import Origin, Schedule
 from astyqueue.model.views import Content, Found, Standing
@@ -26,7 +26,7 @@ from astyqueue.protocol.keystate import run_to_come
 from astyqueue.protocol.process import Process
 from astyqueue.protocol.rows import is_message_row, key_row
 from astyqueue.protocol.steps import Send, Steps, read_one
-from astyqueue.protocol.triggercolumn import decode_schedule, message_of, trigger_name
+from astyqueue.protocol.triggercolumn import message_of, readable_schedule, trigger_name
 from astyqueue.store import Batch, Column, Name, Named, Put, Slice
 
 _SECOND: Final = 1_000_000
@@ -87,10 +87,7 @@ def found_by_key(process: Process, home: str, key: str) -> Steps[list[Found]]:
 
 def _own_schedule(home: str, key: str, column: Column | None) -> Schedule | None:
     """The schedule by which the message of this key comes again, if it does; one that cannot be read is passed over."""
-    try:
-        schedule = decode_schedule(home, column.value) if column else None
-    except Undecodable:
-        return None
+    schedule = readable_schedule(home, column.value) if column else None
     return schedule if schedule and schedule.name == key and schedule.origin is Origin.MESSAGE else None
 
 

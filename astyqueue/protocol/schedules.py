@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from typing import Final, NamedTuple, cast
@@ -24,12 +23,11 @@ from astyqueue.protocol.rows import Ring
 from astyqueue.protocol.sight import Sight
 from astyqueue.protocol.slots import Decision, LastRun, Skipped, decide, due_slots, remembered, skipped_by
 from astyqueue.protocol.steps import Steps, read_column, read_one
-from astyqueue.protocol.triggercolumn import check_schedule, decode_schedule, trigger_name
+from astyqueue.protocol.triggercolumn import check_schedule, decode_schedule, readable_schedule, trigger_name
 from astyqueue.protocol.unique import CANCELS, Holder, checked, holder_of
 from astyqueue.store import Column, Name, Put, Slice
 from astyqueue.triggers import Cron, Every, Excluding, Trigger
 
-_log: Final = logging.getLogger("astyqueue.schedule")
 #: Slots of one backfill, and messages of it in one commit.
 BACKFILLED: Final = 10_000
 _TOGETHER: Final = 100
@@ -350,10 +348,11 @@ def list_schedules(rows: Iterable[str]) -> Steps[Listed]:
 
 def schedules_in(rows: Iterable[str]) -> Steps[list[Schedule]]:
     """The schedules of these home rows, by name; those that cannot be read are named in the log."""
-    listed = yield from list_schedules(rows)
-    for error in listed.unreadable:
-        _log.warning("passed over a schedule: %s", error)
-    return listed.schedules
+    found: list[Schedule] = []
+    for row in rows:
+        columns = yield from read_one(Slice(row, Type.TRIGGER))
+        found += [schedule for column in columns if (schedule := readable_schedule(row, column.value))]
+    return sorted(found, key=lambda schedule: schedule.name)
 
 
 def discard(process: Process, row: str, name: Name) -> Steps[bool]:
@@ -385,12 +384,8 @@ def found_in(row: str, fits: Callable[[Schedule], bool]) -> Steps[Schedule | Non
     while True:
         page = yield from read_one(Slice(row, Type.TRIGGER, 0, after=after, beyond=True, limit=_PAGE))
         for column in page:
-            try:
-                schedule = decode_schedule(row, column.value)
-            except Undecodable as error:
-                _log.warning("passed over a schedule: %s", error)
-                continue
-            if fits(schedule):
+            schedule = readable_schedule(row, column.value)
+            if schedule is not None and fits(schedule):
                 return schedule
         if len(page) < _PAGE:
             return None

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, NoReturn
+import logging
+from typing import Any, Final, NoReturn
 
 from pydantic_core import from_json, to_json
 
@@ -26,10 +27,13 @@ from astyqueue.model.schedules import (
     Template,
     check_schedule_name,
 )
+from astyqueue.printable import printable
 from astyqueue.protocol.columns import HIGHEST_PRIORITY, State, Timer, Type
 from astyqueue.protocol.outcomes import with_value
 from astyqueue.protocol.process import Process
 from astyqueue.store import Name, Put
+
+_log: Final = logging.getLogger("astyqueue.schedule")
 
 
 def trigger_name(name: str) -> Name:
@@ -103,6 +107,15 @@ def check_schedule(schedule: Schedule) -> Schedule:
         problem = f"schedule {schedule.name!r} could not be read again: {why}"
         raise BadInput(problem) from error
     return schedule
+
+
+def readable_schedule(row: str, value: bytes) -> Schedule | None:
+    """The schedule in a column; None, and a line in the log, for one that cannot be read, where others are to be found all the same."""
+    try:
+        return decode_schedule(row, value)
+    except Undecodable as error:
+        _log.warning("passed over a schedule: %s", printable(error))
+        return None
 
 
 def decode_schedule(row: str, value: bytes) -> Schedule:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-import logging
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Final
 
 from astyqueue.durations import as_microseconds
-from astyqueue.errors import BadInput, NotFound, Undecodable
+from astyqueue.errors import BadInput, NotFound
 from astyqueue.ids import is_derived
 from astyqueue.instants import instant_of
 from astyqueue.model.bodies import encode_body
@@ -24,15 +23,14 @@ from astyqueue.protocol.editing import Kept
 from astyqueue.protocol.fire import fired
 from astyqueue.protocol.rows import is_home
 from astyqueue.protocol.schedules import Wanted
-from astyqueue.protocol.steps import Steps
-from astyqueue.protocol.triggercolumn import run_of, trigger_name
+from astyqueue.protocol.steps import Steps, read_column
+from astyqueue.protocol.triggercolumn import readable_schedule, run_of, trigger_name
 from astyqueue.queue.core import Core
 from astyqueue.queue.history import History
 from astyqueue.queue.producer import Sent
 from astyqueue.queue.uniquely import sent_or_kept
 from astyqueue.triggers import Trigger
 
-_log: Final = logging.getLogger("astyqueue.schedule")
 #: The longest body of a schedule: a firing writes it twice into one batch.
 BODY_BYTES: Final = 128 * 1024
 #: A message's own trigger runs to its end, one run after the other, as if it put itself back each time.
@@ -231,12 +229,9 @@ class Scheduling:
         found = yield from contents([message])
         envelope = found[message].envelope if message in found else None
         if envelope and (name := (envelope.headers or {}).get(SCHEDULE)):
-            try:
-                named = yield from Kept(self._core.process, message.row, name).found()
-            except Undecodable as error:
-                _log.warning("passed over a schedule: %s", error)
-                return None
-            return named[1] if named and _has_sent(named[1], message) else None
+            column = yield from read_column(message.row, trigger_name(name))
+            named = None if column is None else readable_schedule(message.row, column.value)
+            return named if named and _has_sent(named, message) else None
         return (yield from schedules.found_in(message.row, lambda one: _has_sent(one, message)))
 
     def trigger(self, schedule: Schedule) -> Trigger:
