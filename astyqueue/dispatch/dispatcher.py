@@ -68,7 +68,7 @@ class Dispatcher:
         tell(
             logging.INFO,
             "ready",
-            worker=first.core.process.name,
+            worker=",".join(one.queue.core.process.name for one in self._subscriptions),
             queues=",".join(f"{one.queue.name}:{one.slots}" for one in self._subscriptions),
             threads=sum(one.slots for one in self._subscriptions),
             tasks=_some(sorted(set().union(*(one.tasks for one in self._subscriptions)))),

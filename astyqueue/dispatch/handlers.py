@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import threading
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import Final
@@ -15,6 +16,8 @@ Call = Callable[[Delivery], object]
 #: Gets the delivery and what comes next; what it returns counts as the handler's result.
 Middleware = Callable[[Delivery, Call], object]
 
+#: As many handlers that a factory made are kept; senders choose the names for which it is asked.
+_MADE: Final = 1_000
 #: The header that names the task a message is for.
 TASK: Final = "task"
 
@@ -94,6 +97,7 @@ class Roster:
         self._general: Handler | None = None
         self._named: dict[str, Handler] = {}
         self._made: dict[str, Handler] = {}
+        self._making = threading.Lock()
         self._factory: Factory | None = None
         self._defaults: tuple[int | None, int | None] = (None, None)
         self._middleware: tuple[Middleware, ...] = ()
@@ -148,7 +152,11 @@ class Roster:
             handler = made if isinstance(made, Handler) else Handler(task, made, *self._defaults)
         except Exception as error:  # noqa: BLE001 - whatever the factory raises is told as the attempt's error
             return Handler(task, _raising(error))
-        self._made[task] = wrapped = self._wrapped(handler)
+        wrapped = self._wrapped(handler)
+        with self._making:
+            if len(self._made) >= _MADE:
+                del self._made[next(iter(self._made))]
+            self._made[task] = wrapped
         return wrapped
 
     def _wrapped(self, handler: Handler) -> Handler:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Final
 
 from astyqueue import errors
 from astyqueue.dispatch.handlers import TASK
@@ -14,9 +13,7 @@ from astyqueue.protocol.columns import State
 from astyqueue.protocol.outcomes import Reject, Release, Settling
 from astyqueue.queue.delivery import Delivery
 from astyqueue.queue.queue import MessageQueue
-
-#: As much of an error's text as a person reads in one line.
-_REASON: Final = 1_000
+from astyqueue.queue.terms import one_line, reason_of
 
 
 class Judge:
@@ -59,17 +56,3 @@ class Judge:
         reason = f"no worker that had it in {told_length(self._now() - delivery.due_us)} knows task {task!r}"
         outcome = self._terms.failed(delivery, one_line(reason), pause=pause)
         return outcome if isinstance(outcome, Reject) else parked._replace(spent=delivery.attempt)
-
-
-def reason_of(error: BaseException) -> str:
-    """An error in one line: its type and what it says, if it says anything."""
-    try:
-        text = one_line(str(error))
-    except Exception:  # noqa: BLE001 - an error that cannot even be told is still the reason
-        text = "(its text cannot be told)"
-    return f"{type(error).__name__}: {text}" if text else type(error).__name__
-
-
-def one_line(text: object) -> str:
-    """Text without line breaks, not too long."""
-    return " ".join(str(text).split())[:_REASON]

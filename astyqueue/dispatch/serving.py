@@ -7,12 +7,12 @@ from collections.abc import Callable
 from typing import Final
 
 from astyqueue.clock import SECOND, Clock
-from astyqueue.dispatch.judging import reason_of
 from astyqueue.dispatch.telling import in_words, tell, tell_mistake
 from astyqueue.errors import AstyqueueError, Closed, NotFound, StoreError, StoreGone
 from astyqueue.queue.claimer import Claimer
 from astyqueue.queue.holding import Seat
 from astyqueue.queue.queue import MessageQueue
+from astyqueue.queue.terms import reason_of
 from astyqueue.wakeup import Wakeup
 
 #: After an error it serves again so much later, doubled with each further one up to the second figure.

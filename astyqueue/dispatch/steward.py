@@ -8,16 +8,14 @@ from collections.abc import Callable
 from itertools import chain
 from typing import Final
 
-from astyqueue.clock import SECOND, Clock
-from astyqueue.dispatch.judging import reason_of
+from astyqueue.clock import Clock
 from astyqueue.dispatch.subscription import Subscription, tasks_of
-from astyqueue.dispatch.telling import tell, tell_trace
+from astyqueue.dispatch.telling import REMIND, tell, tell_trace
 from astyqueue.errors import HandlersStuck
+from astyqueue.queue.terms import reason_of
 from astyqueue.wakeup import Wakeup
 
 _NEVER: Final = 1 << 62
-#: How often handlers that are stuck are spoken of.
-_REMIND: Final = 60 * SECOND
 
 
 class Steward:
@@ -98,11 +96,11 @@ class Steward:
             self._tell_at, self._lost = None, set()
             return
         if self._tell_at is None:
-            self._tell_at = min(one.deadline or now for one in chain.from_iterable(stuck.values())) + _REMIND
+            self._tell_at = min(one.deadline or now for one in chain.from_iterable(stuck.values())) + REMIND
         lost = {one for one, held in stuck.items() if len(held) >= one.slots}
         if now >= self._tell_at or not lost <= self._lost:
             self._each(Subscription.tell_stuck)
-            self._tell_at = now + _REMIND
+            self._tell_at = now + REMIND
         self._lost = lost
         if self._most is not None and count >= self._most and self._drained_by is None:
             self._on_end(HandlersStuck(count, self._threads, tasks_of(chain.from_iterable(stuck.values()))))

@@ -24,19 +24,20 @@ from astyqueue.clock import SECOND
 from astyqueue.dispatch.backlog import Backlog
 from astyqueue.dispatch.execution import Execution, Executions, Outcome
 from astyqueue.dispatch.handlers import Roster
-from astyqueue.dispatch.judging import reason_of
 from astyqueue.dispatch.pace import Pace, Quota
 from astyqueue.dispatch.serving import Serving, flush
-from astyqueue.dispatch.telling import tell, tell_trace
+from astyqueue.dispatch.telling import short, tell, tell_trace
 from astyqueue.errors import AlreadySettled, AstyqueueError, ThreadsDied
 from astyqueue.protocol.workers import Stuck, report
 from astyqueue.queue.delivery import Delivery
 from astyqueue.queue.holding import Handed, Seat
 from astyqueue.queue.queue import MessageQueue
+from astyqueue.queue.terms import reason_of
 
 #: More handler threads than this that die within this long are no accident: the process had better be started anew.
 _DEATHS: Final = 10
 _WITHIN: Final = 60 * SECOND
+_LOST: Final = "others have these messages by now, or they were deleted: what was logged of their attempts here came to nothing"
 #: As many handlers that are stuck are named, a line each.
 _NAMED: Final = 10
 
@@ -114,7 +115,8 @@ class Subscription:
 
     def _tell_lost(self) -> None:
         if (lost := self.queue.stats.lost) != self._lost:
-            tell(logging.WARNING, "lost", queue=self.queue.name, leases=lost - self._lost)
+            ids = ",".join(map(str, self.queue.stats.latest_lost(lost - self._lost)))
+            tell(logging.WARNING, "lost", queue=self.queue.name, leases=lost - self._lost, ids=ids, hint=_LOST)
             self._lost = lost
 
     def _accept(self, deliveries: list[Handed]) -> None:
@@ -188,7 +190,7 @@ class Subscription:
 
 def tasks_of(executions: Iterable[Execution]) -> list[str]:
     """What their handlers are for."""
-    return sorted({execution.handler.name for execution in executions if execution.handler})
+    return sorted({short(execution.handler.name) or "" for execution in executions if execution.handler})
 
 
 def _nobody(*_: object) -> None:

@@ -8,16 +8,12 @@ from typing import Final
 
 from astyqueue.clock import SECOND
 from astyqueue.dispatch.handlers import TASK, Handler
-from astyqueue.dispatch.judging import reason_of
-from astyqueue.dispatch.telling import LOG, harmless, in_words, tell, tell_trace
+from astyqueue.dispatch.telling import LOG, Lately, harmless, in_words, short, tell, tell_trace
 from astyqueue.protocol.columns import State
 from astyqueue.protocol.outcomes import Ack, Reject, Release, Settling
 from astyqueue.queue.delivery import Delivery
+from astyqueue.queue.terms import reason_of
 
-#: How often the same unknown task is spoken of.
-_REMIND: Final = 60 * SECOND
-#: Names remembered for that; more of them are spoken of more often.
-_NAMES: Final = 1_000
 _MILLISECOND: Final = SECOND // 1_000
 
 
@@ -29,7 +25,7 @@ class Verdicts:
         self.loud = False
         self._queue = queue
         self._now = now
-        self._spoken: dict[str | None, int] = {}
+        self._parked = Lately()
 
     def listen(self) -> None:
         """See whether anybody wants to hear of what goes well; asked once for many deliveries, not for each."""
@@ -37,7 +33,7 @@ class Verdicts:
 
     def _facts(self, delivery: Delivery, handler: Handler | None) -> dict[str, object]:
         task = delivery.headers.get(TASK) or (handler.name if handler else None)
-        return {"task": task, "id": delivery.message_id, "attempt": delivery.attempt}
+        return {"task": short(task), "id": delivery.message_id, "attempt": delivery.attempt}
 
     @harmless
     def started(self, delivery: Delivery, handler: Handler, now: int) -> None:
@@ -137,12 +133,11 @@ class Verdicts:
 
     @harmless
     def unknown(self, delivery: Delivery, pause: int) -> None:
-        """Nobody here knows this task; said once a minute for each name."""
-        task, now = delivery.headers.get(TASK), self._now()
-        if now - self._spoken.get(task, now - _REMIND) < _REMIND:
+        """Nobody here knows this task; said once a minute for each name, and of so many names."""
+        task = delivery.headers.get(TASK)
+        if not self._parked.may_say(task, self._now()):
             return
-        if len(self._spoken) >= _NAMES:
-            self._spoken.clear()
-        self._spoken[task] = now
         hint = "no worker here has this task" if task else "it names no task (header task), and no handler takes such messages"
+        if self._parked.full:
+            hint += "; there are many such names, and no more of them are logged for a minute"
         tell(logging.WARNING, "parked", queue=self._queue, **self._facts(delivery, None), again_in=in_words(pause), hint=hint)

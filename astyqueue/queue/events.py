@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import threading
 import traceback
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Final
 
+from astyqueue.clock import SECOND
 from astyqueue.model.event import Event, Kind
 from astyqueue.model.message import Envelope, MessageId
+from astyqueue.model.moments import iso
 from astyqueue.model.outgoing import Composed
 from astyqueue.model.schedules import SCHEDULE
 from astyqueue.protocol.claim import Claimed
@@ -25,6 +28,12 @@ _TOLD: Final = ("task", SCHEDULE, "tenant")
 _RAN_OUT: Final = "its lease ran out before anybody said what became of it"
 _HOW: Final = {State.SNOOZED: "snoozed", State.PARKED: "parked"}
 _AT_MOST_ONCE: Final = "at most once"
+#: How long a traceback stands for others of its cause, and of how many causes one is kept within that.
+_MINUTE: Final = 60 * SECOND
+_CAUSES: Final = 100
+
+#: The type of an error, and the lines (of which file) through which it came.
+Cause = tuple[type[BaseException], tuple[tuple[str, int], ...]]
 
 
 def kinds_of(outcome: Settling) -> tuple[Kind, ...]:
@@ -44,6 +53,41 @@ def kinds_of(outcome: Settling) -> tuple[Kind, ...]:
             return ()
 
 
+class Traces:
+    """The tracebacks that go into the history: of failures of one cause one a minute, for one is as good as the others.
+
+    They are long, and senders could fill the history with them; the others name the event that has it.
+    """
+
+    def __init__(self) -> None:
+        """None was told."""
+        self._told: dict[Cause, Event] = {}
+        self._lock = threading.Lock()
+
+    def of(self, error: BaseException, event: Event) -> str:
+        """The traceback of an error, no more than is kept, for events may wait in memory while a store is away; or where one like it is."""
+        if error.__traceback__ is None:  # there is no more to it than its text
+            return "".join(traceback.format_exception(error))[-TRACE:]
+        cause = _cause(error)
+        with self._lock:
+            self._told = {other: told for other, told in self._told.items() if 0 <= event.at - told.at < _MINUTE}
+            earlier = self._told.get(cause)
+            if earlier is None and len(self._told) >= _CAUSES:
+                return f"not kept: there were {_CAUSES} failures of other causes within the minute before"
+            self._told.setdefault(cause, event)
+        if earlier is None:
+            return "".join(traceback.format_exception(error))[-TRACE:]
+        return (
+            f"as that of attempt {earlier.attempt} of {earlier.message}, which failed at the same place at {iso(earlier.when)}: "
+            "of such failures one traceback a minute is kept"
+        )
+
+
+def _cause(error: BaseException) -> Cause:
+    """What failures that come from the same place have in common, whatever their errors say."""
+    return type(error), tuple((frame.f_code.co_filename, line) for frame, line in traceback.walk_tb(error.__traceback__))
+
+
 class Events:
     """Makes the events that one process has to tell of one queue. Nothing is written here."""
 
@@ -51,13 +95,14 @@ class Events:
         """What this process does, in its time."""
         self._process = process
         self._queue = queue
+        self._traces = Traces()
 
     def of_outcome(self, delivery: Handed, outcome: Settling, kinds: Iterable[Kind]) -> tuple[Event, ...]:
         """These events of an outcome that is handed in now."""
         whole = self._about(delivery.row, delivery.held.entry, delivery.held.envelope, at=self._process.now())
         claimed = (delivery.hold.since or None) if delivery.hold else None
         whole = replace(whole, claimed=claimed, began=delivery.began or claimed)
-        return tuple(_told(replace(whole, kind=kind), delivery, outcome) for kind in kinds)
+        return tuple(self._told(replace(whole, kind=kind), delivery, outcome) for kind in kinds)
 
     def of_claim(self, row: str, claimed: Claimed, *, at: int) -> Iterator[Event]:
         """What a claim that began at a moment found and made of it: leases that had run out, and dead letters."""
@@ -121,26 +166,21 @@ class Events:
     def _event(self, at: int, kind: Kind, message: MessageId | None) -> Event:
         return Event(at, kind, self._queue, message, worker=self._process.name)
 
+    def _told(self, event: Event, delivery: Handed, outcome: Settling) -> Event:
+        """An event with what its outcome says."""
+        match event.kind, outcome:
+            case Kind.FAILED, _:
+                trace = "" if delivery.error is None else self._traces.of(delivery.error, event)
+                return replace(event, reason=delivery.failure[:REASON], trace=trace)
+            case _, Reject(kind=kind, reason=reason):
+                return replace(event, why=kind, reason=reason[:REASON])
+            case Kind.RETRIED, Release(due=due):
+                return replace(event, until=due, reason=delivery.failure[:REASON])
+            case _, Release(due=due, state=state):
+                return replace(event, until=due, why=_HOW.get(state, ""))
+        return event
+
 
 def _with_headers(event: Event, headers: Mapping[str, str] | None) -> Event:
     task, schedule, tenant = map((headers or {}).get, _TOLD)
     return replace(event, task=task, schedule=schedule, tenant=tenant)
-
-
-def _told(event: Event, delivery: Handed, outcome: Settling) -> Event:
-    """An event with what its outcome says."""
-    match event.kind, outcome:
-        case Kind.FAILED, _:
-            return replace(event, reason=delivery.failure[:REASON], trace=_trace(delivery.error))
-        case _, Reject(kind=kind, reason=reason):
-            return replace(event, why=kind, reason=reason[:REASON])
-        case Kind.RETRIED, Release(due=due):
-            return replace(event, until=due, reason=delivery.failure[:REASON])
-        case _, Release(due=due, state=state):
-            return replace(event, until=due, why=_HOW.get(state, ""))
-    return event
-
-
-def _trace(error: BaseException | None) -> str:
-    """No more than is kept: events may wait in memory for as long as the store is away."""
-    return "" if error is None else "".join(traceback.format_exception(error))[-TRACE:]

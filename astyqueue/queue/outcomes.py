@@ -206,7 +206,7 @@ class Outcomes:
 
     def _lose(self, pending: Pending) -> None:
         """Note that a delivery was no longer held."""
-        self._stats.add("lost")
+        self._stats.lose(pending.delivery.message_id)
         self._history.lost(pending.events)
         pending.delivery.settled = "lost"
         pending.over(lost=True)

@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 import threading
-from collections import Counter
+from collections import Counter, deque
 from dataclasses import dataclass, field
+from functools import partial
+from typing import Final
 
+from astyqueue.model.message import MessageId
 from astyqueue.protocol.claim import Claimed
+
+#: As many messages are named whose outcomes were lost.
+_LATEST: Final = 10
 
 
 @dataclass(slots=True)
@@ -36,12 +42,24 @@ class Stats:
     dropped: int = 0
     fired: int = 0
     rows: Counter[str] = field(default_factory=Counter)
+    _latest: deque[MessageId] = field(default_factory=partial(deque, maxlen=_LATEST), repr=False, compare=False)
     _lock: threading.Lock = field(default_factory=threading.Lock, repr=False, compare=False)
 
     def add(self, name: str, count: int = 1) -> None:
         """Count so many more under this name."""
         with self._lock:
             setattr(self, name, getattr(self, name) + count)
+
+    def lose(self, message: MessageId) -> None:
+        """Count an outcome whose receipt was no longer current."""
+        with self._lock:
+            self.lost += 1
+            self._latest.append(message)
+
+    def latest_lost(self, count: int) -> list[MessageId]:
+        """The messages of the latest so many lost outcomes, as far as they are remembered."""
+        with self._lock:
+            return list(self._latest)[-count:]
 
     def count(self, row: str, claimed: Claimed) -> int:
         """Count what a claim brought; how many messages that were."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import TypeVar, overload
+from typing import Final, TypeVar, overload
 
 from astyqueue.durations import Duration, as_microseconds
 from astyqueue.errors import BadInput, LeaseLost
@@ -13,6 +13,8 @@ from astyqueue.protocol.outcomes import ACK, Extend, Reject, Release, Settling
 from astyqueue.queue.holding import Handed
 
 D = TypeVar("D", bound=Handed)
+#: As much of an error's text as a person reads in one line.
+_REASON: Final = 1_000
 
 
 class Terms:
@@ -116,6 +118,18 @@ def raise_lost(lost: Sequence[Handed], unless: BaseException | None = None) -> N
 
 def told(error: BaseException | None) -> str:
     """An error in one line, as a dead letter's reason."""
-    if isinstance(error, GeneratorExit):
-        return "the loop over deliveries was left before it was settled"
-    return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+    return "the loop over deliveries was left before it was settled" if isinstance(error, GeneratorExit) else reason_of(error)
+
+
+def reason_of(error: BaseException | None) -> str:
+    """An error in one line: its type and what it says, if it says anything."""
+    try:
+        text = one_line(str(error))
+    except Exception:  # noqa: BLE001 - an error that cannot even be told is still the reason
+        text = "(its text cannot be told)"
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__
+
+
+def one_line(text: object) -> str:
+    """Text without line breaks, not too long."""
+    return " ".join(str(text).split())[:_REASON]

@@ -67,8 +67,25 @@ def arguments_of(body: JsonValue) -> Arguments:
     match body:
         case {"args": list(args), "kwargs": dict(kwargs), **others} if not others:
             return Arguments(args, kwargs)
-    reason = f'the body is not a call of a task, {{"args": [...], "kwargs": {{...}}}}: {body!r:.200}'
+    reason = f'the body is not a call of a task, {{"args": [...], "kwargs": {{...}}}}, but {_shape(body)}'
     raise Reject(reason)
+
+
+def _shape(body: JsonValue) -> str:
+    """What kind of value it is, and how much of it: reasons are logged and kept, and what a body says is not for those who read them."""
+    match body:
+        case dict():
+            arguments = [f", its {name} {_shape(body[name])}" for name in Arguments._fields if name in body]
+            return f"an object of {len(body)} keys{''.join(arguments)}"
+        case list():
+            return f"a list of {len(body)}"
+        case str():
+            return f"text of {len(body)} characters"
+        case bool():
+            return "true or false"
+        case None:
+            return "null"
+    return "a number"
 
 
 def _parameters(signature: Signature) -> str:

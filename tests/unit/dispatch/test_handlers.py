@@ -143,6 +143,45 @@ def test_an_unknown_task_is_spoken_of_once_a_minute(stage: Stage, caplog: pytest
     assert len(parked) == 2
 
 
+def test_a_hundred_unknown_tasks_are_spoken_of_in_a_minute_and_of_long_names_the_beginning(
+    stages: Stages, clock: TimeMachine, caplog: pytest.LogCaptureFixture
+) -> None:
+    stage = stages(clock)
+    for number in range(120):
+        stage.queue.send("x", headers={"task": f"{number:03}{'x' * 8_000}"})
+    handled(stage, built(stage).handler(print, task="known"), 120)
+    parked = [record.getMessage() for record in caplog.records if record.getMessage().startswith("parked")]
+    assert len(parked) == 100
+    assert max(map(len, parked)) < 600
+    assert "no more of them are logged for a minute" in parked[-1]
+    caplog.clear()
+    clock.advance("61s")
+    dispatcher = stage.start(print, task="known", threads=1)
+    stage.when_settled(240)
+    dispatcher.drain(None)
+    assert sum(record.getMessage().startswith("parked") for record in caplog.records) == 100
+
+
+def test_a_thousand_handlers_of_a_factory_are_kept_whatever_names_senders_choose(stage: Stage) -> None:
+    asked: list[str] = []
+
+    def factory(name: str) -> Call:
+        asked.append(name)
+        return lambda _: None
+
+    for number in range(1_001):
+        stage.queue.send(number, headers={"task": f"task {number}"})
+    dispatcher = built(stage).handlers(factory).build()
+    stage.begin(dispatcher)
+    stage.when_settled(1_001)
+    for name in ("task 1000", "task 1", "task 0"):
+        stage.queue.send("again", headers={"task": name})
+    stage.when_settled(1_004)
+    dispatcher.drain(None)
+    assert len(asked) == 1_002
+    assert asked[-1] == "task 0"
+
+
 def test_middleware_wraps_handlers_the_first_outermost(stage: Stage) -> None:
     seen: list[object] = []
 

@@ -73,14 +73,14 @@ def test_acks_that_the_store_would_not_take_are_taken_later(place: Place, stages
 def test_a_lost_lease_is_counted_and_told(stages: Stages, clock: TimeMachine, caplog: pytest.LogCaptureFixture) -> None:
     stage = stages(clock)
     gate = Gate()
-    stage.queue.send("one")
+    sent = stage.queue.send("one")
     dispatcher = stage.start(gate, threads=1)
     gate.when_entered()
     Stage(clock, stage.store).queue.clear()
     gate.open.set()
     dispatcher.drain(None)
     assert stage.queue.stats.lost == 1
-    assert "lost queue=emails leases=1" in caplog.text
+    assert f"lost queue=emails leases=1 ids={sent.id} hint=" in caplog.text
 
 
 def test_a_broken_hook_costs_no_thread(stages: Stages) -> None:

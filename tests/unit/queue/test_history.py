@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections.abc import Callable
 from datetime import timedelta
@@ -12,6 +13,7 @@ from astyqueue import Dispatcher, Message, MessageQueue
 from astyqueue.clock import SECOND
 from astyqueue.errors import BadSetting, LeaseLost, NotFound
 from astyqueue.model.event import Kind
+from astyqueue.model.moments import iso
 from astyqueue.protocol.outcomes import ACK
 from astyqueue.protocol.steps import Commit, Request, Steps, perform, run
 from astyqueue.queue.builder import QueueBuilder
@@ -109,6 +111,38 @@ def test_a_dead_letter_has_its_traceback_in_the_history(queue: MessageQueue, clo
     clock.advance("1s")
     queue.redrive(sent.id)
     assert kinds(queue, sent.id)[-1] == "redriven"
+
+
+def test_of_failures_of_one_cause_one_traceback_a_minute_is_kept(queue: MessageQueue, clock: TimeMachine) -> None:
+    def fail_each(count: int) -> list[str]:
+        """The tracebacks of as many failures, each of other text."""
+        ids = [queue.send(number).id for number in range(count)]
+        for number in range(count):
+            with contextlib.suppress(LookupError), queue.receive():
+                raise LookupError("no such mailbox " + "x" * number)
+        return [event.trace for id_ in ids for event in queue.history(id_, kinds=["failed"])]
+
+    queue.configure(max_attempts=1)
+    first, *others = fail_each(50)
+    assert first.startswith("Traceback (most recent call last)")
+    failed = next(event for event in queue.history(kinds=["failed"]) if event.trace == first)
+    where = f"as that of attempt 1 of {failed.message}, which failed at the same place at {iso(failed.when)}: "
+    assert set(others) == {f"{where}of such failures one traceback a minute is kept"}
+    clock.advance("1m")
+    assert [trace.startswith("Traceback") for trace in fail_each(2)] == [True, False]
+
+
+def test_failures_of_other_causes_have_their_own_tracebacks_up_to_a_hundred_a_minute(queue: MessageQueue) -> None:
+    queue.configure(max_attempts=1)
+    queue.send_many(range(110))
+    for number in range(110):
+        with contextlib.suppress(LookupError), queue.receive():
+            raise type(f"Cause{number}", (LookupError,), {})(number)
+    traces = [event.trace for event in queue.history(kinds=["failed"])]
+    assert sum(trace.startswith("Traceback") for trace in traces) == 100
+    assert {trace for trace in traces if not trace.startswith("Traceback")} == {
+        "not kept: there were 100 failures of other causes within the minute before"
+    }
 
 
 def test_a_failure_that_has_no_way_to_be_written_in_utf8_stops_nothing(builder: Builder) -> None:

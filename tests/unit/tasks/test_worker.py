@@ -158,7 +158,50 @@ def test_a_body_that_is_no_call_is_rejected_with_what_it_was(app: App, dead: Cal
     [letter] = dead()
     assert letter.kind == "rejected"
     assert "not a call of a task" in letter.reason
-    assert letter.reason.endswith(": ['ada']")
+    assert letter.reason.endswith(", but a list of 1")
+
+
+CARD = "4111-1111"
+
+
+@pytest.mark.parametrize(
+    ("body", "shape"),
+    [
+        ({"card": CARD, CARD: 1}, "an object of 2 keys"),
+        ({"args": {"card": CARD}, "kwargs": CARD}, "an object of 2 keys, its args an object of 1 keys, its kwargs text of 9 characters"),
+        ({"args": [CARD], "kwargs": {}, CARD: 1}, "an object of 3 keys, its args a list of 1, its kwargs an object of 0 keys"),
+        ([CARD] * 3, "a list of 3"),
+        (CARD, "text of 9 characters"),
+        (41111111, "a number"),
+        (4111.1111, "a number"),
+        (False, "true or false"),
+        (None, "null"),
+    ],
+)
+def test_of_a_body_that_is_no_call_only_its_shape_is_logged_and_kept(
+    app: App, dead: Callable[[], list[DeadLetter]], caplog: pytest.LogCaptureFixture, body: object, shape: str
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    done = threading.Event()
+
+    @app.task(queue="emails", name="welcome")
+    def welcome() -> None: ...
+
+    @app.task(queue="emails", name="after")
+    def after() -> None:
+        done.set()
+
+    queue = app.open("emails")
+    queue.configure(history="all")
+    queue.send(body, headers={"task": "welcome"})
+    after.send()
+    with app.worker(["emails"], concurrency=1):
+        assert done.wait(DEADLINE)
+    [letter] = dead()
+    assert letter.reason.endswith(f", but {shape}")
+    formatter = logging.Formatter("%(message)s")
+    told = [*map(formatter.format, caplog.records), *(str(event.as_json()) for event in queue.history()), letter.reason]
+    assert not [text for text in told if "4111" in text]
 
 
 def test_a_task_that_is_not_known_here_is_parked(app: App, seen: Seen) -> None:
@@ -273,6 +316,7 @@ def test_a_worker_says_what_it_serves_with_how_many_threads(app: App, place: Pla
         pass
     [ready] = [vars(record)["facts"] for record in caplog.records if vars(record)["event"] == "ready"]
     assert (ready["queues"], ready["threads"]) == ("emails:6,default:2", 8)
+    assert ready["worker"] == ",".join(app.open(name).core.process.name for name in ("emails", "default"))
     assert ready["tasks"].startswith("mail.00,mail.01,")
     assert ready["tasks"].endswith(",mail.19,and 3 more")
     if place.kind == "sqlite":
