@@ -114,8 +114,9 @@ class Output:
 
 
 def json_line(record: Record) -> str:
-    """One line of JSON: on a terminal in ASCII, elsewhere with all characters that are printable."""
-    return printable(json.dumps(record, ensure_ascii=sys.stdout.isatty()))
+    """One line of JSON: in ASCII on a terminal and where not all can be written, elsewhere with all characters that are printable."""
+    writes_all = (sys.stdout.encoding or "").lower().startswith("utf")
+    return printable(json.dumps(record, ensure_ascii=sys.stdout.isatty() or not writes_all))
 
 
 def body_of(message: Stored) -> str:

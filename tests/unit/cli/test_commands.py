@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import os
 import re
 import subprocess
 import sys
@@ -69,6 +71,20 @@ def test_bodies_are_told_apart_by_their_types_and_calls_by_their_tasks(shell: Sh
     shown = [line.split()[-1] for line in shell("peek", "emails").stdout.splitlines()[1:]]
     assert shown[:5] == ["1", '"1"', "null", '"null"', '""']
     assert "shop.welcome" in shell("peek", "emails").stdout
+
+
+@pytest.mark.stores("sqlite")
+def test_a_pipe_without_letters_for_a_text_gets_them_written_out(shell: Shell, connection: Connection, url: str) -> None:
+    text = "\u00fc \u6771 \U0001f9e8"
+    id_ = str(connection.queue("emails").send(text).id)
+    command = [sys.executable, "-m", "astyqueue", "get", id_, "--url", url]
+    done = [
+        subprocess.run([*command, *form], env={**os.environ, "PYTHONIOENCODING": "koi8-r"}, check=True, capture_output=True).stdout
+        for form in ([], ["--json"])
+    ]
+    assert b'"\\xfc \\u6771 \\U0001f9e8"' in done[0]
+    assert json.loads(done[1])["body"] == text
+    assert shell("get", id_).exit_code == 0
 
 
 def test_messages_are_found_by_their_key(shell: Shell, connection: Connection) -> None:

@@ -358,3 +358,22 @@ def test_a_schedule_that_cannot_be_read_hinders_nobody_from_finding_or_deleting_
     assert not queue.delete(gone)
     assert queue.delete(plain)
     assert queue.find(KEY) == []
+
+
+def test_a_schedule_that_cannot_be_read_is_named_in_the_log_wherever_it_is_passed_over(
+    queue: MessageQueue, store: Store, caplog: pytest.LogCaptureFixture
+) -> None:
+    sent = queue.send("again", key="hourly", trigger=Every("1h"))
+    store.commit(Batch("emails:home:0", (Put(trigger_name("hourly"), b'\x01{"\x1b]0;": "\n"}'),)), ())
+    looks: list[Callable[[], object]] = [
+        Schedules(queue).all,
+        lambda: queue.find("hourly"),
+        lambda: queue.delete(sent.id),  # that names its schedule
+        lambda: queue.delete(sent.id),  # which is gone, so that all schedules are looked through
+    ]
+    for look in looks:
+        caplog.clear()
+        look()
+        [line] = [record.getMessage() for record in caplog.records]
+        assert line.startswith("passed over a schedule: row emails:home:0: ")
+        assert line.isprintable()
