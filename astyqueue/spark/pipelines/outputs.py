@@ -137,7 +137,7 @@ _TOLD: Final = {
     "why": "one word: of a dead letter its kind, of a release or a cancellation how",
     "reason": "a line for people",
     "failure": "the reason without what differs from one time to the next",
-    "trace": "the traceback",
+    "trace": "the traceback, or which event of that minute has the same",
     "lost": "written, but it did not come about; left out of every other table",
 }
 EVENTS: Final = Table(

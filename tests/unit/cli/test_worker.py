@@ -314,6 +314,18 @@ def test_messages_that_cannot_be_read_become_dead_letters_and_the_worker_goes_on
     assert {letter.kind for letter in emails.queue("emails").dead_letters()} == {"undecodable"}
 
 
+def test_the_file_that_a_worker_has_options_from_is_a_line_of_its_log(
+    worker: Callable[..., Worker], emails: Connection, folder: Path, jobs: Path
+) -> None:
+    folder.joinpath("astyqueue.toml").write_text('[worker]\nlog-format = "json"\n')
+    send(emails, "note", "done")
+    worker_ = worker("jobs:app", "--burst")
+    worker_.ends(0)
+    events = [json.loads(line) for line in worker_.told]
+    assert [event["file"] for event in events if event["event"] == "options"] == [f"{folder}/astyqueue.toml"]
+    assert notes(jobs) == ["done"]
+
+
 def test_a_worker_whose_tasks_are_stuck_ends_with_a_code_of_its_own(worker: Callable[..., Worker], emails: Connection) -> None:
     send(emails, "slow", max_attempts=1)
     process = worker("jobs:app", "--max-stalled", "1")
