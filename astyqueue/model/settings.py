@@ -18,6 +18,8 @@ BY_TIME: Final = "time"
 BY_KEY: Final = "key"
 SINGLE: Final = "single"
 FUNCTION: Final = "function"
+#: Rows of a queue that is created: each process that works on it remembers every one, and looks at each about once a minute.
+ROWS_AT_MOST: Final = 20_000
 
 
 class Layout(BaseModel):
@@ -30,6 +32,11 @@ class Layout(BaseModel):
     concurrency_shards: Annotated[int, Field(ge=1, le=1_024)] = 1
     priorities: Annotated[int, Field(ge=1, le=10)] = 1
     placement: Literal["time", "key", "single", "function"] = BY_TIME
+
+    @property
+    def rows(self) -> int:
+        """How many rows a queue of this layout has, home rows too."""
+        return (self.time_shards + 1) * self.concurrency_shards
 
 
 class Behaviour(BaseModel):

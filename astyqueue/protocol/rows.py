@@ -70,6 +70,11 @@ def is_message_row(queue: str, row: str) -> bool:
     return name == queue and len(shards) == _SHARDS and all(shard.isdecimal() or shard == _HOME for shard in shards)
 
 
+def _counts_below(written: str, bound: int) -> bool:
+    """Whether this is a number as rows are named by, from zero up to below the bound."""
+    return len(written) <= len(str(bound)) and written.isdecimal() and int(written) < bound and written == str(int(written))
+
+
 #: Later than any moment an id can stand for in our lives, and an id still: the year 5000.
 _NEVER: Final = 95_617_584_000 * 1_000_000
 
@@ -126,6 +131,14 @@ class Ring:
         shards = range(self.layout.concurrency_shards)
         turns = [*range(self.layout.time_shards), _HOME]
         return [f"{self.queue}:{turn}:{shard}" for turn in turns for shard in shards]
+
+    def contains(self, row: str) -> bool:
+        """Whether this is one of the rows of the queue."""
+        name, *shards = row.split(":")
+        if name != self.queue or len(shards) != _SHARDS:
+            return False
+        turn, shard = shards
+        return (turn == _HOME or _counts_below(turn, self.layout.time_shards)) and _counts_below(shard, self.layout.concurrency_shards)
 
     def closes(self, moment: int) -> int:
         """When the time shard of this moment ends; never, when there is but one."""

@@ -10,10 +10,10 @@ from pydantic import JsonValue, ValidationError
 from pydantic_core import from_json, to_json
 
 from astyqueue import ids
-from astyqueue.errors import LayoutDiffers, NotFound, OutcomeUnknown, StoreUnavailable, Undecodable
+from astyqueue.errors import BadSetting, LayoutDiffers, NotFound, OutcomeUnknown, StoreUnavailable, Undecodable
 from astyqueue.model.message import FORMAT
 from astyqueue.model.names import check_queue_name
-from astyqueue.model.settings import Behaviour, Layout, Settings
+from astyqueue.model.settings import ROWS_AT_MOST, Behaviour, Layout, Settings
 from astyqueue.model.wording import bad_setting, spelled, spelled_name
 from astyqueue.printable import printable
 from astyqueue.protocol.pages import PAGE
@@ -69,8 +69,20 @@ def _load_or_create(asked: Settings) -> Steps[tuple[bool, Settings]]:
         stored = yield from load_settings(asked.name, exact=True)
         if stored is not None:
             return created, stored
+        _check_rows(asked)
         created = yield from _change(settings_row(asked.name), SETTINGS, (None, encode_settings(asked)))
     raise _never_still(settings_row(asked.name))
+
+
+def _check_rows(asked: Settings) -> None:
+    """Refuse to create a queue of more rows than processes can look after; one that has them already can be opened."""
+    if asked.layout.rows > ROWS_AT_MOST:
+        layout = asked.layout
+        message = (
+            f"time_shards={layout.time_shards} and concurrency_shards={layout.concurrency_shards} make {layout.rows} rows with the home "
+            f"rows, and a queue has {ROWS_AT_MOST} at most: take fewer time shards, each for longer (every=), or fewer concurrency shards"
+        )
+        raise BadSetting(message)
 
 
 def load_settings(name: str, *, exact: bool = False, last: Behaviour = _DEFAULTS) -> Steps[Settings | None]:

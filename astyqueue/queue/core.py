@@ -99,6 +99,7 @@ class Core:
             self.process, lambda: self.settings, clock=clock, changed=self.claimer.changed, history=self.claimer.history
         )
         self.closed = False
+        self._in_children: dict[int, Core] = {}
 
     def fire_nothing(self) -> None:
         """Leave the schedules of the queue to others from now on."""
@@ -112,12 +113,17 @@ class Core:
         return self.following.settings
 
     def here(self) -> Core:
-        """This core, or in a child process after a fork a new one; a closed queue raises Closed."""
+        """This core, or in a child process after a fork a new one; a closed queue raises Closed.
+
+        Threads of the child that ask at the same moment get the same one: of two, one would renew no lease. No lock is needed for
+        that, nor could one be trusted after a fork: of several that are made, the dictionary keeps the first.
+        """
         if self.closed:
             raise was_closed(self.settings.name)
-        if self.pid == os.getpid():
+        if (pid := os.getpid()) == self.pid:
             return self
-        return Core(self.settings, self.clock, self.hooks, triggers=self.triggers, fires=self.fires, ways=self.ways)
+        made = Core(self.settings, self.clock, self.hooks, triggers=self.triggers, fires=self.fires, ways=self.ways)
+        return self._in_children.setdefault(pid, made)
 
     def close(self) -> None:
         """Hand out and settle nothing more here; whoever waits is told."""

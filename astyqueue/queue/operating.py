@@ -126,9 +126,13 @@ class Operating:
         self._changed = changed
 
     @property
-    def _rows(self) -> list[str]:
+    def _ring(self) -> Ring:
         settings = self._settings()
-        return Ring(settings.name, settings.layout).rows()
+        return Ring(settings.name, settings.layout)
+
+    @property
+    def _rows(self) -> list[str]:
+        return self._ring.rows()
 
     @property
     def _levels(self) -> int:
@@ -168,13 +172,12 @@ class Operating:
             raise BadInput(problem)
         if key is not None:
             check_key(key)
-        settings = self._settings()
         now = self._process.now()
         begin, finish = range_of(since, until)
         end = min(now if finish is None else finish, now + DAY)
-        start = max(end - settings.behaviour.history_kept_us if begin is None else begin, now - LONGEST)
+        start = max(end - self._settings().behaviour.history_kept_us if begin is None else begin, now - LONGEST)
         meant = None if message is None else self.own(message)
-        return Recall(Ring(settings.name, settings.layout), Asked(start, end + (until is None), meant, key, frozenset(map(kind_of, kinds))))
+        return Recall(self._ring, Asked(start, end + (until is None), meant, key, frozenset(map(kind_of, kinds))))
 
     def peek(self, limit: int, include: str) -> Steps[list[Found]]:
         """Messages in the order in which they would be handed out; none is taken."""
@@ -319,7 +322,7 @@ class Operating:
         if not isinstance(id_, MessageId):
             wrong = f"{message!r:.120} is no id of a message: give a MessageId, or its text"
             raise BadInput(wrong)
-        if id_.row not in self._rows or not 0 <= id_.priority < self._levels:
+        if not self._ring.contains(id_.row) or not 0 <= id_.priority < self._levels:
             wrong = f"message {id_} is not of queue {self._settings().name!r}"
             raise BadInput(wrong)
         return id_

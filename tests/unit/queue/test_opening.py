@@ -2,14 +2,23 @@ from __future__ import annotations
 
 import logging
 import os
+import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 import astyqueue
 from astyqueue import MessageQueue, Retry
+from astyqueue.clock import Clock
 from astyqueue.errors import BadInput, BadSetting, Closed, LayoutDiffers
+from astyqueue.model.settings import ROWS_AT_MOST, Layout, Settings
+from astyqueue.protocol.process import Process
+from astyqueue.protocol.rows import Ring, settings_row
+from astyqueue.protocol.settings import SETTINGS, encode_settings
+from astyqueue.queue import core as core_module
 from astyqueue.queue.builder import QueueBuilder
-from astyqueue.store import Store
+from astyqueue.queue.core import process_of
+from astyqueue.store import Batch, Named, Put, Store
 from astyqueue.testing import TimeMachine
 from tests.places import ONE_ROW, Place
 
@@ -103,6 +112,24 @@ def test_a_queue_goes_on_in_a_child_process_and_its_ids_do_not_collide(place: Pl
     assert sorted(map(str, bodies)) == ["before"] + ["child"] * 20 + ["parent"] * 20
 
 
+def test_two_first_threads_of_a_child_process_have_one_core_which_renews_what_either_holds(
+    queue: MessageQueue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of two cores one would be forgotten, with the leases that it is to renew."""
+    both_make_one = threading.Barrier(2, timeout=10)
+
+    def process_of_both(clock: Clock) -> Process:
+        both_make_one.wait()
+        return process_of(clock)
+
+    monkeypatch.setattr(core_module, "process_of", process_of_both)
+    queue.core.pid = -1  # as in a child of the process that opened it
+    with ThreadPoolExecutor(2) as threads:
+        first, second = threads.map(lambda _: queue.core, range(2))
+    assert first is second is queue.core
+    assert first.pid == os.getpid()
+
+
 @pytest.mark.stores("sqlite", "cassandra")
 def test_messages_survive_their_process(place: Place) -> None:
     url = place.url
@@ -117,3 +144,36 @@ def test_messages_survive_their_process(place: Place) -> None:
 def test_the_public_names_are_there() -> None:
     assert {name for name in astyqueue.__all__ if not hasattr(astyqueue, name)} == set()
     assert issubclass(Retry, Exception)
+
+
+@pytest.mark.parametrize(("time_shards", "concurrency_shards"), [(10_000, 2), (19, 1_024)])
+def test_a_queue_of_more_rows_than_a_process_can_look_after_is_not_created(
+    builder: QueueBuilder[MessageQueue], store: Store, time_shards: int, concurrency_shards: int
+) -> None:
+    assert (time_shards + 1) * concurrency_shards > ROWS_AT_MOST
+    with pytest.raises(BadSetting, match=r"make \d+ rows with the home rows, and a queue has 20000 at most"):
+        builder.time_shards(time_shards, every="1s").concurrency_shards(concurrency_shards).build()
+    assert store.read((Named(settings_row("emails"), (SETTINGS,)),)) == [[]]
+
+
+def test_a_queue_that_has_more_rows_already_can_be_opened(store: Store, clock: TimeMachine) -> None:
+    settings = Settings(name="emails", layout=Layout(time_shards=10_000, concurrency_shards=2, time_shard_us=1_000_000))
+    store.send(Batch(settings_row("emails"), (Put(SETTINGS, encode_settings(settings)),)))
+    assert MessageQueue.builder().store(store).name("emails").clock(clock).build().settings == settings
+
+
+def test_a_queue_knows_its_rows_by_their_names() -> None:
+    ring = Ring("emails", Layout(time_shards=30, concurrency_shards=8))
+    assert all(map(ring.contains, ring.rows()))
+    others = ["emails", "emails:0", "emails:30:0", "emails:0:8", "emails:home:8", "mails:0:0", "emails:00:0", "emails:-1:0", "emails:+1:0"]
+    odd = [
+        "emails:0:0:0",
+        "emails:home:home",
+        "emails:settings:0",
+        "emails::0",
+        "emails:0:",
+        "emails:\u0661:0",
+        f"emails:{'9' * 9_000}:0",
+        "",
+    ]
+    assert not any(map(ring.contains, others + odd))
