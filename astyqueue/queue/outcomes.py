@@ -23,8 +23,6 @@ from astyqueue.wakeup import Wakeup
 _NEVER: Final = 1 << 62
 #: Microseconds that an outcome nobody waits for may wait for company.
 _PATIENCE: Final = 5_000
-#: The leader hears of the first outcome that waits, and when there are so many.
-_CROWD: Final = 100
 #: Outcomes of deliveries, handed in together.
 Wanted = Sequence[tuple[Handed, Settling]]
 _WORDS: Final[dict[type[Settling], str]] = {Ack: "acked", Release: "released", Reject: "rejected", Extend: "extended"}
@@ -84,7 +82,8 @@ class Outcomes:
         self._telling = telling
         self._history = history
         self._lock = threading.Lock()
-        self._incoming: deque[Pending] = deque()
+        self._incoming: deque[Pending] = deque()  # any thread adds to it, and only who has the lock takes from it
+        self._called = False
         self._pending: dict[Hold, dict[Id, Pending]] = {}
         self._holds: set[Hold] = set()
         self._flush_at = _NEVER
@@ -96,7 +95,10 @@ class Outcomes:
     def add(self, delivery: Handed, outcome: Settling) -> bool:
         """Hand in an outcome that nobody waits for; whether the leader should hear of it."""
         self._ask_and_hand_in([(delivery, outcome)])
-        return len(self._incoming) in (1, 2, _CROWD)  # two who hand in at once may each see the other's
+        if self._called:  # since the leader last looked, who will see this one too
+            return False
+        self._called = True
+        return True
 
     def demand(self, outcomes: list[tuple[Handed, Settling]]) -> Ticket:
         """Hand in outcomes that somebody waits for, all or none; of a delivery that was settled before, AlreadySettled."""
@@ -179,6 +181,8 @@ class Outcomes:
             return not self._incoming and not any(self._pending.values())
 
     def _sort_in(self) -> None:
+        """Take in what was handed in; the caller holds the lock. What comes from here on calls the leader again."""
+        self._called = False
         while self._incoming:
             pending = self._incoming.popleft()
             hold = pending.delivery.hold

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -133,3 +135,35 @@ class Interposing(Faulty):
         if isinstance(request, Commit) and self.commits_left:
             self.commits_left -= 1
         return answer
+
+
+class Meeting(deque[Pending]):
+    """Outcomes that are handed in at once: none of their threads goes on before all of them have."""
+
+    def __init__(self, parties: int) -> None:
+        super().__init__()
+        self._all_in = threading.Barrier(parties, timeout=10)
+
+    def extend(self, outcomes: Iterable[Pending]) -> None:
+        super().extend(outcomes)
+        self._all_in.wait()
+
+
+@pytest.mark.parametrize("parties", [1, 2, 3, 7])
+def test_of_outcomes_that_are_handed_in_at_once_one_calls_the_leader_and_the_others_need_not(queue: MessageQueue, parties: int) -> None:
+    queue.send_many(range(parties))
+    outcomes, held = queue.core.claimer._outcomes, list(queue.receive(parties))  # noqa: SLF001 - the moment is the point
+    outcomes._incoming = Meeting(parties)  # noqa: SLF001 - as above
+    with ThreadPoolExecutor(parties) as threads:
+        assert any(threads.map(lambda delivery: outcomes.add(delivery, ACK), held))
+    assert not outcomes.settled_all
+    queue.run(queue.core.claimer.flush())
+    assert queue.counts().total == 0
+
+
+def test_what_is_handed_in_after_the_leader_looked_calls_it_again(queue: MessageQueue, clock: TimeMachine) -> None:
+    queue.send_many(range(3))
+    outcomes, held = queue.core.claimer._outcomes, queue.receive(3)  # noqa: SLF001 - the moment is the point
+    assert [outcomes.add(held[0], ACK), outcomes.add(held[1], ACK)] == [True, False]
+    assert outcomes.urgent(clock.now()) is None
+    assert outcomes.add(held[2], ACK)
