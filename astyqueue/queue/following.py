@@ -16,10 +16,15 @@ from astyqueue.queue.timekeeping import Timekeeping
 _log: Final = logging.getLogger("astyqueue.queue")
 #: Between two looks at the stored settings: half of the ten seconds within which every process follows a change.
 _EVERY: Final = 5 * SECOND
+#: A send looks only when nobody who claims or fires in this process has done so for that much longer.
+_LEFT_TO_LEADER: Final = 3 * SECOND
 
 
 class Following:
-    """The settings of one queue; whoever leads the claimer looks at the stored ones every few seconds."""
+    """The settings of one queue; whoever leads the claimer looks at the stored ones every few seconds.
+
+    A process that only sends has no such thread, so its sends look, and less often.
+    """
 
     def __init__(self, process: Process, settings: Settings, clock: Clock) -> None:
         """Begin with settings that were just read; `clock` is corrected by the store's, if it is this machine's own."""
@@ -43,7 +48,7 @@ class Following:
         return self.settings.behaviour
 
     def follow(self, *, only_sends: bool = False) -> Steps[None]:
-        """Ask for the time and the settings again if that is due.
+        """Ask for the time and the settings again if that is due; for a send, if nobody else in this process did.
 
         The last known settings count on when the queue was dropped, and as far as those that are stored cannot be read. One that was made
         anew with another layout raises NotFound, from then on: it has other rows, and nobody would look for what is sent to those of
@@ -51,8 +56,8 @@ class Following:
         """
         self._see_that_it_is_the_same()
         yield from self.time.follow(only_sends=only_sends)
-        now = self._process.now()
-        if now < self._next and self._next - now <= _EVERY:
+        now, due = self._process.now(), self._next + (_LEFT_TO_LEADER if only_sends else 0)
+        if now < due and self._next - now <= _EVERY:
             return
         self._next = now + _EVERY
         try:

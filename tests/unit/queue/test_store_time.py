@@ -6,11 +6,12 @@ import pytest
 
 from astyqueue import MessageQueue, ids
 from astyqueue.clock import SECOND, Comparison, CorrectedClock
-from astyqueue.errors import StoreUnavailable
+from astyqueue.errors import BadInput, StoreUnavailable
 from astyqueue.protocol.steps import Commit, Read, Request, run
 from astyqueue.protocol.storetime import ahead
 from astyqueue.queue.connection import Connection
 from astyqueue.queue.timekeeping import Timekeeping
+from astyqueue.store import Named
 from astyqueue.stores.memory import MemoryStore
 from astyqueue.testing import Failing, Recording, TimeMachine
 from astyqueue.testing.faults import Faulty
@@ -164,3 +165,38 @@ def test_a_store_whose_clock_was_set_back_tells_nothing_until_its_times_go_on(cl
     assert run(ahead(clock.now, 0, nonce=ids.nonce()), store) is None
     clock.advance("61m")
     assert run(ahead(clock.now, 0, nonce=ids.nonce()), store) == 0
+
+
+def settings_read(store: Recording) -> int:
+    return sum(
+        isinstance(wanted, Named) and wanted.row == "mail:settings"
+        for request in store.requests
+        if isinstance(request, Read)
+        for wanted in request.wanted
+    )
+
+
+def test_sends_look_at_the_settings_only_where_nobody_receives(clock: TimeMachine) -> None:
+    store = Recording(MemoryStore(clock))
+    with MessageQueue.builder().store(store).clock(clock).name("mail").build() as queue:
+        store.requests.clear()
+        for _ in range(1_000):
+            clock.advance("1s")
+            queue.send("hello")
+        assert settings_read(store) == 125
+        store.requests.clear()
+        for _ in range(100):
+            queue.receive()
+            store.requests.clear()
+            clock.advance("5s")
+            queue.send("hello")
+            assert settings_read(store) == 0
+
+
+def test_who_only_sends_follows_changed_settings_within_ten_seconds(clock: TimeMachine) -> None:
+    store = MemoryStore(clock)
+    with MessageQueue.builder().store(store).clock(clock).name("mail").build() as queue:
+        MessageQueue.builder().store(store).clock(clock).name("mail").build().configure(body_bytes=10)
+        clock.advance("9s")
+        with pytest.raises(BadInput):
+            queue.send("a body of more than ten bytes")
