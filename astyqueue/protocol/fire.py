@@ -43,6 +43,8 @@ _EACH: Final = 3
 #: Commits before the row's messages have their turn again, and refusals in a row after which it is left to others for now.
 _COMMITS: Final = 32
 _TRIES: Final = 3
+#: Working out slots for so long ends a firing after what was decided: whoever fires renews leases too, and claims.
+_LONG: Final = SECOND // 10
 #: A slot that waits for the run before to end is looked at again so soon; one whose schedule cannot be read here, so late.
 WAITS: Final = SECOND // 2
 UNKNOWN_FOR: Final = 60 * SECOND
@@ -124,7 +126,10 @@ class Schedules:
 
     def _fire(self, sight: Sight, sent: list[Fired], skipped: list[Skipped]) -> Steps[None]:
         refused = 0
-        for _ in range(_COMMITS):
+        over = self._process.now() + _LONG
+        for number in range(_COMMITS):
+            if number and self._process.now() >= over:
+                return
             firing = yield from self._plan(sight)
             if firing is None:
                 return
@@ -181,11 +186,13 @@ class Schedules:
         return True
 
     def _decide(self, row: str, firing: Firing, runs: dict[Run, LastRun]) -> None:
-        """Decide on one schedule after the other, as far as there is room in a commit."""
+        """Decide on one schedule after the other, as far as there is room in a commit, and time."""
         columns, size = len(firing.timers) * _EACH, 0
-        for name, (value, schedule, trigger) in tuple(firing.known.items()):
+        over = self._process.now() + _LONG
+        for number, (name, (value, schedule, trigger)) in enumerate(tuple(firing.known.items())):
             body = len(schedule.template.body)
-            if columns >= _COLUMNS or (size and size + len(value) + body > _BYTES):
+            full = columns >= _COLUMNS or (size > 0 and size + len(value) + body > _BYTES)
+            if full or (number and self._process.now() >= over):
                 del firing.timers[name], firing.known[name]
                 continue
             last = runs.get(schedule.run, LastRun()) if schedule.run else LastRun()

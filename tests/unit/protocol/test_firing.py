@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 import pytest
 from pydantic import JsonValue
@@ -12,6 +12,7 @@ from pydantic import JsonValue
 from astyqueue.clock import SECOND
 from astyqueue.errors import BadInput, OutcomeUnknown, Undecodable
 from astyqueue.protocol.columns import HEADER, decode_header
+from astyqueue.protocol.fire import Schedules
 from astyqueue.protocol.outcomes import Reject
 from astyqueue.protocol.schedules import discard, pause, remove, resume, run_now
 from astyqueue.protocol.sight import Sight
@@ -309,3 +310,31 @@ def test_a_claim_leaves_slots_alone(table: Timetable) -> None:
     assert sight.next_look(table.now) is None
     sight.fires = True
     assert sight.next_look(table.now) == table.anchored + MINUTE
+
+
+def test_schedules_whose_slots_take_long_to_work_out_are_fired_one_at_a_time(table: Timetable) -> None:
+    """Whoever fires renews leases between two firings: of many slow schedules together it would have no time for that."""
+    triggers = Triggers()
+
+    @triggers.register("slow")
+    def slow(moment: datetime) -> datetime:
+        table.clock.advance("500ms")
+        return (moment + timedelta(minutes=1)).replace(second=0, microsecond=0)
+
+    names = [f"slow {number}" for number in range(6)]
+    table.clock.advance("10s")
+    for name in names:
+        table.make(name, slow())
+    table.clock.advance("1m")
+    scheduler, sight = Schedules(table.process("ann"), triggers), Sight(ROW, 1)
+    rounds = [[one.schedule for one in table.run(scheduler.fire(sight))] for _ in range(7)]
+    assert [len(each) for each in rounds] == [1, 1, 1, 1, 1, 1, 0]
+    assert sorted(name for each in rounds for name in each) == names
+    table.store.require_lawful()
+
+
+def test_schedules_that_are_worked_out_in_no_time_are_fired_together(table: Timetable) -> None:
+    for number in range(6):
+        table.make(f"quick {number}")
+    table.clock.advance("1m")
+    assert len(table.fire()) == 6
