@@ -34,6 +34,8 @@ _LENGTH: Final = 16
 #: The bits of a tail that count up, and how many ids at least one more block may take of them.
 _COUNTER: Final = (1 << 40) - 1
 _ROOM: Final = 1 << 32
+#: The bits of an id that tell apart what is listed at one moment.
+_NUMBER: Final = (1 << 30) - 1
 
 #: The least and the greatest id there can be; bounds of slices.
 LEAST: Final[Id] = bytes(_LENGTH)
@@ -154,12 +156,12 @@ def derived(moment: int, written: str) -> Id:
     return first_at(moment)[:8] + (int.from_bytes(of_text(written)[8:]) & ~_MULTICAST).to_bytes(8)
 
 
-def listed(written: str, moment: int, what: Id = LEAST) -> Id:
+def listed(written: str, moment: int, number: int = 0) -> Id:
     """The id under which something of this text and moment is listed: those of one text lie together, by their moments.
 
-    `what` tells things of one moment apart; without it, the bound that is not greater than any of them.
+    `number`, of which 30 bits count, tells things of one moment apart; without it, the bound that is not greater than any of them.
     """
-    place = int.from_bytes(of_text(written)[3:8]) << 82 | max(0, moment) << 30 | int.from_bytes(what[-4:]) >> 2
+    place = int.from_bytes(of_text(written)[3:8]) << 82 | max(0, moment) << 30 | number & _NUMBER
     return (place >> 62).to_bytes(8) + (place & (1 << 62) - 1).to_bytes(8)
 
 

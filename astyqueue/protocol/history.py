@@ -41,6 +41,8 @@ _TRIES: Final = 3
 #: Characters of a traceback that are kept: of a longer one the end, which says what happened.
 TRACE: Final = 16 * 1024
 REASON: Final = 1024
+#: Attempts of messages whose ids count up are so far apart where they are listed, in 30 bits.
+_APART: Final = 0x2545F491
 
 #: The number of each kind in names, and in which order events of one attempt and moment are told.
 ORDER: Final = {kind: number for number, kind in enumerate(Kind)}
@@ -191,8 +193,20 @@ def _puts(event: Event, ttl: int) -> list[Put]:
     listed = [(OF_MESSAGE, str(event.message))] if event.message is not None else []
     if event.key is not None:
         listed.append((OF_KEY, event.key))
-    places = [Name(kind, 0, ids.listed(text, event.at, name.id), name.state) for kind, text in listed]
+    number = _number(event, name)
+    places = [Name(kind, 0, ids.listed(text, event.at, number), name.state) for kind, text in listed]
     return [Put(name, encode_event(event), ttl=ttl), *(Put(place, FORMAT + name.id, ttl=ttl) for place in places)]
+
+
+def _number(event: Event, name: Name) -> int:
+    """What tells an event from others of one moment and kind where they are listed.
+
+    Messages that are sent together have ids that count up, and so have their numbers: by chance two of a thousand would be the
+    same now and then, and one of their events would be listed nowhere.
+    """
+    if event.message is None:
+        return int.from_bytes(name.id)
+    return int.from_bytes(event.message.id) + event.attempt * _APART
 
 
 def _days(since: int, until: int) -> Iterator[int]:

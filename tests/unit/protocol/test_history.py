@@ -14,9 +14,13 @@ from astyqueue.instants import LATEST
 from astyqueue.model.event import FLAT, Event, Kind, keeps, normalised
 from astyqueue.model.message import MessageId
 from astyqueue.model.settings import Layout
-from astyqueue.protocol.history import DAY, Part, batches_of, decode_event, encode_event, event_name, parts
+from astyqueue.protocol.history import DAY, Part, batches_of, decode_event, encode_event, event_name, parts, record
+from astyqueue.protocol.recall import Asked, Recall
 from astyqueue.protocol.rows import Ring, history_row
+from astyqueue.protocol.steps import run
 from astyqueue.store import Column
+from astyqueue.stores.memory import MemoryStore
+from astyqueue.testing import TimeMachine
 
 NOON = 1_767_268_800 * SECOND
 RING = Ring("emails", Layout(concurrency_shards=3))
@@ -70,13 +74,38 @@ def test_names_are_in_the_order_of_time() -> None:
 
 
 def test_what_is_listed_under_a_text_lies_together_in_the_order_of_time() -> None:
-    places = [(text, at, ids.listed(text, at, event_name(replace(EVENT, at=at)).id)) for text in ("a", "b") for at in (NOON, NOON + 1)]
+    places = [
+        (text, at, ids.listed(text, at, int.from_bytes(event_name(replace(EVENT, at=at)).id)))
+        for text in ("a", "b")
+        for at in (NOON, NOON + 1)
+    ]
     ordered = sorted(places, key=lambda place: place[2])
     assert [place[:2] for place in ordered] in (
         [(text, at) for text in pair for at in (NOON, NOON + 1)] for pair in (("a", "b"), ("b", "a"))
     )
     assert all(ids.listed(text, at) <= id_ < ids.listed(text, at + 1) for text, at, id_ in places)
     assert all(ids.from_uuid(ids.as_uuid(id_)) == id_ for *_, id_ in places)
+
+
+def test_messages_that_are_sent_together_are_listed_each_in_a_place_of_its_own() -> None:
+    """Of these two the names of the events end alike, and one of them was listed where the other is."""
+    first = int.from_bytes(ids.first_at(NOON))
+    pair = [
+        replace(EVENT, kind=Kind.SENT, attempt=0, message=MessageId("emails:0:0", 0, (first + n).to_bytes(16))) for n in (10_913, 14_622)
+    ]
+    assert len({int.from_bytes(event_name(event).id[-4:]) >> 2 for event in pair}) == 1
+    store = MemoryStore(TimeMachine(NOON))
+    ring = Ring("emails", Layout())
+    run(record(ring, pair, DAY), store)
+    assert sorted(run(Recall(ring, Asked(NOON, NOON + 1, key="ada")).go_on(), store), key=lambda event: event.message or MESSAGE) == pair
+
+
+def test_many_messages_and_attempts_of_one_moment_are_listed_each_in_a_place_of_its_own() -> None:
+    first = int.from_bytes(ids.at(NOON))
+    messages = [MessageId("emails:0:0", 0, (first + number).to_bytes(16)) for number in range(5_000)]
+    events = [replace(EVENT, message=message, attempt=attempt) for message in messages for attempt in range(5)]
+    by_key = [put.name for batch in batches_of(Ring("emails", Layout()), events, DAY) for put in batch.puts if put.name.type == 2]
+    assert len(by_key) == len(set(by_key)) == 25_000
 
 
 def test_all_columns_of_an_event_go_into_one_row_in_one_batch() -> None:
