@@ -54,6 +54,7 @@ _SAID: Final = _FIELDS - len(_USUAL)
 _BODY: Final = Envelope._fields.index("body")
 #: What lies between the moment of sending and the body in a message that was sent without options.
 _PLAIN: Final = [0, None, None, None, None, None]
+_TEXT: Final = frozenset({str})
 #: Making a tuple's subclass straight from its parts halves its cost; an envelope is made for every message handed out.
 _new: Final = tuple.__new__
 
@@ -88,21 +89,22 @@ def decode(value: bytes) -> Envelope:
 
 def _checked(envelope: Envelope) -> Envelope:
     """The envelope, if every field is of its kind and in range; its lease and attempts are brought within the bounds of a queue's."""
-    headers, expires, lease, attempts = envelope.headers, envelope.expires, envelope.lease, envelope.attempts
-    right = {
-        "sent": is_moment(envelope.sent),
-        "due": is_moment(envelope.due),
-        "key": envelope.key is None or type(envelope.key) is str,
-        "headers": headers is None or (type(headers) is dict and all(type(text) is str for text in headers.values())),
-        "expires": expires is None or is_moment(expires) or (type(expires) is int and 0 < expires <= _ENDLESS),
-        "lease": lease is None or (type(lease) is int and lease >= 0),
-        "attempts": attempts is None or (type(attempts) is int and attempts >= 0),
-        "unique": type(envelope.unique) is bool,
-        "repeatable": type(envelope.repeatable) is bool
-        or (type(envelope.repeatable) is int and REMEMBERED_LEAST <= envelope.repeatable <= REMEMBERED_MOST),
-    }
-    if not all(right.values()):
-        message = f"what it says of {', '.join(name for name in right if not right[name])} is of another kind, or out of range"
+    sent, due, key, headers, expires, lease, attempts, _, unique, repeatable = envelope
+    right = (
+        is_moment(sent),
+        is_moment(due),
+        key is None or type(key) is str,
+        headers is None or (type(headers) is dict and _TEXT.issuperset(map(type, headers.values()))),
+        expires is None or is_moment(expires) or (type(expires) is int and 0 < expires <= _ENDLESS),
+        lease is None or (type(lease) is int and lease >= 0),
+        attempts is None or (type(attempts) is int and attempts >= 0),
+        True,  # a body may be anything that JSON says
+        type(unique) is bool,
+        type(repeatable) is bool or (type(repeatable) is int and REMEMBERED_LEAST <= repeatable <= REMEMBERED_MOST),
+    )
+    if not all(right):
+        wrong = [name for name, is_right in zip(Envelope._fields, right, strict=True) if not is_right]
+        message = f"what it says of {', '.join(wrong)} is of another kind, or out of range"
         raise ValueError(message)
     if expires is lease is attempts is None:
         return envelope
