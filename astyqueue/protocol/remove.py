@@ -85,7 +85,8 @@ def drop(process: Process, settings: Settings) -> Steps[int]:
 class _Clearing:
     """How far the clearing of a row came.
 
-    A commit removes what timers list, else dead letters, else what waits. In this order each part is safe: while the
+    What waits is looked for from the beginning of the row once, for what landed behind all looks is to go too; then from where every
+    look has passed. A commit removes what timers list, else dead letters, else what waits. In this order each part is safe: while the
     header stands and no timer is left, nothing can be hidden or die.
     """
 
@@ -147,10 +148,11 @@ class _Clearing:
         return None
 
     def _waiting_at(self, sight: Sight, level: int) -> Steps[list[Name]]:
-        after: Id | None = max(looked_past(sight, level), self._passed.get((Type.MESSAGE, level), LEAST))
+        after: Id | None = self._passed.get((Type.MESSAGE, level), LEAST)
         while after is not None:
             page = yield from unlisted(sight, level, after, limit=_most(sight.row))
             if page.ids:
                 return [message_name(level, id_) for id_ in page.ids]
             after = page.last
+        self._passed[Type.MESSAGE, level] = max(looked_past(sight, level), self._passed.get((Type.MESSAGE, level), LEAST))
         return []

@@ -18,7 +18,7 @@ from astyqueue.protocol.remove import clear, delete
 from astyqueue.protocol.rescan import RESCANNED, Rescanned, RowRescan, list_late, note_rescanned, rescanned_in
 from astyqueue.protocol.sight import Sight
 from astyqueue.protocol.steps import Commit, Read, Send, Steps, run
-from astyqueue.store import Column, Store
+from astyqueue.store import Column, Slice, Store
 from astyqueue.testing import Failing, Recording, World, explore
 from astyqueue.testing.schedule import Work
 from tests.unit.protocol.test_stretches import Buried
@@ -75,6 +75,27 @@ def test_what_landed_behind_all_looks_is_handed_out_after_a_rescan_and_once(back
     assert handed_out(scene) == lost
     assert not handed_out(scene)
     scene.store.require_lawful()
+
+
+def test_a_clear_removes_what_landed_behind_all_looks_too() -> None:
+    """A rescan would bring it back: into a queue that was cleared, or into one that was made anew."""
+    scene = read_long_ago()
+    stranded(scene, 450)
+    scene.send(3)
+    assert run(clear(scene.process("ann"), ROW, 1), scene.store) == 453
+    assert rescan(scene).looked == 0
+    scene.store.require_lawful()
+
+
+def test_a_clear_walks_over_what_all_looks_have_passed_once() -> None:
+    scene = read_long_ago()
+    for _ in range(3):
+        scene.send(150)
+        scene.clock.advance("1s")
+    seen = Recording(scene.store)
+    assert run(clear(scene.process("ann"), ROW, 1), seen) == 450
+    walks = [wanted for each in seen.requests if isinstance(each, Read) for wanted in each.wanted if isinstance(wanted, Slice)]
+    assert sum(wanted.type == Type.MESSAGE and wanted.after == ids.LEAST for wanted in walks) == 1
 
 
 def test_what_is_older_than_was_asked_for_is_left() -> None:
