@@ -36,6 +36,7 @@ import copyreg
 import reprlib
 from collections.abc import Iterable
 from datetime import datetime, timedelta
+from typing import Any
 
 
 class _Portable(Exception):
@@ -115,10 +116,11 @@ class UnknownTrigger(NotFound):
 class KeyTaken(AstyqueueError):
     """Another message that was sent with `unique` has the key; nothing was sent."""
 
-    def __init__(self, key: str, id: str, standing: str, *, repeats: bool = False) -> None:  # noqa: A002 - it is called so everywhere
-        """Say which message that is, and where it stands: "waiting", "delayed", "in_flight" and so on.
+    def __init__(self, key: str, id: Any, standing: str, *, repeats: bool = False) -> None:  # noqa: A002, ANN401 - see below
+        """Say which message that is, by its `MessageId`, and where it stands: "waiting", "delayed", "in_flight" and so on.
 
-        One that `repeats` has a trigger of its own: the id is that of the run that is there, or of the next one.
+        One that `repeats` has a trigger of its own: the id is that of the run that is there, or of the next one. (An id is called so
+        everywhere, and its class belongs to the model, which errors lie below.)
         """
         self.key = key
         self.id = id

@@ -91,7 +91,7 @@ def sent_or_kept(process: Process, attempt: Callable[[], Steps[Holder]], *, key:
         standing = found.standing if found else absent
         if standing is Standing.IN_FLIGHT or (unique is Unique.REJECT and standing is not Standing.DEAD):
             break
-    raise KeyTaken(key, str(holder.id), standing.value, repeats=holder.repeats)
+    raise KeyTaken(key, holder.id, standing.value, repeats=holder.repeats)
 
 
 def _parts(items: list[tuple[int, Composed]]) -> Iterator[dict[int, Composed]]:

@@ -73,7 +73,7 @@ class Sender:
         try:
             sent = yield from self.core.send(Message(one.number, key=one.key, unique=one.unique, delay=self._delay()))
         except KeyTaken as taken:
-            self._taken(one, MessageId.parse(taken.id))
+            self._taken(one, taken.id)
         except StoreError as error:
             self._failed([one], error)
         else:

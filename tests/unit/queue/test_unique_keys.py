@@ -25,7 +25,7 @@ def test_a_second_message_with_the_key_is_refused_and_the_error_says_which_one_h
     assert first.new
     with pytest.raises(KeyTaken, match=r"welcome:ada.*is taken by message emails:home:0/0/") as refused:
         queue.send("second", key=KEY, unique="reject")
-    assert (refused.value.key, refused.value.id, refused.value.standing) == (KEY, str(first.id), "waiting")
+    assert (refused.value.key, refused.value.id, refused.value.standing) == (KEY, first.id, "waiting")
     assert [delivery.body for delivery in queue.receive(5)] == ["first"]
 
 
@@ -131,7 +131,7 @@ def test_a_failed_attempt_and_a_release_keep_the_key(queue: MessageQueue, clock:
     with pytest.raises(KeyTaken) as snoozed:
         queue.send("second", key=KEY, unique="reject")
     assert [error.value.standing for error in (backing_off, snoozed)] == ["backing_off", "snoozed"]
-    assert snoozed.value.id == str(sent.id)
+    assert snoozed.value.id == sent.id
 
 
 def test_a_dead_letter_takes_its_key_again_if_it_is_free_and_is_left_if_not(queue: MessageQueue) -> None:
@@ -143,7 +143,7 @@ def test_a_dead_letter_takes_its_key_again_if_it_is_free_and_is_left_if_not(queu
     assert queue.redrive().redriven == 1
     with pytest.raises(KeyTaken) as refused:
         queue.send("third", key=KEY, unique="reject")
-    assert refused.value.id == str(first.id)
+    assert refused.value.id == first.id
     assert [delivery.body for delivery in queue.receive(5)] == ["first"]
 
 

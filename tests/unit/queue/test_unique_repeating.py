@@ -49,7 +49,7 @@ def test_a_recurring_task_is_not_added_twice(queue: MessageQueue, clock: TimeMac
             takes(queue, "reject", trigger)
         told = [(error.value.standing, error.value.repeats) for error in (while_it_waits, while_it_runs, between_runs)]
         assert told == [(standing, True), ("in_flight", True), ("delayed", True)]
-        assert [while_it_runs.value.id, between_runs.value.id] == [str(run.message_id), str(queue.find(KEY)[0].id)]
+        assert [while_it_runs.value.id, between_runs.value.id] == [run.message_id, queue.find(KEY)[0].id]
         clock.advance("1h")
     assert [delivery.body for delivery in queue.receive(5)] == ["work"]
 
@@ -71,7 +71,7 @@ def test_one_that_comes_again_meets_a_single_one(queue: MessageQueue, unique: st
     if unique == "reject":
         with pytest.raises(KeyTaken) as refused:
             takes(queue, unique, HOURLY)
-        assert (refused.value.id, refused.value.repeats) == (str(first.id), False)
+        assert (refused.value.id, refused.value.repeats) == (first.id, False)
     [held] = queue.receive(5)
     with pytest.raises(KeyTaken, match="in flight"):
         takes(queue, unique, HOURLY)
@@ -134,7 +134,7 @@ def test_the_last_run_has_the_key_until_it_ends(
         assert Schedules(queue).all() == []
         with pytest.raises(KeyTaken) as refused:
             takes(another, "reject", HOURLY)
-        assert (refused.value.id, refused.value.repeats) == (str(run.message_id), False)
+        assert (refused.value.id, refused.value.repeats) == (run.message_id, False)
     ends: dict[str, Callable[[], object]] = {
         "ack": run.ack,
         "reject": run.reject,
