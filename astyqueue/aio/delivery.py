@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator
 from datetime import datetime
 from types import TracebackType
-from typing import Self
+from typing import NamedTuple, Self
 
 from astyqueue.durations import Duration, as_microseconds
 from astyqueue.errors import Closed
@@ -17,6 +17,15 @@ from astyqueue.queue.holding import Handed, Hold, Kind
 from astyqueue.queue.terms import Terms, Together, raise_lost, rejected, told
 
 Settler = Callable[[list[tuple[Handed, Settling]]], Awaitable[list[Handed]]]
+Receive = Callable[[], Awaitable["Received"]]
+Keep = Callable[[], Coroutine[None, None, None]]
+
+
+class Later(NamedTuple):
+    """Acks that nobody waits for: how one is handed in, and how all that were are committed."""
+
+    ack: Callable[[Delivery], None]
+    flush: Callable[[], Awaitable[None]]
 
 
 class Delivery(Handed):
@@ -86,6 +95,14 @@ class Received(Together[Delivery]):
         super().__init__(deliveries, terms)
         self._settler = settler
 
+    async def ack(self, deliveries: Iterable[Delivery] | None = None) -> None:
+        """Ack these, or all that are not settled yet, together: one commit for what was claimed together.
+
+        LeaseLost names those that were no longer held, and says nothing of the others, which are done.
+        """
+        chosen = [one for one in self._deliveries if not one.settled] if deliveries is None else list(deliveries)
+        raise_lost(await self._settler([(one, ACK) for one in chosen]) if chosen else [])
+
     @staticmethod
     async def ack_if_unsettled(delivery: Delivery) -> None:
         """Take going on to the next for an ack."""
@@ -108,9 +125,9 @@ class Deliveries:
     One that is forgotten, as by leaving its loop early, is closed soon after by the event loop.
     """
 
-    def __init__(self, receive: Callable[[], Awaitable[Received]], keep: Callable[[], Coroutine[None, None, None]]) -> None:
-        """`receive` waits for the next deliveries; `keep` renews leases until it is cancelled."""
-        self._stream = _Stream(receive, keep)
+    def __init__(self, receive: Receive, keep: Keep, later: Later | None) -> None:
+        """`receive` waits for the next deliveries; `keep` renews leases until it is cancelled; without `later` each ack is waited for."""
+        self._stream = _Stream(receive, keep, later)
 
     def __aiter__(self) -> Self:
         """Go on from where it is."""
@@ -137,10 +154,11 @@ class Deliveries:
 class _Stream:
     """What outlives endless deliveries that are forgotten: those in hand, and who renews them."""
 
-    def __init__(self, receive: Callable[[], Awaitable[Received]], keep: Callable[[], Coroutine[None, None, None]]) -> None:
+    def __init__(self, receive: Receive, keep: Keep, later: Later | None) -> None:
         self.over = False
         self._receive = receive
         self._keep = keep
+        self._later = later
         self._loop: asyncio.AbstractEventLoop | None = None
         self._keeper: asyncio.Task[None] | None = None
         self._closing: asyncio.Task[None] | None = None
@@ -151,8 +169,10 @@ class _Stream:
     async def following(self) -> Delivery:
         self._loop = asyncio.get_running_loop()
         self._keeper = self._keeper or asyncio.create_task(self._keep())
-        if self._in_hand:
+        if self._in_hand and self._later is None:
             await Received.ack_if_unsettled(self._in_hand)
+        elif self._in_hand and self._later and not self._in_hand.settled:
+            self._later.ack(self._in_hand)
         self._in_hand = await self._next()
         return self._in_hand
 
@@ -169,6 +189,8 @@ class _Stream:
         received, self._received = self._received, None
         if received is not None:
             await received.__aexit__(GeneratorExit, GeneratorExit(), None)
+            if self._later:
+                await self._later.flush()
 
     def forget(self) -> None:
         """Close in the event loop, from whatever thread; with the loop everything ends that would renew."""

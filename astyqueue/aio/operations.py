@@ -114,11 +114,11 @@ class Operations:
         return await self.run(Scheduling(self.core).stop(key))
 
     async def clear(self) -> int:
-        """Remove all messages, also those in hand and dead; how many those were."""
+        """Remove all messages, also those in hand and dead and those that only a `rescan` would find; how many those were."""
         return await self.run(self.core.operating.clear())
 
     async def drop(self) -> int:
-        """Remove all messages and the queue itself; how many messages those were."""
+        """Remove all messages and the queue itself, but not its history, which goes in its time; how many messages those were."""
         return await self.run(self.core.operating.drop())
 
     async def dead_letters(self, limit: int = 100, **where: Unpack[Where]) -> list[DeadLetter]:

@@ -9,18 +9,19 @@ from datetime import datetime
 from types import TracebackType
 from typing import Self, cast
 
-from astyqueue.aio.delivery import Deliveries, Delivery, Received
+from astyqueue.aio.delivery import Deliveries, Delivery, Later, Received
 from astyqueue.aio.operations import Operations
 from astyqueue.durations import Duration, as_microseconds
+from astyqueue.model.checks import check_count
 from astyqueue.model.outgoing import Message
-from astyqueue.protocol.outcomes import Settling
+from astyqueue.protocol.outcomes import ACK, Settling
 from astyqueue.protocol.steps import arun
 from astyqueue.queue.builder import QueueBuilder
 from astyqueue.queue.core import Core, Taking
 from astyqueue.queue.holding import Handed
 from astyqueue.queue.keeper import keep
 from astyqueue.queue.producer import SendReport, Sent, as_message
-from astyqueue.queue.scheduling import Scheduling
+from astyqueue.queue.scheduling import Scheduling, own_policies, refuse_policies
 from astyqueue.queue.stats import Stats
 from astyqueue.store import Store
 from astyqueue.stores.threaded import Threaded
@@ -59,6 +60,8 @@ class MessageQueue(Operations):
         max_attempts: int | None = None,
         unique: str | None = None,
         trigger: Trigger | None = None,
+        misfire: str | None = None,
+        overlap: str | None = None,
     ) -> Sent:
         """Send one message (a body, or a `Message` with its own options); it is not lost any more when this returns.
 
@@ -69,11 +72,13 @@ class MessageQueue(Operations):
 
         With a `trigger` it comes again at each slot, one run after the other, until the trigger ends, or `delete` of the id
         of any run or `stop` of its key ends it; a unique key is its own until then. Without `unique`, ScheduleTaken is raised
-        if its key is the name of a schedule.
+        if its key is the name of a schedule. Slots that were missed, or that come while the run before has not ended, are made up for
+        one after the other; `misfire` and `overlap` say otherwise, in the words of schedules.
         """
         message = as_message(body, Message(None, key, delay, at, priority, headers, expires, lease, max_attempts, unique))
         if trigger is not None:
-            return await self.run(Scheduling(self.core).send(message, trigger))
+            return await self.run(Scheduling(self.core).send(message, trigger, own_policies(message, misfire, overlap)))
+        refuse_policies(misfire, overlap)
         return await self.run(self.core.send(message))
 
     async def send_many(
@@ -84,20 +89,36 @@ class MessageQueue(Operations):
         return await self.run(self.core.send_many(items, options))
 
     async def receive(self, limit: int = 1, wait: Duration | None = None) -> Received:
-        """Up to `limit` deliveries that are due; with `wait`, at least one unless that long passes without any."""
+        """Up to `limit` deliveries that are due; with `wait`, at least one unless that long passes without any.
+
+        They come from one row, so they may be fewer although more are due, and never more than 200; ask again for the rest. `ack()` of
+        the result settles them together.
+        """
         return Received(await self._take(limit, 0 if wait is None else as_microseconds(wait)), self._settle, self._core.terms)
 
     def deliveries(self, *, ahead: int = 1) -> Deliveries:
         """Endless deliveries, their leases renewed while held, up to `ahead` of them claimed together.
 
-        Going on to the next acks the one before, if it was not settled. Leaving the loop, by an error or otherwise, counts
-        as a failed attempt of the one in hand unless it was settled, and those behind it are given back: before the loop is
-        left if that is done under `contextlib.aclosing`, otherwise soon after, as the event loop closes what was forgotten.
+        Going on to the next acks the one before, if it was not settled: it is done when the next one comes, or with more than one
+        `ahead` a few milliseconds later, many in one commit (then `stats.lost` and hooks tell of leases that were lost, and nothing is
+        raised). Leaving the loop, by an error or otherwise, counts as a failed attempt of the one in hand unless it was settled, and
+        those behind it are given back: before the loop is left if that is done under `contextlib.aclosing`, otherwise soon after, as
+        the event loop closes what was forgotten.
         """
-        return Deliveries(functools.partial(self._received, ahead), self._keep)
+        several = check_count(ahead, "deliveries cannot be received") > 1
+        return Deliveries(functools.partial(self._received, ahead), self._keep, self._later if several else None)
 
     async def _keep(self) -> None:
         await self.run(keep(self.core.claimer, self.core.clock, lambda: False))
+
+    @property
+    def _later(self) -> Later:
+        """How outcomes are handed in that nobody waits for."""
+
+        async def flush() -> None:
+            await self.run(self.core.claimer.flush())
+
+        return Later(lambda delivery: self.core.claimer.settle_later(delivery, ACK), flush)
 
     async def _received(self, limit: int) -> Received:
         return Received(await self._take(limit, None, renew=True), self._settle, self._core.terms)

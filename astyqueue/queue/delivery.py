@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from datetime import datetime
 from types import TracebackType
 from typing import Self
@@ -84,6 +84,14 @@ class Received(Together[Delivery]):
         """Hold what was received."""
         super().__init__(deliveries, terms)
         self._settler = settler
+
+    def ack(self, deliveries: Iterable[Delivery] | None = None) -> None:
+        """Ack these, or all that are not settled yet, together: one commit for what was claimed together.
+
+        LeaseLost names those that were no longer held, and says nothing of the others, which are done.
+        """
+        chosen = [one for one in self._deliveries if not one.settled] if deliveries is None else list(deliveries)
+        raise_lost(self._settler([(one, ACK) for one in chosen]) if chosen else [])
 
     @staticmethod
     def ack_if_unsettled(delivery: Delivery) -> None:

@@ -11,8 +11,9 @@ from typing import Self, TypeVar, cast
 from astyqueue.clock import Clock
 from astyqueue.durations import Duration, as_microseconds
 from astyqueue.errors import Closed
+from astyqueue.model.checks import check_count
 from astyqueue.model.outgoing import Message
-from astyqueue.protocol.outcomes import Settling
+from astyqueue.protocol.outcomes import ACK, Settling
 from astyqueue.protocol.steps import run
 from astyqueue.queue.builder import QueueBuilder
 from astyqueue.queue.core import Core, Taking
@@ -21,7 +22,7 @@ from astyqueue.queue.holding import Handed, Kind
 from astyqueue.queue.keeper import Keeper, keep
 from astyqueue.queue.operations import Operations
 from astyqueue.queue.producer import SendReport, Sent, as_message
-from astyqueue.queue.scheduling import Scheduling
+from astyqueue.queue.scheduling import Scheduling, own_policies, refuse_policies
 from astyqueue.queue.stats import Stats
 from astyqueue.queue.terms import Terms
 from astyqueue.store import Store
@@ -77,6 +78,8 @@ class MessageQueue(Operations):
         max_attempts: int | None = None,
         unique: str | None = None,
         trigger: Trigger | None = None,
+        misfire: str | None = None,
+        overlap: str | None = None,
     ) -> Sent:
         """Send one message (a body, or a `Message` with its own options); it is not lost any more when this returns.
 
@@ -87,11 +90,13 @@ class MessageQueue(Operations):
 
         With a `trigger` it comes again at each slot, one run after the other, until the trigger ends, or `delete` of the id
         of any run or `stop` of its key ends it; a unique key is its own until then. Without `unique`, ScheduleTaken is raised
-        if its key is the name of a schedule.
+        if its key is the name of a schedule. Slots that were missed, or that come while the run before has not ended, are made up for
+        one after the other; `misfire` and `overlap` say otherwise, in the words of schedules.
         """
         message = as_message(body, Message(None, key, delay, at, priority, headers, expires, lease, max_attempts, unique))
         if trigger is not None:
-            return self.run(Scheduling(self.core).send(message, trigger))
+            return self.run(Scheduling(self.core).send(message, trigger, own_policies(message, misfire, overlap)))
+        refuse_policies(misfire, overlap)
         return self.run(self.core.send(message))
 
     def send_many(
@@ -107,6 +112,9 @@ class MessageQueue(Operations):
     def receive(self, limit: int = 1, wait: Duration | None = None) -> Received:
         """Up to `limit` deliveries that are due; with `wait`, at least one unless that long passes without any.
 
+        They come from one row, so they may be fewer although more are due, and never more than 200; ask again for the rest. `ack()` of
+        the result settles them together.
+
         Use it as a context manager and they are settled together on leaving: those that a loop reached, or all if they were
         handled as a whole; what lies behind a `break` is given back.
         """
@@ -115,18 +123,28 @@ class MessageQueue(Operations):
     def deliveries(self, *, ahead: int = 1) -> Generator[Delivery, None, None]:
         """Endless deliveries, their leases renewed while held, up to `ahead` of them claimed together.
 
-        Going on to the next acks the one before, if it was not settled. Leaving the loop, by an error or otherwise, counts
-        as a failed attempt of the one in hand unless it was settled; those behind it are given back at once. Closing the queue ends it.
+        Going on to the next acks the one before, if it was not settled: it is done when the next one comes, or with more than one
+        `ahead` a few milliseconds later, many in one commit (then `stats.lost` and hooks tell of leases that were lost, and nothing is
+        raised). Leaving the loop, by an error or otherwise, counts as a failed attempt of the one in hand unless it was settled; those
+        behind it are given back at once. Closing the queue ends it.
         """
+        several = check_count(ahead, "deliveries cannot be received") > 1
         with self._keeper, contextlib.suppress(Closed):
-            while True:
-                yield from self._in_turn(self._take(ahead, None, renew=True))
+            try:
+                while True:
+                    yield from self._in_turn(self._take(ahead, None, renew=True), together=several)
+            finally:
+                if several:  # nobody may be left here who would commit what was just handed in
+                    self.run(self.core.claimer.flush())
 
-    def _in_turn(self, deliveries: list[Delivery]) -> Iterator[Delivery]:
+    def _in_turn(self, deliveries: list[Delivery], *, together: bool) -> Iterator[Delivery]:
         with Received(deliveries, self._settle, self.terms) as received:
             for delivery in received:
                 yield delivery
-                received.ack_if_unsettled(delivery)
+                if not together:
+                    received.ack_if_unsettled(delivery)
+                elif not delivery.settled:
+                    self.core.claimer.settle_later(delivery, ACK)
 
     def _take(self, limit: int, wait: int | None, *, renew: bool = False) -> list[Delivery]:
         taken = self.run(self.core.take(Taking(limit, wait, self.delivery, renew)))

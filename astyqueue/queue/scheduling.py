@@ -33,8 +33,24 @@ from astyqueue.triggers import Trigger
 
 #: The longest body of a schedule: a firing writes it twice into one batch.
 BODY_BYTES: Final = 128 * 1024
-#: A message's own trigger runs to its end, one run after the other, as if it put itself back each time.
-OWN: Final = Policies(Misfire.read("all"), Overlap.QUEUE_ALL)
+#: Unless its sender says otherwise, a message's own trigger runs to its end, one run after the other, as if it put itself back each time.
+_OWN: Final = Policies(Misfire.read("all"), Overlap.QUEUE_ALL)
+
+
+def own_policies(message: Message, misfire: str | None, overlap: str | None) -> Policies:
+    """The policies of a message's own trigger; BadInput for others than there are, and for runs beside each other under one unique key."""
+    policies = Policies.read(misfire or str(_OWN.misfire), overlap or _OWN.overlap, _OWN.after_failure)
+    if message.unique is not None and policies.overlap is Overlap.ALLOW:
+        problem = f'overlap="{Overlap.ALLOW}" has runs beside each other, and of messages with a unique key there is one at a time'
+        raise BadInput(problem)
+    return policies
+
+
+def refuse_policies(misfire: str | None, overlap: str | None) -> None:
+    """Raise BadInput for policies of a trigger where there is no trigger."""
+    if misfire is not None or overlap is not None:
+        problem = "misfire= and overlap= say what becomes of the slots of a trigger: give a trigger= too, or leave them out"
+        raise BadInput(problem)
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +131,7 @@ class Scheduling:
         body = encode_body(message.body, most)
         return Template(body, composed.priority, envelope.key, headers, expires, envelope.lease, envelope.attempts)
 
-    def send(self, message: Message, trigger: Trigger) -> Steps[Sent]:
+    def send(self, message: Message, trigger: Trigger, policies: Policies = _OWN) -> Steps[Sent]:
         """Send a message again and again, at its own trigger's slots; the id of its first run.
 
         KeyTaken is raised if another message has its unique key, ScheduleTaken if its key is the name of a schedule.
@@ -126,7 +142,7 @@ class Scheduling:
         yield from self._core.following.time.follow()
         process = self._core.process
         kept = self.kept(f"message {process.nonce().hex()}" if message.key is None else _name_of(message.key))
-        repeating = schedules.Repeating(kept, Wanted(trigger, template, OWN, Origin.MESSAGE), unique)
+        repeating = schedules.Repeating(kept, Wanted(trigger, template, policies, Origin.MESSAGE), unique)
         if unique is None:
             holder = yield from repeating.carry_out()
         else:

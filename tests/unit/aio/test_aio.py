@@ -320,3 +320,19 @@ def test_what_cannot_be_done_as_asked_is_bad_input(play: Callable[[Scene], None]
         await delivery.ack()
 
     play(scene)
+
+
+def test_several_deliveries_are_acked_together(play: Callable[[Scene], None]) -> None:
+    async def scene(queue: aio.MessageQueue) -> None:
+        await queue.send_many(range(30))
+        batch = await queue.receive(10)
+        await batch.ack()
+        assert queue.stats.acked == 10
+        async with aclosing(queue.deliveries(ahead=10)) as deliveries:
+            async for delivery in deliveries:
+                if delivery.body == 29:
+                    await delivery.ack()
+                    break
+        assert (queue.stats.acked, (await queue.counts()).total) == (30, 0)
+
+    play(scene)

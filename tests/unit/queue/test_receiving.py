@@ -8,8 +8,12 @@ import pytest
 
 from astyqueue import LeaseLost, MessageQueue
 from astyqueue.errors import AlreadySettled, NotFound
+from astyqueue.protocol.steps import Commit
+from astyqueue.queue.builder import QueueBuilder
 from astyqueue.queue.delivery import Received
-from astyqueue.testing import TimeMachine
+from astyqueue.store import Store
+from astyqueue.testing import Recording, TimeMachine
+from tests.places import ONE_ROW
 
 
 def fail_at(body: object, this: object) -> None:
@@ -266,3 +270,37 @@ def test_leaving_cleanly_acks_what_was_reached_and_gives_the_rest_back_at_once(
     back = [(delivery.body, delivery.attempt) for delivery in queue.receive(3)]
     assert back == [(body, 1) for body in ("a", "b", "c") if body not in done]
     assert queue.stats.acked == len(done)
+
+
+def test_deliveries_are_acked_together_in_one_commit(builder: QueueBuilder[MessageQueue], store: Store) -> None:
+    recorded = Recording(store)
+    queue = builder.store(recorded).options(**ONE_ROW).build()
+    queue.send_many(range(60))
+    batch = queue.receive(60)
+    batch[7].reject("odd")
+    recorded.requests.clear()
+    batch.ack([batch[3], batch[5]])
+    batch.ack()
+    batch.ack()
+    assert sum(isinstance(request, Commit) for request in recorded.requests) == 2
+    assert (queue.stats.acked, queue.counts().total) == (59, 1)
+    with pytest.raises(AlreadySettled):
+        batch.ack([batch[3]])
+
+
+def test_acking_together_names_what_was_lost_and_does_the_rest(queue: MessageQueue) -> None:
+    queue.send_many(range(3))
+    batch = queue.receive(3)
+    queue.delete(batch[1].message_id)
+    with pytest.raises(LeaseLost, match=str(batch[1].receipt)):
+        batch.ack()
+    assert (queue.stats.acked, queue.counts().total) == (2, 0)
+
+
+def test_one_receive_brings_two_hundred_of_one_row_at_most(builder: QueueBuilder[MessageQueue]) -> None:
+    queue = builder.concurrency_shards(2).build()
+    queue.send_many(range(600))
+    taken = [queue.receive(1_000) for _ in range(4)]
+    assert max(map(len, taken)) == 200
+    assert all(len({delivery.row for delivery in batch}) == 1 for batch in taken)
+    assert sum(map(len, taken)) == 600

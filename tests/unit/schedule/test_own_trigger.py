@@ -141,3 +141,35 @@ def test_the_recipe_s_five_runs_are_five(queue: MessageQueue, clock: TimeMachine
     assert runs == 5
     assert queue.counts().total == 0
     assert left(queue) == set()
+
+
+@pytest.mark.parametrize(("misfire", "overlap", "slots"), [(None, None, [0, 1, 2, 3, 4]), ("latest", None, [0, 4]), (None, "skip", [0])])
+def test_a_message_says_by_which_policies_it_comes_again(
+    queue: MessageQueue, clock: TimeMachine, misfire: str | None, overlap: str | None, slots: list[int]
+) -> None:
+    began = clock.instant
+    queue.send("hello", trigger=Every("10m", count=5), key="greeting", misfire=misfire, overlap=overlap)
+    [first] = queue.receive()
+    first.extend("1h")
+    came = [first.due]
+    for _ in range(8):
+        clock.advance("5m")
+        if overlap is not None:  # somebody looks in time
+            assert run_once(queue) == 0
+    first.ack()
+    for _ in range(9):
+        with queue.receive(10) as batch:
+            came += [delivery.due for delivery in batch]
+        clock.advance("1s")
+    assert [round((due - began).total_seconds() / 600) for due in came] == slots
+    assert left(queue) == set()
+
+
+def test_policies_without_a_trigger_and_runs_beside_each_other_under_one_unique_key_are_refused(queue: MessageQueue) -> None:
+    with pytest.raises(BadInput, match="give a trigger= too"):
+        queue.send("hello", overlap="skip")
+    with pytest.raises(BadInput, match="one at a time"):
+        queue.send("hello", key="greeting", unique="keep", trigger=Every("1h"), overlap="allow")
+    with pytest.raises(BadInput, match="misfire"):
+        queue.send("hello", trigger=Every("1h"), misfire="never")
+    assert queue.counts().total == 0
