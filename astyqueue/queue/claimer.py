@@ -69,9 +69,9 @@ class Claimer:
         self._outcomes = Outcomes(self.stats, telling, self.history)
         self._lead = Lead(clock, self._round, telling)
         self._seats = Seats(clock)
-        self._once = Once(self._seats, self.stats)
+        self._once = Once(self._seats, self.stats, telling)
         self._work = RowWork(
-            process, rounds, following, self._outcomes, self._seats, self._once, self.stats, self.firings, locking, self.history
+            process, rounds, following, self._outcomes, self._seats, self._once, self.stats, self.firings, locking, self.history, telling
         )
         self._claimed_last = False
         self._flushing: list[Ticket] = []

@@ -21,13 +21,12 @@ from astyqueue.protocol.history import REASON, TRACE
 from astyqueue.protocol.outcomes import Ack, Extend, Reject, Release, Settling
 from astyqueue.protocol.process import Process
 from astyqueue.protocol.slots import Skipped
-from astyqueue.queue.holding import Handed
+from astyqueue.queue.holding import AT_MOST_ONCE, Handed
 
 #: The headers that events tell of.
 _TOLD: Final = ("task", SCHEDULE, "tenant")
 _RAN_OUT: Final = "its lease ran out before anybody said what became of it"
 _HOW: Final = {State.SNOOZED: "snoozed", State.PARKED: "parked"}
-_AT_MOST_ONCE: Final = "at most once"
 #: How long a traceback stands for others of its cause, and of how many causes one is kept within that.
 _MINUTE: Final = 60 * SECOND
 _CAUSES: Final = 100
@@ -122,7 +121,7 @@ class Events:
             for held in taken.held:
                 yield replace(self._about(row, held.entry, held.envelope, at=at), claimed=at, until=taken.timer.due)
         for held in claimed.at_most_once:
-            once = replace(self._about(row, held.entry, held.envelope, at=at), claimed=at, why=_AT_MOST_ONCE)
+            once = replace(self._about(row, held.entry, held.envelope, at=at), claimed=at, why=AT_MOST_ONCE)
             yield from (once, replace(once, kind=Kind.DONE))
 
     def of_firing(self, row: str, fired: Iterable[Fired]) -> Iterator[Event]:

@@ -6,10 +6,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
+from astyqueue.ids import is_derived
 from astyqueue.model.event import Kind
-from astyqueue.model.message import Envelope
 from astyqueue.model.schedules import SCHEDULE
 from astyqueue.protocol.fire import Schedules
+from astyqueue.protocol.picking import Held
 from astyqueue.protocol.process import Process
 from astyqueue.protocol.sight import Sight
 from astyqueue.protocol.slots import Skipped
@@ -83,12 +84,12 @@ class Firings:
                 late.fired.note(one.at - one.slot)
         return len(fired)
 
-    def handed_out(self, envelopes: Iterable[Envelope]) -> None:
-        """Take note of when messages of schedules reach somebody."""
+    def handed_out(self, messages: Iterable[Held]) -> None:
+        """Take note of when messages of schedules reach somebody. Any sender may give a message their header, but no such id."""
         now = self._process.now()
-        for envelope in envelopes:
+        for entry, envelope in messages:
             name = (envelope.headers or {}).get(SCHEDULE)
-            if name is not None and (late := self._of(name)):
+            if name is not None and is_derived(entry.id) and (late := self._of(name)):
                 late.started.note(now - envelope.due)
 
     def _of(self, name: str) -> Lateness | None:

@@ -23,6 +23,8 @@ from astyqueue.wakeup import Wakeup
 _RENEWED_AT: Final = 0.4
 _NEVER: Final = 1 << 62
 _NO_CLAIM: Final = bytes(8)
+#: What settles a message that is handed out at most once: that it is.
+AT_MOST_ONCE: Final = "at most once"
 
 
 @dataclass(slots=True, eq=False)
@@ -59,7 +61,7 @@ class Handed:
         self.priority = entry.priority
         self.attempt = entry.spent + 1
         self.hold = hold
-        self.settled: str | None = None if hold else "at most once"
+        self.settled: str | None = None if hold else AT_MOST_ONCE
         self.settling: str | None = None
         self.renew_until: int | None = 0
         self.began: int | None = None

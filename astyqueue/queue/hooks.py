@@ -31,11 +31,19 @@ class Hook:
     def before_settle(self, delivery: Handed, outcome: str) -> None:
         """A delivery is about to be "acked", "released" or "rejected"; "extended" when its holder asks for more time.
 
-        Not asked of what goes back because it reached nobody, its taker having left or having had no time for it.
+        Not asked of what goes back because it reached nobody, its taker having left or having had no time for it, nor of what is
+        handed out at most once, which is settled before anybody has it.
         """
 
     def after_settle(self, delivery: Handed, outcome: str) -> None:
-        """The outcome is in the store, or the delivery was "lost"."""
+        """The outcome is in the store, or the delivery was "lost", or it was handed out "at most once" and is settled with that."""
+
+    def after_burial(self, message: MessageId, kind: str, reason: str) -> None:
+        """A claim of this process made a dead letter of a message that was in nobody's hand, and so was not settled.
+
+        Its kind is "expired", "attempts" (each of its leases ran out) or "undecodable". No hook hears of what `delete`, `clear`, `drop`
+        and `purge` remove: whoever calls them knows, and whoever had a delivery of it in hand is told that it was "lost".
+        """
 
 
 def told(after: Callable[..., None], *what: object) -> None:

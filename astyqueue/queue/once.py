@@ -8,8 +8,10 @@ from collections.abc import Iterable
 from typing import Final
 
 from astyqueue.protocol.picking import Held
+from astyqueue.queue.holding import AT_MOST_ONCE
 from astyqueue.queue.seats import Seats, Shares
 from astyqueue.queue.stats import Stats
+from astyqueue.queue.telling import Telling
 
 _log: Final = logging.getLogger("astyqueue.queue")
 
@@ -21,8 +23,9 @@ class Once:
     while nobody came, is counted.
     """
 
-    def __init__(self, seats: Seats, stats: Stats) -> None:
+    def __init__(self, seats: Seats, stats: Stats, telling: Telling) -> None:
         """Nothing is kept yet."""
+        self._telling = telling
         self._seats = seats
         self._stats = stats
         self._lock = threading.Lock()
@@ -32,7 +35,10 @@ class Once:
         """Hand out what was claimed of a row, first come first served."""
         dealt = self._seats.deal(row, held, None, shares=shares)
         self.keep((row, one) for one in held[sum(len(deliveries) for _, deliveries in dealt) :])
-        self.keep((delivery.row, delivery.held) for delivery in self._seats.accept(dealt))
+        unwanted = self._seats.accept(dealt)
+        self.keep((delivery.row, delivery.held) for delivery in unwanted)
+        for delivery in (one for _, deliveries in dealt for one in deliveries if one not in unwanted):
+            self._telling.happened(delivery, AT_MOST_ONCE)
 
     def keep(self, undealt: Iterable[tuple[str, Held]]) -> None:
         """Keep what its taker never saw."""

@@ -8,6 +8,7 @@ from typing import Final
 from astyqueue.clock import SECOND
 from astyqueue.errors import Undecodable
 from astyqueue.model.event import Kind
+from astyqueue.model.message import MessageId
 from astyqueue.model.settings import Behaviour
 from astyqueue.protocol.claim import Claimed, claim
 from astyqueue.protocol.columns import State
@@ -28,6 +29,7 @@ from astyqueue.queue.outcomes import Outcomes
 from astyqueue.queue.rounds import Rounds
 from astyqueue.queue.seats import Seats, Shares
 from astyqueue.queue.stats import Stats
+from astyqueue.queue.telling import Telling
 from astyqueue.queue.visits import Visit
 
 #: Messages that one claim brings at most, however many are asked for.
@@ -55,6 +57,7 @@ class RowWork:
     firings: Firings
     locking: Locking
     history: History
+    telling: Telling
     emptying: bool = False
 
     def settle(self, row: str) -> Steps[None]:
@@ -112,6 +115,8 @@ class RowWork:
             self.rounds.visits.last_traffic = self.process.now()
         began, now = now, self.process.now()
         self._hand_out(sight.row, claimed, shares)
+        for entry, death, _ in claimed.buried:
+            self.telling.died(MessageId(sight.row, entry.priority, entry.id), death.kind, death.reason)
         more = claimed.more or (fired > 0 and (sight.next_slot or now + 1) <= now)
         self.rounds.visited(visit, now, more=more, refused=claimed.refused)
         self.history.note(Kind.CLAIMED, lambda: self.history.events.of_hand_out(sight.row, claimed, at=now))
@@ -152,4 +157,4 @@ class RowWork:
                 self.outcomes.give_back(delivery, returned(delivery, self.process.now()))
         self.once.hand_out(row, claimed.at_most_once, shares=shares)
         if is_home(row):
-            self.firings.handed_out(held.envelope for taken in claimed.claims for held in taken.held)
+            self.firings.handed_out(held for taken in claimed.claims for held in taken.held)

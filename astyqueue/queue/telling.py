@@ -1,10 +1,12 @@
-"""Asking hooks about outcomes, and telling them of those that are in the store."""
+"""Asking hooks about outcomes, and telling them of those that are in the store and of messages that died unsettled."""
 
 from __future__ import annotations
 
 import threading
 from collections import deque
+from collections.abc import Callable
 
+from astyqueue.model.message import MessageId
 from astyqueue.queue.holding import Handed
 from astyqueue.queue.hooks import Hook, told
 
@@ -16,7 +18,7 @@ class Telling:
         """These are asked and told, in this order."""
         self.anybody = bool(hooks)
         self._hooks = hooks
-        self._untold: deque[tuple[Handed, str]] = deque()
+        self._untold: deque[Callable[[Hook], None]] = deque()
         self._busy = threading.Lock()
 
     def ask(self, delivery: Handed, outcome: str) -> None:
@@ -27,7 +29,12 @@ class Telling:
     def happened(self, delivery: Handed, outcome: str) -> None:
         """Remember what there is to tell."""
         if self._hooks:
-            self._untold.append((delivery, outcome))
+            self._untold.append(lambda hook: told(hook.after_settle, delivery, outcome))
+
+    def died(self, message: MessageId, kind: str, reason: str) -> None:
+        """Remember that a message became a dead letter in nobody's hand."""
+        if self._hooks:
+            self._untold.append(lambda hook: told(hook.after_burial, message, kind, reason))
 
     @property
     def waits(self) -> bool:
@@ -44,6 +51,6 @@ class Telling:
 
     def _tell_all(self) -> None:
         while self._untold:
-            delivery, outcome = self._untold.popleft()
+            tell = self._untold.popleft()
             for hook in self._hooks:
-                told(hook.after_settle, delivery, outcome)
+                tell(hook)

@@ -272,6 +272,19 @@ def test_lateness_is_told_by_schedule(queue: MessageQueue, clock: TimeMachine) -
     assert (late.started.count, late.started.total) == (1, 3 * SECOND)
 
 
+def test_a_message_that_says_it_is_a_schedules_does_not_make_that_one_late(queue: MessageQueue, clock: TimeMachine) -> None:
+    schedules = Schedules(queue)
+    schedules.add("digest", Every("1m", delay="1m"), "hello")
+    queue.send_many(
+        [Message("not I", key="k", unique="keep", headers={"schedule": "digest"}), Message("nor I", headers={"schedule": "none"})]
+    )
+    clock.advance("63s")
+    while take(queue):
+        pass
+    assert schedules.lateness().keys() == {"digest"}
+    assert schedules.lateness()["digest"].started.count == 1
+
+
 def test_what_no_schedule_can_send_is_refused(queue: MessageQueue) -> None:
     schedules = Schedules(queue)
     for message in (Message(1, delay=5), Message(1, expires=datetime(2030, 1, 1, tzinfo=UTC)), Message(1, key="k", unique="keep")):

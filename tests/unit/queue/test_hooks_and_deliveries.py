@@ -5,12 +5,15 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from astyqueue import Hook, Message, MessageQueue, Vetoed
+from astyqueue import Hook, LeaseLost, Message, MessageQueue, Vetoed, ids
 from astyqueue.model.message import MessageId
+from astyqueue.protocol.send import message_put
+from astyqueue.protocol.steps import Commit
 from astyqueue.queue.builder import QueueBuilder
 from astyqueue.queue.holding import Handed
-from astyqueue.store import Store
-from astyqueue.testing import TimeMachine
+from astyqueue.store import Batch, Store
+from astyqueue.testing import Recording, TimeMachine
+from tests.places import ONE_ROW
 
 
 class Diary(Hook):
@@ -38,6 +41,56 @@ class Diary(Hook):
 
     def after_settle(self, delivery: Handed, outcome: str) -> None:
         self.told.append((outcome, delivery.body))
+
+    def after_burial(self, message: MessageId, kind: str, reason: str) -> None:
+        self.told.append((kind, message))
+        assert reason
+
+
+def test_hooks_hear_of_messages_whose_leases_all_ran_out(builder: QueueBuilder[MessageQueue], clock: TimeMachine) -> None:
+    diary = Diary()
+    queue = builder.hook(diary).build()
+    hopeless = queue.send("hopeless", max_attempts=1).id
+    assert len(queue.receive()) == 1
+    clock.advance("1m")
+    diary.told.clear()
+    assert len(queue.receive()) == len(queue.receive()) == 0
+    assert diary.told == [("attempts", hopeless)]
+    assert [letter.id for letter in queue.dead_letters()] == [hopeless]
+
+
+def test_hooks_hear_of_messages_that_die_as_they_are_looked_at(builder: QueueBuilder[MessageQueue], clock: TimeMachine) -> None:
+    diary = Diary()
+    queue = builder.options(**ONE_ROW).hook(diary).build()
+    expired = queue.send("too late", expires="1s").id
+    unreadable = MessageId(expired.row, 0, ids.at(clock.now() + 1))
+    queue.store.send(Batch(expired.row, (message_put(0, unreadable.id, b"\x63what is this", sent=clock.now()),)))
+    clock.advance("1s")
+    diary.told.clear()
+    assert len(queue.receive()) == len(queue.receive()) == 0
+    assert diary.told == [("expired", expired), ("undecodable", unreadable)]
+
+
+def test_hooks_hear_that_a_message_was_handed_out_at_most_once(builder: QueueBuilder[MessageQueue]) -> None:
+    diary = Diary(forbidden="acked")
+    queue = builder.hook(diary).build()
+    queue.send("tick", lease=0)
+    with queue.receive() as [delivery]:
+        assert delivery.body == "tick"
+    assert diary.told[2:] == [("at most once", "tick")]
+
+
+def test_what_is_deleted_is_told_to_who_held_it_and_to_no_other_hook(builder: QueueBuilder[MessageQueue]) -> None:
+    diary = Diary()
+    queue = builder.hook(diary).build()
+    queue.send_many(["held", "waiting"])
+    [held] = queue.receive()
+    diary.told.clear()
+    queue.clear()
+    assert diary.told == []
+    with pytest.raises(LeaseLost):
+        held.ack()
+    assert diary.told == [("to be acked", "held"), ("lost", "held")]
 
 
 def test_hooks_hear_of_sends_and_settles_before_and_after(builder: QueueBuilder[MessageQueue]) -> None:
@@ -166,3 +219,45 @@ def test_endless_deliveries_wait_for_the_next(queue: MessageQueue, clock: TimeMa
         held = following.result(timeout=10)
     assert held.body == "here"
     held.ack()
+
+
+@pytest.mark.parametrize(("ahead", "commits"), [(1, 120), (20, 6)])
+def test_deliveries_that_come_several_at_a_time_are_settled_in_few_commits(
+    builder: QueueBuilder[MessageQueue], store: Store, ahead: int, commits: int
+) -> None:
+    recorded = Recording(store)
+    queue = builder.store(recorded).options(**ONE_ROW).build()
+    queue.send_many(range(60))
+    recorded.requests.clear()
+    seen = []
+    for delivery in queue.deliveries(ahead=ahead):
+        seen.append(delivery.body)
+        if len(seen) == 60:
+            delivery.ack()
+            break
+    assert seen == list(range(60))
+    assert queue.counts().total == 0
+    assert sum(isinstance(request, Commit) for request in recorded.requests) <= commits
+
+
+def test_what_was_acked_by_going_on_is_done_when_the_loop_is_left(queue: MessageQueue, another: MessageQueue, clock: TimeMachine) -> None:
+    queue.send_many(range(10))
+    for delivery in queue.deliveries(ahead=10):
+        if delivery.body == 4:
+            break
+    assert queue.stats.acked == 4
+    clock.advance("1h")
+    assert sorted(int(str(delivery.body)) for _ in range(6) for delivery in another.receive(10)) == [4, 5, 6, 7, 8, 9]
+
+
+def test_a_delivery_whose_lease_was_lost_does_not_end_a_loop_over_several(queue: MessageQueue) -> None:
+    sent = queue.send_many(range(3)).ids
+    seen = []
+    for delivery in queue.deliveries(ahead=3):
+        seen.append(delivery.body)
+        queue.delete(sent[0] or "")
+        if delivery.body == 2:
+            delivery.ack()
+            break
+    assert seen == [0, 1, 2]
+    assert (queue.stats.lost, queue.stats.acked) == (1, 2)
