@@ -33,10 +33,41 @@ from astyqueue.triggers import Triggers
 LATELY: Final = 3600 * SECOND
 #: More messages than this of unknown tasks are more than a deployment explains.
 MANY_PARKED: Final = 1_000
+#: Different reasons of dead letters that are counted in a row.
+_REASONS: Final = 1_000
+#: More bytes than this in one row make a partition of Cassandra that is slow to read, repair and compact; and what a message has, about.
+_ROW_BYTES: Final = 100_000_000
+_MESSAGE_BYTES: Final = 1_000
 #: Rows that are asked about together.
 _AT_ONCE: Final = 40
 #: Stretches of one row in which stranded messages are looked for: most rows are one, and an examination is to end.
 _STRETCHES: Final = 20
+
+
+@dataclass(slots=True)
+class _Deaths:
+    """Dead letters, counted as they are read, for there may be very many: by kind, and the reasons of those who died lately.
+
+    Of reasons that all differ, as those with an id in them, the first so many tell enough.
+    """
+
+    kinds: Counter[str] = field(default_factory=Counter)
+    lately: int = 0
+    reasons: Counter[str] = field(default_factory=Counter)
+
+    def count(self, dead: Dead, now: int) -> None:
+        """One more."""
+        self.kinds[dead.kind] += 1
+        if dead.at >= now - LATELY:
+            self.lately += 1
+            if dead.reason in self.reasons or len(self.reasons) < _REASONS:
+                self.reasons[dead.reason] += 1
+
+    def add(self, more: _Deaths) -> None:
+        """Those of another row."""
+        self.kinds += more.kinds
+        self.lately += more.lately
+        self.reasons += more.reasons
 
 
 @dataclass(slots=True)
@@ -50,7 +81,7 @@ class _Row:
     waiting_since: int | None = None
     overdue: list[Timer] = field(default_factory=list)
     parked: list[Id] = field(default_factory=list)
-    dead: list[Dead] = field(default_factory=list)
+    deaths: _Deaths = field(default_factory=_Deaths)
     stranded: _Stranded | None = None
 
     def waits(self, since: int) -> None:
@@ -76,6 +107,14 @@ class _Checked(NamedTuple):
     @property
     def subject(self) -> str:
         return f"queue {self.settings.name}"
+
+    @property
+    def deaths(self) -> _Deaths:
+        """The dead letters of all rows."""
+        deaths = _Deaths()
+        for row in self.rows:
+            deaths.add(row.deaths)
+        return deaths
 
     def at(self, moment: int) -> str:
         """A moment in words."""
@@ -105,7 +144,7 @@ def examine(process: Process, settings: Settings) -> Steps[list[Finding]]:
     checked = _Checked(settings, list(rows.values()), now, stuck)
     unfit = yield from _unfit_schedules(Ring(settings.name, settings.layout))
     found = [*_broken(checked), _work(checked), _late(checked), *_leases(checked), *_parked(checked), *_stuck(checked)]
-    return [*found, _dead_letters(checked), *_undecodable(checked), *unfit]
+    return [*found, _dead_letters(checked), *_undecodable(checked), *unfit, *_room(checked)]
 
 
 def _with_anything(names: Sequence[str], levels: int) -> Steps[list[str]]:
@@ -148,7 +187,7 @@ def _read(name: str, levels: int, now: int) -> Steps[_Row]:
         first = yield from _first_due(sight, level, now)
         if first is not None:
             row.waits(ids.moment(first))
-        row.dead += yield from _dead_of(name, level)
+        yield from _count_dead(row, level, now)
     return row
 
 
@@ -173,14 +212,14 @@ def _first_due(sight: Sight, level: int, now: int) -> Steps[Id | None]:
     return None
 
 
-def _dead_of(row: str, level: int) -> Steps[list[Dead]]:
-    found: list[Dead] = []
+def _count_dead(row: _Row, level: int, now: int) -> Steps[None]:
     after = LEAST
     while True:
-        page = yield from read_one(Slice(row, Type.DEAD, level, after=after, beyond=True, limit=PAGE))
-        found += [decode_dead(column.value) for column in page]
+        page = yield from read_one(Slice(row.name, Type.DEAD, level, after=after, beyond=True, limit=PAGE))
+        for column in page:
+            row.deaths.count(decode_dead(column.value), now)
         if len(page) < PAGE:
-            return found
+            return
         after = page[-1].name.id
 
 
@@ -313,27 +352,36 @@ def _stuck(checked: _Checked) -> Iterator[Finding]:
 
 
 def _dead_letters(checked: _Checked) -> Finding:
-    dead = [one for row in checked.rows for one in row.dead]
-    subject = f"dead letters of {checked.subject}"
-    if not dead:
+    deaths, subject = checked.deaths, f"dead letters of {checked.subject}"
+    if not deaths.kinds:
         return ok(subject, "none")
-    lately = [one for one in dead if one.at >= checked.now - LATELY]
-    kinds = ", ".join(f"{count} {kind}" for kind, count in Counter(one.kind for one in dead).most_common())
+    count = deaths.kinds.total()
+    kinds = ", ".join(f"{number} {kind}" for kind, number in deaths.kinds.most_common())
     remedy = f"astyqueue dead list {checked.settings.name}; then redrive what was mended, and purge the rest"
-    if not lately:
-        return note(subject, f"{len(dead)} ({kinds}), none within {told_length(LATELY)}", "they are kept until you decide", remedy=remedy)
-    (reason, count), *_ = Counter(one.reason for one in lately).most_common(1)
-    fact = f"{len(dead)} ({kinds}), {len(lately)} of them within {told_length(LATELY)}"
-    return Finding(subject, Severity.WARNING, fact, f"they grow more; most often ({count} times) because of: {reason}", remedy)
+    if not deaths.lately:
+        return note(subject, f"{count} ({kinds}), none within {told_length(LATELY)}", "they are kept until you decide", remedy=remedy)
+    (reason, times), *_ = deaths.reasons.most_common(1)
+    fact = f"{count} ({kinds}), {deaths.lately} of them within {told_length(LATELY)}"
+    return Finding(subject, Severity.WARNING, fact, f"they grow more; most often ({times} times) because of: {reason}", remedy)
 
 
 def _undecodable(checked: _Checked) -> Iterator[Finding]:
-    count = sum(one.kind == "undecodable" for row in checked.rows for one in row.dead)
-    if count:
+    if count := checked.deaths.kinds["undecodable"]:
         fact = f"{_counted(count, 'message')} could not be read and became dead letters"
         reason = "a newer astyqueue sent them to workers that are older, or something else wrote into the store"
         remedy = f"upgrade the workers; then astyqueue dead redrive {checked.settings.name} --kind undecodable --force"
         yield Finding(f"messages of {checked.subject}", Severity.WARNING, fact, reason, remedy)
+
+
+def _room(checked: _Checked) -> Iterator[Finding]:
+    """How much may be sent to the rows of a ring before a backlog makes one of them too large."""
+    layout = checked.settings.layout
+    if layout.time_shards > 1:
+        lasts = layout.time_shard_us / SECOND
+        rate = _ROW_BYTES * layout.concurrency_shards / (lasts * _MESSAGE_BYTES)
+        each = f"each takes what is sent in {told_length(layout.time_shard_us)} to one of {_counted(layout.concurrency_shards, 'shard')}"
+        bound = f"{rate:.3g} messages of {_MESSAGE_BYTES} bytes a second may pile up there before one has {_ROW_BYTES // 1_000_000} MB"
+        yield ok(f"size of the rows of {checked.subject}", f"{each}: {bound}")
 
 
 def _counted(count: int, what: str) -> str:

@@ -204,6 +204,7 @@ def test_the_servers_own_threshold_counts() -> None:
     ("rest", "severity", "told"),
     [
         (29 * HOUR, Severity.OK, "29 h, and what was deleted is kept for 24 h"),
+        (28 * HOUR, Severity.NOTE, "28 h, and what was deleted is kept for 24 h"),
         (24 * HOUR, Severity.WARNING, "24 h between two turns"),
         (9 * HOUR, Severity.WARNING, "9 h between two turns"),
         (90 * 60 * SECOND, Severity.WARNING, "1 h 30 min between two turns"),

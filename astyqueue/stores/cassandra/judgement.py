@@ -272,13 +272,17 @@ def _rest(subject: str, rest: int, grace: int) -> Finding:
     reason = (
         f"what was deleted is kept for gc_grace_seconds, {_hours(grace)}; a row used again before finds it still there, in the way of reads"
     )
-    if rest > grace:
-        return ok(subject, f"{_hours(rest)}, and what was deleted is kept for {_hours(grace)}")
-    fact = f"{_hours(rest)} between two turns" if rest else "they never rest: it has one time shard"
+    fact = f"{_hours(rest)}, and what was deleted is kept for {_hours(grace)}"
+    if rest >= grace + (_SLACK_HOURS - 1) * 3600:
+        return ok(subject, fact)
     other = f'make a queue with .time_shards({-(-grace // 3600) + _SLACK_HOURS}, every="1h") under another name and move over'
     if rest > GC_GRACE:
         other += f"; or keep what was deleted for {_hours(GC_GRACE)} only, if every node is repaired in full more often than that"
-    return Finding(subject, Severity.WARNING, fact, reason, other)
+    if rest > grace:
+        left = f"that leaves {_hours(rest - grace)} to clean it away, and compaction may be further behind after a repair or an outage"
+        return Finding(subject, Severity.NOTE, fact, left, other)
+    turns = f"{_hours(rest)} between two turns" if rest else "they never rest: it has one time shard"
+    return Finding(subject, Severity.WARNING, turns, reason, other)
 
 
 def _listed(names: Iterable[str]) -> str:

@@ -174,3 +174,29 @@ def test_an_examination_for_late_messages_ends_however_much_is_dead(stage: Stage
     found = examined(stage)["late messages of queue mail"]
     assert found.severity is Severity.NOTE
     assert found.fact == "none as far as was looked; there is too much in 1 row"
+
+
+def test_reasons_that_all_differ_are_not_all_remembered_and_all_letters_are_counted(stage: Stage) -> None:
+    usual = "no such address"
+    stage.bury("first", reason=usual)
+    stage.bury("second", reason=usual)
+    puts = [
+        Put(dead_name(0, ids.at(stage.clock.now())), Dead(stage.clock.now(), 1, "failed", f"no user {number}", "").encode())
+        for number in range(1_500)
+    ]
+    for first in range(0, len(puts), 200):
+        stage.store.send(Batch(ROW, tuple(puts[first : first + 200])))
+    found = examined(stage)["dead letters of queue mail"]
+    assert found.fact == "1502 (1500 failed, 2 rejected), 1502 of them within 1h"
+    assert "most often (" in found.reason
+
+
+@pytest.mark.parametrize(
+    ("every", "shards", "told"), [(3_600, 8, "222 messages"), (600, 8, "1.33e+03 messages"), (3_600, 1, "27.8 messages")]
+)
+def test_it_is_told_how_much_may_pile_up_in_the_rows_of_a_ring(stage: Stage, every: int, shards: int, told: str) -> None:
+    found = examined(stage, layout=Layout(time_shards=30, time_shard_us=every * SECOND, concurrency_shards=shards))
+    finding = found["size of the rows of queue mail"]
+    assert finding.severity is Severity.OK
+    assert f": {told} of 1000 bytes a second may pile up there before one has 100 MB" in finding.fact
+    assert "size of the rows of queue mail" not in examined(stage)
