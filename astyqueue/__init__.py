@@ -3,8 +3,9 @@
 Names are imported when they are first used, so that a command that only prints its help waits for none of it.
 """
 
-from importlib import import_module
 from typing import TYPE_CHECKING, Final
+
+from astyqueue.lazily import importing
 
 if TYPE_CHECKING:
     from astyqueue.dispatch import Dispatcher
@@ -37,7 +38,7 @@ __all__ = [
 ]
 
 #: What this module needs itself, and nobody looks for in it.
-_INSIDE: Final = {"Final", "TYPE_CHECKING", "import_module"}
+_INSIDE: Final = {"Final", "TYPE_CHECKING", "importing"}
 _HOMES: Final = {
     "App": "tasks",
     "AstyqueueError": "errors",
@@ -64,11 +65,4 @@ def __dir__() -> list[str]:
     return sorted({*globals(), *__all__} - _INSIDE)
 
 
-def __getattr__(name: str) -> object:
-    """Import a public name from where it lives, once."""
-    if name not in _HOMES:
-        message = f"module {__name__!r} has no attribute {name!r}"
-        raise AttributeError(message)
-    value: object = getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
-    globals()[name] = value
-    return value
+__getattr__ = importing(globals(), _HOMES)
