@@ -11,14 +11,11 @@ from __future__ import annotations
 import contextlib
 import struct
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Final, NamedTuple
 
 from astyqueue import ids
-from astyqueue.clock import SECOND
-from astyqueue.errors import SliceTooLong, StoreError
-from astyqueue.ids import Id
+from astyqueue.errors import StoreError
 from astyqueue.model.message import FORMAT
 from astyqueue.protocol.columns import HEADER, Entry, State, Timer, Type, dead_name
 from astyqueue.protocol.looks import LAGS
@@ -28,19 +25,12 @@ from astyqueue.protocol.process import Process
 from astyqueue.protocol.raising import MOST, Plan, Raising
 from astyqueue.protocol.sight import Sight, know
 from astyqueue.protocol.steps import Send, Steps, read_column, read_one
+from astyqueue.protocol.stretches import Strides, Walk
 from astyqueue.store import Batch, Column, Name, Named, Put, Slice
 
 #: The cell of a row that says when it was last rescanned: a hint beside the header, which no commit touches.
 RESCANNED: Final = Name(Type.LOCK, 0, ids.LEAST, 1)
 _RESCANNED: Final = struct.Struct(">QQ")
-#: The first stretch leaves out this part of the time that is left, the next one the same part of that, and so on: deleted
-#: messages lie close together in the latest of it.
-_LATEST: Final = 16
-#: What is left is no longer divided when it is this short.
-_SHORT: Final = 60 * SECOND
-#: A stretch that the store gave up is divided by this. Those behind it grow by such a part, so that few are given up.
-_SHORTER: Final = 4
-_GROWTH: Final = 16
 
 
 class Rescanned(NamedTuple):
@@ -96,44 +86,6 @@ def _listing(process: Process, names: tuple[Name, ...], sight: Sight) -> Steps[P
     return _Listing(listed=[with_value(Timer(name, entries, process.nonce(), "", len(entries)))])
 
 
-@dataclass(slots=True)
-class _Span:
-    """What is still to be read of one priority. `whole`: in one slice, for most of a row's whole past was cleared away long ago."""
-
-    level: int
-    after: Id
-    until: Id
-    whole: bool
-    width: int | None = None
-
-    @property
-    def end(self) -> Id:
-        """Where the next stretch ends."""
-        if self.whole:
-            return self.until
-        left = ids.moment(self.until) - self._start
-        width = left - left // _LATEST if self.width is None else self.width
-        return self.until if width + _SHORT >= left and self.width is None else min(self.until, ids.first_at(self._start + width))
-
-    @property
-    def _start(self) -> int:
-        return max(0, ids.moment(self.after))
-
-    def go_on_from(self, reached: Id) -> None:
-        """Everything before this id was read."""
-        self.after = reached
-        if self.width is not None:
-            self.width += self.width // _GROWTH + 1
-
-    def shorten(self) -> bool:
-        """Have a shorter stretch next; False if there is none."""
-        if self.whole:
-            self.whole = False
-            return True
-        self.width = (ids.moment(self.end) - self._start) // _SHORTER
-        return self.width > 0
-
-
 class RowRescan:
     """One rescan of one row, a page at a time.
 
@@ -141,21 +93,26 @@ class RowRescan:
     the last ten minutes, which the ordinary looks see to. `looked` counts the ids it read, `listed` those it had listed.
     """
 
-    def __init__(self, process: Process, row: str, levels: int, since: int | None = None) -> None:
-        """From the moment `since` on, in microseconds, or from the beginning."""
+    def __init__(self, process: Process, row: str, levels: int, since: int | None = None, *, strides: Strides | None = None) -> None:
+        """From the moment `since` on, in microseconds, or from the beginning; `strides` are those of the row.
+
+        Where no rate of ids is known, all is tried in one read first: most rows are little to read.
+        """
         self.row = row
         self.looked = 0
         self.listed = 0
         self._process = process
         self._since = since
         self._sight = Sight(row, levels)
-        self._spans: list[_Span] | None = None
+        self._strides = strides or Strides()
+        self._walks: list[Walk] | None = None
+        self._landed: list[Name] = []
         self._found: list[Name] = []
 
     @property
     def over(self) -> bool:
         """Whether there is nothing left to read or to list."""
-        return self._spans == [] and not self._found
+        return self._walks == [] and not self._landed and not self._found
 
     def go_on(self) -> Steps[None]:
         """Read a page, or list what the last one showed. Stopped or failed half-way, it can go on from there."""
@@ -167,23 +124,16 @@ class RowRescan:
 
     def page(self) -> Steps[list[Name]]:
         """The messages in the next stretch that are stranded, as far as one can tell without an exact header."""
-        if self._spans is None:
+        if self._walks is None:
             yield from self.begin((yield from read_column(self.row, HEADER)))
             return []
-        span = self._spans[0]
-        end = span.end
-        wanted = Slice(self.row, Type.MESSAGE, span.level, after=span.after, until=end, limit=PAGE, values=False)
-        try:
-            columns = yield from read_one(wanted)
-        except SliceTooLong:
-            if not span.shorten():
-                raise
-            return []
-        landed = [column.name for column in columns if column.name.id not in self._sight.hidden]
-        stranded = (yield from self._living(landed)) if landed else []
-        self.looked += len(columns)
-        span.go_on_from(end if len(columns) < PAGE else ids.behind(columns[-1].name.id))
-        self._spans = [span for span in self._spans if span.after < span.until]
+        if not self._landed:
+            columns = yield from self._walks[0].step(PAGE)
+            self._landed = [column.name for column in columns if column.name.id not in self._sight.hidden]
+            self.looked += len(columns)
+            self._walks = [walk for walk in self._walks if not walk.over]
+        stranded = (yield from self._living(self._landed)) if self._landed else []
+        self._landed = []
         return stranded
 
     def begin(self, header: Column | None) -> Steps[None]:
@@ -192,11 +142,15 @@ class RowRescan:
         sight.learn(header.value if header else None, now, header.written if header else None)
         since = ids.LEAST if self._since is None else ids.first_at(self._since)
         seen_to = ids.first_at(now - LAGS[-1])
-        spans = [_Span(level, since, min(head, seen_to), self._since is None) for level, head in enumerate(sight.looks.heads)]
-        spans = [span for span in spans if span.after < span.until]
-        if spans:
+        untils = [min(head, seen_to) for head in sight.looks.heads]
+        slices = [
+            Slice(self.row, Type.MESSAGE, level, after=since, until=until, values=False)
+            for level, until in enumerate(untils)
+            if since < until
+        ]
+        if slices:
             yield from know(sight, now)
-        self._spans = spans
+        self._walks = [Walk.through(wanted, now, self._strides, whole=not self._strides.known) for wanted in slices]
 
     def _living(self, names: list[Name]) -> Steps[list[Name]]:
         """Those of one priority that are not dead; read after the messages."""

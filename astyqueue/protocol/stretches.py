@@ -10,7 +10,7 @@ is remembered.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 
 from astyqueue import ids
@@ -119,18 +119,11 @@ def read_through(wanted: Slice, now: int, strides: Strides, *, whole: bool = Fal
     With `whole` it is tried in one read first: that is for slices in which little was deleted as a rule. So is one that begins where
     nobody has looked yet.
     """
-    bound = ids.moment(wanted.until)
-    start = max(0, ids.moment(wanted.after))
-    crowded = now < strides.crowded and start < strides.crowded
-    end = max(start, min(strides.crowded if crowded else now, bound))
-    whole = (whole or start == 0) and not (crowded and now < bound)
-    span = max(1, end - start)
-    known_to_be_long = not whole and strides.known and span > strides.longest
-    length = span if whole or span <= strides.at_once else strides.first
-    apart = crowded and end < bound
-    walk = _Walk(wanted=wanted, strides=strides, now=now, exact=exact, start=start, end=end, length=length, apart=apart)
-    yield from walk.carry_out(whole=whole)
-    return Through(walk.found, walk.failed or known_to_be_long)
+    walk = Walk.through(wanted, now, strides, whole=whole, exact=exact)
+    found: list[Column] = []
+    while not walk.over and (wanted.limit is None or len(found) < wanted.limit):
+        found += yield from walk.step(None if wanted.limit is None else wanted.limit - len(found))
+    return Through(found, walk.long)
 
 
 def read_in_pages(wanted: Slice, page: int, strides: Strides, *, exact: bool = False) -> Steps[list[Column]]:
@@ -146,10 +139,11 @@ def read_in_pages(wanted: Slice, page: int, strides: Strides, *, exact: bool = F
 
 
 @dataclass(slots=True, kw_only=True)
-class _Walk:
-    """One slice on its way: up to `end` in stretches, the rest in one read.
+class Walk:
+    """One slice on its way, a step at a time: up to `end` in stretches, the rest in one read.
 
-    That is also the read of the last stretch, unless the rest is to be read `apart`.
+    That is also the read of the last stretch, unless the rest is to be read `apart`. `long`: it takes stretches, for all that was
+    deleted there.
     """
 
     wanted: Slice
@@ -159,31 +153,54 @@ class _Walk:
     start: int
     end: int
     length: int
+    whole: bool
     apart: bool
-    failed: bool = False
-    found: list[Column] = field(default_factory=list)
+    long: bool
+    over: bool = False
     _further: int = 0
 
-    def carry_out(self, *, whole: bool) -> Steps[None]:
-        """Read until the asked number is found or the end is reached."""
-        while (left := self._left()) is None or left > 0:
-            if not whole:
-                self.length = min(self.length, self._limit())
-            part = replace(self.wanted, until=self._until(), limit=left)
-            try:
-                columns = yield from read_one(part, exact=self.exact)
-            except SliceTooLong:
-                if not self._shorten(part):
-                    raise
-                whole = False
-                continue
-            self.found += columns
-            if part.until == self.wanted.until:
-                return
-            self._go_on(part.until)
+    @classmethod
+    def through(cls, wanted: Slice, now: int, strides: Strides, *, whole: bool = False, exact: bool = False) -> Walk:
+        """Begin; with `whole`, or where nobody has looked yet, all of it is tried in one read first."""
+        bound = ids.moment(wanted.until)
+        start = max(0, ids.moment(wanted.after))
+        crowded = now < strides.crowded and start < strides.crowded
+        end = max(start, min(strides.crowded if crowded else now, bound))
+        whole = (whole or start == 0) and not (crowded and now < bound)
+        span = max(1, end - start)
+        return cls(
+            wanted=wanted,
+            strides=strides,
+            now=now,
+            exact=exact,
+            start=start,
+            end=end,
+            length=span if whole or span <= strides.at_once else strides.first,
+            whole=whole,
+            apart=crowded and end < bound,
+            long=not whole and strides.known and span > strides.longest,
+        )
 
-    def _left(self) -> int | None:
-        return None if self.wanted.limit is None else self.wanted.limit - len(self.found)
+    def step(self, limit: int | None) -> Steps[list[Column]]:
+        """Read the next part, or the first so many columns of it. One that is too much for the store shows nothing: the next is shorter."""
+        if not self.whole:
+            self.length = min(self.length, self._limit())
+        part = replace(self.wanted, until=self._until(), limit=limit)
+        try:
+            columns = yield from read_one(part, exact=self.exact)
+        except SliceTooLong:
+            if not self._shorten(part):
+                raise
+            self.whole = False
+            return []
+        if limit is not None and len(columns) == limit:
+            self.wanted = replace(self.wanted, after=columns[-1].name.id, beyond=True)
+            self.start = max(self.start, ids.moment(columns[-1].name.id))
+        elif part.until == self.wanted.until:
+            self.over = True
+        else:
+            self._go_on(part.until)
+        return columns
 
     def _limit(self) -> int:
         purged = self.now - _PURGED
@@ -196,7 +213,7 @@ class _Walk:
 
     def _shorten(self, part: Slice) -> bool:
         """Go on with a shorter part, or walk first through some of what was taken for the rest; False if there is no shorter one."""
-        self.failed = True
+        self.long = True
         if self.start >= self.end:
             self._further = self._further * _FURTHER or self.strides.first
             self.end = self.start + self._further
@@ -206,6 +223,9 @@ class _Walk:
         span = min(self.length, self.end - self.start)
         if part.until == self.wanted.until and self.end < ids.moment(self.wanted.until):
             self.apart = True  # what was too much may all lie in the rest
+        elif 0 < (older := self.now - _PURGED - self.start) < span:
+            self.length = older
+            return True
         elif span <= 1:
             return False
         else:

@@ -132,7 +132,8 @@ class Rescans:
 
     def _begin(self, row: str, last: Rescanned, now: int, *, header: Column) -> Steps[None]:
         """Begin with a row; one in which nothing has passed is done with at once, and nothing is written."""
-        rescan = RowRescan(self._process, row, self._ring.layout.priorities, since(self._ring, row, last, now))
+        strides = self._visits.of[row].sight.strides
+        rescan = RowRescan(self._process, row, self._ring.layout.priorities, since(self._ring, row, last, now), strides=strides)
         yield from rescan.begin(header)
         if rescan.over:
             self._agenda.set(row, due(self._ring, row, Rescanned(now)) + self._up_to(_LATER))

@@ -18,6 +18,7 @@ from astyqueue.protocol.remove import clear, delete
 from astyqueue.protocol.rescan import RESCANNED, Rescanned, RowRescan, list_late, note_rescanned, rescanned_in
 from astyqueue.protocol.sight import Sight
 from astyqueue.protocol.steps import Commit, Read, Send, Steps, run
+from astyqueue.protocol.stretches import Strides
 from astyqueue.store import Column, Slice, Store
 from astyqueue.testing import Failing, Recording, World, explore
 from astyqueue.testing.schedule import Work
@@ -151,6 +152,19 @@ def test_graves_of_any_number_are_passed_in_stretches() -> None:
         assert rescan(scene, since=None if back is None else scene.now - back).looked == 1
     assert handed_out(scene) == [lost]
     assert 2 <= scene.cemetery.failed <= 20
+
+
+def test_where_the_rate_of_ids_is_known_no_stretch_of_a_rescan_passes_more_of_them_than_a_look_does() -> None:
+    scene, strides = read_long_ago(), Strides()
+    [lost] = stranded(scene)
+    strides.saw(60_000, ids.first_at(scene.now - 60 * SECOND), ids.first_at(scene.now))
+    seen = Recording(scene.store)
+    scanning = RowRescan(scene.process("rex"), ROW, 1, scene.now - 2 * HOUR, strides=strides)
+    run(to_its_end(scanning), seen)
+    walks = [wanted for each in seen.requests if isinstance(each, Read) for wanted in each.wanted if isinstance(wanted, Slice)]
+    stretches = [ids.moment(wanted.until) - ids.moment(wanted.after) for wanted in walks if wanted.type == Type.MESSAGE]
+    assert max(stretches) <= strides.longest == 40 * SECOND
+    assert handed_out(scene) == [lost]
 
 
 @pytest.mark.parametrize("mode", ["applied", "lost"])
