@@ -21,7 +21,7 @@ from astyqueue.queue.core import Core, Taking
 from astyqueue.queue.holding import Handed
 from astyqueue.queue.keeper import keep
 from astyqueue.queue.producer import SendReport, Sent, as_message
-from astyqueue.queue.scheduling import Scheduling, own_policies, refuse_policies
+from astyqueue.queue.scheduling import Scheduling, own_policies, policies_without_trigger
 from astyqueue.queue.stats import Stats
 from astyqueue.store import Store
 from astyqueue.stores.threaded import Threaded
@@ -78,7 +78,8 @@ class MessageQueue(Operations):
         message = as_message(body, Message(None, key, delay, at, priority, headers, expires, lease, max_attempts, unique))
         if trigger is not None:
             return await self.run(Scheduling(self.core).send(message, trigger, own_policies(message, misfire, overlap)))
-        refuse_policies(misfire, overlap)
+        if misfire is not None or overlap is not None:
+            raise policies_without_trigger()
         return await self.run(self.core.send(message))
 
     async def send_many(

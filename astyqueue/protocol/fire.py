@@ -125,14 +125,14 @@ class Schedules:
         return sent
 
     def _fire(self, sight: Sight, sent: list[Fired], skipped: list[Skipped]) -> Steps[None]:
-        refused = 0
-        over = self._process.now() + _LONG
-        for number in range(_COMMITS):
-            if number and self._process.now() >= over:
+        refused, over = 0, None
+        for _ in range(_COMMITS):
+            if over is not None and self._process.now() >= over:
                 return
             firing = yield from self._plan(sight)
             if firing is None:
                 return
+            over = over or firing.now + _LONG
             if not firing.anything or (yield from self._commit(sight, firing)):
                 for decision in firing.decisions.values():
                     sent += fired(decision.schedule, decision.sent, firing.now)

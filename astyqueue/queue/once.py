@@ -33,6 +33,8 @@ class Once:
 
     def hand_out(self, row: str, held: list[Held], *, shares: Shares) -> None:
         """Hand out what was claimed of a row, first come first served."""
+        if not held:
+            return
         dealt = self._seats.deal(row, held, None, shares=shares)
         self.keep((row, one) for one in held[sum(len(deliveries) for _, deliveries in dealt) :])
         unwanted = self._seats.accept(dealt)

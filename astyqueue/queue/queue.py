@@ -22,7 +22,7 @@ from astyqueue.queue.holding import Handed, Kind
 from astyqueue.queue.keeper import Keeper, keep
 from astyqueue.queue.operations import Operations
 from astyqueue.queue.producer import SendReport, Sent, as_message
-from astyqueue.queue.scheduling import Scheduling, own_policies, refuse_policies
+from astyqueue.queue.scheduling import Scheduling, own_policies, policies_without_trigger
 from astyqueue.queue.stats import Stats
 from astyqueue.queue.terms import Terms
 from astyqueue.store import Store
@@ -96,7 +96,8 @@ class MessageQueue(Operations):
         message = as_message(body, Message(None, key, delay, at, priority, headers, expires, lease, max_attempts, unique))
         if trigger is not None:
             return self.run(Scheduling(self.core).send(message, trigger, own_policies(message, misfire, overlap)))
-        refuse_policies(misfire, overlap)
+        if misfire is not None or overlap is not None:
+            raise policies_without_trigger()
         return self.run(self.core.send(message))
 
     def send_many(

@@ -46,11 +46,9 @@ def own_policies(message: Message, misfire: str | None, overlap: str | None) -> 
     return policies
 
 
-def refuse_policies(misfire: str | None, overlap: str | None) -> None:
-    """Raise BadInput for policies of a trigger where there is no trigger."""
-    if misfire is not None or overlap is not None:
-        problem = "misfire= and overlap= say what becomes of the slots of a trigger: give a trigger= too, or leave them out"
-        raise BadInput(problem)
+def policies_without_trigger() -> BadInput:
+    """The error of a message that is to come once and says by which policies it comes again."""
+    return BadInput("misfire= and overlap= say what becomes of the slots of a trigger: give a trigger= too, or leave them out")
 
 
 @dataclass(frozen=True, slots=True)
