@@ -115,8 +115,6 @@ class RowWork:
             self.rounds.visits.last_traffic = self.process.now()
         began, now = now, self.process.now()
         self._hand_out(sight.row, claimed, shares)
-        for entry, death, _ in claimed.buried:
-            self.telling.died(MessageId(sight.row, entry.priority, entry.id), death.kind, death.reason)
         more = claimed.more or (fired > 0 and (sight.next_slot or now + 1) <= now)
         self.rounds.visited(visit, now, more=more, refused=claimed.refused)
         self.history.note(Kind.CLAIMED, lambda: self.history.events.of_hand_out(sight.row, claimed, at=now))
@@ -143,7 +141,7 @@ class RowWork:
         return replace(order, keeps=keeps, yields=yields, leases=leases, lease_cap=lease_cap, max_attempts_cap=attempts_cap)
 
     def _hand_out(self, row: str, claimed: Claimed, shares: Shares) -> None:
-        """Give the seats what was claimed, first come first served; what is left of it is given back at once."""
+        """Give the seats what was claimed, first come first served, and give back what is left; tell of what died."""
         for taken in claimed.claims:
             hold = Hold(row, taken.timer, taken.timer.due - self.process.now(), since=self.process.now())
             dealt = self.seats.deal(row, taken.held, hold, shares=shares)
@@ -158,3 +156,5 @@ class RowWork:
         self.once.hand_out(row, claimed.at_most_once, shares=shares)
         if is_home(row):
             self.firings.handed_out(held for taken in claimed.claims for held in taken.held)
+        for entry, death, _ in claimed.buried:
+            self.telling.died(MessageId(row, entry.priority, entry.id), death.kind, death.reason)
