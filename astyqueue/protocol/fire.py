@@ -77,7 +77,10 @@ class Known(NamedTuple):
 
 @dataclass(slots=True)
 class Firing:
-    """Slots of one row on their way into one commit; `keys` are those of schedules that end with it, by the schedules' names."""
+    """Slots of one row on their way into one commit; `keys` are those of schedules that end with it, by the schedules' names.
+
+    `took` is the time, in microseconds, that it took to work them out.
+    """
 
     now: int
     timers: dict[Name, Timer] = field(default_factory=dict)
@@ -85,6 +88,7 @@ class Firing:
     decisions: dict[Name, Decision] = field(default_factory=dict)
     gone: list[Name] = field(default_factory=list)
     keys: dict[str, Column] = field(default_factory=dict)
+    took: int = 0
 
     @property
     def cancelled(self) -> set[Id]:
@@ -125,14 +129,12 @@ class Schedules:
         return sent
 
     def _fire(self, sight: Sight, sent: list[Fired], skipped: list[Skipped]) -> Steps[None]:
-        refused, over = 0, None
+        refused = took = 0
         for _ in range(_COMMITS):
-            if over is not None and self._process.now() >= over:
-                return
-            firing = yield from self._plan(sight)
+            firing = (yield from self._plan(sight)) if took < _LONG else None
             if firing is None:
                 return
-            over = over or firing.now + _LONG
+            took += firing.took
             if not firing.anything or (yield from self._commit(sight, firing)):
                 for decision in firing.decisions.values():
                     sent += fired(decision.schedule, decision.sent, firing.now)
@@ -188,11 +190,11 @@ class Schedules:
     def _decide(self, row: str, firing: Firing, runs: dict[Run, LastRun]) -> None:
         """Decide on one schedule after the other, as far as there is room in a commit, and time."""
         columns, size = len(firing.timers) * _EACH, 0
-        over = self._process.now() + _LONG
+        began = self._process.now()
         for number, (name, (value, schedule, trigger)) in enumerate(tuple(firing.known.items())):
             body = len(schedule.template.body)
             full = columns >= _COLUMNS or (size > 0 and size + len(value) + body > _BYTES)
-            if full or (number and self._process.now() >= over):
+            if full or (number and self._process.now() - began >= _LONG):
                 del firing.timers[name], firing.known[name]
                 continue
             last = runs.get(schedule.run, LastRun()) if schedule.run else LastRun()
@@ -208,6 +210,7 @@ class Schedules:
                 firing.decisions[name] = decision
                 columns += len(decision.sent)
                 size += len(value) + len(decision.sent) * body
+        firing.took = self._process.now() - began
 
     def _commit(self, sight: Sight, firing: Firing) -> Steps[bool]:
         """Commit what was decided. A refusal, or an unknown outcome, has everything read anew."""

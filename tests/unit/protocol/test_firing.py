@@ -338,3 +338,18 @@ def test_schedules_that_are_worked_out_in_no_time_are_fired_together(table: Time
         table.make(f"quick {number}")
     table.clock.advance("1m")
     assert len(table.fire()) == 6
+
+
+def test_a_schedule_whose_slots_take_long_to_work_out_is_fired_by_one_commit_at_a_time(table: Timetable) -> None:
+    triggers = Triggers()
+
+    @triggers.register("slow")
+    def slow(moment: datetime) -> datetime:
+        table.clock.advance("5ms")
+        return (moment + timedelta(minutes=1)).replace(second=0, microsecond=0)
+
+    table.make("slow", slow(), misfire="all 120")
+    table.clock.advance("120m")
+    scheduler, sight = Schedules(table.process("ann"), triggers), Sight(ROW, 1)
+    assert [len(table.run(scheduler.fire(sight))) for _ in range(4)] == [50, 50, 20, 0]
+    table.store.require_lawful()
