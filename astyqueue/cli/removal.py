@@ -44,7 +44,7 @@ def clear(session: Session, *, queue: str, yes: bool) -> None:
 @yes_option
 @on_store
 def drop(session: Session, *, queue: str, yes: bool) -> None:
-    """Delete QUEUE: its messages, its dead letters and its settings."""
+    """Delete QUEUE: its messages, its dead letters and its settings. What its history tells is kept for as long as it was to be."""
     opened = session.queue(queue)
     must_be_meant(yes, f"This would delete queue {queue} and its {opened.counts().total} messages for good.")
     opened.drop()
