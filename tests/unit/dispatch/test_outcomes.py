@@ -194,7 +194,7 @@ def test_a_message_handed_out_at_most_once_is_handled_and_not_settled(still: Sta
     seen: list[object] = []
     still.once(lambda delivery: seen.append(delivery.body))
     assert seen == ["one"]
-    assert still.heard.outcomes == []
+    assert still.heard.outcomes == [("one", "at most once")]
     assert still.queue.stats.lost == 0
 
 
