@@ -75,6 +75,8 @@ class Event:
     `why` is one word: of a dead letter its kind ("rejected", "failed", "attempts", "expired", "undecodable"), of what was
     released or cancelled how. `reason` is a line for people, `trace` the traceback of what was raised. `lost`: it was
     written, but did not come about, because the receipt was no longer current.
+
+    `raw` is the number of its kind and what was written, if that tells more than this version understands; else empty.
     """
 
     at: int
@@ -97,6 +99,7 @@ class Event:
     reason: str = ""
     trace: str = ""
     lost: bool = False
+    raw: str = ""
 
     @property
     def when(self) -> datetime:
@@ -173,6 +176,7 @@ FLAT: Final[Mapping[str, str]] = MappingProxyType(
         "failure": "text",
         "trace": "text",
         "lost": "flag",
+        "raw": "text",
     }
 )
 

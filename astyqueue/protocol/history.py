@@ -47,9 +47,11 @@ _APART: Final = 0x2545F491
 #: The number of each kind in names, and in which order events of one attempt and moment are told.
 ORDER: Final = {kind: number for number, kind in enumerate(Kind)}
 _KINDS: Final = dict(enumerate(Kind))
-#: What is in the column's name or its row, and not in its value.
-_ELSEWHERE: Final = frozenset({"at", "kind", "queue", "message"})
+#: What is in the column's name or its row, and not in its value; and what is the value, as it was found.
+_ELSEWHERE: Final = frozenset({"at", "kind", "queue", "message", "raw"})
 _FIELDS: Final = frozenset(Event.__dataclass_fields__) - _ELSEWHERE
+#: What stands in the value of an event that this version wrote.
+_TOLD: Final = _FIELDS | {"message"}
 
 
 class Part(NamedTuple):
@@ -88,21 +90,29 @@ def read_part(part: Part, limit: int) -> Steps[tuple[list[Event], Part | None]]:
 
 
 def decode_event(row: str, column: Column) -> Event:
-    """The event in a column of a row of history; of one that cannot be read, its time and kind, and why."""
+    """The event in a column of a row of history; of one that cannot be read, its time and kind, and why.
+
+    What a newer astyqueue wrote is kept as it is (`raw`) beside what of it can be understood.
+    """
     at, kind, queue = ids.moment(column.name.id), _KINDS.get(column.name.state, Kind.UNKNOWN), row.split(":", 1)[0]
     try:
         if column.value[:1] != FORMAT:
-            return Event(
-                at, Kind.UNKNOWN, queue, reason=f"this event cannot be read: its format byte is {column.value[:1].hex() or 'missing'}"
-            )
+            problem = f"this event cannot be read: its format byte is {column.value[:1].hex() or 'missing'}"
+            return Event(at, Kind.UNKNOWN, queue, reason=problem, raw=_raw(column))
         told: dict[str, Any] = from_json(column.value[1:])
         message = MessageId.parse(told["message"]) if told.get("message") else None
         known = {name: value for name, value in told.items() if name in _FIELDS}
         if wrong := [name for name, value in known.items() if not _fits(name, value)]:
             _refuse(wrong)
-        return Event(at, kind, queue, message, **known)
+        understood = kind is not Kind.UNKNOWN and told.keys() <= _TOLD
+        return Event(at, kind, queue, message, **known, raw="" if understood else _raw(column))
     except (ValueError, TypeError, AttributeError) as error:
-        return Event(at, kind, queue, reason=f"this event cannot be read: {error}")
+        return Event(at, kind, queue, reason=f"this event cannot be read: {error}", raw=_raw(column))
+
+
+def _raw(column: Column) -> str:
+    """The number of an event's kind and what was written of it, bytes that are no text as escapes."""
+    return f"{column.name.state} {column.value.removeprefix(FORMAT).decode('utf-8', 'backslashreplace')}"
 
 
 def _fits(name: str, value: object) -> bool:

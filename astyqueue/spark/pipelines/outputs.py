@@ -139,6 +139,7 @@ _TOLD: Final = {
     "failure": "the reason without what differs from one time to the next",
     "trace": "the traceback, or which event of that minute has the same",
     "lost": "written, but it did not come about; left out of every other table",
+    "raw": "the number of its kind and what was written, if that is more than the version understood that read it; else empty",
 }
 EVENTS: Final = Table(
     "events",
