@@ -45,6 +45,11 @@ def make_file(path: Path) -> None:
         Path(aside).unlink(missing_ok=True)
 
 
+def for_owner(path: str, flags: int) -> int:
+    """An opener for `open`: a file that is new may be read by its owner alone, and a link at this path is not followed but an error."""
+    return os.open(path, flags | os.O_NOFOLLOW, 0o600)
+
+
 def _permissions(path: Path) -> int | None:
     """Those of a file of this user; none if there is no file, or another user's, or a link."""
     try:

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from astyqueue.errors import BadInput
+from astyqueue.files import replace_file
 from astyqueue.stores.location import locate
 
 
@@ -88,11 +89,9 @@ class Manifest:
         self.save()
 
     def save(self) -> None:
-        """Write it, whole or not at all."""
+        """Write it, whole or not at all, for its owner alone."""
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        aside = self.path.with_name(f"{self.path.name}.new")
-        aside.write_text(json.dumps({"run": self.run, "target": self.target, "files": self.files}, indent=1), encoding="utf-8")
-        aside.replace(self.path)
+        replace_file(self.path, json.dumps({"run": self.run, "target": self.target, "files": self.files}, indent=1).encode())
 
 
 def place_of(url: str) -> str:

@@ -20,6 +20,7 @@ from pyspark.sql.types import TimestampType
 
 from astyqueue.clock import SystemClock, instant
 from astyqueue.errors import BadInput
+from astyqueue.files import for_owner
 from astyqueue.model.message import MessageId
 from astyqueue.model.moments import exact
 from astyqueue.model.views import RedriveReport
@@ -52,7 +53,10 @@ class RedriveByQuery:
     """A choice of dead letters of one queue."""
 
     def __init__(self, spark: SparkSession, url: str, queue: str, *, where: str) -> None:
-        """Choose with a condition of Spark SQL over the table `dead`; BadInput if Spark cannot make sense of it."""
+        """Choose with a condition of Spark SQL over the table `dead`; BadInput if Spark cannot make sense of it.
+
+        Spark SQL can call Java: hand in no text of people who may not run programs here.
+        """
         self.where = where
         self._place = Place(everywhere(url), queue)
         letters = spark.read.format("astyqueue").options(url=self._place.url, queue=queue, table=DEAD).load()
@@ -114,7 +118,7 @@ def _letter(row: Row, moments: Collection[str]) -> dict[str, object]:
 
 
 class _Audit:
-    """A file of JSON lines that is only added to."""
+    """A file of JSON lines that is only added to; its owner's alone, if it is new, and no other that a link leads to."""
 
     def __init__(self, path: Path, queue: str, where: str) -> None:
         self._path = path
@@ -124,5 +128,5 @@ class _Audit:
 
     def write(self, what: str, **facts: object) -> None:
         line = {"at": exact(instant(self._clock.now())), "what": what, **self._facts, **facts}
-        with self._path.open("a", encoding="utf-8") as file:
+        with open(self._path, "a", encoding="utf-8", opener=for_owner) as file:
             file.write(json.dumps(line, ensure_ascii=False) + "\n")

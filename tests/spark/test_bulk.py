@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import os
+import stat
 from pathlib import Path
 
 import pytest
@@ -77,6 +78,14 @@ def test_a_manifest_is_of_one_run(tmp_path: Path) -> None:
     (tmp_path / "other.json").write_text("[]")
     with pytest.raises(BadInput, match="is no manifest"):
         Manifest.load(tmp_path / "other.json", TARGET)
+
+
+def test_a_manifest_is_its_owners_alone_and_is_not_written_through_a_link(tmp_path: Path) -> None:
+    path, theirs = tmp_path / "manifest.json", tmp_path / "theirs"
+    theirs.write_text("precious")
+    path.with_name("manifest.json.new").symlink_to(theirs)
+    Manifest.load(path, TARGET).save()
+    assert (stat.S_IMODE(path.stat().st_mode), theirs.read_text()) == (0o600, "precious")
 
 
 def sent(folder: Path, *names: str) -> list[str]:

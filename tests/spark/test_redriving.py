@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import stat
 from pathlib import Path
 
 import pytest
@@ -41,6 +42,7 @@ def test_what_a_query_chooses_is_put_back_in_place_and_recorded(frames: Frames, 
     waiting = queue.peek(200)
     assert {str(found.id) for found in waiting} == {id_ for id_, reason in ids.items() if reason != "no such address"}
     assert queue.counts().dead == 1
+    assert stat.S_IMODE((tmp_path / "audit.jsonl").stat().st_mode) == 0o600
     lines = [json.loads(line) for line in (tmp_path / "audit.jsonl").read_text().splitlines()]
     assert {line["where"] for line in lines} == {"reason LIKE 'timeout%'"}
     assert sum(len(line["ids"]) for line in lines if line["what"] == "redriving") == 120

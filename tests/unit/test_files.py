@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from astyqueue.files import make_file, replace_file
+from astyqueue.files import for_owner, make_file, replace_file
 
 
 @pytest.fixture(autouse=True, params=[0o000, 0o022, 0o077])
@@ -78,3 +78,14 @@ def test_a_link_that_leads_to_no_file_yet_is_followed_to_where_the_file_is_to_be
     (tmp_path / "mail.db").symlink_to(volume / "mail.db")
     make_file(tmp_path / "mail.db")
     assert mode(volume / "mail.db") == 0o600
+
+
+def test_what_is_added_to_is_for_its_owner_alone_and_no_link_is_followed(tmp_path: Path) -> None:
+    for line in ("one", "two"):
+        with open(tmp_path / "audit.jsonl", "a", opener=for_owner) as file:
+            file.write(line)
+    assert ((tmp_path / "audit.jsonl").read_text(), mode(tmp_path / "audit.jsonl")) == ("onetwo", 0o600)
+    (tmp_path / "link.jsonl").symlink_to(tmp_path / "theirs")
+    with pytest.raises(OSError, match="symbolic"), open(tmp_path / "link.jsonl", "a", opener=for_owner):
+        pass
+    assert not (tmp_path / "theirs").exists()

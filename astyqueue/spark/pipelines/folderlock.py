@@ -16,6 +16,8 @@ from typing import IO, Final
 
 from astyqueue.clock import SECOND, Clock, SystemClock
 from astyqueue.errors import AstyqueueError
+from astyqueue.files import for_owner
+from astyqueue.spark.pipelines.manifest import FOLDER_MODE
 from astyqueue.wakeup import Wakeup
 
 #: Between two tries to get a lock that another process holds.
@@ -41,8 +43,8 @@ def locked(folder: Path, name: str, *, wait: int | None = 0, clock: Clock | None
 
     While another one holds it, wait up to `wait` microseconds (None: without limit), then raise FolderInUse.
     """
-    folder.mkdir(parents=True, exist_ok=True)
-    with (folder / f"_{name}.lock").open("a+", encoding="utf-8") as file:
+    folder.mkdir(mode=FOLDER_MODE, parents=True, exist_ok=True)
+    with open(folder / f"_{name}.lock", "a+", encoding="utf-8", opener=for_owner) as file:
         _acquire(file, folder, wait=wait, clock=clock or SystemClock())
         file.truncate(0)
         file.write(f"process {os.getpid()} on {socket.gethostname()}")

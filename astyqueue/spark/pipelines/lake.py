@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
@@ -22,6 +23,8 @@ from astyqueue.spark.pipelines.outputs import PARTITIONS, Table
 
 #: Rows in one file; each row is a few hundred bytes.
 _ROWS: Final = 5_000_000
+#: What permissions of a folder are to its files.
+_READERS: Final = 0o666
 #: Where files lie until they are whole; readers pass over folders that are named so.
 _STAGED: Final = "_staged"
 #: Writers: the batch job's, of all tables but the stream's.
@@ -111,6 +114,8 @@ def publish(staged: Path, place: Path, days: Collection[Path], *, lasting: bool)
     New files come to lie beside the old ones before these are removed, so that a process that is killed meanwhile leaves rows
     twice, and never a day without any. A day that `staged` lacks is removed, except in a table that is `lasting`, which cannot be
     built again. FilesLost if staged files are missing; then nothing was removed.
+
+    Whoever may use the folder of all tables may read the files, and nobody else: Spark makes them for everybody.
     """
     if not staged.is_dir():
         raise FilesLost(staged)
@@ -119,6 +124,10 @@ def publish(staged: Path, place: Path, days: Collection[Path], *, lasting: bool)
         if not fresh.get(day, not lasting):
             raise FilesLost(staged / day)
     place.mkdir(parents=True, exist_ok=True)  # a table of which there is nothing is a folder too
+    mode = place.parent.stat().st_mode & _READERS
+    for path in (file for files in fresh.values() for file in files):
+        if path.stat().st_uid == os.geteuid():  # workers of a cluster may be another user, who alone can change theirs
+            path.chmod(mode)
     for day in {*fresh, *days}:
         _replace(place / day, fresh.get(day, ()))
 

@@ -10,8 +10,11 @@ from typing import Final
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from astyqueue.errors import AstyqueueError
+from astyqueue.files import replace_file
 
 _FILE: Final = "_manifest.json"
+#: Of a folder of tables that is made: keys, names of tenants and tracebacks are in them.
+FOLDER_MODE: Final = 0o700
 
 
 class BadManifest(AstyqueueError):
@@ -68,7 +71,5 @@ def load(folder: Path) -> Manifest:
 
 def store(folder: Path, manifest: Manifest) -> None:
     """Replace the manifest, whole or not at all."""
-    folder.mkdir(parents=True, exist_ok=True)
-    fresh = folder / f"{_FILE}.new"
-    fresh.write_text(manifest.model_dump_json(indent=2))
-    fresh.replace(folder / _FILE)
+    folder.mkdir(mode=FOLDER_MODE, parents=True, exist_ok=True)
+    replace_file(folder / _FILE, manifest.model_dump_json(indent=2).encode())

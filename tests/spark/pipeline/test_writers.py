@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import signal
 import socket
+import stat
 import subprocess
 import sys
 from pathlib import Path
@@ -13,8 +14,10 @@ from threading import Event, Thread
 import pytest
 
 from astyqueue.clock import SECOND
+from astyqueue.spark.pipelines import manifest
 from astyqueue.spark.pipelines.folderlock import FolderInUse, locked
 from astyqueue.spark.pipelines.lake import FilesLost, publish
+from astyqueue.spark.pipelines.manifest import Manifest
 
 ROOT = Path(__file__).parents[3]
 DAY = Path("queue=emails", "day=2026-03-14")
@@ -148,6 +151,35 @@ def test_a_day_whose_new_files_vanished_is_kept(tmp_path: Path, table: Path) -> 
     with pytest.raises(FilesLost, match=OTHER_DAY.name):
         publish(fresh, table, {DAY, OTHER_DAY}, lasting=False)
     assert contents(table) == before
+
+
+def test_a_folder_that_is_made_is_its_owners_alone_and_so_is_all_in_it(tmp_path: Path) -> None:
+    lake = tmp_path / "lake"
+    with locked(lake, "batch"):
+        publish(staged(tmp_path / "staged", DAY), lake / "events", {DAY}, lasting=True)
+        manifest.store(lake, Manifest())
+    found = {path.name: stat.S_IMODE(path.stat().st_mode) for path in lake.rglob("*") if path.is_file()}
+    assert (stat.S_IMODE(lake.stat().st_mode), found) == (
+        0o700,
+        {"_batch.lock": 0o600, "_manifest.json": 0o600, "staged.parquet": 0o600},
+    )
+
+
+def test_who_may_read_a_folder_may_read_its_tables(tmp_path: Path) -> None:
+    lake = tmp_path / "lake"
+    lake.mkdir()
+    lake.chmod(0o750)
+    publish(staged(tmp_path / "staged", DAY), lake / "events", {DAY}, lasting=True)
+    assert [stat.S_IMODE(file.stat().st_mode) for file in lake.rglob("*.parquet")] == [0o640]
+
+
+def test_a_lock_that_is_a_link_is_not_followed(tmp_path: Path) -> None:
+    theirs = tmp_path / "theirs"
+    theirs.write_text("precious")
+    (tmp_path / "_batch.lock").symlink_to(theirs)
+    with pytest.raises(OSError, match="symbolic"), locked(tmp_path, "batch"):
+        pass
+    assert theirs.read_text() == "precious"
 
 
 def test_a_table_without_rows_is_an_empty_folder(tmp_path: Path) -> None:
