@@ -13,7 +13,12 @@ pytest_plugins = ["astyqueue.testing.cassandra.fixtures", "tests.places"]
 
 
 #: Tests whose output is told although they passed: what they show is worth as much as the numbers in it.
-_TOLD: Final = {"orders of steps explored": "interleavings", "killed workers": "test_kill", "a ring under fire": "tests/ring/"}
+_TOLD: Final = {
+    "orders of steps explored": "interleavings",
+    "killed workers": "test_kill",
+    "a ring under fire": "tests/ring/",
+    "memory of the report": "test_report_size",
+}
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

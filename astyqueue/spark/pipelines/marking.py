@@ -8,6 +8,7 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812 - the name that all of Spark's own examples use
 
 from astyqueue.model.event import Kind
+from astyqueue.spark.pipelines.names import DIGITS, KEPT, LONGEST, MARK
 
 #: Of events of one moment, the order in which they are told.
 NUMBERS: Final = {kind.value: number for number, kind in enumerate(Kind)}
@@ -28,6 +29,8 @@ def numbered(kind: str) -> Column:
     return F.create_map(*[F.lit(part) for pair in NUMBERS.items() for part in pair])[F.col(kind)]
 
 
+#: Headers that name something; keys have a bound of their own.
+_NAMES: Final = ("task", "schedule", "tenant")
 #: Why an attempt failed that nobody ended: its worker was killed, say.
 LAPSED: Final = "lapsed"
 #: Of deaths, those that a failure of its own tells the cause of.
@@ -38,7 +41,7 @@ _NEAR: Final = 1_000_000
 
 
 def marked(events: DataFrame) -> DataFrame:
-    """What came about, with these columns more, and texts that are empty as null.
+    """What came about, with these columns more, texts that are empty as null, and names no longer than they may be.
 
     `day`, `row` (of the message), `outcome` (if the event ends an attempt, or is a claim whose end is missing: done, failed,
     released, dead, cancelled, expired, open), `settles` (it is the done or dead that counts), `dies` (a failure that made a dead
@@ -102,8 +105,16 @@ def _neighbours() -> dict[str, Column]:
 
 
 def _tidy(events: DataFrame) -> DataFrame:
-    texts = ("worker", "host", "why", "reason", "failure", "trace")
-    return events.withColumns({name: F.nullif(F.col(name), F.lit("")) for name in texts})
+    texts = {name: F.nullif(F.col(name), F.lit("")) for name in ("worker", "why", "reason", "failure", "trace")}
+    return events.withColumns(
+        {**texts, "host": bounded(F.nullif(F.col("host"), F.lit(""))), **{name: bounded(F.col(name)) for name in _NAMES}}
+    )
+
+
+def bounded(name: Column) -> Column:
+    """A name as `shortened` makes it."""
+    cut = F.concat(F.substring(name, 1, KEPT), F.lit(MARK), F.substring(F.sha2(name, 256), 1, DIGITS))
+    return F.when(F.length(name) > LONGEST, cut).otherwise(name)
 
 
 def _outcome() -> Column:

@@ -21,6 +21,7 @@ from tests.spark.pipeline.histories import DAY, NOON, QUEUE, Life, fired, frame,
 from tests.spark.pipeline.test_property import quantile
 
 SENT, BAD = 60, 4
+POLICY = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
 ENDED = {Kind.DONE, Kind.DEAD, Kind.RELEASED}
 
 
@@ -139,6 +140,7 @@ def test_the_page_needs_nothing_but_itself(page: tuple[Path, list[Event]]) -> No
     text = page[0].read_text()
     assert Reading(text).fetched == []
     assert re.findall(r"<script|@import|url\(|https?://(?!www\.w3\.org)", text) == []
+    assert re.findall(r'http-equiv="Content-Security-Policy" content="([^"]*)"', text) == [POLICY]
     assert text.count("<svg") == len(re.findall(r"<svg[^>]*><title>[^<]+</title>", text)) > 0
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import stat
 import subprocess
 import sys
 from datetime import UTC, datetime
@@ -41,9 +42,24 @@ def test_a_report_needs_no_spark(lake: Path) -> None:
     ended = report(lake, missing="pyspark,py4j")
     assert (ended.returncode, ended.stderr) == (0, "")
     assert "emails" in (lake / "report.html").read_text()
+    assert stat.S_IMODE((lake / "report.html").stat().st_mode) == 0o600
 
 
 def test_what_a_report_lacks_is_said(lake: Path) -> None:
     ended = report(lake, missing="pyspark,py4j,pyarrow")
     assert (ended.returncode, "pip install 'astyqueue[spark]'" in ended.stderr) == (2, True)
     assert len(ended.stderr.splitlines()) == 1
+
+
+def test_a_report_takes_the_place_of_a_file_and_of_nothing_else(lake: Path) -> None:
+    theirs, page = lake.parent / "theirs", lake / "report.html"
+    theirs.write_text("precious")
+    page.symlink_to(theirs)
+    ended = report(lake, missing="pyspark")
+    assert (ended.returncode, "is a link" in ended.stderr, theirs.read_text()) == (2, True, "precious")
+    page.unlink()
+    page.write_text("old")
+    page.chmod(0o644)
+    assert report(lake, missing="pyspark").returncode == 0
+    assert (page.read_text() != "old", stat.S_IMODE(page.stat().st_mode)) == (True, 0o644)
+    assert [path.name for path in lake.iterdir() if path.name.startswith(".")] == []

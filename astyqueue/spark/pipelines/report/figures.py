@@ -2,25 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import date, datetime
 from pathlib import Path
-from typing import Final, Self
+from typing import Final
 
 import numpy as np
-import numpy.typing as npt
-import pyarrow as pa
 import pyarrow.dataset as arrow
 
 from astyqueue.clock import instant
 from astyqueue.spark.pipelines import manifest
-from astyqueue.spark.pipelines.outputs import ATTEMPTS, FACTS, FAILURES, MESSAGES, PARTITIONS, PARTS, SCHEDULES, Table
-from astyqueue.spark.pipelines.report.records import Record, total
+from astyqueue.spark.pipelines.outputs import ATTEMPTS, FACTS, FAILURES, MESSAGES, SCHEDULES, Table
+from astyqueue.spark.pipelines.report.columns import Columns, Summary, batches, read
+from astyqueue.spark.pipelines.report.records import Causes, Record, Schedules
+from astyqueue.spark.pipelines.report.tables import MOST
 
-Numbers = npt.NDArray[np.float64]
-_PARTITIONED: Final = pa.schema([("queue", pa.string()), ("day", pa.date32())])
-_SHARES: Final = [share for _, share in PARTS]
+#: What is read of the facts, by their grain. There may be a row for each message where the grain is its key: those are not read.
+_FACTS: Final[Mapping[str, tuple[str, ...]]] = {
+    "queue": ("retried", "objective_of", "objective_met"),
+    "hour": ("began", "wait_p95"),
+    **dict.fromkeys(("tenant", "host"), ("member", "attempts", "done", "failed", "dead", "expired", "ran")),
+    "row": ("member", "sent"),
+}
+_CAUSE: Final = ("task", "failure", "times", "dead", "last", "example")
+#: What is counted of schedules, and what is told of each that is shown.
+_SLOTS: Final = ("fired", "skipped", "started", "within_1s")
+_LATE: Final = ("late_p50", "late_p95", "late_max", "start_p95")
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,45 +45,6 @@ class Days:
 
 
 @dataclass(frozen=True, slots=True)
-class Summary:
-    """Some lengths of time, summed up: how many, three percentiles and the longest, in microseconds."""
-
-    number: int
-    parts: tuple[float, ...] | None
-    longest: float | None
-
-    @classmethod
-    def of(cls, values: Numbers) -> Self:
-        """That of these values, those left out that are not known."""
-        known = values[~np.isnan(values)]
-        if not len(known):
-            return cls(0, None, None)
-        return cls(len(known), tuple(float(part) for part in np.quantile(known, _SHARES)), float(known.max()))
-
-
-class Columns:
-    """Columns of a table as arrays: moments and lengths are microseconds, and unknown ones are not-a-number."""
-
-    def __init__(self, found: pa.Table) -> None:
-        """Take them from Arrow."""
-        self._found = found
-
-    def numbers(self, name: str) -> Numbers:
-        """A column of moments, lengths or counts."""
-        column = self._found.column(name)
-        plain = column.cast(pa.int64()) if pa.types.is_timestamp(column.type) else column
-        return np.asarray(plain.to_numpy(zero_copy_only=False), dtype=np.float64)
-
-    def texts(self, name: str) -> npt.NDArray[np.str_]:
-        """A column of texts; unknown ones are empty."""
-        return np.asarray(self._found.column(name).fill_null("").to_numpy(zero_copy_only=False), dtype=np.str_)
-
-    def among(self, name: str, *values: str) -> npt.NDArray[np.bool_]:
-        """Where a column has one of these texts."""
-        return np.isin(self.texts(name), values)
-
-
-@dataclass(frozen=True, slots=True)
 class Figures:
     """What is known of one queue."""
 
@@ -84,31 +53,27 @@ class Figures:
     read_until: datetime
     messages: Columns
     attempts: Columns
-    facts: Sequence[Record]
-    failures: Sequence[Record]
-    schedules: Sequence[Record]
+    facts: Mapping[str, Columns]
+    failures: Causes
+    schedules: Schedules
 
     @property
     def period(self) -> tuple[float, float] | None:
         """The first and the last moment that anything tells of; None if nothing does."""
-        moments = np.concatenate([self.messages.numbers("sent"), self.messages.numbers("changed"), self.attempts.numbers("ended")])
-        known = moments[~np.isnan(moments)]
-        return (float(known.min()), float(known.max())) if len(known) else None
+        columns = [self.messages.numbers("sent"), self.messages.numbers("changed"), self.attempts.numbers("ended")]
+        moments = [known for column in columns if len(known := column[~np.isnan(column)])]
+        return (min(float(known.min()) for known in moments), max(float(known.max()) for known in moments)) if moments else None
 
     def counts(self) -> dict[str, int]:
         """How many messages there were, and what became of them; how many attempts, and how they ended."""
-        states, outcomes = self.messages.texts("state"), self.attempts.texts("outcome")
-        of_states = {name: int((states == name).sum()) for name in ("done", "dead", "cancelled", "in flight", "waiting")}
-        of_outcomes = {name: int((outcomes == name).sum()) for name in ("failed", "expired", "released")}
-        return {"sent": len(states), **of_states, **of_outcomes, "retried": self.total("retried")}
+        states, outcomes = self.messages.names("state"), self.attempts.names("outcome")
+        of_states = {name: int(states.among(name).sum()) for name in ("done", "dead", "cancelled", "in flight", "waiting")}
+        of_outcomes = {name: int(outcomes.among(name).sum()) for name in ("failed", "expired", "released")}
+        return {"sent": len(states.codes), **of_states, **of_outcomes, "retried": self.total("retried")}
 
     def total(self, name: str) -> int:
         """A count of the whole queue, over all days."""
-        return total(self.of_grain("queue"), name)
-
-    def of_grain(self, grain: str) -> list[Record]:
-        """The facts of one grain."""
-        return [record for record in self.facts if record["grain"] == grain]
+        return int(np.nansum(self.facts["queue"].numbers(name)))
 
     def lengths(self) -> dict[str, Summary]:
         """How long messages waited, ran and took."""
@@ -123,48 +88,23 @@ def load(folder: Path, days: Days | None = None) -> list[Figures]:
     """The figures of every queue in a folder of tables, by name."""
     asked = days or Days()
     known = manifest.load(folder)
-    return [_figures(folder, asked, queue=queue, read=known.queues[queue]) for queue in sorted(known.queues)]
+    return [_figures(folder, asked, queue=queue, so_far=known.queues[queue]) for queue in sorted(known.queues)]
 
 
-def _figures(folder: Path, days: Days, *, queue: str, read: manifest.ReadSoFar) -> Figures:
-    def table(of: Table, *columns: str) -> pa.Table:
-        return _read(folder, of, days.wanted() & (arrow.field("queue") == queue), columns=columns)
+def _figures(folder: Path, days: Days, *, queue: str, so_far: manifest.ReadSoFar) -> Figures:
+    wanted = days.wanted() & (arrow.field("queue") == queue)
+
+    def rows(of: Table, *columns: str) -> Iterator[Record]:
+        for batch in batches(folder, of, wanted, columns):
+            yield from batch.to_pylist()
 
     return Figures(
         queue,
-        read.objective,
-        instant(read.until_us),
-        messages=Columns(table(MESSAGES, "sent", "changed", "settled", "state", "took")),
-        attempts=Columns(table(ATTEMPTS, "task", "ended", "outcome", "waited", "ran")),
-        facts=_records(table(FACTS).filter(~arrow.field("grain").isin(["minute", "key"]))),
-        failures=_records(table(FAILURES)),
-        schedules=_records(table(SCHEDULES)),
+        so_far.objective,
+        instant(so_far.until_us),
+        messages=read(folder, MESSAGES, wanted, ("sent", "changed", "settled", "state", "took")),
+        attempts=read(folder, ATTEMPTS, wanted, ("task", "ended", "outcome", "waited", "ran")),
+        facts={grain: read(folder, FACTS, wanted & (arrow.field("grain") == grain), columns) for grain, columns in _FACTS.items()},
+        failures=Causes.of(rows(FAILURES, *_CAUSE)),
+        schedules=Schedules.of(rows(SCHEDULES, "schedule", "day", *_SLOTS, *_LATE), MOST, _SLOTS),
     )
-
-
-def _records(found: pa.Table) -> Sequence[Record]:
-    records: Sequence[Record] = found.to_pylist()
-    return records
-
-
-def _read(folder: Path, table: Table, wanted: arrow.Expression, *, columns: Sequence[str]) -> pa.Table:
-    """The rows of a table, none if nobody wrote it; SchemaDiffers if its files have other columns."""
-    place = folder / table.name
-    names = list(columns) or list(table.kinds)
-    if not place.is_dir():
-        return _declared(table).empty_table().select(names)
-    partitioning = arrow.partitioning(_PARTITIONED, flavor="hive")
-    found = arrow.dataset(place, format="parquet", partitioning=partitioning, schema=_declared(table), exclude_invalid_files=False)
-    return found.to_table(columns=names, filter=wanted)
-
-
-def _declared(table: Table) -> pa.Schema:
-    kinds = {
-        "string": pa.string(),
-        "bigint": pa.int64(),
-        "double": pa.float64(),
-        "boolean": pa.bool_(),
-        "timestamp": pa.timestamp("us", tz="UTC"),
-    }
-    files = [(name, kinds[kind]) for name, kind in table.kinds.items() if name not in PARTITIONS]
-    return pa.schema([*files, *_PARTITIONED])

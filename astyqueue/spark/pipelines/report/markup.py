@@ -1,9 +1,11 @@
-"""Elements of HTML and SVG; text is escaped when they are written."""
+"""Elements of HTML and SVG. Text is escaped when they are written, and what is no character to be seen is spelled before."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from xml.etree.ElementTree import Element, tostring
+
+from astyqueue.printable import printable
 
 Child = Element | str | None
 
@@ -30,10 +32,10 @@ def _put(parent: Element, child: Child) -> None:
     if isinstance(child, Element):
         parent.append(child)
     elif child is not None and len(parent):
-        parent[-1].tail = (parent[-1].tail or "") + child
+        parent[-1].tail = (parent[-1].tail or "") + printable(child)
     elif child is not None:
-        parent.text = (parent.text or "") + child
+        parent.text = (parent.text or "") + printable(child)
 
 
 def _spelled(value: str | float) -> str:
-    return value if isinstance(value, str) else f"{value:.2f}".rstrip("0").rstrip(".")
+    return printable(value) if isinstance(value, str) else f"{value:.2f}".rstrip("0").rstrip(".")

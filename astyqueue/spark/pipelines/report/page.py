@@ -2,28 +2,41 @@
 
 from __future__ import annotations
 
+import os
+import stat
 from collections.abc import Iterable, Sequence
 from importlib.resources import files
 from pathlib import Path
 from xml.etree.ElementTree import Element
 
 from astyqueue.clock import instant
+from astyqueue.errors import BadInput
+from astyqueue.files import replace_file
 from astyqueue.spark.pipelines.report import sections
-from astyqueue.spark.pipelines.report.figures import Days, Figures, Summary, load
+from astyqueue.spark.pipelines.report.columns import Summary
+from astyqueue.spark.pipelines.report.figures import Days, Figures, load
 from astyqueue.spark.pipelines.report.markup import page, tag
 from astyqueue.spark.pipelines.report.series import Stretches
 from astyqueue.spark.pipelines.report.wording import NONE, count, length, level, moment, share
 
 _COUNTED = (("sent", ""), ("done", ""), ("dead", "bad"), ("retried", ""), ("expired", ""), ("cancelled", ""))
+#: Nothing is fetched, run or sent, whatever stood in the names of tasks: a browser sees to it once more.
+_POLICY = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
 #: Where a service level is met so often, it is met.
 _MET = 0.99
 
 
 def write(folder: Path, path: Path, days: Days | None = None) -> list[Figures]:
-    """Make the page from the tables of a folder; what it tells. Nothing of the page comes from elsewhere."""
+    """Make the page from the tables of a folder; what it tells. Nothing of the page comes from elsewhere.
+
+    A page that was there is replaced, whole or not at all; a new one is its owner's alone. BadInput if the path is that of anything else.
+    """
+    if os.path.lexists(path) and not stat.S_ISREG(path.lstat().st_mode):
+        message = f"{path} is a link, a folder or a device, and none of these is replaced by a report: name a file"
+        raise BadInput(message)
     found = load(folder, days)
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(page(report(found)), encoding="utf-8")
+    replace_file(path, page(report(found)).encode())
     return found
 
 
@@ -31,13 +44,16 @@ def report(queues: Sequence[Figures]) -> Element:
     """The page."""
     names = ", ".join(figures.queue for figures in queues) or "no queue"
     title = f"What became of the messages: {names}"
+    style = tag("style")
+    style.text = files(__package__).joinpath("style.css").read_text()
     head = tag(
         "head",
         tag("meta", charset="utf-8"),
+        tag("meta", http_equiv="Content-Security-Policy", content=_POLICY),
         tag("meta", name="viewport", content="width=device-width, initial-scale=1"),
         tag("title", title),
+        style,
     )
-    head.append(tag("style", files(__package__).joinpath("style.css").read_text()))
     main = tag("main", tag("h1", "What became of the messages"), tag("p", _period(queues), class_="soft"))
     if len(queues) > 1:
         main.append(tag("nav", *[tag("a", figures.queue, href=f"#queue-{figures.queue}") for figures in queues], aria_label="Queues"))

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple
 from xml.etree.ElementTree import Element
 
+from astyqueue.printable import printable
 from astyqueue.spark.pipelines.report.markup import tag
 from astyqueue.spark.pipelines.report.scales import Scale, Times
 
@@ -125,7 +126,8 @@ def bars(told: str, drawn: Sequence[Bar], mean: float | None = None) -> Element:
     picture = _picture(told, _TOP + high * len(drawn) + 8)
     for row, bar in enumerate(drawn):
         y = _TOP + high * row
-        shown = bar.name if len(bar.name) <= 30 else f"{bar.name[:29]}\N{HORIZONTAL ELLIPSIS}"  # noqa: PLR2004 - letters that fit
+        name = printable(bar.name)
+        shown = name if len(name) <= 30 else f"{name[:29]}\N{HORIZONTAL ELLIPSIS}"  # noqa: PLR2004 - letters that fit
         picture.append(tag("text", tag("title", bar.name), class_="label", x=left - 8, y=y + 15, text_anchor="end"))
         picture[-1][0].tail = shown
         picture.append(tag("rect", class_="bar", x=left, y=y + 3, width=max(1.0, across * bar.size), height=high - 7, rx=2))

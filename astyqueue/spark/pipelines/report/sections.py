@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
-from collections import Counter
+import math
 from collections.abc import Sequence
 from typing import Final
 from xml.etree.ElementTree import Element
 
 import numpy as np
 
+from astyqueue.clock import instant
+from astyqueue.spark.pipelines.names import shortened
 from astyqueue.spark.pipelines.outputs import LENGTHS, PARTS
 from astyqueue.spark.pipelines.report import series
-from astyqueue.spark.pipelines.report.figures import Figures, Summary
+from astyqueue.spark.pipelines.report.columns import MOST_NAMES, OTHERS, Summaries, Summary
+from astyqueue.spark.pipelines.report.figures import Figures
 from astyqueue.spark.pipelines.report.markup import tag
 from astyqueue.spark.pipelines.report.plots import Bar, Cell, bars, heat, lines
-from astyqueue.spark.pipelines.report.records import Record, by_member, measured, moment, number, total
+from astyqueue.spark.pipelines.report.records import Cause, measured, number
 from astyqueue.spark.pipelines.report.scales import Counts, Lengths
 from astyqueue.spark.pipelines.report.series import Stretches
-from astyqueue.spark.pipelines.report.tables import MOST, Heading, folded, table, text
+from astyqueue.spark.pipelines.report.tables import MOST, Heading, folded, others, table, text
 from astyqueue.spark.pipelines.report.wording import NONE, count, length, plain, share
 
 TITLES: Final = {"wait": "Waiting", "run": "Running", "end": "End to end"}
@@ -26,6 +29,8 @@ _MEANINGS: Final = {name: told for name, _, told in LENGTHS}
 _BARS: Final = 12
 #: Days of one map.
 _DAYS: Final = 31
+#: What is said where names are not all told apart.
+_MANY: Final = f"There were more than {count(MOST_NAMES)} different names: those that came after so many are told together with the others."
 
 
 def plotted(title: str, told: str, *content: Element | None) -> Element:
@@ -75,7 +80,9 @@ def summed_up(figures: Figures) -> Element:
 def warm_hours(figures: Figures) -> Element | None:
     """When messages waited long, by hour of the day."""
     title = "Waiting by hour"
-    hours = [(moment(hour, "began"), waited) for hour in figures.of_grain("hour") if (waited := measured(hour, "wait_p95")) is not None]
+    facts = figures.facts["hour"]
+    waits = zip(facts.numbers("began").tolist(), facts.numbers("wait_p95").tolist(), strict=True)
+    hours = sorted((instant(int(began)), waited) for began, waited in waits if not math.isnan(waited))
     if not hours:
         return None
     if len(hours) == 1:
@@ -101,93 +108,98 @@ def warm_hours(figures: Figures) -> Element | None:
 def failing(figures: Figures) -> Element:
     """What went wrong, by cause."""
     title = "Failures"
-    alike = Counter[str]()
-    causes: dict[tuple[str, str], list[Record]] = {}
-    for record in figures.failures:
-        alike[str(record["failure"])] += number(record, "times")
-        causes.setdefault((str(record["failure"]), str(record["task"])), []).append(record)
-    if not causes:
+    causes = figures.failures
+    ranked, alike = causes.ranked(), causes.alike()
+    if not ranked:
         return plotted(title, "No attempt failed, and nothing became a dead letter.")
-    [(first, most)] = alike.most_common(1)
-    drawn = [Bar(failure, times / most, count(times)) for failure, times in alike.most_common(_BARS)]
-    ranked = sorted(causes.items(), key=lambda cause: -total(cause[1], "times"))
-    rows = [_cause(failure, task, some) for (failure, task), some in ranked]
+    first, most = alike[0]
+    drawn = [Bar(failure, times / most, count(times)) for failure, times in alike[:_BARS]]
+    rows = [_cause(failure, task, cause) for (failure, task), cause in ranked[:MOST]]
+    left = sum((cause for _, cause in ranked[MOST:]), causes.others)
+    last = [others(len(ranked) - MOST, complete=not causes.others.times), NONE, count(left.times), count(left.dead), NONE]
     headings = [text("cause"), text("task"), *map(Heading, ("times", "made dead")), text("the last one")]
     told = "Attempts that failed and messages that died, by cause: what differs from one time to the next is left out of the reason."
     picture = bars(f"Failures by cause; the most frequent: {first}, {count(most)} times.", drawn)
-    return plotted(title, told, picture, table(headings, rows, "Failures by cause and task"))
+    return plotted(title, told, picture, table(headings, rows, "Failures by cause and task", last if left.times else None))
 
 
-def _cause(failure: str, task: str, records: Sequence[Record]) -> Sequence[str | Element]:
-    last = max(records, key=lambda record: moment(record, "last"))
-    counts = [count(total(records, name)) for name in ("times", "dead")]
-    return [tag("code", failure), task or NONE, *counts, str(last["example"] or "")]
+def _cause(failure: str, task: str, cause: Cause) -> Sequence[str | Element]:
+    return [tag("code", failure), task or NONE, count(cause.times), count(cause.dead), cause.example]
 
 
 def tasks(figures: Figures) -> Element | None:
     """Tasks, the slowest first, and what they cost."""
-    named, ran = figures.attempts.texts("task"), figures.attempts.numbers("ran")
-    found = {str(task): Summary.of(ran[named == task]) for task in np.unique(named)}
-    ranked = sorted(((task, summary) for task, summary in found.items() if summary.number), key=lambda one: -(one[1].parts or (0, 0))[1])
+    names = figures.attempts.names("task")
+    summaries = Summaries(names, figures.attempts.numbers("ran"))
+    ranked = summaries.slowest()
     if not ranked:
         return None
-    cost = {task: float(np.nansum(ran[named == task])) for task, _ in ranked}
-    slowest, longest = ranked[0][0] or "(no task)", max((summary.parts or (0, 0))[1] for _, summary in ranked)
-    drawn = [
-        Bar(task or "(no task)", (summary.parts or (0, 0))[1] / max(longest, 1), length((summary.parts or (0, 0))[1]))
-        for task, summary in ranked[:_BARS]
-    ]
-    rows = [
-        [task or "(no task)", count(summary.number), *parts_of(summary), length(cost[task]), share(cost[task], sum(cost.values()))]
-        for task, summary in ranked
-    ]
+    found = [(names.names[code] or "(no task)", summaries.of(code)) for code in ranked[:MOST]]
+    longest = _p95(found[0][1])
+    drawn = [Bar(task, _p95(summary) / max(longest, 1), length(_p95(summary))) for task, summary in found[:_BARS]]
+    rows = [[task, *_cost(summary, summaries.together)] for task, summary in found]
+    left = summaries.others(ranked[:MOST])
+    last = [others(len(ranked) - MOST, complete=names.complete), *_cost(left, summaries.together)] if left.number else None
     headings = [text("task"), *map(Heading, ("attempts", "p50", "p95", "p99", "longest", "together", "share"))]
     told = "How long attempts ran: the bars are what 95 % did not exceed, the slowest task first. Together is what they cost in time."
-    return plotted(
-        "Slowest tasks",
-        told,
-        bars(f"Tasks by p95 of running; the slowest: {slowest}, {length(longest)}.", drawn),
-        table(headings, rows, "Tasks"),
-    )
+    if not names.complete:
+        told = f"{told} {_MANY}"
+    picture = bars(f"Tasks by p95 of running; the slowest: {found[0][0]}, {length(longest)}.", drawn)
+    return plotted("Slowest tasks", told, picture, table(headings, rows, "Tasks", last))
+
+
+def _p95(summary: Summary) -> float:
+    return (summary.parts or (0.0, 0.0))[1]
+
+
+def _cost(summary: Summary, together: float) -> list[str]:
+    return [count(summary.number), *parts_of(summary), length(summary.together), share(summary.together, together)]
 
 
 def skew(figures: Figures) -> Element | None:
     """How evenly messages are spread over the rows of the queue."""
-    sizes = by_member(figures.of_grain("row"), "sent")
-    sizes = {row: sent for row, sent in sizes.items() if sent}
-    if not sizes:
+    rows = figures.facts["row"].names("member")
+    sent = rows.sums(figures.facts["row"].numbers("sent"))
+    ranked = sorted(np.flatnonzero(sent), key=lambda code: (-sent[code], rows.names[code]))
+    if not ranked:
         return None
-    if len(sizes) == 1:
-        return plotted("Rows", f"All messages were in one row, {next(iter(sizes))}.")
-    most, mean = max(sizes.values()), sum(sizes.values()) / len(sizes)
-    ranked = sorted(sizes.items(), key=lambda row: (-row[1], row[0]))
-    told = f"{len(sizes)} rows had {count(mean)} messages in the mean (the dashed line); the fullest had {most / mean:.2f} times as many."
-    drawn = [Bar(row, sent / most, count(sent)) for row, sent in ranked[:MOST]]
+    if len(ranked) == 1:
+        return plotted("Rows", f"All messages were in one row, {rows.names[ranked[0]]}.")
+    most, mean = float(sent.max()), float(sent.sum()) / len(ranked)
+    told = f"{len(ranked)} rows had {count(mean)} messages in the mean (the dashed line); the fullest had {most / mean:.2f} times as many."
+    drawn = [Bar(rows.names[code], float(sent[code]) / most, count(sent[code])) for code in ranked[:MOST]]
     return plotted("Rows", told, bars(f"Messages by row. {told}", drawn, mean / most))
 
 
 def shares(figures: Figures, grain: str, title: str, *, told: str) -> Element | None:
     """What each machine, or each tenant, did and cost."""
-    records = figures.of_grain(grain)
-    cost = by_member(records, "ran")
-    if not cost:
+    columns = figures.facts[grain]
+    members = columns.names("member")
+    if not len(members.codes):
         return None
-    counts = {name: by_member(records, name) for name in ("attempts", "done", "failed", "dead", "expired")}
-    ranked = sorted(cost, key=lambda member: (-cost[member], member))
-    rows = [
-        [member, *(count(counts[name][member]) for name in counts), length(cost[member]), share(cost[member], sum(cost.values()))]
-        for member in ranked
-    ]
-    return plotted(title, told, table([text(grain), *map(Heading, (*counts, "time", "share"))], rows, title))
+    cost = members.sums(columns.numbers("ran"))
+    counts = {name: members.sums(columns.numbers(name)) for name in ("attempts", "done", "failed", "dead", "expired")}
+    ranked = sorted(range(OTHERS + 1, len(cost)), key=lambda code: (-cost[code], members.names[code]))
+    left = [*ranked[MOST:], OTHERS]
+
+    def row(name: str, codes: Sequence[int]) -> list[str]:
+        time = float(cost[codes].sum())
+        return [name, *(count(counted[codes].sum()) for counted in counts.values()), length(time), share(time, float(cost.sum()))]
+
+    rows = [row(members.names[code], [code]) for code in ranked[:MOST]]
+    last = row(others(len(left) - 1, complete=members.complete), left) if len(left) > 1 or not members.complete else None
+    note = told if members.complete else f"{told} {_MANY}"
+    return plotted(title, note, table([text(grain), *map(Heading, (*counts, "time", "share"))], rows, title, last))
 
 
 def punctual(figures: Figures) -> Element | None:
     """How late schedules fired, and when what they sent began; nothing if there were none."""
-    if not figures.schedules:
+    schedules = figures.schedules
+    if not schedules.first:
         return None
     rows = [
         [
-            *(str(record["schedule"]), f"{record['day']}", count(number(record, "fired")), count(number(record, "skipped"))),
+            *(shortened(str(record["schedule"])), f"{record['day']}", count(number(record, "fired")), count(number(record, "skipped"))),
             *(length(measured(record, name)) for name in ("late_p50", "late_p95", "late_max")),
             *(
                 count(number(record, "started")),
@@ -195,8 +207,19 @@ def punctual(figures: Figures) -> Element | None:
                 share(number(record, "within_1s"), number(record, "started")),
             ),
         ]
-        for record in sorted(figures.schedules, key=lambda record: (str(record["schedule"]), str(record["day"])))
+        for record in schedules.first
     ]
+    sums = schedules.sums
+    counted = [
+        count(sums["fired"]),
+        count(sums["skipped"]),
+        *[NONE] * 3,
+        count(sums["started"]),
+        NONE,
+        share(sums["within_1s"], sums["started"]),
+    ]
+    last = [others(schedules.more), NONE, *counted] if schedules.more else None
     late = ("fired", "skipped", "fired late p50", "p95", "longest", "started", "started late p95", "within 1 s")
     told = "From each slot to the message it sent, and from when that was due to when a handler began with it."
-    return plotted("Schedules", told, table([text("schedule"), text("day"), *map(Heading, late)], rows, "Schedules"))
+    headings = [text("schedule"), text("day"), *map(Heading, late)]
+    return plotted("Schedules", told, table(headings, rows, "Schedules", last))

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from astyqueue.spark.pipelines.outputs import PARTS
-from astyqueue.spark.pipelines.report.figures import Figures, Numbers
+from astyqueue.spark.pipelines.report.columns import Numbers
+from astyqueue.spark.pipelines.report.figures import Figures
 from astyqueue.spark.pipelines.report.plots import Line
 from astyqueue.spark.pipelines.report.scales import Times, width_for
 
@@ -61,8 +62,8 @@ def throughput(figures: Figures, stretches: Stretches) -> list[Line]:
     messages, attempts = figures.messages, figures.attempts
     moments = {
         ("sent", "two"): messages.numbers("sent"),
-        ("done", "one"): messages.numbers("settled")[messages.among("state", "done")],
-        ("failed", "fail"): attempts.numbers("ended")[attempts.among("outcome", "failed", "dead", "expired")],
+        ("done", "one"): messages.numbers("settled")[messages.names("state").among("done")],
+        ("failed", "fail"): attempts.numbers("ended")[attempts.names("outcome").among("failed", "dead", "expired")],
     }
     counted = {line: stretches.counted(found) for line, found in moments.items() if len(found)}
     return [Line(name, style, list(zip(stretches.middles(), _whole(found), strict=True))) for (name, style), found in counted.items()]
