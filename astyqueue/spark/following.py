@@ -131,9 +131,10 @@ class HistoryStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         most = limit.max_rows if isinstance(limit, ReadMaxRows) else None
         return position.to(until if most is None else _after(queue, position, most, until=until)).offset()
 
-    def reportLatestOffset(self) -> Offset | None:
-        """Nothing: Spark knows what the last batch told it."""
-        return None
+    def reportLatestOffset(self) -> Offset:
+        """How far a stream could have read by now, whatever a batch is limited to: `latestOffset` in what a query tells of its progress."""
+        ring = looking(self._following.place).ring
+        return Position(ring.queue, (self._horizon(),) * ring.layout.concurrency_shards).offset()
 
     def partitions(self, start: Offset, end: Offset) -> list[InputPartition]:
         """The stretches between two offsets, for each bucket one a day; the same whenever they are asked for."""

@@ -25,7 +25,10 @@ _READING: Final = (*_PLACE, "table", "since", "until", "rows", "rate", "consiste
 _FOLLOWING: Final = (*_PLACE, "table", "since", "lag", "rows_per_batch", "rate", "failOnDataLoss")
 #: What `consistency` may be: whether a read asks as many copies as the URL says, and not any one.
 _CONSISTENCY: Final[Mapping[str, bool]] = {"one": False, "quorum": True}
-_FLAGS: Final[Mapping[str, bool]] = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
+_FLAGS: Final[Mapping[str, bool]] = {
+    **dict.fromkeys(("true", "1", "yes", "on"), True),
+    **dict.fromkeys(("false", "0", "no", "off"), False),
+}
 _SQLITE: Final = "sqlite:///"
 
 

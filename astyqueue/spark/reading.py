@@ -25,6 +25,8 @@ from astyqueue.spark.tables import DEAD, ENTRIES, HISTORY, Record, Shaping, dead
 
 #: Rows of one Arrow batch, and of one read of history.
 _BATCH: Final = 4_000
+#: Buckets of days that are looked into at once: a store has a time for each request, and all of them count against it.
+_PROBES: Final = 64
 #: Up to where there is history to read, if nobody says: clocks elsewhere may be ahead.
 _AHEAD: Final = 3_600_000_000
 
@@ -115,8 +117,12 @@ def _stretches(queue: Looking, reading: Reading) -> list[Part]:
     meant = [
         part for part in parts(queue.ring, since, now + _AHEAD if reading.until is None else reading.until) if _meant(reading, part.row)
     ]
-    found = queue.run(read(*[replace(part.slice(1), values=False) for part in meant]))
-    return [part for part, columns in zip(meant, found, strict=True) if columns]
+    there: list[Part] = []
+    for first in range(0, len(meant), _PROBES):
+        some = meant[first : first + _PROBES]
+        found = queue.run(read(*[replace(part.slice(1), values=False) for part in some]))
+        there += [part for part, columns in zip(some, found, strict=True) if columns]
+    return there
 
 
 def _gathered(pages: Iterator[list[Record]]) -> Iterator[list[Record]]:

@@ -6,6 +6,7 @@ is tried again may find its rows in another order, in other partitions, on anoth
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import chain
@@ -15,6 +16,7 @@ import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 
+from astyqueue.clock import SECOND, instant
 from astyqueue.errors import BadSetting
 from astyqueue.protocol.source import begin, end
 from astyqueue.spark.addressing import Addressing
@@ -22,6 +24,11 @@ from astyqueue.spark.opening import Pace, sending
 from astyqueue.spark.outbox import Outbox
 from astyqueue.spark.sinkoptions import Sinking
 
+_log: Final = logging.getLogger("astyqueue.spark")
+
+#: A query that runs again after less than this was interrupted, or is tried again.
+_LONG_AGO: Final = 3_600 * SECOND
+_ADVICE: Final = "(rows that are new to it count as sent at that moment: give each load a name of its own, unless it goes on with this one)"
 #: What Spark calls, in a task, the stream that runs it, for all its restarts, and the batch that is at hand.
 _STREAM: Final = "sql.streaming.queryId"
 _BATCH: Final = "streaming.sql.batchId"
@@ -91,10 +98,18 @@ def _written(sinking: Sinking, iterator: Iterator[pa.RecordBatch], *, source: st
     begun = queue.run(begin(queue.core.process, queue=queue.name, source=source, batch=batch))
     if begun.ended:
         return Written(source, batch, sum(rows.num_rows for rows in iterator), 0)
+    _check_age(sinking, begun.moment, queue.core.process.now())
     addressing = Addressing(queue.settings, sinking, source=source, begun=begun)
     outbox = Outbox(queue, in_flight=sinking.in_flight, pace=Pace(sinking.rate), depth=sinking.depth)
     rows = outbox.send(chain.from_iterable(map(addressing.of, iterator)))
     return Written(source, batch, rows, outbox.put)
+
+
+def _check_age(sinking: Sinking, begun: int, now: int) -> None:
+    """Tell of a query that was begun long ago: rows that it did not have then count as sent then, and their delays from then."""
+    if sinking.named and now - begun > _LONG_AGO:
+        began = instant(begun)
+        _log.warning("old query queue=%s query=%s begun=%s %s", sinking.place.queue, sinking.query, f"{began:%Y-%m-%dT%H:%M:%SZ}", _ADVICE)
 
 
 def _told(name: str) -> str:

@@ -87,6 +87,15 @@ def test_a_bucket_with_few_events_does_not_go_ahead_of_the_others(place: Place, 
     assert [len(read(following, *pair)) for pair in pairwise(offsets[:4])] == [100, 100, 100]
 
 
+def test_how_far_a_stream_could_be_is_reported_also_where_batches_are_limited(place: Place, queue: MessageQueue) -> None:
+    now = SystemClock().now()
+    tell(queue, [now - HOUR + number * SECOND for number in range(300)])
+    following = stream(place, since="2h", lag="10s")
+    behind = following.latestOffset(following.initialOffset(), ReadMaxRows(100))
+    assert now - 11 * SECOND < until(following.reportLatestOffset()) < now + MINUTE
+    assert until(behind) < now - 50 * MINUTE
+
+
 def test_limited_batches_hold_each_event_once_however_they_are_spread(place: Place, queue: MessageQueue) -> None:
     now = SystemClock().now()
     for start in (5 * HOUR, 4 * HOUR, 3 * HOUR):  # messages of both buckets

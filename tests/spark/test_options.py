@@ -46,7 +46,8 @@ def test_names_of_options_are_read_as_spark_spells_its_own_too(clock: TimeMachin
     following = Following.of({**PLACE, "rowsPerBatch": "7", "fail_on_data_loss": "False"}, clock)
     assert (following.most, following.complete) == (7, False)
     assert Following.of(PLACE, clock).complete
-    with pytest.raises(BadSetting, match="failOnDataLoss='maybe' is not one of true, 1, yes, false, 0, no"):
+    assert [Following.of({**PLACE, "failOnDataLoss": word}, clock).complete for word in ("on", "off", "yes", "no")] == [True, False] * 2
+    with pytest.raises(BadSetting, match="failOnDataLoss='maybe' is not one of true, 1, yes, on, false, 0, no, off"):
         Following.of({**PLACE, "failOnDataLoss": "maybe"}, clock)
 
 

@@ -6,11 +6,19 @@ from datetime import UTC
 import pytest
 from pyspark.errors import AnalysisException
 
-from astyqueue import Message
+from astyqueue import Message, connect
 from astyqueue.clock import SECOND, SystemClock, instant
 from astyqueue.model.event import Event, Kind
-from astyqueue.protocol.history import record
+from astyqueue.protocol import steps
+from astyqueue.protocol.history import DAY, record
 from astyqueue.protocol.rows import Ring
+from astyqueue.protocol.steps import Steps
+from astyqueue.spark import reading
+from astyqueue.spark.options import Reading
+from astyqueue.spark.reading import QueueReader
+from astyqueue.spark.tables import schema_of
+from astyqueue.store import Column, Slice
+from tests.places import Place
 from tests.spark.frames import Frames, by
 
 pytestmark = pytest.mark.stores("sqlite", "cassandra")
@@ -76,6 +84,25 @@ def test_history_is_read_as_it_was_written(frames: Frames) -> None:
     assert [row.at.replace(tzinfo=UTC) for row in rows] == [instant(int(str(one["at"]))) for one in told]
     some = frames.read("history", since="36h", until=instant(NOW).isoformat())
     assert some.count() == 1
+
+
+def test_the_days_of_a_long_history_are_looked_into_a_few_at_a_time(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[int] = []
+
+    def counted(*wanted: Slice) -> Steps[list[list[Column]]]:
+        asked.append(len(wanted))
+        return steps.read(*wanted)
+
+    with connect(place.url) as connection:
+        queue = connection.queue("emails", concurrency_shards=8)
+        events = [Event(NOW - days * DAY, Kind.FAILED, "emails", queue.send("x").id) for days in (0, 9, 29)]
+        queue.run(record(queue.core.ring, events, 10**13))
+    monkeypatch.setattr(reading, "read", counted)
+    reader = QueueReader(Reading.of({"url": place.url, "queue": "emails", "table": "history", "since": "30d"}), schema_of("history"))
+    found = [one for partition in reader.partitions() for batch in reader.read(partition) for one in batch.to_pylist()]
+    assert len(found) == 3
+    assert sum(asked) >= 30 * 8
+    assert max(asked) <= 64
 
 
 def test_only_what_was_due_in_a_stretch_of_time_is_read(frames: Frames) -> None:

@@ -15,17 +15,21 @@ from pyspark.sql.types import LongType, StructField, StructType
 from astyqueue import MessageQueue, connect
 from astyqueue.clock import SECOND, SystemClock, instant
 from astyqueue.protocol.columns import Type
+from astyqueue.protocol.source import begin
 from astyqueue.protocol.steps import commit, read
+from astyqueue.queue.core import process_of
 from astyqueue.spark.session import configured
 from astyqueue.spark.sink import BatchSink, Written
 from astyqueue.spark.sinkoptions import Sinking
 from astyqueue.store import Batch, Slice
+from astyqueue.testing import TimeMachine
 from astyqueue.wakeup import Wakeup
 from tests.places import Place
 from tests.spark.frames import Frames, drained
 
 pytestmark = pytest.mark.stores("sqlite", "cassandra")
 COUNT = 1_000
+HOUR = 3_600 * SECOND
 
 
 def bodies(queue: MessageQueue) -> list[object]:
@@ -120,6 +124,21 @@ def test_a_query_that_may_send_more_is_remembered_by_its_messages_only(place: Pl
         drained(queue)
         forgotten(queue)
         assert written(queue, place.url, 20, query="nightly") == 20
+
+
+def test_who_sends_more_under_a_name_of_long_ago_is_told_what_that_means(place: Place, caplog: pytest.LogCaptureFixture) -> None:
+    with connect(place.url) as connection:
+        queue = connection.queue("emails", time_shards=2, concurrency_shards=2)
+        yesterday = process_of(TimeMachine(instant(SystemClock().now() - 24 * HOUR)))
+        queue.run(begin(yesterday, queue="emails", source="nightly", batch=""))
+        written(queue, place.url, 20, query="tonight")
+        assert caplog.text == ""
+        assert written(queue, place.url, 20, query="nightly") == 20
+        assert "old query queue=emails query=nightly" in caplog.text
+        assert {found.content.envelope.sent < instant(yesterday.now() + HOUR) for found in queue.peek(40) if found.content.envelope} == {
+            True,
+            False,
+        }
 
 
 def test_how_long_a_settled_row_is_remembered_is_a_setting_of_the_queue(place: Place) -> None:

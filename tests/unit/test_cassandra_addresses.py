@@ -54,7 +54,8 @@ def test_a_literal_ipv6_address_stands_in_brackets() -> None:
 def test_files_for_tls_ask_for_tls() -> None:
     assert address("cassandra://h1/jobs?ca=a.pem").tls == Tls("full", "a.pem")
     assert address("cassandra://h1/jobs?tls=chain").tls == Tls("chain")
-    assert address("cassandra://h1/jobs?tls=0").tls is None
+    assert {address(f"cassandra://h1/jobs?tls={word}").tls for word in ("0", "no", "off", "false")} == {None}
+    assert {address(f"cassandra://h1/jobs?tls={word}").tls for word in ("1", "yes", "on", "True", "full")} == {Tls("full")}
 
 
 def test_tls_checks_the_certificate_and_unless_told_otherwise_the_name() -> None:

@@ -47,6 +47,7 @@ def test_nodes_that_are_away_matter_by_how_many_copies_are_left(silent: int, cop
     finding = judgement.nodes("dc1", nodes, copies=copies)
     assert (finding.severity, told in finding.reason) == (severity, True)
     assert all(f"gone{number}" in finding.fact for number in range(silent))
+    assert not silent or f"of {3 + silent} nodes {'does' if silent == 1 else 'do'} not answer" in finding.fact
 
 
 def test_nodes_of_other_data_centres_are_said_not_to_have_been_asked() -> None:

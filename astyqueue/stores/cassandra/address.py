@@ -25,7 +25,11 @@ ANY_ONE: Final = "local_one"
 #: Each with the levels of plain reads and writes that see all that is committed by its agreement.
 _SERIAL: Final = {"local_serial": ("local_quorum", "all"), "serial": ("quorum", "all")}
 #: "chain": the certificate is checked, the name in it is not; for nodes whose certificates do not carry their addresses.
-_TLS: Final = {"": "no", "0": "no", "no": "no", "1": "full", "full": "full", "chain": "chain"}
+_TLS: Final = {
+    **dict.fromkeys(("", "0", "no", "false", "off"), "no"),
+    **dict.fromkeys(("1", "yes", "true", "on", "full"), "full"),
+    "chain": "chain",
+}
 _EXAMPLE: Final = "cassandra://user@host1,host2/keyspace?dc=dc1&tls=1&password_file=/etc/jobs/password"
 #: The password of a URL that has a user and says no password.
 IN_ENVIRONMENT: Final = "ASTYQUEUE_PASSWORD"

@@ -68,7 +68,8 @@ def nodes(dc: str, all_nodes: Sequence[Node], *, copies: int, elsewhere: int = 0
     subject = f"nodes of {dc}"
     if not silent:
         return ok(subject, f"{_counted(len(all_nodes), 'node')} of {len(all_nodes)} answer{'s' * (len(all_nodes) == 1)}{others}")
-    fact = f"{_listed(node.name for node in silent)} of {len(all_nodes)} nodes does not answer ({silent[0].silent})"
+    does = "does" if len(silent) == 1 else "do"
+    fact = f"{_listed(node.name for node in silent)} of {len(all_nodes)} nodes {does} not answer ({silent[0].silent})"
     remedy = (
         f"start it again if it was away for less than {_hours(GC_GRACE)}, and repair it; after longer, or with its disk lost, wipe it and "
         "have it replace itself, for its old data bring back what was deleted; 'nodetool status' shows what its neighbours think"
