@@ -79,7 +79,8 @@ class Names:
 
     def sums(self, values: Numbers) -> Numbers:
         """What is known of some values, summed up for each code."""
-        return np.bincount(self.codes, weights=np.nan_to_num(values), minlength=len(self.names))
+        sums: Numbers = np.bincount(self.codes, weights=np.nan_to_num(values), minlength=len(self.names)).astype(np.float64)
+        return sums
 
     def _number(self, name: str) -> int:
         if len(self._numbered) < MOST_NAMES:

@@ -160,7 +160,7 @@ def skew(figures: Figures) -> Element | None:
     """How evenly messages are spread over the rows of the queue."""
     rows = figures.facts["row"].names("member")
     sent = rows.sums(figures.facts["row"].numbers("sent"))
-    ranked = sorted(np.flatnonzero(sent), key=lambda code: (-sent[code], rows.names[code]))
+    ranked = sorted(np.flatnonzero(sent).tolist(), key=lambda code: (-sent[code], rows.names[code]))
     if not ranked:
         return None
     if len(ranked) == 1:
