@@ -38,7 +38,7 @@ __all__ = [
 ]
 
 #: What this module needs itself, and nobody looks for in it.
-_INSIDE: Final = {"Final", "TYPE_CHECKING", "importing"}
+_INSIDE: Final = {"Final", "TYPE_CHECKING", "importing", "lazily"}
 _HOMES: Final = {
     "App": "tasks",
     "AstyqueueError": "errors",
