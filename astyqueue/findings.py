@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import IntEnum
 
 
@@ -23,13 +23,17 @@ class Severity(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing that was looked at. What is as it should be needs neither reason nor remedy."""
+    """One thing that was looked at. What is as it should be needs neither reason nor remedy.
+
+    `see` is the page of the documentation, and the heading on it, that says more than a remedy can.
+    """
 
     subject: str
     severity: Severity
     fact: str
     reason: str = ""
     remedy: str = ""
+    see: str = field(default="", kw_only=True)
 
     def as_json(self) -> dict[str, str]:
         """The same as JSON."""
@@ -39,6 +43,7 @@ class Finding:
             "fact": self.fact,
             "reason": self.reason,
             "remedy": self.remedy,
+            "see": self.see,
         }
 
 
@@ -47,9 +52,9 @@ def ok(subject: str, fact: str) -> Finding:
     return Finding(subject, Severity.OK, fact)
 
 
-def note(subject: str, fact: str, reason: str, *, remedy: str = "") -> Finding:
+def note(subject: str, fact: str, reason: str, *, remedy: str = "", see: str = "") -> Finding:
     """Something to know; nothing need be done about it."""
-    return Finding(subject, Severity.NOTE, fact, reason, remedy)
+    return Finding(subject, Severity.NOTE, fact, reason, remedy, see=see)
 
 
 def worst(findings: Iterable[Finding]) -> Severity:

@@ -37,7 +37,8 @@ def show(findings: Sequence[Finding], *, as_json: bool) -> None:
 
 def _parts(finding: Finding) -> list[tuple[str, str]]:
     """What is said below the fact, under its title."""
-    return [(title, printable(text)) for title, text in (("why", finding.reason), ("do", finding.remedy)) if text]
+    said = (("why", finding.reason), ("do", finding.remedy), ("see", finding.see))
+    return [(title, printable(text)) for title, text in said if text]
 
 
 def _lines(findings: Iterable[Finding]) -> Iterable[str]:

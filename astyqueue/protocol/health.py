@@ -299,7 +299,7 @@ def _late(checked: _Checked) -> Finding:
         fact = f"{least}{_counted(len(moments), 'message')} that no worker looks for, the oldest of {checked.at(oldest)} (row {row})"
         reason = "they were stored long after their time, behind what had been read: after an outage, a repair, or a restored backup"
         remedy = f"astyqueue rescan {queue} hands them out at once; workers find what is at most half a day late within half a day"
-        return Finding(subject, Severity.WARNING, fact, reason, remedy)
+        return Finding(subject, Severity.WARNING, fact, reason, remedy, see="docs/explanation/reading-a-row.md#rescans")
     if not all_seen:
         return note(subject, f"none as far as was looked; there is too much in {parts}", f"astyqueue rescan {queue} looks at all of it")
     return ok(subject, "none")

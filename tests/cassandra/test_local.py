@@ -98,7 +98,7 @@ def program(folder: Path, name: str, script: str) -> Path:
 def test_a_node_counts_on_another_that_is_up_only_once_that_has_its_share_of_the_data(tmp_path: Path) -> None:
     with closing(Keeper()) as keeper:
         one, other = (
-            Node(address, tmp_path / address, configure=lambda *, replacing: ("echo", str(replacing)), nodetool=tuple, keeper=keeper)
+            Node(address, tmp_path / address, configure=lambda *, beginning: ("echo", beginning.name), nodetool=tuple, keeper=keeper)
             for address in ("127.0.0.1", "127.0.0.2")
         )
         (tmp_path / one.known_as).mkdir()

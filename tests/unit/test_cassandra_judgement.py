@@ -241,3 +241,16 @@ def test_copies_are_made_more_by_one_at_a_time(copies: int) -> None:
     [finding] = judgement.replication("dc1", kept(dc1=copies), nodes=3)
     assert "one copy at a time (1 to 2, 2 to 3), each time followed by 'nodetool repair --full'" in finding.remedy
     assert "stop all workers and senders first" in finding.remedy
+
+
+def test_what_is_ill_says_where_to_read_on() -> None:
+    ill = [Node("n1", release="4.1.5", settings={"paxos_variant": "v1", "user_timestamps_enabled": "false"})]
+    found = [
+        judgement.paxos(ill),
+        *judgement.releases(ill),
+        *judgement.guardrails(ill),
+        judgement.nodes("dc1", [Node("gone", silent="no answer")], copies=1),
+        *judgement.replication("dc1", kept(dc1=2), nodes=3),
+        *judgement.rests(GC_GRACE, {"emails": 0}),
+    ]
+    assert [finding.subject for finding in found if not finding.see.startswith("docs/how-to/production.md#")] == []

@@ -28,6 +28,8 @@ PICTURES: Final = sorted(DOCS.rglob("*.svg"))
 _LINK: Final = re.compile(r"!?\[[^]]*]\(([^)\s]+)\)")
 _CODE: Final = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
 _HEADING: Final = re.compile(r"^#+ (.+)$", re.MULTILINE)
+#: A page that the code names, and a heading on it.
+_SENT: Final = re.compile(r"(docs/[\w/.-]+\.md)(?:#([\w-]+))?")
 _FILE: Final = re.compile(r"`((?:astyqueue|tests|docs|examples|benchmarks)/[\w/.-]*)`")
 _DOTTED: Final = re.compile(r"`(astyqueue(?:\.\w+)+)`")
 _ENTRY: Final = re.compile(r"^- \*\*([^*]+)\*\*( \*\(planned\)\*)?: \S.*$")
@@ -87,6 +89,12 @@ def test_files_and_names_that_a_page_mentions_are_there(page: Path) -> None:
     text = page.read_text()
     assert [path for path in _FILE.findall(text) if not (ROOT / path).exists()] == []
     assert [name for name in _DOTTED.findall(text) if not exists(name)] == []
+
+
+def test_each_page_and_heading_to_which_a_finding_or_an_error_sends_people_is_there() -> None:
+    sent = {found for source in (ROOT / "astyqueue").rglob("*.py") for found in _SENT.findall(source.read_text())}
+    assert len(sent) > 0
+    assert [f"{page}#{heading}" for page, heading in sent if heading not in {"", *anchors(ROOT / page)}] == []
 
 
 def exists(name: str) -> bool:

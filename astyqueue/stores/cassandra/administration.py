@@ -29,6 +29,8 @@ from astyqueue.stores.cassandra.verification import verify_table
 from astyqueue.stores.location import Location
 
 _MIGRATE: Final = "run 'astyqueue migrate' on this URL"
+_SEE_HOME: Final = "docs/how-to/cassandra.md#two-data-centres"
+_SEE_COPIES: Final = "docs/how-to/production.md#more-copies-or-fewer"
 
 
 class Administration:
@@ -164,7 +166,7 @@ class Administration:
         if not change:
             return ok(subject, fact)
         reason = "this is not what was asked for" if kept.durable else "a server that stops loses what it acknowledged last"
-        return Finding(subject, Severity.WARNING, fact, reason, change)
+        return Finding(subject, Severity.WARNING, fact, reason, change, see=_SEE_COPIES)
 
     def _wanted_home(self, copied_to: Sequence[str], here: str) -> Home | None:
         """The home that was asked for or that follows from where the copies are; None if nothing says it."""
@@ -216,12 +218,14 @@ class Administration:
         subject = f"home of keyspace {self._keyspace.name}"
         wrong = objection(self._keyspace.name, kept.data_centres, home, client)
         if wrong:
-            return Finding(subject, Severity.PROBLEM, *wrong)
+            return Finding(subject, Severity.PROBLEM, *wrong, see=_SEE_HOME)
         if home is not None:
             return ok(subject, str(home))
         if len(kept.data_centres) > 1:
             reason = "nothing keeps clients from working in two data centres, where both may be handed the same message"
-            return Finding(subject, Severity.PROBLEM, "is not stored", reason, "run 'astyqueue migrate --home NAME' on this URL")
+            return Finding(
+                subject, Severity.PROBLEM, "is not stored", reason, "run 'astyqueue migrate --home NAME' on this URL", see=_SEE_HOME
+            )
         reason = "an earlier astyqueue made this keyspace; with one data centre nothing is amiss"
         return note(subject, "is not stored", reason, remedy=_MIGRATE)
 

@@ -27,6 +27,16 @@ _RELEASE: Final = re.compile(r"(\d+)\.(\d+)(?:\.(\d+))?")
 _SLACK_HOURS: Final = 6
 
 
+#: Where the documentation says what an operator is to do.
+_SEE_DELETES: Final = "docs/how-to/production.md#deletes-repair-and-the-lap"
+_SEE_COPIES: Final = "docs/how-to/production.md#more-copies-or-fewer"
+_SEE_GRANTS: Final = "docs/how-to/production.md#grants"
+_SEE_GUARDRAILS: Final = "docs/how-to/production.md#guardrails"
+_SEE_PAXOS: Final = "docs/how-to/production.md#paxos"
+_SEE_RUNBOOKS: Final = "docs/how-to/production.md#runbooks"
+_SEE_UPGRADE: Final = "docs/how-to/production.md#a-rolling-upgrade-of-cassandra"
+_SEE_VERSIONS: Final = "docs/how-to/production.md#versions"
+
 GRANT: Final = "GRANT SELECT ON KEYSPACE system_views TO the role of this login"
 
 
@@ -80,11 +90,11 @@ def nodes(dc: str, all_nodes: Sequence[Node], *, copies: int, elsewhere: int = 0
         reason = (
             f"of {copies} copies of a row a majority must answer: {_counted(left, 'more node') if left else 'no further node'} may be away"
         )
-        return Finding(subject, Severity.WARNING, fact, reason, remedy)
+        return Finding(subject, Severity.WARNING, fact, reason, remedy, see=_SEE_RUNBOOKS)
     reason = (
         f"rows with {'their only copy' if copies == 1 else f'{spare + 1} of {copies} copies'} there can be neither read nor written now"
     )
-    return Finding(subject, Severity.PROBLEM, fact, reason, remedy)
+    return Finding(subject, Severity.PROBLEM, fact, reason, remedy, see=_SEE_RUNBOOKS)
 
 
 def paxos(up: Sequence[Node]) -> Finding:
@@ -103,10 +113,10 @@ def paxos(up: Sequence[Node]) -> Finding:
             "set 'paxos_variant: v2' in the cassandra.yaml of every node and restart them one by one; until all have it, "
             "add, remove or replace no node"
         )
-        return Finding(subject, Severity.PROBLEM, f"v1 on {older}", reason, remedy)
+        return Finding(subject, Severity.PROBLEM, f"v1 on {older}", reason, remedy, see=_SEE_PAXOS)
     unknown = [node for node in up if not variants[node.name]]
     reason = "servers before 4.1 have only v1, which is unsafe whenever nodes join or leave"
-    return note(subject, f"not known of {_listed(node.name for node in unknown)}", reason, remedy=_grant(unknown))
+    return note(subject, f"not known of {_listed(node.name for node in unknown)}", reason, remedy=_grant(unknown), see=_SEE_PAXOS)
 
 
 def releases(up: Sequence[Node]) -> Iterator[Finding]:
@@ -119,12 +129,12 @@ def releases(up: Sequence[Node]) -> Iterator[Finding]:
             "before 4.1 there is no Paxos v2; 4.1.0 to 4.1.5 may apply a Paxos commit again whose deletion was purged since "
             "(CASSANDRA-19617): settled messages come back"
         )
-        yield Finding(subject, Severity.PROBLEM, unsound, reason, "upgrade to 4.1.6 or later, or to 5.0")
+        yield Finding(subject, Severity.PROBLEM, unsound, reason, "upgrade to 4.1.6 or later, or to 5.0", see=_SEE_VERSIONS)
     kinds = sorted(set(known.values()))
     if len(kinds) > 1:
         reason = "while releases are mixed, changing tables, repairing, and adding or removing nodes is unsafe"
         remedy = "finish the upgrade first; run no 'astyqueue migrate' until then"
-        yield note("releases", f"{_listed(kinds)} side by side", reason, remedy=remedy)
+        yield note("releases", f"{_listed(kinds)} side by side", reason, remedy=remedy, see=_SEE_UPGRADE)
     elif known and not unsound:
         yield ok(subject, f"{kinds[0]} on every node that answers")
 
@@ -140,13 +150,15 @@ def guardrails(up: Sequence[Node]) -> Iterator[Finding]:
     forbidden = [node for node in up if node.forbidden]
     if forbidden:
         reason = "a limit of the server may refuse what queues do, and this login may not read them"
-        yield note("guardrails", f"not known of {_listed(node.name for node in forbidden)}", reason, remedy=_grant(forbidden))
+        yield note(
+            "guardrails", f"not known of {_listed(node.name for node in forbidden)}", reason, remedy=_grant(forbidden), see=_SEE_GRANTS
+        )
     for guardrail in GUARDRAILS:
         refusing = [node for node in up if guardrail.refuses(node.settings.get(guardrail.setting, ""))]
         if refusing:
             value = refusing[0].settings[guardrail.setting]
             fact = f"{guardrail.setting} is {value} on {_listed(node.name for node in refusing)}"
-            yield Finding("guardrails", guardrail.severity, fact, guardrail.reason, guardrail.remedy)
+            yield Finding("guardrails", guardrail.severity, fact, guardrail.reason, guardrail.remedy, see=_SEE_GUARDRAILS)
 
 
 def _grant(nodes: Iterable[Node]) -> str:
@@ -227,14 +239,21 @@ def _copies(dc: str, copies: int, nodes: int) -> Finding:
         return Finding(subject, Severity.PROBLEM, fact, "nothing is kept here", "put a data centre that has copies into the URL: dc=")
     if copies // 2 + 1 > nodes:
         return Finding(
-            subject, Severity.PROBLEM, fact, "a majority of the copies can never answer", "add nodes, or ALTER KEYSPACE to what there is"
+            subject,
+            Severity.PROBLEM,
+            fact,
+            "a majority of the copies can never answer",
+            "add nodes, or ALTER KEYSPACE to what there is",
+            see=_SEE_COPIES,
         )
     if copies == 1 and nodes == 1:
-        return Finding(subject, Severity.NOTE, fact, "fine for trying things out; a lost disk loses messages", more)
+        return Finding(subject, Severity.NOTE, fact, "fine for trying things out; a lost disk loses messages", more, see=_SEE_COPIES)
     if copies <= 2:  # noqa: PLR2004 - of two copies both are the majority
-        return Finding(subject, Severity.WARNING, fact, "with one node away its rows can be neither read nor written", more)
+        return Finding(
+            subject, Severity.WARNING, fact, "with one node away its rows can be neither read nor written", more, see=_SEE_COPIES
+        )
     if copies > nodes:
-        return Finding(subject, Severity.WARNING, fact, "too few nodes for that: none of them may be away", "add nodes")
+        return Finding(subject, Severity.WARNING, fact, "too few nodes for that: none of them may be away", "add nodes", see=_SEE_COPIES)
     return ok(subject, fact)
 
 
@@ -244,7 +263,7 @@ def tombstones(up: Iterable[Node]) -> Iterator[Finding]:
         limit = int(node.settings.get("tombstone_warn_threshold", _WARN_TOMBSTONES))
         if node.forbidden:
             reason = "this login may not read them"
-            yield note(f"deleted columns per read on {node.name}", "not known", reason, remedy=GRANT)
+            yield note(f"deleted columns per read on {node.name}", "not known", reason, remedy=GRANT, see=_SEE_GRANTS)
         for table, walked in node.tombstones.items():
             yield _walked(f"deleted columns per read on {node.name}, {table}", walked, limit)
 
@@ -259,8 +278,8 @@ def _walked(subject: str, walked: Tombstones, limit: int) -> Finding:
         "'nodetool compact' once; a queue with more time shards spreads what it deletes"
     )
     if walked.usual <= limit:
-        return Finding(subject, Severity.NOTE, fact, f"{reason}; it was single reads", remedy)
-    return Finding(subject, Severity.WARNING, fact, reason, remedy)
+        return Finding(subject, Severity.NOTE, fact, f"{reason}; it was single reads", remedy, see=_SEE_DELETES)
+    return Finding(subject, Severity.WARNING, fact, reason, remedy, see=_SEE_DELETES)
 
 
 def rests(grace: int, rests_of: Mapping[str, int]) -> Iterator[Finding]:
@@ -281,9 +300,9 @@ def _rest(subject: str, rest: int, grace: int) -> Finding:
         other += f"; or keep what was deleted for {_hours(GC_GRACE)} only, if every node is repaired in full more often than that"
     if rest > grace:
         left = f"that leaves {_hours(rest - grace)} to clean it away, and compaction may be further behind after a repair or an outage"
-        return Finding(subject, Severity.NOTE, fact, left, other)
+        return Finding(subject, Severity.NOTE, fact, left, other, see=_SEE_DELETES)
     turns = f"{_hours(rest)} between two turns" if rest else "they never rest: it has one time shard"
-    return Finding(subject, Severity.WARNING, turns, reason, other)
+    return Finding(subject, Severity.WARNING, turns, reason, other, see=_SEE_DELETES)
 
 
 def _listed(names: Iterable[str]) -> str:

@@ -23,6 +23,12 @@ _WHY: Final = {
     "compaction": "another compaction keeps deleted columns beside live ones for longer, and reads walk over them",
     _TTL: "messages would vanish after that time without a trace",
 }
+_SEE: Final = {
+    _GC_GRACE: "docs/how-to/production.md#deletes-repair-and-the-lap",
+    "compaction": "docs/how-to/production.md#table-options",
+    "speculative_retry": "docs/how-to/production.md#table-options",
+    _TTL: "docs/how-to/production.md#table-options",
+}
 
 
 class Kept(NamedTuple):
@@ -69,7 +75,7 @@ def _options(subject: str, keyspace: str, tables: tuple[Table, Kept]) -> Iterato
         grave = _is_grave(name, there, wanted=value)
         why = "" if name == _TTL and not grave else _WHY.get(name, "")
         severity = Severity.PROBLEM if grave else Severity.WARNING
-        yield Finding(subject, severity, f"{name} is {found} and should be {written}", why, remedy)
+        yield Finding(subject, severity, f"{name} is {found} and should be {written}", why, remedy, see=_SEE.get(name, ""))
 
 
 def _is_as_wanted(name: str, wanted: Option, there: Option) -> bool:

@@ -150,6 +150,10 @@ class LocalCassandra:
         """Kill a node and delete its data, as if its disk were lost; `restart` has it fetch them from the other nodes, if any run."""
         self._node(node).wipe()
 
+    def retire(self, node: int) -> None:
+        """Have a node hand its data to the others and leave them (`nodetool decommission`); `restart` has it join them as a new one."""
+        self._node(node).retire()
+
     def restart(self, *nodes: int) -> None:
         """Start nodes again, killed before or now, and return once they take requests and the running nodes count on them."""
         restarted = [self._node(node) for node in nodes]

@@ -11,6 +11,7 @@ from typing import Final
 
 from astyqueue.files import replace_file
 from astyqueue.testing.cassandra.java import Java
+from astyqueue.testing.cassandra.node import Beginning
 
 _NODETOOL: Final = "org.apache.cassandra.tools.NodeTool"
 _TOKENS: Final = 2**64
@@ -89,20 +90,20 @@ class Plan:
     java_options: Sequence[str]
     settings: Mapping[str, object]
 
-    def configure(self, address: str, home: Path, *, replacing: bool) -> Sequence[str]:
+    def configure(self, address: str, home: Path, *, beginning: Beginning) -> Sequence[str]:
         """Write the files of this node into its folder; the command that runs it.
 
-        A node that is replacing itself asks the others for the data it has lost before it takes requests.
+        A node without data asks the others for its share before it takes requests.
         """
         home.mkdir(parents=True, exist_ok=True)
-        (home / "cassandra.yaml").write_text(json.dumps(self._settings(address, replacing=replacing), indent=2))  # JSON is YAML
+        (home / "cassandra.yaml").write_text(json.dumps(self._settings(address, beginning), indent=2))  # JSON is YAML
         (home / "logback.xml").write_text(_LOGGING)
         replace_file(home / _LOGIN, f"{_MANAGER} {secrets.token_hex(16)}\n".encode())
         (home / _ACCESS).write_text(f"{_MANAGER} readwrite\n")
         return (
             *self._java(home),
             *self._managed_at(address, home),
-            *(_replacement(self.known[address]) if replacing else ()),
+            *_fetching(beginning, self.known[address]),
             *self._program(home),
         )
 
@@ -112,17 +113,18 @@ class Plan:
         reached = ("-h", address, "-p", str(self.management_port), "-u", _MANAGER, "-pwf", str(home / _LOGIN))
         return str(self.java.program), "-Xmx128m", *_SMALL, *_opened(), *places, "-cp", f"{self.jars}/*", _NODETOOL, *reached, *words
 
-    def _settings(self, address: str, *, replacing: bool) -> dict[str, object]:
+    def _settings(self, address: str, beginning: Beginning) -> dict[str, object]:
         """The settings of one node; those that were asked for win."""
         node = self.addresses.index(address)
+        fetches = beginning is not Beginning.WITH_ITS_DATA
         # All are seeds, so that any may be the first to start; but a seed would not ask the others for its data.
-        seeds = ",".join(self.known[seed] for seed in self.addresses if seed != address or not replacing)
+        seeds = ",".join(self.known[seed] for seed in self.addresses if seed != address or not fetches)
         return {
             "cluster_name": "astyqueue",
             "partitioner": "org.apache.cassandra.dht.Murmur3Partitioner",
             "num_tokens": 1,
             "initial_token": str(_TOKENS * node // len(self.addresses) - _TOKENS // 2),
-            "auto_bootstrap": replacing,
+            "auto_bootstrap": fetches,
             "endpoint_snitch": "SimpleSnitch",
             "seed_provider": [{"class_name": "org.apache.cassandra.locator.SimpleSeedProvider", "parameters": [{"seeds": seeds}]}],
             "listen_address": address,
@@ -176,10 +178,13 @@ def _opened() -> Iterator[str]:
     yield from (f"--add-opens={package}=ALL-UNNAMED" for package in _OPENED)
 
 
-def _replacement(address: str) -> Sequence[str]:
-    """Until its data are complete once, the node stands in for the one that had its address.
+def _fetching(beginning: Beginning, address: str) -> Iterator[str]:
+    """A node that has lost its data stands in, until they are complete once, for the one that had its address.
 
-    It waits longer for the others than a node that has its data: one that has not heard of their tables in that time fetches
-    nothing, or gives up.
+    One that fetches data waits longer for the others than one that has them: if it has not heard of their tables in that time it
+    fetches nothing, or gives up.
     """
-    return f"-Dcassandra.replace_address_first_boot={address}", "-Dcassandra.ring_delay_ms=10000"
+    if beginning is Beginning.REPLACING_ITSELF:
+        yield f"-Dcassandra.replace_address_first_boot={address}"
+    if beginning is not Beginning.WITH_ITS_DATA:
+        yield "-Dcassandra.ring_delay_ms=10000"

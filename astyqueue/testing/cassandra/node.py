@@ -7,6 +7,7 @@ import shutil
 import signal
 import subprocess
 from collections.abc import Callable, Collection, Sequence
+from enum import Enum, auto
 from pathlib import Path
 from typing import Final, Protocol
 
@@ -20,11 +21,19 @@ _SHARES: Final = re.compile(r"Node /(?P<address>[\d.]+):\d+ state NORMAL, token"
 _TOLD: Final = 30
 
 
+class Beginning(Enum):
+    """What a node that is started finds: that decides whether it fetches data from the others first, and as whom."""
+
+    WITH_ITS_DATA = auto()
+    REPLACING_ITSELF = auto()  # its disk was lost, and the others count on what was there
+    JOINING = auto()  # it left the others for good, and they do not count on it
+
+
 class Configure(Protocol):
     """Makes a node ready to start."""
 
-    def __call__(self, *, replacing: bool) -> Sequence[str]:
-        """The command to run; `replacing` when the node has lost data that others have."""
+    def __call__(self, *, beginning: Beginning) -> Sequence[str]:
+        """The command to run."""
         ...
 
 
@@ -48,7 +57,7 @@ class Node:
         self._keeper = keeper
         self._process: subprocess.Popen[bytes] | None = None
         self._frozen = False
-        self._lost_data = False
+        self._beginning = Beginning.WITH_ITS_DATA
         self._heard: dict[str, int] = {}
 
     @property
@@ -76,9 +85,8 @@ class Node:
         self._heard = {self.known_as: len(self.log)}
         for other in others:
             other.expect(self)
-        self._process = self._keeper.start(
-            self._configure(replacing=self._lost_data and any(other.runs for other in others)), self._log_file
-        )
+        beginning = self._beginning if any(other.runs for other in others) else Beginning.WITH_ITS_DATA
+        self._process = self._keeper.start(self._configure(beginning=beginning), self._log_file)
 
     def expect(self, other: Node) -> None:
         """From now on, wait for new word of another node."""
@@ -89,7 +97,8 @@ class Node:
         if self._process is not None and (code := self._process.poll()) is not None:
             raise self.not_ready(code)
         up = _STARTED in self.log[self._heard[self.known_as] :]
-        self._lost_data = self._lost_data and not up
+        if up:
+            self._beginning = Beginning.WITH_ITS_DATA
         return up
 
     def sees(self, other: Node) -> bool:
@@ -130,6 +139,15 @@ class Node:
 
     def wipe(self) -> None:
         """Kill it and delete its data."""
+        self._empty()
+        self._beginning = Beginning.REPLACING_ITSELF
+
+    def retire(self) -> None:
+        """Have it hand its data to the others and leave them, and delete what it has."""
+        self.nodetool(("decommission",))
+        self._empty()
+        self._beginning = Beginning.JOINING
+
+    def _empty(self) -> None:
         self.kill()
         shutil.rmtree(self._home / "data", ignore_errors=True)
-        self._lost_data = True
