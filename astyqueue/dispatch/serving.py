@@ -24,6 +24,8 @@ _PART_OF_LEASE: Final = 10
 _RECOVERED: Final = 10 * SECOND
 #: Pauses before the tries to record the last outcomes.
 _TRIES: Final = (0, SECOND // 10, SECOND)
+#: Seconds that a drain waits for a hook that is just hearing of an outcome in another thread.
+_TELLING: Final = 5.0
 
 
 class Serving:
@@ -101,7 +103,10 @@ def rest(wakeup: Wakeup, clock: Clock, pause: int, *, unless: Callable[[], bool]
 
 
 def flush(queue: MessageQueue, claimer: Claimer) -> None:
-    """Record everything that was handed in; a store that fails gets a few tries, then it is logged what that means."""
+    """Record everything that was handed in, and have hooks hear of it.
+
+    A store that fails gets a few tries; then the log says what that means.
+    """
     problem: AstyqueueError = StoreError()
     for pause in _TRIES:
         rest(Wakeup(queue.clock), queue.clock, pause, unless=_never)
@@ -113,6 +118,7 @@ def flush(queue: MessageQueue, claimer: Claimer) -> None:
         except StoreError as error:
             problem = error
         else:
+            claimer.finish_telling(_TELLING)
             return
     hint = "messages whose outcome is not recorded are handed out again when their leases run out"
     tell(logging.ERROR, "unrecorded", queue=queue.name, error=reason_of(problem), hint=hint)

@@ -65,7 +65,7 @@ class Claimer:
         self._rounds = rounds
         self._clock = clock
         self._following = following
-        telling = Telling(hooks)
+        self._telling = telling = Telling(hooks)
         self._outcomes = Outcomes(self.stats, telling, self.history)
         self._lead = Lead(clock, self._round, telling)
         self._seats = Seats(clock)
@@ -133,6 +133,10 @@ class Claimer:
         if ticket.error is not None:
             raise ticket.error
         yield from self.history.flush()
+
+    def finish_telling(self, patience: float) -> None:
+        """Wait until hooks have heard of every outcome that is in the store, but not for longer than `patience` seconds."""
+        self._telling.finish(patience)
 
     def _flushed(self) -> bool:
         """Whether nothing waits; otherwise it is hurried on again, for a hurry ends whenever nothing waits for a moment."""

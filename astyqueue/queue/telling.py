@@ -20,6 +20,7 @@ class Telling:
         self._hooks = hooks
         self._untold: deque[Callable[[Hook], None]] = deque()
         self._busy = threading.Lock()
+        self._teller: int | None = None
 
     def ask(self, delivery: Handed, outcome: str) -> None:
         """Let the hooks refuse an outcome."""
@@ -44,10 +45,24 @@ class Telling:
     def tell(self) -> None:
         """Tell what happened, one thing after the other; what happens by a hook is told after it."""
         while self._untold and self._busy.acquire(blocking=False):
+            self._teller = threading.get_ident()
             try:
                 self._tell_all()
             finally:
+                self._teller = None
                 self._busy.release()
+
+    def finish(self, patience: float) -> None:
+        """Return when hooks have heard of all that happened so far, by this thread or another, or when `patience` seconds have passed.
+
+        A hook that calls this does not wait for itself.
+        """
+        if self._teller == threading.get_ident():
+            return
+        self.tell()
+        if self._busy.acquire(timeout=patience):
+            self._busy.release()
+            self.tell()
 
     def _tell_all(self) -> None:
         while self._untold:

@@ -14,6 +14,8 @@ import pytest
 from astyqueue.dispatch.dispatcher import Dispatcher
 from astyqueue.errors import Closed
 from astyqueue.queue.delivery import Delivery
+from astyqueue.queue.holding import Handed
+from astyqueue.queue.hooks import Hook
 from astyqueue.testing import TimeMachine
 from tests.places import Place
 from tests.unit.dispatch.conftest import Stages
@@ -115,6 +117,30 @@ def test_a_stop_loses_no_ack(stage: Stage) -> None:
     assert finished == set(done)
     assert messages(stage) == 5_000 - len(done)
     assert stage.stats.lost == stage.queue.stats.lost == 0
+
+
+def test_hooks_have_heard_of_every_outcome_when_a_drain_is_over(stages: Stages) -> None:
+    class Slow(Hook):
+        def __init__(self) -> None:
+            self.hears, self.goes_on = threading.Event(), threading.Event()
+            self.heard: list[object] = []
+
+        def after_settle(self, delivery: Handed, outcome: str) -> None:
+            self.hears.set()
+            assert self.goes_on.wait(DEADLINE)
+            self.heard.append((delivery.body, outcome))
+
+    slow = Slow()
+    stage = stages(hooks=[slow])
+    stage.queue.send("a")
+    dispatcher = stage.start(lambda _: None)
+    assert slow.hears.wait(DEADLINE)
+    drain = in_a_thread(lambda: dispatcher.drain(None))
+    drain.join(0.2)
+    assert drain.is_alive()
+    slow.goes_on.set()
+    assert ended(drain)
+    assert slow.heard == [("a", "acked")]
 
 
 def test_a_stop_while_draining_ends_it(still: Stage) -> None:
