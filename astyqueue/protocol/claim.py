@@ -164,8 +164,11 @@ class _Claiming:
             settlement.begin(part)
         try:
             outcome = yield from change.commit()
-        except OutcomeUnknown:
-            return (yield from _read_back(self.sight, header, claims))  # if it shows nothing, each settle is told from its traces
+        except OutcomeUnknown as unknown:
+            try:  # if it shows nothing, each settle is told from its traces
+                return (yield from _read_back(self.sight, header, claims))
+            except StoreError as error:
+                raise unknown from error
         for settlement, part in settling:
             settlement.end(part, applied=isinstance(outcome, Committed))
         return isinstance(outcome, Committed) or self.sight.refused(outcome.present[HEADER], picked.now, picked.cursors)

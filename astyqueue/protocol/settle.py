@@ -60,14 +60,21 @@ class Settled:
 def settle(process: Process, row: str, wanted: Settlement) -> Steps[Settled]:
     """Carry out these outcomes of held messages; those no longer held come back as lost, and nothing of theirs changes.
 
-    When the store fails half-way, what was committed until then counts as unsure, so that who tries again is told of it.
+    When the store fails half-way, what was committed until then counts as unsure, so that who tries again is told of it. As long as
+    anything is unsure, an error is OutcomeUnknown: any other would say that nothing was changed.
     """
     settled = Settled()
     try:
         yield from _settle(process, row, wanted, into=settled)
-    except StoreError:
+    except StoreError as error:
         wanted.unsure.extend(worked for worked in settled.done if worked not in wanted.unsure)
-        raise
+        if not wanted.unsure or isinstance(error, OutcomeUnknown):
+            raise
+        message = (
+            f"row {row}: what became of messages in hand may be recorded or not, for the store did not say whether it did, and failed when "
+            f"it was asked ({error}). They are held as before, so settle them again when it answers"
+        )
+        raise OutcomeUnknown(message) from error
     return settled
 
 

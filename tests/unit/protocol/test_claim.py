@@ -8,7 +8,7 @@ import pytest
 
 from astyqueue import ids
 from astyqueue.clock import SECOND
-from astyqueue.errors import OutcomeUnknown, Undecodable
+from astyqueue.errors import OutcomeUnknown, StoreUnavailable, Undecodable
 from astyqueue.model.message import FORMAT
 from astyqueue.protocol.claim import claim
 from astyqueue.protocol.columns import HEADER, Type, dead_name, decode_dead, message_name
@@ -16,7 +16,7 @@ from astyqueue.protocol.outcomes import ACK, Release
 from astyqueue.protocol.picking import Order
 from astyqueue.protocol.settle import Settlement, settle
 from astyqueue.protocol.sight import Sight
-from astyqueue.protocol.steps import Commit, Request, perform, run
+from astyqueue.protocol.steps import Commit, Read, Request, perform, run
 from astyqueue.store import Batch, Committed, Named, Put, Slice
 from astyqueue.testing import Failing, Recording
 from tests.unit.protocol.watched import ROW, Meanwhile, picture
@@ -190,6 +190,19 @@ def test_a_claim_of_unknown_outcome_is_read_back_and_brings_each_message_once(*,
     assert [held.entry.id for taken in claimed.claims for held in taken.held] == scene.sent
     assert scene.store.raised == 1
     assert not scene.acked(claimed.claims[0]).lost
+
+
+@pytest.mark.parametrize("applied", [True, False])
+def test_a_claim_that_cannot_be_read_back_does_not_say_that_nothing_was_changed(*, applied: bool) -> None:
+    scene = Scene(messages=3)
+    recording = Recording(Scene(messages=3).store)
+    run(claim(scene.process("ann"), Sight(ROW, 1), Order(1, LEASE, ATTEMPTS)), recording)
+    reads = sum(isinstance(request, Read) for request in recording.requests)
+    commits = Failing(scene.store, OutcomeUnknown("no answer"), of=(Commit,), applied=applied)
+    store = Failing(commits, StoreUnavailable("it was not read"), of=(Read,), at=reads + 1)
+    with pytest.raises(OutcomeUnknown, match="no answer"):
+        run(claim(scene.process("ann"), Sight(ROW, 1), Order(1, LEASE, ATTEMPTS)), store)
+    scene.store.require_lawful()
 
 
 @pytest.mark.parametrize("applied", [True, False])

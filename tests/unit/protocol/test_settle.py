@@ -7,14 +7,14 @@ from functools import partial
 import pytest
 
 from astyqueue.clock import SECOND
-from astyqueue.errors import OutcomeUnknown
+from astyqueue.errors import OutcomeUnknown, StoreUnavailable
 from astyqueue.protocol.claim import claim
 from astyqueue.protocol.columns import REASON_LENGTH, State, dead_name, decode_dead
 from astyqueue.protocol.outcomes import ACK, Extend, Reject, Release, Settling
 from astyqueue.protocol.picking import Order
 from astyqueue.protocol.settle import Settled, Settlement, settle
 from astyqueue.protocol.sight import Sight
-from astyqueue.protocol.steps import Commit, run
+from astyqueue.protocol.steps import Commit, Read, run
 from astyqueue.store import Named
 from astyqueue.testing import Failing
 from tests.unit.protocol.watched import ROW, Meanwhile, picture
@@ -81,6 +81,22 @@ def test_a_settle_of_unknown_outcome_is_done_once(outcome: Settling, *, applied:
     store = Failing(scene.store, OutcomeUnknown("no answer"), of=(Commit,), applied=applied)
     assert not run(settle(scene.process("ann"), ROW, Settlement(taken.timer, {scene.sent[0]: outcome})), store).lost
     assert picture(scene.store) == picture(twin.store)
+
+
+@pytest.mark.parametrize("applied", [True, False], ids=["applied", "not applied"])
+@pytest.mark.parametrize("outcome", OUTCOMES, ids=WORDS)
+def test_a_settle_whose_outcome_cannot_be_read_back_does_not_say_that_nothing_was_changed(outcome: Settling, *, applied: bool) -> None:
+    scene = Scene(messages=2)
+    taken = scene.do("ann").claims[0]
+    wanted = Settlement(taken.timer, {scene.sent[0]: outcome})
+    commits = Failing(scene.store, OutcomeUnknown("no answer"), of=(Commit,), applied=applied)
+    reads = 2 if isinstance(outcome, Release) and outcome.due < taken.timer.due else 1
+    store = Failing(commits, StoreUnavailable("it was not read"), of=(Read,), at=reads)
+    with pytest.raises(OutcomeUnknown, match="may be recorded or not") as caught:
+        run(settle(scene.process("ann"), ROW, wanted), store)
+    assert isinstance(caught.value.__cause__, StoreUnavailable)
+    assert not run(settle(scene.process("ann"), ROW, wanted), store).lost
+    scene.store.require_lawful()
 
 
 @pytest.mark.parametrize("applied", [True, False], ids=["applied", "not applied"])
