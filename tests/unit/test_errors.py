@@ -54,6 +54,7 @@ SAMPLES: Final = (
     cassandra.NoJava("17", ["java 11"]),
     _NO_MAVEN,
     cassandra.JarsNotFetched("5.0.8", "no network"),
+    cassandra.OtherJars("5.0.8", ["guava-32.jar"]),
     cassandra.AddressesTaken(["127.0.1", "127.0.2"], [9042, 7000]),
     cassandra.NoContainer("no engine answers"),
     cassandra.NothingProvided(_NO_MAVEN, cassandra.NoContainer("no engine answers")),

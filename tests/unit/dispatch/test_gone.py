@@ -98,7 +98,7 @@ def test_nothing_is_sent_to_rows_that_the_queue_does_not_have_any_more(stages: S
     with MessageQueue.builder().store(stage.store).clock(clock).name("emails").build() as producer:
         producer.send("to the old one")
         anew(stage.queue, stage.store, clock)
-        clock.advance("6s")
+        clock.advance("9s")
         for _ in range(2):
             with pytest.raises(NotFound, match="made anew with another layout: restart"):
                 producer.send("to nobody")
