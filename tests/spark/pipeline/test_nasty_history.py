@@ -61,6 +61,9 @@ class Elements(HTMLParser):
             self.texts.append(data)
 
 
+pytestmark = pytest.mark.full
+
+
 @pytest.fixture(scope="module")
 def told(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Told:
     """The report on a queue through which they all went."""

@@ -78,6 +78,7 @@ def peak(folder: Path) -> int:
     return int(ended.stdout)
 
 
+@pytest.mark.full
 def test_a_million_rows_of_a_hundred_thousand_names_need_a_bounded_memory(tmp_path: Path) -> None:
     hostile(tmp_path / "small", 100, 10)
     hostile(tmp_path / "large", 1_000_000, 100_001)
