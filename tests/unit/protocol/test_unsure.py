@@ -78,7 +78,7 @@ def test_a_settle_whose_end_was_not_learned_is_found_done_when_it_is_tried_again
         steps.close()
     else:
         steps.throw(OutcomeUnknown("no answer"))
-        with pytest.raises(StoreUnavailable):
+        with pytest.raises(OutcomeUnknown):
             steps.throw(StoreUnavailable("away"))
     again = replace(settlement, outcomes={first: outcome, second: ACK})
     assert not run(settle(scene.process("ann"), ROW, again), scene.store).lost
