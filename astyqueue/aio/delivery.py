@@ -100,8 +100,8 @@ class Received(Together[Delivery]):
 
         LeaseLost names those that were no longer held, and says nothing of the others, which are done.
         """
-        chosen = [one for one in self._deliveries if not one.settled] if deliveries is None else list(deliveries)
-        raise_lost(await self._settler([(one, ACK) for one in chosen]) if chosen else [])
+        if acks := self.acks(deliveries):
+            raise_lost(await self._settler(acks))
 
     @staticmethod
     async def ack_if_unsettled(delivery: Delivery) -> None:

@@ -72,7 +72,7 @@ class Lately:
         """Whether to say something of this name at this moment (microseconds)."""
         with self._lock:
             self._said = {other: at for other, at in self._said.items() if 0 <= now - at < REMIND}
-            if name in self._said or len(self._said) >= _NAMES:
+            if name in self._said or self.full:
                 return False
             self._said[name] = now
             return True

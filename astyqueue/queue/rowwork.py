@@ -133,12 +133,18 @@ class RowWork:
 
     def _order(self, wanted: int, behaviour: Behaviour) -> Order:
         """A claim for so many. Hands that it fills keep the row only if they are known to empty in no time."""
-        order = Order(min(wanted, _MOST), behaviour.lease_us, behaviour.max_attempts, self.outcomes.in_hand)
         leases = self.locking.leases
-        keeps = wanted > _MOST or self.seats.full_for < _NO_TIME
-        yields = self.rounds.visits.shared and leases
-        lease_cap, attempts_cap = behaviour.lease_cap_us, behaviour.max_attempts_cap
-        return replace(order, keeps=keeps, yields=yields, leases=leases, lease_cap=lease_cap, max_attempts_cap=attempts_cap)
+        return Order(
+            min(wanted, _MOST),
+            behaviour.lease_us,
+            behaviour.max_attempts,
+            self.outcomes.in_hand,
+            keeps=wanted > _MOST or self.seats.full_for < _NO_TIME,
+            yields=self.rounds.visits.shared and leases,
+            leases=leases,
+            lease_cap=behaviour.lease_cap_us,
+            max_attempts_cap=behaviour.max_attempts_cap,
+        )
 
     def _hand_out(self, row: str, claimed: Claimed, shares: Shares) -> None:
         """Give the seats what was claimed, first come first served, and give back what is left; tell of what died."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final, TypeVar, overload
 
 from astyqueue.durations import Duration, as_microseconds
@@ -95,6 +95,11 @@ class Together(Sequence[D]):
     def __contains__(self, delivery: object) -> bool:
         """Whether it is one of them; nothing is reached by asking."""
         return delivery in self._deliveries
+
+    def acks(self, deliveries: Iterable[D] | None) -> list[tuple[Handed, Settling]]:
+        """An ack of each of these, or of all that are not settled yet."""
+        chosen = [one for one in self._deliveries if not one.settled] if deliveries is None else deliveries
+        return [(one, ACK) for one in chosen]
 
     def on_leaving(self, error: BaseException | None) -> list[tuple[Handed, Settling]]:
         """What becomes of those that were not settled when their block is left."""

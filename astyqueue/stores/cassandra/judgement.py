@@ -25,8 +25,6 @@ _FIRST_SOUND: Final = (4, 1, 6)
 _RELEASE: Final = re.compile(r"(\d+)\.(\d+)(?:\.(\d+))?")
 #: How much longer than what was deleted is kept a row should rest: so long may compaction take to clean it away.
 _SLACK_HOURS: Final = 6
-
-
 #: Where the documentation says what an operator is to do.
 _SEE_DELETES: Final = "docs/how-to/production.md#deletes-repair-and-the-lap"
 _SEE_COPIES: Final = "docs/how-to/production.md#more-copies-or-fewer"

@@ -141,7 +141,8 @@ def test_a_task_that_takes_too_long_has_failed(app: App, seen: Seen, dead: Calla
     assert [letter.reason.split(":")[0] for letter in dead()] == ["TimeoutError"]
 
 
-def test_a_body_that_is_no_call_is_rejected_with_what_it_was(app: App, dead: Callable[[], list[DeadLetter]]) -> None:
+def run_with_body(app: App, body: object) -> None:
+    """Send this body to a task that is known, and have a worker come to the message behind it."""
     done = threading.Event()
 
     @app.task(queue="emails", name="welcome")
@@ -151,10 +152,14 @@ def test_a_body_that_is_no_call_is_rejected_with_what_it_was(app: App, dead: Cal
     def after() -> None:
         done.set()
 
-    app.open("emails").send(["ada"], headers={"task": "welcome"})
+    app.open("emails").send(body, headers={"task": "welcome"})
     after.send()
     with app.worker(["emails"], concurrency=1):
         assert done.wait(DEADLINE)
+
+
+def test_a_body_that_is_no_call_is_rejected_with_what_it_was(app: App, dead: Callable[[], list[DeadLetter]]) -> None:
+    run_with_body(app, ["ada"])
     [letter] = dead()
     assert letter.kind == "rejected"
     assert "not a call of a task" in letter.reason
@@ -182,21 +187,9 @@ def test_of_a_body_that_is_no_call_only_its_shape_is_logged_and_kept(
     app: App, dead: Callable[[], list[DeadLetter]], caplog: pytest.LogCaptureFixture, body: object, shape: str
 ) -> None:
     caplog.set_level(logging.DEBUG)
-    done = threading.Event()
-
-    @app.task(queue="emails", name="welcome")
-    def welcome() -> None: ...
-
-    @app.task(queue="emails", name="after")
-    def after() -> None:
-        done.set()
-
     queue = app.open("emails")
     queue.configure(history="all")
-    queue.send(body, headers={"task": "welcome"})
-    after.send()
-    with app.worker(["emails"], concurrency=1):
-        assert done.wait(DEADLINE)
+    run_with_body(app, body)
     [letter] = dead()
     assert letter.reason.endswith(f", but {shape}")
     formatter = logging.Formatter("%(message)s")
