@@ -30,7 +30,6 @@ from astyqueue.stores.location import Location
 
 _MIGRATE: Final = "run 'astyqueue migrate' on this URL"
 _SEE_HOME: Final = "docs/how-to/cassandra.md#two-data-centres"
-_SEE_COPIES: Final = "docs/how-to/production.md#more-copies-or-fewer"
 
 
 class Administration:
@@ -166,7 +165,7 @@ class Administration:
         if not change:
             return ok(subject, fact)
         reason = "this is not what was asked for" if kept.durable else "a server that stops loses what it acknowledged last"
-        return Finding(subject, Severity.WARNING, fact, reason, change, see=_SEE_COPIES)
+        return Finding(subject, Severity.WARNING, fact, reason, change, see=judgement.SEE_COPIES)
 
     def _wanted_home(self, copied_to: Sequence[str], here: str) -> Home | None:
         """The home that was asked for or that follows from where the copies are; None if nothing says it."""

@@ -11,7 +11,7 @@ from astyqueue.clock import SECOND
 from astyqueue.findings import Finding, Severity, note, ok
 from astyqueue.stores.cassandra import keyspace
 from astyqueue.stores.cassandra.guardrails import GUARDRAILS
-from astyqueue.stores.cassandra.verification import GC_GRACE
+from astyqueue.stores.cassandra.verification import GC_GRACE, SEE_DELETES
 
 #: Clocks further apart make leases, delays and late looks noticeably wrong.
 _APART: Final = SECOND
@@ -26,8 +26,7 @@ _RELEASE: Final = re.compile(r"(\d+)\.(\d+)(?:\.(\d+))?")
 #: How much longer than what was deleted is kept a row should rest: so long may compaction take to clean it away.
 _SLACK_HOURS: Final = 6
 #: Where the documentation says what an operator is to do.
-_SEE_DELETES: Final = "docs/how-to/production.md#deletes-repair-and-the-lap"
-_SEE_COPIES: Final = "docs/how-to/production.md#more-copies-or-fewer"
+SEE_COPIES: Final = "docs/how-to/production.md#more-copies-or-fewer"
 _SEE_GRANTS: Final = "docs/how-to/production.md#grants"
 _SEE_GUARDRAILS: Final = "docs/how-to/production.md#guardrails"
 _SEE_PAXOS: Final = "docs/how-to/production.md#paxos"
@@ -242,16 +241,14 @@ def _copies(dc: str, copies: int, nodes: int) -> Finding:
             fact,
             "a majority of the copies can never answer",
             "add nodes, or ALTER KEYSPACE to what there is",
-            see=_SEE_COPIES,
+            see=SEE_COPIES,
         )
     if copies == 1 and nodes == 1:
-        return Finding(subject, Severity.NOTE, fact, "fine for trying things out; a lost disk loses messages", more, see=_SEE_COPIES)
+        return Finding(subject, Severity.NOTE, fact, "fine for trying things out; a lost disk loses messages", more, see=SEE_COPIES)
     if copies <= 2:  # noqa: PLR2004 - of two copies both are the majority
-        return Finding(
-            subject, Severity.WARNING, fact, "with one node away its rows can be neither read nor written", more, see=_SEE_COPIES
-        )
+        return Finding(subject, Severity.WARNING, fact, "with one node away its rows can be neither read nor written", more, see=SEE_COPIES)
     if copies > nodes:
-        return Finding(subject, Severity.WARNING, fact, "too few nodes for that: none of them may be away", "add nodes", see=_SEE_COPIES)
+        return Finding(subject, Severity.WARNING, fact, "too few nodes for that: none of them may be away", "add nodes", see=SEE_COPIES)
     return ok(subject, fact)
 
 
@@ -276,8 +273,8 @@ def _walked(subject: str, walked: Tombstones, limit: int) -> Finding:
         "'nodetool compact' once; a queue with more time shards spreads what it deletes"
     )
     if walked.usual <= limit:
-        return Finding(subject, Severity.NOTE, fact, f"{reason}; it was single reads", remedy, see=_SEE_DELETES)
-    return Finding(subject, Severity.WARNING, fact, reason, remedy, see=_SEE_DELETES)
+        return Finding(subject, Severity.NOTE, fact, f"{reason}; it was single reads", remedy, see=SEE_DELETES)
+    return Finding(subject, Severity.WARNING, fact, reason, remedy, see=SEE_DELETES)
 
 
 def rests(grace: int, rests_of: Mapping[str, int]) -> Iterator[Finding]:
@@ -298,9 +295,9 @@ def _rest(subject: str, rest: int, grace: int) -> Finding:
         other += f"; or keep what was deleted for {_hours(GC_GRACE)} only, if every node is repaired in full more often than that"
     if rest > grace:
         left = f"that leaves {_hours(rest - grace)} to clean it away, and compaction may be further behind after a repair or an outage"
-        return Finding(subject, Severity.NOTE, fact, left, other, see=_SEE_DELETES)
+        return Finding(subject, Severity.NOTE, fact, left, other, see=SEE_DELETES)
     turns = f"{_hours(rest)} between two turns" if rest else "they never rest: it has one time shard"
-    return Finding(subject, Severity.WARNING, turns, reason, other, see=_SEE_DELETES)
+    return Finding(subject, Severity.WARNING, turns, reason, other, see=SEE_DELETES)
 
 
 def _listed(names: Iterable[str]) -> str:

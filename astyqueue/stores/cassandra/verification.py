@@ -23,12 +23,10 @@ _WHY: Final = {
     "compaction": "another compaction keeps deleted columns beside live ones for longer, and reads walk over them",
     _TTL: "messages would vanish after that time without a trace",
 }
-_SEE: Final = {
-    _GC_GRACE: "docs/how-to/production.md#deletes-repair-and-the-lap",
-    "compaction": "docs/how-to/production.md#table-options",
-    "speculative_retry": "docs/how-to/production.md#table-options",
-    _TTL: "docs/how-to/production.md#table-options",
-}
+#: Where the documentation says what an operator is to do.
+SEE_DELETES: Final = "docs/how-to/production.md#deletes-repair-and-the-lap"
+_SEE_OPTIONS: Final = "docs/how-to/production.md#table-options"
+_SEE: Final = {_GC_GRACE: SEE_DELETES, **dict.fromkeys(("compaction", "speculative_retry", _TTL), _SEE_OPTIONS)}
 
 
 class Kept(NamedTuple):
