@@ -42,7 +42,7 @@ test: $(READY)  ## run the tests of a change, in 20 minutes: in memory, on SQLit
 	@echo "test: in memory, on SQLite and with Spark"
 	@$(PY) -m pytest $(EMBEDDED) $(CHOSEN)
 	@echo "test: conformance under python -O"
-	@$(PY) -O -m pytest -q tests/conformance
+	@$(PY) -O -m pytest -q tests/stores/conformance
 	@echo "test: on Cassandra"
 	@$(PY) -m pytest $(ON_CASSANDRA) $(CHOSEN)
 
@@ -54,8 +54,8 @@ test-cassandra: $(READY)  ## run every test that needs a store on Cassandra, on 
 	@$(PY) -m pytest $(ON_CASSANDRA) $(ALL)
 
 test-kills: $(READY)  ## kill 200 workers on SQLite and 100 on Cassandra, and a stream of Spark ten times on each, and see that nothing is lost: 25 minutes
-	@$(PY) -m pytest -q tests/scenarios/test_kill.py --store sqlite --kills 200
-	@$(PY) -m pytest -q tests/scenarios/test_kill.py --store cassandra --kills 100
+	@$(PY) -m pytest -q tests/chaos/test_kill.py --store sqlite --kills 200
+	@$(PY) -m pytest -q tests/chaos/test_kill.py --store cassandra --kills 100
 	@$(PY) -m pytest -q tests/spark/test_kills.py --store sqlite --kills 10
 	@$(PY) -m pytest -q tests/spark/test_kills.py --store cassandra --kills 10
 
@@ -70,10 +70,10 @@ test-ring: $(READY)  ## send MESSAGES=1000000 through a ring of three real nodes
 SEEDS ?= 10000
 
 simulate: $(READY)  ## play SEEDS=10000 simulated worlds full of faults, and see that every promise holds
-	@$(PY) -m astyqueue.testing.simulation --seeds $(SEEDS)
+	@$(PY) -m tests.simulation --seeds $(SEEDS)
 
 simulate-planted: $(READY)  ## plant mistakes into the protocol, and tell how many seeds it takes to notice each
-	@$(PY) -m tests.simulation.measure
+	@$(PY) -m tests.simulation.mutants.measure
 
 check: $(READY)  ## formatting, lint, types, floors and budgets
 	@echo "check: formatting"
@@ -85,7 +85,7 @@ check: $(READY)  ## formatting, lint, types, floors and budgets
 	@echo "check: floors"
 	@.venv/bin/lint-imports --no-cache > .venv/floors.txt || { cat .venv/floors.txt; exit 1; }
 	@echo "check: budgets"
-	@$(PY) -m tests.house
+	@$(PY) -m tests.style
 
 bench: $(READY)  ## send and drain 100 000 messages on SQLite, as JSON
 	@$(PY) -m benchmarks drain --store sqlite --messages 100000 --json

@@ -1,11 +1,11 @@
-"""What Spark imports by itself: a worker looks into every module of this kind of name for a `DefaultSource`.
+"""Spark imports this module by itself: a worker searches every module named `pyspark_*` for a `DefaultSource`.
 
-An error in here would hide the data sources of all others too, so it imports nothing but the source, and where that cannot be
-had, for want of pyarrow or beside an older PySpark, it has none.
+An error in here would hide the data sources of all other packages too. So the module imports nothing but the source,
+and has none where the import fails, as without pyarrow or with an older PySpark.
 """
 
 try:
-    from astyqueue.spark.source import AstyqueueSource as DefaultSource
+    from astyqueue.spark.data_source import AstyqueueSource as DefaultSource
 except ImportError:
     __all__: list[str] = []
 else:

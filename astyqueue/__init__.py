@@ -1,6 +1,6 @@
-"""A message queue, task runner and scheduler that loses no work: in one SQLite file, in memory, or on a Cassandra cluster.
+"""A message queue, task runner and scheduler that loses no work: in a SQLite file, in memory, or on Cassandra.
 
-Names are imported when they are first used, so that a command that only prints its help waits for none of it.
+Names are imported when they are first used, so that a command that only prints its help starts quickly.
 """
 
 from typing import TYPE_CHECKING, Final
@@ -10,7 +10,7 @@ from astyqueue.lazily import importing
 if TYPE_CHECKING:
     from astyqueue.dispatch import Dispatcher
     from astyqueue.errors import AstyqueueError, KeyTaken, LeaseLost, Reject, Retry, Snooze, Vetoed
-    from astyqueue.model.outgoing import Message
+    from astyqueue.model.compose import Message
     from astyqueue.queue.connection import Connection, connect
     from astyqueue.queue.delivery import Delivery, Received
     from astyqueue.queue.hooks import Hook
@@ -37,7 +37,7 @@ __all__ = [
     "current_delivery",
 ]
 
-#: What this module needs itself, and nobody looks for in it.
+#: Names that this module uses itself and that are not public.
 _INSIDE: Final = {"Final", "TYPE_CHECKING", "importing", "lazily"}
 _HOMES: Final = {
     "App": "tasks",
@@ -48,7 +48,7 @@ _HOMES: Final = {
     "Hook": "queue.hooks",
     "KeyTaken": "errors",
     "LeaseLost": "errors",
-    "Message": "model.outgoing",
+    "Message": "model.compose",
     "MessageQueue": "queue.queue",
     "Received": "queue.delivery",
     "Reject": "errors",
@@ -61,7 +61,7 @@ _HOMES: Final = {
 
 
 def __dir__() -> list[str]:
-    """The public names, also those that were not used yet: what completes a name in a shell asks for them."""
+    """The public names, also those not imported yet, for completion in a shell."""
     return sorted({*globals(), *__all__} - _INSIDE)
 
 

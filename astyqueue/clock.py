@@ -1,7 +1,7 @@
 """The only place that reads a clock.
 
-Everything else is handed a `Clock`, so that a test can hold time in its hand. Instants inside astyqueue are whole
-microseconds since 1970 UTC (`_us`); datetimes appear only where people hand them in or look at them.
+Everything else gets a `Clock`, so that tests can control time. Instants inside astyqueue are whole microseconds since
+1970 UTC (`_us`); datetimes appear only in what callers pass in or read.
 """
 
 from __future__ import annotations
@@ -11,7 +11,8 @@ from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Final, NamedTuple, Protocol
 
-SECOND: Final = 1_000_000
+from astyqueue.units import SECOND
+
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND: Final = timedelta(microseconds=1)
 _FIRST: Final = datetime.min.replace(tzinfo=UTC)
@@ -19,22 +20,22 @@ _LAST: Final = datetime.max.replace(tzinfo=UTC)
 
 
 class Clock(Protocol):
-    """What time it is, and how long a thread may really block to wait for a time."""
+    """The wall clock, the monotonic clock, and how long a thread may block to wait for a moment."""
 
     def now(self) -> int:
         """The wall clock, in microseconds since 1970 UTC; it may jump, also backwards."""
         ...
 
     def monotonic(self) -> int:
-        """Microseconds since some moment of the past; it never goes back."""
+        """Microseconds since an arbitrary moment in the past; it never goes back."""
         ...
 
     def blocking_seconds(self, until: int) -> float | None:
-        """How long to block for the monotonic moment `until`: real seconds, or None when only `on_move` can tell."""
+        """How long to block for the monotonic moment `until`: real seconds, or None to wait for `on_move` alone."""
         ...
 
     def on_move(self, wake: Callable[[], None]) -> Callable[[], None]:
-        """Have `wake` called whenever somebody moves this clock by hand; what is returned ends that."""
+        """Call `wake` whenever a test moves this clock by hand; call the returned function to stop."""
         ...
 
 
@@ -46,49 +47,53 @@ class SystemClock:
         return time.time_ns() // 1000
 
     def monotonic(self) -> int:
-        """Microseconds since the machine started, more or less."""
+        """Microseconds since an arbitrary moment, such as the start of the machine."""
         return time.monotonic_ns() // 1000
 
     def blocking_seconds(self, until: int) -> float | None:
         """The seconds left until the monotonic moment, zero when it has passed."""
         return max(0, until - self.monotonic()) / SECOND
 
-    def on_move(self, wake: Callable[[], None]) -> Callable[[], None]:  # noqa: ARG002 - nobody moves this clock
-        """Nothing to watch: real time passes by itself, and `blocking_seconds` says for how long."""
+    def on_move(self, wake: Callable[[], None]) -> Callable[[], None]:  # noqa: ARG002 - never moved by hand
+        """Do nothing: real time passes by itself, and `blocking_seconds` bounds each wait."""
         return _nothing
 
 
 class Comparison(NamedTuple):
-    """When a clock was compared with another: the monotonic moment, and how far its wall clock was ahead of that then."""
+    """A comparison of clocks: the monotonic moment, and how far the machine's wall clock was ahead of it."""
 
     at: int
     shift: int
 
 
 class CorrectedClock(SystemClock):
-    """The clock of this machine, shown `ahead` by so many microseconds, so that it agrees with one elsewhere."""
+    """The clock of this machine plus `ahead` microseconds, so that it agrees with a clock elsewhere."""
 
     def __init__(self) -> None:
-        """Agree with this machine until something else is known."""
+        """Agree with this machine until `ahead` is set."""
         self.ahead = 0
         self.compared: Comparison | None = None
 
     def comparison(self) -> Comparison:
-        """What a comparison made now would be remembered as; its shift is another one once the machine's clock was set."""
+        """A comparison made now; its shift changes when the machine's clock is set."""
         monotonic = self.monotonic()
-        return Comparison(monotonic, super().now() - monotonic)
+        return Comparison(monotonic, self.machine() - monotonic)
+
+    def machine(self) -> int:
+        """Microseconds since 1970 UTC by this machine's clock."""
+        return super().now()
 
     def now(self) -> int:
-        """Microseconds since 1970 UTC, as the other clock has it."""
+        """Microseconds since 1970 UTC by the other clock."""
         return super().now() + self.ahead
 
 
 def _nothing() -> None:
-    """End a watch that never began."""
+    """What `SystemClock.on_move` returns."""
 
 
 def instant(moment: int) -> datetime:
-    """The aware UTC datetime of these microseconds since 1970; one that no datetime can show becomes the nearest that can be shown."""
+    """The aware UTC datetime of these microseconds since 1970, clamped to the range of `datetime`."""
     try:
         return _EPOCH + timedelta(microseconds=moment)
     except OverflowError:

@@ -1,7 +1,7 @@
-"""Durations as people write them, in whole microseconds: "10m", 600, 0.5 or a `timedelta`.
+"""Converts durations and moments ("10m", 600, 0.5, a `timedelta`, an aware `datetime`) to whole microseconds.
 
-Units in text are w, d, h, m, s and ms, the greater first, each at most once: "1h30m", "1.5h", "2d 12h". Text without a
-unit is seconds, as a number is.
+Units in text are w, d, h, m, s and ms, the greater first, each at most once: "1h30m", "1.5h", "2d 12h". A number, also
+as text, is seconds.
 """
 
 from __future__ import annotations
@@ -9,17 +9,18 @@ from __future__ import annotations
 import math
 import re
 import reprlib
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from fractions import Fraction
 from typing import Final, TypeGuard
 
-from astyqueue.clock import SECOND
+from astyqueue.clock import microseconds
 from astyqueue.errors import BadInput
+from astyqueue.units import SECOND
 
-#: A duration as it may be handed in.
+#: A duration as callers may pass it.
 Duration = float | timedelta | str
 
-#: The longest duration there is: a hundred years, so that a moment that far from now is still an id and a datetime.
+#: The longest duration: a hundred years, so that a moment that far from now still has an id and a datetime.
 LONGEST: Final = 36_525 * 86_400 * SECOND
 
 _UNITS: Final = {
@@ -34,10 +35,15 @@ _NUMBER: Final = r"[0-9]{1,15}(?:\.[0-9]{1,15})?"
 _PLAIN: Final = re.compile(_NUMBER)
 _PARTS: Final = re.compile(r"\s*".join(f"(?:({_NUMBER}){unit}(?![a-z]))?" for unit in _UNITS))
 _MICROSECOND: Final = timedelta(microseconds=1)
+_FIRST: Final = datetime(1600, 1, 1, tzinfo=UTC)
+_LAST: Final = datetime(5000, 1, 1, tzinfo=UTC)
+#: The first and the last valid instant, in microseconds since 1970.
+EARLIEST: Final = microseconds(_FIRST)
+LATEST: Final = microseconds(_LAST)
 
 
 def as_microseconds(duration: Duration) -> int:
-    """The whole microseconds of a duration, to the nearest; raises `BadInput` unless it is from zero to a hundred years."""
+    """A duration rounded to whole microseconds; BadInput unless it is from zero to a hundred years."""
     found = _exact(duration)
     if found is None or not 0 <= found <= LONGEST:
         message = (
@@ -49,12 +55,12 @@ def as_microseconds(duration: Duration) -> int:
 
 
 def seconds(duration: Duration) -> float:
-    """A duration in seconds; raises as `as_microseconds`."""
+    """A duration in seconds; BadInput unless it is from zero to a hundred years."""
     return as_microseconds(duration) / SECOND
 
 
 def _exact(duration: object) -> Fraction | float | None:
-    """The microseconds of what may be a duration; None when it is not one."""
+    """The microseconds of a duration; None for another value."""
     if isinstance(duration, timedelta):
         return duration // _MICROSECOND
     if isinstance(duration, str):
@@ -63,14 +69,14 @@ def _exact(duration: object) -> Fraction | float | None:
 
 
 def _is_number(value: object) -> TypeGuard[float]:
-    """Whether this is a finite number; True and False are not, nor is an integer that no float can hold."""
+    """Whether this is a finite number; True and False are not."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return False
     return isinstance(value, int) or math.isfinite(value)
 
 
 def _written(text: str) -> Fraction | None:
-    """The microseconds that a text stands for."""
+    """The microseconds of a duration as text; None for other text."""
     if _PLAIN.fullmatch(text):
         return Fraction(text) * SECOND
     parts = _PARTS.fullmatch(text)
@@ -78,3 +84,24 @@ def _written(text: str) -> Fraction | None:
         return None
     sizes = zip(parts.groups(), _UNITS.values(), strict=True)
     return sum((Fraction(number) * size for number, size in sizes if number is not None), Fraction(0))
+
+
+def instant_of(moment: object) -> int:
+    """Microseconds since 1970 of an aware datetime from the year 1600 up to 5000; anything else raises BadInput."""
+    if not isinstance(moment, datetime):
+        problem = f"{moment!r:.120} is not a datetime: give an aware one, for example datetime.now(UTC)"
+        raise BadInput(problem)
+    if moment.tzinfo is None or moment.utcoffset() is None:
+        problem = f"{moment!r} has no time zone: give an aware datetime, for example datetime.now(UTC)"
+        raise BadInput(problem)
+    found = microseconds(moment)
+    if not EARLIEST <= found <= LATEST:
+        problem = f"{moment.isoformat()} is out of range: an instant lies between {_FIRST.isoformat()} and {_LAST.isoformat()}"
+        raise BadInput(problem)
+    return found
+
+
+def upper_bound_of(moment: object) -> int:
+    """As `instant_of`, for the end of a period: a moment after the last valid one means "for ever", `LATEST`."""
+    endless = isinstance(moment, datetime) and moment.tzinfo is not None and microseconds(moment) > LATEST
+    return LATEST if endless else instant_of(moment)

@@ -1,33 +1,33 @@
 """Every error astyqueue raises on purpose, in one tree.
 
     AstyqueueError
-    ├── BadInput                what was asked cannot be done as asked; nothing was changed
+    ├── BadInput                the request is invalid; nothing was changed
     │   ├── BadSetting          an option, a URL or a setting is wrong
     │   ├── BadExpression       a cron expression cannot be read; it says which field and why
-    │   ├── ScheduleTaken       there is a schedule of this name already
-    │   └── LayoutDiffers       the stored layout of a queue is another one
+    │   ├── ScheduleTaken       a schedule of this name exists
+    │   └── LayoutDiffers       the stored layout of a queue differs from the requested one
     ├── NotFound                no such queue, message, dead letter or schedule
     │   └── UnknownTrigger      no trigger of this name was registered in this process
     ├── KeyTaken                another message has the unique key; nothing was sent
     ├── Vetoed                  a hook refused a send or a settle
     ├── LeaseLost               the receipt is no longer current; nothing was changed
     ├── AlreadySettled          this delivery was settled before
-    ├── Busy                    somebody else has the lock of a row; a lock of your own may raise it
-    ├── Undecodable             a column cannot be read; if it is a header or a timer, its row takes no claims until it is mended
+    ├── Busy                    another process has the lock of a row; a custom lock manager may raise it
+    ├── Undecodable             a column cannot be read; of a header or timer: its row takes no claims until repaired
     ├── Closed                  the queue or the store was closed before
-    ├── HandlersStuck           too many handlers of a dispatcher ran on past their timeout; it was stopped
-    ├── ThreadsDied             the handler threads of a dispatcher died again and again; it was stopped
-    └── StoreError              the store did not do what it was asked
+    ├── HandlersStuck           too many handlers of a dispatcher ran on past their timeout; the dispatcher was stopped
+    ├── ThreadsDied             the handler threads of a dispatcher died repeatedly; the dispatcher was stopped
+    └── StoreError              the store did not carry out a request
         ├── StoreUnavailable    it cannot be reached, opened or written now
         │   ├── WrongSchema     its tables are missing, or a newer astyqueue made them
-        │   ├── StoreGone       it was removed or replaced since it was opened: open it anew
-        │   └── SliceTooLong    a slice passes more deleted columns than it reads at once
-        ├── StoreCorrupt        what it holds cannot be trusted
-        ├── StoreFull           there is no room left; nothing was changed
-        └── OutcomeUnknown      it may or may not have been done
+        │   ├── StoreGone       it was removed or replaced since it was opened: reopen it
+        │   └── SliceTooLong    a slice passes more deleted columns than the store reads at once
+        ├── StoreCorrupt        its contents cannot be trusted
+        ├── StoreFull           no space is left; nothing was changed
+        └── OutcomeUnknown      the request may or may not have been carried out
 
-What a handler raises to say what should become of its message (`Retry`, `Reject`, `Snooze`) derives from
-`Exception` but not from `AstyqueueError`: it is an instruction, not a failure.
+`Retry`, `Reject` and `Snooze`, which a handler raises to choose the outcome of its message, derive from
+`Exception` but not from `AstyqueueError`: they are instructions, not failures.
 """
 
 from __future__ import annotations
@@ -40,10 +40,10 @@ from typing import Any
 
 
 class _Portable(Exception):
-    """An exception that pickle and copy give back as it was.
+    """An exception that survives pickle and copy with its message and attributes.
 
-    They would call its class with its message, and most classes here make the message themselves, of facts. So a copy is
-    made without `__init__`, and takes over message and facts.
+    By default both call the class with the message, but most classes here build the message from other arguments. So a
+    copy is made without `__init__` and takes over message and attributes.
     """
 
     def __reduce__(self) -> tuple[object, ...]:
@@ -55,7 +55,7 @@ class AstyqueueError(_Portable):
 
 
 class BadInput(AstyqueueError, ValueError):
-    """What was asked cannot be done as asked; nothing was changed."""
+    """The request is invalid; nothing was changed."""
 
 
 class BadSetting(BadInput):
@@ -66,7 +66,7 @@ class BadExpression(BadInput):
     """A cron expression cannot be read."""
 
     def __init__(self, expression: str, field: str, why: str) -> None:
-        """Name the field and say what is wrong with it; `field` is empty when it is the expression as a whole."""
+        """Name the field and its problem; `field` is empty when the expression as a whole is wrong."""
         self.expression = expression
         self.field = field
         self.why = why
@@ -75,24 +75,24 @@ class BadExpression(BadInput):
 
 
 class ScheduleTaken(BadInput):
-    """There is a schedule of this name already."""
+    """A schedule of this name exists."""
 
     def __init__(self, name: str) -> None:
-        """Say which name it is."""
+        """`name` is the schedule's."""
         self.name = name
         super().__init__(f"there is a schedule {name!r} already: give another name, or replace it")
 
 
 class LayoutDiffers(BadInput):
-    """A queue exists with another layout than the one asked for."""
+    """A queue exists with another layout than the requested one."""
 
     def __init__(self, queue: str, differences: Iterable[tuple[str, object, object]]) -> None:
-        """Name each setting that differs, as (name, stored, asked)."""
+        """`differences` has (name, stored, requested) for each setting that differs."""
         self.queue = queue
         self.differences = tuple(differences)
-        told = "; ".join(f"{name} is {stored!r} and {asked!r} was asked for" for name, stored, asked in self.differences)
+        shown = "; ".join(f"{name} is {stored!r}, not the requested {given!r}" for name, stored, given in self.differences)
         super().__init__(
-            f"queue {queue!r} exists with another layout: {told}. A layout is fixed when a queue is created: "
+            f"queue {queue!r} exists with another layout: {shown}. A layout is fixed when a queue is created: "
             "leave these settings out to use the stored ones, or take another queue name"
         )
 
@@ -102,14 +102,14 @@ class NotFound(AstyqueueError, LookupError):
 
 
 class UnknownTrigger(NotFound):
-    """A trigger goes by a name that nobody registered in this process; it is kept as it is."""
+    """A trigger has a name that is not registered in this process; the stored trigger is unchanged."""
 
     def __init__(self, name: str) -> None:
-        """Say which name it is."""
+        """`name` is the trigger's."""
         self.name = name
         super().__init__(
-            f"no trigger named {name!r} is registered here: import the module that registers it, "
-            "or let a process fire this schedule that has it"
+            f"no trigger named {name!r} is registered in this process: import the module that registers it, "
+            "or let a process that has it fire this schedule"
         )
 
 
@@ -117,10 +117,10 @@ class KeyTaken(AstyqueueError):
     """Another message that was sent with `unique` has the key; nothing was sent."""
 
     def __init__(self, key: str, id: Any, standing: str, *, repeats: bool = False) -> None:  # noqa: A002, ANN401 - see below
-        """Say which message that is, by its `MessageId`, and where it stands: "waiting", "delayed", "in_flight" and so on.
+        """`id` is the `MessageId` that has the key, `standing` its state: "waiting", "delayed", "in_flight" and so on.
 
-        One that `repeats` has a trigger of its own: the id is that of the run that is there, or of the next one. (An id is called so
-        everywhere, and its class belongs to the model, which errors lie below.)
+        If it `repeats`, it has a trigger of its own, and the id is that of its current or next run. (`id` keeps the
+        name it has everywhere; its type is Any because its class is in the model, which imports this module.)
         """
         self.key = key
         self.id = id
@@ -129,8 +129,8 @@ class KeyTaken(AstyqueueError):
         until = "it was stopped, or its last run is done, dead or deleted" if repeats else "that is done, dead or deleted"
         super().__init__(
             f"key {key!r:.120} is taken by {'repeating ' if repeats else ''}message {id} ({standing.replace('_', ' ')}), "
-            f'so nothing was sent. The key is free once {until}; send with unique="keep" to be content with it, or unique="replace" to '
-            "put this in its place unless somebody works on it"
+            f"so nothing was sent. The key is free once {until}; "
+            'send with unique="keep" to keep that message, or unique="replace" to replace it unless it is under a lease'
         )
 
 
@@ -141,35 +141,35 @@ class Vetoed(AstyqueueError):
 class LeaseLost(AstyqueueError):
     """The receipt is no longer current; nothing was changed.
 
-    The lease ran out and the message was handed out again, or it was deleted or cleared. (A lease that ran out while
-    nobody took the message can still be settled: its receipt is the last one.)
+    The lease expired and the message was handed out again, or it was deleted or cleared. (After its lease expired a
+    delivery can still be settled until a consumer claims the message again: its receipt is the last one.)
     """
 
     def __init__(self, receipts: Iterable[str]) -> None:
-        """Name the receipts that are no longer current."""
+        """`receipts` are those that are no longer current."""
         self.receipts = tuple(receipts)
         shown = ", ".join(self.receipts[:3]) + (f" and {len(self.receipts) - 3} more" if len(self.receipts) > 3 else "")  # noqa: PLR2004 - as many as a person reads
         super().__init__(
-            f"no longer held: {shown}. The message may have been handed to another taker; "
-            "its outcome here was not recorded. Ask for a longer lease, or extend it while working"
+            f"lease lost: {shown}. The message may have been handed to another consumer; "
+            "its outcome here was not recorded. Request a longer lease, or extend it while working"
         )
 
 
 class AlreadySettled(AstyqueueError):
-    """This delivery was settled before; the first outcome stands."""
+    """This delivery was settled before; its first outcome is unchanged."""
 
     def __init__(self, receipt: str, outcome: str) -> None:
-        """Say which outcome stands."""
+        """`outcome` is the first one."""
         self.receipt = receipt
         self.outcome = outcome
-        super().__init__(f"delivery {receipt} was settled before ({outcome}); the first outcome stands")
+        super().__init__(f"delivery {receipt} was settled before ({outcome}); that outcome is unchanged")
 
 
 class Undecodable(AstyqueueError):
-    """A column of a row cannot be read; it is neither guessed nor dropped."""
+    """A column of a row cannot be read; it is kept as it is."""
 
     def __init__(self, row: str, column: str, why: str, *, until: str = "Nothing is claimed from this row until it can") -> None:
-        """Name the column, and say what is wrong with it and what does not go on `until` it can be read."""
+        """Name the column and its problem; `until` is the sentence on what stops until the column can be read."""
         self.row = row
         self.column = column
         self.why = why
@@ -180,7 +180,7 @@ class Undecodable(AstyqueueError):
 
 
 class Busy(AstyqueueError):
-    """Somebody else has the lock of a row: a lock manager may raise this in the place of saying False. It is no failure."""
+    """Another process has the lock of a row: a lock manager may raise this instead of returning False."""
 
 
 class Closed(AstyqueueError):
@@ -188,67 +188,68 @@ class Closed(AstyqueueError):
 
 
 class HandlersStuck(AstyqueueError):
-    """Too many handlers of a dispatcher ran on past their timeout and kept their threads; it was stopped."""
+    """Too many handlers ran on past their timeout and kept their threads; their dispatcher was stopped."""
 
     def __init__(self, stuck: int, threads: int, tasks: Iterable[str]) -> None:
-        """Say how many of how many threads, and for which tasks."""
+        """`stuck` of `threads` threads run handlers past their timeout, for these tasks."""
         self.stuck = stuck
         self.threads = threads
         self.tasks = tuple(tasks)
         super().__init__(
-            f"{stuck} of {threads} threads are held by handlers that ran on past their timeout ({', '.join(self.tasks)}): the dispatcher "
-            "was stopped. Start the process anew; give what these handlers wait for a timeout of its own"
+            f"{stuck} of {threads} threads are held by handlers that ran on past their timeout ("
+            f"{', '.join(self.tasks)}): the dispatcher was stopped. Restart the process; "
+            "set timeouts on the calls that block these handlers"
         )
 
 
 class ThreadsDied(AstyqueueError):
-    """The handler threads of a dispatcher died again and again; it was stopped, and its messages were given back."""
+    """The handler threads of a dispatcher died repeatedly; it was stopped, and its messages were released."""
 
     def __init__(self, queue: str, deaths: int, reason: str) -> None:
-        """Say how many died, and of what the last one did."""
+        """`deaths` threads died within a minute, the last of `reason`."""
         self.queue = queue
         self.deaths = deaths
         self.reason = reason
         super().__init__(
-            f"{deaths} threads that handle queue {queue!r} died within a minute, the last of {reason}: the dispatcher was stopped. "
-            "Start the process anew; the log has the errors"
+            f"{deaths} threads that handle queue {queue!r} died within a minute, the last of {reason}: "
+            "the dispatcher was stopped. Restart the process; the log has the errors"
         )
 
 
 class StoreError(AstyqueueError):
-    """The store did not do what it was asked."""
+    """The store did not carry out a request."""
 
 
 class StoreUnavailable(StoreError):
-    """The store cannot be reached, opened or written now; what was asked was not done."""
+    """The store cannot be reached, opened or written now; the request was not carried out."""
 
 
 class WrongSchema(StoreUnavailable):
-    """The tables of the store are missing, or were made by a newer astyqueue; what was asked was not done."""
+    """The tables of the store are missing, or a newer astyqueue made them; the request was not carried out."""
 
 
 class StoreGone(StoreUnavailable):
-    """The store was removed or replaced since it was opened; no waiting mends that, so open it anew, best in a new process."""
+    """The store was removed or replaced since it was opened; retries fail: reopen it, best in a new process."""
 
 
 class SliceTooLong(StoreUnavailable):
-    """A slice passes more deleted columns than the store reads at once; it was not read, and shorter ones can be."""
+    """A slice passes more deleted columns than the store reads at once; it was not read, but shorter slices can be."""
 
 
 class StoreCorrupt(StoreError):
-    """What the store holds cannot be trusted; what was asked was not done."""
+    """The contents of the store cannot be trusted; the request was not carried out."""
 
 
 class StoreFull(StoreError):
-    """There is no room left in the store; what was asked was not done."""
+    """No space is left in the store; the request was not carried out."""
 
 
 class OutcomeUnknown(StoreError):
-    """The store may or may not have done what it was asked; read back before asking again."""
+    """The store may or may not have carried out the request; read back before repeating it."""
 
 
 class Retry(_Portable):
-    """Raised by a handler: try again after this long (by default the queue's backoff); it counts as a failed attempt."""
+    """Raised by a handler: try again after a delay (Default: the queue's backoff); it counts as a failed attempt."""
 
     def __init__(self, after: float | timedelta | str | None = None, *, reason: str = "") -> None:
         """`after` is seconds, a `timedelta`, or text like "10m"."""
@@ -258,16 +259,16 @@ class Retry(_Portable):
 
 
 class Reject(_Portable):
-    """Raised by a handler: make this message a dead letter at once, with this reason."""
+    """Raised by a handler: make this message a dead letter now, with this reason."""
 
     def __init__(self, reason: str = "rejected by its handler") -> None:
-        """`reason` is kept with the dead letter."""
+        """`reason` is stored with the dead letter."""
         self.reason = reason
         super().__init__(reason)
 
 
 class Snooze(_Portable):
-    """Raised by a handler: hand this message out again at (or after) this moment; it costs no attempt."""
+    """Raised by a handler: hand this message out again at or after a moment; it costs no attempt."""
 
     def __init__(self, until: datetime | float | timedelta | str) -> None:
         """`until` is an aware datetime, or a duration from now: seconds, a `timedelta`, or text like "10m"."""

@@ -1,4 +1,4 @@
-"""Files that this process writes: made for their owner alone, and replaced whole or not at all."""
+"""Writes files atomically, and readable by their owner only."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from pathlib import Path
 
 
 def replace_file(path: Path, content: bytes) -> None:
-    """Write the file: whoever reads it meanwhile, or after a crash, finds what was there before or all of this.
+    """Write the file atomically: a reader finds the old content or all of the new one, also after a crash.
 
-    Nobody but its owner may read a file that is new, whatever the umask; one that was there keeps its permissions. The content is
-    written to a new file beside it, under a name that nobody can foresee, so that no link that another user put there is followed.
+    Only the owner may read a new file, under any umask; an existing file keeps its permissions. The content is written
+    to a new file beside it under an unpredictable name, so that no link planted by another user is followed.
     """
     descriptor, aside = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".new", dir=path.parent)
     try:
@@ -29,10 +29,10 @@ def replace_file(path: Path, content: bytes) -> None:
 
 
 def make_file(path: Path) -> None:
-    """Make an empty file that only its owner may read and write, unless there is a file of this name already.
+    """Make an empty file that only its owner may read and write, unless there is a file of this name.
 
-    No file that others may have open already is opened and closed here: closing one lets go of all locks that this process has on it.
-    Where the file system has no hard links, nothing is made.
+    An existing file is not opened, because closing it would release all locks that this process has on it. On a file
+    system without hard links no file is made.
     """
     place = path.resolve()
     descriptor, aside = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".new", dir=place.parent)
@@ -46,12 +46,12 @@ def make_file(path: Path) -> None:
 
 
 def for_owner(path: str, flags: int) -> int:
-    """An opener for `open`: a file that is new may be read by its owner alone, and a link at this path is not followed but an error."""
+    """An opener for `open`: only its owner may read a new file, and a link at this path is an error."""
     return os.open(path, flags | os.O_NOFOLLOW, 0o600)
 
 
 def _permissions(path: Path) -> int | None:
-    """Those of a file of this user; none if there is no file, or another user's, or a link."""
+    """The permissions of a file of this user; None if it is missing, another user's, or a link."""
     try:
         found = path.lstat()
     except FileNotFoundError:

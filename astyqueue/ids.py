@@ -1,8 +1,8 @@
-"""Ids that are ordered by time: TimeUUIDs, kept as sixteen bytes that sort the way Cassandra sorts a timeuuid.
+"""Ids ordered by time: TimeUUIDs, stored as sixteen bytes that sort the way Cassandra sorts a timeuuid.
 
-Cassandra compares the 60-bit time first and then the other eight bytes, each as a *signed* byte. An `Id` holds the time,
-big-endian in its first eight bytes, and the other eight with their top bits flipped, so that comparing the bytes of two ids
-is that very comparison, ties included, in every store.
+Cassandra compares the 60-bit time first and then the other eight bytes, each as a *signed* byte. An `Id` has the time,
+big-endian, in its first eight bytes, then the other eight with their top bits flipped, so that comparing the bytes of
+two ids gives the same order in every store.
 """
 
 from __future__ import annotations
@@ -24,20 +24,20 @@ _TICKS: Final = 10
 _LAST_TICK: Final = (1 << 60) - 1
 _EARLIEST: Final = -_GREGORIAN // _TICKS
 _LATEST: Final = (_LAST_TICK - _GREGORIAN) // _TICKS
-#: How far behind its last id a clock may fall before a source follows it back: more than clocks are corrected by as a matter of course.
+#: How far a clock may fall behind the last id before a source follows it back: more than routine clock corrections.
 _SET_BACK: Final = 1_000_000 * _TICKS
 _FLIP: Final = 0x8080808080808080
 _VERSION: Final = 1
 _RFC_VARIANT: Final = 0x8000000000000000
 _MULTICAST: Final = 0x0000010000000000
 _LENGTH: Final = 16
-#: The bits of a tail that count up, and how many ids at least one more block may take of them.
+#: The bits of a tail that count up, and how many of their values must be left for another block.
 _COUNTER: Final = (1 << 40) - 1
 _ROOM: Final = 1 << 32
-#: The bits of an id that tell apart what is listed at one moment.
+#: The bits of an id that distinguish items listed at one moment.
 _NUMBER: Final = (1 << 30) - 1
 
-#: The least and the greatest id there can be; bounds of slices.
+#: The least and the greatest id; bounds of slices.
 LEAST: Final[Id] = bytes(_LENGTH)
 GREATEST: Final[Id] = b"\x0f" + b"\xff" * (_LENGTH - 1)
 
@@ -45,9 +45,9 @@ GREATEST: Final[Id] = b"\x0f" + b"\xff" * (_LENGTH - 1)
 class IdSource:
     """Ids of this process: every id for the present is greater than the one before it, and none is ahead of the clock.
 
-    Ids of one moment share its time and count up in the rest, so any number may be drawn while the clock stands still. One
-    exception to the order: once the clock was set back more than a second, ids start again from the clock, with another
-    random tail so that none comes twice. What is sent then is due when it is sent, not when the clock has caught up.
+    Ids of one moment share its time and count up in the rest, so any number may be drawn at one reading of the clock.
+    One exception to the order: after the clock was set back more than a second, ids restart from the clock, with a new
+    random tail so that no id repeats. Messages sent then are due when they are sent, not when the clock has caught up.
     """
 
     def __init__(self, clock: Clock) -> None:
@@ -58,20 +58,20 @@ class IdSource:
         self._tail = _random_tail()
 
     def block(self, count: int, due: int = 0) -> list[Id]:
-        """`count` ids, ascending, for the moment `due` in microseconds or for now, whichever is later.
+        """`count` ids, ascending, for the later of `due` (microseconds) and now.
 
-        Ids for the future get a random tail of their own: two blocks for the same due moment never collide.
+        Each block of future ids gets a random tail, so that two blocks for the same due moment never collide.
         """
         if due > self._clock.now():
             return _run(_tick(due), _random_tail(), count)
-        with self._lock:  # the clock is read under it: a thread that paused here would look like a clock that was set back
+        with self._lock:  # the clock is read under it: else a paused thread would look like a clock that was set back
             self._follow(_tick(self._clock.now()))
             first = self._tail
             self._tail += count
             return _run(self._tick, first, count)
 
     def _follow(self, tick: int) -> None:
-        """Go on to the clock's tick, unless it is a little behind; called with the lock held."""
+        """Advance to the clock's tick, unless it is slightly behind. The caller has the lock."""
         if self._tick - tick > _SET_BACK or self._tail & _COUNTER > _COUNTER - _ROOM:
             self._tail = _random_tail()
             self._tick = tick
@@ -79,7 +79,7 @@ class IdSource:
 
 
 def _tick(moment: int) -> int:
-    """The tick of a moment; one for which there is no id becomes the nearest that has one, in the year 1582 or 5236."""
+    """The tick of a moment, clamped to the years 1582 to 5236, for which there are ids."""
     return min(max(0, moment * _TICKS + _GREGORIAN), _LAST_TICK)
 
 
@@ -89,7 +89,7 @@ def _run(tick: int, tail: int, count: int) -> list[Id]:
 
 
 def _random_tail() -> int:
-    """The clock sequence and node of a TimeUUID, random, in sortable form, with the bits that the standard asks for."""
+    """The clock sequence and node of a TimeUUID, random, in sortable form, with the bits that the standard requires."""
     tail = (secrets.randbits(62) | _RFC_VARIANT | _MULTICAST) ^ _FLIP
     return tail & ~(_COUNTER ^ _COUNTER >> 1)
 
@@ -100,17 +100,17 @@ def at(moment: int) -> Id:
 
 
 def first_at(moment: int) -> Id:
-    """The bound that is not greater than any id of this moment or later, and greater than all earlier ones."""
+    """The lower bound of the ids of this moment and later ones; greater than all earlier ids."""
     return _tick(moment).to_bytes(8) + bytes(8)
 
 
 def is_moment(value: object) -> bool:
-    """Whether this is a moment (microseconds since 1970) that an id can stand for."""
+    """Whether this is a moment (microseconds since 1970) that an id can represent."""
     return type(value) is int and _EARLIEST <= value <= _LATEST
 
 
 def moment(id_: Id) -> int:
-    """The microseconds since 1970 that an id stands for."""
+    """The time of an id in microseconds since 1970."""
     return (int.from_bytes(id_[:8]) - _GREGORIAN) // _TICKS
 
 
@@ -130,49 +130,49 @@ def from_uuid(value: uuid.UUID) -> Id:
 
 
 def text(id_: Id) -> str:
-    """An id as people see it: the usual text of a UUID."""
+    """The usual text of an id's UUID."""
     return str(as_uuid(id_))
 
 
 def parse(written: str) -> Id:
-    """The id that `text` wrote; anything else raises ValueError."""
+    """The id of a text from `text`; anything else raises ValueError."""
     return from_uuid(uuid.UUID(written))
 
 
 def nonce() -> bytes:
-    """Eight random bytes that tell one commit or claim from all others."""
+    """Eight random bytes that identify a commit or claim."""
     return secrets.token_bytes(8)
 
 
 def of_text(written: str) -> Id:
-    """The id that always stands for this text, for columns that are found by a text of any length."""
+    """An id derived from this text by a hash, for columns that are looked up by a text of any length."""
     digest = hashlib.blake2b(written.encode(), digest_size=_LENGTH).digest()
     tail = (int.from_bytes(digest[8:]) & 0x3FFFFFFFFFFFFFFF | _RFC_VARIANT) ^ _FLIP
     return (int.from_bytes(digest[:8]) & 0x0FFFFFFFFFFFFFFF).to_bytes(8) + tail.to_bytes(8)
 
 
 def derived(moment: int, written: str) -> Id:
-    """The id that always stands for this moment and text; no id that was drawn at random is equal to it."""
+    """An id derived from this moment and text; it never equals a random id."""
     return first_at(moment)[:8] + (int.from_bytes(of_text(written)[8:]) & ~_MULTICAST).to_bytes(8)
 
 
 def listed(written: str, moment: int, number: int = 0) -> Id:
-    """The id under which something of this text and moment is listed: those of one text lie together, by their moments.
+    """The id of an index entry: entries of one text are adjacent, ordered by moment.
 
-    `number`, of which 30 bits count, tells things of one moment apart; without it, the bound that is not greater than any of them.
+    `number` (30 bits) distinguishes entries of one moment; without it the id is their lower bound.
     """
     place = int.from_bytes(of_text(written)[3:8]) << 82 | max(0, moment) << 30 | number & _NUMBER
     return (place >> 62).to_bytes(8) + (place & (1 << 62) - 1).to_bytes(8)
 
 
 def listed_moment(id_: Id) -> int:
-    """The moment under which something is listed."""
+    """The moment of an index entry."""
     place = int.from_bytes(id_[:8]) << 62 | int.from_bytes(id_[8:])
     return place >> 30 & (1 << 52) - 1
 
 
 def is_derived(id_: Id) -> bool:
-    """Whether an id is one that was derived: drawn ones have a bit set that says that their node is made up."""
+    """Whether an id was derived: random ids have the multicast bit set, which marks their node as invented."""
     return not int.from_bytes(id_[8:]) & _MULTICAST
 
 

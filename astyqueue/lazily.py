@@ -1,4 +1,4 @@
-"""Importing the public names of a package when they are first used, so that who uses few of them waits for few."""
+"""Imports the public names of a package when they are first used, to keep its import quick."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from importlib import import_module
 
 
 def importing(package: MutableMapping[str, object], homes: Mapping[str, str]) -> Callable[[str], object]:
-    """What a package has for `__getattr__`: `package` is its `globals()`, and `homes` says in which of its modules each name lives."""
+    """The `__getattr__` of a package: `package` is its `globals()`, and `homes` maps each name to its module."""
 
     def imported(name: str) -> object:
         if name not in homes:

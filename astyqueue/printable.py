@@ -1,7 +1,7 @@
-"""Text that may be shown: on a terminal, where control characters would move the cursor, set its title or fill the clipboard, and in a log.
+"""Makes text safe for logs and terminals, where control characters would move the cursor or fill the clipboard.
 
-Producers and handlers write bodies, keys, headers, names of tasks and reasons; whatever command, log line or error shows one of
-them passes it through here.
+Producers and handlers choose bodies, keys, headers, names of tasks and reasons; each command, log line or error that
+shows one passes it through here.
 """
 
 from __future__ import annotations
@@ -10,29 +10,29 @@ import json
 from typing import Final
 from unicodedata import category
 
-#: Spaces of any width: text of many languages has them, and they do nothing but separate.
+#: Spaces of any width: text in many languages has them, and they only separate.
 _SPACE: Final = "Zs"
-#: Before each line of a traceback, so that no line of an error's own text can pass for a line of the output.
+#: Before each line of a traceback, so that no line of an error's text can be mistaken for a line of the output.
 _INDENT: Final = "    "
 
 
 def printable(text: object) -> str:
-    r"""The text in one line, in which every character that is not printable is written as JSON writes it: `\u001b`, `\n`, `\u202e`.
+    r"""The text in one line, with each character that is not printable escaped as in JSON: `\u001b`, `\n`, `\u202e`.
 
-    Not printable are controls, line and paragraph separators, characters of no width or that change the direction of writing,
-    private and unassigned ones, and halves of characters. JSON stays JSON, of the same values.
+    Not printable are controls, line and paragraph separators, zero-width characters and those that change the direction
+    of writing, private and unassigned ones, and lone surrogates. JSON stays JSON of the same values.
     """
     line = str(text)
     return line if line.isprintable() else "".join(map(_written, line))
 
 
 def printable_lines(text: str) -> str:
-    """As `printable`, line by line."""
+    """The text with each line made `printable`."""
     return "\n".join(map(printable, text.split("\n")))
 
 
 def indented(text: str) -> str:
-    """As `printable_lines`, each line indented."""
+    """The text with each line made `printable` and indented."""
     return "\n".join(_INDENT + printable(line) for line in text.split("\n"))
 
 

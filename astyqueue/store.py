@@ -4,10 +4,10 @@ A store keeps tables of rows; a row is a text key and the columns under it, orde
 messages. It promises five things, and the conformance suite (`astyqueue.testing.conformance`) holds it to them:
 
 1. a batch touches one row and is applied whole or not at all, also when the process or the machine dies in the middle;
-2. what returned is durable and seen by every read that begins later; columns come back in the order of their names;
-3. a commit is applied only if every expectation holds at that moment, and no other commit comes between;
-4. of two plain puts of one column the one with the later stamp stands; a commit beats every plain put stamped before it;
-5. a failure says what it left behind: an error of the tree under `StoreError` other than `OutcomeUnknown` changed nothing.
+2. what returned is durable and seen by every read that begins later; columns come back in the order of their names; 3.
+a commit is applied only if every expectation holds at that moment, and no other commit comes between; 4. of two plain
+puts of one column the one with the later stamp wins; a commit beats every plain put stamped before it; 5. a failure
+states its effect: after an error of the tree under `StoreError` other than `OutcomeUnknown`, nothing changed.
 
 Not promised: a plain send that puts again a column that was deleted since; reading several slices as of one instant;
 plain sends and commits that write the same column.
@@ -21,7 +21,7 @@ from typing import Final, NamedTuple, Protocol
 from astyqueue.ids import GREATEST, LEAST, Id
 
 ENTRIES: Final = "entries"
-#: Where what happened is kept for a while: only ever added to, each column with a time to live.
+#: The table of the history: append-only, each column with a time to live.
 HISTORY: Final = "history"
 
 
@@ -35,7 +35,7 @@ class Name(NamedTuple):
 
 
 class Column(NamedTuple):
-    """A column as it was read; `written` is its write time in microseconds since 1970, of the store's clock or the put's stamp."""
+    """A column as read; `written` is its write time (microseconds since 1970): the store's or the put's stamp."""
 
     name: Name
     value: bytes
@@ -43,7 +43,7 @@ class Column(NamedTuple):
 
 
 class Put(NamedTuple):
-    """Write a column. `stamp` is the write time a plain send claims (now, if None); after `ttl` seconds the column is gone."""
+    """Write a column. `stamp` is the write time of a plain send (None: now); the column expires after `ttl` seconds."""
 
     name: Name
     value: bytes
@@ -82,7 +82,7 @@ class Slice:
 
 @dataclass(frozen=True, slots=True)
 class Named:
-    """The columns of one row with exactly these names, those that exist, in the order of names."""
+    """The existing columns of one row with exactly these names, in the order of names."""
 
     row: str
     names: tuple[Name, ...]
@@ -107,7 +107,7 @@ class Committed:
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """The commit was not applied: these are the present values of every column that was expected (`None`: absent)."""
+    """The commit was not applied; `present` has the current value of every expected column (`None`: absent)."""
 
     present: dict[Name, bytes | None]
 
@@ -116,7 +116,7 @@ Outcome = Committed | Refused
 
 
 class Spread(NamedTuple):
-    """Over how many rows a queue is spread, unless its maker says otherwise: a ring of time shards, each of them some rows wide."""
+    """The default layout of a queue's rows: a ring of time shards, each with a number of concurrency shards."""
 
     time_shards: int = 1
     time_shard_us: int = 3_600_000_000
@@ -128,12 +128,12 @@ class Store(Protocol):
 
     @property
     def spread(self) -> Spread:
-        """What suits this store: few rows where all is in one place, many where rows are what is shared out."""
+        """The default for this store: few rows on a single machine, many where rows are distributed over nodes."""
         ...
 
     @property
     def at_once(self) -> int:
-        """How many verbs are worth calling at once: a few where the machine does the work, many where a verb waits for a network."""
+        """How many concurrent calls are useful: few if this machine does the work, many if they wait for a network."""
         ...
 
     def read(self, wanted: tuple[Wanted, ...], *, exact: bool = False) -> list[list[Column]]:
@@ -141,19 +141,18 @@ class Store(Protocol):
         ...
 
     def send(self, batch: Batch, *more: Batch) -> None:
-        """Apply batches without looking at what is there, each by itself, in any order or all at once.
+        """Apply batches without reading first, each on its own, in any order or concurrently.
 
-        Sending the same again changes nothing more. An error speaks of all of them: if it is not OutcomeUnknown, none was
-        applied.
+        Sending the same batch again has no further effect. An error other than OutcomeUnknown means none was applied.
         """
         ...
 
     def commit(self, batch: Batch, expects: tuple[Expectation, ...]) -> Outcome:
-        """Apply a batch if every expectation holds; its puts carry no stamps, the store gives the time of the commit."""
+        """Apply a batch if every expectation holds; its puts have no stamps: the store sets the time of the commit."""
         ...
 
     def close(self) -> None:
-        """Let go of everything; closing twice is allowed."""
+        """Release all resources; closing twice is allowed."""
         ...
 
 

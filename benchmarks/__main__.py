@@ -7,7 +7,20 @@ import sys
 from typing import Final
 
 #: Each is a module here with a `main(arguments)`; the first line of its docstring says what it tells.
-QUESTIONS: Final = ("drain", "profile", "flat", "steady", "contention", "locks", "recovery", "faults", "schedule", "spark", "pipeline")
+QUESTIONS: Final = (
+    "drain",
+    "profile",
+    "paths",
+    "flat",
+    "steady",
+    "contention",
+    "locks",
+    "recovery",
+    "faults",
+    "schedule",
+    "spark",
+    "pipeline",
+)
 
 
 def listing() -> str:

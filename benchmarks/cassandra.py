@@ -14,12 +14,12 @@ from typing import Final
 from cassandra.cluster import Session
 
 from astyqueue.stores.cassandra import Address
-from astyqueue.stores.cassandra.administration import Administration
-from astyqueue.stores.cassandra.connecting import connect
+from astyqueue.stores.cassandra.admin import Administration
+from astyqueue.stores.cassandra.cluster import connect
 from astyqueue.stores.cassandra.keyspace import Keyspace, replication
 from astyqueue.testing import LocalCassandra
 from astyqueue.testing.cassandra import Contacts
-from benchmarks.place import CLOCK
+from benchmarks.target import CLOCK
 
 #: The nodes of tests are small and start quickly; these have the memory and the commit log that `cassandra.yaml` gives a node,
 #: and both of Java's compilers.

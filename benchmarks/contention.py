@@ -14,11 +14,11 @@ from itertools import pairwise
 from typing import Final
 
 from benchmarks.figures import Figure, Run, figures, rounded, table
-from benchmarks.place import Place
-from benchmarks.places import opened, parser, progress, whole_number
 from benchmarks.processes import drained_by
-from benchmarks.takers import many_takers, one_taker
-from benchmarks.work import NotMeasured
+from benchmarks.receivers import many_takers, one_taker
+from benchmarks.target import Place
+from benchmarks.target_options import opened, parser, progress, whole_number
+from benchmarks.workload import NotMeasured
 
 _PROCESSES: Final = (1, 2, 4, 8)
 

@@ -13,14 +13,14 @@ import sys
 from dataclasses import dataclass
 from typing import Final
 
-from astyqueue.clock import SECOND
-from benchmarks import aims, yardsticks
+from astyqueue.units import SECOND
+from benchmarks import baselines, targets_met
 from benchmarks.figures import Run, figures, percentile, table
-from benchmarks.flow import drain, drain_bare, send_per_s
 from benchmarks.latency import across_processes_ms, after_an_idle_hour_ms, in_process_ms
-from benchmarks.place import ONE_ROW, Place, fresh_queue
-from benchmarks.places import opened, parser, progress, whole_number
-from benchmarks.work import NotMeasured
+from benchmarks.target import ONE_ROW, Place, fresh_queue
+from benchmarks.target_options import opened, parser, progress, whole_number
+from benchmarks.throughput import drain, drain_bare, send_per_s
+from benchmarks.workload import NotMeasured
 
 _SMALLEST_BODY: Final = 64
 #: Concurrency shards among which the messages of a call are spread: as many as a queue on Cassandra has by itself.
@@ -48,7 +48,7 @@ def main(arguments: list[str]) -> int:
         with opened(options) as place:
             plan = Plan(place, options.messages, options.runs, options.body_bytes, options.threads, options.latency_messages)
             runs = [_run(plan, number) for number in range(1, plan.runs + 1)]
-            judged = aims.judged(_aims(plan), runs)
+            judged = targets_met.judged(_aims(plan), runs)
             conditions = _conditions(plan)
     except NotMeasured as failure:
         print(f"not measured: {failure}", file=sys.stderr)
@@ -73,8 +73,8 @@ def _run(plan: Plan, number: int) -> Run:
     place, messages, size = plan.place, plan.messages, plan.body_bytes
     run: dict[str, float | None] = {}
     _progress(plan, number, "bare inserts")
-    run["raw_send_per_s"] = yardsticks.raw_send_per_s(place, messages, size)
-    run["raw_bytes_per_s"] = yardsticks.raw_bytes_per_s(place, messages, size)
+    run["raw_send_per_s"] = baselines.raw_send_per_s(place, messages, size)
+    run["raw_bytes_per_s"] = baselines.raw_bytes_per_s(place, messages, size)
     with fresh_queue(place, **ONE_ROW) as queue:
         _progress(plan, number, "sending")
         run["send_per_s"] = send_per_s(queue, messages, size)
@@ -85,8 +85,8 @@ def _run(plan: Plan, number: int) -> Run:
         run["send_spread_per_s"] = send_per_s(queue, messages, size)
     run |= _drained(plan, number)
     run |= _latencies(plan, number)
-    run["fsync_ms"] = yardsticks.fsync_ms(place, plan.samples, seed=number)
-    run["store_write_ms"] = yardsticks.store_write_ms(place, plan.samples, size=size, seed=number)
+    run["fsync_ms"] = baselines.fsync_ms(place, plan.samples, seed=number)
+    run["store_write_ms"] = baselines.store_write_ms(place, plan.samples, size=size, seed=number)
     return run
 
 
@@ -138,11 +138,11 @@ def _conditions(plan: Plan) -> dict[str, object]:
     }
 
 
-def _aims(plan: Plan) -> tuple[aims.Aim, ...]:
+def _aims(plan: Plan) -> tuple[targets_met.Aim, ...]:
     """A ring of nodes has aims of its own."""
-    return aims.AIMS["ring" if plan.place.conditions.get("nodes", 1) != 1 else plan.place.store]
+    return targets_met.AIMS["ring" if plan.place.conditions.get("nodes", 1) != 1 else plan.place.store]
 
 
 def _page(plan: Plan, runs: list[Run], judged: list[dict[str, object]]) -> str:
     title = f"{plan.messages} messages of {plan.body_bytes} bytes, {plan.place.store}, {plan.runs} runs"
-    return "\n".join([title, "", table(figures(runs)), "", aims.told(judged)])
+    return "\n".join([title, "", table(figures(runs)), "", targets_met.told(judged)])

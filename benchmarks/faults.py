@@ -19,16 +19,16 @@ from itertools import pairwise
 from typing import Final
 
 from astyqueue import MessageQueue
-from astyqueue.clock import SECOND
 from astyqueue.stores import open_store
-from astyqueue.stores.administration import administer
+from astyqueue.stores.admin import administer
 from astyqueue.testing import LocalCassandra
-from astyqueue.wakeup import Wakeup
+from astyqueue.units import SECOND
+from astyqueue.waiting import Wakeup
 from benchmarks.figures import Run, figures, table
-from benchmarks.place import CLOCK
-from benchmarks.places import progress, whole_number
-from benchmarks.underload import Load, Noted
-from benchmarks.work import NotMeasured
+from benchmarks.load_run import Load, Noted
+from benchmarks.target import CLOCK
+from benchmarks.target_options import progress, whole_number
+from benchmarks.workload import NotMeasured
 
 #: The node that fails. Requests go to all of them in turn, and every row has a copy on each.
 _VICTIM: Final = 2

@@ -17,16 +17,16 @@ from pathlib import Path
 from typing import Final
 
 from astyqueue import MessageQueue
-from astyqueue.protocol.change import Change
-from astyqueue.protocol.columns import HEADER, decode_header
+from astyqueue.protocol.layout.columns import HEADER, decode_header
+from astyqueue.protocol.row.transaction import RowTransaction
 from astyqueue.protocol.steps import Steps, read_column
 from benchmarks import steady
 from benchmarks.cassandra import OnCassandra
 from benchmarks.figures import Figure, Run, figures, table
-from benchmarks.passing import ROWS, back_off, pass_through
-from benchmarks.place import Place
-from benchmarks.places import opened, parser, progress, whole_number
-from benchmarks.work import NotMeasured
+from benchmarks.row_churn import ROWS, back_off, pass_through
+from benchmarks.target import Place
+from benchmarks.target_options import opened, parser, progress, whole_number
+from benchmarks.workload import NotMeasured
 
 _PROJECT: Final = Path(__file__).parents[1]
 _MOST: Final = 1.2
@@ -111,7 +111,7 @@ def _runs(place: Place, options: argparse.Namespace, rows: Rows, *, told: str) -
         command = [
             sys.executable,
             "-m",
-            "benchmarks.polls",
+            "benchmarks.poll_process",
             rows.url,
             str(options.samples),
             *(("used", "fresh") if number % 2 else ("fresh", "used")),
@@ -136,7 +136,7 @@ def _delete_cursors(queue: MessageQueue) -> Steps[None]:
         message = f"row {row} has no header"
         raise NotMeasured(message)
     header = decode_header(row, column.value)
-    change = Change(row)
+    change = RowTransaction(row)
     change.raise_header(column.value, replace(header, version=header.version + 1, cursors=()))
     yield from change.commit()
 

@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Final, cast
 
 from astyqueue import Delivery, MessageQueue
-from astyqueue.clock import SECOND
 from astyqueue.dispatch.dispatcher import Dispatcher
-from benchmarks.place import CLOCK, GAPS, QUEUE, Gaps, Place, fresh_queue
-from benchmarks.work import NotMeasured, Tally, body
+from astyqueue.units import SECOND
+from benchmarks.target import CLOCK, GAPS, QUEUE, Gaps, Place, fresh_queue
+from benchmarks.workload import NotMeasured, Tally, body
 
 #: The first of them open connections and warm caches; they do not count.
 _WARMING: Final = 20
@@ -32,7 +32,7 @@ def in_process_ms(place: Place, messages: int, size: int, *, seed: int) -> list[
 def across_processes_ms(place: Place, messages: int, size: int, *, seed: int) -> list[float]:
     """The milliseconds of each message when another process sends."""
     with place.fresh() as url, MessageQueue.builder().store(url).name(QUEUE).build() as queue:
-        command = [sys.executable, "-m", "benchmarks.sender", url, str(messages + _WARMING), str(size), str(seed)]
+        command = [sys.executable, "-m", "benchmarks.send_process", url, str(messages + _WARMING), str(size), str(seed)]
         return _measured(queue, messages + _WARMING, lambda: _run(command))[_WARMING:]
 
 
@@ -43,12 +43,12 @@ def after_an_idle_hour_ms(place: Place, messages: int, size: int, *, seed: int) 
     then on as seldom as it would.
     """
     with place.fresh() as url, MessageQueue.builder().store(url).name(QUEUE).build() as queue:
-        command = [sys.executable, "-m", "benchmarks.sender", url, str(messages + 1), str(size), str(seed), *map(str, _SELDOM)]
+        command = [sys.executable, "-m", "benchmarks.send_process", url, str(messages + 1), str(size), str(seed), *map(str, _SELDOM)]
         return _measured(queue, messages + 1, lambda: _run(command), handled=lambda: _forget_traffic(queue))[1:]
 
 
 def _forget_traffic(queue: MessageQueue) -> None:
-    queue.core.rounds.visits.last_traffic = queue.core.process.now() - _HOUR
+    queue.core.scheduler.row_states.last_traffic = queue.core.process.now() - _HOUR
 
 
 def send_now_and_then(queue: MessageQueue, messages: int, size: int, *, seed: int, bounds: tuple[int, int] = GAPS) -> None:

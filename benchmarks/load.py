@@ -13,13 +13,13 @@ from pathlib import Path
 from typing import IO, Final, Self, cast
 
 from astyqueue import MessageQueue
-from astyqueue.clock import SECOND
-from astyqueue.wakeup import Wakeup
+from astyqueue.units import SECOND
+from astyqueue.waiting import Wakeup
 from benchmarks.cassandra import cpu_s
-from benchmarks.place import CLOCK, Place
 from benchmarks.steady_app import QUEUE
 from benchmarks.steady_producer import TOGETHER
-from benchmarks.work import NotMeasured
+from benchmarks.target import CLOCK, Place
+from benchmarks.workload import NotMeasured
 
 _PROJECT: Final = Path(__file__).parents[1]
 _GLANCE: Final = SECOND // 10

@@ -17,12 +17,12 @@ from typing import Final
 from astyqueue import MessageQueue
 from benchmarks.figures import Figure, Run, figures, table
 from benchmarks.filelocks import files_in, lock_of
-from benchmarks.flow import drain, send_per_s
-from benchmarks.lockedrow import churned, compared
-from benchmarks.place import QUEUE, Place
-from benchmarks.places import opened, parser, progress, whole_number
+from benchmarks.locked_row import churned, compared
 from benchmarks.processes import drained_by
-from benchmarks.work import NotMeasured
+from benchmarks.target import QUEUE, Place
+from benchmarks.target_options import opened, parser, progress, whole_number
+from benchmarks.throughput import drain, send_per_s
+from benchmarks.workload import NotMeasured
 
 _OTHERS: Final = ("columns", "manager")
 _BODY: Final = 200

@@ -15,14 +15,14 @@ from pathlib import Path
 from typing import Final, TypeVar
 
 from astyqueue import connect
-from astyqueue.clock import SECOND
 from astyqueue.spark import session
-from astyqueue.spark.pipelines.job import Job, Span
-from astyqueue.spark.pipelines.report.page import write
+from astyqueue.spark.pipeline.batch import Job, Span
+from astyqueue.spark.pipeline.report.page import write
+from astyqueue.units import SECOND
 from benchmarks.figures import Run, figures, rounded, table
-from benchmarks.happened import make_up
-from benchmarks.place import CLOCK
-from benchmarks.places import progress, whole_number
+from benchmarks.synthetic_history import make_up
+from benchmarks.target import CLOCK
+from benchmarks.target_options import progress, whole_number
 
 T = TypeVar("T")
 _QUEUE: Final = "shop"

@@ -14,11 +14,11 @@ from pathlib import Path
 from typing import IO, Final, cast
 
 from astyqueue import MessageQueue
-from astyqueue.clock import SECOND
+from astyqueue.units import SECOND
 from benchmarks.figures import Run
-from benchmarks.flow import check_empty, send_per_s
-from benchmarks.place import CLOCK, QUEUE, Place
-from benchmarks.work import NotMeasured
+from benchmarks.target import CLOCK, QUEUE, Place
+from benchmarks.throughput import check_empty, send_per_s
+from benchmarks.workload import NotMeasured
 
 #: The rows that they share.
 _ROWS: Final = {"time_shards": 1, "concurrency_shards": 8}
@@ -94,7 +94,7 @@ def _together(url: str, lock: str, count: int, *, messages: int) -> list[Told]:
 
 @contextlib.contextmanager
 def _started(url: str, lock: str, writing: int) -> Iterator[Drainer]:
-    command = [sys.executable, "-m", "benchmarks.drainer", url, str(writing), lock]
+    command = [sys.executable, "-m", "benchmarks.drain_process", url, str(writing), lock]
     with subprocess.Popen(command, cwd=_PROJECT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, pass_fds=(writing,)) as process:
         try:
             yield Drainer(process)

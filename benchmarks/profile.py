@@ -16,13 +16,13 @@ from pathlib import Path
 from typing import Final
 
 from astyqueue import MessageQueue
-from benchmarks import parts
+from benchmarks import cost_breakdown
+from benchmarks.cost_breakdown import Costs
 from benchmarks.figures import Run, figures, table
-from benchmarks.flow import send_per_s
-from benchmarks.parts import Costs
-from benchmarks.place import ONE_ROW, Place, fresh_queue
-from benchmarks.places import opened, parser, progress, whole_number
-from benchmarks.work import NotMeasured
+from benchmarks.target import ONE_ROW, Place, fresh_queue
+from benchmarks.target_options import opened, parser, progress, whole_number
+from benchmarks.throughput import send_per_s
+from benchmarks.workload import NotMeasured
 
 _FUNCTIONS: Final = 25
 _BODY: Final = 200
@@ -30,12 +30,12 @@ _PROJECT: Final = Path(__file__).parents[1]
 
 #: Each needs a full queue; the first of them leaves it full.
 _PARTS: Final[tuple[Callable[[MessageQueue, int], Costs], ...]] = (
-    parts.reading,
-    parts.steps_apart,
-    parts.steps_joined,
-    parts.claimer_alone,
-    parts.one_handler,
-    parts.many_handlers,
+    cost_breakdown.reading,
+    cost_breakdown.steps_apart,
+    cost_breakdown.steps_joined,
+    cost_breakdown.claimer_alone,
+    cost_breakdown.one_handler,
+    cost_breakdown.many_handlers,
 )
 
 
@@ -62,7 +62,7 @@ def main(arguments: list[str]) -> int:
 def _run(place: Place, messages: int, number: int) -> Run:
     """Every part in turn."""
     with fresh_queue(place, **ONE_ROW) as queue:
-        run: Costs = parts.sending(queue, messages, _BODY)
+        run: Costs = cost_breakdown.sending(queue, messages, _BODY)
     for part in _PARTS:
         progress(f"run {number}: {part.__name__}")
         with fresh_queue(place, **ONE_ROW) as queue:
@@ -76,7 +76,7 @@ def _functions(place: Place, messages: int) -> dict[str, float]:
     with fresh_queue(place, **ONE_ROW) as queue:
         send_per_s(queue, messages, _BODY)
         profiler = cProfile.Profile()
-        profiler.runcall(parts.drain_with_claimer, queue, messages)
+        profiler.runcall(cost_breakdown.drain_with_claimer, queue, messages)
     own = {_named(*where): told[2] for where, told in pstats.Stats(profiler).stats.items()}  # type: ignore[attr-defined]  # it has stats
     whole = sum(own.values())
     most = sorted(own, key=lambda name: own[name], reverse=True)[:_FUNCTIONS]

@@ -17,15 +17,15 @@ from typing import IO, Final, cast
 from pydantic_core import to_json
 
 from astyqueue import MessageQueue, ids
-from astyqueue.clock import SECOND
 from astyqueue.model.message import encode_plain
-from astyqueue.protocol.columns import Type, message_name
-from astyqueue.protocol.send import message_put, send
+from astyqueue.protocol.layout.columns import Type, message_name
+from astyqueue.protocol.sending.insert import message_put, send
 from astyqueue.store import Batch, Slice
+from astyqueue.units import SECOND
 from benchmarks.figures import Figure, Run, figures, table
-from benchmarks.place import QUEUE, Place
-from benchmarks.places import opened, parser, progress, whole_number
-from benchmarks.work import NotMeasured
+from benchmarks.target import QUEUE, Place
+from benchmarks.target_options import opened, parser, progress, whole_number
+from benchmarks.workload import NotMeasured
 
 #: How long ago the time of the old message was: its row was closed two hours ago.
 _AGO: Final = 3 * 3_600 * SECOND
@@ -125,7 +125,7 @@ def _send(queue: MessageQueue, ago: int) -> None:
 @contextlib.contextmanager
 def _started(url: str) -> Iterator[subprocess.Popen[bytes]]:
     """A process that takes what it can get; it is at work when the block begins."""
-    command = [sys.executable, "-m", "benchmarks.holder", url]
+    command = [sys.executable, "-m", "benchmarks.lease_holder", url]
     process = subprocess.Popen(command, cwd=_PROJECT, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     try:
         _line(process)

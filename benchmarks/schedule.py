@@ -12,23 +12,24 @@ from dataclasses import dataclass
 from typing import Final
 
 from astyqueue import Delivery, Dispatcher, MessageQueue
-from astyqueue.clock import SECOND, instant
-from astyqueue.model.outgoing import Message
-from astyqueue.protocol.rows import bell_row
-from astyqueue.protocol.schedules import Wanted, made
+from astyqueue.clock import instant
+from astyqueue.model.compose import Message
+from astyqueue.protocol.layout.rows import doorbell_row
+from astyqueue.protocol.layout.schedule_column import encode_schedule, slot_timer, trigger_name
+from astyqueue.protocol.scheduling.schedules import RequestedSchedule, made
 from astyqueue.protocol.steps import Read
-from astyqueue.protocol.triggercolumn import encode_schedule, slot_timer, trigger_name
-from astyqueue.queue.scheduling import Planned, Scheduling
-from astyqueue.schedule import Schedules
+from astyqueue.queue.admin.schedules import ScheduleAdmin, ScheduleRequest
+from astyqueue.schedules import Schedules
 from astyqueue.store import Batch, Put
 from astyqueue.stores import open_store
 from astyqueue.testing.faults import Recording
 from astyqueue.triggers import Every
-from astyqueue.wakeup import Wakeup
+from astyqueue.units import SECOND
+from astyqueue.waiting import Wakeup
 from benchmarks.figures import Run, figures, percentile, table
-from benchmarks.place import CLOCK, ONE_ROW, QUEUE, Place, fresh_queue
-from benchmarks.places import opened, parser, progress, whole_number
-from benchmarks.work import NotMeasured
+from benchmarks.target import CLOCK, ONE_ROW, QUEUE, Place, fresh_queue
+from benchmarks.target_options import opened, parser, progress, whole_number
+from benchmarks.workload import NotMeasured
 
 _TOGETHER: Final = 60
 _MINUTE: Final = 60 * SECOND
@@ -153,15 +154,15 @@ class _Handled:
 
 def load(queue: MessageQueue, count: int, *, first: int, over: int) -> None:
     """Put so many schedules into the row, the first due at a moment and the last so much later; they come again in an hour."""
-    scheduling, process = Scheduling(queue.core), queue.core.process
+    scheduling, process = ScheduleAdmin(queue.core), queue.core.process
     message = Message({"to": "ada@example.org"})
     template = scheduling.template(message)
     if count:
-        queue.run(scheduling.save("schedule 0", Planned(Every("1h", start=instant(first)), message), replaces=False))
+        queue.run(scheduling.save("schedule 0", ScheduleRequest(Every("1h", start=instant(first)), message), replaces=False))
     for start in range(1, count, _TOGETHER):
         puts: list[Put] = []
         for number in range(start, min(start + _TOGETHER, count)):
-            wanted = Wanted(Every("1h", start=instant(first + over * number // count)), template)
+            wanted = RequestedSchedule(Every("1h", start=instant(first + over * number // count)), template)
             schedule = made(f"schedule {number}", wanted, mark="", now=CLOCK.now())
             timer = slot_timer(process, schedule)
             puts.append(Put(trigger_name(schedule.name), encode_schedule(schedule)))
@@ -184,5 +185,5 @@ def _reads(plan: Plan, idle: int) -> tuple[float, float]:
             store.requests.clear()
             Wakeup(CLOCK).wait(CLOCK.monotonic() + _MINUTE)
             reads = [request for request in tuple(store.requests) if isinstance(request, Read)]
-        only_bell = sum({wanted.row for wanted in request.wanted} == {bell_row(QUEUE)} for request in reads)
+        only_bell = sum({wanted.row for wanted in request.wanted} == {doorbell_row(QUEUE)} for request in reads)
         return len(reads) - only_bell, only_bell

@@ -22,22 +22,22 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 from astyqueue import connect, ids
-from astyqueue.clock import SECOND
 from astyqueue.model.event import Event, Kind
 from astyqueue.model.message import MessageId
-from astyqueue.protocol.history import DAY, record
-from astyqueue.protocol.source import begin
+from astyqueue.protocol.history import DAY, record_events
+from astyqueue.protocol.sending.idempotent import begin_batch
 from astyqueue.spark import session
-from astyqueue.spark.addressing import Addressing
-from astyqueue.spark.opening import Pace, sending
-from astyqueue.spark.outbox import Outbox
-from astyqueue.spark.sinkoptions import Sinking
-from benchmarks import yardsticks
+from astyqueue.spark.batch_sender import Outbox
+from astyqueue.spark.connections import Pace, sending
+from astyqueue.spark.options import Sinking
+from astyqueue.spark.row_mapping import Addressing
+from astyqueue.units import SECOND
+from benchmarks import baselines
 from benchmarks.figures import Run, figures, table
-from benchmarks.flow import send_per_s
-from benchmarks.place import CLOCK, QUEUE, ROW, Place, fresh_queue
-from benchmarks.places import opened, parser, progress, whole_number
-from benchmarks.work import NotMeasured
+from benchmarks.target import CLOCK, QUEUE, ROW, Place, fresh_queue
+from benchmarks.target_options import opened, parser, progress, whole_number
+from benchmarks.throughput import send_per_s
+from benchmarks.workload import NotMeasured
 
 #: Of what is sent and read first, so that what is measured is warm.
 _WARM: Final = 1_000
@@ -80,7 +80,7 @@ def _run(spark: SparkSession, place: Place, options: argparse.Namespace) -> Run:
     messages, size, tasks = options.messages, options.body_bytes, options.tasks
     run: dict[str, float | None] = {}
     progress("bare inserts")
-    run["bare_driver_per_s"] = yardsticks.raw_send_per_s(place, messages, size)
+    run["bare_driver_per_s"] = baselines.raw_send_per_s(place, messages, size)
     with fresh_queue(place) as queue:
         progress("plain send_many")
         run["plain_send_many_per_s"] = send_per_s(queue, messages, size)
@@ -132,7 +132,7 @@ def _sent(url: str, query: str, *, rows: range, size: int) -> int:
     options = {"url": url, "queue": QUEUE, "create": "true", "id_column": "id", "body_column": "body", "query": query}
     sinking = Sinking.of(options, _ROWS)
     queue = sending(sinking.place, create=True)
-    begun = queue.run(begin(queue.core.process, queue=QUEUE, source=query, batch=""))
+    begun = queue.run(begin_batch(queue.core.process, queue=QUEUE, source=query, batch=""))
     addressing = Addressing(queue.settings, sinking, source=query, begun=begun)
     outbox = Outbox(queue, in_flight=sinking.in_flight, pace=Pace(None))
     outbox.send(one for batch in _batches(rows, size) for one in addressing.of(batch))
@@ -154,7 +154,7 @@ def _reading(spark: SparkSession, place: Place, events: int) -> Run:
         gap = (_DAYS - 1) * DAY // events
         for first in range(0, events, _CHUNK):
             numbers = range(first, min(events, first + _CHUNK))
-            queue.run(record(ring, [_event(now - number * gap) for number in numbers], 30 * DAY))
+            queue.run(record_events(ring, [_event(now - number * gap) for number in numbers], 30 * DAY))
         progress("reading history")
         frame = spark.read.format("astyqueue").options(url=url, queue=QUEUE, table="history").load()
         _read(frame.limit(_WARM))

@@ -16,10 +16,10 @@ from typing import Final, cast
 from benchmarks.cassandra import OnCassandra
 from benchmarks.figures import Figure, figure
 from benchmarks.load import Crew, Load, Window
-from benchmarks.place import Place
-from benchmarks.places import opened, parser, progress, whole_number
 from benchmarks.server_load import ServerLoad
-from benchmarks.work import NotMeasured
+from benchmarks.target import Place
+from benchmarks.target_options import opened, parser, progress, whole_number
+from benchmarks.workload import NotMeasured
 
 #: The last window must reach this part of the second (in the first Java compiles what runs often), and an old queue of a new one.
 _HOLDS: Final = 0.9

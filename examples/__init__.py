@@ -1,1 +1,1 @@
-"""Complete programs: each is run by a test."""
+"""Complete programs; the tests run each of them."""

@@ -1,4 +1,4 @@
-"""The same queue, awaited: a producer and two consumers as tasks of one event loop."""
+"""A queue in asyncio: a producer and two consumers as tasks of one event loop."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ async def main() -> None:
 
 
 async def produce(numbers: aio.MessageQueue) -> None:
-    """Send the numbers, a few at a time."""
+    """Send the numbers, five at a time."""
     for first in range(0, MESSAGES, 5):
         report = await numbers.send_many(range(first, first + 5))
         print(f"sent {report.sent}")
 
 
 async def consume(numbers: aio.MessageQueue) -> list[int]:
-    """Take batches until none comes for a while; leaving the block acks them together."""
+    """Receive batches until none comes for a second; leaving the block acks a batch as a whole."""
     squares: list[int] = []
     while True:
         async with await numbers.receive(limit=3, wait="1s") as batch:

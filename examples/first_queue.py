@@ -1,4 +1,4 @@
-"""Send and receive: a queue in one file, and what becomes of a message that fails."""
+"""Send and receive: a queue in one file, with a message that fails and becomes a dead letter."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def main() -> None:
 
 
 def work_off(emails: MessageQueue) -> None:
-    """Receive, one at a time, until nothing is due."""
+    """Receive one message at a time until none is due."""
     batch = emails.receive()
     while batch:
         try:
@@ -33,7 +33,7 @@ def work_off(emails: MessageQueue) -> None:
 
 
 def handle(batch: Received) -> None:
-    """Leaving the block acks what was received; an error gives it back, and after the last attempt makes it a dead letter."""
+    """Leaving the block acks the messages; an error gives them back, or makes dead letters after the last attempt."""
     with batch:
         for delivery in batch:
             deliver(delivery.body)
@@ -45,7 +45,7 @@ def deliver(email: object) -> None:
         case {"to": str(address), "subject": subject} if "@" in address:
             print(f"delivered {subject!r} to {address}")
         case {"to": address}:
-            message = f"{address!r} is no address"
+            message = f"{address!r} is not an address"
             raise ValueError(message)
 
 

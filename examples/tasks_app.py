@@ -1,7 +1,7 @@
-"""Tasks: functions whose calls are messages. One call fails and is tried again; one becomes a dead letter and is redriven.
+"""Tasks: functions whose calls are messages. One call fails and is retried; one becomes a dead letter and is redriven.
 
-This program is its own worker, on a file. A worker in a process of its own, on the store that ASTYQUEUE_URL names, is
-`astyqueue worker examples.tasks_app:app`.
+This program runs its own worker, on a SQLite file. `astyqueue worker examples.tasks_app:app` runs a worker in another
+process, on the store that ASTYQUEUE_URL names.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ welcomed = threading.Event()
 
 @app.task(queue="emails")
 def welcome(name: str, lang: str = "en") -> None:
-    """Pretend to welcome somebody; at the first attempt the mail server does not answer."""
+    """Pretend to send a welcome mail; at the first attempt the mail server does not answer."""
     if name not in addresses:
-        # Trying again would not help, so this is a dead letter at once.
-        raise Reject(f"nobody knows the address of {name}")
+        # A retry would not help, so Reject makes a dead letter at once.
+        raise Reject(f"the address of {name} is unknown")
     attempt = current_delivery().attempt
     if attempt == 1:
         raise Retry("0.1s", reason="the mail server does not answer")
@@ -31,14 +31,14 @@ def welcome(name: str, lang: str = "en") -> None:
 
 
 def work() -> None:
-    """Run tasks in this process until somebody was welcomed; leaving the block finishes what runs."""
+    """Run tasks in this process until one welcome mail is sent; leaving the block waits for running tasks."""
     welcomed.clear()
     with app.worker(["emails"], concurrency=2):
         welcomed.wait(timeout=30)
 
 
 def main() -> None:
-    """Send two calls, work, mend what failed, and work again."""
+    """Send two calls, run them, fix the cause of the dead letter, redrive it, and run tasks again."""
     app.url = "sqlite:///tasks_app.db"
     with app:
         welcome.send("grace")

@@ -17,7 +17,7 @@ def main() -> None:
     digests: dict[int, str] = {}
 
     def digest(delivery: Delivery) -> None:
-        """Returning acks the message; raising has it tried again later, unless what is raised says something else."""
+        """Returning acks the message; an exception makes it due again later, and Reject makes it a dead letter."""
         match delivery.body:
             case {"number": int(number), "text": str(text)}:
                 digests[number] = hashlib.sha256(text.encode()).hexdigest()
@@ -27,10 +27,10 @@ def main() -> None:
             done.set()
 
     with queue, Dispatcher.builder().queue(queue).handler(digest, threads=8).build():
-        queue.send("this is no such body")
+        queue.send("this body has no number")
         queue.send_many({"number": number, "text": f"text {number}"} for number in range(MESSAGES))
         done.wait(timeout=60)
-        # Leaving the block drains: nothing more is claimed, what runs is finished, every outcome is recorded.
+        # Leaving the block drains: no more messages are claimed, running handlers finish, every outcome is recorded.
     print(f"{len(digests)} digests, the first {digests[0][:12]}")
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
+from collections.abc import Iterator
 from typing import Final
 
 import pytest
@@ -9,7 +11,7 @@ import pytest
 # The shipped conformance suites assert like tests, so pytest rewrites them too: their assertions bite under -O.
 pytest.register_assert_rewrite("astyqueue.testing")
 
-pytest_plugins = ["astyqueue.testing.cassandra.fixtures", "tests.places"]
+pytest_plugins = ["astyqueue.testing.cassandra.fixtures", "tests.support.places"]
 
 
 #: Tests whose output is told although they passed: what they show is worth as much as the numbers in it.
@@ -29,3 +31,20 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
         if told:
             terminalreporter.section(title)
             terminalreporter.write_line("\n".join(told))
+    if shown := list(_pairs_shown(passed)):
+        terminalreporter.section("pairs of kinds of commits")
+        terminalreporter.write_line("\n".join(shown))
+
+
+def _pairs_shown(passed: list[pytest.TestReport]) -> Iterator[str]:
+    """Which pairs would show that a guard is missing, as this run saw; orders of the others are not counted as shown."""
+    said: dict[str, list[object]] = defaultdict(list)
+    for report in passed:
+        for name, value in report.user_properties:
+            said[name].append(value)
+    if not said["pairs"]:
+        return
+    could, could_not = (sum(map(int, map(str, said[name]))) for name in ("orders that could fail", "orders not counted"))
+    yield f"{len({*said['able to fail']})} of {said['pairs'][0]} pairs shown able to fail; {could} orders of these were played to their end"
+    yield from sorted({str(one) for one in said["unable to fail"]})
+    yield f"not counted as shown: {could_not} orders of pairs that cannot fail"

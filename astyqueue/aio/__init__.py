@@ -1,6 +1,6 @@
-"""The same queue, awaited: the names of `astyqueue`, and what talks to a store is a coroutine.
+"""The queue for asyncio: the names of `astyqueue`, with a coroutine for every call that uses the store.
 
-It runs the very steps that threads run, so the two may share a store, a process and a queue.
+It runs the same steps as the queue for threads, so the two may share a store, a process and a queue.
 """
 
 from astyqueue.aio.connection import Connection, connect

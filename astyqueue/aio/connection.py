@@ -9,11 +9,11 @@ from typing import Self
 
 from astyqueue.aio.queue import MessageQueue
 from astyqueue.clock import Clock, CorrectedClock, SystemClock
-from astyqueue.protocol.settings import list_queues
+from astyqueue.protocol.admin.settings import list_queues
 from astyqueue.protocol.steps import arun
 from astyqueue.store import Store
 from astyqueue.stores import open_store
-from astyqueue.stores.threaded import Threaded
+from astyqueue.stores.async_adapter import Threaded
 
 
 class Connection:
@@ -42,7 +42,7 @@ class Connection:
         return self
 
     async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        """As `close`."""
+        """Call `close`."""
         await self.close()
 
 

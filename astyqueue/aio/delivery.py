@@ -1,76 +1,82 @@
-"""A message in a task's hand, and the right to say what became of it."""
+"""Deliveries and batches of them, for tasks of an event loop."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Sequence
 from datetime import datetime
 from types import TracebackType
 from typing import NamedTuple, Self
 
 from astyqueue.durations import Duration, as_microseconds
 from astyqueue.errors import Closed
-from astyqueue.protocol.outcomes import ACK, Settling
-from astyqueue.protocol.picking import Held
-from astyqueue.queue.holding import Handed, Hold, Kind
-from astyqueue.queue.terms import Terms, Together, raise_lost, rejected, told
+from astyqueue.protocol.claiming.selection import ClaimedMessage
+from astyqueue.protocol.settling.outcomes import ACK, Outcome
+from astyqueue.queue.delivery import DeliveryBatch, RetryPolicy, error_text, raise_lost, rejected
+from astyqueue.queue.leases import BaseDelivery, DeliveryFactory, Lease
 
-Settler = Callable[[list[tuple[Handed, Settling]]], Awaitable[list[Handed]]]
+Settler = Callable[[list[tuple[BaseDelivery, Outcome]]], Awaitable[list[BaseDelivery]]]
 Receive = Callable[[], Awaitable["Received"]]
 Keep = Callable[[], Coroutine[None, None, None]]
 
 
 class Later(NamedTuple):
-    """Acks that nobody waits for: how one is handed in, and how all that were are committed."""
+    """Acks that no task waits for: `ack` buffers one, `flush` commits all that are buffered."""
 
     ack: Callable[[Delivery], None]
     flush: Callable[[], Awaitable[None]]
 
 
-class Delivery(Handed):
-    """One handing-over of a message. What settles it is durable when it returns; a receipt no longer current raises LeaseLost."""
+class Delivery(BaseDelivery):
+    """One delivery of a message. A settle is durable when its call returns; LeaseLost if the receipt is not current."""
 
     __slots__ = ("_settler", "_terms")
 
     _settler: Settler
-    _terms: Terms
+    _terms: RetryPolicy
 
     @classmethod
-    def settled_by(cls, settler: Settler, terms: Terms) -> Kind:
-        """Makes deliveries that this settler settles on these terms."""
+    def settled_by(cls, settler: Settler, terms: RetryPolicy) -> DeliveryFactory:
+        """A factory of deliveries that `settler` settles under the policy `terms`."""
 
-        def handed(row: str, held: Held, hold: Hold | None) -> Handed:
-            delivery = cls(row, held, hold)
-            delivery._settler = settler
-            delivery._terms = terms
-            return delivery
+        def handed(row: str, claimed: Sequence[ClaimedMessage], hold: Lease | None) -> list[BaseDelivery]:
+            deliveries: list[BaseDelivery] = []
+            for one in claimed:
+                delivery = cls(row, one, hold)
+                delivery._settler = settler
+                delivery._terms = terms
+                deliveries.append(delivery)
+            return deliveries
 
         return handed
 
     async def ack(self) -> None:
-        """Done: the message goes."""
+        """Ack: the message is done and is removed."""
         await self._settle(ACK)
 
     async def release(self, delay: Duration | None = None) -> None:
-        """Give it back, to be handed out again at once or after a delay; this costs no attempt."""
+        """Give it back for redelivery at once or after `delay`; this costs no attempt."""
         await self._settle(self._terms.release(self, delay))
 
     async def fail(self, reason: str = "failed", delay: Duration | None = None) -> None:
-        """Give it back after a failed attempt: after a delay, or the queue's backoff; the last attempt makes a dead letter."""
+        """Count a failed attempt and redeliver after `delay` (default: the queue's backoff).
+
+        The last attempt makes a dead letter.
+        """
         pause = None if delay is None else as_microseconds(delay)
         await self._settle(self._terms.failed(self, reason, pause=pause))
 
     async def extend(self, by: Duration) -> datetime | None:
-        """Keep it for so long from now (a lease is never shortened); until when it is held then."""
+        """Extend the lease to `by` from now (it is never shortened); returns the end of the lease."""
         await self._settle(self._terms.extend(by))
         return self.lease_until
 
     async def reject(self, reason: str = "rejected") -> None:
-        """Make it a dead letter, with this reason."""
+        """Make it a dead letter with this reason."""
         await self._settle(rejected(reason, self.attempt))
 
-    async def _settle(self, outcome: Settling) -> None:
+    async def _settle(self, outcome: Outcome) -> None:
         raise_lost(await self._settler([(self, outcome)]))
 
     async def __aenter__(self) -> Self:
@@ -78,34 +84,37 @@ class Delivery(Handed):
         return self
 
     async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        """Settle what was not settled inside."""
+        """Ack, or fail after an error, unless it was settled inside."""
         if not self.settled:
             self.error = error
-            await (self.ack() if error is None else self.fail(told(error)))
+            await (self.ack() if error is None else self.fail(error_text(error)))
 
 
-class Received(Together[Delivery]):
-    """Deliveries that were received together; `async with` settles them together on leaving, as in `astyqueue`.
+class Received(DeliveryBatch[Delivery]):
+    """Deliveries that were received together; as a context manager it settles them together on leaving.
 
-    That is, those that were reached; what lies behind a `break` or an error is given back.
+    Leaving without an error, also by `break` or `return`, acks the deliveries that were reached and not settled inside;
+    an error counts as a failed attempt of each. Those that were not reached are given back at once and lose no attempt.
+    A delivery is reached if the last loop came to it or if it was taken by its index; if none was, all count as
+    reached.
     """
 
-    def __init__(self, deliveries: list[Delivery], settler: Settler, terms: Terms) -> None:
-        """Hold what was received."""
+    def __init__(self, deliveries: list[Delivery], settler: Settler, terms: RetryPolicy) -> None:
+        """`settler` commits outcomes; `terms` decides on retries."""
         super().__init__(deliveries, terms)
         self._settler = settler
 
     async def ack(self, deliveries: Iterable[Delivery] | None = None) -> None:
-        """Ack these, or all that are not settled yet, together: one commit for what was claimed together.
+        """Ack these (default: all that are not settled yet) together: one commit for messages claimed together.
 
-        LeaseLost names those that were no longer held, and says nothing of the others, which are done.
+        LeaseLost names those whose leases were lost; the others are acked.
         """
         if acks := self.acks(deliveries):
             raise_lost(await self._settler(acks))
 
     @staticmethod
     async def ack_if_unsettled(delivery: Delivery) -> None:
-        """Take going on to the next for an ack."""
+        """Ack a delivery unless it is settled."""
         if not delivery.settled:
             await delivery.ack()
 
@@ -114,7 +123,7 @@ class Received(Together[Delivery]):
         return self
 
     async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        """Ack, or give back, what was not settled inside; LeaseLost names what was no longer held."""
+        """Ack or give back what was not settled inside; LeaseLost names the deliveries whose leases were lost."""
         outcomes = self.on_leaving(error)
         raise_lost(await self._settler(outcomes) if outcomes else [], unless=error)
 
@@ -122,19 +131,22 @@ class Received(Together[Delivery]):
 class Deliveries:
     """An endless `async for` over deliveries of a queue; it ends when the queue is closed.
 
-    One that is forgotten, as by leaving its loop early, is closed soon after by the event loop.
+    One that is garbage-collected before that, as after its loop was left early, is closed soon after by the event loop.
     """
 
     def __init__(self, receive: Receive, keep: Keep, later: Later | None) -> None:
-        """`receive` waits for the next deliveries; `keep` renews leases until it is cancelled; without `later` each ack is waited for."""
+        """`receive` waits for the next deliveries; `keep` renews leases until it is cancelled.
+
+        Without `later`, each ack is committed before the next delivery is returned.
+        """
         self._stream = _Stream(receive, keep, later)
 
     def __aiter__(self) -> Self:
-        """Go on from where it is."""
+        """The iterator itself: a second loop continues after the first."""
         return self
 
     async def __anext__(self) -> Delivery:
-        """Ack the delivery before, if it was not settled, and wait for the next."""
+        """Ack the previous delivery unless it was settled, and wait for the next."""
         if self._stream.over:
             raise StopAsyncIteration
         try:
@@ -143,16 +155,16 @@ class Deliveries:
             raise StopAsyncIteration from closed
 
     async def aclose(self) -> None:
-        """Give back what is in hand; the delivery that was being worked on counts as a failed attempt."""
+        """Settle what is open: the current delivery as a failed attempt; those behind it are given back."""
         await self._stream.close()
 
     def __del__(self) -> None:
-        """Have the event loop close it."""
+        """Have the event loop call `aclose`."""
         self._stream.forget()
 
 
 class _Stream:
-    """What outlives endless deliveries that are forgotten: those in hand, and who renews them."""
+    """The state that outlives a garbage-collected `Deliveries`: its open deliveries and the task that renews them."""
 
     def __init__(self, receive: Receive, keep: Keep, later: Later | None) -> None:
         self.over = False
@@ -193,7 +205,7 @@ class _Stream:
                 await self._later.flush()
 
     def forget(self) -> None:
-        """Close in the event loop, from whatever thread; with the loop everything ends that would renew."""
+        """Close in the event loop, from any thread; if that loop is closed, the task that renews has ended with it."""
         if self._loop and not self.over:
             with contextlib.suppress(RuntimeError):  # that loop was closed before
                 self._loop.call_soon_threadsafe(self._close_soon)

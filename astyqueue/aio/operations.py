@@ -1,4 +1,4 @@
-"""What users may do to a queue besides sending and receiving, for tasks."""
+"""Queue operations besides sending and receiving, for tasks."""
 
 from __future__ import annotations
 
@@ -7,37 +7,37 @@ from datetime import datetime
 from typing import TypeVar, Unpack
 
 from astyqueue.durations import Duration, as_microseconds
-from astyqueue.model.checks import check_count
 from astyqueue.model.event import Event
 from astyqueue.model.explanation import Explanation
 from astyqueue.model.message import MessageId, Receipt
 from astyqueue.model.settings import Settings
+from astyqueue.model.validation import check_count
 from astyqueue.model.views import Counts, DeadLetter, Found, RedriveReport, RescanReport
-from astyqueue.protocol.columns import State
-from astyqueue.protocol.outcomes import ACK, Extend, Release
+from astyqueue.protocol.layout.columns import State
+from astyqueue.protocol.settling.outcomes import ACK, Extend, Release
 from astyqueue.protocol.steps import Steps, arun
-from astyqueue.queue.asked import behaviour_of, check_names
-from astyqueue.queue.core import Core
-from astyqueue.queue.keys import Keys
-from astyqueue.queue.operating import Redriving, Rescanning, Where
-from astyqueue.queue.scheduling import Scheduling
-from astyqueue.queue.terms import rejected
+from astyqueue.queue.admin.inspection import QueueAdmin, RedriveOptions, RescanOptions, Where
+from astyqueue.queue.admin.keys import KeyCommands
+from astyqueue.queue.admin.schedules import ScheduleAdmin
+from astyqueue.queue.delivery import rejected
+from astyqueue.queue.options import behaviour_of, check_names
+from astyqueue.queue.runtime import QueueRuntime
 from astyqueue.store import AsyncStore
 
 T = TypeVar("T")
 
 
 class Operations:
-    """Looking at a queue, settling by receipt, dead letters, settings. Ids and receipts may be given as text."""
+    """Inspection, settling by receipt, dead letters, settings. Ids and receipts may be given as text."""
 
-    def __init__(self, core: Core, store: AsyncStore) -> None:
-        """Work with these parts on this store."""
+    def __init__(self, core: QueueRuntime, store: AsyncStore) -> None:
+        """`core` holds the parts that run the queue, `store` is where they read and write."""
         self.store = store
         self._core = core
 
     @property
-    def core(self) -> Core:
-        """The parts at work in this process; for those who build on a queue, like a dispatcher."""
+    def core(self) -> QueueRuntime:
+        """The parts that run the queue in this process; for code built on a queue, such as a dispatcher."""
         self._core = self._core.here()
         return self._core
 
@@ -48,7 +48,7 @@ class Operations:
 
     @property
     def settings(self) -> Settings:
-        """How the queue is laid out and how it behaves, as far as this process knows (within ten seconds)."""
+        """The queue's layout and behaviour, as this process last read them (at most ten seconds ago)."""
         return self._core.settings
 
     async def run(self, steps: Steps[T]) -> T:
@@ -56,12 +56,12 @@ class Operations:
         return await arun(steps, self.store)
 
     async def get(self, message: MessageId | str) -> Found:
-        """A message and where it stands; NotFound once it is gone."""
-        return await self.run(self.core.operating.get(message))
+        """A message and its state; NotFound once it is gone."""
+        return await self.run(QueueAdmin(self.core).get(message))
 
     async def explain(self, message: MessageId | str) -> Explanation:
-        """Why a message has not run yet, in words, and its life so far; of one that is gone, what can be said of that."""
-        return await self.run(self.core.operating.explain(message))
+        """Why a message has not run yet, in words, and its history; for one that is gone, what is known of its end."""
+        return await self.run(QueueAdmin(self.core).explain(message))
 
     async def history(
         self,
@@ -73,11 +73,13 @@ class Operations:
         kinds: Iterable[str] = (),
         limit: int | None = None,
     ) -> AsyncGenerator[Event, None]:
-        """What happened to a message, to the messages of a key (or the schedule of this name), or in the whole queue, in order.
+        """The events, in order, of a message, of the messages of a key (or the schedule of this name), or of the queue.
 
-        As `MessageQueue.history` for threads; go through it with `async for`.
+        From `since` (default: as far back as events are kept) up to `until` (default: now), aware datetimes; of these
+        `kinds` (default: all); the first `limit` of them. The iterator reads events as it goes. The queue's setting
+        `history` decides which events are kept.
         """
-        recall = self.core.operating.recall(message, key=key, since=since, until=until, kinds=kinds)
+        recall = QueueAdmin(self.core).recall(message, key=key, since=since, until=until, kinds=kinds)
         left = None if limit is None else check_count(limit, "events cannot be listed", least=0)
         while not recall.over and left != 0:
             for event in (await self.run(recall.go_on()))[:left]:
@@ -85,49 +87,56 @@ class Operations:
                 left = None if left is None else left - 1
 
     async def peek(self, limit: int = 10, include: str = "due") -> list[Found]:
-        """Messages in the order in which they would be handed out, none of them taken.
+        """Messages in the order of their delivery; none is claimed.
 
-        `include` is "due", "hidden" (in hand, backing off, snoozed, parked), "future" (delayed) or "all".
+        `include` is "due", "hidden" (leased, backing off, snoozed, parked), "future" (delayed) or "all".
         """
-        return await self.run(self.core.operating.peek(limit, include))
+        return await self.run(QueueAdmin(self.core).peek(limit, include))
 
     async def find(self, key: str) -> list[Found]:
-        """The messages that have this key, in the order in which they are due, dead letters too.
+        """The messages with this key, dead letters too, ordered by due time.
 
         Those with a plain key are found until thirty days after they were due.
         """
-        return await self.run(Keys(self.core).find(key))
+        return await self.run(KeyCommands(self.core).find(key))
 
     async def counts(self) -> Counts:
-        """How many messages stand where, but for what only a `rescan` finds; costs a look at the names of all that are alive."""
-        return await self.run(self.core.operating.counts())
+        """The number of messages in each state, without those that only a `rescan` finds.
+
+        Reads the column names of all live messages.
+        """
+        return await self.run(QueueAdmin(self.core).counts())
 
     async def delete(self, message: MessageId | str | None = None, *, key: str | None = None) -> bool:
-        """Remove a message in whatever state; whether it was there. A receipt of it is lost, its neighbours' are not.
+        """Remove a message in any state; True if it existed. Its receipt becomes invalid, those claimed with it do not.
 
-        With `key=`, remove all messages that `find` finds by it, and whatever was to come again under it.
+        With `key=`, remove all messages that `find` finds by it, and stop one that recurs under it. A message that was
+        sent with its own trigger recurs no longer, whichever of its runs the id names.
         """
-        return await self.run(Keys(self.core).delete(message, key))
+        return await self.run(KeyCommands(self.core).delete(message, key))
 
     async def stop(self, key: str) -> bool:
-        """Stop for good the message sent under this key with a trigger of its own; whether there was one."""
-        return await self.run(Scheduling(self.core).stop(key))
+        """End the recurring message that was sent under this key with its own trigger, even during a run.
+
+        True if there was one.
+        """
+        return await self.run(ScheduleAdmin(self.core).stop(key))
 
     async def clear(self) -> int:
-        """Remove all messages, also those in hand and dead and those that only a `rescan` would find; how many those were."""
-        return await self.run(self.core.operating.clear())
+        """Remove all messages, also leased and dead ones and those that only a `rescan` finds; return their number."""
+        return await self.run(QueueAdmin(self.core).clear())
 
     async def drop(self) -> int:
-        """Remove all messages and the queue itself, but not its history, which goes in its time; how many messages those were."""
-        return await self.run(self.core.operating.drop())
+        """Remove all messages and the queue itself; return the number of messages. The history expires by itself."""
+        return await self.run(QueueAdmin(self.core).drop())
 
     async def dead_letters(self, limit: int = 100, **where: Unpack[Where]) -> list[DeadLetter]:
-        """The first dead letters that fit: by kind, a part of the reason, since and until when they died, key, task."""
-        return await self.run(self.core.operating.dead_letters(limit, where))
+        """The first `limit` dead letters that match: by kind, part of the reason, time of death, key, task."""
+        return await self.run(QueueAdmin(self.core).dead_letters(limit, where))
 
     async def dead_letter(self, message: MessageId | str) -> DeadLetter:
-        """One dead letter with its body; NotFound if the message is none."""
-        return await self.run(self.core.operating.dead_letter(message))
+        """One dead letter with its body; NotFound if the message is not a dead letter."""
+        return await self.run(QueueAdmin(self.core).dead_letter(message))
 
     async def redrive(
         self,
@@ -139,13 +148,13 @@ class Operations:
         cancelled: Callable[[], bool] = lambda: False,
         **where: Unpack[Where],
     ) -> RedriveReport:
-        """Put dead letters back, with all their attempts: these, or else those that fit, at most `rate` a second.
+        """Put dead letters back, with all their attempts: `only` these, or all that match, at most `rate` a second.
 
-        `dry_run` only counts. What is undecodable or expired would die again at once and is left, unless `force`d.
-        `progress` is told after every commit and `cancelled` asked before each: what was put back until then stays so.
+        `dry_run` only counts. Undecodable and expired messages would die again at once and are left, unless `force`d.
+        `progress` is called after every commit and `cancelled` before each; messages put back before a stop stay back.
         """
-        redriving = Redriving(rate, dry_run, force, progress, cancelled, only)
-        return await self.run(self.core.operating.redrive(redriving, where))
+        redriving = RedriveOptions(rate, dry_run, force, progress, cancelled, only)
+        return await self.run(QueueAdmin(self.core).redrive(redriving, where))
 
     async def rescan(
         self,
@@ -154,38 +163,38 @@ class Operations:
         progress: Callable[[RescanReport], None] | None = None,
         cancelled: Callable[[], bool] = lambda: False,
     ) -> RescanReport:
-        """Find messages that landed so late that no look reaches them, from `since` on or of all times, and have them handed out.
+        """Find messages, from `since` on (default: all), that landed too late for any scan, and make them deliverable.
 
-        Such a message was stored by a replay, a repair or a restored backup long after its time. Workers find most of them by
-        themselves within half a day. Safe beside workers, and as often as you like: what is waiting, in hand, hidden or dead
-        is left as it is. `progress` is told after every page and `cancelled` asked before each.
+        Such a message was stored by a replay, a repair or a restored backup long after its time. Workers find most of
+        them within half a day without this call. It is safe beside workers and may be repeated: waiting, leased, hidden
+        and dead messages stay as they are. `progress` is called after every page and `cancelled` before each.
         """
-        return await self.run(self.core.operating.rescan(Rescanning(since, progress, cancelled)))
+        return await self.run(QueueAdmin(self.core).rescan(RescanOptions(since, progress, cancelled)))
 
     async def purge(self, **where: Unpack[Where]) -> int:
-        """Remove the dead letters that fit for good; how many those were."""
-        return await self.run(self.core.operating.purge(where))
+        """Remove the matching dead letters for good; return their number."""
+        return await self.run(QueueAdmin(self.core).purge(where))
 
     async def ack(self, receipt: Receipt | str) -> None:
-        """Settle a delivery by its receipt, in whatever process: done. LeaseLost if the receipt is not current."""
-        await self.run(self.core.operating.settle(receipt, lambda _: ACK))
+        """Ack a delivery by its receipt, from any process. LeaseLost if the receipt is not current."""
+        await self.run(QueueAdmin(self.core).settle(receipt, lambda _: ACK))
 
     async def release(self, receipt: Receipt | str, delay: Duration = 0) -> None:
         """Give a delivery back by its receipt; this costs no attempt."""
         due = self.core.process.now() + as_microseconds(delay)
-        await self.run(self.core.operating.settle(receipt, lambda held: Release(due, held.attempt - 1, State.SNOOZED)))
+        await self.run(QueueAdmin(self.core).settle(receipt, lambda held: Release(due, held.attempt - 1, State.SNOOZED)))
 
     async def extend(self, receipt: Receipt | str, by: Duration) -> None:
-        """Keep a delivery for so long from now, by its receipt."""
+        """Extend the lease of a delivery to `by` from now, by its receipt."""
         until = self.core.process.now() + as_microseconds(by)
-        await self.run(self.core.operating.settle(receipt, lambda _: Extend(until)))
+        await self.run(QueueAdmin(self.core).settle(receipt, lambda _: Extend(until)))
 
     async def reject(self, receipt: Receipt | str, reason: str = "rejected") -> None:
         """Make a delivery a dead letter, by its receipt."""
-        await self.run(self.core.operating.settle(receipt, lambda held: rejected(reason, held.attempt)))
+        await self.run(QueueAdmin(self.core).settle(receipt, lambda held: rejected(reason, held.attempt)))
 
     async def configure(self, **settings: object) -> Settings:
-        """Change how the queue behaves, here at once and elsewhere within ten seconds.
+        """Change the queue's behaviour, in this process at once and in others within ten seconds.
 
         Settings are lease, lease_cap, max_attempts, max_attempts_cap, backoff, backoff_cap, paused, body_bytes, history, history_kept
         and deduplication.
@@ -194,9 +203,9 @@ class Operations:
         return await self.run(self.core.configure(behaviour_of(settings)))
 
     async def pause(self) -> None:
-        """Hand out nothing more, here at once and elsewhere within ten seconds; sending and settling go on."""
+        """Stop delivery, in this process at once and in others within ten seconds; sending and settling go on."""
         await self.configure(paused=True)
 
     async def resume(self) -> None:
-        """Hand out again."""
+        """Resume delivery."""
         await self.configure(paused=False)

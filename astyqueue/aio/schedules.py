@@ -5,26 +5,25 @@ from __future__ import annotations
 from datetime import datetime
 
 from astyqueue.aio.queue import MessageQueue
-from astyqueue.model.outgoing import Message
-from astyqueue.model.schedules import Misfire, Policies, Schedule
+from astyqueue.model.compose import Message
+from astyqueue.model.schedule import Misfire, Policies, Schedule
 from astyqueue.protocol.steps import Steps
-from astyqueue.queue.firing import Lateness
-from astyqueue.queue.producer import as_message
-from astyqueue.queue.scheduling import Planned
-from astyqueue.schedule.schedules import BY_HAND
-from astyqueue.schedule.shown import Shown
-from astyqueue.schedule.views import Scheduled
+from astyqueue.queue.admin.schedules import ScheduleRequest
+from astyqueue.queue.consuming.firing import Lateness
+from astyqueue.queue.producing.producer import as_message
+from astyqueue.schedules.schedules import BY_HAND, Shown
+from astyqueue.schedules.views import Scheduled
 from astyqueue.triggers import Trigger
 
 
 class Schedules:
     """The schedules of one queue: `await Schedules(queue).add("digest", Cron("0 9 * * *"), {"to": "ada@example.org"})`.
 
-    See `astyqueue.schedule.Schedules` for what each promises.
+    See `astyqueue.schedules.Schedules` for the promises of each method.
     """
 
     def __init__(self, queue: MessageQueue) -> None:
-        """The queue stays whose it is: this opens and closes nothing."""
+        """The caller opens and closes the queue."""
         self._queue = queue
 
     @property
@@ -43,11 +42,11 @@ class Schedules:
         replace: bool = False,
     ) -> Scheduled:
         """Send this body (or a `Message` with options of its own) at each slot of the trigger, from now on."""
-        planned = Planned(trigger, as_message(body, Message(None)), Policies.read(misfire, overlap, after_failure))
+        planned = ScheduleRequest(trigger, as_message(body, Message(None)), Policies.read(misfire, overlap, after_failure))
         return await self._queue.run(self._shown.add(name, planned, replaces=replace))
 
     async def get(self, name: str) -> Scheduled:
-        """A schedule as it is; NotFound if there is none of this name."""
+        """The schedule of this name; NotFound if there is none."""
         return await self._one(self._shown.steps.show(name))
 
     async def all(self) -> list[Scheduled]:
@@ -55,31 +54,31 @@ class Schedules:
         return await self._queue.run(self._shown.all())
 
     async def pause(self, name: str, why: str = BY_HAND) -> Scheduled:
-        """Fire nothing until it is resumed; slots that come meanwhile are recorded as skipped then."""
+        """Fire nothing until the schedule is resumed; slots that come meanwhile are recorded as skipped then."""
         return await self._one(self._shown.steps.pause(name, why))
 
     async def resume(self, name: str) -> Scheduled:
-        """Go on with the next slot from now on."""
+        """Resume a schedule with its next slot from now on."""
         return await self._one(self._shown.steps.resume(name))
 
     async def run(self, name: str) -> Scheduled:
-        """Send a message of it now, beside its slots, whatever its policies say; its `message` is that one."""
+        """Send a message of a schedule now, regardless of its slots and policies; the result's `message` is its id."""
         return await self._one(self._shown.steps.run_now(name))
 
     async def delete(self, name: str) -> bool:
-        """Remove it; whether it was there. Messages that it has sent stay."""
+        """Remove a schedule; True if it existed. Messages that it sent stay."""
         return await self._queue.run(self._shown.delete(name))
 
     async def next(self, name: str, count: int = 10) -> list[datetime]:
-        """Its next slots, whether or not it is paused; raises UnknownTrigger for a trigger that is not registered here."""
+        """The next slots of a schedule, paused or not; UnknownTrigger for a trigger that is not registered here."""
         return await self._queue.run(self._shown.next(name, count))
 
     async def backfill(self, name: str, since: datetime, until: datetime) -> int:
-        """Send a message for each slot of a range, both ends included, whether or not it was fired; how many."""
+        """Send a message for each slot from `since` to `until` (included), fired before or not; returns how many."""
         return await self._queue.run(self._shown.steps.backfill(name, since, until))
 
     def lateness(self) -> dict[str, Lateness]:
-        """How late slots were fired, and their messages handed out, by this process, by schedule; asks no store."""
+        """By schedule, how late this process fired slots and delivered their messages; does not read the store."""
         return self._shown.lateness()
 
     async def _one(self, steps: Steps[Schedule]) -> Scheduled:

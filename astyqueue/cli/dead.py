@@ -1,4 +1,4 @@
-"""`astyqueue dead`: messages that are kept but handed to nobody, and what to do with them."""
+"""`astyqueue dead`: list, show, redrive and purge dead letters."""
 
 from __future__ import annotations
 
@@ -10,29 +10,32 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from astyqueue.cli.failures import ExitCode
-from astyqueue.cli.files import Deliberate
-from astyqueue.cli.interrupting import interruption
-from astyqueue.cli.moments import past
+from astyqueue.cli.config import Deliberate
+from astyqueue.cli.context import HowMany, Session, must_be_meant, on_store, yes_option
+from astyqueue.cli.errors import ExitCode
 from astyqueue.cli.output import body_of
-from astyqueue.cli.session import Session, must_be_meant, on_store, yes_option
+from astyqueue.cli.params import past
+from astyqueue.cli.signals import interruption
 
 if TYPE_CHECKING:
     from astyqueue.cli.output import Record
     from astyqueue.model.views import DeadLetter, RedriveReport
-    from astyqueue.queue.operating import Where
+    from astyqueue.queue.admin.inspection import Where
     from astyqueue.queue.queue import MessageQueue
 
 _KINDS = ("failed", "rejected", "attempts", "expired", "undecodable")
 
 
-@click.group(short_help="Look at dead letters, put them back, or delete them.")
+@click.group(short_help="List dead letters, put them back, or delete them.")
 def dead() -> None:
-    """Dead letters: messages that failed too often, were rejected, expired, or cannot be read. They are kept until you decide."""
+    """Dead letters: messages that failed too often, were rejected, expired, or cannot be read.
+
+    They are kept until you redrive or delete them.
+    """
 
 
 def _filtered(function: Callable[..., None]) -> Callable[..., None]:
-    """The options that say which dead letters are meant; they come as `where`."""
+    """Add the options that select dead letters, and pass them as `where`."""
 
     @functools.wraps(function)
     def command(*arguments: Any, since: str | None, until: str | None, **options: Any) -> None:  # noqa: ANN401 - the command's own
@@ -41,12 +44,20 @@ def _filtered(function: Callable[..., None]) -> Callable[..., None]:
         function(*arguments, where=where, **options)
 
     for option in (
-        click.option("--until", metavar="MOMENT", help="Died before this moment, or longer ago than this."),
-        click.option("--since", metavar="MOMENT", help="Died at this moment or later: 2026-11-21T09:00:00Z, or 2h for two hours ago."),
-        click.option("--key", help="Sent with this key."),
-        click.option("--kind", type=click.Choice(_KINDS), help="How it died; attempts: its taker died each time."),
-        click.option("--reason", metavar="TEXT", help="With this in the reason, capitals or not."),
-        click.option("--task", metavar="NAME", help="Calls of this task."),
+        click.option("--until", metavar="MOMENT", help="Only letters that died before MOMENT (as for --since)."),
+        click.option(
+            "--since",
+            metavar="MOMENT",
+            help="Only letters that died at MOMENT or later: 2026-11-21T09:00:00Z, or an age: 2h (two hours ago).",
+        ),
+        click.option("--key", help="Only letters sent with this key."),
+        click.option(
+            "--kind",
+            type=click.Choice(_KINDS),
+            help="Only letters that died this way; attempts: its consumer crashed or went silent each time.",
+        ),
+        click.option("--reason", metavar="TEXT", help="Only letters whose reason contains TEXT (case-insensitive)."),
+        click.option("--task", metavar="NAME", help="Only calls of this task."),
     ):
         command = option(command)
     return command
@@ -54,21 +65,21 @@ def _filtered(function: Callable[..., None]) -> Callable[..., None]:
 
 @dead.command(name="list", short_help="List dead letters.")
 @click.argument("queue")
-@click.option("-n", "--limit", type=click.IntRange(1), metavar="N", default=20, show_default=True, help="Show so many at most.")
+@click.option("-n", "--limit", type=HowMany(), metavar="N", default=20, show_default=True, help="Show at most N.")
 @_filtered
 @on_store
 def list_letters(session: Session, *, queue: str, limit: int, where: Where) -> None:
-    """List the dead letters of QUEUE, those that were due first before others."""
+    """List the dead letters of QUEUE, earliest due time first."""
     letters = session.queue(queue).dead_letters(limit + 1, **where)
-    none = f"queue {queue} has no such dead letters" if _asks(where) else f"queue {queue} has no dead letters"
-    session.output.listing(letters, shown=_in_a_row, none=none, limit=limit)
+    none = f"queue {queue} has no such dead letters" if _selects(where) else f"queue {queue} has no dead letters"
+    session.output.listing(letters, shown=_row, none=none, limit=limit)
 
 
 @dead.command(short_help="Show one dead letter.")
 @click.argument("id", metavar="ID")
 @on_store
 def show(session: Session, **ids: str) -> None:
-    """Show the dead letter ID: its body, and why it died."""
+    """Show the dead letter ID: its body and its reason."""
     from astyqueue.model.message import MessageId
 
     id_ = MessageId.parse(ids["id"])
@@ -84,15 +95,21 @@ def show(session: Session, **ids: str) -> None:
 )
 @click.argument("queue")
 @click.argument("ids", metavar="[ID]...", nargs=-1)
-@click.option("--rate", type=float, metavar="N", help="Put back at most N a second.")
-@click.option("--dry-run", is_flag=True, help="Only count.")
-@click.option("--force", cls=Deliberate, is_flag=True, help="Also what is expired or cannot be read, which would die again at once.")
+@click.option("--rate", type=float, metavar="N", help="Put back at most N letters a second. [default: no limit]")
+@click.option("--dry-run", is_flag=True, help="Only count the letters.")
+@click.option(
+    "--force",
+    cls=Deliberate,
+    is_flag=True,
+    help="Include expired and unreadable letters, which would die again at once.",
+)
 @_filtered
 @on_store
 def redrive(session: Session, *, queue: str, ids: tuple[str, ...], rate: float | None, dry_run: bool, force: bool, where: Where) -> None:
-    """Put dead letters of QUEUE back, with all their attempts: those named by ID, or those that fit, or all.
+    """Put dead letters of QUEUE back into the queue, with all attempts available again.
 
-    Ctrl-C stops between two commits and says how far it came; what was put back stays so.
+    Without IDs: all letters that match the options. Ctrl-C stops between two commits and prints how many were put back;
+    those stay in the queue.
     """
     opened = session.queue(queue)
     with interruption() as interrupted, _progress(opened, where, shown=not dry_run) as progress:
@@ -112,7 +129,7 @@ def redrive(session: Session, *, queue: str, ids: tuple[str, ...], rate: float |
 @_filtered
 @on_store
 def purge(session: Session, *, queue: str, yes: bool, where: Where) -> None:
-    """Delete the dead letters of QUEUE for good; those that fit, or all."""
+    """Delete the dead letters of QUEUE for good: those that match the options, or all."""
     opened = session.queue(queue)
     if not yes:
         count = opened.redrive(dry_run=True, force=True, **where).redriven
@@ -128,13 +145,13 @@ def _letters(count: int) -> str:
     return f"{count} dead letter{'' if count == 1 else 's'}"
 
 
-def _asks(where: Where) -> bool:
+def _selects(where: Where) -> bool:
     return any(value is not None for value in where.values())
 
 
 @contextmanager
 def _progress(queue: MessageQueue, where: Where, *, shown: bool) -> Iterator[Callable[[RedriveReport], None] | None]:
-    """A bar on a terminal's stderr; they are counted first, so that it knows its end."""
+    """A progress bar, if stderr is a terminal. It needs the number of letters, so they are counted first."""
     if not shown or not sys.stderr.isatty():
         yield None
         return
@@ -143,7 +160,7 @@ def _progress(queue: MessageQueue, where: Where, *, shown: bool) -> Iterator[Cal
         yield lambda report: bar.update(report.redriven + report.left - bar.pos)
 
 
-def _in_a_row(letter: DeadLetter) -> Record:
+def _row(letter: DeadLetter) -> Record:
     return {
         "id": str(letter.id),
         "died": letter.at,

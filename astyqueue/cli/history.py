@@ -1,4 +1,4 @@
-"""`astyqueue history`: what happened."""
+"""`astyqueue history`: the recorded events of a message, a key or a queue."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from astyqueue.cli.moments import past
-from astyqueue.cli.session import Session, on_store
+from astyqueue.cli.context import HowMany, Session, on_store
+from astyqueue.cli.params import past
 from astyqueue.errors import BadInput
 from astyqueue.printable import indented, printable
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 @click.command(
-    short_help="Tell what happened to a message, a key or a queue.",
+    short_help="Show the history of a message, a key or a queue.",
     epilog="""\b
     astyqueue history 'emails:0:0/0/9d3d3ddc-e59b-11f1-8fbf-bd1965e21e21'
     astyqueue history emails --key welcome:ada
@@ -29,52 +29,71 @@ if TYPE_CHECKING:
     """,
 )
 @click.argument("what", metavar="ID|QUEUE")
-@click.option("--key", metavar="KEY", help="Of the messages of this key, or of the schedule of this name; with QUEUE.")
+@click.option(
+    "--key",
+    metavar="KEY",
+    help="With QUEUE: only events of messages with this key, or of the schedule of this name.",
+)
 @click.option(
     "--since",
     metavar="MOMENT",
-    help="From then on: 2026-11-21T09:00:00Z, or 2h for two hours ago. Unless said, as far back as events are kept.",
+    help="Only events at MOMENT or later: 2026-11-21T09:00:00Z, or an age such as 2h. [default: all events kept]",
 )
-@click.option("--until", metavar="MOMENT", help="Before then; otherwise until now.")
-@click.option("--kind", "kinds", multiple=True, metavar="KIND", help="Only events of this kind, such as failed or dead; may be repeated.")
-@click.option("-n", "--limit", type=click.IntRange(1), metavar="N", help="Tell the first so many; otherwise all.")
-@click.option("--last", type=click.IntRange(1), metavar="N", help="Tell the last so many.")
-@click.option("--trace", is_flag=True, help="Show the tracebacks of what failed.")
+@click.option("--until", metavar="MOMENT", help="Only events before MOMENT (as for --since). [default: now]")
+@click.option(
+    "--kind",
+    "kinds",
+    multiple=True,
+    metavar="KIND",
+    help="Only events of this kind, such as failed or dead; may be repeated. [default: all]",
+)
+@click.option("-n", "--limit", type=HowMany(), metavar="N", help="Show the first N events. [default: all]")
+@click.option("--last", type=HowMany(), metavar="N", help="Show the last N events.")
+@click.option("--trace", is_flag=True, help="Show the tracebacks of failures.")
 @on_store
 def history(
-    session: Session, *, what: str, trace: bool, limit: int | None, last: int | None, kinds: tuple[str, ...], **asked: str | None
+    session: Session,
+    *,
+    what: str,
+    trace: bool,
+    limit: int | None,
+    last: int | None,
+    kinds: tuple[str, ...],
+    **filters: str | None,
 ) -> None:
-    """Tell what happened to the message ID, or in a QUEUE, in order of time; nothing is taken.
+    """Show the events of the message ID, or of a QUEUE, oldest first. Claims nothing.
 
-    Which events are kept is a setting of the queue: history=none, failures (what went wrong, and what came of that) or all;
-    and for how long, history_kept=30d.
+    The settings of the queue say which events are kept (history=none; failures: only failures and their consequences;
+    all) and for how long (history_kept=30d).
     """
     queue, _, is_id = what.partition(":")
-    if is_id and asked["key"] is not None:
+    if is_id and filters["key"] is not None:
         problem = "with --key, name the queue: astyqueue history QUEUE --key KEY"
         raise BadInput(problem)
     if limit is not None and last is not None:
-        problem = "--limit tells the first events, --last the last: give one of them"
+        problem = "--limit shows the first events, --last the last: give one of them"
         raise BadInput(problem)
-    since, until = (past(asked[name]) for name in ("since", "until"))
+    since, until = (past(filters[name]) for name in ("since", "until"))
     opened = session.queue(queue)
-    told = opened.history(what if is_id else None, key=asked["key"], since=since, until=until, kinds=kinds, limit=limit and limit + 1)
+    more = limit and limit + 1
+    id_ = what if is_id else None
+    events = opened.history(id_, key=filters["key"], since=since, until=until, kinds=kinds, limit=more)
     if last is not None:
-        told = iter(deque(told, maxlen=last))
+        events = iter(deque(events, maxlen=last))
     if trace and not session.output.as_json:
-        _tell_traces(islice(told, limit))
+        _print_traces(islice(events, limit))
         return
-    none = _none(queue, opened.settings.behaviour.history, limited=any([*asked.values(), kinds]))
-    session.output.listing(told, shown=_shown, none=none, limit=limit)
+    none = _none(queue, opened.settings.behaviour.history, limited=any([*filters.values(), kinds]))
+    session.output.listing(events, shown=_shown, none=none, limit=limit)
 
 
 def _none(queue: str, kept: str, *, limited: bool) -> str:
-    """Why there is nothing to tell."""
+    """Why there are no events to show."""
     what = {"none": "records nothing", "failures": "records failures only"}.get(kept)
     remedy = f"'astyqueue queues set {queue} history=all' records everything from now on"
     if what is not None:
         return f"no such events; queue {queue} {what} (history={kept}): {remedy}"
-    return "no event is like that" if limited else "nothing has happened yet, or not within history_kept"
+    return "no event matches" if limited else "no events yet, or none within history_kept"
 
 
 def _shown(event: Event) -> Record:
@@ -89,7 +108,7 @@ def _shown(event: Event) -> Record:
     }
 
 
-def _tell_traces(events: Iterable[Event]) -> None:
+def _print_traces(events: Iterable[Event]) -> None:
     from astyqueue.model.moments import iso
 
     for event in events:

@@ -1,4 +1,4 @@
-"""`astyqueue peek`, `get` and `counts`: looking without taking anything."""
+"""Show messages (`peek`, `get`, `find`, `counts`, `explain`) or delete them (`delete`, `clear`, `drop`)."""
 
 from __future__ import annotations
 
@@ -6,30 +6,33 @@ from typing import TYPE_CHECKING
 
 import click
 
+from astyqueue.cli.context import HowMany, Session, must_be_meant, on_store, yes_option
 from astyqueue.cli.output import body_of
-from astyqueue.cli.session import Session, on_store
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from astyqueue.cli.output import Record
+    from astyqueue.model.explanation import Explanation
     from astyqueue.model.views import Counts, Found
 
 
-@click.command(short_help="Look at the first messages of a queue.")
+@click.command(short_help="Show the first messages of a queue.")
 @click.argument("queue")
-@click.option("-n", "--limit", type=click.IntRange(1), metavar="N", default=10, show_default=True, help="Show so many at most.")
+@click.option("-n", "--limit", type=HowMany(), metavar="N", default=10, show_default=True, help="Show at most N.")
 @click.option(
     "--include",
     type=click.Choice(["due", "hidden", "future", "all"]),
     default="due",
     show_default=True,
-    help="due: anybody may take it now; hidden: being worked on, backing off, snoozed or parked; future: delayed.",
+    help="due: can be claimed now; hidden: leased, backing off, snoozed or parked; future: delayed.",
 )
 @on_store
 def peek(session: Session, *, queue: str, limit: int, include: str) -> None:
-    """Look at the first messages of QUEUE in the order they would be handed out; nothing is taken."""
+    """Show the first messages of QUEUE in the order they would be handed out. Claims nothing."""
     found = session.queue(queue).peek(limit + 1, include=include)
     none = f"queue {queue} has no messages" + (f" that are {include}" if include != "all" else "")
-    session.output.listing(found, shown=_in_a_row, none=none, limit=limit)
+    session.output.listing(found, shown=_row, none=none, limit=limit)
 
 
 @click.command(short_help="Find the messages of a key.")
@@ -37,15 +40,16 @@ def peek(session: Session, *, queue: str, limit: int, include: str) -> None:
 @click.argument("key")
 @on_store
 def find(session: Session, *, queue: str, key: str) -> None:
-    """Find the messages of QUEUE that have this KEY, in the order in which they are due; nothing is taken."""
-    session.output.listing(session.queue(queue).find(key), shown=_in_a_row, none=f"queue {queue} has no message with this key")
+    """Show the messages of QUEUE with this KEY, earliest due first. Claims nothing."""
+    none = f"queue {queue} has no message with this key"
+    session.output.listing(session.queue(queue).find(key), shown=_row, none=none)
 
 
 @click.command(short_help="Show one message.")
 @click.argument("id", metavar="ID")
 @on_store
 def get(session: Session, **ids: str) -> None:
-    """Show the message ID, where it stands, and its body; nothing is taken."""
+    """Show the message ID: its state, its body and its properties. Claims nothing."""
     from astyqueue.model.message import MessageId
 
     id_ = MessageId.parse(ids["id"])
@@ -56,10 +60,11 @@ def get(session: Session, **ids: str) -> None:
 @click.argument("queues", nargs=-1, metavar="[QUEUE]...")
 @on_store
 def counts(session: Session, *, queues: tuple[str, ...]) -> None:
-    """Count the messages of each QUEUE, or of all, by where they stand.
+    """Count the messages of each QUEUE, or of all queues, by state.
 
-    waiting: anybody may take it now; in flight: being worked on; backing off: failed, to be tried again; snoozed: put off,
-    at no cost; parked: no worker that knows its task came by.
+    waiting: can be claimed now; delayed: not due yet; in flight: leased by a worker; backing off: failed, will be
+    retried; snoozed: postponed by its handler, at no attempt; parked: no worker that claimed it knows its task; dead: a
+    dead letter.
     """
     names = queues or tuple(session.connection.queues())
     found = [(name, session.queue(name).counts()) for name in names]
@@ -68,7 +73,7 @@ def counts(session: Session, *, queues: tuple[str, ...]) -> None:
     )
 
 
-def _in_a_row(found: Found) -> Record:
+def _row(found: Found) -> Record:
     return {
         "id": str(found.id),
         "standing": _words(found),
@@ -105,3 +110,74 @@ def _words(found: Found) -> str:
 def _counted(counted: tuple[str, Counts]) -> Record:
     queue, counts = counted
     return {"queue": queue, **{name: count for name, count in counts.as_json().items() if name != "rows"}}
+
+
+@click.command(short_help="Explain why a message has not run yet.")
+@click.argument("id", metavar="ID")
+@on_store
+def explain(session: Session, **ids: str) -> None:
+    """Explain why the message ID has not run yet, and show the store's record of it. Claims nothing.
+
+    The message may be delayed, waiting for a worker, backing off, leased by a worker, a dead letter, or gone.
+    """
+    from astyqueue.model.message import MessageId
+
+    id_ = MessageId.parse(ids["id"])
+    found = session.queue(id_.queue).explain(id_)
+    session.output.lines(_lines(found), found.as_json())
+
+
+def _lines(found: Explanation) -> Iterator[str]:
+    from astyqueue.model.moments import instant_text
+
+    standing = found.standing.value.replace("_", " ") if found.standing else "gone"
+    yield f"{found.id} is {standing}: {found.why}."
+    if found.life:
+        yield ""
+    moments = ["" if event.at is None else instant_text(event.at, found.now) for event in found.life]
+    for moment, event in zip(moments, found.life, strict=True):
+        yield f"{moment:<{max(map(len, moments))}}  {event.what}"
+
+
+@click.command(short_help="Delete messages by their ids.")
+@click.argument("ids", nargs=-1, required=True, metavar="ID...")
+@on_store
+def delete(session: Session, *, ids: tuple[str, ...]) -> None:
+    """Delete messages in any state: waiting, delayed, being worked on, or dead letters.
+
+    A handler that is working on one can finish, and then learns that the message was deleted.
+    """
+    from astyqueue.errors import NotFound
+    from astyqueue.model.message import MessageId
+
+    wanted = [MessageId.parse(text) for text in ids]
+    deleted = {str(id_): session.queue(id_.queue).delete(id_) for id_ in wanted}
+    for text in (text for text, done in deleted.items() if done):
+        session.output.done(f"deleted {text}", {"id": text, "deleted": True})
+    if missing := [text for text, done in deleted.items() if not done]:
+        message = f"no such messages, or already gone: {', '.join(missing)}"
+        raise NotFound(message)
+
+
+@click.command(short_help="Delete all messages of a queue.")
+@click.argument("queue")
+@yes_option
+@on_store
+def clear(session: Session, *, queue: str, yes: bool) -> None:
+    """Delete all messages of QUEUE, dead letters included; the queue and its settings stay."""
+    opened = session.queue(queue)
+    must_be_meant(yes, f"This would delete all {opened.counts().total} messages of queue {queue} for good.")
+    cleared = opened.clear()
+    session.output.done(f"deleted {cleared} messages of queue {queue}", {"queue": queue, "deleted": cleared})
+
+
+@click.command(short_help="Delete a queue and its messages.")
+@click.argument("queue")
+@yes_option
+@on_store
+def drop(session: Session, *, queue: str, yes: bool) -> None:
+    """Delete QUEUE: its messages, dead letters and settings. Its history is kept for as long as history_kept says."""
+    opened = session.queue(queue)
+    must_be_meant(yes, f"This would delete queue {queue} and its {opened.counts().total} messages for good.")
+    opened.drop()
+    session.output.done(f"dropped queue {queue}", {"queue": queue, "dropped": True})

@@ -1,6 +1,6 @@
-"""What commands print on stdout: for people a table or a list of facts, with `--json` one JSON object on each line.
+"""Output of commands on stdout: a table or a list of facts, or with `--json` one JSON object on each line.
 
-All text is made `printable` here, for most of it was written by producers and handlers.
+All text is made `printable` here, because most of it was written by producers and handlers.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ if TYPE_CHECKING:
 
 Record = Mapping[str, object]
 T = TypeVar("T")
-#: Longer cells of a table are cut, so that a row stays a line.
+#: Characters of a table cell; longer ones are cut, so that each row stays on one line.
 _WIDEST: Final = 60
-#: Columns of a terminal that has room for every table.
+#: Columns of a terminal that fits every table.
 _UNBOUNDED: Final = 1_000
 
 
 @runtime_checkable
 class Told(Protocol):
-    """What knows its own form for programs."""
+    """An object that knows its own JSON form."""
 
     def as_json(self) -> Record:
-        """All of it, in what JSON has."""
+        """All fields, as JSON values."""
         ...
 
 
@@ -45,19 +45,19 @@ class Output:
     """Prints records."""
 
     def __init__(self, now: datetime, *, as_json: bool) -> None:
-        """Ages are told as of `now`."""
+        """Ages are computed at `now`."""
         self.as_json = as_json
         self._now = now
 
     def one(self, found: T, *, shown: Callable[[T], Record], titled: Callable[[str], str] = _title) -> None:
-        """One thing, all of it; `shown` says what people are to see, `titled` what the names of its parts are for them."""
+        """Print one object in full; without `--json`, its fields from `shown` under titles from `titled`."""
         if self.as_json:
             _print_json(_own_json(found))
             return
         record = shown(found)
         width = max(map(len, record))
         for name, value in record.items():
-            click.echo(f"{titled(name):<{width}}  {printable(self._told(value))}")
+            click.echo(f"{titled(name):<{width}}  {printable(self._text(value))}")
 
     def listing(
         self,
@@ -69,7 +69,7 @@ class Output:
         limit: int | None = None,
         titled: Callable[[str], str] = _title,
     ) -> None:
-        """Several things of one kind; `none` is said to people when there are none. Of more than the `limit`, that there are more."""
+        """Print a list of objects, or `none` if it is empty. If there are more than `limit`, say so on stderr."""
         things = iter(found)
         first = things if limit is None else islice(things, limit)
         if self.as_json:
@@ -85,22 +85,22 @@ class Output:
             click.echo(none)
             return
         titles = [titled(name) for name in records[0]]
-        rows = [[_cut(printable(self._told(value))) for value in record.values()] for record in records]
+        rows = [[_cut(printable(self._text(value))) for value in record.values()] for record in records]
         _table(titles, rows) if sys.stdout.isatty() else _aligned(titles, rows)
 
     def done(self, sentence: str, record: Record) -> None:
-        """What was done: a sentence for people, its facts for programs."""
+        """Print the result of a command: the sentence, or with `--json` the record."""
         self.lines([sentence], record)
 
     def lines(self, lines: Iterable[str], record: Record) -> None:
-        """Several lines for people, their facts for programs."""
+        """Print the lines, or with `--json` the record."""
         if self.as_json:
             _print_json(record)
             return
         for line in lines:
             click.echo(printable(line))
 
-    def _told(self, value: object) -> str:
+    def _text(self, value: object) -> str:
         match value:
             case None:
                 return "-"
@@ -114,13 +114,13 @@ class Output:
 
 
 def json_line(record: Record) -> str:
-    """One line of JSON: in ASCII on a terminal and where not all can be written, elsewhere with all characters that are printable."""
+    """One line of JSON: ASCII on a terminal or if stdout cannot encode it, else with all printable characters."""
     writes_all = (sys.stdout.encoding or "").lower().startswith("utf")
     return printable(json.dumps(record, ensure_ascii=sys.stdout.isatty() or not writes_all))
 
 
 def body_of(message: Stored) -> str:
-    """The body as JSON, in which the text "1" is not the number 1; of a message that cannot be read, why."""
+    """The body as JSON, where the text "1" differs from the number 1; if the message cannot be decoded, the reason."""
     return message.problem or json.dumps(message.body, ensure_ascii=False)
 
 
@@ -129,7 +129,7 @@ def _print_json(record: Record) -> None:
 
 
 def _own_json(found: object) -> Record:
-    """A thing as it tells itself to programs."""
+    """The JSON form of an object that has one; a mapping is its own."""
     return found.as_json() if isinstance(found, Told) else cast("Record", found)
 
 
@@ -138,14 +138,14 @@ def _cut(line: str) -> str:
 
 
 def _aligned(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """A table without frames, for files and pipes."""
+    """Print a table without borders, for files and pipes."""
     widths = [max(map(len, column)) for column in zip(titles, *rows, strict=True)]
     for row in (titles, *rows):
         click.echo("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
 
 
 def _table(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """A table for a terminal."""
+    """Print a table on a terminal."""
     from rich import box
     from rich.console import Console
     from rich.table import Table
@@ -157,6 +157,6 @@ def _table(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     for row in rows:
         table.add_row(*map(Text, row))
     console = Console()
-    # A terminal that is too narrow breaks the lines itself: what was cut or folded here could not be copied.
+    # Cells that are cut or folded here could not be copied, so a terminal that is too narrow wraps the lines itself.
     console.width = max(console.width, console.measure(table, options=console.options.update(max_width=_UNBOUNDED)).maximum)
     console.print(table, crop=False)

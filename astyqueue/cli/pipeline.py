@@ -1,4 +1,4 @@
-"""`astyqueue pipeline`: from the history of queues to tables, and to a page with pictures."""
+"""`astyqueue pipeline`: build Parquet tables and an HTML report from the history of queues."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from astyqueue.cli.failures import ExitCode, Failure
-from astyqueue.cli.session import json_option, named, url_option, verbose_option
-from astyqueue.cli.sparking import paths_told_plainly, spark_session, told_plainly
+from astyqueue.cli.context import json_option, named, url_option, verbose_option
+from astyqueue.cli.errors import ExitCode, Failure
+from astyqueue.cli.spark import paths_told_plainly, spark_session, told_plainly
 from astyqueue.errors import NotFound
 
 if TYPE_CHECKING:
     from astyqueue.cli.output import Output
     from astyqueue.clock import Clock
     from astyqueue.model.settings import Behaviour
-    from astyqueue.spark.pipelines.job import Span
-    from astyqueue.spark.pipelines.objectives import Objectives
+    from astyqueue.spark.pipeline.batch import Span
+    from astyqueue.spark.pipeline.slo import Objectives
 
 _HOUR: Final = 3_600_000_000
-#: One machine has few cores: more pieces than that cost more than they help.
+#: One machine has few cores: more partitions than this cost more than they gain.
 _SETTINGS: Final = {
     "spark.sql.shuffle.partitions": "8",
     "spark.sql.adaptive.coalescePartitions.parallelismFirst": "false",
@@ -30,16 +30,17 @@ _SETTINGS: Final = {
 _NAME: Final = "astyqueue pipeline"
 _DATE: Final = click.DateTime(["%Y-%m-%d"])
 _FILE: Final = click.Path(dir_okay=False, path_type=Path)
-_MASTER_HELP: Final = "Where Spark runs: local[2], spark://host:7077 ... [default: ASTYQUEUE_SPARK_MASTER, else all of this machine]"
+_MASTER_HELP: Final = "Where Spark runs: local[2], spark://host:7077 ... [default: ASTYQUEUE_SPARK_MASTER or local[*]]"
 
 
 class _Folder(click.Path):
-    """A folder of this machine; what looks like an address of another kind of store is refused, for it would become a folder's name."""
+    """A folder of this machine. A URL such as s3://... is refused: it would be taken for the name of a folder."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:  # noqa: ANN401 - click's own types
         """The folder's path."""
         if "://" in str(value):
-            self.fail(f"{value}: tables are kept in a folder that this machine and all workers of Spark see: give its path", param, ctx)
+            message = f"{value}: tables are kept in a folder that this machine and Spark workers share: give its path"
+            self.fail(message, param, ctx)
         return super().convert(value, param, ctx)
 
 
@@ -47,18 +48,18 @@ _FOLDER: Final = _Folder(file_okay=False, path_type=Path)
 
 
 def _out_option(function: Callable[..., None]) -> Callable[..., None]:
-    return click.option("--out", type=_FOLDER, metavar="FOLDER", required=True, help="Where the tables are, or are to be.")(function)
+    text = "Folder of the tables; a run creates it."
+    return click.option("--out", type=_FOLDER, metavar="FOLDER", required=True, help=text)(function)
 
 
 def _queue_option(function: Callable[..., None]) -> Callable[..., None]:
-    return click.option("-Q", "--queue", "queues", multiple=True, metavar="QUEUE", help="Read this queue; may be repeated. [default: all]")(
-        function
-    )
+    text = "Queue to read; may be repeated. [default: all]"
+    return click.option("-Q", "--queue", "queues", multiple=True, metavar="QUEUE", help=text)(function)
 
 
 def _slo_option(function: Callable[..., None]) -> Callable[..., None]:
-    told = "Count how often this is met: wait<=5s, run<=2m or end<=1h, of one queue emails:wait<=5s; may be repeated. [default: wait<=10s]"
-    return click.option("--slo", "objectives", multiple=True, metavar="LEVEL", help=told)(function)
+    text = "Service level: wait<=5s, run<=2m, end<=1h; emails:wait<=5s for one queue; may repeat. [default: wait<=10s]"
+    return click.option("--slo", "objectives", multiple=True, metavar="LEVEL", help=text)(function)
 
 
 def _master_option(function: Callable[..., None]) -> Callable[..., None]:
@@ -66,23 +67,23 @@ def _master_option(function: Callable[..., None]) -> Callable[..., None]:
 
 
 def _gap_option(function: Callable[..., None]) -> Callable[..., None]:
-    told = "Go on although history is gone that was not read: the last run was longer ago than a queue keeps it."
-    return click.option("--accept-gap", is_flag=True, help=told)(function)
+    text = "Continue even if history expired unread, because the last run was longer ago than a queue's history_kept."
+    return click.option("--accept-gap", is_flag=True, help=text)(function)
 
 
 def _common(function: Callable[..., None]) -> Callable[..., None]:
     return verbose_option(json_option(url_option(function)))
 
 
-@click.group(short_help="Make tables and a report of what became of messages.")
+@click.group(short_help="Build tables and a report from the history of queues.")
 def pipeline() -> None:
-    """From the history of queues to Parquet tables (attempts, messages, facts, failures, schedules) and a page with pictures."""
+    """Build Parquet tables (attempts, messages, facts, failures, schedules) and a report from the history of queues."""
 
 
 @pipeline.command(
     short_help="Bring the tables up to date.",
-    help="""Read what is new in the history of queues, and build anew each day of the tables that it touches. The same again changes
-    nothing. A queue tells of what went well only with the setting history=all.
+    help="""Read the new events in the history of queues, and rebuild each day of the tables that they affect. Running
+    it twice has the same result as once. A queue records successes only with the setting history=all.
     """,
     epilog="""\b
     astyqueue pipeline run --out lake --report report.html
@@ -91,14 +92,34 @@ def pipeline() -> None:
 )
 @_out_option
 @_queue_option
-@click.option("--since", metavar="MOMENT", help="Read from here on, as in 2026-11-21T09:00:00Z. [default: where the last run ended]")
-@click.option("--until", metavar="MOMENT", help="Read up to here. [default: now]")
-@click.option("--lateness", metavar="DURATION", default="1h", show_default=True, help="Look for events that were written so late.")
+@click.option(
+    "--since",
+    metavar="MOMENT",
+    help="Read from MOMENT on, such as 2026-11-21T09:00:00Z. [default: end of the last run - lateness]",
+)
+@click.option("--until", metavar="MOMENT", help="Read up to MOMENT. [default: now]")
+@click.option(
+    "--lateness",
+    metavar="DURATION",
+    default="1h",
+    show_default=True,
+    help="Read again this much before the end of the last run, for events written late.",
+)
 @_gap_option
 @_slo_option
-@click.option("--approximate", is_flag=True, help="Sketch percentiles: less memory where a day has very many messages.")
-@click.option("--wait", metavar="DURATION", default="0s", show_default=True, help="Wait so long for another run into this folder to end.")
-@click.option("--report", type=_FILE, metavar="FILE", help="Write the report here, too.")
+@click.option(
+    "--approximate",
+    is_flag=True,
+    help="Approximate percentiles: less memory for days with very many messages.",
+)
+@click.option(
+    "--wait",
+    metavar="DURATION",
+    default="0s",
+    show_default=True,
+    help="Wait at most this long for another run into this folder to end.",
+)
+@click.option("--report", type=_FILE, metavar="FILE", help="Also write the report to FILE.")
 @_master_option
 @_common
 def run(*, url: str | None, as_json: bool, out: Path, queues: tuple[str, ...], report: Path | None, **options: str | None) -> None:
@@ -106,7 +127,7 @@ def run(*, url: str | None, as_json: bool, out: Path, queues: tuple[str, ...], r
     from astyqueue.durations import as_microseconds
 
     with told_plainly():
-        from astyqueue.spark.pipelines.job import Job, told
+        from astyqueue.spark.pipeline.batch import Job, told
 
     output, place = _output(as_json=as_json), named(url)
     behaviours = _behaviours(place, queues)
@@ -122,9 +143,9 @@ def run(*, url: str | None, as_json: bool, out: Path, queues: tuple[str, ...], r
 
 
 @pipeline.command(
-    short_help="Keep facts of each minute up to date.",
-    help="""Follow the history of queues, and write the facts of each minute to the table `live` soon after it is over. It goes on until
-    it is interrupted, and then, started again, where it was.
+    short_help="Keep a table of facts per minute up to date.",
+    help="""Follow the history of queues, and write the facts of each minute to the table `live` soon after the minute
+    is over. Runs until it is interrupted; started again, it continues where it stopped.
     """,
     epilog="""\b
     astyqueue pipeline stream --out lake
@@ -133,9 +154,15 @@ def run(*, url: str | None, as_json: bool, out: Path, queues: tuple[str, ...], r
 )
 @_out_option
 @_queue_option
-@click.option("--since", metavar="MOMENT", help="The first time, begin here. [default: an hour ago]")
-@click.option("--watermark", metavar="DURATION", default="2m", show_default=True, help="Wait so long for late events of a minute.")
-@click.option("--once", is_flag=True, help="Follow up to what is there now, then stop.")
+@click.option("--since", metavar="MOMENT", help="Where the first run begins. [default: an hour ago]")
+@click.option(
+    "--watermark",
+    metavar="DURATION",
+    default="2m",
+    show_default=True,
+    help="Wait this long for late events of a minute.",
+)
+@click.option("--once", is_flag=True, help="Process the events there are now, then stop.")
 @_gap_option
 @_slo_option
 @_master_option
@@ -145,7 +172,7 @@ def stream(*, url: str | None, as_json: bool, out: Path, queues: tuple[str, ...]
     from astyqueue.durations import as_microseconds
 
     with told_plainly():
-        from astyqueue.spark.pipelines.live import Stream
+        from astyqueue.spark.pipeline.streaming import Stream
 
     output, place = _output(as_json=as_json), named(url)
     names = list(_behaviours(place, queues))
@@ -164,19 +191,36 @@ def stream(*, url: str | None, as_json: bool, out: Path, queues: tuple[str, ...]
 
 @pipeline.command(
     name="report",
-    short_help="Write the report again, from the tables.",
+    short_help="Write the report from existing tables.",
     epilog="""\b
     astyqueue pipeline report --out lake --to report.html --since 2026-11-01 --until 2026-11-07
     """,
 )
 @_out_option
-@click.option("--to", type=_FILE, metavar="FILE", default=Path("report.html"), show_default=True, help="The page.")
-@click.option("--since", type=_DATE, metavar="DAY", help="The first day (UTC) it is about. [default: all days]")
-@click.option("--until", type=_DATE, metavar="DAY", help="The last day.")
+@click.option(
+    "--to",
+    type=_FILE,
+    metavar="FILE",
+    default=Path("report.html"),
+    show_default=True,
+    help="HTML file to write.",
+)
+@click.option(
+    "--since",
+    type=_DATE,
+    metavar="DAY",
+    help="First day of the report, in UTC. [default: the first in the tables]",
+)
+@click.option(
+    "--until",
+    type=_DATE,
+    metavar="DAY",
+    help="Last day of the report, in UTC. [default: the last in the tables]",
+)
 @json_option
 @verbose_option
 def report_again(*, as_json: bool, out: Path, to: Path, since: datetime | None, until: datetime | None) -> None:
-    """Write a page about the tables in a folder; no store and no Spark is needed for that."""
+    """Write an HTML report of the tables in a folder. Needs neither a store nor Spark."""
     _report(_output(as_json=as_json), out, to, since=since and since.date(), until=until and until.date())
 
 
@@ -194,21 +238,24 @@ def _output(*, as_json: bool) -> Output:
 
 
 def _behaviours(url: str, queues: tuple[str, ...]) -> dict[str, Behaviour]:
-    """How the queues behave that were asked for, or all; NotFound if there are none. Says which do not tell everything."""
+    """The settings of these queues, or of all; NotFound if there are none. Warns about queues without history=all."""
     from astyqueue.queue.connection import connect
 
-    with connect(url) as connection:
+    with connect(url, create=False) as connection:
         there = connection.queues()
         if unknown := set(queues) - set(there):
             message = f"this store has no queue {', '.join(sorted(unknown))}; there are: {', '.join(there) or 'none'}"
             raise NotFound(message)
         found = {name: connection.queue(name).settings.behaviour for name in queues or there}
     if not found:
-        message = "this store has no queues, so that there is no history to read"
+        message = "this store has no queues, so there is no history to read"
         raise NotFound(message)
     for name, behaviour in found.items():
         if behaviour.history != "all":
-            click.echo(f"{_partly(name, behaviour.history)}; to have all from now on: astyqueue queues set {name} history=all", err=True)
+            click.echo(
+                f"{_partly(name, behaviour.history)}; to keep all from now on: astyqueue queues set {name} history=all",
+                err=True,
+            )
     return found
 
 
@@ -219,41 +266,40 @@ def _partly(queue: str, history: str) -> str:
 
 def _span(options: dict[str, str | None]) -> Span:
     from astyqueue.durations import as_microseconds
-    from astyqueue.spark.pipelines.job import Span
+    from astyqueue.spark.pipeline.batch import Span
 
     lateness = as_microseconds(options["lateness"] or "1h")
     return Span(_moment(options["since"]), _moment(options["until"]), lateness, accept_gap=bool(options["accept_gap"]))
 
 
 def _moment(text: str | None) -> int | None:
-    from astyqueue.cli.moments import written
-    from astyqueue.instants import instant_of
+    from astyqueue.cli.params import written
+    from astyqueue.durations import instant_of
 
     return None if text is None else instant_of(written(text))
 
 
 def _objectives(options: Mapping[str, object]) -> Objectives:
-    from astyqueue.spark.pipelines.objectives import Objectives
+    from astyqueue.spark.pipeline.slo import Objectives
 
     texts = options["objectives"]
     return Objectives.read(texts if isinstance(texts, tuple) else ())
 
 
 def _report(output: Output, out: Path, to: Path, *, since: date | None = None, until: date | None = None) -> None:
-    """Write the page, and its most important figures to the terminal."""
+    """Write the report, and print its most important figures."""
     try:
-        from astyqueue.spark.pipelines import manifest
-        from astyqueue.spark.pipelines.report.figures import Days
-        from astyqueue.spark.pipelines.report.page import write
-        from astyqueue.spark.pipelines.report.shown import in_short
+        from astyqueue.spark.pipeline import progress
+        from astyqueue.spark.pipeline.report.data import Days, in_short
+        from astyqueue.spark.pipeline.report.page import write
     except ImportError as error:
-        message = f"the report reads tables with {error.name}, which is not installed: pip install 'astyqueue[spark]'"
+        message = f"the report needs {error.name}, which is not installed: pip install 'astyqueue[spark]'"
         raise Failure(message, ExitCode.BAD_INPUT) from error
 
-    if not manifest.load(out).queues:
-        message = f"there are no tables in {out}: astyqueue pipeline run --out {out} makes them"
+    if not progress.load(out).queues:
+        message = f"no tables in {out}: create them with astyqueue pipeline run --out {out}"
         raise NotFound(message)
     with paths_told_plainly():
         found = write(out, to, Days(since, until))
-    output.listing(found, shown=in_short, as_json=in_short, none=f"there is nothing in {out}")
+    output.listing(found, shown=in_short, as_json=in_short, none=f"the tables in {out} are empty")
     output.done(f"the report is in {to}", {"report": str(to)})

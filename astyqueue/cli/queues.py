@@ -1,4 +1,4 @@
-"""`astyqueue queues`: which queues there are, and how they behave."""
+"""`astyqueue queues`: list queues, show and change their settings."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from astyqueue.cli.session import Session, on_store
+from astyqueue.cli.context import Session, on_store
 from astyqueue.errors import BadInput, Undecodable
 from astyqueue.printable import printable
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @click.group(short_help="List queues, show and change their settings.")
 def queues() -> None:
-    """Which queues there are, how they are laid out, and how they behave."""
+    """List queues, show their layout and behaviour, and change their behaviour."""
 
 
 @queues.command(name="list", short_help="List the queues of the store.")
@@ -25,11 +25,11 @@ def queues() -> None:
 def list_queues(session: Session) -> None:
     """List the queues of the store."""
     found = [settings for name in session.connection.queues() if (settings := _settings_of(session, name))]
-    session.output.listing(found, shown=_spelled, as_json=_spelled, none="this store has no queue yet", titled=str)
+    session.output.listing(found, shown=_as_text, as_json=_as_text, none="this store has no queue yet", titled=str)
 
 
 def _settings_of(session: Session, name: str) -> Settings | None:
-    """The settings of a queue; if they cannot be read, that is told beside the list of the others."""
+    """The settings of a queue, or None after a warning on stderr if they cannot be decoded."""
     try:
         return session.connection.queue(name).settings
     except Undecodable as error:
@@ -47,21 +47,21 @@ def show(session: Session, *, name: str) -> None:
 
 @queues.command(
     name="set",
-    short_help="Change how a queue behaves.",
-    help="""Change how the queue NAME behaves; every process follows within ten seconds.
+    short_help="Change the settings of a queue.",
+    help="""Change the settings of the queue NAME. All processes apply them within ten seconds.
 
     \b
-    lease=5m             how long a delivery is its taker's ...
-    lease_cap=1h         ... the longest lease that a message may ask for
-    max_attempts=7       attempts before a message is a dead letter ...
-    max_attempts_cap=20  ... the most that a message may ask for
-    backoff=2s           the pause after a failed attempt, doubled each time ...
+    lease=5m             how long a consumer has a message before it is handed out again ...
+    lease_cap=1h         ... and the longest lease that a message can request
+    max_attempts=7       attempts before a message becomes a dead letter ...
+    max_attempts_cap=20  ... and the most that a message can request
+    backoff=2s           pause after the first failed attempt, doubled after each further one ...
     backoff_cap=10m      ... up to this
-    paused=yes           hand out nothing; sending goes on
-    body_bytes=65536     the longest body, as JSON
+    paused=yes           hand out nothing; sending still works
+    body_bytes=65536     longest body in bytes, as JSON
     history=all          which events are kept: none, failures or all ...
     history_kept=30d     ... and for how long
-    deduplication=7d     rows that Spark sent are not sent again so long after
+    deduplication=7d     how long after it is settled a row sent by Spark is not sent again
 
     The layout (shards, priorities) is fixed when a queue is created.
     """,
@@ -74,16 +74,16 @@ def show(session: Session, *, name: str) -> None:
 @click.argument("settings", nargs=-1, required=True, metavar="SETTING=VALUE...")
 @on_store
 def set_settings(session: Session, *, name: str, settings: tuple[str, ...]) -> None:
-    """Store the changes."""
+    """Store the changes and print all settings."""
     changes = dict(map(_setting, settings))
     _print(session, session.queue(name).configure(**changes))
 
 
 def _setting(text: str) -> tuple[str, object]:
-    """One `name=value`, its value turned into what the setting takes."""
+    """Parse one `name=value`."""
     name, separator, value = text.partition("=")
     if not separator or not name or not value:
-        message = f"a setting is written NAME=VALUE, as in lease=5m, and this is not: {text!r}"
+        message = f"invalid setting {text!r}: write NAME=VALUE, as in lease=5m"
         raise BadInput(message)
     name = name.replace("-", "_")
     if name == "paused":
@@ -94,18 +94,18 @@ def _setting(text: str) -> tuple[str, object]:
 def _truth(value: str) -> bool:
     words = {"yes": True, "true": True, "on": True, "1": True, "no": False, "false": False, "off": False, "0": False}
     if value.lower() not in words:
-        message = f"paused is yes or no, not {value!r}"
+        message = f"invalid value {value!r} for paused: write yes or no"
         raise BadInput(message)
     return words[value.lower()]
 
 
 def _print(session: Session, settings: Settings) -> None:
-    session.output.one(_spelled(settings), shown=lambda spelled: spelled, titled=str)
+    session.output.one(_as_text(settings), shown=lambda record: record, titled=str)
 
 
-def _spelled(settings: Settings) -> Record:
-    """The settings under the names, and in the words, they are set by."""
-    from astyqueue.model.wording import spelled, spelled_name
+def _as_text(settings: Settings) -> Record:
+    """The settings as `queues set` accepts them: the same names, values as text."""
+    from astyqueue.model.settings_text import setting_name, setting_text
 
     fields = {**settings.behaviour.model_dump(), **settings.layout.model_dump()}
-    return {"name": settings.name, **{spelled_name(field): spelled(field, value) for field, value in fields.items()}}
+    return {"name": settings.name, **{setting_name(field): setting_text(field, value) for field, value in fields.items()}}

@@ -1,4 +1,4 @@
-"""`astyqueue rescan`: handing out what landed so late that nobody would find it."""
+"""`astyqueue rescan`: find messages stored so late that no worker scans for them, and hand them out."""
 
 from __future__ import annotations
 
@@ -9,42 +9,47 @@ from typing import TYPE_CHECKING
 
 import click
 
-from astyqueue.cli.failures import ExitCode
-from astyqueue.cli.interrupting import interruption
-from astyqueue.cli.moments import past
-from astyqueue.cli.session import Session, on_store
+from astyqueue.cli.context import Session, on_store
+from astyqueue.cli.errors import ExitCode
+from astyqueue.cli.params import past
+from astyqueue.cli.signals import interruption
 
 if TYPE_CHECKING:
     from astyqueue.model.views import RescanReport
 
 
 @click.command(
-    short_help="Hand out messages that landed so late that nobody found them.",
+    short_help="Find and hand out messages that workers missed.",
     epilog="""\b
     astyqueue rescan emails --since 48h
     """,
 )
 @click.argument("queue")
-@click.option("--since", metavar="MOMENT", help="Only messages of this moment or later: 2026-11-21T09:00:00Z, or 48h. Default: all.")
+@click.option(
+    "--since",
+    metavar="MOMENT",
+    help="Only messages of MOMENT or later: 2026-11-21T09:00:00Z, or an age such as 48h. [default: all]",
+)
 @on_store
 def rescan(session: Session, *, queue: str, since: str | None) -> None:
-    """Look through the ids of all messages in QUEUE for those that are listed nowhere and lie behind what workers have read.
+    """Scan the ids of all messages in QUEUE for those that workers have scanned past and that no timer lists.
 
-    They are handed out at once. Messages come to lie there when a server stores them long after their time: after an outage,
-    a repair, or the restore of a backup. Workers find what is at most half a day late by themselves, within half a day.
-    What is waiting, in hand, hidden or dead is left as it is, so this is safe beside workers, and as often as you like.
-    After a restored backup or the repair of a server that was away for longer than gc_grace_seconds, what is found may have
-    been done before.
+    These messages become due at once. They exist when a server stores messages long after they were sent: after an
+    outage, a repair, or the restore of a backup. Workers find messages that are up to 12 hours late by themselves,
+    within 12 hours. Waiting, leased, hidden and dead messages are not changed, so a rescan is safe while workers run,
+    and can be repeated. After the restore of a backup, or the repair of a server that was away for longer than
+    gc_grace_seconds, messages that were already done may be found and run again.
 
-    Ctrl-C stops between two pages; what was handed out until then stays so.
+    Ctrl-C stops between two pages; messages found until then stay due.
     """
     opened = session.queue(queue)
     with interruption() as interrupted, _progress() as progress:
         report = opened.rescan(past(since), progress=progress, cancelled=interrupted)
     stopped = ", then was interrupted" if interrupted() else ""
     unreadable = f"; could not read {', '.join(report.unreadable)} (astyqueue doctor says why)" if report.unreadable else ""
-    told = f"looked at {report.looked} ids in {report.rows} rows of queue {queue}, handed out {report.listed} that nobody had found"
-    session.output.done(f"{told}{unreadable}{stopped}", {"queue": queue, **report.as_json(), "interrupted": interrupted()})
+    scanned = f"scanned {report.looked} ids in {report.rows} rows of queue {queue}"
+    facts = {"queue": queue, **report.as_json(), "interrupted": interrupted()}
+    session.output.done(f"{scanned}, handed out {report.listed} missed messages{unreadable}{stopped}", facts)
     if interrupted():
         raise click.exceptions.Exit(ExitCode.INTERRUPTED)
     if report.unreadable:
@@ -53,7 +58,7 @@ def rescan(session: Session, *, queue: str, since: str | None) -> None:
 
 @contextmanager
 def _progress() -> Iterator[Callable[[RescanReport], None] | None]:
-    """A line on a terminal's stderr that says how far it came."""
+    """A progress line, if stderr is a terminal."""
     if not sys.stderr.isatty():
         yield None
         return

@@ -1,4 +1,4 @@
-"""`astyqueue schedules`: what a queue sends by itself, and when."""
+"""`astyqueue schedules`: list, add and change the schedules of a queue."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING, Final
 import click
 from click.core import ParameterSource
 
-from astyqueue.cli.files import Deliberate
-from astyqueue.cli.moments import moment, written
+from astyqueue.cli.config import Deliberate
+from astyqueue.cli.context import Session, json_option, on_store, url_option, verbose_option
 from astyqueue.cli.output import json_line
-from astyqueue.cli.session import Session, json_option, on_store, url_option, verbose_option
+from astyqueue.cli.params import moment, written
 from astyqueue.errors import BadInput
 from astyqueue.model.moments import exact, iso
 from astyqueue.printable import printable
 
-#: What `reconcile` says of a schedule: as it was done, and as it would be.
-_TOLD: Final = {
+#: What `reconcile` prints about a schedule: after the change, and with --dry-run.
+_DID: Final = {
     "removed": ("removed", "would remove"),
     "saved": ("saved", "would save"),
     "stale": ("left (--prune removes it)", "would leave (--prune removes it)"),
@@ -27,18 +27,18 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from astyqueue.cli.output import Record
-    from astyqueue.schedule import Scheduled, Schedules
-    from astyqueue.schedule.views import Fired
+    from astyqueue.schedules import Scheduled, Schedules
+    from astyqueue.schedules.views import Fired
     from astyqueue.triggers import Trigger
 
 
 @click.group(short_help="List, add and change schedules.")
 def schedules() -> None:
-    """What queues send by themselves, at which moments, and what became of it."""
+    """Schedules: messages that a queue sends by itself, when it sends them, and the outcome."""
 
 
-def _of(session: Session, queue: str) -> Schedules:
-    from astyqueue.schedule import Schedules
+def _schedules_of(session: Session, queue: str) -> Schedules:
+    from astyqueue.schedules import Schedules
 
     return Schedules(session.queue(queue))
 
@@ -48,7 +48,7 @@ def _of(session: Session, queue: str) -> Schedules:
 @on_store
 def list_schedules(session: Session, *, queue: str) -> None:
     """List the schedules of QUEUE."""
-    session.output.listing(_of(session, queue).all(), shown=_row, none=f"queue {queue} has no schedule")
+    session.output.listing(_schedules_of(session, queue).all(), shown=_row, none=f"queue {queue} has no schedule")
 
 
 @schedules.command(short_help="Show a schedule and its last firings.")
@@ -56,8 +56,8 @@ def list_schedules(session: Session, *, queue: str) -> None:
 @click.argument("name")
 @on_store
 def show(session: Session, *, queue: str, name: str) -> None:
-    """Show the schedule NAME of QUEUE, and what became of its last slots."""
-    found = _of(session, queue).get(name)
+    """Show the schedule NAME of QUEUE, and the outcome of its last slots."""
+    found = _schedules_of(session, queue).get(name)
     session.output.one(found, shown=_in_full)
     if found.history and not session.output.as_json:
         click.echo()
@@ -73,50 +73,81 @@ def show(session: Session, *, queue: str, name: str) -> None:
 )
 @click.argument("queue")
 @click.argument("name")
-@click.option("--cron", metavar="EXPRESSION", help='When the clocks show this: "0 9 * * mon-fri".')
-@click.option("--every", metavar="DURATION", help="At even distances, from now on: 5m.")
-@click.option("--at", metavar="MOMENT", help="Once: 2026-11-21T09:00:00+01:00.")
-@click.option("--zone", metavar="ZONE", help="The time zone of --cron; UTC unless said.")
-@click.option("--count", type=click.IntRange(1), metavar="N", help="So many slots in all, of --cron or --every.")
-@click.option("--body", default="null", metavar="JSON", help="What is sent; with --task its arguments, a list or an object.")
-@click.option("--task", metavar="NAME", help="Call this task.")
-@click.option("--key", help="A handle of your own for the messages.")
-@click.option("--priority", type=int, default=0, show_default=True, help="The greatest goes first.")
+@click.option("--cron", metavar="EXPRESSION", help='At the times a cron expression matches: "0 9 * * mon-fri".')
+@click.option("--every", metavar="DURATION", help="Fixed interval starting now: 5m.")
+@click.option("--at", metavar="MOMENT", help="Once, at MOMENT: 2026-11-21T09:00:00+01:00.")
+@click.option("--zone", metavar="ZONE", help="Time zone of --cron, such as Europe/Paris. [default: UTC]")
 @click.option(
-    "--misfire", default="once", show_default=True, metavar="POLICY", help="Slots that come late: once, latest, all, skip, within 1h."
+    "--count",
+    type=click.IntRange(1),
+    metavar="N",
+    help="Stop after N slots, with --cron or --every. [default: no limit]",
 )
-@click.option("--overlap", default="allow", show_default=True, metavar="POLICY", help="allow, skip, queue one, queue all, cancel running.")
-@click.option("--after-failure", default="go on", show_default=True, metavar="POLICY", help="go on, or pause.")
-@click.option("--replace", is_flag=True, help="Replace a schedule of this name, if there is one.")
+@click.option(
+    "--body",
+    default="null",
+    show_default=True,
+    metavar="JSON",
+    help="Body of the messages; with --task its arguments, a list or an object.",
+)
+@click.option("--task", metavar="NAME", help="Task that the messages call. [default: none, a plain body]")
+@click.option("--key", help="Key of the messages: a name of your own to find them by.")
+@click.option("--priority", type=int, default=0, show_default=True, help="Higher priorities first.")
+@click.option(
+    "--misfire",
+    default="once",
+    show_default=True,
+    metavar="POLICY",
+    help="What to send for late slots: once, latest, all, skip, within 1h.",
+)
+@click.option(
+    "--overlap",
+    default="allow",
+    show_default=True,
+    metavar="POLICY",
+    help="If the previous message is unfinished: allow, skip, queue one, queue all, cancel running.",
+)
+@click.option(
+    "--after-failure",
+    default="go on",
+    show_default=True,
+    metavar="POLICY",
+    help="If the previous message became a dead letter: go on, or pause.",
+)
+@click.option(
+    "--replace",
+    is_flag=True,
+    help="Replace an existing schedule of this name; without it, that is an error.",
+)
 @on_store
 def add(session: Session, *, queue: str, name: str, replace: bool, **options: object) -> None:
-    """Have QUEUE send a message at each slot, under the NAME of a schedule."""
+    """Add the schedule NAME to QUEUE, which then sends a message at each slot."""
     from astyqueue.cli.send import message_of
 
     message = message_of(str(options["body"]), {"task": options["task"], "key": options["key"], "priority": options["priority"]})
     policies = {policy: str(options[policy]) for policy in ("misfire", "overlap", "after_failure")}
-    made = _of(session, queue).add(name, _trigger(options), message, replace=replace, **policies)
+    made = _schedules_of(session, queue).add(name, _trigger(options), message, replace=replace, **policies)
     session.output.done(f"schedule {name} of queue {queue}: next {_moment(made)}", made.as_json())
 
 
-@schedules.command(short_help="Let a schedule fire nothing until it is resumed.")
+@schedules.command(short_help="Pause a schedule until it is resumed.")
 @click.argument("queue")
 @click.argument("name")
-@click.option("--why", default="by hand", show_default=True, help="Shown to whoever looks at it.")
+@click.option("--why", default="by hand", show_default=True, help="Reason, shown with the schedule.")
 @on_store
 def pause(session: Session, *, queue: str, name: str, why: str) -> None:
-    """Pause the schedule NAME of QUEUE; slots that come meanwhile are skipped."""
-    paused = _of(session, queue).pause(name, why)
+    """Pause the schedule NAME of QUEUE; its slots are skipped until it is resumed."""
+    paused = _schedules_of(session, queue).pause(name, why)
     session.output.done(f"paused schedule {name} of queue {queue}", paused.as_json())
 
 
-@schedules.command(short_help="Let a paused schedule go on.")
+@schedules.command(short_help="Resume a paused schedule.")
 @click.argument("queue")
 @click.argument("name")
 @on_store
 def resume(session: Session, *, queue: str, name: str) -> None:
-    """Let the schedule NAME of QUEUE go on with its next slot from now on."""
-    resumed = _of(session, queue).resume(name)
+    """Resume the schedule NAME of QUEUE, at its next slot after now."""
+    resumed = _schedules_of(session, queue).resume(name)
     session.output.done(f"schedule {name} of queue {queue}: next {_moment(resumed)}", resumed.as_json())
 
 
@@ -125,8 +156,8 @@ def resume(session: Session, *, queue: str, name: str) -> None:
 @click.argument("name")
 @on_store
 def run(session: Session, *, queue: str, name: str) -> None:
-    """Send a message of the schedule NAME of QUEUE now, beside its slots."""
-    ran = _of(session, queue).run(name)
+    """Send a message of the schedule NAME of QUEUE now, in addition to its slots."""
+    ran = _schedules_of(session, queue).run(name)
     session.output.done(str(ran.message), {"name": name, "message": str(ran.message)})
 
 
@@ -134,13 +165,16 @@ def run(session: Session, *, queue: str, name: str) -> None:
 @click.argument("queue")
 @click.argument("name")
 @click.option(
-    "--since", required=True, metavar="MOMENT", help="From this moment, itself included: 2026-11-21T09:00:00Z, or 2h for two hours ago."
+    "--since",
+    required=True,
+    metavar="MOMENT",
+    help="First moment of the range (inclusive): 2026-11-21T09:00:00Z, or an age such as 2h.",
 )
-@click.option("--until", required=True, metavar="MOMENT", help="Up to this moment, itself included.")
+@click.option("--until", required=True, metavar="MOMENT", help="Last moment of the range (inclusive).")
 @on_store
 def backfill(session: Session, *, queue: str, name: str, since: str, until: str) -> None:
-    """Send a message for each slot of the schedule NAME of QUEUE in a range, whether or not it was fired."""
-    sent = _of(session, queue).backfill(name, moment(since), moment(until))
+    """Send a message for each slot of the schedule NAME of QUEUE in a range, even if the slot was fired before."""
+    sent = _schedules_of(session, queue).backfill(name, moment(since), moment(until))
     session.output.done(f"sent {sent} messages to {queue}", {"name": name, "sent": sent})
 
 
@@ -149,22 +183,23 @@ def backfill(session: Session, *, queue: str, name: str, since: str, until: str)
 @click.argument("name")
 @on_store
 def delete(session: Session, *, queue: str, name: str) -> None:
-    """Delete the schedule NAME of QUEUE; messages that it has sent stay."""
-    from astyqueue.model.schedules import Origin
+    """Delete the schedule NAME of QUEUE. Messages that it has sent stay."""
+    from astyqueue.model.schedule import Origin
 
-    schedules = _of(session, queue)
+    schedules = _schedules_of(session, queue)
     declared = schedules.get(name).stored.origin is Origin.CODE
     schedules.delete(name)
-    again = "; code declares it, and a worker that starts makes it again" if declared else ""
+    again = "; code declares it, so the next worker to start adds it again" if declared else ""
     session.output.done(f"deleted schedule {name} of queue {queue}{again}", {"name": name, "deleted": True})
 
 
 @schedules.command(
-    short_help="Have the schedules of an app count.",
-    help="""Have the schedules that APP declares count in all queues of its store, whichever release counted before: to roll back, or
-    to remove what was declared once and no longer is.
+    short_help="Apply the schedules that an app declares.",
+    help="""Make the schedules that APP declares the current ones in all queues of its store, even if a later release is
+    current: to roll back, or to remove schedules that are no longer declared.
 
-    A worker that starts does the same unless a later release counts, but it removes nothing, except under App(release=...).
+    A worker does the same when it starts, unless a later release is current; but it removes no schedules, except with
+    App(release=...).
     """,
     epilog="""\b
     astyqueue schedules reconcile shop.tasks:app --prune --dry-run
@@ -172,15 +207,20 @@ def delete(session: Session, *, queue: str, name: str) -> None:
     """,
 )
 @click.argument("app", envvar="ASTYQUEUE_APP")
-@click.option("--prune", cls=Deliberate, is_flag=True, help="Remove those that a release of APP declared and this one does not.")
-@click.option("--dry-run", is_flag=True, help="Only say what would be done.")
+@click.option(
+    "--prune",
+    cls=Deliberate,
+    is_flag=True,
+    help="Remove schedules that another release of APP declared and this one does not.",
+)
+@click.option("--dry-run", is_flag=True, help="Only print what would be done.")
 @url_option
 @json_option
 @verbose_option
 @click.pass_context
 def reconcile(context: click.Context, /, *, app: str, prune: bool, dry_run: bool, url: str | None, as_json: bool) -> None:
-    """Print what was done to which schedule."""
-    from astyqueue.cli.loading import load_app
+    """Print each change made."""
+    from astyqueue.cli.app_loader import load_app
 
     with load_app(app) as found:
         if url and (not found.url or context.get_parameter_source("url") is ParameterSource.COMMANDLINE):
@@ -188,9 +228,9 @@ def reconcile(context: click.Context, /, *, app: str, prune: bool, dry_run: bool
         done = found.reconcile_all(prune=prune, dry_run=dry_run)
     changes = [(queue, what, name) for queue, one in done.items() for what in ("removed", "saved", "stale") for name in getattr(one, what)]
     for queue, what, name in changes:
-        told = f"{_TOLD[what][dry_run]} schedule {name} of queue {queue}"
+        change = f"{_DID[what][dry_run]} schedule {name} of queue {queue}"
         facts = {"queue": queue, "schedule": name, "did": what, "dry_run": dry_run}
-        click.echo(json_line(facts) if as_json else printable(told))
+        click.echo(json_line(facts) if as_json else printable(change))
     if not changes and not as_json:
         click.echo("all schedules are as the app declares them")
 
@@ -198,27 +238,39 @@ def reconcile(context: click.Context, /, *, app: str, prune: bool, dry_run: bool
 @schedules.command(name="next", short_help="List the next slots of a schedule.")
 @click.argument("queue")
 @click.argument("name")
-@click.option("--count", type=click.IntRange(1, 1000), default=10, show_default=True, metavar="N", help="How many.")
+@click.option(
+    "--count",
+    type=click.IntRange(1, 1000),
+    default=10,
+    show_default=True,
+    metavar="N",
+    help="Number of slots to list.",
+)
 @on_store
 def next_slots(session: Session, *, queue: str, name: str, count: int) -> None:
     """List the next slots of the schedule NAME of QUEUE."""
-    slots = _of(session, queue).next(name, count)
-    session.output.listing(slots, shown=lambda slot: {"slot": slot}, as_json=lambda slot: {"slot": exact(slot)}, none="there is none")
+    slots = _schedules_of(session, queue).next(name, count)
+    session.output.listing(
+        slots,
+        shown=lambda slot: {"slot": slot},
+        as_json=lambda slot: {"slot": exact(slot)},
+        none="there are no further slots",
+    )
 
 
 def _trigger(options: dict[str, object]) -> Trigger:
-    """The trigger that the options of `add` tell of; exactly one of them does."""
+    """The trigger from the options of `add`; BadInput unless exactly one is given."""
     from astyqueue.triggers import Cron, Every, Once
 
     cron, every, at, count, zone = (options[name] for name in ("cron", "every", "at", "count", "zone"))
     if sum(one is not None for one in (cron, every, at)) != 1:
-        message = "say when: one of --cron, --every and --at"
+        message = "no trigger, or more than one: give one of --cron, --every and --at"
         raise BadInput(message)
     if zone is not None and cron is None:
-        message = "--zone is for --cron: an interval and a moment are the same in every zone"
+        message = "--zone needs --cron: intervals and moments are the same in every zone"
         raise BadInput(message)
     if count is not None and at is not None:
-        message = "--count is for --cron and --every: --at is once"
+        message = "--count needs --cron or --every: --at has one slot"
         raise BadInput(message)
     counted = count if isinstance(count, int) else None
     if cron is not None:
@@ -240,7 +292,7 @@ def _row(found: Scheduled) -> Record:
 
 
 def _in_full(found: Scheduled) -> Record:
-    """All of it but its last firings, which are a table of their own."""
+    """All properties except the last firings, which are printed as a table."""
     from astyqueue.clock import instant
 
     facts = {name: value for name, value in found.as_json().items() if name != "history"}
@@ -253,15 +305,15 @@ def _firing(fired: Fired) -> Record:
 
 
 def _in_words(trigger: object) -> str:
-    """A trigger as one writes the simple ones; others as JSON."""
+    """Simple triggers as text, such as `every 5m`; others as JSON."""
     from astyqueue.clock import instant
-    from astyqueue.model.wording import spelled_duration
+    from astyqueue.model.settings_text import duration_setting_text
 
     match trigger:
         case {"kind": "cron", "expression": str(expression), "zone": str(zone), "form": "unix", **more} if not set(more) - {"count"}:
             return f"cron {expression} ({zone}){_times(more)}"
         case {"kind": "every", "interval_us": int(interval), **more} if not set(more) - {"count"}:
-            return f"every {spelled_duration(interval)}{_times(more)}"
+            return f"every {duration_setting_text(interval)}{_times(more)}"
         case {"kind": "once", "at_us": int(at)}:
             return f"once {iso(instant(at))}"
     return json.dumps(trigger, ensure_ascii=False)

@@ -1,34 +1,51 @@
-"""`astyqueue send`: messages from the command line."""
+"""`astyqueue send`: send one message, or one for each line of stdin."""
 
 from __future__ import annotations
 
 import json
 import sys
-from typing import TYPE_CHECKING
+import tempfile
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import islice
+from typing import IO, TYPE_CHECKING, Final
 
 import click
 
-from astyqueue.cli.lines import LineSender
-from astyqueue.cli.moments import written
-from astyqueue.cli.session import Session, on_store
-from astyqueue.errors import BadInput
+from astyqueue.cli.context import Session, on_store
+from astyqueue.cli.errors import ExitCode, Failure, code_of
+from astyqueue.cli.params import written
+from astyqueue.cli.signals import interruption
+from astyqueue.errors import AstyqueueError, BadInput
 from astyqueue.printable import printable
 
 if TYPE_CHECKING:
-    from astyqueue.model.outgoing import Message
+    from astyqueue.cli.output import Output
+    from astyqueue.model.compose import Message
+    from astyqueue.queue.queue import MessageQueue
 
 _STDIN = "-"
 
 
+#: Lines sent together; Ctrl-C is checked between two chunks.
+_CHUNK: Final = 1_000
+#: Bytes of lines kept in memory; beyond that, lines are kept in a temporary file.
+_IN_MEMORY: Final = 16 * 1024 * 1024
+#: Characters of a line: the longest body (1 MiB) with each byte written as an escape, and as much again for blanks.
+_LONGEST: Final = 12 * 1024 * 1024
+
+
 @click.command(
     short_help="Send a message, or one for each line of stdin.",
-    help="""Send BODY, which is JSON, to QUEUE, and print the message's id.
+    help="""Send BODY, a JSON value, to QUEUE, and print the id of the message.
 
-    With - as BODY it is read from stdin; with --lines each line of stdin is the body of a message of its own. Stdin is read to
-    its end, and all lines are checked, before the first is sent: a wrong one sends nothing, and so does an input that does not end.
-    What is more than 16 MiB waits in a temporary file. Ctrl-C stops within a thousand messages and says where to go on.
+    If BODY is -, it is read from stdin; with --lines, each line of stdin is the body of one message. Stdin is read to
+    its end and all lines are checked before the first message is sent, so an invalid line or an endless input sends
+    nothing. Input beyond 16 MiB is kept in a temporary file. Ctrl-C stops within 1000 messages and prints the line to
+    continue at.
 
-    To call a task, name it with --task and give its arguments as a JSON list or, by name, as a JSON object.
+    To call a task, name it with --task and give its arguments as a JSON list (by position) or a JSON object (by name).
     """,
     epilog="""\b
     astyqueue send emails '{"to": "ada@example.org"}' --delay 10m
@@ -38,41 +55,69 @@ _STDIN = "-"
 )
 @click.argument("queue")
 @click.argument("body")
-@click.option("--task", metavar="NAME", help="Call this task.")
-@click.option("--delay", metavar="DURATION", help='Hand it out after this long: "10m", "1h30m", seconds.')
-@click.option("--at", metavar="MOMENT", help="Hand it out at this moment: 2026-11-21T09:00:00+01:00.")
-@click.option("--key", help="A handle of your own for the message.")
+@click.option("--task", metavar="NAME", help="Task to call, with BODY as its arguments. [default: none, a plain body]")
+@click.option(
+    "--delay",
+    metavar="DURATION",
+    help="Due this long after now: 10m, 1h30m, or a number of seconds. [default: 0]",
+)
+@click.option("--at", metavar="MOMENT", help="Due at MOMENT: 2026-11-21T09:00:00+01:00. [default: now]")
+@click.option("--key", help="Key of the message: a name of your own to find it by.")
 @click.option(
     "--unique",
     type=click.Choice(["reject", "keep", "replace", "debounce"]),
-    help="Of the messages sent with this option, also repeating ones, one has the key. While another has it: fail; keep that one; "
-    "or take its place, due when that was or anew. Messages with the key and without this option are not concerned.",
+    help="Let at most one message sent with --unique (repeating ones included) have KEY. If KEY is taken: reject=fail, "
+    "keep=keep the existing message, replace=replace it and keep its due time, debounce=replace it and use the due "
+    "time given here. Messages with KEY but sent without --unique do not count. "
+    "[default: no uniqueness]",
 )
 @click.option(
-    "--priority", type=int, default=0, show_default=True, help="The greatest goes first; a queue has one, 0, unless made with more."
+    "--priority",
+    type=int,
+    default=0,
+    show_default=True,
+    help="Higher priorities first. Default queues have a single priority, 0.",
 )
-@click.option("--header", "headers", multiple=True, metavar="NAME=TEXT", help="Text that travels with the body; repeat for more.")
-@click.option("--expires", metavar="DURATION", help="Hand it to nobody once it has been due for this long.")
-@click.option("--lease", metavar="DURATION", help="How long one delivery may take; 0 hands it out at most once.")
-@click.option("--max-attempts", type=int, help="Make it a dead letter after so many attempts; unless said, the queue's number.")
-@click.option("--lines", is_flag=True, help="One message for each line of stdin.")
-@click.option("--from-line", type=click.IntRange(1), metavar="N", help="With --lines: leave out the lines before this one.")
-@click.option("--create", is_flag=True, help="Create the queue if there is none of this name, and the SQLite file if there is none.")
+@click.option(
+    "--header",
+    "headers",
+    multiple=True,
+    metavar="NAME=TEXT",
+    help="Text sent beside the body; may be repeated.",
+)
+@click.option(
+    "--expires",
+    metavar="DURATION",
+    help="Dead-letter it if it is not delivered within this time after it is due. [default: never]",
+)
+@click.option(
+    "--lease",
+    metavar="DURATION",
+    help="How long a consumer has it before it is handed out again; 0: at most once. [default: the queue's lease]",
+)
+@click.option(
+    "--max-attempts",
+    type=int,
+    help="Dead-letter it after this many attempts. [default: the queue's max_attempts]",
+)
+@click.option("--lines", is_flag=True, help="Send one message for each line of stdin.")
+@click.option("--from-line", type=click.IntRange(1), metavar="N", help="With --lines: begin at line N. [default: 1]")
+@click.option("--create", is_flag=True, help="Create the queue, and the SQLite file, if they do not exist.")
 @on_store
 def send(session: Session, *, queue: str, body: str, lines: bool, from_line: int | None, create: bool, **options: object) -> None:
     """Send one message or many."""
     if not create:
-        session.check(queue, hint=" (--create makes it)")
+        session.check(queue, hint=" (--create creates it)")
     if lines:
         if body != _STDIN:
-            problem = "with --lines the bodies are read from stdin: give - as BODY"
+            problem = "--lines reads the bodies from stdin: give - as BODY"
             raise BadInput(problem)
         LineSender(session.connection.queue(queue), lambda line: message_of(line, options)).send(
             sys.stdin, session.output, since=from_line or 1
         )
         return
     if from_line is not None:
-        problem = "--from-line is for --lines: add that, or leave this out"
+        problem = "--from-line needs --lines: add it, or leave out --from-line"
         raise BadInput(problem)
     text = sys.stdin.read() if body == _STDIN else body
     message = message_of(text, options)
@@ -84,14 +129,14 @@ def send(session: Session, *, queue: str, body: str, lines: bool, from_line: int
 
 def message_of(text: str, options: dict[str, object]) -> Message:
     """A message with this body and the options of the command line."""
-    from astyqueue.model.outgoing import Message
+    from astyqueue.model.compose import Message
 
     given = {name: value for name, value in options.items() if name not in {"task", "headers", "at"}}
     task, at = options["task"], options.get("at")
     headers = _headers(options.get("headers"))
     body = _body(text)
     if task == "":
-        problem = "--task names no task: give its name, or leave it out to send a plain body"
+        problem = "--task is empty: give the name of a task, or leave out --task to send a plain body"
         raise BadInput(problem)
     if task is not None:
         body, headers = _arguments(body), {**headers, "task": str(task)}
@@ -102,7 +147,7 @@ def _body(text: str) -> object:
     try:
         return json.loads(text)
     except ValueError as error:
-        message = f"the body is not JSON ({error}): {text.strip()!r:.80}; text needs its quotes, as in '\"hello\"'"
+        message = f"the body is not JSON ({error}): {text.strip()!r:.80}; quote text, as in '\"hello\"'"
         raise BadInput(message) from error
 
 
@@ -111,13 +156,125 @@ def _arguments(body: object) -> dict[str, object]:
         return {"args": body, "kwargs": {}}
     if isinstance(body, dict):
         return {"args": [], "kwargs": body}
-    message = 'the arguments of a task are a JSON list, as in ["ada@example.org"], or a JSON object by name'
+    message = 'invalid task arguments: give a JSON list, as in ["ada@example.org"], or a JSON object by name'
     raise BadInput(message)
 
 
 def _headers(pairs: object) -> dict[str, str]:
     texts = [str(pair) for pair in pairs] if isinstance(pairs, tuple) else []
     if wrong := [text for text in texts if not text.partition("=")[1]]:
-        message = f"a header is NAME=TEXT, and this is not: {wrong[0]!r}"
+        message = f"invalid header {wrong[0]!r}: write NAME=TEXT"
         raise BadInput(message)
     return {name: value for name, _, value in (text.partition("=") for text in texts)}
+
+
+Lines = Iterable[tuple[int, str]]
+
+
+@dataclass(slots=True)
+class _Done:
+    """How many lines were sent or rejected so far, and the first line not sent if Ctrl-C was pressed."""
+
+    sent: int = 0
+    taken: int = 0
+    kept: int = 0
+    interrupted_at: int | None = None
+
+    def sentence(self, queue: str) -> str:
+        earlier = self.taken + self.kept
+        others = f"; not sent because the key was taken: {earlier}" if earlier else ""
+        rest = f"; interrupted: continue with --from-line {self.interrupted_at}" if self.interrupted_at else ""
+        return f"sent {_messages(self.sent)} to {queue}{others}{rest}"
+
+    @property
+    def code(self) -> ExitCode:
+        if self.interrupted_at:
+            return ExitCode.INTERRUPTED
+        return ExitCode.FAILED if self.taken else ExitCode.DONE
+
+
+class LineSender:
+    """Sends the lines of a stream to one queue; `made` turns a line into a message."""
+
+    def __init__(self, queue: MessageQueue, made: Callable[[str], Message]) -> None:
+        """Prepare to send; sends nothing yet."""
+        self._queue = queue
+        self._made = made
+
+    def send(self, source: IO[str], output: Output, *, since: int = 1) -> None:
+        """Send the lines from number `since` on, and print how many. An invalid line raises BadInput; none is sent."""
+        with self._checked(source, since) as lines:
+            done = self._send_all(lines)
+        facts = {"queue": self._queue.name, "sent": done.sent, "taken": done.taken + done.kept, "interrupted_at": done.interrupted_at}
+        output.done(done.sentence(self._queue.name), facts)
+        if done.code:
+            raise click.exceptions.Exit(done.code)
+
+    @contextmanager
+    def _checked(self, source: IO[str], since: int) -> Iterator[Lines]:
+        """The lines with their numbers, after a check that the queue accepts each of them."""
+        with tempfile.SpooledTemporaryFile(_IN_MEMORY, "w+", encoding="utf-8", errors="surrogateescape", newline="\n") as spool:
+            for number, line in _numbered(source, since):
+                self._check(number, line)
+                spool.write(f"{number} {line}\n")
+            spool.seek(0)
+            yield _read_back(spool)
+
+    def _check(self, number: int, line: str) -> None:
+        from astyqueue.model.compose import MessageEncoder
+
+        try:
+            message = self._made(line)
+            MessageEncoder(self._queue.settings, self._queue.core.process.now()).compose(message.body, message)
+        except BadInput as error:
+            problem = f"line {number}: {error}. Nothing was sent"
+            raise BadInput(problem) from error
+
+    def _send_all(self, lines: Lines) -> _Done:
+        done, source = _Done(), iter(lines)
+        with interruption() as interrupted:
+            while chunk := list(islice(source, _CHUNK)):
+                if interrupted():
+                    done.interrupted_at = chunk[0][0]
+                    break
+                self._send_chunk(chunk, done)
+        return done
+
+    def _send_chunk(self, chunk: list[tuple[int, str]], done: _Done) -> None:
+        first = chunk[0][0]
+        try:
+            report = self._queue.send_many(self._made(line) for _, line in chunk)
+        except AstyqueueError as error:
+            message = (
+                f"{error}. {_messages(done.sent)} had been sent before, and some of lines {first} to {chunk[-1][0]} may have been: "
+                f"check the queue, or continue with --from-line {first}, which may send those again"
+            )
+            raise Failure(message, code_of(type(error))) from error
+        done.sent += report.sent
+        done.taken += len(report.taken)
+        done.kept += len(report.kept)
+
+
+def _numbered(source: IO[str], since: int) -> Iterator[tuple[int, str]]:
+    """Lines that are not blank, with their numbers, from `since` on."""
+    number = 0
+    try:
+        for number, line in enumerate(iter(lambda: source.readline(_LONGEST + 1), ""), 1):
+            if len(line) > _LONGEST:
+                problem = f"line {number} is longer than {_LONGEST} characters, longer than any body. Nothing was sent"
+                raise BadInput(problem)
+            if number >= since and line.strip():
+                yield number, line.rstrip("\n")
+    except UnicodeDecodeError as error:
+        problem = f"after line {number}: {error}: lines must be UTF-8. Nothing was sent"
+        raise BadInput(problem) from error
+
+
+def _read_back(spool: IO[str]) -> Iterator[tuple[int, str]]:
+    for line in spool:
+        number, _, text = line.rstrip("\n").partition(" ")
+        yield int(number), text
+
+
+def _messages(count: int) -> str:
+    return f"{count} message{'' if count == 1 else 's'}"

@@ -1,30 +1,50 @@
-"""What TERM and INT do to a worker."""
+"""Signals: Ctrl-C for commands that stop between two commits, and TERM and INT for a worker."""
 
 from __future__ import annotations
 
 import signal
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from types import FrameType
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from astyqueue.dispatch.dispatcher import Dispatcher
 from astyqueue.durations import Duration
 
+if TYPE_CHECKING:
+    from astyqueue.dispatch.dispatcher import Dispatcher
+
+
 _SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
-#: A shell tells a process that was ended by a signal from others by this offset of its exit code.
+#: Shells report a process that a signal ended with the exit code 128 + signal.
 _BY_SIGNAL: Final = 128
 
 
+@contextmanager
+def interruption() -> Iterator[Callable[[], bool]]:
+    """A function that returns whether Ctrl-C was pressed inside the block, where it raises no KeyboardInterrupt."""
+    pressed: list[int] = []
+
+    def press(number: int, _: FrameType | None) -> None:
+        pressed.append(number)
+
+    before = signal.signal(signal.SIGINT, press)
+    try:
+        yield lambda: bool(pressed)
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
 class Signals:
-    """The first signal drains, the second gives back what still runs and leaves, a third ends the process on the spot."""
+    """The first signal drains the worker, the second releases running messages and exits, a third kills the process."""
 
     def __init__(self, dispatcher: Dispatcher, drain_timeout: Duration) -> None:
-        """Nothing is caught yet."""
+        """Install nothing yet: `catch()` does."""
         self._dispatcher = dispatcher
         self._drain_timeout = drain_timeout
         self._received: list[int] = []
 
     def catch(self) -> None:
-        """Catch them from now on."""
+        """Install the handlers."""
         for number in _SIGNALS:
             signal.signal(number, self._on_signal)
 
@@ -39,5 +59,5 @@ class Signals:
 
     @property
     def forced(self) -> int | None:
-        """The exit code of a worker that did not get to finish, if a second one came."""
+        """The exit code of a worker that a second signal stopped; None if there was none."""
         return _BY_SIGNAL + self._received[1] if len(self._received) > 1 else None

@@ -1,4 +1,4 @@
-"""`astyqueue worker`: running the tasks of an app."""
+"""`astyqueue worker`: run the tasks of an app."""
 
 from __future__ import annotations
 
@@ -11,8 +11,10 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.core import ParameterSource
 
-from astyqueue.cli.failures import ExitCode
-from astyqueue.cli.session import FILE, url_option, verbose_option
+from astyqueue.cli.app_loader import load_app
+from astyqueue.cli.context import FILE, url_option, verbose_option
+from astyqueue.cli.errors import ExitCode
+from astyqueue.errors import Closed
 from astyqueue.printable import printable
 
 if TYPE_CHECKING:
@@ -20,21 +22,21 @@ if TYPE_CHECKING:
     from astyqueue.tasks.app import App
 
 _LEVELS = ("debug", "info", "warning", "error")
-#: Seconds after which a task that computes lets other threads go on. The thread that claims and acks needs the interpreter
-#: a dozen times for one commit; at Python's usual 5 ms it would wait so long that a killed worker leaves many finished
-#: tasks unacked, which are then done again.
+#: Seconds after which a computing task yields the interpreter to other threads. The thread that claims and acks needs
+#: the interpreter a dozen times for one commit; with Python's usual 5 ms its acks would lag behind, so that a killed
+#: worker leaves many finished tasks unacked, which then run again.
 _SWITCH_AFTER = 0.0005
 
 
 def _weights(context: click.Context, parameter: click.Parameter, text: str | None) -> dict[str, int] | None:
-    """Queues and their weights: `emails:3,default`; a weight that is not said is 1."""
+    """Parse queues and their weights, such as `emails:3,default`. Default weight: 1."""
     if text is None:
         return None
     weights: dict[str, int] = {}
     for part in text.split(","):
         name, separator, weight = part.strip().partition(":")
         if not name or name in weights or (separator and not weight.isdecimal()):
-            message = f"write queues, each once, with their weights if you like: emails:3,default; not {text!r}"
+            message = f"invalid queues {text!r}: name each queue once, optionally with a weight, as in emails:3,default"
             raise click.BadParameter(message, context, parameter)
         weights[name] = int(weight or 1)
     return weights
@@ -42,24 +44,30 @@ def _weights(context: click.Context, parameter: click.Parameter, text: str | Non
 
 @click.command(
     short_help="Run the tasks of an app.",
-    help="""Run the tasks of APP, which is named by its module and its name there: shop.tasks:app.
+    help="""Run the tasks of APP, given as module:name, such as shop.tasks:app. [default: ASTYQUEUE_APP]
 
-    The module is looked for in the current directory first. TERM or INT (Ctrl-C) drains: nothing more is claimed, running
-    tasks may finish within --drain-timeout, the rest is given back at once for other workers. A second one gives back
-    everything at once and leaves. Neither costs a message an attempt.
+    The module is searched for in the current directory first. TERM or INT (Ctrl-C) drains the worker: it claims no more
+    messages, running tasks can finish within --drain-timeout, and unstarted messages are released to other workers at
+    once. A second signal releases all messages and exits at once. Neither costs a message an attempt.
 
     \b
     Exit codes
       0  drained, or nothing left with --burst     3  the store cannot be reached
-      1  something else went wrong                 4  --max-stalled tasks are past their timeout
-      2  a wrong option, or no such app            130, 143  left at a second INT or TERM
+      1  any other error                           4  --max-stalled tasks are past their timeout
+      2  invalid option, or no such app            130, 143  exited at a second INT or TERM
     """,
     epilog="""\b
     astyqueue worker shop.tasks:app -Q emails:3,default -c 16
     """,
 )
 @click.argument("app", envvar="ASTYQUEUE_APP")
-@click.option("-Q", "--queues", callback=_weights, metavar="NAME[:WEIGHT],...", help="Serve these; unless said, all of the app's.")
+@click.option(
+    "-Q",
+    "--queues",
+    callback=_weights,
+    metavar="NAME[:WEIGHT],...",
+    help="Queues to serve. [default: all queues of the app, with weight 1]",
+)
 @click.option(
     "-c",
     "--concurrency",
@@ -67,17 +75,32 @@ def _weights(context: click.Context, parameter: click.Parameter, text: str | Non
     metavar="N",
     default=8,
     show_default=True,
-    help="Tasks at a time. Queues get their shares by weight, at least one each, and lend none.",
+    help="Threads that run tasks. They are divided by weight, at least one per queue, and are not shared.",
 )
-@click.option("--drain-timeout", default="30s", show_default=True, metavar="DURATION", help="How long running tasks may take to finish.")
-@click.option("--burst", is_flag=True, help="End once nothing is due or being worked on; what is delayed or backing off stays.")
-@click.option("--no-schedule", is_flag=True, help="Fire no schedules, and bring about none that the app declares.")
-@click.option("--max-messages", type=click.IntRange(1), metavar="N", help="End after N messages; no more are claimed.")
+@click.option(
+    "--drain-timeout",
+    default="30s",
+    show_default=True,
+    metavar="DURATION",
+    help="How long running tasks can take to finish after the first TERM or INT.",
+)
+@click.option(
+    "--burst",
+    is_flag=True,
+    help="Exit once no message is due or being worked on; delayed messages and those backing off stay.",
+)
+@click.option("--no-schedule", is_flag=True, help="Neither fire nor register schedules.")
+@click.option(
+    "--max-messages",
+    type=click.IntRange(1),
+    metavar="N",
+    help="Exit after N messages, and claim no more than these. [default: no limit]",
+)
 @click.option(
     "--max-stalled",
     type=click.IntRange(1, 1024),
     metavar="N",
-    help="End with code 4 when N tasks (or all threads) run on past their timeout; unless said, go on and log it once a minute.",
+    help="Exit with code 4 when N tasks (or all threads) run past their timeout. [default: log it every minute]",
 )
 @click.option(
     "--log-level",
@@ -85,7 +108,7 @@ def _weights(context: click.Context, parameter: click.Parameter, text: str | Non
     default="info",
     show_default=True,
     envvar="ASTYQUEUE_LOG_LEVEL",
-    help="Log this and worse, on stderr.",
+    help="Least severe level that is logged, on stderr.",
 )
 @click.option(
     "--log-format",
@@ -93,21 +116,20 @@ def _weights(context: click.Context, parameter: click.Parameter, text: str | Non
     default="text",
     show_default=True,
     envvar="ASTYQUEUE_LOG_FORMAT",
-    help="Lines for people, or one JSON object each.",
+    help="Format of a log line: text, or one JSON object.",
 )
 @url_option
 @verbose_option
 @click.pass_context
 def worker(context: click.Context, /, *, app: str, url: str | None, log_level: str, log_format: str, **options: Any) -> None:  # noqa: ANN401 - the options of `_serve`
     """Find the app and run its tasks."""
-    from astyqueue.cli.loading import load_app
-    from astyqueue.cli.logs import configure
-    from astyqueue.dispatch.telling import tell
+    from astyqueue.cli.logging import configure
+    from astyqueue.dispatch.worker_log import log_event
     from astyqueue.errors import HandlersStuck
 
     configure(log_level, log_format)
     if file := context.meta.get(FILE):
-        tell(logging.INFO, "options", file=file)
+        log_event(logging.INFO, "options", file=file)
     sys.setswitchinterval(_SWITCH_AFTER)
     found = load_app(app)
     if url and (not found.url or context.get_parameter_source("url") is ParameterSource.COMMANDLINE):
@@ -119,7 +141,8 @@ def worker(context: click.Context, /, *, app: str, url: str | None, log_level: s
         click.echo(printable(f"Error: {error}"), err=True)
         code = ExitCode.STUCK
     if code is not None:
-        # Tasks that were given back or up still run here, and must not go on beside their next attempts, or keep the process.
+        # Tasks whose messages were released still run: they must not run beside their next attempts, nor keep the
+        # process alive.
         logging.shutdown()
         os._exit(code)
 
@@ -135,11 +158,10 @@ def _serve(
     max_messages: int | None,
     max_stalled: int | None,
 ) -> Signals:
-    """Run until the work is over or a signal comes."""
-    from astyqueue.cli.ending import WhenEmpty
+    """Run until the work is done or a signal arrives."""
+    from astyqueue.cli.burst import WhenEmpty
     from astyqueue.cli.signals import Signals
     from astyqueue.durations import as_microseconds
-    from astyqueue.errors import Closed
 
     as_microseconds(drain_timeout)
 
@@ -151,6 +173,6 @@ def _serve(
     signals.catch()
     if burst:
         WhenEmpty((app.open(name) for name in queues or app.queues), end).watch()
-    with contextlib.suppress(Closed):  # a signal, or finding nothing to do, was quicker than the start
+    with contextlib.suppress(Closed):  # a signal or --burst drained the dispatcher before it started
         dispatcher.run()
     return signals

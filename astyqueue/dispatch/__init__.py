@@ -1,4 +1,4 @@
-"""Running handlers for messages: threads, a bounded backlog, outcomes in batches, and an orderly end."""
+"""Runs handlers for messages: threads, a bounded backlog, outcomes settled in batches, and an orderly drain."""
 
 from astyqueue.dispatch.dispatcher import Dispatcher
 

@@ -1,4 +1,4 @@
-"""Where whoever claims hands deliveries to the handlers, and how many more there may be: all that the two share."""
+"""The queue of deliveries between the claim thread and the handler threads, and the credit for further claims."""
 
 from __future__ import annotations
 
@@ -7,24 +7,24 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final
 
-from astyqueue.clock import SECOND
-from astyqueue.dispatch.pace import Pace
+from astyqueue.dispatch.backlog_size import AdaptivePrefetch
 from astyqueue.queue.delivery import Delivery
+from astyqueue.units import SECOND
 
-#: A delivery that waited so long behind busy handlers is given back: others may have a free one.
+#: Deliveries go back when no handler took one for this duration: another process may have a free handler.
 _HOARDED: Final = 2 * SECOND
 
 
 class Backlog:
-    """One line of deliveries. Taking one needs no lock; a condition is there only to sleep on.
+    """A FIFO of deliveries. Taking one needs no lock; handlers sleep on a condition while it is empty.
 
-    Credit follows the free handlers and the room in the line. It is asked for in gulps, when half of the bound is free,
-    because a claim costs a commit however little it brings.
+    Credit is the free handlers plus the room below the bound. It is granted in gulps, when half of the bound is free,
+    because each claim costs a commit, however few messages it returns.
     """
 
-    def __init__(self, pace: Pace, call: Callable[[], None]) -> None:
-        """`call` has whoever claims ask for the credit again."""
-        self.on_idle: Callable[[], None] = _nobody
+    def __init__(self, pace: AdaptivePrefetch, call: Callable[[], None]) -> None:
+        """`call` makes the claim thread read the credit again."""
+        self.on_idle: Callable[[], None] = _ignore
         self._pace = pace
         self._call = call
         self._waiting: deque[Delivery] = deque()
@@ -38,11 +38,11 @@ class Backlog:
         self._first_since = 0
 
     def __len__(self) -> int:
-        """How many wait."""
+        """The number of waiting deliveries."""
         return len(self._waiting)
 
     def take(self) -> Delivery | None:
-        """The oldest delivery, waited for; None once the backlog is shut and empty."""
+        """Wait for the oldest delivery; None once the backlog is shut and empty."""
         try:
             delivery: Delivery | None = self._waiting.popleft()
         except IndexError:
@@ -65,7 +65,7 @@ class Backlog:
         return delivery
 
     def idle(self, takers: int) -> bool:
-        """Whether nothing waits and so many takers have nothing to do: they wait, or were told that nothing more comes."""
+        """Whether no delivery waits and at least `takers` handler threads are idle, or have left after the end."""
         with self._changed:
             return self._idle >= takers and not self._waiting
 
@@ -80,13 +80,13 @@ class Backlog:
         self._call()
 
     def credit(self) -> int:
-        """How many more may come. What was granted is not taken back because part of it has come."""
+        """How many more deliveries may come. A grant stays valid when part of it has arrived."""
         if self._shut:
             return 0
         self._pace.adapt()
         bound = self._pace.bound
         gulp = max(1, bound // 2)
-        # These two before the line is measured: whoever makes room after that sees them, and calls.
+        # Set before the backlog is measured: a handler that makes room after that sees them, and calls.
         self._call_at = bound - gulp
         self._refused = True
         room = bound + self._idle - len(self._waiting)
@@ -98,7 +98,7 @@ class Backlog:
         return credit
 
     def accept(self, deliveries: list[Delivery]) -> list[Delivery]:
-        """Let these be taken; those that come after the backlog was shut come back."""
+        """Add these deliveries; returns those to give back because the backlog was shut."""
         with self._changed:
             late = [delivery for delivery in deliveries if not delivery.settled] if self._shut else []
             self._waiting.extend(deliveries if not late else [one for one in deliveries if one.settled])
@@ -107,7 +107,7 @@ class Backlog:
         return late
 
     def hoarded(self, now: int) -> list[Delivery]:
-        """What is to be given back because nothing was taken for a while, every handler being busy."""
+        """The deliveries to give back because every handler was busy and none was taken for two seconds."""
         first = self._head() if self._pace.adapts else None
         if first is not self._first:
             self._first, self._first_since = first, now
@@ -123,14 +123,14 @@ class Backlog:
             return None
 
     def shut(self) -> list[Delivery]:
-        """Take in nothing more; what was not begun comes back. What is handed out at most once stays, to be handled."""
+        """Accept no more; returns the deliveries to give back. At-most-once ones stay, to be handled."""
         with self._changed:
             self._shut = True
             self._changed.notify_all()
         return self.give_back()
 
     def give_back(self) -> list[Delivery]:
-        """Everything that waits and can be claimed again by somebody else."""
+        """Remove and return the waiting deliveries that a process can claim again; at-most-once ones stay."""
         waiting = []
         while (delivery := self._pop()) is not None:
             waiting.append(delivery)
@@ -140,11 +140,11 @@ class Backlog:
         return [delivery for delivery in waiting if not delivery.settled]
 
     def abandon(self) -> list[Delivery]:
-        """Everything that waits, whatever becomes of it."""
+        """Remove and return all waiting deliveries."""
         waiting = list(self._waiting)
         self._waiting.clear()
         return waiting
 
 
-def _nobody() -> None:
-    """Nobody wants to know when a taker has nothing to do."""
+def _ignore() -> None:
+    """The default of `on_idle`."""

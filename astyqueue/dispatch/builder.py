@@ -1,4 +1,4 @@
-"""Saying who handles what, before anything runs."""
+"""The builder of a dispatcher: its queues, handlers and limits, set before anything runs."""
 
 from __future__ import annotations
 
@@ -6,51 +6,51 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from typing import Final, Generic, Self, TypeVar
 
-from astyqueue.dispatch.handlers import Call, Factory, Handler, Middleware, Roster, check, name_of
-from astyqueue.dispatch.pace import Quota
+from astyqueue.dispatch.backlog_size import MessageQuota
+from astyqueue.dispatch.handlers import Call, Factory, Handler, HandlerRegistry, Middleware, check_handler, handler_name
 from astyqueue.dispatch.subscription import Subscription
 from astyqueue.durations import Duration, as_microseconds
 from astyqueue.errors import BadSetting
 from astyqueue.queue.queue import MessageQueue
 
 D = TypeVar("D")
-#: Handlers at a time unless it is said.
+#: The default number of handler threads of a queue.
 THREADS: Final = 8
 _THREADS_AT_MOST: Final = 1_024
 
 
 @dataclass(slots=True)
 class _Wanted:
-    """What was said about one queue."""
+    """The options of one queue."""
 
     queue: MessageQueue
-    roster: Roster = field(default_factory=Roster)
+    roster: HandlerRegistry = field(default_factory=HandlerRegistry)
     threads: int | None = None
     backlog: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
-    """When a dispatcher ends by itself: after so many messages, when so many handlers are stuck."""
+class DispatcherLimits:
+    """When a dispatcher ends by itself: after this number of messages, or with this number of stuck handlers."""
 
     messages: int | None = None
     stalled: int | None = None
 
 
 class DispatcherBuilder(Generic[D]):
-    """Collects queues and their handlers; `build()` gives the dispatcher, `start()` or `run()` of which begins the work.
+    """Collects queues and their handlers; `build()` returns the dispatcher, whose `start()` or `run()` begins the work.
 
-    What is said about handlers is about the queue named last. Its handlers share `threads` threads (8 unless said; of
-    several wishes the greatest counts). `backlog` bounds how many deliveries wait for a free handler; left out, it follows
-    how quick the handlers are.
+    Handlers belong to the queue named last, and share its `threads` threads (Default: 8; the greatest number given
+    counts). `backlog` bounds how many deliveries wait for a free handler (Default: adapted to how quick the handlers
+    are).
     """
 
-    def __init__(self, build: Callable[[tuple[Subscription, ...], Quota, int | None], D]) -> None:
-        """`build` makes the dispatcher of what was collected."""
+    def __init__(self, build: Callable[[tuple[Subscription, ...], MessageQuota, int | None], D]) -> None:
+        """`build` makes the dispatcher from subscriptions, quota and the limit of stuck handlers."""
         self._build = build
         self._wanted: list[_Wanted] = []
         self._middleware: list[Middleware] = []
-        self._limits = Limits()
+        self._limits = DispatcherLimits()
 
     def queue(self, queue: MessageQueue, *, threads: int | None = None, backlog: int | None = None) -> Self:
         """Take messages from this queue."""
@@ -70,15 +70,16 @@ class DispatcherBuilder(Generic[D]):
         max_attempts: int | None = None,
         backlog: int | None = None,
     ) -> Self:
-        """Have this function run for the messages of a task (their header "task" names it), or for all that no other is for.
+        """Run this function for the messages of a task (their header "task" names it), or for all without another one.
 
-        It gets the delivery: returning acks it; raising counts a failed attempt, and after the last one (`max_attempts`
-        beats the message's and the queue's) makes a dead letter; `Retry`, `Reject` and `Snooze` say something else. A
-        handler that is not done after `timeout` has failed too; what it does later is ignored.
+        It gets the delivery. Returning acks it; raising counts as a failed attempt, and after the last one
+        (`max_attempts` overrides the message's and the queue's) makes a dead letter; `Retry`, `Reject` and `Snooze`
+        choose other outcomes. A handler that runs longer than `timeout` has failed too, and its later result is
+        ignored.
         """
-        check(call)
+        check_handler(call)
         limit, allowed = _limits(timeout, max_attempts)
-        self._last.roster.add(Handler(task or name_of(call), call, limit, allowed), task)
+        self._last.roster.add(Handler(task or handler_name(call), call, limit, allowed), task)
         return self._sized(threads, backlog)
 
     def handlers(
@@ -91,9 +92,10 @@ class DispatcherBuilder(Generic[D]):
         max_attempts: int | None = None,
         backlog: int | None = None,
     ) -> Self:
-        """Have handlers made by the name of a task; None means that it is not known here, and its message waits for a worker that knows it.
+        """Call a factory with the name of a task to make its handler.
 
-        `tasks` are the names that the log gives as handled here, as far as they are known before any message comes.
+        If it returns None the task is unknown here, and its message waits for a worker that knows it. `tasks` are the
+        names known in advance, which the log lists as handled here.
         """
         limit, allowed = _limits(timeout, max_attempts)
         self._last.roster.ask(factory, timeout=limit, max_attempts=allowed)
@@ -103,22 +105,22 @@ class DispatcherBuilder(Generic[D]):
     def middleware(self, *middleware: Middleware) -> Self:
         """Wrap every handler of every queue in `fn(delivery, call_next)`; the first one given is the outermost."""
         for one in middleware:
-            check(one)
+            check_handler(one)
         self._middleware.extend(middleware)
         return self
 
     def max_messages(self, most: int) -> Self:
-        """Begin with so many messages in all, and drain when the last of them has ended; no more than that are claimed."""
+        """Handle at most `most` messages in total, claim no more, and drain when the last of them has ended."""
         self._limits = replace(self._limits, messages=_count("max_messages", most, range(1, 1 << 62)))
         return self
 
     def max_stalled(self, most: int) -> Self:
-        """Stop, with HandlersStuck, when so many handlers (or all threads) are past their `timeout` and still keep their threads."""
+        """Stop, with HandlersStuck, when `most` handlers (or all threads) run on past their `timeout`."""
         self._limits = replace(self._limits, stalled=_count("max_stalled", most, range(1, _THREADS_AT_MOST + 1)))
         return self
 
     def build(self) -> D:
-        """The dispatcher; nothing runs yet."""
+        """Make the dispatcher; nothing runs yet. BadSetting without a queue, or for one without a handler."""
         for wanted in self._wanted:
             if wanted.roster.empty:
                 message = f"queue {wanted.queue.name!r} has no handler: .handler(function), for example"
@@ -127,7 +129,7 @@ class DispatcherBuilder(Generic[D]):
         if not self._wanted:
             message = "a dispatcher needs a queue: .queue(queue).handler(function), for example"
             raise BadSetting(message)
-        quota = Quota(self._limits.messages)
+        quota = MessageQuota(self._limits.messages)
         subscriptions = tuple(
             Subscription(wanted.queue, wanted.roster, threads=wanted.threads or THREADS, backlog=wanted.backlog, quota=quota)
             for wanted in self._wanted
@@ -151,10 +153,10 @@ class DispatcherBuilder(Generic[D]):
 
 
 def _limits(timeout: Duration | None, max_attempts: int | None) -> tuple[int | None, int | None]:
-    """The options of a handler, checked: its time in microseconds and its attempts."""
+    """Check the options of a handler; returns its timeout in microseconds and its attempts."""
     limit = None if timeout is None else as_microseconds(timeout)
     if limit == 0:
-        message = "a timeout of 0 leaves a handler no time: give a longer one, or none"
+        message = "a timeout of 0 leaves a handler no time: give a longer one, or leave it out"
         raise BadSetting(message)
     return limit, None if max_attempts is None else _count("max_attempts", max_attempts, range(1, 10_001))
 

@@ -1,7 +1,7 @@
-"""One delivery on its way through: resolve, perform, judge, settle, tell.
+"""The execution of one delivery: find its handler, run it, decide the outcome, settle, log.
 
-An execution belongs to whoever takes it out of those under way: the thread that performed it, or the one that gives up
-waiting for it. So each has exactly one outcome, and what comes of it later is logged and changes nothing.
+The thread that removes an execution from those under way decides its outcome: the handler thread, or the supervisor
+when it gives up waiting. So each has exactly one outcome, and a later result is only logged.
 """
 
 from __future__ import annotations
@@ -10,65 +10,66 @@ import threading
 from collections.abc import Callable
 from typing import Final
 
-from astyqueue.clock import SECOND
-from astyqueue.dispatch.handlers import Handler, Roster, refuse_unfinished
-from astyqueue.dispatch.judging import Judge
-from astyqueue.dispatch.pace import Pace, Quota
-from astyqueue.dispatch.telling import in_words
-from astyqueue.dispatch.verdicts import Verdicts
+from astyqueue.dispatch.backlog_size import AdaptivePrefetch, MessageQuota
+from astyqueue.dispatch.handlers import Handler, HandlerRegistry, refuse_unfinished
+from astyqueue.dispatch.outcome_policy import OutcomePolicy
+from astyqueue.dispatch.worker_log import DeliveryLog, duration_text
 from astyqueue.errors import AlreadySettled
 from astyqueue.ids import Id
-from astyqueue.protocol.columns import Timer
-from astyqueue.protocol.outcomes import ACK, Settling
+from astyqueue.protocol.layout.columns import Timer
+from astyqueue.protocol.settling.outcomes import ACK, Outcome
 from astyqueue.queue.delivery import Delivery
 from astyqueue.queue.queue import MessageQueue
+from astyqueue.units import SECOND
 
-#: A message whose task nobody here knows is tried again after as long as it has been due, within these bounds: a newer worker may
-#: know it by then, or be one.
+#: A message of an unknown task is parked for as long as it has been due, within these bounds: by then a newer worker
+#: may take it.
 PARKED_AT_LEAST: Final = 60 * SECOND
 PARKED_AT_MOST: Final = 3_600 * SECOND
-#: It costs no attempt until it has been due so long: by then every worker of a deployment is the new one.
+#: Parking costs no attempt until the message has been due for this long: by then a deployment has replaced all workers.
 PARKED_FREE: Final = 7 * 24 * 3_600 * SECOND
-#: A message whose lease runs out before a handler is free goes back after this pause (seconds), doubled each time; after so many
-#: times that costs an attempt. As many messages are remembered for that.
+#: A message whose lease expires before a handler is free is hidden for this pause (seconds), doubled each time; after
+#: `_FREE` times that costs an attempt. At most `_REMEMBERED` messages are counted for that.
 _FIRST_PAUSE: Final = 0.1
 _FREE: Final = 5
 _REMEMBERED: Final = 1_000
 
-Outcome = tuple[Delivery, Settling]
+DeliveryOutcome = tuple[Delivery, Outcome]
 
 
 class Execution:
-    """A delivery and its handler, since when (wall clock), and until when at most (monotonic).
+    """A delivery and its handler, when it `began` (wall clock) and its `deadline` (monotonic).
 
-    `current` is the delivery whose receipt counts: another one than the handler's when the lease ran out meanwhile (the store
-    was away, say) and this process was handed the message again.
+    `current` is the delivery whose receipt counts. It differs from the handler's when the lease expired meanwhile (the
+    store was unavailable, say) and this process claimed the message again. `where` is its row and id; `counted`: the
+    quota counts it.
     """
 
-    __slots__ = ("began", "counted", "current", "deadline", "delivery", "handler")
+    __slots__ = ("began", "counted", "current", "deadline", "delivery", "handler", "where")
 
     def __init__(self, delivery: Delivery, began: int) -> None:
-        """It has begun; who handles it is found out next."""
+        """A begun execution; its handler is found next."""
         self.delivery = self.current = delivery
+        self.where = (delivery.row, delivery.id)
         self.began = began
         self.counted = False
         self.handler: Handler | None = None
         self.deadline: int | None = None
 
 
-class Executions:
-    """What is under way in one subscription."""
+class HandlerExecutions:
+    """The executions under way in one subscription."""
 
-    def __init__(self, queue: MessageQueue, roster: Roster, pace: Pace, quota: Quota) -> None:
-        """Nothing is, yet."""
+    def __init__(self, queue: MessageQueue, roster: HandlerRegistry, pace: AdaptivePrefetch, quota: MessageQuota) -> None:
+        """Start without executions."""
         self._quota = quota
-        self.verdicts = Verdicts(queue.name, queue.clock.now)
+        self.verdicts = DeliveryLog(queue.name, queue.clock.now)
         #: Called with the deadline of each execution that has one.
-        self.on_deadline: Callable[[int], None] = _nobody
+        self.on_deadline: Callable[[int], None] = _ignore
         self._queue = queue
         self._find = roster.find
         self._took = pace.took
-        self._judge = Judge(queue)
+        self._judge = OutcomePolicy(queue)
         self._clock = queue.clock
         self._now = queue.clock.now
         self._settle_later = queue.core.claimer.settle_later
@@ -80,7 +81,7 @@ class Executions:
         self._over = False
 
     def carry_out(self, delivery: Delivery) -> None:
-        """Handle one delivery. Whatever is raised on the way is its failed attempt, and never reaches the thread."""
+        """Handle one delivery. Any error counts as its failed attempt, and is not raised."""
         execution = self._begin(delivery)
         if execution is None:
             return
@@ -90,22 +91,22 @@ class Executions:
             self._end(execution)
             self._fail(execution, error)
         finally:
-            self._count_out(execution)
+            if execution.counted:
+                self._count_out(execution)
 
     def _count_out(self, execution: Execution) -> None:
-        """Let the quota know, once, that an execution which it counts has ended or was given up."""
+        """Report to the quota, once, that an execution it counts has ended or was given up."""
         with self._lock:
             counted, execution.counted = execution.counted, False
         if counted:
             self._quota.end()
 
     def _begin(self, delivery: Delivery) -> Execution | None:
-        """A new execution; None if the message is being worked on here already, and then this delivery's receipt settles that."""
-        where = (delivery.row, delivery.id)
+        """A new execution; None if this process is handling the message already, which this delivery then settles."""
+        execution = Execution(delivery, self._now())
         with self._lock:
-            under_way = self._running.get(where)
-            if under_way is None:
-                execution = self._running[where] = Execution(delivery, self._now())
+            under_way = self._running.setdefault(execution.where, execution)
+            if under_way is execution:
                 return execution
             under_way.current = delivery
             delivery.renew_until = under_way.delivery.renew_until
@@ -113,25 +114,20 @@ class Executions:
         return None
 
     def _end(self, execution: Execution) -> bool:
-        """Take an execution out of those under way; whether it was: if not, its time was over and it was given up."""
+        """Remove an execution from those under way; returns False if it was given up before."""
         with self._lock:
-            self._given_up.discard(execution)
-            return self._take_out(execution)
-
-    def _take_out(self, execution: Execution) -> bool:
-        """Forget an execution that is under way; False if it is not. The caller holds the lock."""
-        where = (execution.delivery.row, execution.delivery.id)
-        if self._running.get(where) is not execution:
-            return False
-        del self._running[where]
-        return True
+            if self._running.get(execution.where) is not execution:
+                self._given_up.discard(execution)
+                return False
+            del self._running[execution.where]
+            return True
 
     def _carry_out(self, execution: Execution) -> None:
         delivery = execution.delivery
         handler = self._resolve(execution)
         if handler is None:
             self._end(execution)
-            if execution.current is not delivery:  # handed out again meanwhile, which nothing has settled yet
+            if execution.current is not delivery:  # it was handed out again meanwhile; that delivery is not settled yet
                 self.carry_out(execution.current)
             return
         error = perform(handler, delivery)
@@ -141,7 +137,7 @@ class Executions:
             self.verdicts.late(delivery, handler, error)
 
     def _fail(self, execution: Execution, error: BaseException) -> None:
-        """Count a failed attempt, because something went wrong beside the handler."""
+        """Count a failed attempt after an error outside the handler."""
         delivery, handler = execution.current, execution.handler
         self.verdicts.mishap(delivery, error)
         if not delivery.decided:
@@ -150,17 +146,17 @@ class Executions:
 
     @property
     def given_up(self) -> int:
-        """How many handlers still run although their time is over."""
+        """How many handlers still run past their timeout."""
         return len(self._given_up)
 
     @property
     def stuck(self) -> list[Execution]:
-        """Those whose time is over while their handlers still run, the longest first."""
+        """The executions whose handlers still run past their timeout, oldest first."""
         with self._lock:
             return sorted(self._given_up, key=lambda execution: execution.began)
 
     def _resolve(self, execution: Execution) -> Handler | None:
-        """Who handles a delivery; None if nobody does, or it is not to be begun any more, and then it is given back."""
+        """The handler of a delivery; None if it was parked for want of one, or given back because it may not begin."""
         delivery = execution.delivery
         if not self._worth_beginning(delivery, execution.began):
             return None
@@ -168,11 +164,12 @@ class Executions:
         if handler is None:
             self._park(delivery)
             return None
-        if not self._quota.begin():
-            self._queue.core.claimer.give_back(delivery)
-            return None
-        execution.counted = True
-        self._postponed.pop((delivery.row, delivery.id), None)
+        if self._quota.limited:
+            if not self._quota.begin():
+                self._queue.core.claimer.give_back(delivery)
+                return None
+            execution.counted = True
+        self._postponed.pop(execution.where, None)
         delivery.began = execution.began
         if handler.timeout is not None:
             self._limit(execution, handler.timeout)
@@ -181,7 +178,7 @@ class Executions:
         return handler
 
     def _worth_beginning(self, delivery: Delivery, now: int) -> bool:
-        """Whether its lease still holds after the wait, and the time to drain is not over."""
+        """Whether its lease is current after the wait, and the dispatcher is not being stopped; else release it."""
         hold = delivery.hold
         if not self._over and (hold is None or (self._due(hold.timer) > now and not delivery.settled)):
             return True
@@ -190,19 +187,19 @@ class Executions:
             self.hand_in(delivery, self._queue.terms.release(delivery, None) if self._over else self._postpone(delivery))
         return False
 
-    def _postpone(self, delivery: Delivery) -> Settling:
-        """Give back what was not begun before its lease ran out: later each time, and at the cost of an attempt when it goes on so."""
+    def _postpone(self, delivery: Delivery) -> Outcome:
+        """Release a delivery whose lease expired unused: later each time, and after five as a failed attempt."""
         where = (delivery.row, delivery.id)
         if len(self._postponed) >= _REMEMBERED:
             self._postponed.clear()
         times = self._postponed[where] = self._postponed.get(where, 0) + 1
         if times > _FREE:
-            reason = f"no handler began with it within its lease, {times} times; give it a longer one, or its queue more threads"
+            reason = f"its lease expired before a handler was free, {times} times; give a longer one, or more threads"
             return self._queue.terms.failed(delivery, reason)
         return self._queue.terms.release(delivery, _FIRST_PAUSE * 2 ** (times - 1))
 
     def _due(self, timer: Timer) -> int:
-        """When a timer is due; the last answer is kept, for deliveries that were claimed together share one."""
+        """When a timer is due; the last answer is cached, because deliveries claimed together share a timer."""
         known, due = self._last_due
         if known is not timer:
             due = timer.due
@@ -215,7 +212,7 @@ class Executions:
         self.on_deadline(deadline)
 
     def _conclude(self, execution: Execution, handler: Handler, error: BaseException | None) -> None:
-        """Judge, settle and tell; what the handler settled itself is left as it is."""
+        """Decide the outcome, settle and log; an outcome that the handler settled itself is kept."""
         took = max(0, self._now() - execution.began)
         self._took(took)
         delivery = execution.current
@@ -238,26 +235,26 @@ class Executions:
         if not delivery.decided:
             self.hand_in(delivery, self._judge.parked(delivery, pause, free=waited < PARKED_FREE))
 
-    def hand_in(self, delivery: Delivery, outcome: Settling) -> None:
-        """Settle with the next commit. If a hook refuses, the message is let go: its lease runs out."""
+    def hand_in(self, delivery: Delivery, outcome: Outcome) -> None:
+        """Settle with the next commit. If a hook refuses, the lease is no longer renewed and expires."""
         try:
             self._settle_later(delivery, outcome)
         except BaseException as error:  # noqa: BLE001 - a hook may raise anything, and this thread goes on
-            if isinstance(error, AlreadySettled) and delivery.decided:  # by another thread that has it; the first outcome stands
+            if isinstance(error, AlreadySettled) and delivery.decided:  # another thread settled it first
                 return
             delivery.renew_until = self._now()
             self.verdicts.refused(delivery, error)
 
     def next_deadline(self) -> int | None:
-        """When the next execution under way has had its time (monotonic)."""
+        """The earliest deadline of the executions under way (monotonic); None without one."""
         return min((execution.deadline for execution in self._under_way() if execution.deadline is not None), default=None)
 
     def _under_way(self) -> list[Execution]:
         with self._lock:
             return list(self._running.values())
 
-    def overdue(self) -> list[Outcome]:
-        """Give up those that have had their time; the attempt has failed."""
+    def overdue(self) -> list[DeliveryOutcome]:
+        """Give up the executions past their deadline; returns them with their failed outcomes."""
         now = self._clock.monotonic()
         late = [execution for execution in self._under_way() if execution.deadline is not None and execution.deadline <= now]
         stalled = [self._stall(execution) for execution in late if self._give_up(execution)]
@@ -266,24 +263,25 @@ class Executions:
         return stalled
 
     def _give_up(self, execution: Execution) -> bool:
-        """Take an execution out of those under way, unless it ended just now."""
+        """Move an execution from those under way to those given up; False if it just ended."""
         with self._lock:
-            if not self._take_out(execution):
+            if self._running.get(execution.where) is not execution:
                 return False
+            del self._running[execution.where]
             self._given_up.add(execution)
             return True
 
-    def _stall(self, execution: Execution) -> Outcome:
+    def _stall(self, execution: Execution) -> DeliveryOutcome:
         handler, delivery = execution.handler, execution.current
         timeout, allowed = (handler.timeout, handler.max_attempts) if handler else (None, None)
-        error = TimeoutError(f"no outcome within {in_words(timeout or 0)}")
+        error = TimeoutError(f"no outcome within {duration_text(timeout or 0)}")
         delivery.error = error
         outcome = self._judge.judge(delivery, error, allowed)
         self.verdicts.stalled(delivery, handler, (outcome, error))
         return delivery, outcome
 
-    def abandon(self) -> list[Outcome]:
-        """Give up everything under way, and begin nothing more; the messages are given back at no cost of an attempt."""
+    def abandon(self) -> list[DeliveryOutcome]:
+        """Give up all executions and begin no more; returns them with a release that costs no attempt."""
         self._over = True
         left = [execution for execution in self._under_way() if self._give_up(execution)]
         for execution in left:
@@ -292,7 +290,7 @@ class Executions:
 
 
 def perform(handler: Handler, delivery: Delivery) -> BaseException | None:
-    """Run the handler; what it raised, if it did. A result that is still to be awaited is an error too."""
+    """Run the handler and return the error it raised, if any. A result that must be awaited or iterated is an error."""
     try:
         result = handler.call(delivery)
         if result is not None:
@@ -302,5 +300,5 @@ def perform(handler: Handler, delivery: Delivery) -> BaseException | None:
     return None
 
 
-def _nobody(_: int) -> None:
-    """Nobody wants to know of deadlines."""
+def _ignore(_: int) -> None:
+    """The default of `on_deadline`."""

@@ -1,4 +1,4 @@
-"""What runs for a message: handlers by the name of a task, one for everything else, and what is wrapped around them."""
+"""Handlers of messages: one for each task, one for all other messages, and the middleware around them."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from astyqueue.errors import BadSetting
 from astyqueue.queue.delivery import Delivery
 
 Call = Callable[[Delivery], object]
-#: Gets the delivery and what comes next; what it returns counts as the handler's result.
+#: Gets the delivery and the next call; its return value counts as the handler's result.
 Middleware = Callable[[Delivery, Call], object]
 
-#: As many handlers that a factory made are kept; senders choose the names for which it is asked.
+#: The most handlers of a factory that are cached: producers choose the names, so their number is unbounded.
 _MADE: Final = 1_000
 #: The header that names the task a message is for.
 TASK: Final = "task"
@@ -24,7 +24,7 @@ TASK: Final = "task"
 
 @dataclass(frozen=True, slots=True)
 class Handler:
-    """What runs for a message, under which name, for how long at most (microseconds) and how often."""
+    """A function that handles messages, its name, timeout (microseconds) and number of attempts."""
 
     name: str
     call: Call
@@ -32,37 +32,37 @@ class Handler:
     max_attempts: int | None = None
 
     def __post_init__(self) -> None:
-        """What would return before it did anything is refused: its messages would be acked undone."""
-        check(self.call)
+        """Refuse async and generator functions: they return before any work, so messages would be acked undone."""
+        check_handler(self.call)
 
 
 Factory = Callable[[str], Handler | Call | None]
 
 
-def check(call: object) -> None:
-    """Refuse what is no handler for a thread; BadSetting says what to do."""
+def check_handler(call: object) -> None:
+    """BadSetting unless this is a plain function or callable that can run in a thread."""
     if not callable(call):
-        message = f"{call!r} is no handler: give a function that takes the delivery"
+        message = f"{call!r} is not a handler: give a function that takes the delivery"
         raise BadSetting(message)
     if any(map(inspect.iscoroutinefunction, (call, _entry(call)))):
         message = (
-            f"{name_of(call)} is async, and a dispatcher runs its handlers in threads: wrap it in a plain function that "
-            "calls asyncio.run(...), or receive with astyqueue.aio in your own event loop"
+            f"{handler_name(call)} is async, but a dispatcher runs its handlers in threads: wrap it in a function "
+            "that calls asyncio.run(...), or receive with astyqueue.aio in your own event loop"
         )
         raise BadSetting(message)
     refuse_generator(call)
 
 
 def refuse_generator(call: object) -> None:
-    """Refuse a function that yields: its messages would be acked undone."""
+    """BadSetting for a generator function: its messages would be acked undone."""
     if any(map(_yields, (call, _entry(call)))):
-        message = f"{name_of(call)} is a generator: calling it does nothing yet. Give a function that does the work and returns"
+        message = f"{handler_name(call)} is a generator: calling it does no work. Give one that works and returns"
         raise BadSetting(message)
 
 
 def _entry(call: object) -> object:
-    """What is run when an object that is no function is called."""
-    return getattr(call, "__call__", None)  # noqa: B004 - not whether it can be called, but what runs then
+    """The `__call__` of an object that is not a function."""
+    return getattr(call, "__call__", None)  # noqa: B004 - the method itself is needed
 
 
 def _yields(call: object) -> bool:
@@ -70,29 +70,29 @@ def _yields(call: object) -> bool:
 
 
 def refuse_unfinished(result: object) -> None:
-    """Raise TypeError for a handler's result that shows that nothing was done yet: it has to be awaited, or iterated over."""
+    """TypeError for a handler's result that must be awaited or iterated over: no work was done yet."""
     if not (inspect.isawaitable(result) or inspect.isgenerator(result) or inspect.isasyncgen(result)):
         return
     if close := getattr(result, "close", None):
         close()
-    message = f"the handler returned {type(result).__name__}, so nothing was done yet: await it inside, or go through it"
+    message = f"the handler returned {type(result).__name__}, so no work was done: await it, or iterate over it"
     raise TypeError(message)
 
 
-def name_of(call: object) -> str:
-    """How a person would call this handler."""
+def handler_name(call: object) -> str:
+    """The name of this handler for people: its module and qualified name."""
     if isinstance(call, functools.partial):
-        return name_of(call.func)
+        return handler_name(call.func)
     module = getattr(call, "__module__", None)
     name = getattr(call, "__qualname__", None) or type(call).__qualname__
     return f"{module}.{name}" if module else name
 
 
-class Roster:
-    """Finds who handles a message: by its task, by the factory, or else the handler of all messages."""
+class HandlerRegistry:
+    """Finds the handler of a message: by its task, from the factory, or else the handler of all messages."""
 
     def __init__(self) -> None:
-        """Nobody handles anything yet; `names` are the tasks that are known to be handled."""
+        """Start without handlers; `names` are the tasks known to be handled."""
         self.names: set[str] = set()
         self._general: Handler | None = None
         self._named: dict[str, Handler] = {}
@@ -104,11 +104,11 @@ class Roster:
 
     @property
     def empty(self) -> bool:
-        """Whether there is nobody at all."""
+        """Whether there is neither a handler nor a factory."""
         return self._general is None and self._factory is None and not self._named
 
     def add(self, handler: Handler, task: str | None) -> None:
-        """Have a handler run for a task, or for all messages that no other is for."""
+        """Register the handler of a task, or of all messages without another handler. BadSetting for a second one."""
         if (self._general is not None) if task is None else (task in self._named):
             message = f"there are two handlers for {'all messages' if task is None else f'the task {task!r}'} of one queue: give one"
             raise BadSetting(message)
@@ -119,7 +119,7 @@ class Roster:
             self.names.add(task)
 
     def ask(self, factory: Factory, *, timeout: int | None, max_attempts: int | None) -> None:
-        """Have handlers made by the name of a task; these are the options of those that come as plain functions."""
+        """Register the factory; the options apply to plain functions that it returns. BadSetting for a second one."""
         if self._factory is not None:
             message = "there are two factories of handlers for one queue: give one"
             raise BadSetting(message)
@@ -133,7 +133,7 @@ class Roster:
         self._named = {task: self._wrapped(handler) for task, handler in self._named.items()}
 
     def find(self, delivery: Delivery) -> Handler | None:
-        """The handler of a message; None if its task is unknown here, or it has none and nobody takes all."""
+        """The handler of a message; None if its task is unknown here, or it names none and no handler takes all."""
         if not self._named and self._factory is None:
             return self._general
         task = delivery.headers.get(TASK)
@@ -142,7 +142,7 @@ class Roster:
         return self._named.get(task) or self._made.get(task) or self._make(task) or self._general
 
     def _make(self, task: str) -> Handler | None:
-        """What the factory makes for a name; its error is that of the attempt, as if the handler had raised it."""
+        """The handler that the factory makes for a name; an error of the factory counts as the attempt's."""
         if self._factory is None:
             return None
         try:
@@ -150,7 +150,7 @@ class Roster:
             if made is None:
                 return None
             handler = made if isinstance(made, Handler) else Handler(task, made, *self._defaults)
-        except Exception as error:  # noqa: BLE001 - whatever the factory raises is told as the attempt's error
+        except Exception as error:  # noqa: BLE001 - a factory's error is reported as the attempt's
             return Handler(task, _raising(error))
         wrapped = self._wrapped(handler)
         with self._making:

@@ -1,14 +1,13 @@
-"""One queue, its handlers, and the threads that bring them together.
+"""One queue, its handlers, and the threads that serve it.
 
-A thread leads the queue's claimer; handler threads take from the backlog and hand in outcomes, which join the next
-claim's commit. Leases are renewed when two fifths of them are over, as long as their deliveries wait or their handlers
+A thread leads the queue's claimer; handler threads take deliveries from the backlog and hand in outcomes, which join
+the next claim's commit. Leases are renewed after two fifths of their time while their deliveries wait or their handlers
 run, up to a handler's timeout.
 
-What is not possible: to renew while no thread of the process can run. Code that holds the interpreter lock without a
-break (a C extension that never releases it, a regular expression gone wild) for longer than 60 % of a lease stops the
-thread that renews as well, and so does a process that is suspended or starved; the message is then handed out a second
-time, and the late outcome changes nothing. Choose leases more than twice as long as such stretches, or run that code in a
-process of its own.
+Leases cannot be renewed while no thread of the process runs. Code that keeps the interpreter lock for longer than 60 %
+of a lease (a C extension that never releases it, a regular expression that backtracks without end) stops the renewing
+thread as well, and so does a suspended or starved process; the message is then handed out a second time, and the late
+outcome changes nothing. Choose leases more than twice as long as such pauses, or run that code in a process of its own.
 """
 
 from __future__ import annotations
@@ -20,56 +19,55 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from typing import Final, cast
 
-from astyqueue.clock import SECOND
 from astyqueue.dispatch.backlog import Backlog
-from astyqueue.dispatch.execution import Execution, Executions, Outcome
-from astyqueue.dispatch.handlers import Roster
-from astyqueue.dispatch.pace import Pace, Quota
-from astyqueue.dispatch.serving import Serving, flush
-from astyqueue.dispatch.telling import short, tell, tell_trace
+from astyqueue.dispatch.backlog_size import AdaptivePrefetch, MessageQuota
+from astyqueue.dispatch.claim_loop import ClaimLoop, flush
+from astyqueue.dispatch.execution import DeliveryOutcome, Execution, HandlerExecutions
+from astyqueue.dispatch.handlers import HandlerRegistry
+from astyqueue.dispatch.worker_log import log_event, log_traceback, short
 from astyqueue.errors import AlreadySettled, AstyqueueError, ThreadsDied
-from astyqueue.protocol.workers import Stuck, report
-from astyqueue.queue.delivery import Delivery
-from astyqueue.queue.holding import Handed, Seat
+from astyqueue.protocol.coordination.workers import StuckReport, report_stuck
+from astyqueue.queue.delivery import Delivery, reason_of
+from astyqueue.queue.leases import BaseDelivery, Waiter
 from astyqueue.queue.queue import MessageQueue
-from astyqueue.queue.terms import reason_of
+from astyqueue.units import SECOND
 
-#: More handler threads than this that die within this long are no accident: the process had better be started anew.
+#: If more handler threads than this die within this time, the dispatcher stops: the process must be restarted.
 _DEATHS: Final = 10
 _WITHIN: Final = 60 * SECOND
-_LOST: Final = "others have these messages by now, or they were deleted: what was logged of their attempts here came to nothing"
-#: As many handlers that are stuck are named, a line each.
+_LOST: Final = "other consumers claimed these messages, or they were deleted: their outcomes logged here had no effect"
+#: The most stuck handlers that are logged, a line each.
 _NAMED: Final = 10
 
 
 class Subscription:
-    """A queue and who handles its messages, from start to the last flush."""
+    """A queue and its handlers, from start to the last flush."""
 
     def __init__(
-        self, queue: MessageQueue, roster: Roster, *, threads: int, backlog: int | None = None, quota: Quota | None = None
+        self, queue: MessageQueue, roster: HandlerRegistry, *, threads: int, backlog: int | None = None, quota: MessageQuota | None = None
     ) -> None:
-        """Nothing runs yet. A `quota` is shared by all queues of a dispatcher."""
-        self._quota = quota or Quota(None)
+        """Nothing runs yet. All queues of a dispatcher share one `quota`."""
+        self._quota = quota or MessageQuota(None)
         self.queue = queue
         self.threads: list[threading.Thread] = []
         self.slots = threads
         self.tasks = roster.names
-        pace = Pace(threads, queue.settings.behaviour.lease_us, backlog)
-        self.executions = Executions(queue, roster, pace, self._quota)
+        pace = AdaptivePrefetch(threads, queue.settings.behaviour.lease_us, backlog)
+        self.executions = HandlerExecutions(queue, roster, pace, self._quota)
         self._claimer = queue.core.claimer
         self._backlog = Backlog(pace, self._claimer.wake)
         self._quota.counts(self._backlog)
         self._lost = queue.stats.lost
-        self._serving: Serving | None = None
-        self._on_end: Callable[[Exception | None], None] = _nobody
-        self._on_death: Callable[[], None] = _nobody
+        self._serving: ClaimLoop | None = None
+        self._on_end: Callable[[Exception | None], None] = _ignore
+        self._on_death: Callable[[], None] = _ignore
         self._died: deque[BaseException] = deque()
         self._deaths: deque[int] = deque(maxlen=_DEATHS)
 
     def start(self, on_end: Callable[[Exception | None], None]) -> None:
-        """Begin to claim and to handle. The threads are daemons: what ends them in time is `drain`, or the interpreter's exit."""
-        seat = Seat(self._credit, self._accept, kind=self.queue.delivery, renew=True)
-        self._serving = Serving(self.queue, seat, on_end)
+        """Start to claim and handle. The threads are daemons: `drain` ends them, or the interpreter's exit."""
+        waiter = Waiter(self._credit, self._accept, kind=self.queue.delivery, renew=True)
+        self._serving = ClaimLoop(self.queue, waiter, on_end)
         self._on_end = on_end
         self.executions.verdicts.listen()
         self._thread("claim", self._serving.run)
@@ -93,58 +91,58 @@ class Subscription:
             self._on_death()
 
     def replace_dead(self) -> None:
-        """Start a handler thread for each that died; when that goes on and on, end the dispatcher."""
+        """Start a handler thread for each that died; the eleventh death within a minute ends the dispatcher."""
         while self._died:
             error = self._died.popleft()
             now = self.queue.clock.monotonic()
             again = len(self._deaths) == _DEATHS and now - self._deaths[0] < _WITHIN
             self._deaths.append(now)
-            tell(logging.CRITICAL, "thread died", queue=self.queue.name, error=reason_of(error), replaced=not again)
-            tell_trace(error, queue=self.queue.name)
+            log_event(logging.CRITICAL, "thread died", queue=self.queue.name, error=reason_of(error), replaced=not again)
+            log_traceback(error, queue=self.queue.name)
             if again:
                 self._on_end(ThreadsDied(self.queue.name, _DEATHS + 1, reason_of(error)))
                 return
             self._thread("handle:again", self._handle).start()
 
     def _credit(self) -> int:
-        """Asked by whoever leads, at least once a second: also the moment to look after what waits too long, and what was lost."""
+        """The credit. The leader calls this at least once a second; it also releases hoarded deliveries."""
         for delivery in self._backlog.hoarded(self.queue.clock.now()):
             self._claimer.give_back(delivery)
-        self._tell_lost()
+        self._log_lost()
         return self._quota.room(self._backlog.credit())
 
-    def _tell_lost(self) -> None:
+    def _log_lost(self) -> None:
         if (lost := self.queue.stats.lost) != self._lost:
             ids = ",".join(map(str, self.queue.stats.latest_lost(lost - self._lost)))
-            tell(logging.WARNING, "lost", queue=self.queue.name, leases=lost - self._lost, ids=ids, hint=_LOST)
+            log_event(logging.WARNING, "lost", queue=self.queue.name, leases=lost - self._lost, ids=ids, hint=_LOST)
             self._lost = lost
 
-    def _accept(self, deliveries: list[Handed]) -> None:
+    def _accept(self, deliveries: list[BaseDelivery]) -> None:
         self.executions.verdicts.listen()
         for delivery in self._backlog.accept(cast("list[Delivery]", deliveries)):
             self._claimer.give_back(delivery)
 
     @property
     def quiet(self) -> bool:
-        """Whether nothing waits for a handler and none runs, but those that were given up."""
+        """Whether no delivery waits and no handler runs, except those given up."""
         return self._backlog.idle(self.slots - self.executions.given_up)
 
     def watch(self, on_deadline: Callable[[int], None], on_change: Callable[[], None]) -> None:
-        """Report each execution that has a deadline, each handler thread that died and, once shut, each that has nothing to do any more."""
+        """Call `on_deadline` with each new deadline, `on_change` when a handler thread dies or, once shut, is idle."""
         self.executions.on_deadline = on_deadline
         self._backlog.on_idle = on_change
         self._on_death = on_change
 
     def shut(self) -> None:
-        """Claim nothing more, and give back at once what waits."""
+        """Stop claiming, and release the waiting deliveries."""
         self._settle([(delivery, self.queue.terms.release(delivery, None)) for delivery in self._backlog.shut()])
 
     def give_up(self) -> None:
-        """Settle what has had its time as failed attempts."""
+        """Settle executions past their deadline as failed attempts."""
         self._settle(self.executions.overdue())
 
     def tell_stuck(self) -> None:
-        """Log which handlers keep their threads although their time is over, and leave word of it for `doctor`."""
+        """Log the handlers that run on past their timeout, and store a report for `doctor`."""
         stuck = self.executions.stuck
         if not stuck:
             return
@@ -155,43 +153,43 @@ class Subscription:
                 execution.delivery, execution.handler, lasts=lasts, threads=threads, last=len(stuck) >= self.slots
             )
         name = self.queue.core.process.name
-        with contextlib.suppress(AstyqueueError):  # `doctor` hears of it a minute later, if the store answers then
-            self.queue.run(report(self.queue.name, Stuck(name, len(stuck), self.slots, stuck[0].began, tasks_of(stuck))))
+        with contextlib.suppress(AstyqueueError):  # the next report is a minute later
+            self.queue.run(report_stuck(self.queue.name, StuckReport(name, len(stuck), self.slots, stuck[0].began, tasks_of(stuck))))
 
     def abandon(self) -> None:
-        """Give back what still runs."""
+        """Release the messages whose handlers still run."""
         for delivery in self._backlog.abandon():
             self.executions.verdicts.dropped(delivery)
         self._settle(self.executions.abandon())
 
-    def _settle(self, outcomes: list[Outcome]) -> None:
-        """Settle at once. Handlers that run on might settle them at this very moment: the first of the two stands."""
+    def _settle(self, outcomes: list[DeliveryOutcome]) -> None:
+        """Settle now. A handler that runs on may settle the same delivery at the same time: the first outcome wins."""
         while left := [(delivery, outcome) for delivery, outcome in outcomes if not delivery.decided]:
             try:
                 self.queue.run(self._claimer.settle([*left]))
-            except BaseException as error:  # noqa: BLE001 - a hook may raise anything, and whoever drains must go on
+            except BaseException as error:  # noqa: BLE001 - a hook may raise anything, and a drain must go on
                 if isinstance(error, AlreadySettled) and any(delivery.decided for delivery, _ in left):
                     continue
                 self._settle_later(left, error)
             return
 
-    def _settle_later(self, outcomes: list[Outcome], error: BaseException) -> None:
-        tell(logging.ERROR, "unrecorded", queue=self.queue.name, messages=len(outcomes), error=reason_of(error), hint="tried again")
+    def _settle_later(self, outcomes: list[DeliveryOutcome], error: BaseException) -> None:
+        log_event(logging.ERROR, "unrecorded", queue=self.queue.name, messages=len(outcomes), error=reason_of(error), hint="tried again")
         for delivery, outcome in outcomes:
             self.executions.hand_in(delivery, outcome)
 
     def leave(self) -> None:
-        """Record the last outcomes and let the threads go; those whose handlers still run end with them."""
+        """Record the last outcomes and end the claim thread; a thread whose handler still runs ends after it."""
         flush(self.queue, self._claimer)
-        self._tell_lost()
+        self._log_lost()
         if self._serving:
             self._serving.end()
 
 
 def tasks_of(executions: Iterable[Execution]) -> list[str]:
-    """What their handlers are for."""
+    """The names of their handlers, sorted, without duplicates."""
     return sorted({short(execution.handler.name) or "" for execution in executions if execution.handler})
 
 
-def _nobody(*_: object) -> None:
-    """The dispatcher has not started."""
+def _ignore(*_: object) -> None:
+    """The default of callbacks, before the dispatcher has started."""

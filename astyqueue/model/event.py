@@ -1,4 +1,4 @@
-"""An event of a queue's history: what happened to a message or a schedule, when, and by whom."""
+"""An event of a queue's history: what happened to a message or a schedule, when, and in which worker."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ Json = dict[str, JsonValue]
 
 
 class Kind(StrEnum):
-    """What happened, in the order in which events of one moment are told.
+    """The kind of an event, in the order in which events of one moment are listed.
 
-    An attempt that failed is FAILED, and its message is then RETRIED (it goes back, to be tried again) or DEAD (a dead
-    letter). RELEASED went back at no cost of an attempt. UNKNOWN is what a newer astyqueue wrote.
+    An attempt that failed is FAILED, and its message is then RETRIED (to be handed out again) or DEAD (a dead letter).
+    RELEASED: handed back without using up an attempt. UNKNOWN: written by a newer astyqueue.
     """
 
     SENT = "sent"
@@ -42,41 +42,38 @@ class Kind(StrEnum):
 
 
 def kind_of(written: str) -> Kind:
-    """The kind of this name; another one raises BadInput."""
+    """The kind of this name; an unknown name raises BadInput."""
     try:
         return Kind(written)
     except ValueError as error:
-        problem = f"{written!r} is no kind of event: one of {', '.join(Kind)}"
+        problem = f"{written!r} is not a kind of event: use one of {', '.join(Kind)}"
         raise BadInput(problem) from error
 
 
-#: What a queue keeps of its history: nothing, what went wrong and what came of that, or everything.
+#: The events that a queue keeps: none, failures and what followed them, or all.
 Keeping = Literal["none", "failures", "all"]
-FAILURES: Final = frozenset({Kind.FAILED, Kind.RETRIED, Kind.DEAD, Kind.REDRIVEN, Kind.SKIPPED})
-
-
-def keeps(history: Keeping, kind: Kind) -> bool:
-    """Whether events of this kind are kept."""
-    return history == "all" or (history == "failures" and kind in FAILURES)
+_FAILURES: Final = frozenset({Kind.FAILED, Kind.RETRIED, Kind.DEAD, Kind.REDRIVEN, Kind.SKIPPED})
+#: The kinds of events that each setting keeps.
+KEPT: Final[Mapping[Keeping, frozenset[Kind]]] = MappingProxyType({"none": frozenset(), "failures": _FAILURES, "all": frozenset(Kind)})
 
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """Something that happened, at a time; all instants are microseconds since 1970, and None where there is none.
+    """One event of a queue's history; all instants are microseconds since 1970, or None.
 
-    `key` is the message's; an event of a schedule (FIRED, SKIPPED) has the schedule's name there. `worker` did it, or had
-    the message in hand: host, process id and a random part. `task`, `schedule` and `tenant` are the message's headers of
-    those names.
+    `key` is the message's; an event of a schedule (FIRED, SKIPPED) has the schedule's name there. `worker` caused the
+    event or had the lease: host, process id and a random part. `task`, `schedule` and `tenant` are the message's
+    headers of those names.
 
-    `sent`, `due` (for the first time), `claimed` (this attempt was handed to the worker) and `began` (its handler did) are
-    told by whatever ends an attempt, so that nothing is lost with an earlier event that is missing. `until`: hidden until
-    then. `slot`: of the schedule.
+    `sent`, `due` (for the first time), `claimed` (this attempt was handed to the worker) and `began` (its handler did)
+    are repeated in the event that ends an attempt, so that a missing earlier event loses nothing. `until` is when the
+    message is visible again, `slot` the schedule's.
 
-    `why` is one word: of a dead letter its kind ("rejected", "failed", "attempts", "expired", "undecodable"), of what was
-    released or cancelled how. `reason` is a line for people, `trace` the traceback of what was raised. `lost`: it was
-    written, but did not come about, because the receipt was no longer current.
+    `why` is one word: the kind of a dead letter ("rejected", "failed", "attempts", "expired", "undecodable"), or how a
+    message was released or cancelled. `reason` is a line for people, `trace` the traceback. `lost`: the event
+    was written but did not take effect, because the receipt was no longer current.
 
-    `raw` is the number of its kind and what was written, if that tells more than this version understands; else empty.
+    `raw` is the number of the kind and the stored value, if it has more than this version understands; else empty.
     """
 
     at: int
@@ -108,12 +105,12 @@ class Event:
 
     @property
     def host(self) -> str:
-        """The machine of the worker."""
+        """The host name of the worker."""
         return self.worker.partition(":")[0]
 
     @property
     def failure(self) -> str:
-        """The reason without what differs from one time to the next, so that failures of one cause are alike."""
+        """The reason with its variable parts replaced, so that failures of one cause are equal."""
         return normalised(self.reason)
 
     @property
@@ -123,16 +120,16 @@ class Event:
 
     @property
     def ran(self) -> int | None:
-        """Microseconds that the attempt took which this event ends."""
+        """Microseconds from the start of the handler to this event, if it ends an attempt."""
         return _between(self.began, self.at) if self.kind in _ENDS else None
 
     @property
     def took(self) -> int | None:
-        """Microseconds from when the message was sent until it was done or dead."""
+        """Microseconds from the sending of the message until it was done or dead."""
         return _between(self.sent, self.at) if self.kind in _LAST else None
 
     def flat(self) -> dict[str, str | int | bool | None]:
-        """All of it in plain values, under the names of `FLAT` and in their order."""
+        """The event as plain values, under the names of `FLAT` and in their order."""
         plain: dict[str, str | int | bool | None] = {}
         for name in FLAT:
             value = getattr(self, name)
@@ -140,7 +137,7 @@ class Event:
         return plain
 
     def as_json(self) -> Json:
-        """What is known, instants as text."""
+        """The values that are set, with instants as text."""
         known = {name: value for name, value in self.flat().items() if value not in (None, "", False)}
         return {name: _text(value) if FLAT[name] == "instant" and isinstance(value, int) else value for name, value in known.items()}
 
@@ -180,7 +177,7 @@ FLAT: Final[Mapping[str, str]] = MappingProxyType(
     }
 )
 
-#: What differs between failures of one cause: quoted text, ids, addresses, numbers.
+#: The parts in which failures of one cause differ: quoted text, ids, addresses, numbers.
 _DIFFERS: Final = re.compile(
     r"""
     (?P<quoted> (?<!\w)'[^']*'(?!\w) | "[^"]*" )
@@ -194,7 +191,7 @@ _NORMAL_LENGTH: Final = 200
 
 
 def normalised(reason: str) -> str:
-    """A reason in which what differs from one time to the next is named, not told: "no user 4711" is "no user <number>"."""
+    """A reason with its variable parts replaced by their kind: "no user 4711" becomes "no user <number>"."""
     return _DIFFERS.sub(lambda found: f"<{found.lastgroup}>", reason)[:_NORMAL_LENGTH]
 
 

@@ -1,4 +1,4 @@
-"""Why a message has not run yet, and its life so far as far as the store tells."""
+"""Why a message has not run yet, and its life so far, as far as the store records it."""
 
 from __future__ import annotations
 
@@ -12,25 +12,25 @@ from astyqueue.model.moments import exact
 from astyqueue.model.views import Json, Standing
 
 
-class Event(NamedTuple):
-    """Something that happened to a message, or will: when (microseconds since 1970; None if that is not kept), and what."""
+class LifeEvent(NamedTuple):
+    """A past or future event of a message: when (microseconds since 1970; None if that is not stored), and what."""
 
     at: int | None
     what: str
 
 
-def in_order(life: Iterable[Event]) -> tuple[Event, ...]:
-    """The order of a life: that of time, what has no time first."""
+def in_order(life: Iterable[LifeEvent]) -> tuple[LifeEvent, ...]:
+    """The events by time; those without a time come first."""
     return tuple(sorted(life, key=lambda event: (event.at is not None, event.at or 0)))
 
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """What keeps a message, in a sentence or two, and the facts behind it.
+    """Why a message has not run, in a sentence or two, and the facts behind it.
 
-    `standing` is None for a message that is not there. `now` is when it was looked at and `until` when it may be handed
-    out, if that is later (microseconds). `spent` of `allowed` attempts are used up; `holder` is the process that has it in
-    hand, or had it when its lease ran out. `life` is in the order of time, what has no time first.
+    `standing` is None if the message does not exist. `now` is when it was read and `until` when it may be handed out,
+    if that is later (both microseconds since 1970). `spent` of `allowed` attempts are used up; `holder` is the process
+    that has its lease, or had it when it expired. `life` is ordered by time; events without a time come first.
     """
 
     id: MessageId
@@ -41,14 +41,14 @@ class Explanation:
     spent: int = 0
     allowed: int | None = None
     holder: str = ""
-    life: tuple[Event, ...] = ()
+    life: tuple[LifeEvent, ...] = ()
 
     def __str__(self) -> str:
         """The id, and why."""
         return f"{self.id}: {self.why}"
 
     def as_json(self) -> Json:
-        """The same as JSON."""
+        """The explanation as JSON, with instants as text."""
         return {
             "id": str(self.id),
             "standing": self.standing.value if self.standing else "gone",

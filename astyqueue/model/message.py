@@ -9,18 +9,20 @@ from pydantic import JsonValue
 from pydantic_core import from_json, to_json
 
 from astyqueue import ids
-from astyqueue.clock import SECOND, microseconds
+from astyqueue.clock import microseconds
+from astyqueue.durations import LATEST
 from astyqueue.errors import BadInput
 from astyqueue.ids import Id, is_moment
-from astyqueue.instants import LATEST
+from astyqueue.units import SECOND
 
 #: The first byte of every stored value; a greater one was written by a newer astyqueue.
 FORMAT: Final = b"\x01"
-#: The least and the longest lease (microseconds), and the most attempts, of a queue or of a message; a lease of nought is at most once.
+#: The least and the longest lease (microseconds) and the most attempts of a queue or a message; a lease of zero: at
+#: most once.
 LEASE_LEAST: Final = SECOND // 10
 LEASE_MOST: Final = 12 * 3_600 * SECOND
 ATTEMPTS_MOST: Final = 10_000
-#: The least and the longest for which it is remembered that a repeatable send was settled, in seconds.
+#: The least and the longest time for which it is stored that a repeatable send was settled, in seconds.
 REMEMBERED_LEAST: Final = 86_400
 REMEMBERED_MOST: Final = 30 * REMEMBERED_LEAST
 #: The greatest moment (microseconds) that earlier releases stored for a message that never expires: that of `datetime.max`.
@@ -29,10 +31,11 @@ _PLAIN_TAIL: Final = b"0,null,null,null,null,null,"
 
 
 class Envelope(NamedTuple):
-    """What a message column holds. Instants are microseconds since 1970, durations microseconds.
+    """The content of a message column. Instants are microseconds since 1970, durations microseconds.
 
-    `unique`: its key is its alone while it lives. `repeatable`: its send may come again after it was settled, which is remembered for
-    so many seconds; True, as all releases write and read it, is a day.
+    `unique`: no other unique message has its key until it is done, dead or deleted. `repeatable`: its send may be
+    repeated after it was settled; a tombstone of the settlement is kept for this number of seconds. True, which all
+    releases read, means a day.
     """
 
     sent: int
@@ -48,11 +51,11 @@ class Envelope(NamedTuple):
 
 
 _FIELDS: Final = len(Envelope._fields)
-#: What most messages are: neither unique nor repeatable, which goes without saying.
+#: Most messages are neither unique nor repeatable; these two fields are then left out.
 _USUAL: Final = (False, False)
 _SAID: Final = _FIELDS - len(_USUAL)
 _BODY: Final = Envelope._fields.index("body")
-#: What lies between the moment of sending and the body in a message that was sent without options.
+#: The fields between `sent` and `body` of a message that was sent without options.
 _PLAIN: Final = [0, None, None, None, None, None]
 _TEXT: Final = frozenset({str})
 #: Making a tuple's subclass straight from its parts halves its cost; an envelope is made for every message handed out.
@@ -60,7 +63,7 @@ _new: Final = tuple.__new__
 
 
 def encode_plain(sent: int, body: bytes) -> bytes:
-    """The envelope of a body (as JSON) that was sent with no option."""
+    """The envelope of a body, already encoded as JSON, that was sent without options."""
     return b"\x01[%d,%b%b]" % (sent, _PLAIN_TAIL, body)
 
 
@@ -72,23 +75,24 @@ def encode(envelope: Envelope, body: bytes) -> bytes:
 
 
 def decode(value: bytes) -> Envelope:
-    """The envelope of a stored value; a newer format, damage, or fields that are not what they should be raise ValueError."""
+    """The envelope of a stored value; a newer format, damage or invalid fields raise ValueError."""
     if value[:1] != FORMAT:
         message = f"format byte {value[:1].hex() or 'missing'}, and this astyqueue knows {FORMAT.hex()}"
         raise ValueError(message)
     fields = from_json(value[1:], allow_inf_nan=False)
-    if type(fields) is not list or len(fields) not in (_SAID, _FIELDS):
-        message = f"it is no envelope of {_SAID} or {_FIELDS} fields"
-        raise ValueError(message)
-    if len(fields) == _SAID:
+    said = len(fields) if type(fields) is list else 0
+    if said == _SAID:
         fields += _USUAL
         if fields[1:_BODY] == _PLAIN and is_moment(fields[0]):
             return _new(Envelope, fields)
+    elif said != _FIELDS:
+        message = f"it is not an envelope of {_SAID} or {_FIELDS} fields"
+        raise ValueError(message)
     return _checked(_new(Envelope, fields))
 
 
 def _checked(envelope: Envelope) -> Envelope:
-    """The envelope, if every field is of its kind and in range; its lease and attempts are brought within the bounds of a queue's."""
+    """The envelope, its lease and attempts clamped to the bounds of a queue's; ValueError for a wrong type or range."""
     sent, due, key, headers, expires, lease, attempts, _, unique, repeatable = envelope
     right = (
         is_moment(sent),
@@ -98,13 +102,13 @@ def _checked(envelope: Envelope) -> Envelope:
         expires is None or is_moment(expires) or (type(expires) is int and 0 < expires <= _ENDLESS),
         lease is None or (type(lease) is int and lease >= 0),
         attempts is None or (type(attempts) is int and attempts >= 0),
-        True,  # a body may be anything that JSON says
+        True,  # a body may be any JSON
         type(unique) is bool,
         type(repeatable) is bool or (type(repeatable) is int and REMEMBERED_LEAST <= repeatable <= REMEMBERED_MOST),
     )
     if not all(right):
         wrong = [name for name, is_right in zip(Envelope._fields, right, strict=True) if not is_right]
-        message = f"what it says of {', '.join(wrong)} is of another kind, or out of range"
+        message = f"{', '.join(wrong)}: of the wrong type, or out of range"
         raise ValueError(message)
     if expires is lease is attempts is None:
         return envelope
@@ -116,7 +120,7 @@ def _checked(envelope: Envelope) -> Envelope:
 
 
 class MessageId(NamedTuple):
-    """Which message: opaque to users, stable for the message's life, printed as `<row>/<priority>/<TimeUUID>`."""
+    """The id of a message: opaque to users, stable for the message's life, printed as `<row>/<priority>/<TimeUUID>`."""
 
     row: str
     priority: int
@@ -127,7 +131,7 @@ class MessageId(NamedTuple):
         return f"{self.row}/{self.priority}/{ids.text(self.id)}"
 
     def __repr__(self) -> str:
-        """The same, for people who look at it in a session."""
+        """The same text, marked as a MessageId."""
         return f"<MessageId {self}>"
 
     @property
@@ -142,12 +146,12 @@ class MessageId(NamedTuple):
 
     @classmethod
     def parse(cls, written: str) -> MessageId:
-        """The id that was printed so; other text raises BadInput."""
+        """The id that `str` gave; other text raises BadInput."""
         try:
             row, priority, uuid = written.split("/")
             return cls(row, int(priority), ids.parse(uuid))
         except ValueError as error:
-            message = f"{written!r} is not a message id: one looks like 'emails:0:0/0/9d3d3ddc-e59b-11f1-8fbf-bd1965e21e21'"
+            message = f"{written!r} is not a message id, such as 'emails:0:0/0/9d3d3ddc-e59b-11f1-8fbf-bd1965e21e21'"
             raise BadInput(message) from error
 
 
@@ -164,10 +168,10 @@ class Receipt(NamedTuple):
 
     @classmethod
     def parse(cls, written: str) -> Receipt:
-        """The receipt that was printed so; other text raises BadInput."""
+        """The receipt that `str` gave; other text raises BadInput."""
         try:
             message, attempt, nonce = written.rsplit("/", 2)
             return cls(MessageId.parse(message), int(attempt), bytes.fromhex(nonce))
         except ValueError as error:
-            problem = f"{written!r} is not a receipt: one looks like '<message id>/1/5f0c3a9e2b7d4c11'"
+            problem = f"{written!r} is not a receipt, such as '<message id>/1/5f0c3a9e2b7d4c11'"
             raise BadInput(problem) from error

@@ -1,24 +1,28 @@
-"""What is fixed about a queue when it is created, and what may be changed while it runs."""
+"""The settings of a queue: its layout, fixed at creation, and its behaviour, which may change while it runs."""
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue
 
-from astyqueue.model.bodies import BODY_BYTES, BODY_BYTES_AT_MOST
+from astyqueue.errors import BadInput
+from astyqueue.model.body import BODY_BYTES, BODY_BYTES_AT_MOST
 from astyqueue.model.event import Keeping
 from astyqueue.model.message import ATTEMPTS_MOST, LEASE_LEAST, LEASE_MOST, REMEMBERED_MOST
+from astyqueue.units import SECOND
 
-_SECOND: Final = 1_000_000
-_MINUTE: Final = 60 * _SECOND
+_MINUTE: Final = 60 * SECOND
 _DAY: Final = 24 * 60 * _MINUTE
-#: Placements: by time, and by the key if there is one; by key whatever the time; all in one row; by a function of the producers.
+#: Placements: by time, and by the key if there is one; by key at any time; all in one row; by a function of the
+#: producers.
 BY_TIME: Final = "time"
 BY_KEY: Final = "key"
 SINGLE: Final = "single"
 FUNCTION: Final = "function"
-#: Rows of a queue that is created: each process that works on it remembers every one, and looks at each about once a minute.
+#: The most rows of a new queue: each process that works on it keeps every row in memory and scans it about once a
+#: minute.
 ROWS_AT_MOST: Final = 20_000
 
 
@@ -28,7 +32,7 @@ class Layout(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     time_shards: Annotated[int, Field(ge=1, le=10_000)] = 1
-    time_shard_us: Annotated[int, Field(ge=_SECOND, description="microseconds a time shard lasts")] = 60 * _MINUTE
+    time_shard_us: Annotated[int, Field(ge=SECOND, description="microseconds a time shard lasts")] = 60 * _MINUTE
     concurrency_shards: Annotated[int, Field(ge=1, le=1_024)] = 1
     priorities: Annotated[int, Field(ge=1, le=10)] = 1
     placement: Literal["time", "key", "single", "function"] = BY_TIME
@@ -45,38 +49,38 @@ class Behaviour(BaseModel):
     Durations are microseconds. A failed attempt is followed by a pause of `backoff_us`, doubled each time up to
     `backoff_cap_us`, and shortened by up to half at random so that failures do not return together. `history` says which
     events are kept, and `history_kept_us` for how long. A row that Spark sent is not sent again for `deduplication_us` after its
-    message was settled. `lease_cap_us` and `max_attempts_cap` bound what a message asks for itself, also one that was sent before.
+    message was settled. `lease_cap_us` and `max_attempts_cap` bound the options of all messages, old ones too.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     lease_us: Annotated[int, Field(ge=LEASE_LEAST, le=LEASE_MOST)] = 2 * _MINUTE
     max_attempts: Annotated[int, Field(ge=1, le=ATTEMPTS_MOST)] = 5
-    backoff_us: Annotated[int, Field(ge=0, le=24 * 60 * _MINUTE)] = 2 * _SECOND
+    backoff_us: Annotated[int, Field(ge=0, le=24 * 60 * _MINUTE)] = 2 * SECOND
     backoff_cap_us: Annotated[int, Field(ge=0, le=24 * 60 * _MINUTE)] = 10 * _MINUTE
     paused: bool = False
     body_bytes: Annotated[int, Field(ge=1, le=BODY_BYTES_AT_MOST)] = BODY_BYTES
     history: Keeping = "failures"
     history_kept_us: Annotated[int, Field(ge=60 * _MINUTE, le=400 * _DAY)] = 30 * _DAY
-    deduplication_us: Annotated[int, Field(ge=_DAY, le=REMEMBERED_MOST * _SECOND)] = _DAY
+    deduplication_us: Annotated[int, Field(ge=_DAY, le=REMEMBERED_MOST * SECOND)] = _DAY
     lease_cap_us: Annotated[int, Field(ge=LEASE_LEAST, le=LEASE_MOST)] = LEASE_MOST
     max_attempts_cap: Annotated[int, Field(ge=1, le=ATTEMPTS_MOST)] = ATTEMPTS_MOST
 
     def attempts(self, asked: int | None) -> int:
-        """How many attempts a message has that asks for so many, or for none of its own."""
+        """The attempts of a message: the requested number up to the cap, or the queue's if it requests none."""
         return self.max_attempts if asked is None else min(asked, self.max_attempts_cap)
 
     def backoff(self, spent: int, chance: float) -> int:
-        """Microseconds to wait after this many spent attempts; `chance` in [0, 1) decides the jitter."""
+        """Microseconds to wait after `spent` attempts; `chance` in [0, 1) decides the jitter."""
         grown = min(self.backoff_cap_us, self.backoff_us << min(max(0, spent - 1), 40))
         return grown - int(grown * chance / 2)
 
 
 class Settings(BaseModel):
-    """All that is stored about a queue.
+    """The stored settings of a queue.
 
-    `unread`: fields of the stored behaviour that this release does not know, or whose values it cannot read; a newer one wrote them. They
-    are ignored here, and stay as they are when something else is changed.
+    `unread`: fields of the stored behaviour that a newer release wrote, and that this one does not know or cannot read.
+    They are ignored, and kept when other fields are changed.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -85,3 +89,14 @@ class Settings(BaseModel):
     layout: Layout = Layout()
     behaviour: Behaviour = Behaviour()
     unread: Annotated[dict[str, JsonValue], Field(exclude=True)] = {}
+
+
+_NAME: Final = re.compile(r"[A-Za-z0-9._-]{1,100}")
+
+
+def check_queue_name(name: object) -> str:
+    """The name itself; BadInput unless it is 1 to 100 letters, digits, '.', '_' or '-'."""
+    if isinstance(name, str) and _NAME.fullmatch(name):
+        return name
+    message = f"{name!r:.120} is not a valid queue name: use 1 to 100 letters (A-Z, a-z), digits, '.', '_' and '-'"
+    raise BadInput(message)

@@ -1,7 +1,6 @@
-"""What people are shown of a queue: messages and dead letters as they were found, counts, and what a redrive came to.
+"""Read-only views of a queue: messages, dead letters, counts, and reports of redrives and rescans.
 
-Instants are microseconds since 1970 in fields and aware datetimes in properties; `as_json` is the same with all instants
-as text, for those who read JSON.
+Instants are microseconds since 1970 in fields and aware datetimes in properties; `as_json` has all instants as text.
 """
 
 from __future__ import annotations
@@ -20,13 +19,13 @@ from astyqueue.model.message import Envelope, MessageId, decode
 from astyqueue.model.moments import exact
 
 Json = dict[str, JsonValue]
-#: How a message became a dead letter; "attempts": each worker that had it died or fell silent.
+#: How a message became a dead letter; "attempts": each worker that had it crashed or stopped responding.
 DeathKind = Literal["failed", "rejected", "attempts", "expired", "undecodable"]
 _NOTHING: Final[Mapping[str, str]] = MappingProxyType({})
 
 
 class Standing(StrEnum):
-    """Where a message stands. Whatever anybody may claim now is WAITING, also what comes back from an earlier attempt."""
+    """The state of a message. Each message that may be claimed now is WAITING, also after a failed attempt."""
 
     WAITING = "waiting"
     DELAYED = "delayed"
@@ -38,7 +37,7 @@ class Standing(StrEnum):
 
 
 class Include(StrEnum):
-    """Which messages a peek shows: those anybody may claim now, those hidden for a while, those for the future, or all."""
+    """Which messages a peek shows: claimable now (DUE), hidden for a while, due in the future, or all."""
 
     DUE = "due"
     HIDDEN = "hidden"
@@ -48,7 +47,7 @@ class Include(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Content:
-    """What a message column holds. If it cannot be read, `problem` says why, `raw` has the bytes, and the rest is empty."""
+    """The content of a message column. If it cannot be read, `problem` says why and `raw` has the bytes."""
 
     envelope: Envelope | None
     raw: bytes = b""
@@ -56,9 +55,9 @@ class Content:
 
     @classmethod
     def of(cls, value: bytes | None) -> Content:
-        """The content of a column's value, or of a column that is gone."""
+        """The content of a column's value; None is a missing column."""
         if value is None:
-            return cls(None, problem="its message is gone")
+            return cls(None, problem="its message column is missing")
         try:
             return cls(decode(value))
         except ValueError as error:
@@ -67,14 +66,14 @@ class Content:
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """A message as it lies in the store."""
+    """A message in the store."""
 
     id: MessageId
     content: Content
 
     @property
     def body(self) -> JsonValue:
-        """What was sent; None also if it cannot be read, which `problem` tells."""
+        """The body as sent; None also if it cannot be read: see `problem`."""
         return self.content.envelope.body if self.content.envelope else None
 
     @property
@@ -89,12 +88,12 @@ class Stored:
 
     @property
     def priority(self) -> int:
-        """The greatest goes first."""
+        """The highest priority is handed out first."""
         return self.id.priority
 
     @property
     def sent(self) -> datetime | None:
-        """When it was sent, if it can be read."""
+        """When it was sent; None if the message cannot be read."""
         return instant(self.content.envelope.sent) if self.content.envelope else None
 
     @property
@@ -104,7 +103,7 @@ class Stored:
 
     @property
     def expires(self) -> datetime | None:
-        """From when on nobody is handed it any more."""
+        """From when on it is no longer handed out; None if it does not expire or cannot be read."""
         return _instant(self.content.envelope.expires if self.content.envelope else None)
 
     @property
@@ -114,7 +113,7 @@ class Stored:
 
     @property
     def problem(self) -> str | None:
-        """Why it cannot be read, if so."""
+        """Why it cannot be read; None if it can."""
         return self.content.problem
 
     def _message_json(self) -> Json:
@@ -133,10 +132,10 @@ class Stored:
 
 @dataclass(frozen=True, slots=True)
 class Found(Stored):
-    """A message and where it stands.
+    """A message and its state.
 
     `spent` counts the attempts it used up. `hidden_until` (microseconds) is when it may be handed out, if that is later
-    than now; `holder` the process that has it in hand; `reason` why it is dead.
+    than now; `holder` is the process that has its lease; `reason` is why it is dead.
     """
 
     standing: Standing
@@ -147,11 +146,11 @@ class Found(Stored):
 
     @property
     def until(self) -> datetime | None:
-        """When it may be handed out, if not now: when its delay, lease or pause ends."""
+        """When its delay, lease or pause ends; None if it may be handed out now."""
         return _instant(self.hidden_until)
 
     def as_json(self) -> Json:
-        """The message and where it stands."""
+        """The message and its state."""
         standing: Json = {
             "standing": self.standing.value,
             "until": _text(self.until),
@@ -164,10 +163,10 @@ class Found(Stored):
 
 @dataclass(frozen=True, slots=True)
 class DeadLetter(Stored):
-    """A message that is kept but handed to nobody, and why.
+    """A message that is kept but no longer handed out, and why.
 
-    `kind` is "rejected", "failed", "attempts", "expired" or "undecodable"; `died` is microseconds; `claim` the nonce of
-    the receipt under which it was given up, if any.
+    `kind` is "rejected", "failed", "attempts", "expired" or "undecodable"; `died` is microseconds; `claim` is the nonce
+    of the receipt with which it was dead-lettered, if any.
     """
 
     died: int
@@ -189,10 +188,10 @@ class DeadLetter(Stored):
 
 @dataclass(frozen=True, slots=True)
 class DeadFilter:
-    """Which dead letters are meant; what is left out fits all.
+    """Selects dead letters; a field left out matches all.
 
-    `reason` is a part of the reason, capitals or not; died from `since` on and before `until` (microseconds); `headers`
-    are those that must be there with just these values.
+    `reason` is a part of the reason (case-insensitive); died from `since` on and before `until` (microseconds);
+    `headers` must be present with exactly these values.
     """
 
     kind: str | None = None
@@ -204,11 +203,11 @@ class DeadFilter:
 
     @property
     def asks_content(self) -> bool:
-        """Whether the message itself must be read to tell."""
+        """Whether the message itself must be read to decide."""
         return self.key is not None or bool(self.headers)
 
     def fits(self, kind: str, reason: str, died: int) -> bool:
-        """Whether a death fits."""
+        """Whether a death of this kind, reason and time (microseconds) matches."""
         return (
             self.kind in (None, kind)
             and (self.reason is None or self.reason.casefold() in reason.casefold())
@@ -217,13 +216,13 @@ class DeadFilter:
         )
 
     def fits_content(self, message: Stored) -> bool:
-        """Whether the message that died fits."""
+        """Whether the key and headers of the dead letter match."""
         return self.key in (None, message.key) and self.headers.items() <= message.headers.items()
 
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """How many messages stand where; of a queue, with the counts of each `rows` of it."""
+    """How many messages are in each state; for a queue, `rows` has the counts of each of its rows."""
 
     waiting: int = 0
     delayed: int = 0
@@ -236,13 +235,13 @@ class Counts:
 
     @classmethod
     def of_rows(cls, rows: Mapping[str, Counts]) -> Counts:
-        """The counts of these rows together."""
+        """The sum of the counts of these rows."""
         sums = (sum(getattr(counts, standing) for counts in rows.values()) for standing in Standing)
         return replace(cls(*sums), rows=rows)
 
     @property
     def total(self) -> int:
-        """All of them, dead letters too."""
+        """The number of all messages, dead letters included."""
         return sum(self._by_standing().values())
 
     def _by_standing(self) -> dict[str, int]:
@@ -256,11 +255,9 @@ class Counts:
 
 @dataclass(frozen=True, slots=True)
 class RedriveReport:
-    """What a redrive came to: dead letters that were put back, and those left because they would die again at once.
+    """The result of a redrive, or what a dry run would do: dead letters that were put back, and those that were left.
 
-    Left are also those whose unique key another message has by now.
-
-    Of a dry run, what it would come to.
+    A dead letter is left if it would die again at once, or if another message has its unique key.
     """
 
     redriven: int = 0
@@ -277,9 +274,9 @@ class RedriveReport:
 
 @dataclass(frozen=True, slots=True)
 class RescanReport:
-    """What a rescan came to: rows it went through, ids it looked at, messages that nobody would have found and that are due now.
+    """The result of a rescan: `rows` scanned, ids `looked` at, messages `listed` as due that no scan would have found.
 
-    `unreadable` are rows it could not go through, for their header or a timer cannot be read.
+    `unreadable` are rows it could not scan because their header or a timer cannot be read.
     """
 
     rows: int = 0

@@ -1,8 +1,8 @@
 """Steps: an operation as a generator that yields requests and returns its result; it does no input or output itself.
 
-One text, several worlds: `run` carries the requests out for a thread, `arun` for a task, and a test may stop, fail or
-interleave operations at every yield. A store's error is thrown into the steps at the request that met it, so that they
-can read back an unknown outcome; what they do not catch reaches the caller.
+The same steps have several runners: `run` carries the requests out in a thread, `arun` in a task, and a test may stop,
+fail or interleave operations at every yield. A store's error is thrown into the steps at the request that caused it, so
+that they can read back an unknown outcome; errors that they do not catch reach the caller.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from typing import Any, TypeVar
 
 from astyqueue.errors import StoreError
 from astyqueue.store import AsyncStore, Batch, Column, Expectation, Name, Named, Outcome, Slice, Store, Wanted
-from astyqueue.wakeup import Finishing, Rest
+from astyqueue.waiting import Finishing, Rest
 
 T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
 class Read:
-    """Asks for the columns of these slices."""
+    """A request for the columns of these slices."""
 
     wanted: tuple[Wanted, ...]
     exact: bool = False
@@ -28,27 +28,27 @@ class Read:
 
 @dataclass(frozen=True, slots=True)
 class Send:
-    """Asks that this batch be applied, whatever is there, and that others be, which need not wait for it."""
+    """A request to apply this batch unconditionally, and `more` batches, which need not wait for it."""
 
     batch: Batch
     more: tuple[Batch, ...] = ()
 
     @property
     def batches(self) -> tuple[Batch, ...]:
-        """All of them."""
+        """The first batch and `more`."""
         return (self.batch, *self.more)
 
 
 @dataclass(frozen=True, slots=True)
 class Commit:
-    """Asks that this batch be applied if every expectation holds."""
+    """A request to apply this batch if every expectation is met."""
 
     batch: Batch
     expects: tuple[Expectation, ...]
 
 
 Request = Read | Send | Commit | Rest
-#: The answer sent into a generator cannot be typed per request; the functions below give each its type.
+#: A generator's type cannot give each request its own answer type; the functions below do.
 Steps = Generator[Request, Any, T]
 
 
@@ -65,31 +65,31 @@ def read_one(wanted: Slice | Named, *, exact: bool = False) -> Steps[list[Column
 
 
 def read_column(row: str, name: Name, *, exact: bool = False) -> Steps[Column | None]:
-    """One column by its name, if it is there."""
+    """One column by its name; None if it does not exist."""
     found = yield from read_one(Named(row, (name,)), exact=exact)
     return found[0] if found else None
 
 
 def commit(batch: Batch, expects: tuple[Expectation, ...]) -> Steps[Outcome]:
-    """Whether the batch was applied, or what stood in its way."""
+    """Committed if the batch was applied, otherwise Refused, with the present values of all expected columns."""
     outcome: Outcome = yield Commit(batch, expects)
     return outcome
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What came of a request: a value, or the error of the store."""
+    """The answer to a request: a value, or the error of the store."""
 
     value: object = None
     error: StoreError | None = None
 
     def into(self, steps: Steps[T]) -> Request:
-        """Give it to the steps, for their next request; StopIteration carries their result."""
+        """Send or throw it into the steps; returns their next request. StopIteration carries their result."""
         return steps.send(self.value) if self.error is None else steps.throw(self.error)
 
 
 def run(steps: Steps[T], store: Store) -> T:
-    """Carry out each request against the store, in this thread, and hand back what the steps return."""
+    """Carry out each request against the store, in this thread; returns the steps' result."""
     answer = Answer()
     try:
         while True:
@@ -124,10 +124,10 @@ def perform(request: Request, store: Store) -> object:
 
 
 async def arun(steps: Steps[T], store: AsyncStore) -> T:
-    """As `run`, for a task.
+    """As `run`, in a task.
 
-    A task that is cancelled while the store works hears of it when the store has answered and the steps know that answer,
-    for what was committed is done whether anybody listens or not. A rest ends at once.
+    A cancellation during a request to the store is raised only after the store has answered and the steps have
+    processed the answer, because a commit that was sent cannot be taken back. It ends a rest at once.
     """
     answer, finishing = Answer(), Finishing()
     try:

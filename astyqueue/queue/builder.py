@@ -1,4 +1,4 @@
-"""Saying what queue is wanted, step by step, before anything is opened."""
+"""The builder that collects a queue's settings before anything is opened."""
 
 from __future__ import annotations
 
@@ -10,16 +10,14 @@ from typing import Final, Generic, Self, TypeVar
 from astyqueue.clock import Clock, CorrectedClock, SystemClock
 from astyqueue.durations import Duration
 from astyqueue.errors import BadSetting
-from astyqueue.model.names import check_queue_name
-from astyqueue.model.settings import FUNCTION, SINGLE
-from astyqueue.protocol.settings import open_queue
+from astyqueue.model.settings import FUNCTION, SINGLE, check_queue_name
+from astyqueue.protocol.admin.settings import open_queue
 from astyqueue.protocol.steps import Steps
-from astyqueue.queue.asked import Asked, behaviour_of, check_names, layout_of
-from astyqueue.queue.core import Core
 from astyqueue.queue.hooks import Hook
-from astyqueue.queue.managedlock import LockManager
-from astyqueue.queue.placement import PlacementFunction, checked_function
-from astyqueue.queue.ways import USUAL, with_lock
+from astyqueue.queue.options import DEFAULT_OPTIONS, Asked, behaviour_of, check_names, layout_of, with_lock
+from astyqueue.queue.producing.placement import PlacementFunction, checked_function
+from astyqueue.queue.rows.managed_lock import LockManager
+from astyqueue.queue.runtime import QueueRuntime
 from astyqueue.store import Spread, Store
 from astyqueue.stores import DriverSession, open_store
 from astyqueue.triggers import Triggers
@@ -29,15 +27,15 @@ _log: Final = logging.getLogger("astyqueue.queue")
 
 
 class QueueBuilder(Generic[Q]):
-    """Collects what is wanted; `build()` opens the store and creates the queue, or joins the one that exists.
+    """Collects settings; `build()` opens the store and creates the queue, or joins the existing one.
 
-    A layout (shards, priorities) is fixed when a queue is created; asking for another one later raises LayoutDiffers.
-    Behaviour (lease, attempts, backoff) is stored with the queue: what is asked here counts when the queue is new, and
-    is changed later by `queue.configure(...)`.
+    The layout (shards, priorities) is fixed when the queue is created; a different one later raises LayoutDiffers.
+    Behaviour (lease, attempts, backoff) is stored with the queue: the values given here apply only if the queue is new;
+    change them later with `queue.configure(...)`.
     """
 
     def __init__(self, build: Callable[[QueueBuilder[Q]], Q]) -> None:
-        """`build` opens what was collected, in the world of threads or of tasks."""
+        """`build` opens the queue for threads or for tasks."""
         self._build = build
         self._store: str | Store | DriverSession | None = None
         self._name: str | None = None
@@ -45,13 +43,13 @@ class QueueBuilder(Generic[Q]):
         self._hooks: list[Hook] = []
         self._triggers = Triggers()
         self._fires = True
-        self._ways = USUAL
+        self._ways = DEFAULT_OPTIONS
         self._options: dict[str, object] = {}
 
     def store(self, store: str | Store | DriverSession) -> Self:
-        """Where the queue lives: a URL such as "sqlite:///mail.db" or "memory://", or a store that is open already.
+        """The queue's store: a URL such as "sqlite:///mail.db" or "memory://", or a store that is already open.
 
-        A session of Cassandra's driver will do as well, with its keyspace set; it stays yours to close.
+        A session of Cassandra's driver with its keyspace set also works; closing it stays the caller's job.
         """
         self._store = store
         return self
@@ -62,17 +60,17 @@ class QueueBuilder(Generic[Q]):
         return self
 
     def time_shards(self, count: int, *, every: Duration = "1h") -> Self:
-        """Spread messages over a ring of `count` rows by their time, `every` so long the next."""
+        """Spread messages by their time over a ring of `count` rows; the next row follows after each `every`."""
         return self.options(time_shards=count, every=every)
 
     def concurrency_shards(self, count: int) -> Self:
-        """Spread messages of one time over so many rows."""
+        """Spread messages of the same time over `count` rows."""
         return self.options(concurrency_shards=count)
 
     def placement(self, placement: str | PlacementFunction) -> Self:
-        """Which row a message goes to: "time" (its time, and its key if it has one), "key", "single", or a function of your own.
+        """The rule for a message's row: "time" (its time, and its key if any), "key", "single", or your function.
 
-        A function gets a `Placing` and gives a concurrency shard, the same each time it is asked about the same message.
+        A function gets a `PlacementRequest` and returns a concurrency shard, always the same one for the same message.
         """
         if isinstance(placement, str):
             return self.options(placement=placement)
@@ -80,24 +78,24 @@ class QueueBuilder(Generic[Q]):
         return self.options(placement=FUNCTION)
 
     def row_lock(self, lock: str | LockManager, *, timeout: Duration = "5s") -> Self:
-        """Who goes first in a row: "guard" (as usual), "columns", or a lock manager of your own with `acquire` and `release`.
+        """The row lock: "guard" (default), "columns", or your own lock manager with `acquire` and `release`.
 
-        A lock that nobody lets go of stops a row for `timeout`. Commits are guarded under all of them, so a lock that fails costs
-        delay, and processes may have different ones.
+        A lock that is never released blocks its row for `timeout`. Commits are guarded whatever the lock, so a failing
+        lock costs only delay, and processes may use different ones.
         """
         self._ways = with_lock(self._ways, lock, timeout)
         return self
 
     def priorities(self, count: int) -> Self:
-        """How many priorities there are, from 0 up; the greatest goes first."""
+        """The number of priorities, from 0 up; the greatest is delivered first."""
         return self.options(priorities=count)
 
     def lease(self, lease: Duration, *, cap: Duration | None = None) -> Self:
-        """How long a delivery is its taker's before the message is handed out again, and the longest that a message may ask for."""
+        """The time until an unsettled message is delivered again, and the longest lease a message may request."""
         return self.options(lease=lease, lease_cap=cap)
 
     def max_attempts(self, count: int, *, cap: int | None = None) -> Self:
-        """How many attempts a message has before it is a dead letter, and the most that a message may ask for."""
+        """The number of attempts before a message becomes a dead letter, and the most that a message may request."""
         return self.options(max_attempts=count, max_attempts_cap=cap)
 
     def backoff(self, first: Duration, *, cap: Duration = "10m") -> Self:
@@ -109,28 +107,28 @@ class QueueBuilder(Generic[Q]):
         return self.options(history=history, history_kept=kept)
 
     def options(self, **options: object) -> Self:
-        """The same settings by name, as `connect(url).queue(name, ...)` takes them; one that is None is as if it were left out."""
+        """The same settings by name, as `connect(url).queue(name, ...)` takes them; None means not given."""
         check_names(options)
         self._options.update({name: value for name, value in options.items() if value is not None})
         return self
 
     def clock(self, clock: Clock | None) -> Self:
-        """Go by this clock and no other; tests hand in a `TimeMachine`. Without it, this machine's, corrected by the store's."""
+        """Use this clock; tests pass a `TimeMachine`. Default: this machine's clock, corrected by the store's."""
         self._clock = clock
         return self
 
     def hook(self, *hooks: Hook) -> Self:
-        """Tell these hooks of sends and settles, and let them refuse."""
+        """Call these hooks at sends and settles; they may refuse either."""
         self._hooks.extend(hooks)
         return self
 
     def triggers(self, triggers: Triggers) -> Self:
-        """Understand these triggers of your own in schedules."""
+        """Register your own trigger types for schedules."""
         self._triggers = triggers
         return self
 
     def fires(self, fires: bool) -> Self:  # noqa: FBT001 - `.fires(False)` says it
-        """Whether whoever takes messages here also fires the schedules of the queue, as is usual; with False others must."""
+        """Whether consumers in this process also fire the queue's schedules. Default: True; if False, others must."""
         self._fires = fires
         return self
 
@@ -144,28 +142,29 @@ class QueueBuilder(Generic[Q]):
         return isinstance(self._store, str | DriverSession)
 
     def open_store(self) -> Store:
-        """The store that was named, opened if need be; what can be refused without it is refused before."""
+        """The store, opened if it is not open yet. Invalid settings raise BadSetting before anything is opened."""
         if self._store is None:
             message = 'no store was named: .store("sqlite:///mail.db"), for example'
             raise BadSetting(message)
-        self._asked()
+        self._requested()
         return open_store(self._store, clock=self._clock or SystemClock()) if isinstance(self._store, str | DriverSession) else self._store
 
-    def _asked(self) -> tuple[str, Asked, Asked]:
-        """The name, the layout and the behaviour that are asked for."""
+    def _requested(self) -> tuple[str, Asked, Asked]:
+        """The requested name, layout and behaviour."""
         if self._name is None:
             message = 'the queue has no name: .name("emails"), for example'
             raise BadSetting(message)
         return check_queue_name(self._name), layout_of(self._options), behaviour_of(self._options)
 
-    def opening(self, spread: Spread) -> Steps[Core]:
-        """Create the queue, or join the one that exists under this name and layout; `spread` is what suits the store."""
-        name, layout, behaviour = self._asked()
+    def opening(self, spread: Spread) -> Steps[QueueRuntime]:
+        """Create the queue, or join the existing one of this name and layout; `spread` is what suits the store."""
+        name, layout, behaviour = self._requested()
         one_row = layout.get("placement") == SINGLE
         opened = yield from open_queue(name, layout=layout, behaviour=behaviour, spread=Spread() if one_row else spread)
         for setting, stored, asked in opened.differs:
             _log.warning(
-                "queue %s exists, and its stored %s=%s stands, not the %s asked for here; 'astyqueue queues set %s %s=%s' changes it",
+                "queue %s exists and keeps its stored %s=%s; the %s requested here is ignored; "
+                "change it with 'astyqueue queues set %s %s=%s'",
                 name,
                 setting,
                 stored,
@@ -175,4 +174,4 @@ class QueueBuilder(Generic[Q]):
                 asked,
             )
         clock = self._clock or CorrectedClock()
-        return Core(opened.settings, clock, self._hooks, triggers=self._triggers, fires=self._fires, ways=self._ways)
+        return QueueRuntime(opened.settings, clock, self._hooks, triggers=self._triggers, fires=self._fires, ways=self._ways)

@@ -6,7 +6,7 @@ from types import TracebackType
 from typing import Self
 
 from astyqueue.clock import Clock, CorrectedClock, SystemClock
-from astyqueue.protocol.settings import list_queues
+from astyqueue.protocol.admin.settings import list_queues
 from astyqueue.protocol.steps import run
 from astyqueue.queue.queue import MessageQueue
 from astyqueue.store import Store
@@ -41,13 +41,13 @@ class Connection:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        """As `close`."""
+        """Call `close`."""
         self.close()
 
 
 def connect(url: str, *, clock: Clock | None = None, triggers: Triggers | None = None, create: bool = True) -> Connection:
-    """Open the store at a URL: "sqlite:///mail.db" (relative), "sqlite:////var/mail.db" (absolute), "memory://" or "memory://name".
+    """Open the store at a URL, such as "sqlite:///mail.db" (relative), "sqlite:////var/mail.db" or "memory://name".
 
-    A SQLite file that is not there is made; with `create=False`, for those who only look, it raises WrongSchema.
+    A missing SQLite file is created; with `create=False`, for read-only tools, WrongSchema is raised instead.
     """
     return Connection(open_store(url, clock=clock or SystemClock(), create=create), clock, triggers)

@@ -1,54 +1,124 @@
-"""Hooks: told before and after a send and a settle, and able to refuse."""
+"""User hooks, called before and after a send or a settle, and the notifier that calls them."""
 
 from __future__ import annotations
 
 import logging
+import threading
+from collections import deque
 from collections.abc import Callable
 from typing import Final
 
+from astyqueue.model.compose import Message
 from astyqueue.model.message import MessageId
-from astyqueue.model.outgoing import Message
-from astyqueue.queue.holding import Handed
+from astyqueue.queue.leases import BaseDelivery
 
 _log: Final = logging.getLogger("astyqueue.queue")
 
 
 class Hook:
-    """Override what you need. To refuse, raise `Vetoed` in a `before_` method: nothing is changed then.
+    """Override what you need. To refuse, raise `Vetoed` in a `before_` method: then nothing changes.
 
-    Hooks run in the thread that sends or settles; `after_settle` in any that takes part in the queue, for one commit serves
-    many: one call at a time, and perhaps a moment after whoever settled went on. All of them may use the queue themselves.
-    They should be quick: leases are not renewed meanwhile if nobody else takes part. An error of an `after_` hook is logged
-    and changes nothing, for what it was told of has happened.
+    Hooks run in the thread that sends or settles, except `after_settle` and `after_burial`: one commit serves many
+    callers, so they run in any thread that uses the queue, one call at a time, and perhaps after the settling call has
+    returned. Hooks may use the queue themselves. They should be quick: if no other thread uses the queue, leases are
+    not renewed meanwhile. An error of an `after_` hook is logged and changes nothing, because the event has already
+    happened.
     """
 
     def before_send(self, message: Message) -> None:
-        """A message was checked and is about to be sent."""
+        """Called when a message was checked and is about to be sent."""
 
     def after_send(self, message: Message, sent: MessageId) -> None:
-        """The message is in the store."""
+        """Called when the message is in the store."""
 
-    def before_settle(self, delivery: Handed, outcome: str) -> None:
-        """A delivery is about to be "acked", "released" or "rejected"; "extended" when its holder asks for more time.
+    def before_settle(self, delivery: BaseDelivery, outcome: str) -> None:
+        """Called when a delivery is about to be "acked", "released", "rejected", or "extended" by its consumer.
 
-        Not asked of what goes back because it reached nobody, its taker having left or having had no time for it, nor of what is
-        handed out at most once, which is settled before anybody has it.
+        Not called for a delivery that is given back because it reached no consumer in time, nor for one at most once,
+        which is settled before a consumer gets it.
         """
 
-    def after_settle(self, delivery: Handed, outcome: str) -> None:
-        """The outcome is in the store, or the delivery was "lost", or it was handed out "at most once" and is settled with that."""
+    def after_settle(self, delivery: BaseDelivery, outcome: str) -> None:
+        """Called when the outcome is in the store.
+
+        The outcome is also "lost" if the lease was lost, and "at most once" if delivery alone settled the message.
+        """
 
     def after_burial(self, message: MessageId, kind: str, reason: str) -> None:
-        """A claim of this process made a dead letter of a message that was in nobody's hand, and so was not settled.
+        """Called when a claim of this process made a dead letter of a message that no consumer had leased.
 
-        Its kind is "expired", "attempts" (each of its leases ran out) or "undecodable". No hook hears of what `delete`, `clear`, `drop`
-        and `purge` remove: whoever calls them knows, and whoever had a delivery of it in hand is told that it was "lost".
+        Its kind is "expired", "attempts" (each of its leases ran out) or "undecodable". No hook is called for messages
+        that `delete`, `clear`, `drop` and `purge` remove: their caller knows, and a delivery that was leased then is
+        "lost" when its consumer settles it.
         """
 
 
-def told(after: Callable[..., None], *what: object) -> None:
-    """Tell a hook what has happened; its own error is logged, for nothing can be undone."""
+def notified(after: Callable[..., None], *what: object) -> None:
+    """Call an `after_` method of a hook; its error is logged, because the event cannot be undone."""
     try:
         after(*what)
     except Exception:  # noqa: BLE001 - a user's code may raise anything
-        _log.exception("hook %r failed after the fact", after)
+        _log.exception("hook %r raised; the event it was called for stays done", after)
+
+
+class HookNotifier:
+    """Queues the events for the hooks of one queue, and calls them.
+
+    A thread calls hooks only while it is not in line for leadership, so a hook may use the queue.
+    """
+
+    def __init__(self, hooks: tuple[Hook, ...] = ()) -> None:
+        """The hooks are called in this order."""
+        self.anybody = bool(hooks)
+        self._hooks = hooks
+        self._queued: deque[Callable[[Hook], None]] = deque()
+        self._busy = threading.Lock()
+        self._calling_thread: int | None = None
+
+    def ask(self, delivery: BaseDelivery, outcome: str) -> None:
+        """Call `before_settle` of each hook; `Vetoed` refuses the outcome."""
+        for hook in self._hooks:
+            hook.before_settle(delivery, outcome)
+
+    def happened(self, delivery: BaseDelivery, outcome: str) -> None:
+        """Queue a call of `after_settle`."""
+        if self._hooks:
+            self._queued.append(lambda hook: notified(hook.after_settle, delivery, outcome))
+
+    def died(self, message: MessageId, kind: str, reason: str) -> None:
+        """Queue a call of `after_burial` for a message that no consumer had leased."""
+        if self._hooks:
+            self._queued.append(lambda hook: notified(hook.after_burial, message, kind, reason))
+
+    @property
+    def waits(self) -> bool:
+        """Whether calls are queued and no thread is making them."""
+        return bool(self._queued) and not self._busy.locked()
+
+    def tell(self) -> None:
+        """Make the queued calls one after the other; those that a hook causes come after it."""
+        while self._queued and self._busy.acquire(blocking=False):
+            self._calling_thread = threading.get_ident()
+            try:
+                self._call_all()
+            finally:
+                self._calling_thread = None
+                self._busy.release()
+
+    def finish(self, patience: float) -> None:
+        """Wait until this thread or another has made all calls queued so far, at most `patience` seconds.
+
+        A hook that calls this does not wait for itself.
+        """
+        if self._calling_thread == threading.get_ident():
+            return
+        self.tell()
+        if self._busy.acquire(timeout=patience):
+            self._busy.release()
+            self.tell()
+
+    def _call_all(self) -> None:
+        while self._queued:
+            call = self._queued.popleft()
+            for hook in self._hooks:
+                call(hook)

@@ -1,8 +1,9 @@
-"""What users say to the data source: options as text, checked before anything is opened."""
+"""Options of the data source and of its writer: text from users, checked before anything is opened."""
 
 from __future__ import annotations
 
 import os
+import secrets
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -10,33 +11,57 @@ from pathlib import Path
 from typing import Final, Self
 from urllib.parse import quote, unquote
 
+from pyspark.sql.types import (
+    DataType,
+    DateType,
+    IntegralType,
+    MapType,
+    NumericType,
+    StringType,
+    StructType,
+    TimestampType,
+)
+
 from astyqueue.clock import Clock, SystemClock
-from astyqueue.durations import as_microseconds
+from astyqueue.durations import as_microseconds, instant_of
 from astyqueue.errors import BadInput, BadSetting
-from astyqueue.instants import instant_of
-from astyqueue.spark.tables import ENTRIES, TABLES
-from astyqueue.stores.location import locate
+from astyqueue.spark.schemas import ENTRIES, TABLES
+from astyqueue.stores.url import locate
 
 URL: Final = "ASTYQUEUE_URL"
-#: What Spark itself hands on with our options.
+#: Options of Spark itself that it passes on with ours.
 _SPARKS_OWN: Final = frozenset({"path", "checkpointlocation", "queryname"})
 _PLACE: Final = ("url", "queue")
 _READING: Final = (*_PLACE, "table", "since", "until", "rows", "rate", "consistency")
 _FOLLOWING: Final = (*_PLACE, "table", "since", "lag", "rows_per_batch", "rate", "failOnDataLoss")
-#: What `consistency` may be: whether a read asks as many copies as the URL says, and not any one.
+#: Values of `consistency`: whether a read uses the consistency level of the URL, or any one replica answers.
 _CONSISTENCY: Final[Mapping[str, bool]] = {"one": False, "quorum": True}
 _FLAGS: Final[Mapping[str, bool]] = {
     **dict.fromkeys(("true", "1", "yes", "on"), True),
     **dict.fromkeys(("false", "0", "no", "off"), False),
 }
 _SQLITE: Final = "sqlite:///"
+_ID: Final = "id_column"
+_BODIES: Final = ("body_column", "json_column")
+#: Optional columns, and the types that each may have.
+_KINDS: Final[Mapping[str, tuple[type[DataType], ...]]] = {
+    "json_column": (StringType,),
+    "due_column": (TimestampType,),
+    "delay_column": (NumericType, StringType),
+    "key_column": (StringType, IntegralType),
+    "priority_column": (IntegralType,),
+    "headers_column": (MapType,),
+}
+_NAMES: Final[Mapping[type[DataType], str]] = {IntegralType: "a whole number", NumericType: "a number"}
+_KNOWN: Final = ("url", "queue", _ID, "body_column", *_KINDS, "task", "query", "once", "rate", "max_in_flight", "max_depth", "create")
+_IN_FLIGHT: Final = 4
 
 
 class Given:
-    """Options as they were given; `rows_per_batch` and `rowsPerBatch` are the same name."""
+    """The options that the user gave; `rows_per_batch` and `rowsPerBatch` are the same name."""
 
     def __init__(self, options: Mapping[str, str], known: Collection[str]) -> None:
-        """Refuse names that mean nothing."""
+        """BadSetting for names that are not in `known`."""
         self._options = {_plain(name): value for name, value in options.items()}
         understood = {*map(_plain, known), *_SPARKS_OWN}
         if unknown := [name for name in options if _plain(name) not in understood]:
@@ -44,11 +69,11 @@ class Given:
             raise BadSetting(message)
 
     def text(self, name: str) -> str | None:
-        """An option, if it was given."""
+        """An option; None if it is missing or empty."""
         return self._options.get(_plain(name)) or None
 
     def needed(self, name: str, hint: str) -> str:
-        """An option that must be given."""
+        """A required option; BadSetting with this hint if it is missing."""
         value = self.text(name)
         if value is None:
             message = f"the data source astyqueue needs the option {name!r}: {hint}"
@@ -56,7 +81,7 @@ class Given:
         return value
 
     def number(self, name: str, default: int, *, least: int = 1) -> int:
-        """A whole number."""
+        """A whole number from `least` up, else BadSetting; `default` if it is missing."""
         text = self.text(name)
         if text is None:
             return default
@@ -66,11 +91,11 @@ class Given:
         return int(text)
 
     def flag(self, name: str, *, default: bool = False) -> bool:
-        """True or false."""
+        """A truth value; BadSetting if it is neither true nor false."""
         return self._one_of(name, _FLAGS, default=default)
 
     def exactly(self) -> bool:
-        """Whether reads ask as many copies as the URL says; else any one answers."""
+        """Whether reads use the consistency level of the URL; else any one replica answers."""
         return self._one_of("consistency", _CONSISTENCY, default=False)
 
     def _one_of(self, name: str, meanings: Mapping[str, bool], *, default: bool) -> bool:
@@ -83,7 +108,7 @@ class Given:
         return meanings[text.lower()]
 
     def rate(self) -> float | None:
-        """So many rows a second in each task; None for no limit."""
+        """Rows a second in each task; None for no limit."""
         text = self.text("rate")
         try:
             rate = None if text is None else float(text)
@@ -95,12 +120,12 @@ class Given:
         return rate
 
     def moment(self, name: str, now: int) -> int | None:
-        """An instant: as it is written, or so long before now."""
+        """A moment (microseconds), written as a timestamp or as a duration before now; None if it is missing."""
         text = self.text(name)
         return None if text is None else _moment(name, text, now)
 
     def url(self) -> str:
-        """The store's URL: the option's or the environment's; one that other processes understand."""
+        """The store's URL, from the option or the environment, in a form that is valid in other processes too."""
         return everywhere(
             self.text("url") or os.environ.get(URL) or self.needed("url", "sqlite:////var/work.db, cassandra://host/keyspace")
         )
@@ -118,15 +143,15 @@ def _moment(name: str, text: str, now: int) -> int:
     try:
         return instant_of(datetime.fromisoformat(text))
     except ValueError as error:
-        message = f"option {name}={text!r} is no moment: write 2026-11-21T09:00:00Z, or 2h for two hours ago"
+        message = f"option {name}={text!r} is not a moment: write 2026-11-21T09:00:00Z, or 2h for two hours ago"
         raise BadSetting(message) from error
 
 
 def everywhere(url: str) -> str:
-    """The same store for workers, who run elsewhere: a relative path becomes absolute, and what is in memory is refused."""
+    """The URL of the same store for Spark's workers, with an absolute path; BadSetting for a store in memory."""
     location = locate(url)
     if location.scheme == "memory":
-        message = "Spark works in processes of its own, and what is in the memory of this one is not there: use sqlite:/// or cassandra://"
+        message = "Spark's workers do not see a store in the memory of this process: use sqlite:/// or cassandra://"
         raise BadSetting(message)
     if location.scheme != "sqlite" or not url.startswith(_SQLITE):
         return url
@@ -136,7 +161,7 @@ def everywhere(url: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Which queue, and where; whether it is read `exactly`, at the URL's consistency level, or any one replica may answer."""
+    """A queue and its store. `exactly`: reads use the URL's consistency level; else any one replica may answer."""
 
     url: str = field(repr=False)
     queue: str
@@ -144,13 +169,13 @@ class Place:
 
     @classmethod
     def of(cls, given: Given, *, exactly: bool = False) -> Self:
-        """The place that options say."""
+        """The place that the options name; BadSetting if one is missing."""
         return cls(given.url(), given.needed("queue", "the name of a queue"), exactly)
 
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """What to read at once: of `since` up to `until` (microseconds), of these rows only, so many rows a second in each task."""
+    """A batch read from `since` up to `until` (microseconds), these rows (empty: all), `rate` a second in each task."""
 
     place: Place
     table: str
@@ -180,9 +205,9 @@ def table_of(options: Mapping[str, str]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Following:
-    """What to read as it comes: from `since` on, staying `lag` microseconds behind, about `most` rows a batch.
+    """A streaming read from `since` on, `lag` microseconds behind: about `most` rows a batch, `rate` a second a task.
 
-    `complete`: the stream fails where history is gone that it has not read.
+    `complete`: the stream fails if history that it has not read has expired.
     """
 
     place: Place
@@ -199,5 +224,90 @@ class Following:
         now = (clock or SystemClock()).now()
         since, lag = given.moment("since", now), as_microseconds(given.text("lag") or "60s")
         most = given.number("rows_per_batch", 0) or None
-        place = Place.of(given, exactly=True)  # what a replica did not have yet would be passed over for good
+        place = Place.of(given, exactly=True)  # an event that the one replica lacks would be skipped for good
         return cls(place, now if since is None else since, lag, most, given.rate(), given.flag("failOnDataLoss", default=True))
+
+
+@dataclass(frozen=True, slots=True)
+class Columns:
+    """The columns of which a message is made; without a body column the body is an object of the columns `fields`."""
+
+    id: str
+    body: str | None
+    json: str | None
+    due: str | None
+    delay: str | None
+    key: str | None
+    priority: str | None
+    headers: str | None
+    fields: tuple[str, ...]
+
+    @classmethod
+    def of(cls, given: Given, schema: StructType) -> Self:
+        """The columns that the options name; BadSetting names one that is missing in the schema or has a wrong type."""
+        id_ = given.needed(_ID, "the column with an id of your own for each row, the same when the row comes again")
+        named = {name: given.text(name) for name in ("body_column", *_KINDS)}
+        _check(schema, _ID, column=id_, kinds=(StringType, IntegralType))
+        for option, column in named.items():
+            if column is not None:
+                _check(schema, option, column=column, kinds=_KINDS.get(option, (DataType,)))
+        for pair in (_BODIES, ("due_column", "delay_column")):
+            if all(named[option] for option in pair):
+                message = f"give {pair[0]} or {pair[1]}, not both"
+                raise BadSetting(message)
+        used = {id_, *named.values()}
+        fields = () if any(named[option] for option in _BODIES) else tuple(name for name in schema.names if name not in used or name == id_)
+        return cls(id_, **{option.removesuffix("_column"): column for option, column in named.items()}, fields=fields)
+
+
+def _check(schema: StructType, option: str, *, column: str, kinds: tuple[type[DataType], ...]) -> None:
+    if column not in schema.names:
+        message = f"option {option}={column!r}: there is no such column; the columns are {', '.join(schema.names)}"
+        raise BadSetting(message)
+    kind = schema[column].dataType
+    if not isinstance(kind, kinds) or isinstance(kind, DateType):
+        wanted = " or ".join(_NAMES.get(one, one.__name__.removesuffix("Type").lower()) for one in kinds)
+        message = f"option {option}={column!r}: the column is {kind.simpleString()} and must be {wanted}"
+        raise BadSetting(message)
+
+
+@dataclass(frozen=True, slots=True)
+class Sinking:
+    """The target of rows, how they become messages, and how fast.
+
+    Ids are made of `query` and the row's own id. Default of `query`: random, the same in all tasks of one write;
+    `named`: the user gave it. `once`: a query that was sent completely is not sent again. Each task has at most
+    `in_flight` commits under way, and waits while more than `depth` messages can be claimed.
+    """
+
+    place: Place
+    columns: Columns
+    task: str | None
+    query: str
+    named: bool
+    once: bool
+    rate: float | None
+    in_flight: int
+    depth: int | None
+    create: bool
+
+    @classmethod
+    def of(cls, options: Mapping[str, str], schema: StructType) -> Self:
+        """The options of a write of rows with this schema; BadSetting if they do not fit it."""
+        given = Given(options, _KNOWN)
+        query, once = given.text("query"), given.flag("once")
+        if once and query is None:
+            message = "option once: name what is sent once with the option query"
+            raise BadSetting(message)
+        return cls(
+            Place.of(given),
+            Columns.of(given, schema),
+            given.text("task"),
+            query or secrets.token_hex(8),
+            query is not None,
+            once,
+            given.rate(),
+            given.number("max_in_flight", _IN_FLIGHT),
+            given.number("max_depth", 0) or None,
+            given.flag("create"),
+        )

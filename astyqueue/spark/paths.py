@@ -1,4 +1,4 @@
-"""Paths as Hadoop takes them, whose own file system may be another than the one that Python sees."""
+"""Paths in the form that Hadoop takes: file:// is the local disk, also where its default is another file system."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ _PATTERN: Final = re.compile(r"[\\*?\[\]{}]")
 
 
 def on_disk(path: Path) -> str:
-    """A whole path to be written to, or compared with: it reads no percent signs."""
+    """An absolute path to write to, or to compare with. It is not percent-encoded: Hadoop does not decode it."""
     return f"file://{path}"
 
 
 def literally(path: Path) -> str:
-    """A whole path to be read, in which what would be a pattern is written with a backslash."""
+    """An absolute path to read, with the characters of glob patterns escaped by a backslash."""
     return on_disk(Path(_PATTERN.sub(r"\\\g<0>", str(path))))

@@ -1,12 +1,16 @@
-"""A Spark session: on this machine unless somebody says otherwise."""
+"""A Spark session on this machine or on a master that the caller names: its Java, and its output while it starts."""
 
 from __future__ import annotations
 
 import os
+import re
 import shutil
+import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
+from threading import Event, Thread
 from typing import Final
 
 from pyspark import SparkConf, SparkContext
@@ -14,30 +18,40 @@ from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
 from astyqueue.errors import BadSetting
-from astyqueue.spark.hushing import kept_back
-from astyqueue.spark.java import java_home
-from astyqueue.spark.source import AstyqueueSource
+from astyqueue.spark.data_source import AstyqueueSource
 
-#: Where the session runs, unless it is said in the call: a master (local[*], spark://host:7077, k8s://…) or sc://host:15002.
+#: The variable with the default master: local[*], spark://host:7077, k8s://… or sc://host:15002.
 MASTER: Final = "ASTYQUEUE_SPARK_MASTER"
 _HERE: Final = "local[*]"
 _CONNECT: Final = "sc://"
-#: A day of the tables is one of UTC, wherever a session is.
+#: Days of the tables are in UTC, also where a session has another time zone.
 UTC: Final = {"spark.sql.session.timeZone": "UTC"}
 _SETTINGS: Final = UTC | {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
 }
+#: The releases that Spark 4 runs on.
+RELEASES: Final = (17, 21)
+#: Spark needs this module, which trimmed runtimes (jlink) lack.
+_MODULE: Final = "jdk.incubator.vector"
+_RELEASE: Final = re.compile(r'version "(\d+)')
+#: Where systems install Java; of several versions the newest is tried last.
+_INSTALLED: Final = ("/usr/lib/jvm/*", "/opt/java/*", "/Library/Java/JavaVirtualMachines/*/Contents/Home")
+_SECONDS: Final = 30
+_STDERR: Final = 2
+#: Lines that end the hidden output. They go through the same pipe, after it, so that order is kept.
+_DROP: Final = b"\x00astyqueue: it started\n"
+_SHOW: Final = b"\x00astyqueue: it did not start\n"
 
 
 def session(
     master: str | None = None, *, name: str = "astyqueue", settings: Mapping[str, str] | None = None, quiet: bool = False
 ) -> SparkSession:
-    """A session with the data source `astyqueue`, made now or joined if this process has one.
+    """A session with the data source `astyqueue`: the one that this process has, or a new one.
 
-    `master` is a Spark master, or `sc://host:15002` for a Spark Connect server; without it ASTYQUEUE_SPARK_MASTER says, and else
-    it is `local[*]`. `settings` are Spark's own. `quiet` keeps back what Java says of itself while it starts, unless it fails to.
-    Where Java is needed and missing, NoJava says what to install; a PYSPARK_PYTHON that is not there is a BadSetting.
+    `master` is a Spark master, or `sc://host:15002` for a Spark Connect server. Default: ASTYQUEUE_SPARK_MASTER, else
+    `local[*]`. `settings` are Spark's own. `quiet` hides the output of Java while it starts, unless the start fails.
+    NoJava, if Java is needed and missing, says what to install; BadSetting if PYSPARK_PYTHON does not exist.
     """
     where = master or os.environ.get(MASTER) or _HERE
     if not where.startswith(_CONNECT):
@@ -56,24 +70,25 @@ def session(
 
 
 def is_elsewhere(spark: SparkSession) -> bool:
-    """Whether a session is a client of a Spark Connect server: what works for it knows neither this process nor its disk."""
+    """Whether a session is a client of a Spark Connect server, whose workers see neither this process nor its disk."""
     return "connect" in type(spark).__module__
 
 
 def _has_java() -> bool:
-    """Whether this process has a Java already, which speaks as it was told to when it started."""
-    return SparkContext._gateway is not None  # noqa: SLF001 - nothing else of PySpark tells
+    """Whether this process has started a Java already, whose stderr cannot be redirected afterwards."""
+    return SparkContext._gateway is not None  # noqa: SLF001 - PySpark has no public name for it
 
 
 def _prepare(master: str) -> None:
-    """Have Spark find Java, and its workers this very Python: another one that is found first would not have the data source."""
+    """Make Spark find Java, and its workers this Python: another one that is first in PATH may lack the data source."""
     os.environ["JAVA_HOME"] = str(java_home())
     for name in ("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON"):
         os.environ.setdefault(name, sys.executable)
     if shutil.which(python := os.environ["PYSPARK_PYTHON"]) is None:
         message = (
-            f"PYSPARK_PYTHON is {python!r}, which there is none of here. Reads and writes are planned beside the driver too, so it needs "
-            "that Python under the same name as the workers: unpack an archive that they get into the current directory"
+            f"PYSPARK_PYTHON is {python!r}, which does not exist on this machine. The driver too plans reads and "
+            "writes with it, so it must have the same name here as on the workers: "
+            "unpack an archive that they get into the current directory"
         )
         raise BadSetting(message)
     if master.startswith("local"):
@@ -82,7 +97,7 @@ def _prepare(master: str) -> None:
 
 @contextmanager
 def configured(spark: SparkSession, settings: Mapping[str, str]) -> Iterator[None]:
-    """These settings in a session that is its caller's, for the length of the block; what was set before is set again after it."""
+    """These settings in the caller's session during the block; afterwards the earlier values are set again."""
     before = {name: spark.conf.get(name, None) for name in settings}
     try:
         for name, value in settings.items():
@@ -97,6 +112,98 @@ def configured(spark: SparkSession, settings: Mapping[str, str]) -> Iterator[Non
 
 
 def register(spark: SparkSession) -> SparkSession:
-    """Make the data source `astyqueue` known to a session that is there already; the same session."""
+    """Register the data source `astyqueue` in an existing session; returns that session."""
     spark.dataSource.register(AstyqueueSource)
     return spark
+
+
+class NoJava(BadSetting):
+    """This machine has no Java that Spark runs on."""
+
+    def __init__(self, found: Mapping[str, str]) -> None:
+        """`found` has the home of each Java that was found, and why Spark does not run on it."""
+        self.found = dict(found)
+        rejected = "; ".join(f"{home}: {why}" for home, why in self.found.items()) or "no java was found"
+        super().__init__(
+            f"Spark 4 needs a full Java 17 or 21, and this machine has none ({rejected}). Install one (for example "
+            "openjdk-17-jre-headless), or set JAVA_HOME. "
+            "Only the machine that starts the session and its workers need it"
+        )
+
+
+def java_home() -> Path:
+    """The home of a Java that Spark runs on: JAVA_HOME if it is set, else the first found. NoJava if there is none."""
+    found: dict[str, str] = {}
+    for home in dict.fromkeys(_homes()):
+        wrong = _wrong_with(home)
+        if wrong is None:
+            return home
+        found[str(home)] = wrong
+    raise NoJava(found)
+
+
+def _homes() -> Iterator[Path]:
+    if named := os.environ.get("JAVA_HOME"):
+        yield Path(named)
+        return
+    if command := shutil.which("java"):
+        yield Path(command).resolve().parent.parent
+    for pattern in _INSTALLED:
+        root = Path(pattern.partition("*")[0])
+        yield from sorted(home.resolve() for home in root.glob(pattern.removeprefix(f"{root}/")) if (home / "bin" / "java").exists())
+
+
+def _wrong_with(home: Path) -> str | None:
+    """Why Spark does not run on this Java; None if it does."""
+    java = home / "bin" / "java"
+    try:
+        told = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=_SECONDS, check=True).stderr  # noqa: S603 - it is a java, or fails
+        release = _RELEASE.search(told)
+        if release is None or int(release[1]) not in RELEASES:
+            return f"it is Java {release[1] if release else 'of an unknown release'}"
+        modules = subprocess.run([java, "--list-modules"], capture_output=True, text=True, timeout=_SECONDS, check=True).stdout  # noqa: S603 - as above
+    except (OSError, subprocess.SubprocessError) as error:
+        return f"it does not run ({error})"
+    return None if _MODULE in modules else f"it is a trimmed runtime without the module {_MODULE}"
+
+
+@contextmanager
+def kept_back() -> Iterator[int]:
+    """A descriptor to use as the stderr of a process that is started in this block.
+
+    Output before the end of the block is dropped, or shown if the block raises; later output goes to our own stderr.
+    """
+    reading, writing = os.pipe()
+    shown = Event()
+    Thread(target=_pass_on, args=(reading, shown), name="astyqueue:stderr", daemon=True).start()
+    try:
+        yield writing
+    except BaseException:
+        os.write(writing, _SHOW)
+        shown.wait()
+        raise
+    else:
+        os.write(writing, _DROP)
+    finally:
+        os.close(writing)
+
+
+def _pass_on(reading: int, shown: Event) -> None:
+    with os.fdopen(reading, "rb") as lines:
+        *kept, last = _until_decided(lines)
+        _write(b"" if last.endswith(_DROP) else b"".join(kept) + last.removesuffix(_SHOW))
+        shown.set()
+        for line in lines:
+            _write(line)
+
+
+def _until_decided(lines: Iterable[bytes]) -> Iterator[bytes]:
+    for line in lines:
+        yield line
+        if line.endswith((_DROP, _SHOW)):
+            return
+
+
+def _write(text: bytes) -> None:
+    while text:
+        text = text[os.write(_STDERR, text) :]

@@ -1,24 +1,26 @@
-"""A store in the memory of one process: for tests, for trying things out, and for work that may be lost with the process."""
+"""A store in the memory of one process, for tests, trials and work that may be lost with the process."""
 
 from __future__ import annotations
 
 import heapq
 import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from itertools import islice
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Self
 
-from astyqueue.clock import SECOND, Clock
-from astyqueue.errors import Closed
+from astyqueue.clock import Clock
+from astyqueue.diagnostics import Finding, note
+from astyqueue.errors import BadSetting, Closed
 from astyqueue.store import Batch, Column, Committed, Expectation, Named, Outcome, Put, Refused, Slice, Spread, Wanted
-from astyqueue.stores import encoding, forks
-from astyqueue.stores.encoding import Changes
-from astyqueue.stores.location import Location
-from astyqueue.stores.ordered import SortedNames
-from astyqueue.stores.stamps import Stamps
+from astyqueue.stores import fork_hooks, key_codec
+from astyqueue.stores.key_codec import Changes
+from astyqueue.stores.sorted_keys import SortedNames
+from astyqueue.stores.timestamps import Stamps
+from astyqueue.stores.url import Location
+from astyqueue.units import SECOND
 
-#: What is past its time to live is forgotten for good this much later, so that a clock set right again finds it.
+#: Expired columns are kept for this long, so that they are there again if the clock was wrong and is set back.
 _FORGET_AFTER: Final = 60 * SECOND
 
 
@@ -28,7 +30,7 @@ class _Cell(NamedTuple):
 
 
 class _Expiry(NamedTuple):
-    """Which column goes at which time."""
+    """The time at which a column expires."""
 
     at: int
     table: str
@@ -59,7 +61,7 @@ class _Row:
         return cell.column
 
     def slice(self, wanted: Slice, now: int) -> Iterator[Column]:
-        low, high, ids = encoding.bounds(wanted)
+        low, high, ids = key_codec.bounds(wanted)
         first, last = ids or (b"", b"")
         for name in self._names.between(low, high):
             column, expires = self.cells[name]
@@ -76,19 +78,19 @@ class _Rows:
         self.copied = False
         self._rows: dict[tuple[str, str], _Row] = {}
         self._expiring: list[_Expiry] = []
-        forks.watch(self)
+        fork_hooks.watch(self)
 
     def before_fork(self) -> None:
-        """Let nobody be in the middle of a change while the process is copied."""
+        """Take the lock: no thread may be within a change while the process is copied."""
         self.lock.acquire()
 
     def after_fork(self, *, child: bool) -> None:
-        """Go on; a copy is of no use, for messages taken from it would be taken twice."""
+        """Release the lock. The child's copy is marked unusable: parent and child would claim the same messages."""
         self.copied = self.copied or child
         self.lock.release()
 
     def read(self, wanted: Wanted, now: int) -> list[Column]:
-        encoding.known(wanted.table)
+        key_codec.known(wanted.table)
         row = self._rows.get((wanted.table, wanted.row))
         if row is None:
             return []
@@ -128,7 +130,7 @@ class _Rows:
             self._forget(heapq.heappop(self._expiring))
 
     def _forget(self, expiry: _Expiry) -> None:
-        """Take out a column whose time is over, unless it was written again with another time to live."""
+        """Remove an expired column, unless it was rewritten with another time to live."""
         row = self._rows.get((expiry.table, expiry.row))
         cell = row.cells.get(expiry.name) if row is not None else None
         if row is None or cell is None or cell.expires != expiry.at:
@@ -139,7 +141,7 @@ class _Rows:
 
 
 def _named(row: _Row, wanted: Named, now: int) -> Iterator[Column]:
-    for name in sorted(set(encoding.encode_all(wanted.names))):
+    for name in sorted(set(key_codec.encode_all(wanted.names))):
         column = row.alive(name, now)
         if column is not None:
             yield column
@@ -150,37 +152,37 @@ def _cell(put: Put, written: int, now: int) -> _Cell:
 
 
 class MemoryStore:
-    """A store that lives as long as somebody holds it, or, given rows to share, as long as those."""
+    """A store in memory, for all threads of one process; its rows are its own, or shared by name."""
 
     spread = Spread()
     at_once = 4
 
     def __init__(self, clock: Clock, rows: _Rows | None = None) -> None:
-        """Stamps and times to live are those of `clock`."""
+        """Stamps and times to live go by `clock`."""
         self._clock = clock
         self._rows: _Rows | None = rows or _Rows()
         self._stamps = Stamps(clock)
 
     def read(self, wanted: tuple[Wanted, ...], *, exact: bool = False) -> list[list[Column]]:  # noqa: ARG002 - every read is exact
-        """As the port says; all slices as of one instant."""
+        """See `Store.read`; all slices are of one snapshot."""
         rows = self._open()
         now = self._clock.now()
         with rows.lock:
             return [rows.read(each, now) for each in wanted]
 
     def send(self, batch: Batch, *more: Batch) -> None:
-        """As the port says."""
+        """See `Store.send`."""
         rows = self._open()
-        checked = [(each, encoding.changes(each)) for each in (batch, *more)]
+        checked = [(each, key_codec.changes(each)) for each in (batch, *more)]
         now, stamp = self._clock.now(), self._stamps.next()
         with rows.lock:
             for each, changes in checked:
                 rows.send(each, changes, now=now, stamp=stamp)
 
     def commit(self, batch: Batch, expects: tuple[Expectation, ...]) -> Outcome:
-        """As the port says."""
+        """See `Store.commit`."""
         rows = self._open()
-        changes, expected = encoding.committed_changes(batch, expects)
+        changes, expected = key_codec.committed_changes(batch, expects)
         now = self._clock.now()
         with rows.lock:
             present = {each.name: rows.present(batch, name, now) for each, name in zip(expects, expected, strict=True)}
@@ -190,7 +192,7 @@ class MemoryStore:
         return Committed()
 
     def close(self) -> None:
-        """Let go of the rows; those of a shared name stay for the next to open it."""
+        """Release the rows; those of a shared name stay until the process ends."""
         self._rows = None
 
     def _open(self) -> _Rows:
@@ -200,31 +202,31 @@ class MemoryStore:
             raise Closed(message)
         if rows.copied:
             message = (
-                f"this memory store lives in process {rows.process}, and this is a fork of it: what is done here would be seen "
-                "nowhere else. Share a queue between processes with sqlite:///, or open a memory store after the fork"
+                f"this memory store belongs to process {rows.process}, and this is a fork of it: no other process would see the "
+                "changes. Share a queue between processes with sqlite:///, or open a memory store after the fork"
             )
             raise Closed(message)
         return rows
 
 
 class _Shared:
-    """The rows of each shared name. They live as long as the process: the next to open a name finds what was left there.
+    """The rows of each shared name. They last as long as the process: the next store of that name has the same rows.
 
-    No lock guards them, which a fork could copy while another thread holds it: a dict sets a default at one go.
+    There is no lock, because a fork could copy it while another thread holds it: `dict.setdefault` is atomic.
     """
 
     def __init__(self) -> None:
         self._rows: dict[str, _Rows] = {}
-        forks.watch(self)
+        fork_hooks.watch(self)
 
     def rows(self, name: str) -> _Rows:
         return self._rows.get(name) or self._rows.setdefault(name, _Rows())
 
     def before_fork(self) -> None:
-        """Nothing here has to stand still."""
+        """Do nothing: there is no lock."""
 
     def after_fork(self, *, child: bool) -> None:
-        """A child begins with no names: what its parent has under them is of no use to it."""
+        """Drop the names in a child: it must not use the rows of its parent."""
         if child:
             self._rows = {}
 
@@ -233,6 +235,55 @@ _SHARED = _Shared()
 
 
 def opened(location: Location, *, clock: Clock) -> MemoryStore:
-    """`memory://` is private to whoever opens it; `memory://name` is the same store for all who open that name in this process."""
+    """`memory://` is a new, private store.
+
+    `memory://name` has the same rows for all that open the name in this process.
+    """
     location.only(())
     return MemoryStore(clock, _SHARED.rows(location.place) if location.place else None)
+
+
+_NOTHING: Final = "opening a store in memory creates it"
+
+
+class Untended:
+    """The `Administration` of stores in memory: there is nothing to migrate or to check."""
+
+    def statements(self) -> list[str]:
+        """An empty list: opening a store creates it."""
+        return []
+
+    def migrate(self) -> list[str]:
+        """Change nothing."""
+        return [f"nothing to do: {_NOTHING}"]
+
+    def verify(self) -> list[Finding]:
+        """A note that the store is in memory."""
+        return [note("store", "in memory", "its messages are lost when the process ends, and no other process sees them")]
+
+    def examine(self, rests: Mapping[str, int]) -> list[Finding]:  # noqa: ARG002 - a row here needs no rest
+        """The findings of `verify`."""
+        return self.verify()
+
+    def ready(self) -> bool:
+        """Whether a store can be opened: always."""
+        return True
+
+    def close(self) -> None:
+        """Do nothing: no connection is open."""
+
+    def __enter__(self) -> Self:
+        """Close on leaving the block."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """As `close`."""
+
+
+def administered(location: Location) -> Untended:
+    """The administration of a `memory://` URL; another kind raises BadSetting."""
+    if location.scheme != "memory":
+        message = f"unknown kind of store {location.scheme!r}; there are: memory, sqlite, cassandra"
+        raise BadSetting(message)
+    location.only(())
+    return Untended()

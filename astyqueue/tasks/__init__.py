@@ -1,10 +1,10 @@
-"""Functions as tasks: sending a call of one into a queue, and running what was sent."""
+"""Functions as tasks: sends calls of them to a queue, and runs them in workers."""
 
 from __future__ import annotations
 
 from astyqueue.tasks.app import App
-from astyqueue.tasks.calls import Call
-from astyqueue.tasks.current import current_delivery
+from astyqueue.tasks.context import current_delivery
+from astyqueue.tasks.signature import Call
 from astyqueue.tasks.task import Sending, Task
 
 __all__ = ["App", "Call", "Sending", "Task", "current_delivery"]

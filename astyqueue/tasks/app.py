@@ -14,41 +14,39 @@ from astyqueue.dispatch.dispatcher import Dispatcher
 from astyqueue.dispatch.handlers import Handler, Middleware, refuse_generator
 from astyqueue.durations import Duration, as_microseconds
 from astyqueue.errors import BadInput, BadSetting, Closed
-from astyqueue.model.names import check_queue_name
-from astyqueue.model.outgoing import Composer, Message
-from astyqueue.model.settings import Settings
-from astyqueue.queue.asked import check_names
+from astyqueue.model.compose import Message, MessageEncoder
+from astyqueue.model.settings import Settings, check_queue_name
 from astyqueue.queue.connection import Connection, connect
+from astyqueue.queue.options import check_names
 from astyqueue.queue.queue import MessageQueue
-from astyqueue.schedule.declared import Instructions, Reconciled
-from astyqueue.tasks.declaring import DEFAULT_QUEUE, Declaring
-from astyqueue.tasks.naming import name_of
-from astyqueue.tasks.shares import shares
-from astyqueue.tasks.task import Task, TaskOptions
+from astyqueue.schedules.reconcile import Instructions, Reconciled
+from astyqueue.tasks.concurrency import shares
+from astyqueue.tasks.schedules import DEFAULT_QUEUE, Declaring
+from astyqueue.tasks.task import Task, TaskOptions, name_of
 from astyqueue.triggers import Triggers
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
-#: Where the app's store is when the app does not say.
+#: The environment variable with the URL of the store of an app that gives none.
 URL_VARIABLE: Final = "ASTYQUEUE_URL"
-#: The place of this deploy among the deploys of the app, when the app does not say.
+#: The environment variable with the release of an app that gives none.
 RELEASE_VARIABLE: Final = "ASTYQUEUE_RELEASE"
 
 
 class App(Declaring):
-    """Tasks and their queues in one store, which is opened at the first send, never before.
+    """Tasks and their queues in one store, which is opened at the first send and not before.
 
-    Without a URL the environment variable ASTYQUEUE_URL tells where the store is. Safe to use from many threads; close it
-    when done, or leave that to the end of the process: what was sent is in the store.
+    Default URL: the environment variable ASTYQUEUE_URL. Safe to use from many threads. Closing it is optional: messages
+    are in the store when `send` returns.
     """
 
     def __init__(self, url: str | None = None, *, name: str = "app", release: int | str | None = None, clock: Clock | None = None) -> None:
-        """Nothing is opened here; tests hand in a `TimeMachine` as the clock.
+        """Nothing is opened here; tests pass a `TimeMachine` as the clock.
 
-        Give the app a name when several programs declare schedules for the same queues: each looks after its own. `release`
-        (without it ASTYQUEUE_RELEASE) is a number that rises with each deploy, such as 42 or "1.10.0": then the schedules of the
-        highest release count, and it removes those that it no longer declares.
+        Give the app a name if several programs declare schedules for the same queues: each manages its own. `release`
+        (Default: ASTYQUEUE_RELEASE) is a number that rises with each deploy, such as 42 or "1.10.0": the schedules of
+        the highest release apply, and it removes those that it no longer declares.
         """
         super().__init__(name, os.environ.get(RELEASE_VARIABLE) or None if release is None else release)
         self._clock = clock
@@ -63,19 +61,19 @@ class App(Declaring):
 
     @property
     def url(self) -> str | None:
-        """Where the store is, if it was said anywhere; it may hold a password, so do not print it."""
+        """The URL of the store, or None; it may contain a password, so do not print it."""
         return self._url or os.environ.get(URL_VARIABLE)
 
     @url.setter
     def url(self, url: str) -> None:
         if self._connection is not None:
-            message = "this app has opened its store already: say which one before the first send"
+            message = "this app has opened its store already: set its URL before the first send"
             raise BadInput(message)
         self._url = url
 
     def _named_store(self) -> str:
         if not self.url:
-            message = f'this app has no store: say App("sqlite:///work.db"), for example, or set {URL_VARIABLE}'
+            message = f'this app has no store: give a URL, such as App("sqlite:///work.db"), or set {URL_VARIABLE}'
             raise BadSetting(message)
         return self.url
 
@@ -87,7 +85,7 @@ class App(Declaring):
     def queue(self, name: str, **settings: object) -> None:
         """Declare the settings of a queue: lease="5m", max_attempts=7, priorities=3 and so on.
 
-        They count when the queue is new; a queue that exists keeps its stored ones, which `astyqueue queues set` changes.
+        They apply to a new queue; an existing queue keeps its stored settings, which `astyqueue queues set` changes.
         """
         check_queue_name(name)
         check_names(settings)
@@ -118,10 +116,9 @@ class App(Declaring):
     ) -> Task[P, R] | Callable[[Callable[P, R]], Task[P, R]]:
         """Make a function a task: `@app.task` or `@app.task(queue="emails", timeout="5m")`.
 
-        `max_attempts` beats that of the queue. `timeout` is how long its lease is renewed while it runs: one that runs longer
-        has failed, and its message is tried again or becomes a dead letter, although the thread may still be busy with it.
-        The name defaults to `module.function` and is what its messages carry: keep it, or give it, when you move the function
-        while messages are waiting.
+        `max_attempts` overrides the queue's. `timeout` is how long its lease is renewed while it runs: a task that runs
+        longer has failed, and its message is retried or becomes a dead letter, although the thread may still run it.
+        Messages carry the name (Default: `module.function`): keep it when you move the function while messages wait.
         """
 
         def made(function: Callable[P, R]) -> Task[P, R]:
@@ -136,14 +133,14 @@ class App(Declaring):
         refuse_generator(function)
         if options.timeout is not None:
             as_microseconds(options.timeout)
-        Composer(Settings(name=check_queue_name(options.queue)), 0).compose(None, Message(None, max_attempts=options.max_attempts))
+        MessageEncoder(Settings(name=check_queue_name(options.queue)), 0).compose(None, Message(None, max_attempts=options.max_attempts))
         task = Task(function, options, self.open)
         self._settings.setdefault(options.queue, {})
         self.tasks[options.name] = task
         return task
 
     def open(self, name: str = DEFAULT_QUEUE) -> MessageQueue:
-        """The queue of this name in the app's store, which is opened if it was not; it is created if it is new."""
+        """Open the queue of this name in the app's store, and create it if it is new."""
         if found := self._opened.get(name):
             return found
         with self._lock:
@@ -153,7 +150,7 @@ class App(Declaring):
 
     def _connected(self, *, create: bool = True) -> Connection:
         if self._closed:
-            message = "this app was closed: make a new one to go on"
+            message = "this app was closed: make a new one"
             raise Closed(message)
         if self._connection is None:
             self._connection = connect(self._named_store(), clock=self._clock, triggers=self.triggers, create=create)
@@ -169,16 +166,16 @@ class App(Declaring):
         max_messages: int | None = None,
         max_stalled: int | None = None,
     ) -> Dispatcher:
-        """A dispatcher that runs the tasks of this app: `run()` it, or `start()` and later `drain()` it.
+        """Make a dispatcher that runs the tasks of this app: `run()` it, or `start()` and later `drain()` it.
 
-        The schedules that the app declares are brought about now, and fired by it as those of other origin are; with
-        `schedules=False` neither is done here.
+        The schedules that the app declares are stored now, and the dispatcher fires these and all others of its queues;
+        with `schedules=False` it does neither.
 
-        `queues` names those to serve (all that are declared or that a task is sent to, unless said), each with its weight or all alike;
-        `concurrency` handler threads are shared out by weight, at least one each, and not lent from one queue to another.
-        It ends after `max_messages`, if that is given, and with HandlersStuck when `max_stalled` handlers are past their timeout.
-        Middleware is wrapped around every task as `fn(delivery, call_next)`, the first outermost. A message whose task is
-        not known here is parked for a worker that knows it.
+        `queues` are those to serve (Default: all that are declared or that a task is sent to), optionally with weights;
+        `concurrency` handler threads are divided by weight, at least one per queue, and not shared between queues. The
+        dispatcher ends after `max_messages`, and with HandlersStuck when `max_stalled` handlers are past their timeout.
+        Middleware wraps every task as `fn(delivery, call_next)`, the first outermost. A message of a task that is
+        unknown here is parked for a worker that knows it.
         """
         wanted = self.queues if queues is None else queues
         weights = dict(wanted) if isinstance(wanted, Mapping) else dict.fromkeys(wanted, 1)
@@ -202,9 +199,10 @@ class App(Declaring):
         return builder.middleware(*middleware).build()
 
     def reconcile_all(self, *, prune: bool = False, dry_run: bool = False) -> dict[str, Reconciled]:
-        """Have the schedules that this app declares count in every queue of its store, whichever release counted before; by queue.
+        """Apply the declared schedules in every queue of the store, even if another release is current.
 
-        With `prune` those that any release declared and this one does not are removed; with `dry_run` nothing is changed.
+        Returns the results by queue. With `prune`, schedules that only other releases declared are removed; `dry_run`
+        changes nothing.
         """
         there = set(self._connected(create=not dry_run).queues())
         instructions = Instructions(counts=True, prunes=prune, dry_run=dry_run)
@@ -223,7 +221,7 @@ class App(Declaring):
         return task.handler if task else None
 
     def close(self) -> None:
-        """Close the store; sending afterwards raises Closed."""
+        """Close the store; a later send raises Closed."""
         with self._lock:
             self._closed = True
             self._opened.clear()
@@ -232,9 +230,9 @@ class App(Declaring):
             connection.close()
 
     def __enter__(self) -> Self:
-        """Close on leaving the block."""
+        """Return the app; leaving the block closes it."""
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        """As `close`."""
+        """Close the store."""
         self.close()

@@ -1,4 +1,4 @@
-"""A function that can be sent: its call becomes a message, and a worker makes the call."""
+"""Tasks: a call of one is sent as a message, and a worker makes the call. Both use the same name for the task."""
 
 from __future__ import annotations
 
@@ -6,20 +6,23 @@ import asyncio
 import functools
 import inspect
 import logging
+import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
+from pathlib import Path
+from types import ModuleType
 from typing import Final, Generic, ParamSpec, TypeVar
 
 from astyqueue.dispatch.handlers import TASK, Handler, refuse_unfinished
 from astyqueue.durations import Duration, as_microseconds
 from astyqueue.errors import BadInput
-from astyqueue.model.outgoing import Message
+from astyqueue.model.compose import Message
 from astyqueue.queue.delivery import Delivery
-from astyqueue.queue.producer import SendReport, Sent
+from astyqueue.queue.producing.producer import SendReport, Sent
 from astyqueue.queue.queue import MessageQueue
-from astyqueue.tasks.calls import Call, arguments_of
-from astyqueue.tasks.current import running
+from astyqueue.tasks.context import running
+from astyqueue.tasks.signature import Call, arguments_of
 
 P = ParamSpec("P")
 R_co = TypeVar("R_co", covariant=True)
@@ -28,7 +31,7 @@ _log: Final = logging.getLogger("astyqueue.tasks")
 
 @dataclass(frozen=True, slots=True)
 class TaskOptions:
-    """What a task is called, where its messages go, and how they are worked on; None leaves it to the queue.
+    """The name, queue and execution options of a task; None: the queue's setting.
 
     `timeout` is how long the lease of a message is renewed while the task runs.
     """
@@ -40,11 +43,11 @@ class TaskOptions:
 
 
 class Task(Generic[P, R_co]):
-    """A function of an app. Calling it runs it here and now; `send` has a worker run it.
+    """A function of an app. Calling it runs it in this thread; `send` lets a worker run it.
 
-    Arguments travel as JSON: text, numbers, booleans, None, lists and dicts arrive as they were; a tuple arrives as a list
-    and a pydantic model as a dict. What a task returns goes to whoever calls it directly; a worker has nobody to give it
-    to and drops it. An `async def` task is run by a worker in an event loop of its own, in the handler's thread.
+    Arguments travel as JSON: text, numbers, booleans, None, lists and dicts arrive unchanged; a tuple arrives as a list
+    and a pydantic model as a dict. A direct call returns the task's result; a worker drops it. A worker runs an `async
+    def` task in an event loop of its own, in the handler's thread.
     """
 
     __name__: str
@@ -59,26 +62,27 @@ class Task(Generic[P, R_co]):
 
     @property
     def name(self) -> str:
-        """What its messages call it."""
+        """The name in the header "task" of its messages."""
         return self.options.name
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R_co:
-        """Run the function here and now; nothing is sent."""
+        """Run the function in this thread; nothing is sent."""
         return self._function(*args, **kwargs)
 
     def __repr__(self) -> str:
-        """Its name and where it is sent."""
+        """Its name and queue."""
         return f"<task {self.name}, sent to queue {self.options.queue}>"
 
     def send(self, *args: P.args, **kwargs: P.kwargs) -> Sent:
-        """Have a worker run it with these arguments; not lost any more when this returns.
+        """Send a call with these arguments to a worker; it is stored when this returns.
 
-        Arguments that the function does not take raise TypeError, one that has no JSON form BadInput; nothing is sent then.
+        TypeError for arguments that the function does not take, BadInput for one without a JSON form; nothing is sent
+        then.
         """
         return self.using().send(*args, **kwargs)
 
     def call(self, *args: P.args, **kwargs: P.kwargs) -> Call[P]:
-        """A call with these arguments, checked as `send` does, for `send_many`."""
+        """Make a call with these arguments for `send_many`, checked as by `send`."""
         call: Call[P] = Call(self.name, args, kwargs)
         call.check(self._signature)
         return call
@@ -102,10 +106,10 @@ class Task(Generic[P, R_co]):
     ) -> Sending[P]:
         """This task with options for its message: `welcome.using(delay="10m", key="welcome:ada").send("ada@example.org")`.
 
-        The options are those of `MessageQueue.send`; `max_attempts` beats the task's own, which beats the queue's.
+        The options are those of `MessageQueue.send`; `max_attempts` overrides the task's, which overrides the queue's.
         """
         if headers and TASK in headers:
-            message = f"the header {TASK!r} of a task's message is its task: give yours another name"
+            message = f"the header {TASK!r} is reserved for the name of the task: give yours another name"
             raise BadInput(message)
         named = {**(headers or {}), TASK: self.name}
         attempts = self.options.max_attempts if max_attempts is None else max_attempts
@@ -114,7 +118,7 @@ class Task(Generic[P, R_co]):
 
     @property
     def handler(self) -> Handler:
-        """What a worker runs for its messages."""
+        """The handler of its messages in a worker."""
         timeout = self.options.timeout
         return Handler(self.name, self._handle, None if timeout is None else as_microseconds(timeout))
 
@@ -122,12 +126,12 @@ class Task(Generic[P, R_co]):
         """Make the call that a delivery carries."""
         args, kwargs = arguments_of(delivery.body)
         with running(delivery):
-            result: object = self._function(*args, **kwargs)  # type: ignore[arg-type]  # they come from a message: others than it takes are a failed attempt
+            result: object = self._function(*args, **kwargs)  # type: ignore[arg-type]  # the call checks them
             if inspect.iscoroutine(result):
                 result = asyncio.run(result)
             refuse_unfinished(result)
         if result is not None:
-            _log.debug("dropped the result of task=%s id=%s: a worker has nobody to give it to", self.name, delivery.message_id)
+            _log.debug("dropped the result of task=%s id=%s: workers return no results", self.name, delivery.message_id)
 
 
 class Sending(Generic[P]):
@@ -140,7 +144,7 @@ class Sending(Generic[P]):
         self._opened = opened
 
     def send(self, *args: P.args, **kwargs: P.kwargs) -> Sent:
-        """As `task.send`, with these options."""
+        """Send a call with these options; see `Task.send`."""
         return self._opened().send(self.message(*args, **kwargs))
 
     def message(self, *args: P.args, **kwargs: P.kwargs) -> Message:
@@ -148,15 +152,38 @@ class Sending(Generic[P]):
         return self._message(self._task.call(*args, **kwargs))
 
     def send_many(self, calls: Iterable[Call[P]]) -> SendReport:
-        """As `task.send_many`, each with these options."""
+        """Send many calls, each with these options; see `Task.send_many`."""
         return self._opened().send_many(self._messages(calls))
 
     def _messages(self, calls: Iterable[Call[P]]) -> Iterator[Message]:
         for call in calls:
             if call.task != self._task.name:
-                message = f"a call of task {call.task} was among those to send to {self._task.name}: send it with its own task"
+                message = f"a call of task {call.task} was given to task {self._task.name}: send it with its own task"
                 raise BadInput(message)
             yield self._message(call)
 
     def _message(self, call: Call[P]) -> Message:
         return replace(self._options, body=call.body)
+
+
+def name_of(function: Callable[..., object]) -> str:
+    """The module and the qualified name of a function, as in a worker that imports the module."""
+    module = function.__module__
+    if module == "__main__":
+        module = _imported_as(sys.modules[module])
+    return f"{module}.{function.__qualname__}"
+
+
+def _imported_as(main: ModuleType) -> str:
+    """The import name of the main module: from its spec after `python -m`, else from the path of the script."""
+    if main.__spec__ is not None:
+        return main.__spec__.name
+    file = getattr(main, "__file__", None)
+    return _dotted(Path(file).resolve()) if file else main.__name__
+
+
+def _dotted(file: Path) -> str:
+    """The name of the module in this file, imported from the current directory, or else from the file's own."""
+    here = Path.cwd().resolve()
+    inside = file.relative_to(here) if file.is_relative_to(here) else Path(file.name)
+    return ".".join(inside.with_suffix("").parts)

@@ -1,4 +1,4 @@
-"""Stores that misbehave on purpose, around a store that does not."""
+"""Wrappers of a store that inject faults or record its requests."""
 
 from __future__ import annotations
 
@@ -7,59 +7,59 @@ from collections.abc import Iterable
 from typing import cast
 
 from astyqueue.errors import StoreError
-from astyqueue.protocol.columns import Type
+from astyqueue.protocol.layout.columns import Type
 from astyqueue.protocol.steps import Commit, Read, Request, Send, perform
 from astyqueue.store import Batch, Column, Expectation, Outcome, Spread, Store, Wanted
 
 
 class Faulty:
-    """A store that does what the one below does; to spoil it, override `perform`, through which every request goes."""
+    """A wrapper that delegates to `store`; to inject faults, override `perform`, which every request passes."""
 
     def __init__(self, store: Store) -> None:
-        """Around this store."""
+        """Wrap `store`; `close` closes it."""
         self._store = store
 
     @property
     def spread(self) -> Spread:
-        """As the store below."""
+        """That of the wrapped store."""
         return self._store.spread
 
     @property
     def at_once(self) -> int:
-        """As the store that is wrapped has it."""
+        """That of the wrapped store."""
         return self._store.at_once
 
     def perform(self, request: Request) -> object:
-        """Have the store below carry out a request."""
+        """Have the wrapped store carry out a request."""
         return perform(request, self._store)
 
     def read(self, wanted: tuple[Wanted, ...], *, exact: bool = False) -> list[list[Column]]:
-        """As the port says."""
+        """See `Store.read`."""
         return cast("list[list[Column]]", self.perform(Read(wanted, exact)))
 
     def send(self, batch: Batch, *more: Batch) -> None:
-        """As the port says."""
+        """See `Store.send`."""
         self.perform(Send(batch, more))
 
     def commit(self, batch: Batch, expects: tuple[Expectation, ...]) -> Outcome:
-        """As the port says."""
+        """See `Store.commit`."""
         return cast("Outcome", self.perform(Commit(batch, expects)))
 
     def close(self) -> None:
-        """Close the store below."""
+        """Close the wrapped store."""
         self._store.close()
 
 
 class Unguarded(Faulty):
-    """Commits without the expectations on columns of these types: a test that passes on it does not need that guard."""
+    """Drops a commit's expectations on columns of some types: a test that still passes does not cover that guard."""
 
     def __init__(self, store: Store, *, types: Iterable[int] = (Type.LOCK,)) -> None:
-        """By type of column: the headers, unless told otherwise."""
+        """`types`: the types of columns whose expectations are dropped. Default: the headers."""
         super().__init__(store)
         self._types = frozenset(types)
 
     def perform(self, request: Request) -> object:
-        """Commits are applied if the expectations that are left hold."""
+        """Apply a commit if the remaining expectations hold."""
         if isinstance(request, Commit):
             left = tuple(expected for expected in request.expects if expected.name.type not in self._types)
             request = Commit(request.batch, left)
@@ -67,23 +67,23 @@ class Unguarded(Faulty):
 
 
 class Recording(Faulty):
-    """Keeps every request in `requests`, in the order in which they began."""
+    """Records every request in `requests`, in the order in which they began."""
 
     def __init__(self, store: Store) -> None:
-        """Nothing is recorded yet."""
+        """Wrap `store`."""
         super().__init__(store)
         self.requests: list[Request] = []
 
     def perform(self, request: Request) -> object:
-        """Recorded, then done."""
+        """Record the request, then carry it out."""
         self.requests.append(request)
         return super().perform(request)
 
 
 class Failing(Faulty):
-    """Raises an error once: at the request with this number, counted from 1 among requests `of` these kinds.
+    """Raises `error` once: at request number `at`, counted from 1 among requests `of` these kinds.
 
-    With `applied` the request is done first, as when only the answer is lost.
+    With `applied` the request is carried out first, as when only the answer is lost.
     """
 
     def __init__(
@@ -95,7 +95,7 @@ class Failing(Faulty):
         of: tuple[type[Read | Send | Commit], ...] = (Read, Send, Commit),
         applied: bool = False,
     ) -> None:
-        """Every other request is done as usual."""
+        """Wrap `store`; all other requests are carried out."""
         super().__init__(store)
         self._error = error
         self._at = at
@@ -104,7 +104,7 @@ class Failing(Faulty):
         self._numbers = itertools.count(1)
 
     def perform(self, request: Request) -> object:
-        """Done, unless this is the one that fails."""
+        """Carry out the request, or raise the error."""
         if not isinstance(request, self._of) or next(self._numbers) != self._at:
             return super().perform(request)
         if self._applied:

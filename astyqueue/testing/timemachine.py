@@ -10,17 +10,17 @@ from typing import Final, Self
 from astyqueue.clock import instant, microseconds
 from astyqueue.durations import Duration, as_microseconds
 
-#: Where a machine starts unless it is told: a round moment that no test should depend on.
+#: The default start: a round moment that no test should depend on.
 START: Final = microseconds(datetime(2026, 1, 1, tzinfo=UTC))
 #: Far from zero and from any wall time, so that a test finds code that takes one clock for the other.
 _FIRST_MONOTONIC: Final = 1_000_000_000
 
 
 class TimeMachine:
-    """A `Clock` held in the hand; whoever waits on it, thread or task, wakes at every move and looks again.
+    """A `Clock` that only a test moves; every move wakes the threads and tasks that wait on it.
 
-    `advance` is time passing: both clocks go on. `set` is somebody setting the machine's wall clock, to any instant,
-    backwards too: the monotonic clock stays, as it does on a real machine. Safe from any thread.
+    `advance` simulates time passing: both clocks go on. `set` simulates an operator who sets the wall clock, to any
+    instant, backwards too: the monotonic clock stays, as on a real machine. Thread-safe.
     """
 
     def __init__(self, start: datetime | int | None = None) -> None:
@@ -36,16 +36,16 @@ class TimeMachine:
             return self._wall
 
     def monotonic(self) -> int:
-        """Microseconds that passed by `advance`, and a constant."""
+        """The sum of all `advance` in microseconds, and a constant."""
         with self._changed:
             return self._monotonic
 
     def blocking_seconds(self, until: int) -> float | None:
-        """Zero once the monotonic moment has come; None before, for then only a move of this clock brings it nearer."""
+        """Zero once the monotonic clock has reached `until`; None before, because only a move of it can reach that."""
         return 0 if self.monotonic() >= until else None
 
     def on_move(self, wake: Callable[[], None]) -> Callable[[], None]:
-        """Have `wake` called after every move, in the thread that moves; what is returned ends that."""
+        """Call `wake` after every move, in the thread that moves the clock; returns a function that ends that."""
         watch = object()
         with self._changed:
             self._watches[watch] = wake
@@ -74,15 +74,15 @@ class TimeMachine:
 
     @property
     def waiters(self) -> int:
-        """How many threads and tasks wait on this clock."""
+        """The number of threads and tasks that wait on this clock."""
         with self._changed:
             return len(self._watches)
 
     def when_waiting(self, count: int = 1, timeout: float = 10) -> Self:
-        """Block until at least `count` threads and tasks wait on this clock, then go on at once.
+        """Block until at least `count` threads and tasks wait on this clock.
 
-        A move after this is seen by all of them. Raises `TimeoutError` after `timeout` real seconds. It blocks the
-        thread: a test that runs an event loop calls it from another one.
+        A move after this wakes all of them. Raises `TimeoutError` after `timeout` real seconds. It blocks the thread,
+        so a test that runs an event loop must call it from another one.
         """
         with self._changed:
             if not self._changed.wait_for(lambda: len(self._watches) >= count, timeout):
@@ -91,11 +91,11 @@ class TimeMachine:
         return self
 
     def __repr__(self) -> str:
-        """Where the machine stands."""
+        """The wall clock."""
         return f"TimeMachine({self.instant.isoformat()})"
 
     def _moved(self) -> Self:
-        """Wake everybody; outside the lock, because they read this clock."""
+        """Wake all waiters, outside the lock, because they read this clock."""
         with self._changed:
             wakes = tuple(self._watches.values())
         for wake in wakes:

@@ -1,18 +1,18 @@
-"""When to fire: triggers are values, and asking one what comes next is arithmetic.
+"""Triggers: immutable values that compute the next time to fire.
 
-Nothing here reads a clock, waits, or knows of messages and queues. What the triggers promise about zones and changes of
-clocks is written in `docs/explanation/triggers.md`.
+Nothing here reads a clock, waits, or knows of messages and queues. `docs/explanation/triggers.md` has the rules for
+time zones and clock changes.
 """
 
 from __future__ import annotations
 
 from astyqueue.triggers.base import Trigger
 from astyqueue.triggers.calendars import Calendar, Days, Times
-from astyqueue.triggers.combined import AnyOf, Excluding
-from astyqueue.triggers.cron import Cron
+from astyqueue.triggers.composite import AnyOf, Excluding
+from astyqueue.triggers.cron.cron import Cron
 from astyqueue.triggers.custom import Custom
 from astyqueue.triggers.every import Every
 from astyqueue.triggers.once import Once
-from astyqueue.triggers.reading import Triggers
+from astyqueue.triggers.serialization import Triggers
 
 __all__ = ["AnyOf", "Calendar", "Cron", "Custom", "Days", "Every", "Excluding", "Once", "Times", "Trigger", "Triggers"]

@@ -1,4 +1,4 @@
-"""What every trigger is: a value that says which moment comes next, and that can be written down."""
+"""The base of all triggers: a value that computes the next slot, and can be serialized."""
 
 from __future__ import annotations
 
@@ -11,29 +11,29 @@ from typing import ClassVar, Self, cast
 from pydantic import JsonValue
 
 from astyqueue.clock import instant
+from astyqueue.durations import instant_of
 from astyqueue.errors import BadInput
-from astyqueue.instants import instant_of
 
 
 class Value:
-    """Something that is equal to whatever has the same fields, and never changes."""
+    """An immutable value, equal to others of its type with the same fields."""
 
     __slots__ = ()
 
     kind: ClassVar[str]
 
     def document(self) -> dict[str, JsonValue]:
-        """This value as JSON, with moments and durations in whole microseconds; `Triggers.read` makes an equal one of it."""
+        """This value as JSON, with moments and durations in whole microseconds; `Triggers.read` reads it back."""
         held = {field.name: getattr(self, field.name) for field in fields(self) if field.compare}  # type: ignore[arg-type]  # each kind is a dataclass
         return {"kind": self.kind} | {name: _plain(value) for name, value in held.items() if value is not None}
 
     def _fill(self, **values: object) -> None:
-        """Set fields that nobody may set afterwards."""
+        """Set fields of this frozen value while it is made."""
         for name, value in values.items():
             object.__setattr__(self, name, value)
 
     def but(self, **changed: object) -> Self:
-        """An equal value but for these fields."""
+        """A copy with these fields changed."""
         other = object.__new__(type(self))
         held = {field.name: getattr(self, field.name) for field in fields(self)}  # type: ignore[arg-type]  # as above
         other._fill(**held | changed)
@@ -41,24 +41,24 @@ class Value:
 
 
 class Trigger(Value, ABC):
-    """When something is to happen: a value, and equal ones have equal slots in every process.
+    """A series of slots; equal triggers have equal slots in every process.
 
-    Moments are whole microseconds since 1970 UTC, here as everywhere inside; `upcoming` is for people.
+    Moments are whole microseconds since 1970 UTC; only `upcoming` takes and returns datetimes.
     """
 
     __slots__ = ()
 
     @abstractmethod
     def after(self, moment: int) -> int | None:
-        """The first slot strictly later than `moment`, or None when there is none; a slot at `moment` itself is past.
+        """The first slot strictly later than `moment`, or None after the last one; a slot at `moment` itself is past.
 
-        Raises BadInput on a trigger that speaks of "from now on" and was not told when that is: see `anchored`.
+        BadInput if the trigger depends on when it starts and is not anchored: see `anchored`.
         """
 
-    def anchored(self, moment: int, *, seed: str = "") -> Trigger:  # noqa: ARG002 - most triggers stand by themselves
-        """The same trigger with all that it says of "from now on" counted from `moment`; anchored again it stays as it is.
+    def anchored(self, moment: int, *, seed: str = "") -> Trigger:  # noqa: ARG002 - most triggers need no anchor
+        """The same trigger with its relative parts counted from `moment`; anchoring again changes nothing.
 
-        `seed` names what the trigger is for; jitter that has no seed of its own takes it.
+        `seed` is the seed of jitter without a seed of its own.
         """
         return self
 
@@ -72,8 +72,8 @@ class Trigger(Value, ABC):
 
 
 def not_anchored(trigger: Trigger) -> BadInput:
-    """The error of a trigger that was asked for slots before it was told when "now" is."""
-    return BadInput(f"{trigger} counts from when it starts, and was not told when that is: give start=, or ask trigger.anchored(moment)")
+    """The error of a trigger whose slots were requested before it was anchored."""
+    return BadInput(f"{trigger} depends on when it starts: give start=, or use trigger.anchored(moment)")
 
 
 def _plain(value: object) -> JsonValue:
@@ -82,4 +82,4 @@ def _plain(value: object) -> JsonValue:
         return value.document()
     if isinstance(value, tuple):
         return [_plain(part) for part in value]
-    return cast("str | int", value)  # a field holds one or the other
+    return cast("str | int", value)  # a field is one or the other

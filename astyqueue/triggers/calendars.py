@@ -1,4 +1,4 @@
-"""What a trigger can be kept out of: days, and times that a cron expression admits."""
+"""Calendars of times in which a trigger does not fire: days, and times that a cron expression admits."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from datetime import date, timedelta
 from functools import lru_cache
 from typing import ClassVar, Final, NamedTuple
 
-from astyqueue.clock import SECOND
 from astyqueue.durations import LONGEST
 from astyqueue.errors import BadExpression, BadInput
 from astyqueue.triggers.base import Value
-from astyqueue.triggers.expressions import Form, read_expression
-from astyqueue.triggers.fields import DAY, EVERY_MINUTE, Fields
-from astyqueue.triggers.walls import first_shown, stretches, zone_named
+from astyqueue.triggers.cron.matcher import DAY, EVERY_MINUTE, Fields
+from astyqueue.triggers.cron.parser import Form, read_expression
+from astyqueue.triggers.cron.timezone import first_shown, stretches, zone_named
+from astyqueue.units import SECOND
 
 _EPOCH: Final = date(1970, 1, 1)
 _YEARLY: Final = re.compile(r"(\d\d)-(\d\d)", re.ASCII)
-#: A year that has every day that a year can have.
+#: A year that has all days, 29 February included.
 _LEAP_YEAR: Final = 2000
 
 
@@ -31,7 +31,7 @@ class Calendar(Value, ABC):
 
     @abstractmethod
     def free(self, moment: int) -> int:
-        """The moment itself when it is not in the calendar; else a later one, with everything before it in the calendar."""
+        """The moment itself if it is not in the calendar; else a later one with only excluded time in between."""
 
 
 @dataclass(frozen=True, slots=True, init=False)
@@ -44,7 +44,7 @@ class Days(Calendar):
     zone: str
 
     def __init__(self, days: Iterable[str | date], zone: str = "UTC") -> None:
-        """Raises BadInput for what is no day, and when there is none."""
+        """BadInput for an invalid day, or without days."""
         written = [days] if isinstance(days, str) else days
         self._fill(days=tuple(sorted({_spelled(day) for day in written})), zone=zone_named(zone))
         if not self.days:
@@ -52,7 +52,7 @@ class Days(Calendar):
             raise BadInput(problem)
 
     def free(self, moment: int) -> int:
-        """The moment itself, or when the next day begins that is not one of these; looks no further ahead than a hundred years."""
+        """The moment itself, or the start of the next day that is not one of these, within a hundred years."""
         second = max(0, moment // SECOND)
         today = _wall(self.zone, second) // DAY
         day, last = today, today + LONGEST // SECOND // DAY
@@ -63,7 +63,7 @@ class Days(Calendar):
 
 @dataclass(frozen=True, slots=True, init=False)
 class Times(Calendar):
-    """Times when the clocks of a zone show what a cron expression admits: with five fields whole minutes, with six whole seconds.
+    """Times of a zone that a cron expression admits: whole minutes with five fields, whole seconds with six.
 
     `Times("* 22-23,0-5 * * *", "Europe/Paris")` is the night, `Times("* * * * sat,sun")` the weekend.
     """
@@ -75,14 +75,14 @@ class Times(Calendar):
     form: Form
 
     def __init__(self, expression: str, zone: str = "UTC", *, seconds: bool = False) -> None:
-        """Raises `BadExpression`, also for an expression that admits every time: nothing would ever fire."""
+        """BadExpression for an invalid expression, or one that admits every time: the trigger would never fire."""
         form: Form = "seconds" if seconds else "unix"
         self._fill(expression=" ".join(expression.split()), zone=zone_named(zone), form=form)
         if _to_the_second(self.expression, self.form).always:
-            raise BadExpression(expression, "", "it admits every time, so nothing would ever fire")
+            raise BadExpression(expression, "", "it admits every time, so the trigger would never fire")
 
     def free(self, moment: int) -> int:
-        """The moment itself, or when the clocks next show another time or change."""
+        """The moment itself, or the next at which the clocks show a time not admitted, or change."""
         second = max(0, moment // SECOND)
         stretch = next(stretches(self.zone, second))
         wall = second + stretch.offset
@@ -93,7 +93,7 @@ class Times(Calendar):
 
 
 class _Span(NamedTuple):
-    """Days that follow each other, the first and the last, counted from 1970."""
+    """Consecutive days, the first and the last, counted from 1970-01-01."""
 
     first: int
     last: int
@@ -101,13 +101,13 @@ class _Span(NamedTuple):
 
 @lru_cache(maxsize=256)
 def _to_the_second(expression: str, form: Form) -> Fields:
-    """What an expression admits, down to each second of its minutes."""
+    """The times that an expression admits; without seconds it admits each second of its minutes."""
     fields = read_expression(expression, form)
     return fields if form == "seconds" else replace(fields, seconds=EVERY_MINUTE)
 
 
 def _spelled(day: object) -> str:
-    """A day, or days, as they are stored; raises BadInput for anything else."""
+    """A day or days as text in their stored form; BadInput for anything else."""
     text = day.isoformat() if type(day) is date else day
     try:
         if isinstance(text, str) and (yearly := _YEARLY.fullmatch(text)):
@@ -117,12 +117,12 @@ def _spelled(day: object) -> str:
             return text
     except ValueError:
         pass
-    problem = f'{day!r} is no day: give "2026-12-25", "12-25" for each year, "2026-12-24/2027-01-02" for days in a row, or a date'
+    problem = f'invalid day {day!r}: give "2026-12-25", "12-25" for each year, "2026-12-24/2027-01-02" for a range, or a date'
     raise BadInput(problem)
 
 
 def _span(text: str) -> _Span:
-    """From one date to another, or a date alone."""
+    """The span of "first/last", or of a single date."""
     first, _, last = text.partition("/")
     ends = [(date.fromisoformat(end) - _EPOCH) // timedelta(days=1) for end in (first, last or first)]
     return _Span(*ends)
@@ -142,5 +142,5 @@ def _holds(days: tuple[str, ...], day: int) -> bool:
 
 
 def _wall(zone: str, second: int) -> int:
-    """What the clocks of a zone show."""
+    """The wall time of a zone at this second."""
     return second + next(stretches(zone, second)).offset

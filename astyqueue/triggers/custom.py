@@ -1,4 +1,4 @@
-"""Triggers that users write: a function with a name, registered wherever it is to be understood."""
+"""Custom triggers: a named function, registered in every process that reads or fires its schedules."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from typing import ClassVar, cast
 from pydantic import JsonValue
 
 from astyqueue.clock import instant
+from astyqueue.durations import LATEST, instant_of
 from astyqueue.errors import BadInput
-from astyqueue.instants import LATEST, instant_of
 from astyqueue.triggers.base import Trigger
 
-#: Given an aware datetime in UTC and the arguments it was asked for with, the first slot strictly later, aware, or None.
+#: Gets an aware datetime in UTC and the trigger's arguments; returns the first slot strictly later, aware, or None.
 Slots = Callable[..., datetime | None]
 
 
 @dataclass(frozen=True, slots=True, init=False)
 class Custom(Trigger):
-    """The slots that a registered function gives; made by calling what registration returns.
+    """The slots of a registered function; made by calling the result of `Triggers.register`.
 
-    Two are equal when their names and arguments are. The function has to be pure: every process must get the same slots.
+    Two are equal if their names and arguments are. The function must be pure: every process must get the same slots.
     """
 
     kind: ClassVar[str] = "custom"
@@ -34,7 +34,7 @@ class Custom(Trigger):
     slots: Slots = field(compare=False, repr=False)
 
     def __init__(self, name: str, slots: Slots, arguments: dict[str, JsonValue]) -> None:
-        """Raises BadInput for arguments that are no JSON."""
+        """BadInput for arguments that have no JSON form."""
         try:
             written = json.dumps(arguments, sort_keys=True, allow_nan=False)
         except (TypeError, ValueError) as error:
@@ -43,15 +43,15 @@ class Custom(Trigger):
         self._fill(name=name, slots=slots, arguments=written)
 
     def after(self, moment: int) -> int | None:
-        """What the function says; raises BadInput when it is not strictly later, for nothing would ever come after it."""
+        """The function's result; BadInput unless it is strictly later, because the trigger would never advance."""
         found = self.slots(instant(moment), **json.loads(self.arguments))
         if found is None:
             return None
         slot = _instant_in(found)
         if slot is None or slot <= moment:
             problem = (
-                f"trigger {self.name!r} answered {found!r} for {instant(moment)}: it must answer an aware datetime later than that, or None"
-                f" ({instant(LATEST)} at the latest)"
+                f"trigger {self.name!r} returned {found!r} for {instant(moment)}: it must return None, or an aware datetime "
+                f"later than that and at most {instant(LATEST)}"
             )
             raise BadInput(problem)
         return slot
@@ -62,7 +62,7 @@ class Custom(Trigger):
 
 
 def _instant_in(answer: object) -> int | None:
-    """The instant that a function answered; None if that is none."""
+    """The instant of a function's result; None if that is not a valid aware datetime."""
     try:
         return instant_of(answer)
     except BadInput:

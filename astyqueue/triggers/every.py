@@ -1,4 +1,4 @@
-"""Slots at even distances, in elapsed time: no zone and no change of clocks moves them."""
+"""Slots at fixed intervals of elapsed time, independent of zones and clock changes."""
 
 from __future__ import annotations
 
@@ -7,13 +7,12 @@ from datetime import datetime
 from hashlib import blake2b
 from typing import ClassVar, Final
 
-from astyqueue.clock import SECOND
-from astyqueue.durations import Duration, as_microseconds
+from astyqueue.durations import LATEST, Duration, as_microseconds, instant_of
 from astyqueue.errors import BadInput
-from astyqueue.instants import LATEST, instant_of
 from astyqueue.triggers.base import Trigger, not_anchored
+from astyqueue.units import SECOND
 
-#: Slots closer than this would be behind before anybody could fire them.
+#: The shortest interval: more frequent slots would be late before a process could fire them.
 SHORTEST_US: Final = SECOND // 1_000
 
 _DRAWN_BITS: Final = 64
@@ -21,11 +20,11 @@ _DRAWN_BITS: Final = 64
 
 @dataclass(frozen=True, slots=True, init=False)
 class Every(Trigger):
-    """A slot at `start` and at each whole number of intervals after it, counted from the start and so never drifting.
+    """A slot at `start` and at each whole number of intervals after it, without drift.
 
-    With `jitter` each slot comes later by its own share of it, drawn from the seed and the slot: every process draws the
-    same, and no slot overtakes the next. `count` is how many slots there are in all, whether or not they were fired;
-    none is later than `end`, or than any instant may be.
+    With `jitter` each slot is delayed by a part of it, derived from the seed and the slot: the same in every process,
+    and never beyond the next slot. `count` is the total number of slots, fired or not; none is later than `end`, or
+    than the last valid instant.
     """
 
     kind: ClassVar[str] = "every"
@@ -49,7 +48,7 @@ class Every(Trigger):
         jitter: Duration = 0,
         seed: str | None = None,
     ) -> None:
-        """Start at a moment, or `delay` (none, unless given) after the trigger is anchored."""
+        """Start at `start`, or `delay` (Default: 0) after the trigger is anchored."""
         self._fill(interval_us=as_microseconds(interval), count=count, seed=seed, jitter_us=as_microseconds(jitter) or None)
         self._fill(start_us=None if start is None else instant_of(start), end_us=None if end is None else instant_of(end))
         self._fill(delay_us=None if delay is None else as_microseconds(delay))
@@ -68,7 +67,7 @@ class Every(Trigger):
         return None if counted_out or slot > (LATEST if self.end_us is None else self.end_us) else slot
 
     def anchored(self, moment: int, *, seed: str = "") -> Every:
-        """It starts now, or its delay from now, unless it has a start; its jitter is drawn with this seed unless it has one."""
+        """The same starting at `moment` plus its delay, unless it has a start; `seed` is for jitter without one."""
         start_us = moment + (self.delay_us or 0) if self.start_us is None else self.start_us
         drawn_with = seed if self.jitter_us is not None and self.seed is None else self.seed
         return self.but(start_us=start_us, delay_us=None, seed=drawn_with)
@@ -79,11 +78,11 @@ class Every(Trigger):
         return even if self.jitter_us is None else even + drawn(self.seed or "", even, below=self.jitter_us)
 
     def _problem(self) -> str:
-        """What is wrong with the numbers given, if anything is."""
+        """The problem of the arguments, or empty."""
         if self.interval_us < SHORTEST_US:
             return "the interval of Every is at least a millisecond"
         if self.count is not None and (type(self.count) is not int or self.count < 1):
-            return f"count is how many slots there are, at least one, and {self.count!r} was given"
+            return f"count is {self.count!r}: give the number of slots, at least one"
         if (self.jitter_us or 0) > self.interval_us:
             return "jitter is at most the interval, so that no slot overtakes the next"
         if self.start_us is not None and self.delay_us is not None:
@@ -94,6 +93,6 @@ class Every(Trigger):
 
 
 def drawn(seed: str, slot: int, *, below: int) -> int:
-    """A number from zero to `below`, itself excluded, that looks random and is the same in every process and release."""
+    """A pseudo-random number of at least zero and less than `below`, the same in every process and release."""
     digest = blake2b(f"{seed}\0{slot}".encode(), digest_size=_DRAWN_BITS // 8).digest()
     return int.from_bytes(digest) * below >> _DRAWN_BITS

@@ -1,1 +1,1 @@
-"""The demo: index Python's own library with two workers, one of which is killed on the way, and lose nothing."""
+"""The demo: two workers index Python's standard library; one of them is killed, and no message is lost."""

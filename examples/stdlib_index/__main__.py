@@ -18,14 +18,14 @@ from examples.stdlib_index.story import Stopped, Story
 from examples.stdlib_index.workers import Workers
 
 _ON_CASSANDRA: Final = "--cassandra"
-#: Keep the whole history of the queue, for whoever wants to ask it something afterwards.
+#: Keep the whole history of the queue, for queries after the demo.
 _WITH_HISTORY: Final = "--history"
 
 
 def main(words: list[str]) -> int:
-    """Run the demo, in a file or on a Cassandra node of its own; 0 if nothing was lost although a worker was killed while it ran a task."""
+    """Run the demo in a file or on a new Cassandra node; returns 0 if nothing was lost although a worker was killed."""
     if unknown := set(words) - {_ON_CASSANDRA, _WITH_HISTORY}:
-        sys.stderr.write(f"the demo takes {_ON_CASSANDRA} and {_WITH_HISTORY}, and no {', '.join(sorted(unknown))}\n")
+        sys.stderr.write(f"unknown: {', '.join(sorted(unknown))}; options are {_ON_CASSANDRA} and {_WITH_HISTORY}\n")
         return 2
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, lambda received, _: sys.exit(128 + received))
@@ -39,32 +39,33 @@ def main(words: list[str]) -> int:
         return 1
     except KeyboardInterrupt:
         screen.say(
-            "\nInterrupted. The workers have left; what they had not done " + ("went with the node." if words else "is still in the queue.")
+            "\nInterrupted. The workers have ended; the rest of the messages "
+            + ("went with the node." if words else "is still in the queue.")
         )
         return 130
 
 
 def _in_file(screen: Screen, *, history: bool) -> int:
-    """With the queue in a file, which is still there afterwards, and its history if that is wanted."""
+    """Run with the queue in a file, which stays afterwards."""
     with app:
         return _run(screen, _opened(history=history), stays=True)
 
 
 def _on_node(screen: Screen, *, history: bool) -> int:
-    """With the queue on a Cassandra node, which is gone afterwards."""
+    """Run with the queue on a Cassandra node, which is ended afterwards."""
     with local_node(screen) as app.url, app:
         return _run(screen, _opened(history=history), stays=False)
 
 
 def _opened(*, history: bool) -> MessageQueue:
-    """The queue, which keeps all of its history if that is wanted."""
+    """The queue, which keeps all of its history, or only failures."""
     queue = app.open(QUEUE)
     queue.configure(history="all" if history else "failures")
     return queue
 
 
 def _run(screen: Screen, queue: MessageQueue, *, stays: bool) -> int:
-    """Send, have it worked on, and show what came of it; `stays` when the store is still there afterwards."""
+    """Send, run the workers, and show the result; `stays`: the store is there afterwards."""
     version = ".".join(map(str, sys.version_info[:3]))
     screen.say(f"\n[bold]The library of Python {version}, indexed by two workers, one of which will be killed[/]\n")
     sent = index_file.send_many(index_file.call(path) for path in sources()).sent
@@ -72,7 +73,7 @@ def _run(screen: Screen, queue: MessageQueue, *, stays: bool) -> int:
     with Workers(FOLDER, app.url or "") as workers, screen:
         story = Story(queue, workers, screen=screen, sent=sent)
         story.go_on()
-    screen.event("all done: the workers were asked to leave, and have left")
+    screen.event("all done: the workers were sent SIGTERM, and have ended")
     screen.say()
     letters = queue.dead_letters(limit=sent)
     show_found(screen, index)
@@ -81,7 +82,7 @@ def _run(screen: Screen, queue: MessageQueue, *, stays: bool) -> int:
     balance = Balance(sent=sent, on_disk=len(sources()), done=index.files(), dead=len(letters), twice=len(twice))
     show_balance(screen, balance)
     if not balance.good:
-        screen.say(f"[red]That is not what was promised.[/] What the workers said is in {plain(FOLDER)}.")
+        screen.say(f"[red]Failed: messages were lost, or none was delivered twice.[/] Logs are in {plain(FOLDER)}.")
         return 1
     killed = sum(process in story.killed for process in twice.values())
     explain_twice(screen, caught=len(story.caught), killed=killed, twice=len(twice))
@@ -90,7 +91,7 @@ def _run(screen: Screen, queue: MessageQueue, *, stays: bool) -> int:
 
 
 def _what_next(screen: Screen) -> None:
-    """Commands that work on what the demo left behind."""
+    """Show commands to try on the store that the demo leaves."""
     command = Path(sys.executable).with_name("astyqueue")
     command = command.relative_to(Path.cwd()) if command.is_relative_to(Path.cwd()) else command
     screen.say("Everything is still there. Try next:\n")
@@ -103,18 +104,18 @@ def _what_next(screen: Screen) -> None:
         f"{command} worker examples.stdlib_index.jobs:app -Q {QUEUE} --burst",
     ):
         screen.command(line)
-    screen.say("\nThe ten-line program is in README.md; how it works and what it promises, in docs/index.md.")
+    screen.say("\nREADME.md has a ten-line program; docs/index.md, the design and the guarantees.")
 
 
 def _where_next(screen: Screen) -> None:
-    """How to have a node that stays."""
-    screen.say("The node goes now, and the queue with it. One that stays until Ctrl-C, and says its URL:\n")
+    """Show how to start a node that stays."""
+    screen.say("The node ends now, and its data is deleted. To start one that runs until Ctrl-C and prints its URL:\n")
     screen.command(f"{sys.executable} -m astyqueue.testing.cassandra up")
-    screen.say("\nThe same program runs on SQLite: make demo. How it works and what it promises: docs/index.md.")
+    screen.say("\nThe same program runs on SQLite: make demo. Design and guarantees: docs/index.md.")
 
 
 def _start_afresh(folder: Path) -> None:
-    """Begin with empty databases, whatever an earlier run left."""
+    """Remove the databases and logs of an earlier run, and create an empty index."""
     folder.mkdir(parents=True, exist_ok=True)
     for old in (*folder.glob("*.db*"), *folder.glob("worker-*.log")):
         old.unlink()

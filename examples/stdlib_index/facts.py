@@ -1,4 +1,4 @@
-"""What can be learned about a source file from its syntax tree."""
+"""Facts about a source file from its syntax tree."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ Definition = ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What one file holds. Of the module, its classes and its functions, `documented` of `documentable` have a docstring."""
+    """Facts of one file. Of its module, classes and functions, `documented` of `documentable` have a docstring."""
 
     lines: int
     functions: int
@@ -23,7 +23,7 @@ class Facts:
 
 
 def facts_of(source: bytes) -> Facts:
-    """The facts of a file; what is not Python raises SyntaxError (or ValueError, for a zero byte in older versions)."""
+    """The facts of a file; SyntaxError if it is not Python (ValueError for a zero byte in older versions)."""
     module = ast.parse(source)
     found = list(_definitions(module, ""))
     functions = [(_length(node), name) for name, node in found if not isinstance(node, ast.ClassDef)]
@@ -40,7 +40,7 @@ def facts_of(source: bytes) -> Facts:
 
 
 def _definitions(parent: ast.AST, prefix: str) -> Iterator[tuple[str, Definition]]:
-    """Every class and function below, with its qualified name."""
+    """Every class and function below a node, with its qualified name."""
     for node in ast.iter_child_nodes(parent):
         inside = prefix
         if isinstance(node, Definition):

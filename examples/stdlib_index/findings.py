@@ -1,4 +1,4 @@
-"""What came of it: tables of what was found, and the count that shows whether anything was lost."""
+"""The result of the demo: tables of facts, and the balance that shows whether a message was lost."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from astyqueue.model.views import DeadLetter
 from examples.stdlib_index.index import Index
 from examples.stdlib_index.screen import Screen, plain
 
-#: Rows of a table, and how many classes and functions make a package worth ranking.
+#: Rows of a table; and the number of modules, classes and functions that a ranked package has more than.
 _ROWS: Final = 5
 _WORTH_RANKING: Final = 40
 
 
 @dataclass(frozen=True, slots=True)
 class Balance:
-    """Every file, counted outside the queue: by the disk, by the demo's own database, and by the dead letters."""
+    """Counts of files from outside the queue: on the disk, in the demo's own database, and in the dead letters."""
 
     sent: int
     on_disk: int
@@ -27,21 +27,21 @@ class Balance:
 
     @property
     def lost(self) -> int:
-        """Files that left no result and no dead letter."""
+        """The number of files without a result and without a dead letter."""
         return self.on_disk - self.done - self.dead
 
     @property
     def good(self) -> bool:
-        """Nothing was lost, although a worker was killed in the middle of something."""
+        """Whether nothing was lost although a worker was killed during a task."""
         return self.lost == 0 and self.twice > 0
 
     def __str__(self) -> str:
-        """The line that tells."""
+        """The balance in one line."""
         return f"sent {self.sent}, done {self.done}, dead {self.dead}, lost {self.lost}, delivered twice {self.twice}"
 
 
 def show_found(screen: Screen, index: Index) -> None:
-    """The longest functions, how well packages are documented, and totals."""
+    """Show the longest functions, the share of docstrings by package, and totals."""
     longest = screen.table("The longest functions", "lines", "function", "file")
     for row in index.database.execute("SELECT longest_lines, longest, path FROM files ORDER BY 1 DESC LIMIT ?", (_ROWS,)):
         longest.add_row(*map(plain, row))
@@ -64,9 +64,9 @@ def _show_documented(screen: Screen, index: Index) -> None:
 
 
 def show_dead(screen: Screen, letters: Sequence[DeadLetter]) -> None:
-    """The files that cannot be parsed, and why."""
+    """Show the files that cannot be parsed, with the reason."""
     if not letters:
-        screen.say("  No dead letters: this Python came without the files of its test suite that cannot be parsed.\n")
+        screen.say("  No dead letters: this Python lacks those files of its test suite that cannot be parsed.\n")
         return
     table = screen.table("Dead letters: files that cannot be parsed, kept with the reason", "file", "reason")
     for path, reason in sorted((_path_of(letter), letter.reason) for letter in letters):
@@ -75,7 +75,7 @@ def show_dead(screen: Screen, letters: Sequence[DeadLetter]) -> None:
 
 
 def _path_of(letter: DeadLetter) -> str:
-    """The file that a message was about."""
+    """The file that a message names, else the id of the message."""
     match letter.body:
         case {"args": [str(path), *_]}:
             return path
@@ -83,15 +83,15 @@ def _path_of(letter: DeadLetter) -> str:
 
 
 def show_balance(screen: Screen, balance: Balance) -> None:
-    """The line that tells."""
+    """Show the balance, in green if it is good, else in red."""
     screen.say(f"[bold {'green' if balance.good else 'red'}]{balance}[/]")
 
 
 def explain_twice(screen: Screen, *, caught: int, killed: int, twice: int) -> None:
-    """How it came that so many were delivered twice, of which a killed worker had begun `killed`, and not ended `caught`."""
+    """Show why `twice` messages were delivered twice: killed workers began `killed` and did not end `caught`."""
     reasons = [f"{caught} that the kill interrupted"]
     if killed > caught:
-        reasons.append(f"{killed - caught} that had ended, but the worker was killed before the queue knew")
+        reasons.append(f"{killed - caught} that had ended, but the worker was killed before it acked them")
     if twice > killed:
         reasons.append(f"{twice - killed} whose lease ran out because this machine was too busy to renew it")
-    screen.say(f"[dim]Delivered twice: {'; '.join(reasons)}. Each left one row, for the task may run twice.[/]\n")
+    screen.say(f"[dim]Delivered twice: {'; '.join(reasons)}. Each has one row, because the task is idempotent.[/]\n")

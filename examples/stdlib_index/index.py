@@ -1,6 +1,6 @@
-"""The demo's own database, apart from the queue's: what was found in each file, and a record of every run of a task.
+"""The demo's own database, apart from the queue's: the facts of each file, and a record of every run of a task.
 
-The record is how the demo checks the queue from outside: it tells what was started how often, and what ended.
+With the record the demo checks the queue from outside: it has every start of a task, and whether it ended.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _UPSERT: Final = f"INSERT OR REPLACE INTO files (path, package, {_COLUMNS}) VALU
 
 
 class Index:
-    """One SQLite file. Every thread has a connection of its own, opened when it first asks."""
+    """One SQLite file. Every thread has a connection of its own, opened at first use."""
 
     def __init__(self, file: Path) -> None:
         """Nothing is opened yet."""
@@ -40,7 +40,7 @@ class Index:
         found: sqlite3.Connection | None = getattr(self._of_thread, "database", None)
         if found is None:
             found = self._of_thread.database = sqlite3.connect(self._file, timeout=30)
-            # A killed process loses nothing that it wrote before, and that is all this database is to survive.
+            # A killed process loses no committed write; the database need not survive a power cut, hence no sync.
             found.executescript("PRAGMA journal_mode = WAL; PRAGMA synchronous = OFF;")
         return found
 
@@ -49,35 +49,35 @@ class Index:
         self.database.executescript(_SCHEMA)
 
     def begin(self, path: str) -> None:
-        """Record that this process starts on a file."""
+        """Record that this process starts a task on a file."""
         with self.database as database:
             database.execute("INSERT INTO runs (path, process) VALUES (?, ?)", (path, os.getpid()))
 
     def finish(self, path: str, facts: Facts | None) -> None:
-        """Record that this process is done with a file and what it found, if anything: both together. Twice comes to the same."""
+        """Record the end of the task and the facts of the file, if there are any, in one transaction; idempotent."""
         with self.database as database:
             if facts is not None:
                 database.execute(_UPSERT, (path, package_of(path), *astuple(facts)))
             database.execute("UPDATE runs SET ended = 1 WHERE path = ? AND process = ?", (path, os.getpid()))
 
     def running(self, process: int) -> list[str]:
-        """The files that a process started on and did not end."""
+        """The files of tasks that a process started and did not end."""
         return [path for (path,) in self.database.execute("SELECT path FROM runs WHERE process = ? AND NOT ended", (process,))]
 
     def taker(self, path: str, after: int) -> int | None:
-        """Which process started on a file after another one did; None as long as nobody has."""
+        """The process that started on a file next after the process `after`; None before any has."""
         query = """SELECT process FROM runs WHERE path = ? AND run > (SELECT max(run) FROM runs WHERE path = ? AND process = ?)
                    ORDER BY run LIMIT 1"""
         found: tuple[int] | None = self.database.execute(query, (path, path, after)).fetchone()
         return found and found[0]
 
     def files(self) -> int:
-        """How many files something was found about."""
+        """The number of files with facts."""
         [(files,)] = self.database.execute("SELECT count(*) FROM files")
         return int(files)
 
     def started_twice(self) -> dict[str, int]:
-        """The files that were started on more than once, and the process that was first."""
+        """The files whose task was started more than once, with the process of the first start."""
         query = "SELECT path, process, min(run) FROM runs GROUP BY path HAVING count(*) > 1"
         return {path: process for path, process, _ in self.database.execute(query)}
 

@@ -1,4 +1,4 @@
-"""A Cassandra node for the demo, which is there as long as the demo runs."""
+"""A Cassandra node that runs as long as the demo."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import Final
 
 from astyqueue.clock import SystemClock
-from astyqueue.stores.administration import administer
+from astyqueue.stores.admin import administer
 from astyqueue.testing import LocalCassandra
 from examples.stdlib_index.screen import Screen
 
@@ -16,11 +16,12 @@ KEYSPACE: Final = "stdlib_index"
 
 @contextmanager
 def local_node(screen: Screen) -> Iterator[str]:
-    """The URL of an empty store on a node of its own; node and data are gone on leaving the block, however that comes about."""
+    """The URL of an empty store on a new node; leaving the block, also by an error, ends it and deletes its data."""
     screen.event("a Cassandra node starts on this machine (the first time, Maven fetches 70 MB)")
     with LocalCassandra() as node:
         with administer(node.url(KEYSPACE), clock=SystemClock()) as administration:
             administration.migrate()
-        screen.event(f"it takes requests at {', '.join(node.contact_points)}, and has the table of the queue in keyspace {KEYSPACE}")
+        points = ", ".join(node.contact_points)
+        screen.event(f"it takes requests at {points}, and has the table of the queue in keyspace {KEYSPACE}")
         yield node.url(KEYSPACE)
-    screen.event("the node was ended, and its data deleted")
+    screen.event("the node has ended, and its data is deleted")

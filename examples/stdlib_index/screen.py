@@ -1,4 +1,4 @@
-"""What is shown: a moving bar on a terminal, plain lines anywhere else."""
+"""The output of the demo: a progress bar on a terminal, plain lines anywhere else."""
 
 from __future__ import annotations
 
@@ -12,28 +12,29 @@ from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from astyqueue.clock import SECOND, SystemClock
+from astyqueue.clock import SystemClock
 from astyqueue.model.views import Counts
+from astyqueue.units import SECOND
 
-#: Lines are no wider than this, and just so wide where there is no terminal to tell.
+#: The width of lines at most; without a terminal, exactly.
 _WIDEST: Final = 100
-#: Without a terminal, progress is told each time so many percent more are done.
+#: Without a terminal, a line shows the progress each time this many percent more are done.
 _STEP: Final = 20
 
 
 class Screen:
-    """Tells what happens, each event with the seconds since the start. Text may have rich's markup; `plain` takes it out."""
+    """Shows events with the seconds since the start. Text may have rich's markup, which `plain` escapes."""
 
     def __init__(self) -> None:
-        """The clock of the screen starts now."""
+        """The seconds of events count from now."""
         on_terminal = sys.stdout.isatty()
         if not on_terminal:
-            sys.stdout.reconfigure(errors="replace")  # type: ignore[union-attr]  # a pipe or a file, whose encoding may know few letters
+            sys.stdout.reconfigure(errors="replace")  # type: ignore[union-attr]  # a pipe's encoding may lack letters
         self._console = Console(highlight=False)
         self._console.width = min(self._console.width, _WIDEST) if on_terminal else _WIDEST
         self._clock = SystemClock()
         self._began = self._clock.monotonic()
-        self._told = 0
+        self._shown = 0
         text = (
             TextColumn("  [bold]done[/]"),
             BarColumn(24),
@@ -46,19 +47,19 @@ class Screen:
 
     @property
     def seconds(self) -> float:
-        """How long this has been going on."""
+        """The seconds since the start."""
         return (self._clock.monotonic() - self._began) / SECOND
 
     def say(self, what: RenderableType = "") -> None:
-        """Something of its own."""
+        """Print text, a table or an empty line, without the time."""
         self._console.print(what)
 
     def command(self, line: str) -> None:
-        """A line to be copied, so it is not broken into several."""
+        """Print a command to be copied; it is not broken into several lines."""
         self._console.print(f"  {plain(line)}", soft_wrap=True)
 
     def event(self, *paragraphs: str) -> None:
-        """Something happened now."""
+        """Print an event with the time, one line or more for each paragraph."""
         grid = Table.grid(padding=(0, 2))
         grid.add_column(justify="right", width=8, style="cyan")
         for time, text in zip([f"{self.seconds:.1f} s", *[""] * len(paragraphs)], paragraphs, strict=False):
@@ -66,7 +67,7 @@ class Screen:
         self.say(grid)
 
     def table(self, title: str, *columns: str) -> Table:
-        """Say the title; the table is to be filled, and said then."""
+        """Print the title and return an empty table, for the caller to fill and to `say`."""
         self.say(f"  [bold]{title}[/]")
         table = Table(box=box.SIMPLE_HEAD)
         for column in columns:
@@ -74,25 +75,25 @@ class Screen:
         return table
 
     def progress(self, counts: Counts, total: int, note: str) -> None:
-        """How far it is: settled is what the queue does not hold any more, and its dead letters."""
+        """Show the progress: messages that have left the queue and dead letters are settled, of `total` sent."""
         settled = total - counts.total + counts.dead
         held = f"{counts.waiting} waiting, {counts.in_flight} in flight, {counts.dead} dead"
         self._progress.update(self._task, total=total, completed=settled, note=note or held)
         percent = 100 * settled // total
-        if not self._console.is_terminal and percent >= self._told + _STEP:
-            self._told = percent - percent % _STEP
+        if not self._console.is_terminal and percent >= self._shown + _STEP:
+            self._shown = percent - percent % _STEP
             self.event(f"{percent} % done: {held}")
 
     def __enter__(self) -> Self:
-        """Show the bar."""
+        """Start the bar."""
         self._progress.start()
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        """Leave the bar as it is."""
+        """Stop the bar, and leave it on the screen."""
         self._progress.stop()
 
 
 def plain(text: object) -> str:
-    """Text that is shown as it is, whatever brackets it has."""
+    """Text with its brackets escaped, so that rich shows them."""
     return escape(str(text))

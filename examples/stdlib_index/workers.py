@@ -1,4 +1,4 @@
-"""Real worker processes, started the way anybody starts them, and none left behind."""
+"""Real worker processes, started with the usual command; none is left running."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from typing import Final, Self
 from examples.stdlib_index.jobs import FOLDER_VARIABLE, QUEUE, URL_VARIABLE
 
 COMMAND: Final = ("astyqueue", "worker", "examples.stdlib_index.jobs:app", "-Q", QUEUE, "-c", "2")
-#: A worker that was asked to leave and has not after so many seconds is made to.
+#: Seconds after SIGTERM until a worker is killed.
 _PATIENCE: Final = 10
 
 
 class Worker:
-    """One worker process; what it says goes to a file."""
+    """One worker process; its output goes to a file."""
 
     def __init__(self, number: int, folder: Path, url: str) -> None:
-        """It starts at once."""
+        """Start the process."""
         self.number = number
         self.log = folder / f"worker-{number}.log"
-        # Some files of the library are written to raise warnings; they are not what the log is for.
+        # Some files of the library cause warnings when they are parsed, which would fill the log.
         environment = {**os.environ, FOLDER_VARIABLE: str(folder), URL_VARIABLE: url, "PYTHONWARNINGS": "ignore"}
         with self.log.open("wb") as log:
             self._process = subprocess.Popen(
@@ -32,16 +32,16 @@ class Worker:
             )
 
     def __str__(self) -> str:
-        """What it is called on screen."""
+        """The name on the screen."""
         return f"worker {self.number}"
 
     @property
     def process(self) -> int:
-        """Its process id."""
+        """The process id."""
         return self._process.pid
 
     def ended_within(self, seconds: float) -> bool:
-        """Wait so long at most; whether it has ended."""
+        """Wait at most this number of seconds; returns whether the process has ended."""
         try:
             self._process.wait(seconds)
         except subprocess.TimeoutExpired:
@@ -49,44 +49,44 @@ class Worker:
         return True
 
     def kill(self) -> None:
-        """End it as a power cut would: it learns nothing of it, and can put nothing in order."""
+        """Send SIGKILL: as at a power cut, the process cannot clean up."""
         self._process.send_signal(signal.SIGKILL)
         self._process.wait()
 
     def leave(self) -> None:
-        """Ask it to leave, as any supervisor does."""
+        """Send SIGTERM, as a supervisor does; the worker finishes its tasks."""
         self._process.terminate()
 
     def last_words(self) -> str:
-        """The end of its log."""
+        """The last lines of its log, at most 12."""
         return "\n".join(self.log.read_text(errors="replace").splitlines()[-12:])
 
 
 class Workers:
-    """The workers of the demo; on leaving the block, however that comes about, none is left."""
+    """The workers of the demo; all have ended when the block is left, also by an error."""
 
     def __init__(self, folder: Path, url: str) -> None:
-        """None yet; they will work on the store at this URL."""
+        """Workers will use the store at this URL; none is started yet."""
         self._folder = folder
         self._url = url
         self._started: list[Worker] = []
 
     def start(self) -> Worker:
-        """One more."""
+        """Start a further worker."""
         worker = Worker(len(self._started) + 1, self._folder, self._url)
         self._started.append(worker)
         return worker
 
     def named(self, process: int) -> str:
-        """What the worker with this process id is called."""
+        """The name on the screen of the worker with this process id."""
         return next((str(worker) for worker in self._started if worker.process == process), f"process {process}")
 
     def __enter__(self) -> Self:
-        """See that none is left."""
+        """Begin the block at whose end all workers are stopped."""
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        """Ask all to leave, then insist; another Ctrl-C changes nothing, for this takes a moment only."""
+        """Send SIGTERM to all, then SIGKILL to those that still run; ignore Ctrl-C meanwhile, at most 10 s a worker."""
         before = signal.signal(signal.SIGINT, signal.SIG_IGN)
         alive = [worker for worker in self._started if not worker.ended_within(0)]
         for worker in alive:

@@ -8,10 +8,11 @@ from contextlib import ExitStack, contextmanager
 import pytest
 from cassandra.cluster import Session
 
-from astyqueue.clock import SECOND, SystemClock
+from astyqueue.clock import SystemClock
 from astyqueue.testing import LocalCassandra
 from astyqueue.testing.cassandra import CannotRunHere
 from astyqueue.testing.cassandra.fixtures import lacking, tell
+from astyqueue.units import SECOND
 
 
 @pytest.fixture(scope="session")

@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterator
 from typing import Final, Literal, Protocol
 
 from astyqueue import ids
-from astyqueue.clock import SECOND
 from astyqueue.errors import StoreError
 from astyqueue.store import Batch, Expectation, Name, Named, Put, Slice, Store
+from astyqueue.units import SECOND
 
 ROW: Final = "row"
 HEADER: Final = Name(0, 0, ids.LEAST, 0)

@@ -13,7 +13,7 @@ from astyqueue.store import HISTORY, Store
 from astyqueue.stores import open_store
 from astyqueue.testing import TimeMachine
 from astyqueue.testing.conformance import InTable, StoreConformance
-from astyqueue.wakeup import Wakeup
+from astyqueue.waiting import Wakeup
 
 
 class RealTime(TimeMachine):

@@ -13,13 +13,14 @@ from cassandra.cluster import Session
 from click.testing import CliRunner, Result
 
 from astyqueue.cli import main
-from astyqueue.clock import SECOND, SystemClock
-from astyqueue.findings import Finding, Severity
-from astyqueue.queue import checkup
+from astyqueue.clock import SystemClock
+from astyqueue.diagnostics import Finding, Severity
+from astyqueue.queue import health_check
 from astyqueue.queue.connection import connect
-from astyqueue.stores.administration import administer
+from astyqueue.stores.admin import administer
 from astyqueue.testing import LocalCassandra
 from astyqueue.testing.cassandra import Contacts
+from astyqueue.units import SECOND
 
 ROOT = Path(__file__).parents[2]
 HOUR = 3600 * SECOND
@@ -82,7 +83,7 @@ def test_rows_that_are_used_again_too_soon_are_told_of_the_queue_that_has_them(i
     with connect(ill) as store:
         store.queue("hasty", time_shards=4, every="1h")
         store.queue("patient", time_shards=30, every="1h")
-    seen = {finding.subject: finding for finding in checkup.examine(ill, clock=CLOCK)}
+    seen = {finding.subject: finding for finding in health_check.examine(ill, clock=CLOCK)}
     assert seen["rest of the rows of queue hasty"].fact == "3 h between two turns"
     assert seen["rest of the rows of queue hasty"].severity is Severity.WARNING
     assert seen["rest of the rows of queue patient"].severity is Severity.OK
@@ -107,9 +108,9 @@ def test_reads_that_walk_over_what_was_deleted_are_told(session: Session, ill: s
         session.execute(f"DELETE FROM {table(ill)} {where} AND id = %s AND state = 1", (row.id,))  # noqa: S608 - our own table
     for _ in range(5):
         session.execute(f"SELECT id FROM {table(ill)} {where} LIMIT 1")  # noqa: S608 - our own table
-    [seen] = [finding for subject, finding in found(ill).items() if re.match("deleted columns per read.* entries", subject)]
+    [seen] = [finding for subject, finding in found(ill).items() if re.match("tombstones per read.* entries", subject)]
     assert seen.severity is Severity.WARNING
-    assert "for 99 of 100 reads" in seen.fact
+    assert "99th percentile" in seen.fact
 
 
 def test_a_queue_that_nobody_works_on_is_told_beside_the_store(ill: str) -> None:
@@ -117,13 +118,13 @@ def test_a_queue_that_nobody_works_on_is_told_beside_the_store(ill: str) -> None
         store.queue("emails").send("left alone")
     seen = [json.loads(line) for line in doctor(ill, "--json").stdout.splitlines()]
     [left] = [one for one in seen if one["subject"] == "queue emails"]
-    assert (left["severity"], "nobody takes from 1 row of " in left["fact"]) == ("warning", True)
+    assert (left["severity"], "no worker takes from 1 row of " in left["fact"]) == ("warning", True)
 
 
 def test_a_keyspace_that_is_not_there_is_a_problem_and_nothing_is_made(cassandra: Contacts, session: Session) -> None:
     result = doctor(cassandra.url("nobody_made_it"))
     assert result.exit_code == 20
-    assert "problem  keyspace nobody_made_it: is not there" in result.stdout
+    assert "problem  keyspace nobody_made_it: does not exist" in result.stdout
     assert "do:  run 'astyqueue migrate' on this URL" in result.stdout
     assert not list(session.execute("SELECT * FROM system_schema.keyspaces WHERE keyspace_name = 'nobody_made_it'"))
 

@@ -38,7 +38,7 @@ def test_the_tests_that_the_page_shows_pass(cassandra: Contacts, tmp_path: Path)
     ran = tried(written(tmp_path), "--cassandra", named)
     assert ran.returncode == 0, ran.stdout
     assert re.search(r"^3 passed", ran.stdout, re.MULTILINE), ran.stdout
-    assert f"tested on {named}, which was named" in ran.stdout
+    assert f"tested on {named}, as configured" in ran.stdout
 
 
 def test_without_a_cassandra_tests_on_it_are_skipped_and_the_last_lines_say_why(tmp_path: Path) -> None:

@@ -11,16 +11,17 @@ import pytest
 from cassandra.cluster import Session
 
 from astyqueue import MessageQueue, connect
-from astyqueue.clock import SECOND, SystemClock
+from astyqueue.clock import SystemClock
+from astyqueue.diagnostics import Severity
 from astyqueue.errors import StoreError, StoreUnavailable
-from astyqueue.findings import Severity
-from astyqueue.queue import checkup
-from astyqueue.stores.administration import administer
+from astyqueue.queue import health_check
+from astyqueue.stores.admin import administer
 from astyqueue.stores.cassandra import Address
-from astyqueue.stores.cassandra.connecting import connect as session_of
-from astyqueue.stores.location import locate
+from astyqueue.stores.cassandra.cluster import connect as session_of
+from astyqueue.stores.url import locate
 from astyqueue.testing import LocalCassandra
-from astyqueue.wakeup import Wakeup
+from astyqueue.units import SECOND
+from astyqueue.waiting import Wakeup
 
 CLOCK = SystemClock()
 GRANTS = re.findall(r"GRANT .*? TO (\w+);", (Path(__file__).parents[2] / "SECURITY.md").read_text())
@@ -115,8 +116,8 @@ def handle_some(queue: MessageQueue) -> int:
 
 
 def test_a_doctor_is_told_everything_and_changes_nothing(granted: LocalCassandra) -> None:
-    found = checkup.examine(url_of(granted, "doctor"), clock=CLOCK)
-    assert not [finding for finding in found if "not known" in finding.fact]
+    found = health_check.examine(url_of(granted, "doctor"), clock=CLOCK)
+    assert not [finding for finding in found if "unknown" in finding.fact]
     refuses_to_send(url_of(granted, "doctor"))
 
 

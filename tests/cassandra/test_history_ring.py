@@ -5,15 +5,16 @@ from __future__ import annotations
 import pytest
 
 from astyqueue import connect
-from astyqueue.clock import SECOND, SystemClock
+from astyqueue.clock import SystemClock
 from astyqueue.model.event import Event, Kind
-from astyqueue.protocol.history import record
+from astyqueue.protocol.history import record_events
+from astyqueue.spark.batch_reader import QueueReader
 from astyqueue.spark.options import Reading
-from astyqueue.spark.pipelines.source import stretch_options
-from astyqueue.spark.reading import QueueReader
-from astyqueue.spark.tables import HISTORY, schema_of
-from astyqueue.stores.administration import administer
+from astyqueue.spark.pipeline.batch import stretch_options
+from astyqueue.spark.schemas import HISTORY, schema_of
+from astyqueue.stores.admin import administer
 from astyqueue.testing import LocalCassandra
+from astyqueue.units import SECOND
 
 CLOCK = SystemClock()
 EVENTS = 50
@@ -37,7 +38,7 @@ def test_the_pipeline_reads_what_a_node_missed_while_it_was_away(ring: LocalCass
         id_ = queue.send("hello").id
         ring.kill(3)
         events = [Event(now, Kind.DONE, "calls", id_, attempt=number) for number in range(EVENTS)]
-        queue.run(record(queue.core.ring, events, 10**13))
+        queue.run(record_events(queue.core.ring, events, 10**13))
     for node in (1, 2):  # which would tell the third what it missed
         ring.nodetool(node, "truncatehints")
     assert [read(history, now) for _ in range(READS)] == [EVENTS] * READS

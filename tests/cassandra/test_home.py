@@ -13,13 +13,13 @@ from cassandra.policies import DCAwareRoundRobinPolicy
 
 from astyqueue import MessageQueue
 from astyqueue.clock import SystemClock
+from astyqueue.diagnostics import Finding, Severity
 from astyqueue.errors import BadSetting
-from astyqueue.findings import Finding, Severity
 from astyqueue.stores import open_store
-from astyqueue.stores.administration import administer
+from astyqueue.stores.admin import administer
 from astyqueue.stores.cassandra import Address
-from astyqueue.stores.cassandra.connecting import connect
-from astyqueue.stores.location import locate
+from astyqueue.stores.cassandra.cluster import connect
+from astyqueue.stores.url import locate
 from astyqueue.testing import LocalCassandra
 from astyqueue.testing.cassandra import CannotRunHere
 from astyqueue.testing.cassandra.fixtures import lacking
@@ -77,7 +77,7 @@ def test_only_clients_of_the_home_are_let_in(two_centres: LocalCassandra, name: 
     assert told[-1].startswith(f"the home of keyspace {name} is data centre dc1, consistency=local_quorum, serial=local_serial")
     assert works(url(two_centres, name, "dc=dc1"))
     refused = {
-        url(two_centres, name, "dc=dc2", node=2): "the home of keyspace .* is data centre dc1, and this client asks in dc2.*Put dc=dc1",
+        url(two_centres, name, "dc=dc2", node=2): "the home of keyspace .* is data centre dc1, and this client works in dc2.*Put dc=dc1",
         url(two_centres, name): "this client names none of them.*Put dc=dc1 into the URL",
         url(two_centres, name, "dc=dc1&serial=serial&consistency=quorum"): "used with consistency=local_quorum&serial=local_serial",
     }
@@ -137,7 +137,7 @@ def test_a_session_that_is_handed_in_must_ask_at_home_too(two_centres: LocalCass
     migrated(url(two_centres, name, "dc=dc1"))
     elsewhere = ExecutionProfile(DCAwareRoundRobinPolicy("dc2"))
     cluster = Cluster([two_centres.contact_points[1]], execution_profiles={EXEC_PROFILE_DEFAULT: elsewhere}, protocol_version=5)
-    with cluster, pytest.raises(BadSetting, match="this client asks in dc2"):
+    with cluster, pytest.raises(BadSetting, match="this client works in dc2"):
         open_store(cluster.connect(name), clock=CLOCK)
 
 
@@ -146,7 +146,7 @@ def test_the_home_is_moved_only_when_that_is_asked_for_and_from_a_data_centre_th
 ) -> None:
     migrated(url(two_centres, name, "dc=dc1"))
     there = url(two_centres, name, "dc=dc2", node=2)
-    assert migrated(there)[-1].startswith(f"left the home of keyspace {name} as it is")
+    assert migrated(there)[-1].startswith(f"left the home of keyspace {name} unchanged")
     with pytest.raises(BadSetting, match="stop every worker and sender first, then run this again with --move-home"):
         migrated(there, home="dc2")
     two_centres.kill(1)
@@ -157,7 +157,7 @@ def test_the_home_is_moved_only_when_that_is_asked_for_and_from_a_data_centre_th
     finally:
         two_centres.restart(1)
     two_centres.nodetool(1, "repair", "--full", name)
-    with closing(open_store(there, clock=CLOCK)), pytest.raises(BadSetting, match="is data centre dc2, and this client asks in dc1"):
+    with closing(open_store(there, clock=CLOCK)), pytest.raises(BadSetting, match="is data centre dc2, and this client works in dc1"):
         open_store(url(two_centres, name, "dc=dc1"), clock=CLOCK)
 
 

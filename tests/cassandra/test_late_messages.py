@@ -12,19 +12,20 @@ from cassandra.policies import WhiteListRoundRobinPolicy
 from cassandra.query import SimpleStatement
 
 from astyqueue import ids
-from astyqueue.clock import SECOND, instant
-from astyqueue.findings import Severity
+from astyqueue.clock import instant
+from astyqueue.diagnostics import Severity
 from astyqueue.model.message import encode_plain
 from astyqueue.model.settings import Layout, Settings
-from astyqueue.protocol.health import examine
-from astyqueue.protocol.send import message_put
+from astyqueue.protocol.admin.health import examine
+from astyqueue.protocol.sending.insert import message_put
 from astyqueue.protocol.steps import run
-from astyqueue.queue.operating import Rescanning
+from astyqueue.queue.admin.inspection import QueueAdmin, RescanOptions
 from astyqueue.store import Name, Named, Store
 from astyqueue.testing import LocalCassandra, TimeMachine
+from astyqueue.units import SECOND
 from tests.cassandra.test_store_ring import CLOCK, NOTICED, counted_up, jobs, opened, told
-from tests.places import BEHIND
-from tests.unit.queue.crew import Crew, Worker
+from tests.support.places import BEHIND
+from tests.unit.queue.waiting_threads import Crew, Worker
 
 __all__ = ["jobs"]
 
@@ -103,7 +104,7 @@ def test_what_a_node_brings_hours_late_into_a_closed_row_is_handed_out(ring: Loc
         assert late.severity is Severity.WARNING
         assert late.fact.startswith("2 messages ")
         since = instant(ids.moment(second.id))
-        assert run(worker.core.operating.rescan(Rescanning(since)), store).listed == 1
+        assert run(QueueAdmin(worker.core).rescan(RescanOptions(since)), store).listed == 1
         pass_time(crew, worker, 10)
         assert got(worker) & {first.id, second.id} == {second.id}
         pass_time(crew, worker, 12 * 60 + 30)

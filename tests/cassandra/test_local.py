@@ -20,19 +20,19 @@ from cassandra.cluster import EXEC_PROFILE_DEFAULT, Cluster, ExecutionProfile, S
 from cassandra.policies import WhiteListRoundRobinPolicy
 from cassandra.query import SimpleStatement
 
-from astyqueue.clock import SECOND, SystemClock
+from astyqueue.clock import SystemClock
 from astyqueue.errors import BadSetting
 from astyqueue.testing import LocalCassandra
 from astyqueue.testing.cassandra import Contacts, NodeNotReady, NodetoolFailed
-from astyqueue.testing.cassandra import jars as jars_module
+from astyqueue.testing.cassandra import artifacts as jars_module
+from astyqueue.testing.cassandra.artifacts import Java, find_java, jars
+from astyqueue.testing.cassandra.child_process import Keeper
 from astyqueue.testing.cassandra.cluster import VERSION
 from astyqueue.testing.cassandra.errors import AddressesTaken, JarsNotFetched, NoJava, NoMaven, OtherJars
-from astyqueue.testing.cassandra.jars import jars
-from astyqueue.testing.cassandra.java import Java, find_java
-from astyqueue.testing.cassandra.keeper import Keeper
 from astyqueue.testing.cassandra.network import Network
 from astyqueue.testing.cassandra.node import Node
-from astyqueue.wakeup import Wakeup
+from astyqueue.units import SECOND
+from astyqueue.waiting import Wakeup
 
 CLOCK = SystemClock()
 PATIENCE_MS = 30_000
@@ -210,7 +210,7 @@ class TestARing:
 
 def test_nodes_are_gone_when_their_process_is_killed(tmp_path: Path) -> None:
     starter = (
-        "from pathlib import Path; from astyqueue.testing.cassandra.keeper import Keeper; import sys\n"
+        "from pathlib import Path; from astyqueue.testing.cassandra.child_process import Keeper; import sys\n"
         "print(Keeper().start(['/bin/sleep', '600'], Path(sys.argv[1])).pid, flush=True); sys.stdin.read()"
     )
     with subprocess.Popen([sys.executable, "-c", starter, str(tmp_path / "log")], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as parent:
@@ -296,7 +296,7 @@ def test_jars_that_are_not_those_that_were_tried_are_never_run(tmp_path: Path, m
         'for word; do case $word in -DoutputDirectory=*) mkdir -p "${word#*=}"; echo x > "${word#*=}/agrona-1.17.1.jar";; esac; done',
     )
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
-    with pytest.raises(OtherJars, match=r"not those that it was tried with \(HdrHistogram") as raised:
+    with pytest.raises(OtherJars, match=r"not those that it was tested with \(HdrHistogram") as raised:
         jars("5.0.9", JAVA)
     assert "agrona-1.17.1.jar" in raised.value.names
     assert not [found for found in (tmp_path / "cache").rglob("*") if found.is_dir() and found.name.startswith("5.0.9")]

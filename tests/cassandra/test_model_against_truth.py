@@ -12,19 +12,21 @@ from unittest import mock
 import pytest
 from cassandra.cluster import Session
 
-from astyqueue.clock import SECOND, SystemClock
+from astyqueue.clock import SystemClock
 from astyqueue.errors import StoreUnavailable
 from astyqueue.store import Named, Store
 from astyqueue.stores import open_store
-from astyqueue.stores.administration import administer
+from astyqueue.stores.admin import administer
 from astyqueue.stores.cassandra import Address
-from astyqueue.stores.cassandra.connecting import connect
-from astyqueue.testing import LocalCassandra, Proxy
-from astyqueue.testing.simulation.cluster import Cluster, Hear, Job
-from astyqueue.testing.simulation.replica import Replica
-from astyqueue.testing.simulation.store import SimulatedClock, SimulatedStore
-from astyqueue.testing.simulation.weather import Weather
+from astyqueue.stores.cassandra.cluster import connect
+from astyqueue.testing import LocalCassandra
+from astyqueue.units import SECOND
 from tests.cassandra.scripted import HEADER, ROW, STORIES, Story
+from tests.simulation.cassandra.cluster import Cluster, Hear, Job
+from tests.simulation.cassandra.replica import Replica
+from tests.simulation.cassandra.store import SimulatedClock, SimulatedStore
+from tests.simulation.engine.fault_profile import Weather
+from tests.support.proxy import Proxy
 
 CLOCK = SystemClock()
 KEYSPACE = "stories"

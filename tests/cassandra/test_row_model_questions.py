@@ -8,21 +8,22 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from cassandra.cluster import Session
 
-from astyqueue.clock import SECOND, SystemClock
+from astyqueue.clock import SystemClock
 from astyqueue.ids import Id
 from astyqueue.model.message import encode_plain
-from astyqueue.protocol.claim import Claim, claim
-from astyqueue.protocol.columns import HEADER, State, Type, decode_header, decode_timer
-from astyqueue.protocol.outcomes import Release
-from astyqueue.protocol.picking import Order
-from astyqueue.protocol.process import Process
-from astyqueue.protocol.repeatable import id_of, repeated, send_repeatable
-from astyqueue.protocol.send import message_put, send
-from astyqueue.protocol.settle import Settlement, settle
-from astyqueue.protocol.sight import Sight, all_timers
+from astyqueue.protocol.claiming.claim import Claim, claim
+from astyqueue.protocol.claiming.selection import ClaimRequest
+from astyqueue.protocol.client import Client
+from astyqueue.protocol.layout.columns import HEADER, State, Type, decode_header, decode_timer
+from astyqueue.protocol.row.snapshot import RowSnapshot, read_all_timers
+from astyqueue.protocol.sending.idempotent import idempotent_message, numbered_id, send_idempotent
+from astyqueue.protocol.sending.insert import message_put, send
+from astyqueue.protocol.settling.outcomes import Release
+from astyqueue.protocol.settling.settle import SettleRequest, settle
 from astyqueue.protocol.steps import run
 from astyqueue.store import Batch, Expectation, Name, Put, Refused, Slice, Store
 from astyqueue.stores import open_store
+from astyqueue.units import SECOND
 from tests.unit.protocol.worlds import acking
 
 CLOCK = SystemClock()
@@ -38,17 +39,17 @@ def store(url: str) -> Iterator[Store]:
     store.close()
 
 
-def sent(store: Store, process: Process, count: int) -> list[Id]:
+def sent(store: Store, process: Client, count: int) -> list[Id]:
     ids = [process.id_at(CLOCK.now()) for _ in range(count)]
     puts = tuple(message_put(0, id_, encode_plain(CLOCK.now(), b"1"), sent=CLOCK.now()) for id_ in ids)
     run(send(process, Batch(ROW, puts)), store)
     return ids
 
 
-def taken(store: Store, process: Process, count: int) -> list[Claim]:
+def taken(store: Store, process: Client, count: int) -> list[Claim]:
     claims: list[Claim] = []
     while sum(len(one.held) for one in claims) < count:
-        claims += run(claim(process, Sight(ROW, 1), Order(200, LEASE, 50)), store).claims
+        claims += run(claim(process, RowSnapshot(ROW, 1), ClaimRequest(200, LEASE, 50)), store).claims
     return claims
 
 
@@ -57,7 +58,7 @@ class Racing:
 
     def __init__(self, store: Store, name: str) -> None:
         self._store = store
-        self._process = Process(name, CLOCK.now)
+        self._process = Client(name, CLOCK.now)
         self.refused = 0
         self.missing: list[str] = []
 
@@ -95,21 +96,21 @@ def test_timers_read_after_a_refusal_show_what_came_with_the_header_that_it_told
 
 def test_back_offs_that_fall_due_close_together_share_timers_so_that_few_are_read_again(store: Store) -> None:
     """The model feared that many timers of one message each would make it dear to read them all again."""
-    process = Process("ann", CLOCK.now)
+    process = Client("ann", CLOCK.now)
     count = 600
     sent(store, process, count)
     for one in taken(store, process, count):
         now = CLOCK.now()
         failed = {held.entry.id: Release(now + 5 * SECOND + number * 1_000, 1) for number, held in enumerate(one.held)}
-        assert not run(settle(process, ROW, Settlement(one.timer, failed)), store).lost
-    timers = run(all_timers(ROW, 0), store)
+        assert not run(settle(process, ROW, SettleRequest(one.timer, failed)), store).lost
+    timers = run(read_all_timers(ROW, 0), store)
     assert sum(len(timer.entries) for timer in timers) == count
     assert len(timers) <= count // 100
 
 
 def test_a_thousand_timers_of_one_message_each_are_read_again_in_a_tenth_of_a_lease(store: Store) -> None:
     """Where they cannot be shared, because each message failed by itself: what a newcomer pays."""
-    process = Process("ann", CLOCK.now)
+    process = Client("ann", CLOCK.now)
     timers = [Name(Type.TIMER, 0, process.id_at(CLOCK.now() + LEASE), State.BACKING_OFF) for _ in range(1_000)]
     [one] = sent(store, process, 1)
     [held] = taken(store, process, 1)
@@ -117,7 +118,7 @@ def test_a_thousand_timers_of_one_message_each_are_read_again_in_a_tenth_of_a_le
     for first in range(0, len(timers), 200):
         store.send(Batch(ROW, tuple(Put(name, value) for name in timers[first : first + 200])))
     began = CLOCK.monotonic()
-    read = run(all_timers(ROW, 0), store)
+    read = run(read_all_timers(ROW, 0), store)
     took = CLOCK.monotonic() - began
     assert len(read) == len(timers) + 1
     assert held.held[0].entry.id == one
@@ -127,12 +128,12 @@ def test_a_thousand_timers_of_one_message_each_are_read_again_in_a_tenth_of_a_le
 
 def test_a_settled_record_is_remembered_for_a_day(store: Store, session: Session, keyspace: str) -> None:
     """A replay older than the mark of what was settled delivers it again: so long the mark lives, by the server's own account."""
-    process = Process("ann", CLOCK.now)
-    record = repeated(encode_plain(CLOCK.now(), b"1"), 0, id_of("disk-7", 1, CLOCK.now()))
-    assert run(send_repeatable(process, ROW, [record]), store) == 1
+    process = Client("ann", CLOCK.now)
+    record = idempotent_message(encode_plain(CLOCK.now(), b"1"), 0, numbered_id("disk-7", 1, CLOCK.now()))
+    assert run(send_idempotent(process, ROW, [record]), store) == 1
     [one] = taken(store, process, 1)
-    run(settle(process, ROW, Settlement(one.timer, {held.entry.id: acking(held) for held in one.held})), store)
-    assert run(send_repeatable(process, ROW, [record]), store) == 0
+    run(settle(process, ROW, SettleRequest(one.timer, {held.entry.id: acking(held) for held in one.held})), store)
+    assert run(send_idempotent(process, ROW, [record]), store) == 0
     asked = f'SELECT TTL(value) AS lasts FROM "{keyspace}"."entries" WHERE row = %s AND type = %s'  # noqa: S608 - a keyspace of this run
     [mark] = session.execute(asked, (ROW, int(Type.REMOVED)))
     assert DAY - 60 <= mark.lasts <= DAY
@@ -141,7 +142,7 @@ def test_a_settled_record_is_remembered_for_a_day(store: Store, session: Session
 
 def test_the_header_that_a_refusal_tells_is_the_one_that_an_exact_read_shows(store: Store) -> None:
     """The last of what a claim rests on: a refusal's header may stand in for an exact read."""
-    process = Process("ann", CLOCK.now)
+    process = Client("ann", CLOCK.now)
     sent(store, process, 2)
     taken(store, process, 2)
     answer = store.commit(Batch(ROW, (Put(HEADER, b"never"),)), (Expectation(HEADER, None),))

@@ -15,15 +15,16 @@ from typing import Self, TypeVar
 import pytest
 
 from astyqueue import Delivery, MessageQueue
-from astyqueue.clock import SECOND, SystemClock, instant
+from astyqueue.clock import SystemClock, instant
 from astyqueue.errors import AstyqueueError, StoreError
+from astyqueue.model.compose import Message
 from astyqueue.model.message import MessageId
-from astyqueue.model.outgoing import Message
 from astyqueue.queue.connection import connect
-from astyqueue.stores.administration import administer
+from astyqueue.stores.admin import administer
 from astyqueue.testing import LocalCassandra
 from astyqueue.testing.cassandra import CannotRunHere, NodeNotReady
 from astyqueue.testing.cassandra.fixtures import lacking
+from astyqueue.units import SECOND
 from tests.cassandra.runbooks import STORAGE, ByHand, Operator, section
 from tests.cassandra.test_store_ring import told
 
@@ -197,12 +198,15 @@ def in_sync(operator: Operator) -> bool:
 
 
 def away(ring: LocalCassandra, node: int, action: Callable[[], None]) -> None:
-    """Do something while a node is down, of which it gets no hints."""
+    """Do something while a node is down, of which it gets no hints: none is written, as hints in memory cannot be truncated."""
+    others = sorted(set(ALL) - {node})
+    for other in others:
+        ring.nodetool(other, "disablehandoff")
     ring.kill(node)
     action()
-    for other in set(ALL) - {node}:
-        ring.nodetool(other, "truncatehints")
     ring.restart(node)
+    for other in others:
+        ring.nodetool(other, "enablehandoff")
 
 
 def back_with_hints(operator: Operator, queue: MessageQueue) -> None:

@@ -12,11 +12,11 @@ from cassandra.policies import WhiteListRoundRobinPolicy
 from cassandra.query import SimpleStatement
 
 from astyqueue.clock import SystemClock
+from astyqueue.diagnostics import Severity, worst
 from astyqueue.errors import WrongSchema
-from astyqueue.findings import Severity, worst
 from astyqueue.queue.connection import connect
-from astyqueue.stores.administration import Administration, administer
-from astyqueue.stores.cassandra import administration
+from astyqueue.stores.admin import Administration, administer
+from astyqueue.stores.cassandra import admin
 from astyqueue.stores.cassandra.keyspace import Keyspace, replication
 from astyqueue.testing import LocalCassandra
 from astyqueue.testing.cassandra import Contacts
@@ -65,7 +65,7 @@ def test_migrating_again_changes_nothing_and_says_so(looked_after: Administratio
 def test_what_was_dropped_is_made_again(session: Session, fresh: str, looked_after: Administration) -> None:
     looked_after.migrate()
     session.execute(f'DROP TABLE "{fresh}"."entries"', timeout=60)
-    assert "is not there" in {finding.fact for finding in looked_after.verify()}
+    assert "does not exist" in {finding.fact for finding in looked_after.verify()}
     assert ["made version 1" in sentence for sentence in looked_after.migrate()] == [True]
     session.execute(f'DROP KEYSPACE "{fresh}"', timeout=60)
     assert len(looked_after.migrate()) == 4
@@ -76,7 +76,7 @@ def test_a_keyspace_that_is_there_keeps_its_replication_and_is_told_to_differ(ca
     session.execute(f"CREATE KEYSPACE \"{fresh}\" WITH replication = {{'class': 'SimpleStrategy', 'replication_factor': 1}}", timeout=60)
     with administer(cassandra.url(fresh), clock=CLOCK, replication="1") as asked:
         told = asked.migrate()
-        assert told[0].startswith(f"left keyspace {fresh} as it is; to change it: stop all workers and senders")
+        assert told[0].startswith(f"left keyspace {fresh} unchanged; to change it: stop all workers and senders")
         assert f'ALTER KEYSPACE "{fresh}" WITH replication' in told[0]
         assert asked.verify()[0].severity is Severity.WARNING
     with administer(cassandra.url(fresh), clock=CLOCK) as unasked:
@@ -101,7 +101,7 @@ def test_a_column_that_somebody_added_is_told_and_its_remedy_mends_it(session: S
     looked_after.migrate()
     session.execute(f'ALTER TABLE "{fresh}"."entries" ADD version int STATIC', timeout=60)
     [finding] = [finding for finding in looked_after.verify() if finding.severity]
-    assert (finding.fact.split(" that ")[0], finding.severity) == ("has a column version (int, static)", Severity.WARNING)
+    assert (finding.fact.split(" that ")[0], finding.severity) == ("has an unknown column version (int, static)", Severity.WARNING)
     session.execute(finding.remedy, timeout=60)
     assert worst(looked_after.verify()) is Severity.OK
 
@@ -153,7 +153,7 @@ def test_a_node_that_has_not_heard_of_a_new_table_yet_is_asked_again(session: Se
         refused.add(text)
         return ask(SimpleStatement(text.replace("schema_versions", "not_heard_of"), keyspace=fresh), *values, **options)
 
-    with administration.Administration(session, Keyspace(fresh, replication("1")), clock=CLOCK) as looked_after:
+    with admin.Administration(session, Keyspace(fresh, replication("1")), clock=CLOCK) as looked_after:
         with monkeypatch.context() as patched:
             patched.setattr(session, "execute", execute)
             looked_after.migrate()
@@ -173,7 +173,7 @@ def test_several_that_migrate_at_once_through_different_nodes_make_one_table(rin
         with Cluster([node], execution_profiles={EXEC_PROFILE_DEFAULT: profile}, protocol_version=5, **patient) as cluster:
             session = cluster.connect()
             start.wait(timeout=60)
-            told.append(administration.Administration(session, Keyspace("together"), clock=CLOCK).migrate())
+            told.append(admin.Administration(session, Keyspace("together"), clock=CLOCK).migrate())
 
     threads = [threading.Thread(target=migrate, args=(node,)) for node in nodes]
     for thread in threads:

@@ -10,17 +10,18 @@ from cassandra.cluster import Cluster, Session
 from cassandra.policies import RetryPolicy
 
 from astyqueue import MessageQueue, ids
-from astyqueue.clock import SECOND, SystemClock
+from astyqueue.clock import SystemClock
 from astyqueue.errors import BadInput, BadSetting, Closed, StoreCorrupt, StoreUnavailable, WrongSchema
 from astyqueue.store import Batch, Column, Committed, Expectation, Name, Named, Put, Refused, Slice, Store
 from astyqueue.stores import open_store
-from astyqueue.stores.administration import administer
+from astyqueue.stores.admin import administer
 from astyqueue.stores.cassandra import CassandraStore
-from astyqueue.stores.cassandra.administration import Administration
+from astyqueue.stores.cassandra.admin import Administration
 from astyqueue.stores.cassandra.keyspace import Keyspace, replication
-from astyqueue.stores.cassandra.requests import NAMES, PAGE
+from astyqueue.stores.cassandra.queries import NAMES, PAGE
 from astyqueue.testing import LocalCassandra
 from astyqueue.testing.cassandra import Contacts
+from astyqueue.units import SECOND
 
 ROW = "row"
 HEADER = Name(0, 0, ids.LEAST, 0)
@@ -154,7 +155,7 @@ def test_both_sides_of_a_fork_go_on(store: Store) -> None:
 @pytest.mark.usefixtures("url")
 def test_a_session_that_is_handed_in_is_not_used_in_a_fork(session: Session, keyspace: str) -> None:
     lent = CassandraStore(session, keyspace)
-    assert in_a_fork(lambda: fails_as_unavailable(lambda: only(lent, HEADER), "make the store after the fork"))
+    assert in_a_fork(lambda: fails_as_unavailable(lambda: only(lent, HEADER), "create the store after the fork"))
     assert only(lent, HEADER) is None
     lent.close()
 
@@ -171,7 +172,7 @@ def test_a_keyspace_of_another_shape_is_told_as_that(cassandra: Contacts, sessio
     session.execute(f"CREATE KEYSPACE \"{other}\" WITH replication = {{'class': 'SimpleStrategy', 'replication_factor': 1}}", timeout=60)
     session.execute(f'CREATE TABLE "{other}"."entries" (number int PRIMARY KEY)', timeout=60)
     try:
-        with pytest.raises(StoreCorrupt, match=f"keyspace '{other}' are not as astyqueue makes them"):
+        with pytest.raises(StoreCorrupt, match=f"keyspace '{other}' differ from those of astyqueue"):
             open_store(cassandra.url(other), clock=CLOCK)
     finally:
         session.execute(f'DROP KEYSPACE "{other}"', timeout=60)
@@ -184,7 +185,8 @@ def test_making_the_schema_again_leaves_what_is_there(store: Store, session: Ses
 
 
 @pytest.mark.parametrize(
-    ("asked", "told"), [("127.0.0.77:1,127.0.0.78:1/jobs", "127.0.0.77, 127.0.0.78 port 1"), ("nosuch.invalid/jobs", "has an address")]
+    ("asked", "told"),
+    [("127.0.0.77:1,127.0.0.78:1/jobs", "127.0.0.77, 127.0.0.78 port 1"), ("nosuch.invalid/jobs", "resolves to an address")],
 )
 def test_nodes_that_cannot_be_reached_are_named_and_how_long_it_was_tried(asked: str, told: str) -> None:
     with pytest.raises(StoreUnavailable, match=r"not connected after \d+\.\d s") as raised:
@@ -194,7 +196,7 @@ def test_nodes_that_cannot_be_reached_are_named_and_how_long_it_was_tried(asked:
 
 
 def test_a_data_centre_that_is_not_there_is_named(cassandra: Contacts) -> None:
-    with pytest.raises(StoreUnavailable, match=r"data centre nowhere.*that the data centre is theirs"):
+    with pytest.raises(StoreUnavailable, match=r"data centre nowhere.*that they are in this data centre"):
         open_store(f"{cassandra.url('system')}?dc=nowhere", clock=CLOCK)
 
 

@@ -13,10 +13,11 @@ from cassandra.cluster import ResultSet, Session
 from cassandra.query import SimpleStatement
 
 from astyqueue import ids
-from astyqueue.clock import SECOND, SystemClock
-from astyqueue.protocol.send import STAMP_BACK
+from astyqueue.clock import SystemClock
+from astyqueue.protocol.layout.columns import STAMP_BACK
 from astyqueue.store import Batch, Committed, Expectation, Name, Named, Put, Store
 from astyqueue.stores import open_store
+from astyqueue.units import SECOND
 
 CLOCK = SystemClock()
 ROW = "row"

@@ -14,14 +14,15 @@ from cassandra.cluster import Session
 from cassandra.query import SimpleStatement
 
 from astyqueue import ids
-from astyqueue.clock import SECOND, SystemClock
+from astyqueue.clock import SystemClock
 from astyqueue.errors import OutcomeUnknown, StoreError, StoreUnavailable
 from astyqueue.store import Batch, Committed, Expectation, Name, Named, Put, Store
 from astyqueue.stores import open_store
-from astyqueue.stores.administration import administer
+from astyqueue.stores.admin import administer
 from astyqueue.stores.cassandra import Address, CassandraStore
-from astyqueue.stores.cassandra.connecting import connect
+from astyqueue.stores.cassandra.cluster import connect
 from astyqueue.testing import LocalCassandra
+from astyqueue.units import SECOND
 
 CLOCK = SystemClock()
 ROW = "row"

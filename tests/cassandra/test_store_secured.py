@@ -14,17 +14,19 @@ import pytest
 from cassandra.cluster import Session
 
 from astyqueue import MessageQueue, ids
-from astyqueue.clock import SECOND, SystemClock
+from astyqueue.clock import SystemClock
 from astyqueue.errors import BadSetting, StoreUnavailable
 from astyqueue.store import Name, Named, Store
 from astyqueue.stores import open_store
-from astyqueue.stores.administration import administer
+from astyqueue.stores.admin import administer
 from astyqueue.stores.cassandra import Address
-from astyqueue.stores.cassandra.connecting import connect
-from astyqueue.stores.location import locate
-from astyqueue.testing import LocalCassandra, Proxy
+from astyqueue.stores.cassandra.cluster import connect
+from astyqueue.stores.url import locate
+from astyqueue.testing import LocalCassandra
 from astyqueue.testing.cassandra.fixtures import lacking
-from astyqueue.wakeup import Wakeup
+from astyqueue.units import SECOND
+from astyqueue.waiting import Wakeup
+from tests.support.proxy import Proxy
 
 CLOCK = SystemClock()
 #: The login that a new cluster has.
@@ -177,7 +179,7 @@ def test_the_name_in_the_certificate_counts_unless_only_the_chain_is_to_be_check
 
 
 def test_a_file_that_is_not_there_is_told(secured: LocalCassandra, authority: Authority) -> None:
-    with pytest.raises(BadSetting, match="see the options ca, cert and key"):
+    with pytest.raises(BadSetting, match="check the options ca, cert and key"):
         open_store(address(secured, LOGIN, authority, ca="/nowhere/ca.pem"), clock=CLOCK)
 
 
@@ -195,8 +197,8 @@ def test_a_guardrail_that_forbids_our_write_times_says_what_to_set(secured: Loca
 def test_what_a_login_may_not_read_is_not_told_to_be_well(secured: LocalCassandra, authority: Authority, worker: str) -> None:
     with administer(address(secured, worker, authority), clock=CLOCK) as looked_after:
         seen = looked_after.examine({})
-    unknown = [one for one in seen if "not known" in one.fact]
-    assert {one.subject.partition(" on ")[0] for one in unknown} == {"paxos variant", "guardrails", "deleted columns per read"}
+    unknown = [one for one in seen if "unknown" in one.fact]
+    assert {one.subject.partition(" on ")[0] for one in unknown} == {"paxos variant", "guardrails", "tombstones per read"}
     assert all("GRANT SELECT ON KEYSPACE system_views TO" in one.remedy for one in unknown)
 
 

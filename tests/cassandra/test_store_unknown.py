@@ -11,14 +11,15 @@ import pytest
 from cassandra.cluster import Session
 
 from astyqueue import MessageQueue, ids
-from astyqueue.clock import SECOND, SystemClock
+from astyqueue.clock import SystemClock
 from astyqueue.errors import OutcomeUnknown, StoreUnavailable
 from astyqueue.protocol.steps import Commit, Request, Send
 from astyqueue.store import Batch, Expectation, Name, Named, Put, Store
 from astyqueue.stores import open_store
-from astyqueue.testing import Proxy
 from astyqueue.testing.cassandra import Contacts
 from astyqueue.testing.faults import Faulty
+from astyqueue.units import SECOND
+from tests.support.proxy import Proxy
 
 CLOCK = SystemClock()
 ROW = "row"
@@ -101,7 +102,7 @@ def test_a_change_that_is_cut_off_on_its_way_is_unknown_too_and_is_not_made_behi
 
 def test_a_read_whose_answer_is_lost_is_only_not_read(proxy: Proxy, store: Store) -> None:
     proxy.hold_answers()
-    with pytest.raises(StoreUnavailable, match="It was not read"):
+    with pytest.raises(StoreUnavailable, match="Nothing was read"):
         count(store)
 
 

@@ -10,21 +10,21 @@ from typing import Final
 
 import pytest
 
-from tests.places import Place
+from tests.support.places import Place
 
 EXAMPLES: Final = Path(__file__).parents[2] / "examples"
 SAYS: Final = {
     "first_queue": [
         "delivered 'Welcome' to ada@example.org",
-        "failed: 'nobody' is no address",
-        "failed: 'nobody' is no address",
+        "failed: 'nobody' is not an address",
+        "failed: 'nobody' is not an address",
         "waiting for tomorrow: 1",
-        "dead letter welcome:nobody after 2 attempts: ValueError: 'nobody' is no address",
+        "dead letter welcome:nobody after 2 attempts: ValueError: 'nobody' is not an address",
     ],
     "worker_threads": ["1000 digests, the first 822beb0d1729"],
     "tasks_app": [
         "welcomed ada@example.org in 'fr' at attempt 2",
-        "dead letter: nobody knows the address of grace",
+        "dead letter: the address of grace is unknown",
         "redriven: 1",
         "welcomed grace@example.org in 'en' at attempt 2",
         "left in the queue: 0",

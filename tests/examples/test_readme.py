@@ -12,7 +12,7 @@ from typing import Final
 
 import pytest
 
-from tests.places import Place
+from tests.support.places import Place
 
 ROOT: Final = Path(__file__).parents[2]
 README: Final = (ROOT / "README.md").read_text()

@@ -8,8 +8,8 @@ import os
 import sys
 from pathlib import Path
 
-from astyqueue.clock import SECOND
-from tests.ring.fire import Plan
+from astyqueue.units import SECOND
+from tests.ring.faults import Plan
 from tests.ring.report import run
 from tests.ring.schedule import schedule
 

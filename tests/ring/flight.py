@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from itertools import accumulate
 
-from tests.ring.conductor import Befallen
+from tests.ring.observations import Holding
+from tests.ring.orchestrator import Befallen
 from tests.ring.schedule import OF_WORKERS
-from tests.ring.testimony import Holding
 
 
 def peak(befallen: Befallen, holdings: Iterable[Holding]) -> int:

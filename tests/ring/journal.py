@@ -15,9 +15,9 @@ from astyqueue.clock import SystemClock
 from astyqueue.errors import OutcomeUnknown, StoreError
 from astyqueue.ids import Id
 from astyqueue.model.message import MessageId
-from astyqueue.protocol.columns import State, Type, decode_timer
+from astyqueue.protocol.layout.columns import State, Type, decode_timer
 from astyqueue.protocol.steps import Commit, Request
-from astyqueue.queue.holding import Handed
+from astyqueue.queue.leases import BaseDelivery
 from astyqueue.store import Committed, Store
 from astyqueue.testing.faults import Faulty
 
@@ -42,12 +42,12 @@ class Journal:
     def write(self, word: str, *said: object) -> None:
         os.write(self._file, " ".join((word, str(CLOCK.monotonic()), *map(str, said), "\n")).encode())
 
-    def handed(self, number: int, delivery: Handed) -> None:
+    def handed(self, number: int, delivery: BaseDelivery) -> None:
         """A handler has it."""
         receipt = delivery.receipt
         self.write("handed", number, receipt.message.id.hex(), receipt.attempt, receipt.nonce.hex())
 
-    def settle(self, word: str, number: int, delivery: Handed, *, outcome: str) -> None:
+    def settle(self, word: str, number: int, delivery: BaseDelivery, *, outcome: str) -> None:
         """`settle`: an outcome is asked for; `settled`: it is in the store, or lost."""
         self.write(word, number, delivery.receipt.message.id.hex(), delivery.receipt.nonce.hex(), outcome)
 

@@ -12,9 +12,10 @@ import sys
 from typing import Final
 
 from astyqueue import MessageQueue
-from astyqueue.clock import SECOND, Clock, SystemClock
+from astyqueue.clock import Clock, SystemClock
 from astyqueue.errors import OutcomeUnknown, StoreError
 from astyqueue.stores import open_store
+from astyqueue.units import SECOND
 from tests.ring.journal import Journal, Watched, joined
 
 #: As many messages sent together are one batch of one row; more are spread over several.

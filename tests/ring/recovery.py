@@ -7,10 +7,10 @@ from bisect import bisect_left
 from itertools import pairwise
 from typing import Final
 
-from astyqueue.clock import SECOND
-from tests.ring.conductor import Befallen
-from tests.ring.fire import Played
-from tests.ring.testimony import Testimony, between
+from astyqueue.units import SECOND
+from tests.ring.faults import Played
+from tests.ring.observations import Testimony, between
+from tests.ring.orchestrator import Befallen
 from tests.ring.verdict import Verdict
 
 Figures = dict[str, object]

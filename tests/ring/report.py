@@ -7,9 +7,9 @@ from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
-from astyqueue.clock import SECOND
-from tests.ring import recovery, testimony
-from tests.ring.fire import Plan, Played, Tell, play
+from astyqueue.units import SECOND
+from tests.ring import observations, recovery
+from tests.ring.faults import Plan, Played, Tell, play
 from tests.ring.recovery import Figures, recoveries
 from tests.ring.verdict import Verdict, judge
 from tests.ring.windows import Window
@@ -71,6 +71,6 @@ def run(plan: Plan, tell: Tell, *, keep: Path | None = None) -> Report:
 
 def judged(played: Played) -> Report:
     """The report on what was played."""
-    told = testimony.read(played.journals)
+    told = observations.read(played.journals)
     verdict = judge(played, told)
     return Report(verdict, recoveries(played, told, verdict), round((played.ended - played.began) / SECOND, 1), played.windows)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
-from astyqueue.clock import SECOND
+from astyqueue.units import SECOND
 
 
 class Kind(StrEnum):

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from astyqueue.clock import SECOND
 from astyqueue.testing.cassandra import CannotRunHere
 from astyqueue.testing.cassandra.fixtures import lacking, tell
-from tests.ring.fire import Plan, Played, play
+from astyqueue.units import SECOND
+from tests.ring.faults import Plan, Played, play
 from tests.ring.report import judged
 from tests.ring.schedule import Kind, schedule
 

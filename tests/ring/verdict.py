@@ -8,24 +8,24 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Final
 
-from astyqueue.testing.simulation import oracles
-from astyqueue.testing.simulation.history import Result
 from tests.ring import flight
-from tests.ring.conductor import Befallen
-from tests.ring.fire import Played
+from tests.ring.faults import Played
+from tests.ring.observations import Holding, Testimony
+from tests.ring.orchestrator import Befallen
 from tests.ring.schedule import OF_WORKERS, Kind
-from tests.ring.testimony import Holding, Testimony
+from tests.simulation.checkers import checkers
+from tests.simulation.engine.history import Result
 
 #: Those that judge by what people did and were told, and by what was left. What the others ask for only a simulated store tells:
 #: each commit in the order in which a majority accepted it, the graves that a poll walks over, a walk over half a day.
 ORACLES: Final = (
-    oracles.nothing_sent_is_lost,
-    oracles.nothing_comes_back,
-    oracles.one_receipt_is_good,
-    oracles.a_receipt_is_lost_for_a_reason,
-    oracles.attempts_are_counted,
-    oracles.dead_letters_are_kept,
-    oracles.what_is_refused_changes_nothing,
+    checkers.nothing_sent_is_lost,
+    checkers.nothing_comes_back,
+    checkers.one_receipt_is_good,
+    checkers.a_receipt_is_lost_for_a_reason,
+    checkers.attempts_are_counted,
+    checkers.dead_letters_are_kept,
+    checkers.what_is_refused_changes_nothing,
 )
 #: What came of a delivery that is meant to be handed out again.
 _GIVEN_BACK: Final = "release"

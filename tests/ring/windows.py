@@ -5,11 +5,11 @@ from __future__ import annotations
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Final
 
-from astyqueue.clock import SECOND
+from astyqueue.units import SECOND
 from benchmarks.cassandra import cpu_s
 from benchmarks.server_load import ServerLoad
-from tests.ring.conductor import Stage
 from tests.ring.journal import CLOCK
+from tests.ring.orchestrator import Stage
 
 Window = dict[str, float]
 _WORDS: Final = ("sent", "handed", "failed")

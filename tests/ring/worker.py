@@ -10,12 +10,13 @@ import sys
 from typing import Final
 
 from astyqueue import Delivery, Hook, MessageQueue
-from astyqueue.clock import SECOND, SystemClock
+from astyqueue.clock import SystemClock
 from astyqueue.dispatch.dispatcher import Dispatcher
 from astyqueue.errors import Reject, Retry
-from astyqueue.queue.holding import Handed
+from astyqueue.queue.leases import BaseDelivery
 from astyqueue.stores import open_store
-from astyqueue.wakeup import Wakeup
+from astyqueue.units import SECOND
+from astyqueue.waiting import Wakeup
 from tests.ring.journal import Journal, Watched
 
 THREADS: Final = 2
@@ -35,18 +36,18 @@ class Writes(Hook):
     def __init__(self, journal: Journal) -> None:
         self._journal = journal
 
-    def before_settle(self, delivery: Handed, outcome: str) -> None:
+    def before_settle(self, delivery: BaseDelivery, outcome: str) -> None:
         self._tell("settle", delivery, outcome)
 
-    def after_settle(self, delivery: Handed, outcome: str) -> None:
+    def after_settle(self, delivery: BaseDelivery, outcome: str) -> None:
         self._tell("settled", delivery, outcome)
 
-    def _tell(self, word: str, delivery: Handed, outcome: str) -> None:
+    def _tell(self, word: str, delivery: BaseDelivery, outcome: str) -> None:
         if outcome != "extended":
             self._journal.settle(word, number_of(delivery), delivery, outcome=outcome)
 
 
-def number_of(delivery: Handed) -> int:
+def number_of(delivery: BaseDelivery) -> int:
     assert isinstance(delivery.body, int)
     return delivery.body
 

@@ -8,13 +8,13 @@ from functools import partial
 import pytest
 
 from astyqueue import ids
-from astyqueue.clock import SECOND
 from astyqueue.errors import OutcomeUnknown, StoreUnavailable
 from astyqueue.store import Batch, Committed, Expectation, Name, Named, Put, Refused
-from astyqueue.testing.simulation.replica import Ballot, Decision, Promise, Replica
-from astyqueue.testing.simulation.store import SimulatedClock, SimulatedStore
-from astyqueue.testing.simulation.timeline import SkewedClock, Timeline
-from astyqueue.testing.simulation.weather import Weather
+from astyqueue.units import SECOND
+from tests.simulation.cassandra.replica import Ballot, Decision, Promise, Replica
+from tests.simulation.cassandra.store import SimulatedClock, SimulatedStore
+from tests.simulation.engine.event_loop import SkewedClock, Timeline
+from tests.simulation.engine.fault_profile import Weather
 
 ROW = "row:0:0"
 NAME = Name(0, 0, ids.LEAST, 0)

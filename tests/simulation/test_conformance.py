@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from astyqueue.testing.conformance import StoreConformance
-from astyqueue.testing.simulation.store import SimulatedClock, SimulatedStore
+from tests.simulation.cassandra.store import SimulatedClock, SimulatedStore
 
 
 class TestSimulated(StoreConformance):

@@ -9,8 +9,10 @@ import sys
 
 import pytest
 
-from astyqueue.testing.simulation import Fault, simulate
-from astyqueue.testing.simulation.seeds import brief_of, play
+from astyqueue.clock import SystemClock
+from tests.simulation.engine.fault_profile import Fault
+from tests.simulation.engine.runner import brief_of, play
+from tests.simulation.engine.simulation import simulate
 
 #: Sixty worlds in which, taken together, every step is taken.
 SEEDS = range(20, 80)
@@ -35,6 +37,15 @@ def test_a_seed_is_the_same_world_each_time() -> None:
     assert random.getstate() == before
 
 
+def test_a_world_asks_no_clock_of_the_machine_it_is_played_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    def asked() -> int:
+        pytest.fail("a simulated process asked the real clock")
+
+    monkeypatch.setattr(SystemClock, "now", lambda _: asked())
+    monkeypatch.setattr(SystemClock, "monotonic", lambda _: asked())
+    assert simulate(7).violations == ()
+
+
 def test_a_claim_of_a_run_that_was_replaced_under_its_key_is_lost_for_a_reason() -> None:
     assert simulate(487).violations == ()
 
@@ -43,9 +54,22 @@ def test_a_message_that_was_cleared_under_an_ack_of_unknown_outcome_may_be_sent_
     assert simulate(16_538).violations == ()
 
 
+def test_a_world_that_lasts_for_days_is_repaired_before_deletions_are_forgotten() -> None:
+    """A replica that was cut off and not repaired brought an acked message back after 35 hours."""
+    assert simulate(100_176).violations == ()
+
+
+def test_a_process_that_watches_all_rows_may_peek_at_a_tombstone_once_more() -> None:
+    assert simulate(100_206).violations == ()
+
+
+def test_a_unique_send_is_not_refused_while_its_delayed_commit_may_still_be_carried_out() -> None:
+    assert simulate(105_699).violations == ()
+
+
 @pytest.mark.parametrize("hash_seed", ["1", "2"])
 def test_a_seed_is_the_same_world_in_another_process(hash_seed: str) -> None:
-    program = "from astyqueue.testing.simulation import simulate; print([simulate(seed).digest for seed in (3, 5)])"
+    program = "from tests.simulation.engine.simulation import simulate; print([simulate(seed).digest for seed in (3, 5)])"
     environment = {**os.environ, "PYTHONHASHSEED": hash_seed}
     told = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True).stdout
     assert told.strip() == str([simulate(seed).digest for seed in (3, 5)])

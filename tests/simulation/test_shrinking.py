@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 from click.testing import CliRunner
 
-from astyqueue.testing.simulation.__main__ import main
-from astyqueue.testing.simulation.shrinking import shrink
-from astyqueue.testing.simulation.world import simulate
-from tests.simulation.planted import PLANTED
+from tests.simulation.__main__ import main
+from tests.simulation.engine.shrinking import shrink
+from tests.simulation.engine.simulation import simulate
+from tests.simulation.mutants.mutants import PLANTED
 
 pytestmark = pytest.mark.timeout(300)
 

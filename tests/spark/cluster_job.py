@@ -13,9 +13,10 @@ from pathlib import Path
 import pyarrow as pa
 from pyspark import TaskContext
 
-from astyqueue.clock import SECOND, SystemClock
+from astyqueue.clock import SystemClock
 from astyqueue.spark import session
-from astyqueue.wakeup import Wakeup
+from astyqueue.units import SECOND
+from astyqueue.waiting import Wakeup
 
 SPECULATION = {
     "spark.speculation": "true",

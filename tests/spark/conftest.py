@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Final
 import pytest
 from pyspark.logger import PySparkLogger
 
-from tests.places import CASSANDRA
+from tests.support.places import CASSANDRA
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from tests.places import Place
     from tests.spark.frames import Frames
+    from tests.support.places import Place
 
 #: Two tasks at a time, each tried four times. A small machine compiles less and starts sooner.
 MASTER: Final = "local[2,4]"
@@ -73,7 +73,7 @@ def lines_of_the_log_stay_as_they_are(pytestconfig: pytest.Config) -> Iterator[N
 @pytest.fixture(scope="session")
 def java(pytestconfig: pytest.Config) -> Path:
     """The home of a Java that Spark runs on; without one these tests are skipped, and with CI=true they fail."""
-    from astyqueue.spark.java import NoJava, java_home  # noqa: PLC0415 - whoever runs no test on Spark need not load it
+    from astyqueue.spark.session import NoJava, java_home  # noqa: PLC0415 - whoever runs no test on Spark need not load it
 
     try:
         return java_home()

@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 
 from astyqueue.errors import BadSetting
 from astyqueue.spark import register
-from astyqueue.spark.pipelines.live import Stream
+from astyqueue.spark.pipeline.streaming import Stream
 
 
 def main(url: str) -> None:

@@ -16,9 +16,10 @@ import pyspark
 import pytest
 
 from astyqueue import connect
-from astyqueue.clock import SECOND, SystemClock
-from astyqueue.wakeup import Wakeup
-from tests.places import Place
+from astyqueue.clock import SystemClock
+from astyqueue.units import SECOND
+from astyqueue.waiting import Wakeup
+from tests.support.places import Place
 
 HERE: Final = Path(__file__).parent
 ROOT: Final = HERE.parents[1]

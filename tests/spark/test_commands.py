@@ -14,10 +14,11 @@ from pyspark.sql import Row, SparkSession
 
 from astyqueue import MessageQueue, connect
 from astyqueue.cli import main
-from astyqueue.clock import SECOND, SystemClock, instant
+from astyqueue.clock import SystemClock, instant
 from astyqueue.model.moments import iso
-from astyqueue.spark.pipelines.outputs import ATTEMPTS, COUNTS, FACTS, LIVE, TABLES, Table
+from astyqueue.spark.pipeline.schemas import ATTEMPTS, COUNTS, FACTS, LIVE, TABLES, Table
 from astyqueue.testing import TimeMachine
+from astyqueue.units import SECOND
 from tests.spark.conftest import SETTINGS
 from tests.spark.frames import QUEUE, Frames, drained
 
@@ -117,15 +118,15 @@ REFUSED: Final = (
     (["users.csv", "--queue", QUEUE, "--id-column", "user"], 2, "users.csv, read as CSV .*, has no column 'user'; it has 'id', 'name'"),
     (["users.csv", *_TO, "--due-column", "name"], 2, "users.csv, .* all of it text: --due-column='name': the column is string and must"),
     (["users.csv", *_TO, "--priority-column", "name"], 2, "--priority-column='name': .* must be a whole number$"),
-    (["users.csv", "--queue", "nowhere", "--id-column", "id"], 1, "no queue 'nowhere', and --create was not given; there are: emails$"),
-    (["users.csv", "--queue", "a/b", "--id-column", "id", "--create"], 2, "'a/b' cannot be a queue's name"),
+    (["users.csv", "--queue", "nowhere", "--id-column", "id"], 1, r"no queue 'nowhere' \(--create creates it\); there are: emails$"),
+    (["users.csv", "--queue", "a/b", "--id-column", "id", "--create"], 2, "'a/b' is not a valid queue name"),
     (["bytes.csv", *_TO], 2, r"bytes.csv, read as CSV .*, has no column 'id'; it has '\\x00\\x01"),
     (["empty.csv", *_TO], 2, "empty.csv, .*, has no column 'id'; it has none$"),
     (["broken.csv", *_TO], 1, "broken.csv, .*: Malformed CSV record: 2,two,many$"),
     (["broken.jsonl", *_TO], 1, "broken.jsonl, read as JSON with one object a line: Unrecognized token 'nope'"),
-    (["nobody.csv", *_TO], 2, "nobody.csv, .*: a row has no id, and without"),
-    (["users.xls", *_TO], 2, "^users.xls: its name does not tell what kind of file it is"),
-    (["users.csv", *_TO, "--url", "nosql://host"], 2, "^there is no store of kind 'nosql'"),
+    (["nobody.csv", *_TO], 2, "nobody.csv, .*: a row has no id: without"),
+    (["users.xls", *_TO], 2, "^users.xls: the kind of this file does not follow from its name"),
+    (["users.csv", *_TO, "--url", "nosql://host"], 2, "^unknown kind of store 'nosql'"),
     (["users.csv", *_TO, "--manifest", "users.csv/m.json"], 2, "^users.csv.*: "),
 )
 
@@ -177,7 +178,7 @@ def test_dead_letters_that_a_query_chooses_are_shown_then_put_back_and_recorded(
     assert titles.split() == ["id", "died", "kind", "attempts", "reason"]
     died = {row.split()[1] for row in rows}
     assert died == {iso(instant(letter.died)) for letter in queue.dead_letters() if letter.reason.startswith("timeout")}
-    assert last == "2 dead letters of queue emails would be put back: add --apply to do it"
+    assert last == "2 dead letters of queue emails would be put back: add --apply to put them back"
     assert shell.json(*redrive) == {"queue": QUEUE, "dry_run": True, "chosen": 2, "kinds": {"rejected": 2}}
     assert (queue.counts().dead, list(Path().glob("*.jsonl"))) == (3, [])
     told = shell.json(*redrive, "--apply", "--audit", "audits/today.jsonl")
@@ -192,8 +193,8 @@ def test_dead_letters_that_a_query_chooses_are_shown_then_put_back_and_recorded(
 def test_a_condition_that_is_none_is_told_in_a_sentence(shell: Shell, frames: Frames, capfd: pytest.CaptureFixture[str]) -> None:
     bury(frames.queue(), "timeout")
     for where, code, told in (
-        ("colour = 'red'", 2, r"^\"colour = 'red'\" is no condition .*: A column.* with name `colour` .*; their columns are id, queue"),
-        ("reason LIKE (", 2, r"^'reason LIKE \(' is no condition over dead letters: Syntax error at or near end of input; their"),
+        ("colour = 'red'", 2, r"^\"colour = 'red'\" is not a condition .*: A column.* with name `colour` .*; their columns are id, queue"),
+        ("reason LIKE (", 2, r"^'reason LIKE \(' is not a condition over dead letters: Syntax error at or near end of input; their"),
         ("1 / 0 = 1", 1, "^Division by zero"),
     ):
         assert re.search(told, shell.error("spark", "redrive", QUEUE, "--where", where, "--apply", code=code)), where
@@ -283,19 +284,19 @@ def test_a_stream_tells_of_minutes_what_the_batch_job_does_and_goes_on_where_it_
 
 
 def test_a_pipeline_without_anything_to_read_says_so(shell: Shell, frames: Frames) -> None:
-    assert shell.error("pipeline", "run", "--out", "lake", code=1) == "this store has no queues, so that there is no history to read"
+    nothing = "this store has no queues, so there is no history to read"
+    assert shell.error("pipeline", "run", "--out", "lake", code=1) == nothing
     frames.queue()
-    refused = "s3://lake: tables are kept in a folder that this machine and all workers of Spark see: give its path"
+    refused = "s3://lake: tables are kept in a folder that this machine and Spark workers share: give its path"
     assert refused in shell("pipeline", "run", "--out", "s3://lake", code=2).stderr
     assert "no queue nowhere; there are: emails" in shell.error("pipeline", "stream", "--out", "lake", "-Q", "nowhere", code=1)
     told = shell("pipeline", "run", "--out", "lake")
     assert told.stdout == "nothing new was read\n"
-    assert (
-        told.stderr == "queue emails keeps only failures in its history; to have all from now on: astyqueue queues set emails history=all\n"
-    )
+    remedy = "to keep all from now on: astyqueue queues set emails history=all"
+    assert told.stderr == f"queue emails keeps only failures in its history; {remedy}\n"
 
 
 def test_a_folder_without_tables_has_no_report(shell: Shell) -> None:
     told = shell.error("pipeline", "report", "--out", "lake", code=1)
-    assert told == "there are no tables in lake: astyqueue pipeline run --out lake makes them"
+    assert told == "no tables in lake: create them with astyqueue pipeline run --out lake"
     assert not Path("report.html").exists()

@@ -8,7 +8,7 @@ import sys
 import pytest
 
 import pyspark_astyqueue
-from astyqueue.spark.source import AstyqueueSource
+from astyqueue.spark.data_source import AstyqueueSource
 
 
 def test_the_source_is_found_by_the_name_of_its_module() -> None:
@@ -16,6 +16,6 @@ def test_the_source_is_found_by_the_name_of_its_module() -> None:
 
 
 def test_where_the_source_cannot_be_had_those_of_others_can(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "astyqueue.spark.source", None)
+    monkeypatch.setitem(sys.modules, "astyqueue.spark.data_source", None)
     monkeypatch.delitem(sys.modules, "pyspark_astyqueue")
     assert not hasattr(importlib.import_module("pyspark_astyqueue"), "DefaultSource")

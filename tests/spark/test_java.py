@@ -6,7 +6,7 @@ import pytest
 
 from astyqueue.errors import BadSetting
 from astyqueue.spark import session
-from astyqueue.spark.java import NoJava, java_home
+from astyqueue.spark.session import NoJava, java_home
 
 
 def java(home: Path, release: str, *modules: str) -> Path:
@@ -34,7 +34,7 @@ def test_the_java_that_java_home_names_is_taken(tmp_path: Path, monkeypatch: pyt
     ("release", "modules", "told"),
     [
         ("11.0.2", ("jdk.incubator.vector@11",), "it is Java 11"),
-        ("17.0.2", ("java.base@17",), "it is a trimmed one, without the module jdk.incubator.vector"),
+        ("17.0.2", ("java.base@17",), "it is a trimmed runtime without the module jdk.incubator.vector"),
         ("1.8.0_292", (), "it is Java 1"),
         ("soon", (), "it is Java of an unknown release"),
     ],

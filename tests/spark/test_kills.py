@@ -18,13 +18,14 @@ from typing import Final
 import pytest
 
 from astyqueue import MessageQueue, connect
-from astyqueue.clock import SECOND, SystemClock
+from astyqueue.clock import SystemClock
 from astyqueue.model.event import Event as Happened
 from astyqueue.model.event import Kind
-from astyqueue.protocol.history import record
-from astyqueue.wakeup import Wakeup
-from tests.places import Place
+from astyqueue.protocol.history import record_events
+from astyqueue.units import SECOND
+from astyqueue.waiting import Wakeup
 from tests.spark.frames import drained
+from tests.support.places import Place
 
 JOB: Final = Path(__file__).with_name("stream_job.py")
 ROOT: Final = Path(__file__).parents[2]
@@ -128,7 +129,7 @@ def test_a_stream_killed_again_and_again_sends_each_event_once_while_others_cons
     with connect(place.url) as connection, taking_from(connection.queue("target", **FEW)) as taking:
         source = connection.queue("source", **FEW)
         events = happened(source)
-        source.run(record(source.core.ring, events, 10**13))
+        source.run(record_events(source.core.ring, events, 10**13))
         for _ in range(pytestconfig.getoption("--kills") or KILLS):
             job.run_until_killed(taking, chance.choice(SEEN_BEFORE_KILL))
         told = job.run()

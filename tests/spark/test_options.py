@@ -5,16 +5,17 @@ from pathlib import Path
 import pytest
 
 from astyqueue import connect
-from astyqueue.clock import SECOND, SystemClock
+from astyqueue.clock import SystemClock
 from astyqueue.errors import BadSetting
-from astyqueue.spark import opening
-from astyqueue.spark.opening import Pace, looking
+from astyqueue.spark import connections
+from astyqueue.spark.connections import Pace, looking
 from astyqueue.spark.options import Following, Reading, everywhere
-from astyqueue.spark.pipelines.source import stretch_options
+from astyqueue.spark.pipeline.batch import stretch_options
 from astyqueue.store import Store
 from astyqueue.stores import open_store
-from astyqueue.stores.cassandra.address import ANY_ONE, Levels
+from astyqueue.stores.cassandra.settings import ANY_ONE, Levels
 from astyqueue.testing import TimeMachine
+from astyqueue.units import SECOND
 
 PLACE = {"url": "cassandra://host/work", "queue": "emails"}
 
@@ -38,7 +39,7 @@ def test_a_stream_begins_now_and_stays_a_minute_behind(clock: TimeMachine) -> No
 
 
 def test_a_moment_without_a_zone_is_refused(clock: TimeMachine) -> None:
-    with pytest.raises(BadSetting, match="is no moment"):
+    with pytest.raises(BadSetting, match="is not a moment"):
         Reading.of({**PLACE, "since": "2026-11-21T09:00:00"}, clock)
 
 
@@ -61,7 +62,7 @@ def asks_any_one(options: dict[str, str], monkeypatch: pytest.MonkeyPatch, tmp_p
 
     url = f"sqlite:///{tmp_path}/{len(list(tmp_path.iterdir()))}.db"
     connect(url).queue("emails")
-    monkeypatch.setattr(opening, "open_store", opened)
+    monkeypatch.setattr(connections, "open_store", opened)
     looking(Reading.of(options | {"url": url}).place)
     [relaxed] = asked
     return relaxed

@@ -12,23 +12,23 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable
 from pyspark.sql.types import LongType, StructField, StructType
 
 from astyqueue import MessageQueue, connect
-from astyqueue.clock import SECOND, SystemClock, instant
+from astyqueue.clock import SystemClock, instant
 from astyqueue.errors import StoreUnavailable
 from astyqueue.model.event import Event, Kind
-from astyqueue.protocol.history import record
-from astyqueue.protocol.source import Begun, begin
+from astyqueue.protocol.history import record_events
+from astyqueue.protocol.sending.idempotent import BatchRecord, begin_batch
 from astyqueue.protocol.steps import Request, Send
-from astyqueue.spark.addressing import Addressing
-from astyqueue.spark.following import HistoryStream, Offset
-from astyqueue.spark.opening import Pace
-from astyqueue.spark.options import Following
-from astyqueue.spark.outbox import Outbox
-from astyqueue.spark.sinkoptions import Sinking
-from astyqueue.spark.tables import HISTORY, schema_of
+from astyqueue.spark.batch_sender import Outbox
+from astyqueue.spark.connections import Pace
+from astyqueue.spark.options import Following, Sinking
+from astyqueue.spark.row_mapping import Addressing
+from astyqueue.spark.schemas import HISTORY, schema_of
+from astyqueue.spark.stream_reader import HistoryStream, Offset
 from astyqueue.store import HISTORY as HISTORY_TABLE
 from astyqueue.testing.faults import Faulty
-from tests.places import Place
+from astyqueue.units import SECOND
 from tests.spark.frames import QUEUE, Frames, drained
+from tests.support.places import Place
 
 pytestmark = pytest.mark.stores("sqlite", "cassandra")
 _COUNT: Final = 40
@@ -122,7 +122,7 @@ def test_what_an_older_version_told_of_at_the_moment_of_its_batch_is_not_told_of
         send(queue, begun=begun)
         queue.configure(history="all")
         ids = [found.id for found in queue.peek(_COUNT)]
-        queue.run(record(queue.core.ring, [Event(begun, Kind.SENT, QUEUE, id_, sent=begun, due=begun) for id_ in ids], 10**13))
+        queue.run(record_events(queue.core.ring, [Event(begun, Kind.SENT, QUEUE, id_, sent=begun, due=begun) for id_ in ids], 10**13))
         assert send(queue, begun=begun) == 0
         assert told(queue) == dict.fromkeys(map(str, ids), 1)
 
@@ -130,7 +130,11 @@ def test_what_an_older_version_told_of_at_the_moment_of_its_batch_is_not_told_of
 def send(queue: MessageQueue, begun: int | None = None) -> int:
     """As a task of Spark does, with the same rows each time; how many were not there."""
     sinking = Sinking.of({"url": "sqlite:///elsewhere.db", "queue": QUEUE, "id_column": "id"}, StructType([StructField("id", LongType())]))
-    batch = queue.run(begin(queue.core.process, queue=QUEUE, source="nightly", batch="")) if begun is None else Begun(begun, ended=False)
+    batch = (
+        queue.run(begin_batch(queue.core.process, queue=QUEUE, source="nightly", batch=""))
+        if begun is None
+        else BatchRecord(begun, ended=False)
+    )
     outbox = Outbox(queue, in_flight=1, pace=Pace(None))
     outbox.send(Addressing(queue.settings, sinking, source="nightly", begun=batch).of(pa.record_batch({"id": list(range(_COUNT))})))
     return outbox.put

@@ -6,9 +6,10 @@ import pytest
 from pyspark.errors import StreamingQueryException
 
 from astyqueue import MessageQueue
-from astyqueue.clock import SECOND, SystemClock
+from astyqueue.clock import SystemClock
 from astyqueue.model.event import Event, Kind
-from astyqueue.protocol.history import record
+from astyqueue.protocol.history import record_events
+from astyqueue.units import SECOND
 from tests.spark.frames import Frames
 
 pytestmark = pytest.mark.stores("sqlite", "cassandra")
@@ -19,7 +20,7 @@ def tell(queue: MessageQueue, ages: range, *, since: int) -> None:
     """Events so many minutes before a moment."""
     id_ = queue.send("hello").id
     events = [Event(since - minutes * 60 * SECOND, Kind.DONE, queue.name, id_, attempt=minutes) for minutes in ages]
-    queue.run(record(queue.core.ring, events, 10**13))
+    queue.run(record_events(queue.core.ring, events, 10**13))
 
 
 def run(frames: Frames, folder: Path, **options: object) -> list[int]:

@@ -17,8 +17,8 @@ from zoneinfo import ZoneInfo
 import pytest
 from cronsim import CronSim, CronSimError
 
-from tests.unit.triggers.drawing import EVERY_HOUR, Drawn, possible
-from tests.unit.triggers.minutes import ZONES, Minutes, differing, fired, windows, year
+from tests.unit.triggers.expressions import EVERY_HOUR, Drawn, possible
+from tests.unit.triggers.minute_reference import ZONES, Minutes, differing, fired, windows, year
 
 A_ZONE = pytest.mark.parametrize(("zone", "which"), ZONES, ids=[zone for zone, _ in ZONES])
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import assert_type
 
-from astyqueue.queue.producer import SendReport, Sent
+from astyqueue.queue.producing.producer import SendReport, Sent
 from astyqueue.tasks.app import App
 
 app = App("memory://")

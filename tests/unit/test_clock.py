@@ -6,7 +6,8 @@ from datetime import UTC, datetime, timedelta, timezone
 
 import pytest
 
-from astyqueue.clock import SECOND, SystemClock, instant, microseconds
+from astyqueue.clock import SystemClock, instant, microseconds
+from astyqueue.units import SECOND
 
 
 def test_instants_count_microseconds_from_1970() -> None:

@@ -12,8 +12,8 @@ import click
 import pytest
 
 from astyqueue.cli import main
-from astyqueue.stores.cassandra.address import Address
-from astyqueue.stores.location import locate
+from astyqueue.stores.cassandra.settings import Address
+from astyqueue.stores.url import locate
 from examples.tasks_app import app, welcome
 
 ROOT = Path(__file__).parents[2]

@@ -15,8 +15,8 @@ from pydantic import BaseModel
 from astyqueue.durations import as_microseconds
 from astyqueue.errors import BadSetting
 from astyqueue.model.settings import Behaviour, Layout
-from astyqueue.protocol.columns import State, Type
-from astyqueue.queue.asked import behaviour_of, layout_of
+from astyqueue.protocol.layout.columns import State, Type
+from astyqueue.queue.options import behaviour_of, layout_of
 from astyqueue.stores import open_store
 from astyqueue.testing import TimeMachine
 
@@ -71,6 +71,11 @@ def test_every_relative_link_leads_to_a_page_and_a_heading_that_are_there(page: 
         if not target.exists() or (heading and target.suffix == ".md" and heading not in anchors(target))
     ]
     assert lost == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=named)
+def test_no_page_shows_the_marks_of_a_merge(page: Path) -> None:
+    assert not re.findall(r"^(?:<{7}|={7}|>{7})(?: .*)?$", page.read_text(), re.MULTILINE)
 
 
 def test_every_page_can_be_reached_from_the_index() -> None:

@@ -6,9 +6,9 @@ from datetime import timedelta
 
 import pytest
 
-from astyqueue.clock import SECOND
 from astyqueue.durations import LONGEST, Duration, as_microseconds, seconds
 from astyqueue.errors import BadInput
+from astyqueue.units import SECOND
 
 
 @pytest.mark.parametrize(

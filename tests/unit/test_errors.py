@@ -18,13 +18,13 @@ import pytest
 
 import astyqueue
 from astyqueue import errors
-from astyqueue.cli.failures import ExitCode, Failure
-from astyqueue.spark.java import NoJava as NoJavaForSpark
-from astyqueue.spark.pipelines.folderlock import FolderInUse
-from astyqueue.spark.pipelines.lake import FilesLost
-from astyqueue.spark.pipelines.manifest import BadManifest
-from astyqueue.spark.pipelines.outputs import SchemaDiffers
+from astyqueue.cli.errors import ExitCode, Failure
+from astyqueue.spark.pipeline.folder_lock import FolderInUse
+from astyqueue.spark.pipeline.parquet_store import FilesLost
+from astyqueue.spark.pipeline.progress import BadManifest
+from astyqueue.spark.pipeline.schemas import SchemaDiffers
 from astyqueue.spark.retention import HistoryGone
+from astyqueue.spark.session import NoJava as NoJavaForSpark
 from astyqueue.testing.cassandra import errors as cassandra
 
 _NO_MAVEN: Final = cassandra.NoMaven("5.0.8")

@@ -16,9 +16,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from astyqueue import ids
-from astyqueue.clock import SECOND
 from astyqueue.ids import IdSource
 from astyqueue.testing import TimeMachine
+from astyqueue.units import SECOND
 
 MOMENTS = st.integers(min_value=0, max_value=100_000_000_000 * SECOND)
 RESTS = st.binary(min_size=8, max_size=8)

@@ -10,8 +10,8 @@ from hypothesis import strategies as some
 
 from astyqueue import ids
 from astyqueue.clock import instant, microseconds
+from astyqueue.durations import EARLIEST, LATEST, instant_of
 from astyqueue.errors import BadInput
-from astyqueue.instants import EARLIEST, LATEST, instant_of
 
 
 @pytest.mark.parametrize("moment", [EARLIEST, -1, 0, 1_767_225_600_000_001, LATEST])

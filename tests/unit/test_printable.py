@@ -9,7 +9,7 @@ from unicodedata import category
 import pytest
 
 from astyqueue.printable import indented, printable, printable_lines
-from tests.nasty import HALVES, TEXTS
+from tests.support.nasty import HALVES, TEXTS
 
 
 @pytest.mark.parametrize(

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.ring.conductor import Befallen
-from tests.ring.fire import Played
+from tests.ring.faults import Played
+from tests.ring.observations import read
+from tests.ring.orchestrator import Befallen
 from tests.ring.schedule import Fault, Kind
-from tests.ring.testimony import read
 from tests.ring.verdict import Verdict, judge
 
 ONE, TWO = (bytes([number]).hex() * 16 for number in (1, 2))

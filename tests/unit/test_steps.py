@@ -14,7 +14,7 @@ from astyqueue.protocol.steps import Commit, Read, Send, Steps, arun, commit, re
 from astyqueue.store import Batch, Column, Committed, Expectation, Name, Named, Outcome, Put, Refused, Slice, Store, Wanted
 from astyqueue.stores.memory import MemoryStore
 from astyqueue.testing import Failing, Recording, TimeMachine
-from astyqueue.wakeup import Rest, Wakeup
+from astyqueue.waiting import Rest, Wakeup
 
 T = TypeVar("T")
 NAME = Name(0, 0, LEAST, 0)

@@ -8,10 +8,11 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from astyqueue.clock import SECOND, Clock, microseconds
+from astyqueue.clock import Clock, microseconds
 from astyqueue.errors import BadInput
 from astyqueue.testing import TimeMachine
-from astyqueue.wakeup import Wakeup
+from astyqueue.units import SECOND
+from astyqueue.waiting import Wakeup
 
 DEADLINE = 10
 

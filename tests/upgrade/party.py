@@ -1,8 +1,8 @@
 """One process of a rolling upgrade, on whichever version of astyqueue its PYTHONPATH names.
 
 `python party.py send URL FIRST COUNT` sends messages numbered from FIRST and ends; `python party.py work URL JOURNAL` handles
-messages until its standard input ends, and appends the number of each one that is done to the journal. Both use only what
-every version has.
+messages until its standard input ends, and appends to the journal the number of each one that it has done or rejects. Both
+use only what every version has.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def send(url: str, first: int, count: int) -> None:
 
 
 def work(url: str, path: str) -> None:
-    """Handle messages: some fail once, some are rejected, the others are written down as done."""
+    """Handle messages: some fail once, some are rejected, the others are done."""
     journal = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
 
     def handle(delivery: Delivery) -> None:
@@ -67,6 +67,7 @@ def work(url: str, path: str) -> None:
         if number % KINDS == FAILING and delivery.attempt == 1:
             raise ValueError(number)
         if number % KINDS == REJECTED:
+            os.write(journal, f"rejected {number}\n".encode())
             raise Reject(str(number))
         os.write(journal, f"done {number}\n".encode())
 

@@ -13,7 +13,7 @@ import pytest
 from astyqueue import KeyTaken, MessageQueue
 from astyqueue.store import Slice
 from astyqueue.triggers import Every
-from tests.places import Place
+from tests.support.places import Place
 from tests.upgrade import meddler
 from tests.upgrade.meddler import KEY, QUEUE
 

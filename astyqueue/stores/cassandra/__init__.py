@@ -12,26 +12,26 @@ from cassandra.cluster import Session
 from astyqueue.clock import Clock
 from astyqueue.errors import BadSetting, Closed, StoreUnavailable
 from astyqueue.store import Batch, Column, Expectation, Outcome, Spread, Wanted
-from astyqueue.stores import forks
-from astyqueue.stores.cassandra.address import ANY_ONE, Address, Levels
-from astyqueue.stores.cassandra.connecting import connect
-from astyqueue.stores.cassandra.conversation import Conversation
+from astyqueue.stores import fork_hooks
+from astyqueue.stores.cassandra.client import Conversation
+from astyqueue.stores.cassandra.cluster import connect
+from astyqueue.stores.cassandra.settings import ANY_ONE, Address, Levels
 from astyqueue.stores.cassandra.speculation import Counters
-from astyqueue.stores.location import Location
+from astyqueue.stores.url import Location
 
 __all__ = ["Address", "CassandraStore", "Counters", "Levels", "lent", "opened"]
 
 
 class CassandraStore:
-    """The columns of a keyspace. All threads of a process share one session; nodes that went away are found again.
+    """The columns of a keyspace. All threads of a process share one session; it reconnects to nodes that were down.
 
-    Types, priorities and states are 0 to 127 here. It may be used on both sides of a fork: the child connects anew at its
-    first verb, unless it works with a session that was handed in, which cannot be shared with a parent.
+    Types, priorities and states are 0 to 127 here. It may be used on both sides of a fork: the child reconnects at its
+    first request, unless the session was passed in, which a child cannot share with its parent.
     """
 
-    #: An hour's row rests 29 hours, longer than what was deleted from it is kept, before its next turn.
+    #: The row of an hour rests for 29 hours before its next turn, longer than its tombstones are kept (24 h).
     spread = Spread(time_shards=30, concurrency_shards=8)
-    #: Each waits for the network, and one that waits for a node that is frozen must not keep others from theirs.
+    #: Requests wait for the network, and one that waits for a frozen node must not block the others.
     at_once = 64
 
     def __init__(
@@ -43,12 +43,12 @@ class CassandraStore:
         place: str = "Cassandra",
         dc_is_chosen: bool = True,
     ) -> None:
-        """Work with a session that stays the caller's, or with those that a function makes, which are this store's to close.
+        """Work with the caller's session, which `close` leaves open, or with those of a function, which it ends.
 
-        A session that is handed in belongs to a Cluster with execution profiles, which is the driver's default. `place` is
-        what errors call the cluster, and `dc_is_chosen` says that it is no chance in which data centre the session asks.
-        StoreUnavailable says what to do when the keyspace or its tables are not there, BadSetting when other clients of the
-        keyspace ask in another data centre or with other levels.
+        The Cluster of a session that is passed in must use execution profiles, the driver's default. Errors call the
+        cluster `place`; `dc_is_chosen`: the data centre of the session was configured, not left to chance. Raises
+        WrongSchema if the keyspace or its tables do not exist, BadSetting if the keyspace has another home or other
+        levels.
         """
         self._make = session if callable(session) else None
         self._lent = None if callable(session) else session
@@ -66,31 +66,31 @@ class CassandraStore:
         except BaseException:
             self.close()
             raise
-        forks.watch(self)
+        fork_hooks.watch(self)
 
     def __str__(self) -> str:
-        """Which keyspace it is, for people who read a log."""
+        """The keyspace, for logs."""
         return f"cassandra:{self._keyspace}"
 
     def read(self, wanted: tuple[Wanted, ...], *, exact: bool = False) -> list[list[Column]]:
-        """As the port says."""
+        """See `Store.read`."""
         return self._conversation().read(wanted, exact=exact)
 
     def send(self, batch: Batch, *more: Batch) -> None:
-        """As the port says; all are under way at once."""
+        """See `Store.send`; all batches are sent at once."""
         self._conversation().send((batch, *more))
 
     def commit(self, batch: Batch, expects: tuple[Expectation, ...]) -> Outcome:
-        """As the port says."""
+        """See `Store.commit`."""
         return self._conversation().commit(batch, expects)
 
     @property
     def counters(self) -> Counters:
-        """How many requests were sent in the present session, and how many of them to a further node."""
+        """The number of requests in the current session, and of those that were repeated at a further node."""
         return self._conversation().counters
 
     def close(self) -> None:
-        """End the session if it is this store's; a verb that is still running may fail as if the cluster had gone."""
+        """End the session if this store made it; a request in flight may fail as if the cluster were down."""
         self._closed = True
         with self._guard:
             session, self._session, self._talk, self._lent = self._session, None, None, None
@@ -98,11 +98,11 @@ class CassandraStore:
             session.cluster.shutdown()
 
     def before_fork(self) -> None:
-        """Let nobody connect meanwhile; requests under way go on in the parent."""
+        """Keep other threads from connecting during the fork; requests in flight go on in the parent."""
         self._guard.acquire()
 
     def after_fork(self, *, child: bool) -> None:
-        """The child connects anew. It keeps what it copied and never touches it: its sockets are the parent's."""
+        """The child reconnects. It keeps the copied session and never uses it: its sockets belong to the parent."""
         if child:
             self._of_parent += [self._session, self._talk, self._lent]
             self._session = self._talk = self._lent = None
@@ -123,11 +123,11 @@ class CassandraStore:
             return self._talk
 
     def _connected(self) -> Session:
-        """The session to talk in; called with the guard held."""
+        """The session; the caller holds the guard."""
         if self._lent is not None:
             return self._lent
         if self._make is None:
-            message = "this process is a fork, and the session that was handed in belongs to its parent; make the store after the fork"
+            message = "this process is a fork, and the session that was passed in belongs to its parent; create the store after the fork"
             raise StoreUnavailable(message)
         if self._session is None:
             self._session = self._make()
@@ -137,8 +137,9 @@ class CassandraStore:
 def opened(location: Location, *, clock: Clock, relaxed: bool = False) -> CassandraStore:
     """`cassandra://user:password@host1,host2/keyspace`.
 
-    Options: `dc` is the data centre to ask, `consistency` and `serial` are levels, `tls`, `ca`, `cert` and `key` encrypt, and
-    `password_file` has the password of a user who is named without one. When `relaxed`, plain reads ask one replica.
+    Options: `dc` is the data centre to use, `consistency` and `serial` are levels, `tls`, `ca`, `cert` and `key`
+    encrypt, and `password_file` has the password of a user who is named without one. When `relaxed`, plain reads need
+    one replica.
     """
     address = Address.of(location)
     levels = replace(address.levels, reads=ANY_ONE) if relaxed else address.levels
@@ -147,8 +148,8 @@ def opened(location: Location, *, clock: Clock, relaxed: bool = False) -> Cassan
 
 
 def lent(session: Session) -> CassandraStore:
-    """The store in the keyspace of a session, which stays the caller's; without a keyspace BadSetting."""
+    """The store in the keyspace of the caller's session, which stays open; BadSetting if it has no keyspace."""
     if session.keyspace is None:
-        message = "this session of the driver has no keyspace: make it with cluster.connect('name'), or call its set_keyspace('name')"
+        message = "this driver session has no keyspace: create it with cluster.connect('name'), or call its set_keyspace('name')"
         raise BadSetting(message)
-    return CassandraStore(session, session.keyspace, place=f"Cassandra, keyspace {session.keyspace} of the session that was handed in")
+    return CassandraStore(session, session.keyspace, place=f"Cassandra, keyspace {session.keyspace} of the session that was passed in")

@@ -1,8 +1,8 @@
-"""The home of a keyspace: the data centre whose majority decides its commits, and the levels at which all of its clients ask.
+"""The home of a keyspace: the data centre whose majority decides its commits, and the levels of all clients.
 
-Commits at LOCAL_SERIAL are decided within one data centre. Clients that ask in two of them, or some at LOCAL_SERIAL and some
-at SERIAL, do not see each other's commits in time: one message would be handed out twice. So the keyspace says where its home
-is, and a client that would ask elsewhere or otherwise is not let in.
+Commits at LOCAL_SERIAL are decided within one data centre. Clients that work in two of them, or some at LOCAL_SERIAL
+and some at SERIAL, do not see each other's commits in time, and one message would be delivered twice. So the keyspace
+stores its home, and a client in another data centre or with other levels is rejected.
 """
 
 from __future__ import annotations
@@ -11,16 +11,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple, Self
 
-from astyqueue.stores.cassandra.address import Levels
+from astyqueue.stores.cassandra.settings import Levels
 
-#: Its cell in the table of versions, which every keyspace has; releases that do not know of it leave it alone.
+#: The home is stored in the table of versions, which every keyspace has; releases without homes ignore the row.
 READ_HOME: Final = "SELECT file, owner FROM schema_versions WHERE part = 'home' AND version = 0"
 KEEP_HOME: Final = "INSERT INTO schema_versions (part, version, file, owner) VALUES ('home', 0, %s, %s)"
 
 
 @dataclass(frozen=True, slots=True)
 class Home:
-    """A data centre, empty where all of them decide together, and the levels of all clients."""
+    """The data centre, empty where all of them decide together, and the levels of all clients."""
 
     dc: str
     consistency: str
@@ -33,7 +33,7 @@ class Home:
 
     @classmethod
     def kept(cls, dc: str, levels: str) -> Self:
-        """As it was stored."""
+        """The home as read from the table of versions."""
         consistency, _, serial = levels.partition("/")
         return cls(dc, consistency, serial)
 
@@ -43,13 +43,13 @@ class Home:
         return f"{self.consistency}/{self.serial}"
 
     def __str__(self) -> str:
-        """As people read it."""
+        """The home as `verify` and errors print it."""
         return f"{f'data centre {self.dc}' if self.dc else 'all data centres'}, consistency={self.consistency}, serial={self.serial}"
 
 
 @dataclass(frozen=True, slots=True)
 class Client:
-    """Who asks: in which data centre and with which levels; `chosen` tells that it is no chance in which."""
+    """The data centre and the levels of a client; `chosen`: its URL names the data centre."""
 
     dc: str
     levels: Levels
@@ -57,24 +57,24 @@ class Client:
 
 
 def has_copies(data_centres: Sequence[str], dc: str) -> bool:
-    """Whether a keyspace copied to these data centres has copies in one of them; one that names none has them everywhere."""
+    """Whether a keyspace has copies in `dc`; one whose replication names no data centres has copies in all."""
     return not data_centres or dc in data_centres
 
 
 class Objection(NamedTuple):
-    """Why a client must not work in a keyspace, and what to do."""
+    """Why a client must not work in a keyspace, and the remedy."""
 
     fact: str
     reason: str
     remedy: str
 
     def __str__(self) -> str:
-        """All of it in one sentence."""
+        """The text of an error."""
         return f"{self.fact}: {self.reason}. {self.remedy[0].upper()}{self.remedy[1:]}"
 
 
 def objection(keyspace: str, data_centres: Sequence[str], home: Home | None, client: Client) -> Objection | None:
-    """What speaks against this client in a keyspace that is copied to these data centres; None if it may work there."""
+    """Why this client must not work in a keyspace with copies in these data centres; None if it may."""
     levels = client.levels
     if not has_copies(data_centres, client.dc):
         reason = f"its copies are in {', '.join(data_centres)}"
@@ -83,20 +83,20 @@ def objection(keyspace: str, data_centres: Sequence[str], home: Home | None, cli
         return Objection(
             f"keyspace {keyspace} is used with consistency={home.consistency}&serial={home.serial}, and this client has "
             f"consistency={levels.consistency}&serial={levels.serial}",
-            "clients with different levels may be handed the same message",
+            "clients with different levels may receive the same message",
             "put the levels of the keyspace into the URL",
         )
     if home and home.dc and client.dc != home.dc:
         return Objection(
-            f"the home of keyspace {keyspace} is data centre {home.dc}, and this client asks in {client.dc}",
-            "clients in two data centres may be handed the same message, and what is sent in another than the home is seen late or never",
+            f"the home of keyspace {keyspace} is data centre {home.dc}, and this client works in {client.dc}",
+            "clients in two data centres may receive the same message, and messages sent outside the home are found late or never",
             _name(home, home.dc),
         )
     if len(data_centres) > 1 and levels.is_local and not client.chosen:
         return Objection(
             f"keyspace {keyspace} has copies in {', '.join(data_centres)}, and this client names none of them",
-            "in which of them it asks is left to chance, and clients in two may be handed the same message",
-            _name(home, "NAME") + ("" if home else " with the one in which all clients work, and run 'astyqueue migrate --home NAME'"),
+            "chance decides in which of them it works, and clients in two of them may receive the same message",
+            _name(home, "NAME") + ("" if home else ", the data centre of all clients, and run 'astyqueue migrate --home NAME'"),
         )
     return None
 

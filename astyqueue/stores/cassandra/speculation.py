@@ -1,8 +1,8 @@
-"""When a request that waits for its answer is asked of a second node too.
+"""Speculative execution: when to send a request that waits for its answer to a second node too.
 
-That saves reads and sends from a node that is frozen. On servers that are merely overloaded it would make everything worse, for
-each request would become two or three. So there is a budget, the patience grows with what requests usually take, and when more
-than one node is slow, the trouble is not one node's and nothing is asked twice.
+It saves reads and sends from a frozen node. On servers that are only overloaded it would double or triple the load. So
+there is a budget, the delay follows the usual duration of requests, and while more than one node is slow nothing is
+sent twice.
 """
 
 from __future__ import annotations
@@ -16,30 +16,31 @@ from cassandra.policies import SpeculativeExecutionPlan, SpeculativeExecutionPol
 from cassandra.pool import Host
 from cassandra.query import Statement
 
-from astyqueue.clock import SECOND, Clock
+from astyqueue.clock import Clock
+from astyqueue.units import SECOND
 
-#: How long to wait for the first node, in microseconds: as long as 99 of 100 requests took lately, within bounds; and until enough
-#: of them are known.
+#: The delay before a second node, in microseconds: the 99th percentile of recent requests, between the least and the
+#: most; `_USUAL` until enough of them are known.
 _USUAL: Final = 150_000
 _LEAST: Final = 100_000
 _MOST: Final = 500_000
-#: So many of the last requests are looked at, each time so many more have been answered.
+#: The number of recent requests in that percentile, and of answers after which it is computed again.
 _REMEMBERED: Final = 500
 _LOOKED_AT_EACH: Final = 50
-#: One request in so many may be asked twice. What was saved up may be spent at once, as when a node freezes under load.
+#: The budget: one request in this number may be sent twice. Savings may be spent at once, as when a node freezes.
 _ONE_IN: Final = 10
 _MOST_SAVED: Final = 20 * _ONE_IN
-#: At how many nodes a request may be under way.
+#: The most nodes that a request is sent to.
 _NODES: Final = 3
-#: A node is slow when this share of the requests that it was asked first was not answered in time, each new one weighing so much.
+#: A node is slow when it answered more than this share of its requests late, as a moving average with this weight.
 _SLOW_SHARE: Final = 0.3
 _WEIGHT: Final = 0.1
-#: What was found out about a node counts for so long.
+#: How long the average of a node is valid after its last answer.
 _FRESH: Final = 10 * SECOND
 
 
 class Counters(NamedTuple):
-    """What one session has asked: requests, and how often one of them was asked of a further node because an answer took long."""
+    """The requests of one session, and how often one was sent to a further node because an answer took long."""
 
     requests: int = 0
     speculations: int = 0
@@ -47,17 +48,17 @@ class Counters(NamedTuple):
 
 @dataclass(slots=True)
 class _Seen:
-    """How a node did as the first that was asked."""
+    """The late answers of a node, as a moving share of the requests sent to it first, and the time of the last one."""
 
     late: float = 0.0
     at: int = 0
 
 
 class Speculation(SpeculativeExecutionPolicy):  # type: ignore[misc] # the driver has no types
-    """What one session knows of its requests; all of its threads share it."""
+    """The statistics and the budget of one session, shared by its threads."""
 
     def __init__(self, clock: Clock) -> None:
-        """Nothing was asked yet."""
+        """Start with a full budget and no statistics."""
         self._clock = clock
         self._guard = threading.Lock()
         self._saved = _MOST_SAVED
@@ -70,33 +71,33 @@ class Speculation(SpeculativeExecutionPolicy):  # type: ignore[misc] # the drive
 
     @property
     def counters(self) -> Counters:
-        """How much was asked so far."""
+        """The number of requests and of speculative ones so far."""
         return Counters(self._requests, self._speculations)
 
     def new_plan(self, keyspace: str | None, statement: Statement) -> SpeculativeExecutionPlan:  # noqa: ARG002 - the driver's own
-        """The driver asks for one for each request that may be asked twice."""
+        """The driver calls this for each idempotent request."""
         with self._guard:
             self._saved = min(self._saved + 1, _MOST_SAVED)
         return _Plan(self, self._clock)
 
     def patience(self) -> int | None:
-        """After how many microseconds a request may be asked of a further node; None if not at all now."""
+        """The delay in microseconds before a request may be sent to a further node; None if it must not be now."""
         with self._guard:
             return self._patience if self._saved >= _ONE_IN and self._slow_nodes() <= 1 else None
 
     def asked(self) -> None:
-        """A request was sent."""
+        """Count a request."""
         with self._guard:
             self._requests += 1
 
     def asked_again(self) -> None:
-        """One was sent to a further node."""
+        """Count a request to a further node, and charge it to the budget."""
         with self._guard:
             self._speculations += 1
             self._saved -= _ONE_IN
 
     def answered(self, first: Host, took: int, *, in_time: bool) -> bool:
-        """How long a request took that `first` was asked before all others; whether that node alone is slow now."""
+        """Record the duration of a request that was sent to `first` first; whether that node alone is slow now."""
         with self._guard:
             self._took.append(took)
             self._answered += 1
@@ -114,7 +115,7 @@ class Speculation(SpeculativeExecutionPolicy):  # type: ignore[misc] # the drive
 
 
 class _Plan(SpeculativeExecutionPlan):  # type: ignore[misc] # the driver has no types
-    """For one request: the driver asks at its beginning, and each time it has asked a further node."""
+    """The plan of one request; the driver calls it at the beginning, and after each further node."""
 
     def __init__(self, speculation: Speculation, clock: Clock) -> None:
         self._speculation = speculation
@@ -123,7 +124,7 @@ class _Plan(SpeculativeExecutionPlan):  # type: ignore[misc] # the driver has no
         self._due: int | None = None
 
     def next_execution(self, host: Host | None) -> float:  # noqa: ARG002 - the driver's own
-        """In how many seconds to ask a further node, or -1. A plan is asked anew for each page, too: nothing was sent then."""
+        """The seconds until a further node, or -1. The driver also calls it for each page, when nothing was sent."""
         if self._due is not None and self._clock.monotonic() >= self._due:
             self._speculation.asked_again()
             self._left -= 1

@@ -11,37 +11,38 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from astyqueue.clock import SECOND, Clock, SystemClock
-from astyqueue.errors import BadSetting, Closed, StoreGone
+from astyqueue.clock import Clock, SystemClock
+from astyqueue.errors import BadSetting, Closed, StoreGone, StoreUnavailable
 from astyqueue.store import Batch, Column, Committed, Expectation, Outcome, Refused, Spread, Wanted
-from astyqueue.stores import encoding, forks
-from astyqueue.stores.location import Location
-from astyqueue.stores.sqlite.failures import failure, failure_of_commit, is_busy
-from astyqueue.stores.sqlite.file import ONE_TRY, DatabaseFile
-from astyqueue.stores.sqlite.session import Session
-from astyqueue.stores.sqlite.writers import Writers
-from astyqueue.stores.stamps import Stamps
+from astyqueue.stores import fork_hooks, key_codec
+from astyqueue.stores.sqlite.connection import Session
+from astyqueue.stores.sqlite.database import ONE_TRY, DatabaseFile
+from astyqueue.stores.sqlite.errors import failure, failure_of_commit, is_busy
+from astyqueue.stores.sqlite.write_lock import Writers
+from astyqueue.stores.timestamps import Stamps
+from astyqueue.stores.url import Location
+from astyqueue.units import SECOND
 
 _SYNCHRONOUS: Final = ("full", "normal")
-#: How often whoever only reads sees that the file is still there: what is read from a removed one is nobody's any more.
+#: How often a reader checks that the file was not moved or replaced: the messages of a removed file are stale.
 _LOOKED_FOR: Final = SECOND
 _OPTIONS: Final = ("busy_timeout", "synchronous")
-#: Patience with other processes is measured in real time, whatever the clock of a store.
+#: The wait for other processes is measured in real time, whatever the clock of a store.
 _WATCH: Final = SystemClock()
 
 
 class SQLiteStore:
-    """The columns of a database file. Every thread has a connection of its own; writers line up.
+    """The columns of a database file. Every thread has its own connection; writers take turns.
 
-    It may be used on both sides of a fork: no connection is carried across one, each side makes its own.
+    It may be used on both sides of a fork: connections are closed before the fork, and each side opens its own.
     """
 
     spread = Spread()
-    #: Reads go side by side, and writes line up in the file.
+    #: Reads run in parallel; the file admits one writer at a time.
     at_once = 4
 
     def __init__(self, file: DatabaseFile, clock: Clock) -> None:
-        """Open the file, or make it. Stamps and times to live are those of `clock`."""
+        """Open or create the file. Stamps and times to live go by `clock`."""
         self._file = file
         self._clock = clock
         self._stamps = Stamps(clock)
@@ -52,21 +53,21 @@ class SQLiteStore:
         self._guard = threading.Lock()
         self._no_fork = threading.Event()
         self._no_fork.set()
-        with self._told():
+        with self._translated():
             file.prepare()
         self._identity = file.identity()
         self._seen_at = clock.monotonic()
-        forks.watch(self)
+        fork_hooks.watch(self)
 
     def __str__(self) -> str:
-        """Which file it is, for people who read a log."""
+        """The path of the file, for logs."""
         return str(self._file.path)
 
     def read(self, wanted: tuple[Wanted, ...], *, exact: bool = False) -> list[list[Column]]:  # noqa: ARG002 - every read is exact
-        """As the port says."""
+        """See `Store.read`."""
         session = self._session()
         if self._clock.monotonic() - self._seen_at >= _LOOKED_FOR:
-            self._see_that_it_is_the_same_file()
+            self._check_identity()
         until = 0
         while True:
             with session.lock:
@@ -77,8 +78,8 @@ class SQLiteStore:
             self._no_fork.wait()
 
     def send(self, batch: Batch, *more: Batch) -> None:
-        """As the port says; in one transaction."""
-        checked = [(each, encoding.changes(each)) for each in (batch, *more)]
+        """See `Store.send`; all batches go in one transaction."""
+        checked = [(each, key_codec.changes(each)) for each in (batch, *more)]
         with self._writing() as session:
             now, stamp = self._clock.now(), self._stamps.next()
             for each, changes in checked:
@@ -86,8 +87,8 @@ class SQLiteStore:
             self._make_durable(session)
 
     def commit(self, batch: Batch, expects: tuple[Expectation, ...]) -> Outcome:
-        """As the port says."""
-        changes, expected = encoding.committed_changes(batch, expects)
+        """See `Store.commit`."""
+        changes, expected = key_codec.committed_changes(batch, expects)
         with self._writing() as session:
             now = self._clock.now()
             present = session.present(batch, expects, expected, now=now)
@@ -98,16 +99,16 @@ class SQLiteStore:
         return Committed()
 
     def close(self) -> None:
-        """Close all connections, once the verbs that are running have ended."""
+        """Close all connections, once running calls have ended."""
         self._closed = True
         for session in self._known_sessions():
             with session.lock:
                 session.drop()
 
     def before_fork(self) -> None:
-        """Close all connections and let nobody make one: SQLite's locks belong to a process and must not be copied.
+        """Close all connections and block new ones: SQLite's locks belong to a process and must not be copied.
 
-        Threads that wait for another process step back, so that the fork does not wait for it too.
+        Threads that wait for another process stop waiting, so that the fork does not wait for it too.
         """
         self._no_fork.clear()
         self._writers.__enter__()
@@ -118,7 +119,10 @@ class SQLiteStore:
             session.drop()
 
     def after_fork(self, *, child: bool) -> None:
-        """Let them be made again. The threads that waited to write are not there in the child."""
+        """Admit connections again.
+
+        The child gets a new lock, because the threads that waited to write do not exist there.
+        """
         for session in self._still:
             session.lock.release()
         self._still = []
@@ -131,7 +135,7 @@ class SQLiteStore:
         self._no_fork.set()
 
     def _session(self) -> Session:
-        """The session of the calling thread; it goes when the thread goes."""
+        """The session of the calling thread; it ends with the thread."""
         try:
             session: Session = self._mine.session
         except AttributeError:
@@ -148,23 +152,23 @@ class SQLiteStore:
         if self._closed:
             message = f"this store on {self._file.path} was closed; open a new one"
             raise Closed(message)
-        self._see_that_it_is_the_same_file()
+        self._check_identity()
         return self._file.connect()
 
-    def _see_that_it_is_the_same_file(self) -> None:
-        """What is written to a file that was removed or replaced would be lost with the last connection to it."""
+    def _check_identity(self) -> None:
+        """Raise StoreGone for a removed or replaced file: writes to it would be lost with the last connection."""
         if self._file.identity() != self._identity:
-            message = f"{self._file.path} is another file than the one that was opened: it was moved or replaced. Restart this process"
+            message = f"{self._file.path} is not the file that was opened: it was moved or replaced. Restart this process"
             raise StoreGone(message)
         self._seen_at = self._clock.monotonic()
 
     @contextlib.contextmanager
     def _writing(self) -> Iterator[Session]:
-        """The thread's session between BEGIN and what becomes of it; what was not made durable is rolled back."""
+        """The thread's session in a write transaction; changes that were not committed are rolled back."""
         session = self._session()
         until = 0
         while True:
-            with self._writers, session.lock, self._told():
+            with self._writers, session.lock, self._translated():
                 begun, until = self._try_to_begin(session, until)
                 if begun:
                     yield from self._transaction(session)
@@ -172,7 +176,7 @@ class SQLiteStore:
             self._no_fork.wait()
 
     def _try_to_begin(self, session: Session, until: int) -> tuple[bool, int]:
-        """Whether the session may write now; else until when to try again."""
+        """Whether the session may write now, and otherwise until when (monotonic) to retry."""
         try:
             if self._no_fork.is_set():
                 session.begin()
@@ -183,13 +187,13 @@ class SQLiteStore:
 
     def _transaction(self, session: Session) -> Iterator[Session]:
         try:
-            self._see_that_it_is_the_same_file()
+            self._check_identity()
             yield session
         finally:
             session.roll_back()
 
     def _patience(self, error: sqlite3.Error, until: int) -> int:
-        """Until when (monotonic) to try again what another process was in the way of; any other error, or the last, is raised."""
+        """Until when (monotonic) to retry while another process has the lock; raises any other error, and the last."""
         now = _WATCH.monotonic()
         until = until or now + int(max(0.0, self._file.busy_timeout - ONE_TRY) * SECOND)
         if not is_busy(error) or now >= until:
@@ -203,7 +207,7 @@ class SQLiteStore:
             raise failure_of_commit(error, self._file.path) from error
 
     @contextlib.contextmanager
-    def _told(self) -> Iterator[None]:
+    def _translated(self) -> Iterator[None]:
         try:
             yield
         except sqlite3.Error as error:
@@ -216,7 +220,7 @@ def opened(location: Location, *, clock: Clock, create: bool = True) -> SQLiteSt
 
 
 def file_of(location: Location) -> DatabaseFile:
-    """The file that a URL names, and how to treat it; nothing is opened."""
+    """The file and the options of a URL; nothing is opened."""
     location.only(_OPTIONS)
     return DatabaseFile(_path(location.place), _synchronous(location.options), _busy_timeout(location.options))
 
@@ -226,19 +230,23 @@ def _path(place: str) -> Path:
         message = "a sqlite URL names a file: sqlite:///relative.db or sqlite:////absolute.db"
         raise BadSetting(message)
     if place == "/:memory:":
-        message = "a sqlite store is a file; for a store in memory use memory://"
+        message = "a sqlite store needs a file; for a store in memory use memory://"
         raise BadSetting(message)
     named = place[1:]
     absolute = f"/{named.lstrip('/')}" if named.startswith("/") else named  # two slashes in front would be the name of a machine
-    return Path(absolute).absolute()
+    try:
+        return Path(absolute).absolute()
+    except FileNotFoundError as error:
+        message = f"{absolute}: the current directory was removed; change to an existing one, or give an absolute path, with four slashes"
+        raise StoreUnavailable(message) from error
 
 
 def _synchronous(options: dict[str, str]) -> str:
     given = options.get("synchronous", "full").lower()
     if given not in _SYNCHRONOUS:
         message = (
-            f"synchronous={given!r} is not known: 'full' waits for the disk at every change, "
-            "'normal' may lose the last changes when the machine (not the process) dies"
+            f"unknown synchronous={given!r}: 'full' waits for the disk at every change, "
+            "'normal' may lose the last changes when the machine (not the process) crashes"
         )
         raise BadSetting(message)
     return given

@@ -1,4 +1,4 @@
-"""`python -m astyqueue.testing.cassandra up`: a Cassandra to try things on."""
+"""`python -m astyqueue.testing.cassandra up` runs a local Cassandra until Ctrl-C."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ def main() -> None:
 
 
 @main.command()
-@click.option("--nodes", type=click.IntRange(1, 3), default=1, show_default=True, help="How many nodes.")
-@click.option("--keyspace", default="astyqueue", show_default=True, help="The keyspace of the URL that is printed; it is not created.")
-@click.option("--directory", type=click.Path(path_type=Path), help="Keep the data here instead of deleting them at the end.")
-@click.option("--version", default=VERSION, show_default=True, help="Which Cassandra.")
+@click.option("--nodes", type=click.IntRange(1, 3), default=1, show_default=True, help="Number of nodes.")
+@click.option("--keyspace", default="astyqueue", show_default=True, help="The keyspace in the printed URL; it is not created.")
+@click.option("--directory", type=click.Path(path_type=Path), help="Keep the data here; without it they are deleted at the end.")
+@click.option("--version", default=VERSION, show_default=True, help="The release of Cassandra.")
 def up(*, nodes: int, keyspace: str, directory: Path | None, version: str) -> None:
     """Start the nodes, print the URL, and keep them running until Ctrl-C."""
     signal.signal(signal.SIGTERM, signal.default_int_handler)
@@ -28,10 +28,10 @@ def up(*, nodes: int, keyspace: str, directory: Path | None, version: str) -> No
     try:
         with LocalCassandra(nodes, directory=directory, version=version) as cluster:
             click.echo(cluster.url(keyspace))
-            click.echo("Ctrl-C ends it", err=True)
+            click.echo("press Ctrl-C to stop", err=True)
             signal.pause()
     except KeyboardInterrupt:
-        click.echo("ended", err=True)
+        click.echo("stopped", err=True)
     except AstyqueueError as error:
         raise click.ClickException(str(error)) from error
 

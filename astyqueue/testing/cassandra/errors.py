@@ -1,15 +1,15 @@
-"""Why there is no local Cassandra, or one node fewer.
+"""The errors of local Cassandra clusters.
 
 CannotRunHere           this machine lacks something; no node was started
 ├── NoJava              no Java that Cassandra runs on
-├── NoMaven             nothing to fetch the jars with
-├── JarsNotFetched      Maven did not get them
-├── OtherJars           Maven got others than those that were listed
-├── AddressesTaken      other programs listen where the nodes would
+├── NoMaven             no Maven to fetch the jars
+├── JarsNotFetched      Maven could not fetch them
+├── OtherJars           the checksums of the fetched jars differ
+├── AddressesTaken      other programs listen on the ports of the nodes
 ├── NoContainer         no container can be run
-└── NothingProvided     neither nodes of its own nor a container
+└── NothingProvided     neither local nodes nor a container can be run
 NodeNotReady            a node ended, or did not come up in time
-NodetoolFailed          nodetool did not do what it was asked
+NodetoolFailed          a nodetool command failed
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class NoJava(CannotRunHere):
     """There is no Java that Cassandra runs on."""
 
     def __init__(self, version: str, seen: Sequence[str]) -> None:
-        """Say which one it takes, and what was found instead."""
+        """`version` is the required one, `seen` describes those that were found."""
         self.version = version
         self.seen = tuple(seen)
         super().__init__(
@@ -43,45 +43,45 @@ class NoMaven(CannotRunHere):
     """There is no Maven to fetch the jars with."""
 
     def __init__(self, version: str) -> None:
-        """Say what it would have fetched."""
+        """`version` is the release of Cassandra that is missing."""
         self.version = version
-        super().__init__(f"the jars of Cassandra {version} are not here yet and there is no `mvn` to fetch them: install Maven")
+        super().__init__(f"the jars of Cassandra {version} are not cached and there is no `mvn` to fetch them: install Maven")
 
 
 class JarsNotFetched(CannotRunHere):
-    """Maven did not get the jars; what it could not finish was removed again."""
+    """Maven could not fetch the jars; incomplete files were removed."""
 
     def __init__(self, version: str, told: str) -> None:
-        """Repeat what Maven said."""
+        """`told` is the beginning of Maven's output."""
         self.version = version
         self.told = told
-        super().__init__(f"Maven could not fetch Cassandra {version}; mend its settings or the network and try again. It said:\n{told}")
+        super().__init__(f"Maven could not fetch Cassandra {version}; fix its settings or the network and try again. Its output:\n{told}")
 
 
 class OtherJars(CannotRunHere):
-    """Maven got other jars than those that this version was tried with; none of them was kept or run."""
+    """Maven fetched other jars than those that this release was tested with; they were deleted, and none was run."""
 
     def __init__(self, version: str, names: Sequence[str]) -> None:
-        """Name those that differ, are missing, or are not listed."""
+        """`names` are the jars that differ, are missing, or are not listed."""
         self.version = version
         self.names = tuple(names)
         super().__init__(
-            f"the jars that Maven fetched for Cassandra {version} are not those that it was tried with ({', '.join(names[:_NAMED])}"
-            f"{f' and {len(names) - _NAMED} more' if len(names) > _NAMED else ''}): see which repository its settings name, and whether "
-            "its local one is damaged"
+            f"the jars that Maven fetched for Cassandra {version} are not those that it was tested with ({', '.join(names[:_NAMED])}"
+            f"{f' and {len(names) - _NAMED} more' if len(names) > _NAMED else ''}): check the repository in Maven's settings, and "
+            "whether its local repository is damaged"
         )
 
 
 class AddressesTaken(CannotRunHere):
-    """Other programs listen where the nodes would."""
+    """Other programs listen on the ports of the nodes."""
 
     def __init__(self, networks: Sequence[str], ports: Sequence[int]) -> None:
-        """Say which addresses were tried."""
+        """`networks` are those that were tried, each with all `ports`."""
         self.networks = tuple(networks)
         self.ports = tuple(ports)
         super().__init__(
             f"one of the ports {', '.join(map(str, ports))} is taken on every network from {networks[0]} to {networks[-1]}: "
-            "end what listens there (`ss -ltnp` shows it), or ask for others with port= and storage_port="
+            "stop the programs that listen there (`ss -ltnp` lists them), or choose others with port= and storage_port="
         )
 
 
@@ -89,16 +89,16 @@ class NoContainer(CannotRunHere):
     """No container can be run here."""
 
     def __init__(self, told: str) -> None:
-        """Repeat what was lacking."""
+        """`told` is the reason."""
         self.told = told
         super().__init__(f"no Cassandra in a container: {told}; it needs a Docker engine that answers and `pip install testcontainers`")
 
 
 class NothingProvided(CannotRunHere):
-    """Neither nodes of its own nor a container can be run here."""
+    """Neither local nodes nor a container can be run here."""
 
     def __init__(self, local: CannotRunHere, contained: CannotRunHere) -> None:
-        """Repeat both reasons."""
+        """The two errors are the reasons."""
         self.local = local
         self.contained = contained
         super().__init__(f"{local}. And {contained}")
@@ -108,7 +108,7 @@ class NodeNotReady(AstyqueueError):
     """A node ended, or did not come up in time."""
 
     def __init__(self, address: str, *, exit_code: int | None, log_tail: str) -> None:
-        """Without an exit code the node still runs, but was not ready in time."""
+        """`exit_code` is None if the node still runs, but was not ready in time."""
         self.address = address
         self.exit_code = exit_code
         self.log_tail = log_tail
@@ -117,11 +117,13 @@ class NodeNotReady(AstyqueueError):
 
 
 class NodetoolFailed(AstyqueueError):
-    """Nodetool did not do what it was asked."""
+    """A nodetool command failed."""
 
     def __init__(self, address: str, words: Sequence[str], told: str) -> None:
-        """Repeat what it was asked, and what it said."""
+        """`words` is the command, `told` its output."""
         self.address = address
         self.words = tuple(words)
         self.told = told.strip()
-        super().__init__(f"`nodetool {' '.join(words)}` of the Cassandra node at {address} failed; see that it runs. It said:\n{self.told}")
+        super().__init__(
+            f"`nodetool {' '.join(words)}` of the Cassandra node at {address} failed; check that the node runs. Its output:\n{self.told}"
+        )

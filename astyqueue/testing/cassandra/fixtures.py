@@ -1,8 +1,8 @@
-"""For pytest: `pytest_plugins = ["astyqueue.testing.cassandra.fixtures"]` in the topmost conftest.py.
+"""Fixtures for pytest: `pytest_plugins = ["astyqueue.testing.cassandra.fixtures"]` in the topmost conftest.py.
 
-Tests that ask for `cassandra` or `cassandra_url` run on the Cassandra that `--cassandra` or ASTYQUEUE_CASSANDRA names, or else
-on a node started here, or else in a container. Where none is to be had they are skipped and the last lines of the run say
-so; with CI=true they fail.
+Tests that use `cassandra` or `cassandra_url` run on the cluster that `--cassandra` or ASTYQUEUE_CASSANDRA names,
+otherwise on a local node, otherwise in a container. Where none is available they are skipped, which the summary of the
+run reports; with CI=true they fail.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Final
 import pytest
 
 from astyqueue.clock import SystemClock
-from astyqueue.testing.cassandra.contacts import Contacts
+from astyqueue.testing.cassandra.contact_points import Contacts
 from astyqueue.testing.cassandra.errors import CannotRunHere
-from astyqueue.testing.cassandra.providing import CONTACT_POINTS, provided
+from astyqueue.testing.cassandra.provider import CONTACT_POINTS, provided
 
 if TYPE_CHECKING:
     from cassandra.cluster import Session
@@ -28,28 +28,28 @@ _PATIENCE_SECONDS: Final = 60
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """`--cassandra`."""
-    told = (
-        "Which Cassandra tests run on: 'local' (nodes started here), 'container', or contact points such as host1,host2:9042. "
-        f"Unless said, those that {CONTACT_POINTS} names, or else the first of the two that this machine can run."
+    """Add the option `--cassandra`."""
+    text = (
+        "The Cassandra to test on: 'local' (nodes started here), 'container', or contact points such as host1,host2:9042. "
+        f"Default: {CONTACT_POINTS}, or the first of 'local' and 'container' that this machine can run."
     )
-    parser.getgroup("astyqueue").addoption("--cassandra", metavar="WHERE", default=os.environ.get(CONTACT_POINTS, ""), help=told)
+    parser.getgroup("astyqueue").addoption("--cassandra", metavar="WHERE", default=os.environ.get(CONTACT_POINTS, ""), help=text)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
-    """Say what was tested on: a run without a Cassandra proves nothing about one."""
-    if told := config.stash.get(_TOLD, []):
+    """Report the cluster that was tested on: a run without one proves nothing about Cassandra."""
+    if lines := config.stash.get(_TOLD, []):
         terminalreporter.section("Cassandra")
-        terminalreporter.write_line("\n".join(dict.fromkeys(told)))
+        terminalreporter.write_line("\n".join(dict.fromkeys(lines)))
 
 
 def tell(config: pytest.Config, line: str) -> None:
-    """Have this line said at the end of the run."""
+    """Add a line to the summary of the run."""
     config.stash.setdefault(_TOLD, []).append(line)
 
 
 def lacking(config: pytest.Config, reason: str) -> None:
-    """Skip this test for want of a Cassandra and say so at the end of the run; with CI=true, fail it."""
+    """Skip this test for lack of a Cassandra, and report it in the summary of the run; with CI=true, fail it."""
     tell(config, f"NOT TESTED on Cassandra: {reason}")
     if os.environ.get("CI") == "true":
         pytest.fail(reason, pytrace=False)
@@ -58,7 +58,7 @@ def lacking(config: pytest.Config, reason: str) -> None:
 
 @pytest.fixture(scope="session")
 def cassandra(pytestconfig: pytest.Config) -> Iterator[Contacts]:
-    """A Cassandra for tests that leave it as it is: theirs are the keyspaces they make."""
+    """A shared cluster; a test may change only the keyspaces that it creates."""
     with ExitStack() as held:
         reason = ""
         try:
@@ -73,9 +73,9 @@ def cassandra(pytestconfig: pytest.Config) -> Iterator[Contacts]:
 
 @pytest.fixture(scope="session")
 def cassandra_session(cassandra: Contacts) -> Iterator[Session]:
-    """A session of the driver, as astyqueue sets it."""
-    from astyqueue.stores.cassandra import Address  # noqa: PLC0415 - whoever runs no test on Cassandra need not load the driver
-    from astyqueue.stores.cassandra.connecting import connect  # noqa: PLC0415 - as above
+    """A driver session with astyqueue's settings."""
+    from astyqueue.stores.cassandra import Address  # noqa: PLC0415 - only tests on Cassandra load the driver
+    from astyqueue.stores.cassandra.cluster import connect  # noqa: PLC0415 - as above
 
     made = connect(Address(cassandra.contact_points, "system", cassandra.port), SystemClock())
     yield made
@@ -84,8 +84,8 @@ def cassandra_session(cassandra: Contacts) -> Iterator[Session]:
 
 @pytest.fixture(scope="session")
 def cassandra_keyspace(cassandra_session: Session) -> Iterator[str]:
-    """A keyspace with the tables of a store, one for the whole run; it is dropped at the end."""
-    from astyqueue.stores.cassandra.administration import Administration  # noqa: PLC0415 - as above
+    """A keyspace with the tables of a store, for the whole run; it is dropped at the end."""
+    from astyqueue.stores.cassandra.admin import Administration  # noqa: PLC0415 - as above
     from astyqueue.stores.cassandra.keyspace import Keyspace, replication  # noqa: PLC0415 - as above
 
     made = f"astyqueue_test_{secrets.token_hex(4)}"
@@ -96,7 +96,7 @@ def cassandra_keyspace(cassandra_session: Session) -> Iterator[str]:
 
 @pytest.fixture
 def cassandra_url(cassandra: Contacts, cassandra_session: Session, cassandra_keyspace: str) -> str:
-    """The URL of a store that is empty."""
+    """The URL of an empty store."""
     for table in ("entries", "history"):
         cassandra_session.execute(f'TRUNCATE "{cassandra_keyspace}"."{table}"', timeout=_PATIENCE_SECONDS)
     return cassandra.url(cassandra_keyspace)

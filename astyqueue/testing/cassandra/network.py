@@ -18,13 +18,13 @@ _NETWORKS: Final = tuple(f"127.0.{number}" for number in range(8))
 
 
 class Network:
-    """Addresses that end in .1, .2, … and are this process's until it is closed, or it ends."""
+    """Addresses that end in .1, .2, …, reserved for this process until `close`, or until it ends."""
 
     def __init__(self, nodes: int, ports: tuple[int, ...]) -> None:
-        """Take the first network, from 127.0.0 on, where these ports are free on so many addresses; or AddressesTaken."""
+        """Reserve the first network, from 127.0.0 on, with these ports free on `nodes` addresses; or AddressesTaken."""
         for network in _NETWORKS:
             self.addresses = tuple(f"{network}.{node}" for node in range(1, nodes + 1))
-            with contextlib.suppress(OSError):  # where all users have one such folder, another one may have put something in the way
+            with contextlib.suppress(OSError):  # in a shared temporary folder another user may have the file
                 self._lock = os.open(Path(tempfile.gettempdir()) / f"astyqueue-{os.getuid()}-{network}.lock", _LOCK, 0o600)
                 if _locked(self._lock) and _free(self.addresses, ports):
                     return
@@ -32,7 +32,7 @@ class Network:
         raise AddressesTaken(_NETWORKS, ports)
 
     def close(self) -> None:
-        """Leave the addresses to others."""
+        """Release the addresses."""
         os.close(self._lock)
 
 
@@ -50,7 +50,7 @@ def _free(addresses: Iterable[str], ports: Iterable[int]) -> bool:
 
 def _bindable(address: str, port: int) -> bool:
     with socket.socket() as tried:
-        tried.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # a connection closed a moment ago is no obstacle
+        tried.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # a port in TIME_WAIT counts as free
         try:
             tried.bind((address, port))
         except OSError:

@@ -1,6 +1,6 @@
-"""What every store promises, as tests.
+"""The promises of `Store`, as tests.
 
-An adapter's test class inherits them and says how to open its store:
+An adapter's test class inherits them and has a fixture that opens its store:
 
     class TestMyStore(StoreConformance):
         @pytest.fixture
@@ -9,23 +9,23 @@ An adapter's test class inherits them and says how to open its store:
             yield store
             store.close()
 
-A store keeps several tables, and its promises hold in each: `InTable(store, HISTORY)` as the `store` of one more class tries
-the other one.
+A store has several tables, and its promises hold in each: `InTable(store, HISTORY)` as the `store` of one more class
+tests the other one.
 
-Each test gets a store of its own, or one that has none of the rows left that it uses. A store that lives by a clock of
-its own brings a `clock` fixture as well: something with `now()` close to the store's time and `advance(seconds)`.
-Nothing here sleeps, and nothing asks for what the port does not promise.
+Each test gets a new store, or one without the rows that the test uses. A store with its own clock also needs a `clock`
+fixture: an object with `now()` close to the store's time and `advance(seconds)`. No test sleeps, and no test requires
+what `Store` does not promise.
 """
 
 from __future__ import annotations
 
 import pytest
 
-# The tests speak by `assert`. Rewritten by pytest, assertions hold under `python -O` too; that has to be asked for
-# before these modules are imported, so it is asked for here, and whoever inherits the suite need not think of it.
+# Assertions that pytest rewrites hold under `python -O` too. They must be registered before these modules are imported,
+# so this package does it for all test classes that inherit the suite.
 pytest.register_assert_rewrite(*(f"{__name__}.{room}" for room in ("batches", "commits", "many", "slices", "tables", "times")))
 
-from astyqueue.testing import TimeMachine  # noqa: E402 - after the rewriting was asked for
+from astyqueue.testing import TimeMachine  # noqa: E402 - after the registration
 from astyqueue.testing.conformance.batches import BatchPromises  # noqa: E402 - as above
 from astyqueue.testing.conformance.commits import CommitPromises  # noqa: E402 - as above
 from astyqueue.testing.conformance.many import SharingPromises  # noqa: E402 - as above
@@ -37,9 +37,9 @@ __all__ = ["InTable", "StoreConformance"]
 
 
 class StoreConformance(BatchPromises, CommitPromises, SlicePromises, TablePromises, TimePromises, SharingPromises):
-    """Everything a store promises; inherit it and give a `store` fixture."""
+    """All promises of a store; inherit it and add a `store` fixture."""
 
     @pytest.fixture
     def clock(self) -> TimeMachine:
-        """The clock that the store is opened with; time stands still until a test moves it."""
+        """The clock that the store is opened with; only the test moves it."""
         return TimeMachine()

@@ -1,4 +1,4 @@
-"""What becomes of the changes in a batch."""
+"""The promises on batches."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ MEBIBYTE = 1 << 20
 
 
 class BatchPromises:
-    """A batch is applied whole; what returned is there."""
+    """A batch is atomic, and durable once `send` has returned."""
 
     def test_what_was_sent_is_read_back(self, store: Store, clock: TimeMachine) -> None:
         put_all(store, clock, names(3))

@@ -1,4 +1,4 @@
-"""What a commit's expectations decide."""
+"""The promises on commits."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from astyqueue.testing.timemachine import TimeMachine
 
 
 class CommitPromises:
-    """A commit is applied whole if every expectation holds, and else not at all."""
+    """A commit is applied completely if every expectation holds, and otherwise not at all."""
 
     def test_a_commit_is_applied_when_its_column_is_absent_as_expected(self, store: Store) -> None:
         assert store.commit(Batch(ROW, puts=(Put(COUNTER, b"1"),)), having(COUNTER, None)) == Committed()

@@ -1,15 +1,16 @@
-"""Columns to try a store with, and short ways to read them back."""
+"""Example columns, and helpers that write and read them."""
 
 from __future__ import annotations
 
 from typing import Final
 
 from astyqueue import ids
-from astyqueue.clock import SECOND, Clock
+from astyqueue.clock import Clock
 from astyqueue.store import Batch, Expectation, Name, Named, Put, Slice, Store, Wanted
+from astyqueue.units import SECOND
 
 ROW: Final = "conformance:0:0"
-#: Written by commits only; every other column here is written by plain sends only, as the port asks.
+#: Written by commits only; every other column here is written by plain sends only, as `Store` requires.
 COUNTER: Final = Name(0, 0, ids.LEAST, 0)
 LOCK: Final = Name(0, 0, ids.first_at(0), 3)
 KIND: Final = 2
@@ -25,22 +26,22 @@ def name(order: int, *, priority: int = 0, kind: int = KIND, state: int = 1, tai
 
 
 def names(count: int) -> tuple[Name, ...]:
-    """The first so many names, in their order."""
+    """The first `count` names, in order."""
     return tuple(name(order) for order in range(count))
 
 
 def past(clock: Clock) -> int:
-    """A stamp that every commit and delete beats, also where clocks differ: an hour ago."""
+    """A stamp an hour ago, earlier than every commit and delete even where clocks differ."""
     return clock.now() - 3600 * SECOND
 
 
 def put_all(store: Store, clock: Clock, some: tuple[Name, ...], *, row: str = ROW) -> None:
-    """Send columns that hold their own ids."""
+    """Send columns whose values are their ids."""
     store.send(Batch(row, puts=tuple(Put(each, each.id, stamp=past(clock)) for each in some)))
 
 
 def everything(row: str = ROW) -> tuple[Wanted, ...]:
-    """Slices of every kind of column used here."""
+    """Slices of all types of columns used here."""
     return tuple(Slice(row, kind) for kind in (0, KIND, OTHER_KIND))
 
 
@@ -50,7 +51,7 @@ def contents(store: Store, row: str = ROW) -> dict[Name, bytes]:
 
 
 def found(store: Store, wanted: Wanted) -> list[Name]:
-    """The names in a slice, in the order in which they came."""
+    """The names in a slice, in the order of the answer."""
     (columns,) = store.read((wanted,))
     return [column.name for column in columns]
 

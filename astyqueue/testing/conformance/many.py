@@ -1,4 +1,4 @@
-"""Many threads on one store."""
+"""The promises on concurrent use by many threads."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from astyqueue.testing.timemachine import TimeMachine
 
 THREADS = 8
 TRIES = 25
-#: Nobody waits longer than this for the other threads, in seconds.
+#: The longest wait for other threads, in seconds.
 PATIENCE = 60
 
 
 def attempt(store: Store, batch: Batch, *, expected: bytes | None) -> Outcome | OutcomeUnknown:
-    """A commit that expects something of the counter; what became of it."""
+    """The outcome of a commit that expects a value of the counter."""
     try:
         return store.commit(batch, having(COUNTER, expected))
     except OutcomeUnknown as unknown:
@@ -26,7 +26,7 @@ def attempt(store: Store, batch: Batch, *, expected: bytes | None) -> Outcome | 
 
 
 def count_up(store: Store, start: Barrier) -> Counter[type]:
-    """Try so many times to raise the counter by one, and tell how the tries ended."""
+    """Try `TRIES` times to increment the counter; the number of tries by outcome."""
     ended: Counter[type] = Counter()
     start.wait(PATIENCE)
     for _ in range(TRIES):
@@ -37,7 +37,7 @@ def count_up(store: Store, start: Barrier) -> Counter[type]:
 
 
 class SharingPromises:
-    """Between what a commit expected and what it changed comes no other commit."""
+    """No other commit is applied between the check of a commit's expectations and its changes."""
 
     def test_a_counter_raised_by_many_threads_counts_every_commit_that_was_applied(self, store: Store) -> None:
         start = Barrier(THREADS)

@@ -1,4 +1,4 @@
-"""What a slice gets, and in which order."""
+"""The promises on reads."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ EARLY, MIDDLE, LATE = (name(order).id for order in (3, 5, 8))
 
 
 class SlicePromises:
-    """Columns come in the order of their names, exactly those asked for."""
+    """A read returns exactly the wanted columns, in the order of their names."""
 
     def test_columns_come_in_the_order_of_their_ids_whatever_the_order_of_sending(self, store: Store, clock: TimeMachine) -> None:
         for order in (4, 0, 3, 1, 2):

@@ -1,4 +1,4 @@
-"""What a store promises of its tables: each keeps every promise, and none sees what is in another."""
+"""The promises on tables: each keeps all promises, and they are independent."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from astyqueue.testing.timemachine import TimeMachine
 
 
 class InTable(Faulty):
-    """A store in which another table has changed places with the one that is meant when none is named."""
+    """A wrapper that swaps `table` with the default table, so that tests without a table run in `table`."""
 
     def __init__(self, store: Store, table: str) -> None:
-        """Of `store`, which is closed with this one."""
+        """Wrap `store`; `close` closes it."""
         super().__init__(store)
         self._places = {ENTRIES: table, table: ENTRIES}
 
     def perform(self, request: Request) -> object:
-        """Carry out a request in the other table."""
+        """Carry out a request with the tables swapped."""
         match request:
             case Read(wanted, exact):
                 request = Read(tuple(replace(each, table=self._in(each.table)) for each in wanted), exact)
@@ -38,7 +38,7 @@ class InTable(Faulty):
 
 
 class TablePromises:
-    """A row of one table and a row of another are two rows, also under one key."""
+    """Rows of two tables are different rows, also under the same key."""
 
     def test_tables_do_not_see_each_other(self, store: Store, clock: TimeMachine) -> None:
         for table in (ENTRIES, HISTORY):

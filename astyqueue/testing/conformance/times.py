@@ -1,21 +1,21 @@
-"""Write times, and columns that last for a time only."""
+"""The promises on write times and times to live."""
 
 from __future__ import annotations
 
 import pytest
 
-from astyqueue.clock import SECOND
 from astyqueue.errors import BadInput
 from astyqueue.store import Batch, Committed, Named, Put, Refused, Slice, Store
 from astyqueue.testing.conformance.examples import COUNTER, KIND, LOCK, ROW, contents, found, having, name, past, value
 from astyqueue.testing.timemachine import TimeMachine
+from astyqueue.units import SECOND
 
 #: How far a store's clock may be from the test's, in microseconds.
 TOLERANCE = 10 * SECOND
 
 
 class TimePromises:
-    """The later stamp stands, and what has a time to live is gone once it has passed."""
+    """The later stamp wins, and a column is gone once its time to live has passed."""
 
     @pytest.mark.parametrize(("first", "second", "stands"), [(1, 2, b"second"), (2, 1, b"first")])
     def test_of_two_puts_the_later_stamp_stands_whichever_came_first(

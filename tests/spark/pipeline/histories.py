@@ -10,11 +10,12 @@ from typing import Final
 from pyspark.sql import DataFrame, SparkSession
 
 from astyqueue import ids
-from astyqueue.clock import SECOND, instant, microseconds
+from astyqueue.clock import instant, microseconds
 from astyqueue.model.event import FLAT, Event, Kind
 from astyqueue.model.message import MessageId
-from astyqueue.spark.pipelines.source import as_events
-from astyqueue.spark.tables import HISTORY, schema_of
+from astyqueue.spark.pipeline.batch import as_events
+from astyqueue.spark.schemas import HISTORY, schema_of
+from astyqueue.units import SECOND
 
 #: Noon of some day, and the length of one.
 NOON: Final = microseconds(datetime(2026, 3, 14, 12, tzinfo=UTC))

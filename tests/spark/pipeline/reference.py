@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Final
 
-from astyqueue.spark.pipelines.outputs import FACTS, LIVE, TABLES, Table
+from astyqueue.spark.pipeline.schemas import FACTS, LIVE, TABLES, Table
 
 PAGE: Final = Path(__file__).parents[3] / "docs/reference/pipeline.md"
 HEAD: Final = """# The tables of the pipeline

@@ -10,14 +10,11 @@ import pytest
 from pyspark.sql import DataFrame, Row, SparkSession
 
 from astyqueue.model.event import Kind
-from astyqueue.spark.pipelines.attempts import attempts
-from astyqueue.spark.pipelines.facts import approximate, facts
-from astyqueue.spark.pipelines.failures import failures
-from astyqueue.spark.pipelines.marking import marked
-from astyqueue.spark.pipelines.messages import joined, messages, waited_once
-from astyqueue.spark.pipelines.objectives import Objectives
-from astyqueue.spark.pipelines.outputs import ATTEMPTS, FACTS, FAILURES, MESSAGES, SCHEDULES
-from astyqueue.spark.pipelines.schedules import schedules
+from astyqueue.spark.pipeline.enrich import marked
+from astyqueue.spark.pipeline.messages import joined, messages, waited_once
+from astyqueue.spark.pipeline.schemas import ATTEMPTS, FACTS, FAILURES, MESSAGES, SCHEDULES
+from astyqueue.spark.pipeline.slo import Objectives
+from astyqueue.spark.pipeline.transforms import approximate, attempts, facts, failures, schedules
 from tests.spark.pipeline.histories import QUEUE, Life, fired, frame, told
 
 SECOND = 1_000_000

@@ -15,14 +15,14 @@ from pyspark.sql import SparkSession
 from astyqueue import connect
 from astyqueue.model.event import Event, Kind
 from astyqueue.printable import printable
-from astyqueue.spark.pipelines.job import Job, Span
-from astyqueue.spark.pipelines.names import LONGEST, shortened
-from astyqueue.spark.pipelines.outputs import ATTEMPTS, EVENTS, FAILURES, MESSAGES
-from astyqueue.spark.pipelines.report.page import write
-from astyqueue.spark.pipelines.report.wording import count
-from tests.nasty import fill, schedule
+from astyqueue.spark.pipeline.batch import Job, Span
+from astyqueue.spark.pipeline.names import LONGEST, shortened
+from astyqueue.spark.pipeline.report.html import count
+from astyqueue.spark.pipeline.report.page import write
+from astyqueue.spark.pipeline.schemas import ATTEMPTS, EVENTS, FAILURES, MESSAGES
 from tests.spark.pipeline.histories import DAY
 from tests.spark.pipeline.test_report import Reading, last
+from tests.support.nasty import fill, schedule
 
 #: Elements of the page; whatever else is in it was put there by a message.
 ELEMENTS = {

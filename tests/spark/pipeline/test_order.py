@@ -6,9 +6,9 @@ from dataclasses import replace
 
 from pyspark.sql import SparkSession
 
-from astyqueue.spark.pipelines.attempts import attempts
-from astyqueue.spark.pipelines.marking import marked
-from astyqueue.spark.pipelines.messages import joined, messages
+from astyqueue.spark.pipeline.enrich import marked
+from astyqueue.spark.pipeline.messages import joined, messages
+from astyqueue.spark.pipeline.transforms import attempts
 from tests.spark.pipeline.histories import Life, frame
 
 

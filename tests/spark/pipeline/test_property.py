@@ -9,12 +9,13 @@ from collections.abc import Iterable, Sequence
 import pytest
 from pyspark.sql import SparkSession
 
-from astyqueue.clock import SECOND, instant
+from astyqueue.clock import instant
 from astyqueue.model.event import Event, Kind
-from astyqueue.spark.pipelines.facts import facts
-from astyqueue.spark.pipelines.marking import marked
-from astyqueue.spark.pipelines.messages import messages, waited_once
-from astyqueue.spark.pipelines.objectives import Objectives
+from astyqueue.spark.pipeline.enrich import marked
+from astyqueue.spark.pipeline.messages import messages, waited_once
+from astyqueue.spark.pipeline.slo import Objectives
+from astyqueue.spark.pipeline.transforms import facts
+from astyqueue.units import SECOND
 from tests.spark.pipeline.histories import Life, frame, told
 
 QUEUES = ("emails", "reports")

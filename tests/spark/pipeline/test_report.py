@@ -14,9 +14,9 @@ from pyspark.sql import SparkSession
 
 from astyqueue import Delivery, MessageQueue, connect
 from astyqueue.model.event import Event, Kind
-from astyqueue.spark.pipelines.job import Job, Span
-from astyqueue.spark.pipelines.report.page import write
-from astyqueue.spark.pipelines.report.wording import count, length, share
+from astyqueue.spark.pipeline.batch import Job, Span
+from astyqueue.spark.pipeline.report.html import count, length, share
+from astyqueue.spark.pipeline.report.page import write
 from tests.spark.pipeline.histories import DAY, NOON, QUEUE, Life, fired, frame, told
 from tests.spark.pipeline.test_property import quantile
 
@@ -169,4 +169,4 @@ def test_a_single_message_makes_sense(spark: SparkSession, tmp_path: Path) -> No
 def test_a_history_of_nothing_says_so(spark: SparkSession, tmp_path: Path) -> None:
     reading = built(spark, tmp_path)
     assert (reading.cards, reading.titles) == ({}, [])
-    assert "tells of nothing" in (tmp_path / "report.html").read_text()
+    assert "has no events" in (tmp_path / "report.html").read_text()

@@ -13,15 +13,16 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
-from astyqueue.clock import SECOND, microseconds
-from astyqueue.spark.pipelines import manifest
-from astyqueue.spark.pipelines.manifest import Manifest, ReadSoFar
-from astyqueue.spark.pipelines.names import LONGEST, shortened
-from astyqueue.spark.pipelines.outputs import ATTEMPTS, FACTS, FAILURES, MESSAGES, SCHEDULES, Table
-from astyqueue.spark.pipelines.report import columns, records
-from astyqueue.spark.pipelines.report.figures import load
-from astyqueue.spark.pipelines.report.page import write
-from astyqueue.spark.pipelines.report.wording import count
+from astyqueue.clock import microseconds
+from astyqueue.spark.pipeline import progress
+from astyqueue.spark.pipeline.names import LONGEST, shortened
+from astyqueue.spark.pipeline.progress import Manifest, ReadSoFar
+from astyqueue.spark.pipeline.report import data, reader
+from astyqueue.spark.pipeline.report.data import load
+from astyqueue.spark.pipeline.report.html import count
+from astyqueue.spark.pipeline.report.page import write
+from astyqueue.spark.pipeline.schemas import ATTEMPTS, FACTS, FAILURES, MESSAGES, SCHEDULES, Table
+from astyqueue.units import SECOND
 from tests.spark.pipeline.test_report import Reading
 
 NOON: Final = microseconds(datetime(2026, 3, 14, 12, tzinfo=UTC))
@@ -43,7 +44,7 @@ def store(folder: Path, table: Table, **told: object) -> None:
     day = folder / table.name / "queue=emails" / "day=2026-03-14"
     day.mkdir(parents=True, exist_ok=True)
     parquet.write_table(pa.table(arrays), day / "part.parquet")
-    manifest.store(folder, Manifest(queues={"emails": ReadSoFar(until_us=0)}))
+    progress.store(folder, Manifest(queues={"emails": ReadSoFar(until_us=0)}))
 
 
 def repeated(names: list[str], rows: int) -> pa.Array:
@@ -104,8 +105,8 @@ def test_what_is_not_shown_is_in_a_row_of_its_own_so_that_a_table_adds_up(tmp_pa
 
 
 def test_names_beyond_those_that_are_told_apart_are_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(columns, "MOST_NAMES", 30)
-    monkeypatch.setattr(records, "MOST_CAUSES", 30)
+    monkeypatch.setattr(reader, "MOST_NAMES", 30)
+    monkeypatch.setattr(data, "MOST_CAUSES", 30)
     hostile(tmp_path, 1_000, 100)
     rows = rows_of(tmp_path)
     assert {row[0] for row in rows if row[0].startswith("and ")} >= {"and more than 10 others"}
@@ -136,6 +137,6 @@ def test_moments_of_far_ages_are_read_as_they_were_written(tmp_path: Path) -> No
     parquet.write_table(
         pa.table({"sent": pa.array(far, pa.timestamp("us", tz="UTC"))}), day / "part.parquet", use_deprecated_int96_timestamps=True
     )
-    manifest.store(tmp_path, Manifest(queues={"emails": ReadSoFar(until_us=0)}))
+    progress.store(tmp_path, Manifest(queues={"emails": ReadSoFar(until_us=0)}))
     [figures] = load(tmp_path)
     assert figures.period == (microseconds(far[0]), microseconds(far[1]))

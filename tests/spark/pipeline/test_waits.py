@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from astyqueue.clock import SECOND
-from astyqueue.spark.pipelines.outputs import ATTEMPTS, FACTS, MESSAGES, SCHEDULES
+from astyqueue.spark.pipeline.schemas import ATTEMPTS, FACTS, MESSAGES, SCHEDULES
+from astyqueue.units import SECOND
 from tests.spark.pipeline.histories import Life
-from tests.spark.pipeline.keeping import HOUR, Store
+from tests.spark.pipeline.snapshots import HOUR, Store
 
 
 @pytest.fixture

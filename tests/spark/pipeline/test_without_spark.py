@@ -12,8 +12,8 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
-from astyqueue.spark.pipelines import manifest
-from astyqueue.spark.pipelines.manifest import Manifest, ReadSoFar
+from astyqueue.spark.pipeline import progress
+from astyqueue.spark.pipeline.progress import Manifest, ReadSoFar
 
 ROOT = Path(__file__).parents[3]
 #: Runs a command in a Python in which some packages are not installed.
@@ -26,7 +26,7 @@ NOON = datetime(2026, 3, 14, 12, tzinfo=UTC)
 def lake(tmp_path: Path) -> Path:
     """Tables that tell of one message."""
     folder = tmp_path / "lake"
-    manifest.store(folder, Manifest(queues={"emails": ReadSoFar(until_us=0)}))
+    progress.store(folder, Manifest(queues={"emails": ReadSoFar(until_us=0)}))
     day = folder / "messages" / "queue=emails" / "day=2026-03-14"
     day.mkdir(parents=True)
     parquet.write_table(pa.Table.from_pylist([MESSAGE | {"sent": NOON, "settled": NOON}]), day / "part.parquet")

@@ -13,11 +13,11 @@ from threading import Event, Thread
 
 import pytest
 
-from astyqueue.clock import SECOND
-from astyqueue.spark.pipelines import manifest
-from astyqueue.spark.pipelines.folderlock import FolderInUse, locked
-from astyqueue.spark.pipelines.lake import FilesLost, publish
-from astyqueue.spark.pipelines.manifest import Manifest
+from astyqueue.spark.pipeline import progress
+from astyqueue.spark.pipeline.folder_lock import FolderInUse, locked
+from astyqueue.spark.pipeline.parquet_store import FilesLost, publish
+from astyqueue.spark.pipeline.progress import Manifest
+from astyqueue.units import SECOND
 
 ROOT = Path(__file__).parents[3]
 DAY = Path("queue=emails", "day=2026-03-14")
@@ -27,8 +27,8 @@ ADDING = """
 import sys
 from pathlib import Path
 from uuid import uuid4
-from astyqueue.spark.pipelines.folderlock import locked
-from astyqueue.spark.pipelines.lake import publish
+from astyqueue.spark.pipeline.folder_lock import locked
+from astyqueue.spark.pipeline.parquet_store import publish
 folder, day, numbers = Path(sys.argv[1]), Path(sys.argv[2]), range(int(sys.argv[3]), int(sys.argv[4]))
 for number in numbers:
     with locked(folder, "batch", wait=None):
@@ -42,7 +42,7 @@ for number in numbers:
 HOLDING = """
 import sys
 from pathlib import Path
-from astyqueue.spark.pipelines.folderlock import locked
+from astyqueue.spark.pipeline.folder_lock import locked
 with locked(Path(sys.argv[1]), "batch"):
     print("held", flush=True)
     sys.stdin.read()
@@ -157,7 +157,7 @@ def test_a_folder_that_is_made_is_its_owners_alone_and_so_is_all_in_it(tmp_path:
     lake = tmp_path / "lake"
     with locked(lake, "batch"):
         publish(staged(tmp_path / "staged", DAY), lake / "events", {DAY}, lasting=True)
-        manifest.store(lake, Manifest())
+        progress.store(lake, Manifest())
     found = {path.name: stat.S_IMODE(path.stat().st_mode) for path in lake.rglob("*") if path.is_file()}
     assert (stat.S_IMODE(lake.stat().st_mode), found) == (
         0o700,

@@ -8,17 +8,18 @@ from typing import Any
 import pytest
 
 from astyqueue import Hook, KeyTaken, LeaseLost, Message, aio, ids
-from astyqueue.clock import SECOND, instant
+from astyqueue.clock import instant
 from astyqueue.errors import BadInput
 from astyqueue.model.message import encode_plain
 from astyqueue.model.views import RescanReport
-from astyqueue.protocol.send import message_put
+from astyqueue.protocol.sending.insert import message_put
 from astyqueue.queue.builder import QueueBuilder
-from astyqueue.queue.holding import Handed
+from astyqueue.queue.leases import BaseDelivery
 from astyqueue.store import Batch, Store
 from astyqueue.testing import TimeMachine
 from astyqueue.triggers import Every
-from tests.places import Place
+from astyqueue.units import SECOND
+from tests.support.places import Place
 from tests.unit.dispatch.stage import Breaking
 
 HOUR = 3_600 * SECOND
@@ -180,7 +181,7 @@ class Told(Hook):
         self.outcome = outcome
         self.times = asyncio.Semaphore(0)
 
-    def after_settle(self, delivery: Handed, outcome: str) -> None:
+    def after_settle(self, delivery: BaseDelivery, outcome: str) -> None:
         assert delivery.attempt == 1
         if outcome == self.outcome:
             self.times.release()

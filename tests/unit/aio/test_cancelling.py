@@ -12,8 +12,8 @@ from astyqueue import aio
 from astyqueue.errors import OutcomeUnknown, StoreUnavailable
 from astyqueue.protocol.steps import Commit, Read, Request, Send, Steps, arun
 from astyqueue.store import Batch, Slice
+from astyqueue.stores.async_adapter import Threaded
 from astyqueue.stores.memory import MemoryStore
-from astyqueue.stores.threaded import Threaded
 from astyqueue.testing import Faulty, TimeMachine
 
 DEADLINE = 10

@@ -12,7 +12,7 @@ from click.testing import CliRunner, Result
 
 from astyqueue.cli import main
 from astyqueue.queue.connection import Connection, connect
-from tests.places import ONE_ROW, Place
+from tests.support.places import ONE_ROW, Place
 
 
 class Shell:

@@ -37,8 +37,9 @@ def test_a_message_with_a_unique_key_is_sent_once(shell: Shell, connection: Conn
     assert shell.json("send", "emails", "2", "--key", "ada", "--unique", "keep") == [{"id": first["id"], "new": False}]
     assert f"is taken by message {first['id']}" in shell.error("send", "emails", "3", "--key", "ada", "--unique", "reject", code=1)
     lines = ("send", "emails", "-", "--lines", "--key", "ada", "--unique")
-    assert shell(*lines, "reject", stdin="4\n5\n", code=1).stdout == "sent 0 messages to emails; of 2 the key was taken\n"
-    assert shell(*lines, "keep", stdin="4\n").stdout == "sent 0 messages to emails; of 1 the key was taken\n"
+    taken = "sent 0 messages to emails; not sent because the key was taken: "
+    assert shell(*lines, "reject", stdin="4\n5\n", code=1).stdout == f"{taken}2\n"
+    assert shell(*lines, "keep", stdin="4\n").stdout == f"{taken}1\n"
 
 
 def test_who_keeps_the_message_that_has_the_key_is_told_that_nothing_was_sent(shell: Shell, connection: Connection) -> None:
@@ -62,6 +63,15 @@ def test_of_a_part_it_is_told_that_there_is_more(shell: Shell, connection: Conne
     assert shell("history", "emails", "--limit", "2").stderr == more
     assert len(shell.json("history", "emails", "--limit", "2")) == 2
     assert shell("history", "emails", "--limit", "3").stderr == ""
+
+
+@pytest.mark.parametrize("words", [["peek", "emails", "-n"], ["history", "emails", "-n"], ["history", "emails", "--last"]])
+def test_more_than_there_can_be_is_all(shell: Shell, connection: Connection, words: list[str]) -> None:
+    queue = connection.queue("emails")
+    queue.configure(history="all")
+    queue.send(1)
+    assert len(shell.json(*words, str(10**30))) == len(list(queue.history(limit=10**30))) == 1
+    assert shell("dead", "list", "emails", "--limit", str(10**30)).stdout == "queue emails has no dead letters\n"
 
 
 def test_bodies_are_told_apart_by_their_types_and_calls_by_their_tasks(shell: Shell, connection: Connection) -> None:
@@ -96,7 +106,8 @@ def test_messages_are_found_by_their_key(shell: Shell, connection: Connection) -
 
 def test_a_queue_is_made_by_a_send_only_when_asked_to(shell: Shell, connection: Connection) -> None:
     assert connection.queues() == ["emails"]
-    assert shell.error("send", "audit", "1", code=1) == "Error: this store has no queue 'audit' (--create makes it); there are: emails"
+    unknown = "Error: this store has no queue 'audit' (--create creates it); there are: emails"
+    assert shell.error("send", "audit", "1", code=1) == unknown
     shell("send", "audit", "1", "--create")
     assert connection.queues() == ["audit", "emails"]
 
@@ -134,13 +145,13 @@ def test_a_wrong_line_sends_none_and_is_named(shell: Shell, connection: Connecti
 
 def test_a_line_without_end_is_refused_before_it_fills_the_memory(shell: Shell, connection: Connection) -> None:
     told = shell.error("send", "emails", "-", "--lines", stdin="1\n" + "x" * (13 * 1024 * 1024), code=2)
-    assert told == "Error: line 2 is longer than 12582912 characters, and no body is. Nothing was sent"
+    assert told == "Error: line 2 is longer than 12582912 characters, longer than any body. Nothing was sent"
     assert connection.queue("emails").counts().total == 0
 
 
 def test_arguments_of_a_task_are_checked_line_by_line(shell: Shell, connection: Connection) -> None:
     told = shell.error("send", "emails", "-", "--lines", "--task", "welcome", stdin='["ada"]\n7\n', code=2)
-    assert told.startswith("Error: line 2: the arguments of a task are a JSON list")
+    assert told.startswith("Error: line 2: invalid task arguments: give a JSON list")
     assert connection.queue("emails").counts().total == 0
 
 
@@ -148,7 +159,7 @@ def test_lines_are_sent_from_one_on(shell: Shell, connection: Connection) -> Non
     told = shell("send", "emails", "-", "--lines", "--from-line", "3", stdin="{bad\n2\n3\n").stdout
     assert told == "sent 1 message to emails\n"
     assert [found.body for found in connection.queue("emails").peek()] == [3]
-    assert "--from-line is for --lines" in shell.error("send", "emails", "1", "--from-line", "3", code=2)
+    assert "--from-line needs --lines" in shell.error("send", "emails", "1", "--from-line", "3", code=2)
 
 
 @pytest.mark.parametrize(
@@ -165,14 +176,14 @@ def test_a_task_is_called_by_its_name(shell: Shell, connection: Connection, argu
     ("options", "told"),
     [
         (["hello"], "the body is not JSON"),
-        (["3", "--task", "welcome"], "the arguments of a task are a JSON list"),
+        (["3", "--task", "welcome"], "invalid task arguments: give a JSON list"),
         (["1", "--priority", "7"], "has one priority, 0"),
         (["1", "--delay=-5"], "'-5' is not a duration"),
         (["1", "--at", "2026-11-21"], "has no time zone: write 2026-11-21T00:00:00Z for UTC"),
         (["1", "--at", "noon"], "'noon' is not a moment"),
-        (["1", "--header", "trace"], "a header is NAME=TEXT"),
+        (["1", "--header", "trace"], "invalid header 'trace': write NAME=TEXT"),
         (["1", "--lines"], "give - as BODY"),
-        (["[1]", "--task", ""], "--task names no task"),
+        (["[1]", "--task", ""], "--task is empty"),
         (["1", "--delay", "5m", "--at", "2030-01-01T00:00:00Z"], "a delay or a moment (at=), not both"),
         (["1", "--unique", "reject"], "without a key"),
         (["1", "--key", ""], "key ''"),
@@ -218,7 +229,7 @@ def test_looking_at_a_queue_that_is_not_there_makes_none(shell: Shell, words: li
 def test_deleting_tells_what_was_not_there(shell: Shell, connection: Connection) -> None:
     id_ = str(connection.queue("emails").send(1).id)
     assert shell("delete", id_).stdout == f"deleted {id_}\n"
-    assert shell.error("delete", id_, code=1) == f"Error: not there (any more): {id_}"
+    assert shell.error("delete", id_, code=1) == f"Error: no such messages, or already gone: {id_}"
     assert "is not a message id" in shell.error("delete", "x", code=2)
 
 
@@ -243,9 +254,9 @@ def test_settings_are_shown_in_the_words_they_are_set_by(shell: Shell) -> None:
 @pytest.mark.parametrize(
     ("setting", "told"),
     [
-        ("lease", "a setting is written NAME=VALUE"),
+        ("lease", "invalid setting 'lease': write NAME=VALUE"),
         ("lease=5x", "'5x' is not a duration"),
-        ("paused=maybe", "paused is yes or no"),
+        ("paused=maybe", "invalid value 'maybe' for paused: write yes or no"),
         ("leese=5m", "no setting 'leese'"),
         ("time_shards=3", "fixed when a queue is created"),
         ("max_attempts=0", "max_attempts"),
@@ -260,7 +271,7 @@ def test_settings_that_make_no_sense_change_nothing(shell: Shell, setting: str, 
 
 def test_a_store_must_be_named(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("ASTYQUEUE_URL")
-    assert "no store was named" in shell.error("counts", code=2)
+    assert "no store given" in shell.error("counts", code=2)
 
 
 def test_a_store_that_cannot_be_reached_has_an_exit_code_of_its_own(shell: Shell, tmp_path: Path) -> None:
@@ -268,13 +279,36 @@ def test_a_store_that_cannot_be_reached_has_an_exit_code_of_its_own(shell: Shell
 
 
 def test_an_unknown_kind_of_store_is_bad_input(shell: Shell) -> None:
-    assert "no store of kind 'amqp'" in shell.error("counts", "--url", "amqp://", code=2)
+    assert "unknown kind of store 'amqp'" in shell.error("counts", "--url", "amqp://", code=2)
 
 
 @pytest.mark.parametrize("words", [["-v", "counts"], ["counts", "-v"]])
 def test_a_traceback_is_shown_only_when_asked_for(shell: Shell, words: list[str]) -> None:
     assert "Traceback" in shell(*words, "--url", "amqp://", code=2).stderr
     assert "Traceback" not in shell("counts", "--url", "amqp://", code=2).stderr
+
+
+def test_a_directory_that_was_removed_keeps_nobody_from_a_store_elsewhere(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with connect(f"sqlite:///{folder}/mail.db") as store:
+        store.queue("emails")
+    gone = folder / "gone"
+    gone.mkdir()
+    monkeypatch.chdir(gone)
+    gone.rmdir()
+    assert Shell()("counts", "--url", f"sqlite:///{folder}/mail.db").stderr == ""
+    told = Shell().error("counts", "--url", "sqlite:///mail.db", code=3)
+    assert told.startswith("Error: mail.db: the current directory was removed")
+    assert Shell().error("worker", "shop:app", code=2).startswith("Error: shop cannot be imported: ")
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no device that is always full")
+@pytest.mark.parametrize("words", [["queues", "list"], ["send", "emails", "1", "--create", "--json"]])
+def test_output_that_cannot_be_written_is_told_in_one_line(folder: Path, words: list[str]) -> None:
+    with connect(f"sqlite:///{folder}/mail.db") as store, Path("/dev/full").open("w") as full:
+        store.queue("emails")
+        command = [sys.executable, "-m", "astyqueue", *words, "--url", f"sqlite:///{folder}/mail.db"]
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+    assert (done.returncode, done.stderr) == (1, "Error: [Errno 28] No space left on device\n")
 
 
 def test_python_dash_m_is_the_same_command() -> None:
@@ -312,7 +346,7 @@ LOOKING = [
 def test_a_misspelt_file_is_named_and_not_made(folder: Path, typed: str) -> None:
     told = Shell().error(*typed.split(), "--url", "sqlite:///typo.db", code=5)
     assert told.startswith(
-        f"Error: there is no file {folder}/typo.db: correct the URL, or make the store first ('astyqueue send QUEUE BODY --create'"
+        f"Error: there is no file {folder}/typo.db: correct the URL, or create the store first ('astyqueue send QUEUE BODY --create'"
     )
     assert list(folder.iterdir()) == []
 

@@ -24,13 +24,13 @@ import click
 import pytest
 
 from astyqueue.cli import main
-from astyqueue.cli.files import Deliberate
+from astyqueue.cli.config import Deliberate
 from astyqueue.model.message import MessageId
 from astyqueue.model.views import DeadLetter, Found
 from astyqueue.printable import printable
 from astyqueue.queue.connection import connect
-from tests.nasty import HALVES, TEXTS, Fate, Nasty, fill, nasty_messages, schedule
-from tests.places import ONE_ROW, Place
+from tests.support.nasty import HALVES, TEXTS, Fate, Nasty, fill, nasty_messages, schedule
+from tests.support.places import ONE_ROW, Place
 from tests.unit.cli.reference import commands
 
 pytestmark = pytest.mark.stores("memory", "sqlite")

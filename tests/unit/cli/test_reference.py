@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from astyqueue.cli.failures import ExitCode
+from astyqueue.cli.errors import ExitCode
 from tests.unit.cli.reference import MARK, PAGE, listed
 
 

@@ -9,14 +9,15 @@ from typing import Any
 import pytest
 
 from astyqueue import ids
-from astyqueue.clock import SECOND, SystemClock
+from astyqueue.clock import SystemClock
 from astyqueue.model.message import encode_plain
 from astyqueue.model.views import RescanReport
-from astyqueue.protocol.columns import HEADER
-from astyqueue.protocol.send import message_put
+from astyqueue.protocol.layout.columns import HEADER
+from astyqueue.protocol.sending.insert import message_put
 from astyqueue.queue.connection import Connection
 from astyqueue.queue.queue import MessageQueue
 from astyqueue.store import Batch, Put
+from astyqueue.units import SECOND
 from tests.unit.cli.conftest import Shell
 
 ROW = "emails:0:0"
@@ -36,7 +37,7 @@ def strand(connection: Connection, *hours: float) -> list[str]:
 
 def test_what_landed_late_is_handed_out_and_a_second_time_there_is_nothing(shell: Shell, connection: Connection) -> None:
     bodies = strand(connection, 20, 5)
-    told = "looked at 2 ids in 2 rows of queue emails, handed out {} that nobody had found\n"
+    told = "scanned 2 ids in 2 rows of queue emails, handed out {} missed messages\n"
     assert shell("rescan", "emails").stdout == told.format(2)
     assert shell("rescan", "emails").stdout == told.format(0)
     with connection.queue("emails").receive(limit=10) as batch:
@@ -60,7 +61,7 @@ def test_a_row_that_cannot_be_read_is_named_and_the_others_are_looked_through(sh
     strand(connection, 5)
     connection.store.commit(Batch("emails:home:0", (Put(HEADER, b"\x7fof a newer release"),)), ())
     result = shell("rescan", "emails", code=1)
-    expected = "looked at 1 ids in 1 rows of queue emails, handed out 1 that nobody had found; could not read emails:home:0"
+    expected = "scanned 1 ids in 1 rows of queue emails, handed out 1 missed messages; could not read emails:home:0"
     assert result.stdout.startswith(expected)
 
 
@@ -75,7 +76,7 @@ def test_an_interrupted_rescan_says_how_far_it_came(shell: Shell, connection: Co
         return rescan(queue, *arguments, **options | {"progress": press})
 
     monkeypatch.setattr(MessageQueue, "rescan", interrupted)
-    expected = "looked at 0 ids in 0 rows of queue emails, handed out 0 that nobody had found, then was interrupted\n"
+    expected = "scanned 0 ids in 0 rows of queue emails, handed out 0 missed messages, then was interrupted\n"
     assert shell("rescan", "emails", code=130).stdout == expected
 
 
@@ -84,6 +85,6 @@ def test_the_doctor_tells_of_it_until_it_is_done(shell: Shell, connection: Conne
     strand(connection, 20, 5)
     told = shell("doctor", code=10).stdout
     assert "warning  late messages of queue emails: 2 messages that no worker looks for, the oldest of " in told
-    assert "do:  astyqueue rescan emails hands them out at once" in told
+    assert "do:  astyqueue rescan emails delivers them at once" in told
     shell("rescan", "emails")
     assert "late messages of queue emails: none" in shell("doctor").stdout

@@ -78,19 +78,19 @@ def test_it_is_paused_resumed_run_backfilled_and_deleted(shell: Shell, connectio
 @pytest.mark.parametrize(
     ("options", "told"),
     [
-        ([], "say when"),
-        (["--every", "5m", "--at", "2030-01-01T00:00:00Z"], "say when"),
+        ([], "no trigger, or more than one"),
+        (["--every", "5m", "--at", "2030-01-01T00:00:00Z"], "no trigger, or more than one"),
         (["--cron", "61 * * * *"], "minute"),
         (["--every", "5m", "--misfire", "never"], "misfire is"),
         (["--every", "5m", "--overlap", "never"], "overlap is one of allow, skip, queue one, queue all, cancel running, not 'never'"),
         (["--every", "5m", "--after-failure", "never"], "after_failure is one of go on, pause, not 'never'"),
         (["--every", "5m", "--body", "{"], "not JSON"),
-        (["--every", "5m", "--zone", "Nowhere/None"], "--zone is for --cron"),
-        (["--at", "2030-01-01T00:00:00Z", "--zone", "Europe/Paris"], "--zone is for --cron"),
-        (["--at", "2030-01-01T00:00:00Z", "--count", "3"], "--count is for --cron and --every: --at is once"),
+        (["--every", "5m", "--zone", "Nowhere/None"], "--zone needs --cron"),
+        (["--at", "2030-01-01T00:00:00Z", "--zone", "Europe/Paris"], "--zone needs --cron"),
+        (["--at", "2030-01-01T00:00:00Z", "--count", "3"], "--count needs --cron or --every: --at has one slot"),
         (["--cron", "0 9 * * *", "--zone", "Nowhere/None"], "Nowhere/None"),
         (["--at", "2020-01-01T00:00:00Z"], "schedule 'digest' would never send anything"),
-        (["--every", "5m", "--task", "welcome", "--body", "7"], "the arguments of a task are"),
+        (["--every", "5m", "--task", "welcome", "--body", "7"], "invalid task arguments"),
         (["--every", "5m", "--task", ""], "--task"),
         (["--every", "5m", "--key", ""], "key ''"),
         (["--every", "5m", "--priority", "7"], "has one priority, 0"),
@@ -142,5 +142,5 @@ def test_who_deletes_what_code_declares_is_told_that_it_comes_back(
     folder.joinpath(f"{module}.py").write_text(SHOP)
     shell("schedules", "reconcile", module)
     assert shell("schedules", "delete", "emails", "report").stdout == (
-        "deleted schedule report of queue emails; code declares it, and a worker that starts makes it again\n"
+        "deleted schedule report of queue emails; code declares it, so the next worker to start adds it again\n"
     )

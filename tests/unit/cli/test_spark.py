@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from click.testing import CliRunner
 
 from astyqueue import errors
-from astyqueue.cli.failures import ExitCode, code_of
+from astyqueue.cli import main
+from astyqueue.cli.errors import ExitCode, code_of
 from astyqueue.cli.spark import _bar
-from astyqueue.spark.failing import reason_of
+from astyqueue.spark.errors import reason_of
 
 
 def test_a_file_s_name_is_no_markup_of_the_bar(capsys: pytest.CaptureFixture[str]) -> None:
@@ -35,3 +38,21 @@ def test_only_our_own_errors_are_recognised_in_a_trace(name: str, kind: type, co
     found, told = reason_of(ValueError(f"[SOME.CONDITION] astyqueue.errors.{name}: what a row says"))
     assert (found, told) == (kind, "what a row says")
     assert code_of(found) == code
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("spark", "enqueue", "rows.csv", "--queue", "emails", "--id-column", "id"),
+        ("spark", "redrive", "emails", "--where", "kind = 'failed'"),
+        ("pipeline", "run", "--out", "tables"),
+    ],
+    ids=" ".join,
+)
+def test_a_missing_file_is_named_and_not_created(command: tuple[str, ...], tmp_path: Path) -> None:
+    Path("rows.csv").write_text("id\n1\n")
+    store = tmp_path / "misspelt.db"
+    ended = CliRunner().invoke(main, [*command, "--url", f"sqlite:///{store}"], prog_name="astyqueue")
+    assert ended.exit_code != 0
+    assert "misspelt.db" in ended.output
+    assert not store.exists()

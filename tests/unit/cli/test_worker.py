@@ -16,13 +16,14 @@ from typing import IO
 import pytest
 
 from astyqueue import ids
-from astyqueue.clock import SECOND, SystemClock
+from astyqueue.clock import SystemClock
 from astyqueue.model.views import Counts
-from astyqueue.protocol.columns import message_name
-from astyqueue.protocol.triggercolumn import trigger_name
+from astyqueue.protocol.layout.columns import message_name
+from astyqueue.protocol.layout.schedule_column import trigger_name
 from astyqueue.queue.connection import Connection, connect
 from astyqueue.store import Batch, Put
-from tests.places import ONE_ROW
+from astyqueue.units import SECOND
+from tests.support.places import ONE_ROW
 
 #: What works in another process is to be seen in this one.
 pytestmark = pytest.mark.stores("sqlite", "cassandra")
@@ -258,15 +259,15 @@ def test_a_flag_beats_the_app_which_beats_the_environment(
 @pytest.mark.parametrize(
     ("words", "code", "told"),
     [
-        (["nowhere:app"], 2, "Error: there is no module 'nowhere' in "),
+        (["nowhere:app"], 2, "Error: no module 'nowhere' in "),
         (["broken:app"], 2, "Error: broken cannot be imported: ZeroDivisionError: division by zero; -v shows where"),
-        (["jobs:ap"], 2, "Error: jobs:ap is not there; did you mean jobs:app?"),
+        (["jobs:ap"], 2, "Error: jobs:ap does not exist; did you mean jobs:app?"),
         (["jobs:no_app"], 2, "Error: jobs:no_app is of type int; did you mean jobs:app?"),
         (["jobs:app", "-Q", "emials"], 2, "Error: this app has no queue 'emials', it has emails, default"),
         (["jobs:app", "-Q", "emails:x"], 2, "emails:3,default"),
-        (["jobs:app", "-c", "1"], 2, "Error: 1 threads do not go round 2 queues"),
+        (["jobs:app", "-c", "1"], 2, "Error: concurrency 1 is less than the number of queues, 2"),
         (["jobs:app", "--drain-timeout", "soon"], 2, "Error: 'soon' is not a duration"),
-        (["jobs:app", "--url", "amqp://"], 2, "Error: there is no store of kind 'amqp'"),
+        (["jobs:app", "--url", "amqp://"], 2, "Error: unknown kind of store 'amqp'"),
         (["jobs:app", "--url", "sqlite:////no/such/place/work.db"], 3, "create it"),
     ],
 )

@@ -25,16 +25,16 @@ from astyqueue.clock import Clock, SystemClock
 from astyqueue.dispatch import Dispatcher
 from astyqueue.errors import AlreadySettled, LeaseLost, NotFound, StoreCorrupt, StoreUnavailable, Undecodable
 from astyqueue.model.message import MessageId
-from astyqueue.protocol.columns import Type
+from astyqueue.protocol.layout.columns import Type
 from astyqueue.queue.connection import connect
 from astyqueue.queue.delivery import Delivery
 from astyqueue.queue.queue import MessageQueue
-from astyqueue.schedule import Schedules
+from astyqueue.schedules import Schedules
 from astyqueue.store import HISTORY, Batch, Put, Store
 from astyqueue.testing import TimeMachine
 from astyqueue.triggers import Every
-from tests.places import ONE_ROW, Place
-from tests.unit.damage.columns import HINTED, KEY, QUEUE, SCHEDULE, Damage, Damages
+from tests.support.places import ONE_ROW, Place
+from tests.unit.damage.damaged_columns import HINTED, KEY, QUEUE, SCHEDULE, Damage, Damages
 
 pytestmark = pytest.mark.stores("memory", "sqlite")
 

@@ -10,7 +10,7 @@ from astyqueue.clock import Clock, SystemClock
 from astyqueue.queue.hooks import Hook
 from astyqueue.store import Store
 from astyqueue.testing import TimeMachine
-from tests.places import Place
+from tests.support.places import Place
 from tests.unit.dispatch.stage import Stage
 
 Stages = Callable[..., Stage]

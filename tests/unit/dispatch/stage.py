@@ -12,10 +12,10 @@ from astyqueue.dispatch.handlers import Call
 from astyqueue.errors import StoreUnavailable
 from astyqueue.protocol.steps import Commit, Request
 from astyqueue.queue.delivery import Delivery
-from astyqueue.queue.holding import Handed, Seat
 from astyqueue.queue.hooks import Hook
+from astyqueue.queue.leases import BaseDelivery, Waiter
+from astyqueue.queue.metrics import QueueStats
 from astyqueue.queue.queue import MessageQueue
-from astyqueue.queue.stats import Stats
 from astyqueue.store import Store
 from astyqueue.testing import Faulty, Recording
 
@@ -49,12 +49,12 @@ class Heard(Hook):
         self.asked: list[tuple[object, str]] = []
         self.outcomes: list[tuple[object, str]] = []
 
-    def before_settle(self, delivery: Handed, outcome: str) -> None:
+    def before_settle(self, delivery: BaseDelivery, outcome: str) -> None:
         with self.changed:
             self.asked.append((delivery.body, outcome))
             self.changed.notify_all()
 
-    def after_settle(self, delivery: Handed, outcome: str) -> None:
+    def after_settle(self, delivery: BaseDelivery, outcome: str) -> None:
         with self.changed:
             self.outcomes.append((delivery.body, outcome))
             self.changed.notify_all()
@@ -63,7 +63,7 @@ class Heard(Hook):
         return sum(each == outcome for _, each in self.outcomes)
 
 
-class CountedOut(Stats):
+class CountedOut(QueueStats):
     """Counters that tell when they change."""
 
     changed: threading.Condition
@@ -124,7 +124,7 @@ class Stage:
     def look_around(self) -> None:
         """Let whoever claims go once through everything there is to do."""
         claimer = self.queue.core.claimer
-        self.queue.run(claimer.take(Seat(lambda: 0, lambda _: None), lambda: False, until=self.queue.clock.monotonic()))
+        self.queue.run(claimer.take(Waiter(lambda: 0, lambda _: None), lambda: False, until=self.queue.clock.monotonic()))
 
     @property
     def commits(self) -> int:

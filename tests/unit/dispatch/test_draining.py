@@ -14,10 +14,10 @@ import pytest
 from astyqueue.dispatch.dispatcher import Dispatcher
 from astyqueue.errors import Closed
 from astyqueue.queue.delivery import Delivery
-from astyqueue.queue.holding import Handed
 from astyqueue.queue.hooks import Hook
+from astyqueue.queue.leases import BaseDelivery
 from astyqueue.testing import TimeMachine
-from tests.places import Place
+from tests.support.places import Place
 from tests.unit.dispatch.conftest import Stages
 from tests.unit.dispatch.stage import DEADLINE, Gate, Stage
 from tests.unit.dispatch.test_outcomes import messages, timers
@@ -125,7 +125,7 @@ def test_hooks_have_heard_of_every_outcome_when_a_drain_is_over(stages: Stages) 
             self.hears, self.goes_on = threading.Event(), threading.Event()
             self.heard: list[object] = []
 
-        def after_settle(self, delivery: Handed, outcome: str) -> None:
+        def after_settle(self, delivery: BaseDelivery, outcome: str) -> None:
             self.hears.set()
             assert self.goes_on.wait(DEADLINE)
             self.heard.append((delivery.body, outcome))

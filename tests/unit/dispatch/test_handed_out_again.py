@@ -8,13 +8,13 @@ from collections.abc import Callable
 import pytest
 
 from astyqueue import Delivery, MessageQueue
-from astyqueue.clock import SECOND
-from astyqueue.dispatch.execution import Executions
-from astyqueue.dispatch.handlers import Handler, Roster
-from astyqueue.dispatch.pace import Pace, Quota
-from astyqueue.queue.core import Taking
+from astyqueue.dispatch.backlog_size import AdaptivePrefetch, MessageQuota
+from astyqueue.dispatch.execution import HandlerExecutions
+from astyqueue.dispatch.handlers import Handler, HandlerRegistry
+from astyqueue.queue.runtime import ReceiveRequest
 from astyqueue.stores.memory import MemoryStore
 from astyqueue.testing import TimeMachine
+from astyqueue.units import SECOND
 
 DEADLINE = 20
 
@@ -38,20 +38,20 @@ def queue(clock: TimeMachine) -> MessageQueue:
     return MessageQueue.builder().store(MemoryStore(clock)).clock(clock).name("emails").lease("10s").build()
 
 
-def executions(queue: MessageQueue, fill: Callable[[Roster], None]) -> Executions:
-    roster = Roster()
+def executions(queue: MessageQueue, fill: Callable[[HandlerRegistry], None]) -> HandlerExecutions:
+    roster = HandlerRegistry()
     fill(roster)
-    return Executions(queue, roster, Pace(2, 10 * SECOND, None), Quota(None))
+    return HandlerExecutions(queue, roster, AdaptivePrefetch(2, 10 * SECOND, None), MessageQuota(None))
 
 
 def taken(queue: MessageQueue) -> Delivery:
-    [delivery] = queue.run(queue.core.take(Taking(1, 0, queue.delivery, renew=True)))
+    [delivery] = queue.run(queue.core.take(ReceiveRequest(1, 0, queue.delivery, renew=True)))
     assert isinstance(delivery, Delivery)
     delivery.renew_until = None
     return delivery
 
 
-def handed_out_twice(queue: MessageQueue, clock: TimeMachine, executions: Executions, held: Held) -> tuple[Delivery, Delivery]:
+def handed_out_twice(queue: MessageQueue, clock: TimeMachine, executions: HandlerExecutions, held: Held) -> tuple[Delivery, Delivery]:
     """The first delivery is being worked on when its lease runs out, and the second comes here as well."""
     first = taken(queue)
     first.renew_until = clock.now()

@@ -7,14 +7,14 @@ import threading
 
 import pytest
 
-from astyqueue.clock import SECOND
 from astyqueue.dispatch.dispatcher import Dispatcher
-from astyqueue.protocol.columns import Type, decode_timer
+from astyqueue.protocol.layout.columns import Type, decode_timer
 from astyqueue.protocol.steps import read_one
 from astyqueue.queue.delivery import Delivery
 from astyqueue.store import Slice
 from astyqueue.testing import TimeMachine
-from tests.places import Place
+from astyqueue.units import SECOND
+from tests.support.places import Place
 from tests.unit.dispatch.conftest import Stages
 from tests.unit.dispatch.stage import DEADLINE, Breaking, Gate, Stage
 from tests.unit.dispatch.test_outcomes import reasons, timers
@@ -184,7 +184,7 @@ def test_what_is_not_begun_within_its_lease_comes_back_later_each_time_and_then_
     assert [spent for _, spent in seen] == [0, 0, 0, 0, 0, 1]
     [(kind, reason, attempts)] = reasons(stage)
     assert (kind, attempts) == ("failed", 2)
-    assert reason.startswith("no handler began with it within its lease, 7 times")
+    assert reason.startswith("its lease expired before a handler was free, 7 times")
 
 
 def hidden(stage: Stage) -> list[tuple[int, int]]:

@@ -8,17 +8,17 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from astyqueue.clock import SECOND
 from astyqueue.dispatch.handlers import Call
 from astyqueue.durations import Duration
 from astyqueue.errors import Reject, Retry, Snooze, Vetoed
-from astyqueue.protocol.columns import State, Type, decode_dead, decode_timer
+from astyqueue.protocol.layout.columns import State, Type, decode_dead, decode_timer
 from astyqueue.protocol.steps import read_one
 from astyqueue.queue.delivery import Delivery
-from astyqueue.queue.holding import Handed
 from astyqueue.queue.hooks import Hook
+from astyqueue.queue.leases import BaseDelivery
 from astyqueue.store import Slice
 from astyqueue.testing import TimeMachine
+from astyqueue.units import SECOND
 from tests.unit.dispatch.conftest import Stages
 from tests.unit.dispatch.stage import DEADLINE, Gate, Stage
 
@@ -215,7 +215,7 @@ def test_a_generator_as_a_result_is_a_failed_attempt(still: Stage) -> None:
 
 def test_a_hook_that_refuses_an_outcome_lets_the_lease_run_out(stages: Stages, clock: TimeMachine) -> None:
     class Veto(Hook):
-        def before_settle(self, delivery: Handed, outcome: str) -> None:
+        def before_settle(self, delivery: BaseDelivery, outcome: str) -> None:
             if outcome == "acked":
                 raise Vetoed(str(delivery.body))
 

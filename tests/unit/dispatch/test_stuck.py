@@ -9,10 +9,10 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from astyqueue.diagnostics import Finding, Severity
 from astyqueue.dispatch.dispatcher import Dispatcher
 from astyqueue.errors import HandlersStuck
-from astyqueue.findings import Finding, Severity
-from astyqueue.protocol.health import examine
+from astyqueue.protocol.admin.health import examine
 from astyqueue.testing import TimeMachine
 from tests.unit.dispatch.conftest import Stages
 from tests.unit.dispatch.stage import DEADLINE, Gate, Stage
@@ -101,7 +101,7 @@ def test_a_handler_that_keeps_its_thread_is_told_once_a_minute(stage: Stage, clo
     dispatcher.drain(None)
     [finding] = found(stage)
     assert finding.severity is Severity.WARNING
-    assert finding.fact == "1 of 2 threads are held by tasks that ran on past their timeout: mail.send"
+    assert finding.fact == "1 of 2 threads are occupied by tasks past their timeout: mail.send"
     assert stage.queue.core.process.name in finding.subject
 
 

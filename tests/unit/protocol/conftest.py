@@ -8,8 +8,8 @@ from zlib import crc32
 
 import pytest
 
-from tests.places import Place
-from tests.unit.protocol.befalling import PLAIN
+from tests.support.places import Place
+from tests.unit.protocol.faults import PLAIN
 from tests.unit.protocol.stage import Stage
 from tests.unit.protocol.worlds import Scene
 
@@ -18,12 +18,12 @@ _EVERYWHERE: Final = (
     "browse",
     "claim",
     "clear",
-    "dead",
+    "dead_letters",
     "delete",
     "firing",
     "keys",
     "redrive",
-    "repeatable",
+    "idempotent",
     "row_model",
     "send",
     "settings",

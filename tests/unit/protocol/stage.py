@@ -7,24 +7,26 @@ from collections.abc import Callable, Iterable
 from typing import ClassVar, Final, TypeVar
 
 from astyqueue import ids
-from astyqueue.clock import SECOND, Clock
+from astyqueue.clock import Clock
 from astyqueue.errors import OutcomeUnknown
 from astyqueue.model.message import Envelope, MessageId, encode
 from astyqueue.model.views import Counts, DeadLetter
-from astyqueue.protocol.browse import counts
-from astyqueue.protocol.claim import Claim, claim
-from astyqueue.protocol.columns import HEADER, Header, decode_header
-from astyqueue.protocol.dead import dead_page
-from astyqueue.protocol.outcomes import ACK, Extend, Reject, Settling
-from astyqueue.protocol.picking import Order
-from astyqueue.protocol.process import Process
-from astyqueue.protocol.send import message_put, send
-from astyqueue.protocol.settle import Settled, Settlement, settle
-from astyqueue.protocol.sight import Sight
+from astyqueue.protocol.admin.browse import counts
+from astyqueue.protocol.admin.dead_letters import dead_page
+from astyqueue.protocol.claiming.claim import Claim, claim
+from astyqueue.protocol.claiming.selection import ClaimRequest
+from astyqueue.protocol.client import Client
+from astyqueue.protocol.layout.columns import HEADER, Header, decode_header
+from astyqueue.protocol.row.snapshot import RowSnapshot
+from astyqueue.protocol.sending.insert import message_put, send
+from astyqueue.protocol.settling.outcomes import ACK, Extend, Outcome, Reject
+from astyqueue.protocol.settling.settle import SettleRequest, SettleResult, settle
 from astyqueue.protocol.steps import Commit, Request, Steps, run
 from astyqueue.store import Batch, Column, Named, Slice, Store
 from astyqueue.stores.memory import MemoryStore
-from astyqueue.testing import Faulty, TimeMachine, repeatable_process
+from astyqueue.testing import Faulty, TimeMachine
+from astyqueue.units import SECOND
+from tests.modelcheck.deterministic_ids import repeatable_process
 
 T = TypeVar("T")
 ROW: Final = "mail:0:0"
@@ -63,17 +65,17 @@ class Stage:
     def send_many(self, count: int) -> list[MessageId]:
         return [self.send(f"m{number}") for number in range(count)]
 
-    def claiming(self, count: int, by: Process) -> Steps[list[Claim]]:
-        claimed = yield from claim(by, Sight(ROW, self.levels), Order(count, LEASE, 5))
+    def claiming(self, count: int, by: Client) -> Steps[list[Claim]]:
+        claimed = yield from claim(by, RowSnapshot(ROW, self.levels), ClaimRequest(count, LEASE, 5))
         return claimed.claims
 
-    def claim(self, count: int, by: Process | None = None) -> list[Claim]:
+    def claim(self, count: int, by: Client | None = None) -> list[Claim]:
         return self.run(self.claiming(count, by or self.ann))
 
-    def settle(self, claimed: Claim, outcome: Settling, *which: MessageId) -> Settled:
+    def settle(self, claimed: Claim, outcome: Outcome, *which: MessageId) -> SettleResult:
         """Settle these messages of a claim, or all of them."""
         chosen = [message.id for message in which] or [held.entry.id for held in claimed.held]
-        return self.run(settle(self.ann, ROW, Settlement(claimed.timer, dict.fromkeys(chosen, outcome))))
+        return self.run(settle(self.ann, ROW, SettleRequest(claimed.timer, dict.fromkeys(chosen, outcome))))
 
     def is_held(self, claimed: Claim, message: MessageId) -> bool:
         """Whether the receipt of this message is current: its lease can be extended."""

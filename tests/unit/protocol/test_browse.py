@@ -6,21 +6,21 @@ from functools import partial
 
 import pytest
 
-from astyqueue.clock import SECOND
 from astyqueue.ids import LEAST
 from astyqueue.model.message import MessageId
 from astyqueue.model.views import Counts, Found, Include, Standing
-from astyqueue.protocol.browse import counts, get, peek
-from astyqueue.protocol.claim import claim
-from astyqueue.protocol.columns import State, Type
-from astyqueue.protocol.outcomes import Reject, Release
-from astyqueue.protocol.picking import Order
-from astyqueue.protocol.remove import delete
-from astyqueue.protocol.settle import Settlement, settle
-from astyqueue.protocol.sight import Sight
+from astyqueue.protocol.admin.browse import counts, get, peek
+from astyqueue.protocol.admin.delete import delete
+from astyqueue.protocol.claiming.claim import claim
+from astyqueue.protocol.claiming.selection import ClaimRequest
+from astyqueue.protocol.layout.columns import State, Type
+from astyqueue.protocol.row.snapshot import RowSnapshot
+from astyqueue.protocol.settling.outcomes import Reject, Release
+from astyqueue.protocol.settling.settle import SettleRequest, settle
 from astyqueue.protocol.steps import Read, Request
 from astyqueue.store import Slice
 from astyqueue.testing import Recording
+from astyqueue.units import SECOND
 from tests.unit.protocol.stage import LEASE, ROW, Meddling, Stage
 
 
@@ -107,7 +107,7 @@ def test_a_mark_counts_as_backing_off_until_its_own_time(stage: Stage) -> None:
     [taken] = stage.claim(2)
     outcomes = {first.id: Release(stage.clock.now() + SECOND, 3)}
     stage.run(
-        settle(stage.ann, ROW, Settlement(taken.timer, outcomes)),
+        settle(stage.ann, ROW, SettleRequest(taken.timer, outcomes)),
         Meddling(stage.store, [partial(stage.run, delete(stage.bob, stage.send()))]),
     )
     assert (found(stage, first).standing, found(stage, first).spent) == (Standing.BACKING_OFF, 3)
@@ -161,13 +161,13 @@ def test_what_landed_behind_the_head_is_counted_and_shown(stage: Stage) -> None:
 
 
 def test_what_was_settled_long_ago_is_not_walked_over(stage: Stage) -> None:
-    sight = Sight(ROW, 1)
+    snapshot = RowSnapshot(ROW, 1)
     stage.send_many(20)
-    [taken] = stage.run(claim(stage.ann, sight, Order(20, 3_600 * SECOND, 5))).claims
+    [taken] = stage.run(claim(stage.ann, snapshot, ClaimRequest(20, 3_600 * SECOND, 5))).claims
     stage.clock.advance(1_200)
     stage.send()
     for _ in range(2):
-        stage.run(claim(stage.ann, sight, Order(1, LEASE, 5)))
+        stage.run(claim(stage.ann, snapshot, ClaimRequest(1, LEASE, 5)))
         stage.send("later")
     recording = Recording(stage.store)
     assert stage.run(counts(stage.ann, [ROW], levels=1), recording).in_flight == 22

@@ -7,19 +7,19 @@ from functools import partial
 import pytest
 
 from astyqueue import ids
-from astyqueue.clock import SECOND
 from astyqueue.errors import OutcomeUnknown, StoreUnavailable, Undecodable
 from astyqueue.model.message import FORMAT
-from astyqueue.protocol.claim import claim
-from astyqueue.protocol.columns import HEADER, Type, dead_name, decode_dead, message_name
-from astyqueue.protocol.outcomes import ACK, Release
-from astyqueue.protocol.picking import Order
-from astyqueue.protocol.settle import Settlement, settle
-from astyqueue.protocol.sight import Sight
+from astyqueue.protocol.claiming.claim import claim
+from astyqueue.protocol.claiming.selection import ClaimRequest
+from astyqueue.protocol.layout.columns import HEADER, Type, dead_name, decode_dead, message_name
+from astyqueue.protocol.row.snapshot import RowSnapshot
+from astyqueue.protocol.settling.outcomes import ACK, Release
+from astyqueue.protocol.settling.settle import SettleRequest, settle
 from astyqueue.protocol.steps import Commit, Read, Request, perform, run
 from astyqueue.store import Batch, Committed, Named, Put, Slice
 from astyqueue.testing import Failing, Recording
-from tests.unit.protocol.watched import ROW, Meanwhile, picture
+from astyqueue.units import SECOND
+from tests.unit.protocol.checked_store import ROW, Meanwhile, picture
 from tests.unit.protocol.worlds import ATTEMPTS, LEASE, Scene, put_at, warm
 
 DAMAGED = [
@@ -90,7 +90,7 @@ def test_a_message_with_lease_zero_comes_once_also_when_the_outcome_was_unknown(
     scene = Scene()
     scene.put(put_at(scene.now, lease=0))
     store = Failing(scene.store, OutcomeUnknown("no answer"), of=(Commit,), applied=applied)
-    claimed = run(claim(scene.process("ann"), Sight(ROW, 1), Order(10, LEASE, ATTEMPTS)), store)
+    claimed = run(claim(scene.process("ann"), RowSnapshot(ROW, 1), ClaimRequest(10, LEASE, ATTEMPTS)), store)
     assert len(claimed.at_most_once) == 1
     assert not scene.do("bob").at_most_once
 
@@ -143,13 +143,13 @@ def test_an_order_for_nothing_takes_nothing_not_even_a_suspect() -> None:
 def test_greater_priorities_go_first_and_what_is_due_again_before_what_waits() -> None:
     scene = Scene()
     scene.put(*[put_at(scene.now, number, priority=number % 3) for number in range(6)])
-    sight = Sight(ROW, 3)
-    taken = scene.do("ann", sight=sight, want=3).claims[0]
+    snapshot = RowSnapshot(ROW, 3)
+    taken = scene.do("ann", snapshot=snapshot, want=3).claims[0]
     assert [held.entry.priority for held in taken.held] == [2, 2, 1]
     again = taken.held[0].entry.id
-    scene.settle(taken, {again: Release(scene.now, 1)}, sight=sight)
+    scene.settle(taken, {again: Release(scene.now, 1)}, snapshot=snapshot)
     scene.put(put_at(scene.now, 9, priority=2))
-    claimed = scene.do("ann", sight=sight, want=3)
+    claimed = scene.do("ann", snapshot=snapshot, want=3)
     assert next(held.entry.id for one in claimed.claims for held in one.held) == again
     assert [held.entry.priority for one in claimed.claims for held in one.held] == [2, 2, 1]
 
@@ -186,7 +186,7 @@ def test_a_newer_format_is_an_error_that_names_it() -> None:
 def test_a_claim_of_unknown_outcome_is_read_back_and_brings_each_message_once(*, applied: bool) -> None:
     scene = Scene(messages=3)
     store = Failing(scene.store, OutcomeUnknown("no answer"), of=(Commit,), applied=applied)
-    claimed = run(claim(scene.process("ann"), Sight(ROW, 1), Order(10, LEASE, ATTEMPTS)), store)
+    claimed = run(claim(scene.process("ann"), RowSnapshot(ROW, 1), ClaimRequest(10, LEASE, ATTEMPTS)), store)
     assert [held.entry.id for taken in claimed.claims for held in taken.held] == scene.sent
     assert scene.store.raised == 1
     assert not scene.acked(claimed.claims[0]).lost
@@ -196,12 +196,12 @@ def test_a_claim_of_unknown_outcome_is_read_back_and_brings_each_message_once(*,
 def test_a_claim_that_cannot_be_read_back_does_not_say_that_nothing_was_changed(*, applied: bool) -> None:
     scene = Scene(messages=3)
     recording = Recording(Scene(messages=3).store)
-    run(claim(scene.process("ann"), Sight(ROW, 1), Order(1, LEASE, ATTEMPTS)), recording)
+    run(claim(scene.process("ann"), RowSnapshot(ROW, 1), ClaimRequest(1, LEASE, ATTEMPTS)), recording)
     reads = sum(isinstance(request, Read) for request in recording.requests)
     commits = Failing(scene.store, OutcomeUnknown("no answer"), of=(Commit,), applied=applied)
     store = Failing(commits, StoreUnavailable("it was not read"), of=(Read,), at=reads + 1)
     with pytest.raises(OutcomeUnknown, match="no answer"):
-        run(claim(scene.process("ann"), Sight(ROW, 1), Order(1, LEASE, ATTEMPTS)), store)
+        run(claim(scene.process("ann"), RowSnapshot(ROW, 1), ClaimRequest(1, LEASE, ATTEMPTS)), store)
     scene.store.require_lawful()
 
 
@@ -210,21 +210,21 @@ def test_a_claim_of_unknown_outcome_is_found_by_its_timer_after_others_went_on(*
     scene = Scene(messages=3)
     unknown = Failing(scene.store, OutcomeUnknown("no answer"), of=(Commit,), applied=applied)
     others = Meanwhile(unknown, partial(scene.do, "bob"), at=6)
-    claimed = run(claim(scene.process("ann"), Sight(ROW, 1), Order(2, LEASE, ATTEMPTS)), others)
+    claimed = run(claim(scene.process("ann"), RowSnapshot(ROW, 1), ClaimRequest(2, LEASE, ATTEMPTS)), others)
     assert len(claimed.claims) == applied
     scene.store.require_lawful()
 
 
 def test_a_joined_settle_goes_at_once_alone_when_the_header_is_refused() -> None:
     scene = Scene(messages=2)
-    sight = Sight(ROW, 1)
-    taken = scene.do("ann", sight=sight, want=1).claims[0]
+    snapshot = RowSnapshot(ROW, 1)
+    taken = scene.do("ann", snapshot=snapshot, want=1).claims[0]
     scene.do("bob")
     scene.clock.advance(1)
     scene.send(1)
     seen = Recording(scene.store)
-    settling = [Settlement(taken.timer, {taken.held[0].entry.id: ACK})]
-    claimed = run(claim(scene.process("ann"), sight, Order(1, LEASE, ATTEMPTS), settling=settling), seen)
+    settling = [SettleRequest(taken.timer, {taken.held[0].entry.id: ACK})]
+    claimed = run(claim(scene.process("ann"), snapshot, ClaimRequest(1, LEASE, ATTEMPTS), settling=settling), seen)
     commits = [request for request in seen.requests if isinstance(request, Commit)]
     assert claimed.refused == 1
     assert [len(request.expects) for request in commits] == [2, 1, 1]
@@ -242,8 +242,8 @@ def test_what_another_holder_acked_proves_no_commit_of_ours() -> None:
         scene.acked(scene.do("bob", want=1).claims[0])
 
     lost = Failing(scene.store, OutcomeUnknown("no answer"), of=(Commit,))
-    settling = [Settlement(taken.timer, {scene.sent[0]: ACK})]
-    steps = claim(scene.process("ann"), Sight(ROW, 1), Order(10, LEASE, ATTEMPTS), settling=settling)
+    settling = [SettleRequest(taken.timer, {scene.sent[0]: ACK})]
+    steps = claim(scene.process("ann"), RowSnapshot(ROW, 1), ClaimRequest(10, LEASE, ATTEMPTS), settling=settling)
     claimed = run(steps, Once(lost, others))
     assert len(claimed.at_most_once) == 1
     assert not scene.do("cyd").at_most_once
@@ -266,8 +266,8 @@ def test_a_floor_rises_only_where_all_timers_are_known() -> None:
     """A claim that was refused again and again over many ids stores nothing: it no longer knows the timers."""
     scene = Scene(messages=1)
     scene.do("eve")
-    sight = warm(scene, "ann")
-    sight.passed = 5_000
+    snapshot = warm(scene, "ann")
+    snapshot.passed = 5_000
     scene.clock.advance("31s")
 
     def others() -> None:
@@ -276,21 +276,21 @@ def test_a_floor_rises_only_where_all_timers_are_known() -> None:
         scene.do("bob", want=1, in_hand=1)
 
     outrun = Meanwhile(scene.store, others)
-    claimed = run(claim(scene.process("ann"), sight, Order(5, LEASE, ATTEMPTS, 1)), outrun)
+    claimed = run(claim(scene.process("ann"), snapshot, ClaimRequest(5, LEASE, ATTEMPTS, 1)), outrun)
     assert claimed.refused == 3
-    run(claim(scene.process("cyd"), sight, Order(0, LEASE, ATTEMPTS)), scene.store)
+    run(claim(scene.process("cyd"), snapshot, ClaimRequest(0, LEASE, ATTEMPTS)), scene.store)
     scene.store.require_lawful()
     assert not scene.settle(scene.do("dan").claims[0], {}).lost
 
 
 def test_a_claim_that_dies_half_way_leaves_the_sight_forgotten() -> None:
     scene = Scene(messages=2)
-    sight = warm(scene, "ann")
-    steps = claim(scene.process("ann"), sight, Order(1, LEASE, ATTEMPTS))
+    snapshot = warm(scene, "ann")
+    steps = claim(scene.process("ann"), snapshot, ClaimRequest(1, LEASE, ATTEMPTS))
     next(steps)
     steps.close()
-    assert not sight.known
-    assert scene.do("ann", sight=sight).claims
+    assert not snapshot.known
+    assert scene.do("ann", snapshot=snapshot).claims
 
 
 def test_ids_of_a_timer_whose_message_is_gone_are_dropped_from_it() -> None:
@@ -302,4 +302,4 @@ def test_ids_of_a_timer_whose_message_is_gone_are_dropped_from_it() -> None:
     again = scene.do("bob").claims
     assert [held.entry.id for one in again for held in one.held] == [taken.held[1].entry.id]
     assert not [timer for timer in picture(scene.store).timers if timer.name == taken.timer.name]
-    assert run(settle(scene.process("ann"), ROW, Settlement(taken.timer, {first: ACK})), scene.store).lost == [first]
+    assert run(settle(scene.process("ann"), ROW, SettleRequest(taken.timer, {first: ACK})), scene.store).lost == [first]

@@ -10,15 +10,15 @@ import pytest
 from astyqueue.errors import OutcomeUnknown, StoreUnavailable
 from astyqueue.model.message import MessageId
 from astyqueue.model.settings import Layout, Settings
-from astyqueue.protocol.claim import claim
-from astyqueue.protocol.columns import Type
-from astyqueue.protocol.outcomes import Reject, Release
-from astyqueue.protocol.picking import Order
-from astyqueue.protocol.raising import Plan, Removal
-from astyqueue.protocol.remove import clear, drop
-from astyqueue.protocol.rows import QUEUES, settings_row
-from astyqueue.protocol.settings import list_queues, load_settings, open_queue
-from astyqueue.protocol.sight import Sight, know
+from astyqueue.protocol.admin.delete import clear, drop
+from astyqueue.protocol.admin.settings import list_queues, load_settings, open_queue
+from astyqueue.protocol.claiming.claim import claim
+from astyqueue.protocol.claiming.selection import ClaimRequest
+from astyqueue.protocol.layout.columns import Type
+from astyqueue.protocol.layout.rows import QUEUES, settings_row
+from astyqueue.protocol.row.snapshot import RowSnapshot, load_snapshot
+from astyqueue.protocol.row.transaction import CommitPlan, RemovalPlan
+from astyqueue.protocol.settling.outcomes import Reject, Release
 from astyqueue.protocol.steps import Commit
 from astyqueue.testing import Failing, Recording
 from tests.unit.protocol.stage import LEASE, ROW, Meddling, Stage
@@ -148,12 +148,12 @@ def test_a_queue_that_is_dropped_is_gone_but_its_headers_stay(stage: Stage) -> N
 def test_who_knew_a_row_before_its_queue_was_dropped_is_refused(stage: Stage) -> None:
     settings = Settings(name="mail", layout=Layout())
     stage.send()
-    knows_no_header = Sight(ROW, 1)
-    stage.run(know(knows_no_header, stage.clock.now()))
+    knows_no_header = RowSnapshot(ROW, 1)
+    stage.run(load_snapshot(knows_no_header, stage.clock.now()))
     stage.run(drop(stage.bob, settings))
     stage.run(open_queue("mail", layout={}, behaviour={}))
     anew = stage.send()
-    claimed = stage.run(claim(stage.ann, knows_no_header, Order(2, LEASE, 5)))
+    claimed = stage.run(claim(stage.ann, knows_no_header, ClaimRequest(2, LEASE, 5)))
     assert claimed.refused == 1
     assert [held.entry.id for taken in claimed.claims for held in taken.held] == [anew.id]
 
@@ -171,6 +171,6 @@ def test_dropping_goes_on_where_it_stopped(stage: Stage) -> None:
 
 def test_a_commit_that_removes_nothing_is_not_told_as_done_by_what_is_gone(stage: Stage) -> None:
     """All of nothing is gone, whether the commit was applied or not."""
-    assert not stage.run(Removal().was_done(ROW))
+    assert not stage.run(RemovalPlan().was_done(ROW))
     with pytest.raises(TypeError, match="abstract"):
-        Plan()  # type: ignore[abstract]  # that is the point
+        CommitPlan()  # type: ignore[abstract]  # that is the point

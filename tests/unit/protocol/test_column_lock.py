@@ -6,20 +6,21 @@ from functools import partial
 
 import pytest
 
-from astyqueue.clock import SECOND
 from astyqueue.errors import OutcomeUnknown, StoreUnavailable
 from astyqueue.model.message import FORMAT
-from astyqueue.protocol.columnlock import ColumnLock, LockState
-from astyqueue.protocol.columns import HEADER, Type
-from astyqueue.protocol.process import Process
-from astyqueue.protocol.rowlock import Grip
+from astyqueue.protocol.client import Client
+from astyqueue.protocol.coordination.column_lock import ColumnLock, LockState
+from astyqueue.protocol.coordination.row_lock import LockHandle
+from astyqueue.protocol.layout.columns import HEADER, Type
 from astyqueue.protocol.steps import Read, Request, Send, Steps, perform, run
 from astyqueue.store import Batch, Name, Put, Slice, Store
 from astyqueue.stores.memory import MemoryStore
-from astyqueue.testing import TimeMachine, repeatable_process
+from astyqueue.testing import TimeMachine
 from astyqueue.testing.faults import Failing, Faulty, Recording
-from astyqueue.testing.interleaving import explore
-from astyqueue.testing.rehearsal import History, World
+from astyqueue.units import SECOND
+from tests.modelcheck.deterministic_ids import repeatable_process
+from tests.modelcheck.executor import History, World
+from tests.modelcheck.explorer import explore
 
 ROW = "mail:0:0"
 TIMEOUT = 5 * SECOND
@@ -33,7 +34,7 @@ def store(clock: TimeMachine) -> Store:
 def lock_of(name: str, clock: TimeMachine, *, ahead: int = 0) -> ColumnLock:
     """A process, by name, whose clock is ahead by so many microseconds."""
     process = repeatable_process(name, clock)
-    return ColumnLock(Process(name, lambda: clock.now() + ahead, process.id_at, process.nonce), TIMEOUT)
+    return ColumnLock(Client(name, lambda: clock.now() + ahead, process.id_at, process.nonce), TIMEOUT)
 
 
 def columns(store: Store) -> list[Name]:
@@ -41,7 +42,7 @@ def columns(store: Store) -> list[Name]:
     return [column.name for column in found if column.name != HEADER]
 
 
-def release(store: Store, grip: Grip) -> None:
+def release(store: Store, grip: LockHandle) -> None:
     store.send(Batch(ROW, deletes=grip.columns))
 
 
@@ -126,7 +127,7 @@ def test_what_came_of_an_unknown_write_is_seen_by_reading_or_is_let_go_of(
     failing = Failing(store, OutcomeUnknown("who knows"), of=(Send,), at=at, applied=applied)
     grip = run(lock_of("ann", clock).acquire(ROW), failing)
     assert (grip is None) == (at == 1 and not applied)
-    release(store, grip or Grip())
+    release(store, grip or LockHandle())
     assert columns(store) == []
 
 
@@ -139,7 +140,7 @@ def test_no_column_is_written_twice_or_deleted_twice(store: Store, clock: TimeMa
         clock.advance("1ms")
         assert run(lock.acquire(ROW), recording) is None
     release(recording, kept)
-    release(recording, run(locks[1].acquire(ROW), recording) or Grip())
+    release(recording, run(locks[1].acquire(ROW), recording) or LockHandle())
     batches = [request.batch for request in recording.requests if isinstance(request, Send)]
     put = [put.name for batch in batches for put in batch.puts]
     deleted = [name for batch in batches for name in batch.deletes]
@@ -210,11 +211,11 @@ def _winners(history: History) -> list[str]:
     return [name for name, grip in history.results.items() if grip is not None]
 
 
-def _finish(steps: Steps[Grip | None], answer: object, store: Store) -> Grip | None:
+def _finish(steps: Steps[LockHandle | None], answer: object, store: Store) -> LockHandle | None:
     """Go on with an answer to the end."""
     try:
         while True:
             answer = perform(steps.send(answer), store)
     except StopIteration as finished:
-        result: Grip | None = finished.value
+        result: LockHandle | None = finished.value
         return result

@@ -8,23 +8,25 @@ from functools import partial
 
 import pytest
 
-from astyqueue.clock import SECOND
 from astyqueue.errors import OutcomeUnknown, StoreUnavailable, Undecodable
 from astyqueue.ids import LEAST
 from astyqueue.model.message import MessageId
-from astyqueue.protocol.claim import claim
-from astyqueue.protocol.columns import Type
-from astyqueue.protocol.dead import redrive
-from astyqueue.protocol.outcomes import ACK, Extend, Reject, Release
-from astyqueue.protocol.picking import Order
-from astyqueue.protocol.raising import TRIES
-from astyqueue.protocol.remove import clear, delete
-from astyqueue.protocol.settle import Settled, Settlement, settle
-from astyqueue.protocol.sight import Sight, all_timers, know
+from astyqueue.protocol.admin.dead_letters import redrive
+from astyqueue.protocol.admin.delete import clear, delete
+from astyqueue.protocol.claiming.claim import claim
+from astyqueue.protocol.claiming.selection import ClaimRequest
+from astyqueue.protocol.layout.columns import Type
+from astyqueue.protocol.row.snapshot import RowSnapshot, load_snapshot, read_all_timers
+from astyqueue.protocol.row.transaction import COMMIT_TRIES
+from astyqueue.protocol.settling.outcomes import ACK, Extend, Reject, Release
+from astyqueue.protocol.settling.settle import SettleRequest, SettleResult, settle
 from astyqueue.protocol.steps import Commit, Read, Steps
 from astyqueue.store import Batch, Expectation, Name, Put
-from astyqueue.testing import Failing, History, World, explore
-from astyqueue.testing.schedule import Actor
+from astyqueue.testing import Failing
+from astyqueue.units import SECOND
+from tests.modelcheck.executor import History, World
+from tests.modelcheck.explorer import explore
+from tests.modelcheck.schedule import Actor
 from tests.unit.protocol.stage import LEASE, ROW, Meddling, Stage, Unanswered
 
 
@@ -81,7 +83,7 @@ def test_a_message_that_was_given_back_by_a_mark_is_deleted(stage: Stage) -> Non
     first, second = stage.send_many(2)
     [taken] = stage.claim(2)
     refused = Meddling(stage.store, [partial(stage.run, delete(stage.bob, stage.send()))])
-    stage.run(settle(stage.ann, ROW, Settlement(taken.timer, {first.id: Release(stage.clock.now() + SECOND, 1)})), refused)
+    stage.run(settle(stage.ann, ROW, SettleRequest(taken.timer, {first.id: Release(stage.clock.now() + SECOND, 1)})), refused)
     assert stage.counts().backing_off == 1
     assert stage.run(delete(stage.bob, first))
     assert stage.counts().total == 1
@@ -125,22 +127,22 @@ def test_a_message_extended_rejected_and_redriven_meanwhile_is_deleted_all_the_s
 
 def test_a_process_with_old_knowledge_is_refused_after_a_delete(stage: Stage) -> None:
     first, second = stage.send_many(2)
-    sight = Sight(ROW, 1)
-    stage.run(know(sight, stage.clock.now()))
+    snapshot = RowSnapshot(ROW, 1)
+    stage.run(load_snapshot(snapshot, stage.clock.now()))
     stage.run(delete(stage.bob, first))
-    claimed = stage.run(claim(stage.ann, sight, Order(2, LEASE, 5)))
+    claimed = stage.run(claim(stage.ann, snapshot, ClaimRequest(2, LEASE, 5)))
     assert claimed.refused == 1
     assert [held.entry.id for taken in claimed.claims for held in taken.held] == [second.id]
 
 
 def test_a_command_beside_processes_that_never_rest_ends_with_an_error(stage: Stage) -> None:
     only = stage.send()
-    stage.send_many(2 * TRIES)
+    stage.send_many(2 * COMMIT_TRIES)
     busy = Meddling(stage.store, itertools.repeat(lambda: stage.claim(1)))
-    with pytest.raises(StoreUnavailable, match=f"others changed it {TRIES} times in a row.*pause the queue"):
+    with pytest.raises(StoreUnavailable, match=f"gave up after {COMMIT_TRIES} conflicts.*pause the queue"):
         stage.run(delete(stage.bob, only), busy)
-    assert busy.commits == TRIES
-    assert len(stage.columns(Type.MESSAGE)) == 1 + 2 * TRIES
+    assert busy.commits == COMMIT_TRIES
+    assert len(stage.columns(Type.MESSAGE)) == 1 + 2 * COMMIT_TRIES
 
 
 def test_a_row_with_a_timer_that_cannot_be_read_is_left_as_it_is(stage: Stage) -> None:
@@ -186,8 +188,8 @@ def racing(*actors: str) -> Callable[[], World]:
         first, _ = stage.send_many(2)
         [held] = stage.claim(1)
 
-        def reject() -> Steps[Settled]:
-            return settle(stage.ann, ROW, Settlement(held.timer, {first.id: Reject("rejected", "", 1)}))
+        def reject() -> Steps[SettleResult]:
+            return settle(stage.ann, ROW, SettleRequest(held.timer, {first.id: Reject("rejected", "", 1)}))
 
         offered: dict[str, Actor] = {
             "claim": lambda: stage.claiming(2, stage.cyd),
@@ -199,7 +201,7 @@ def racing(*actors: str) -> Callable[[], World]:
         def judge(_: History) -> str | None:
             if "clear" in actors:
                 return f"{stage.kinds()} are left" if stage.kinds() != {Type.LOCK} else None
-            timers = stage.run(all_timers(ROW, 0))
+            timers = stage.run(read_all_timers(ROW, 0))
             listed = {entry.id for timer in timers for entry in timer.entries}
             left = {column.name.id for kind in (Type.MESSAGE, Type.DEAD) for column in stage.columns(kind)}
             return "the deleted message is there" if first.id in left | listed else None

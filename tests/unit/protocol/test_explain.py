@@ -6,18 +6,18 @@ from functools import partial
 
 import pytest
 
-from astyqueue.clock import SECOND
-from astyqueue.model.explanation import Event, Explanation
+from astyqueue.model.explanation import Explanation, LifeEvent
 from astyqueue.model.message import Envelope, MessageId, encode
 from astyqueue.model.settings import Behaviour
 from astyqueue.model.views import Standing
-from astyqueue.protocol.columns import HEADER, State
-from astyqueue.protocol.dead import redrive
-from astyqueue.protocol.explain import explain
-from astyqueue.protocol.outcomes import ACK, Release
-from astyqueue.protocol.remove import delete
-from astyqueue.protocol.settle import Settlement, settle
+from astyqueue.protocol.admin.dead_letters import redrive
+from astyqueue.protocol.admin.delete import delete
+from astyqueue.protocol.admin.explain import explain
+from astyqueue.protocol.layout.columns import HEADER, State
+from astyqueue.protocol.settling.outcomes import ACK, Release
+from astyqueue.protocol.settling.settle import SettleRequest, settle
 from astyqueue.store import Batch, Put
+from astyqueue.units import SECOND
 from tests.unit.protocol.stage import LEASE, ROW, Meddling, Stage
 
 
@@ -52,13 +52,13 @@ def sent_with(stage: Stage, *, sent: int = 0, expires: int | None = None) -> Mes
 def test_a_delay_is_told_with_its_end(stage: Stage) -> None:
     found = explained(stage, stage.send(delay=90))
     assert (found.standing, found.until) == (Standing.DELAYED, stage.clock.now() + 90 * SECOND)
-    assert found.why == "it was sent to be due 2026-01-01T00:01:30Z (in 1m30s), and nobody is handed it before"
+    assert found.why == "it was sent to be due 2026-01-01T00:01:30Z (in 1m30s), and is not delivered before"
 
 
 def test_a_message_that_waits_in_a_row_that_nobody_took_from_asks_for_a_worker(stage: Stage) -> None:
     found = explained(stage, stage.send())
     assert (found.standing, found.until) == (Standing.WAITING, None)
-    assert found.why.endswith("Nothing was ever taken from its row: start a worker or a consumer on this queue")
+    assert found.why.endswith("Nothing was ever claimed from its row: start a worker or a consumer on this queue")
 
 
 def test_a_message_that_waits_says_who_changed_its_row_last_and_when(stage: Stage) -> None:
@@ -68,7 +68,7 @@ def test_a_message_that_waits_says_who_changed_its_row_last_and_when(stage: Stag
     waiting = stage.send()
     assert why(stage, waiting).endswith("It waits its turn: its row was last changed 2026-01-01T00:00:00Z (now) by ann")
     stage.clock.advance(600)
-    assert "Nobody seems to be working on this queue: its row was last changed 2026-01-01T00:00:00Z (10m ago)" in why(stage, waiting)
+    assert "No worker seems to be running on this queue: its row was last changed 2026-01-01T00:00:00Z (10m ago)" in why(stage, waiting)
 
 
 def test_a_message_in_hand_says_by_whom_for_which_attempt_and_until_when(stage: Stage) -> None:
@@ -76,7 +76,7 @@ def test_a_message_in_hand_says_by_whom_for_which_attempt_and_until_when(stage: 
     stage.claim(1)
     found = explained(stage, sent)
     assert (found.standing, found.holder, found.until) == (Standing.IN_FLIGHT, "ann", stage.clock.now() + LEASE)
-    assert found.why.startswith("ann has it in hand, for attempt 1 of 5, until 2026-01-01T00:01:00Z (in 1m)")
+    assert found.why.startswith("ann has it leased, for attempt 1 of 5, until 2026-01-01T00:01:00Z (in 1m)")
 
 
 def test_a_lease_that_ran_out_is_told_with_its_holder(stage: Stage) -> None:
@@ -85,7 +85,7 @@ def test_a_lease_that_ran_out_is_told_with_its_holder(stage: Stage) -> None:
     stage.clock.set(stage.clock.now() + LEASE + 5 * SECOND)
     found = explained(stage, sent)
     assert (found.standing, found.holder, found.until) == (Standing.WAITING, "ann", None)
-    assert found.why.startswith("the lease of ann ran out 2026-01-01T00:01:00Z (5s ago) without an outcome. Nobody seems")
+    assert found.why.startswith("the lease of ann ran out 2026-01-01T00:01:00Z (5s ago) without an outcome. No worker seems")
 
 
 @pytest.mark.parametrize(
@@ -106,7 +106,7 @@ def test_what_was_given_back_says_after_what_and_until_when(stage: Stage, state:
     ("state", "told"),
     [
         (State.BACKING_OFF, "its rest after attempt 1 of 5 ended 2026-01-01T00:00:30Z (now). It waits its turn"),
-        (State.SNOOZED, "anybody may take it since 2026-01-01T00:00:30Z (now), given back, put off or redriven before. It w"),
+        (State.SNOOZED, "any consumer may take it since 2026-01-01T00:00:30Z (now), given back, put off or redriven before. It w"),
         (State.PARKED, "the worker that had it does not know its task 'welcome', and it is offered again since 2026"),
     ],
 )
@@ -123,7 +123,7 @@ def test_what_its_holder_gave_back_early_rests_on_its_own_mark(stage: Stage) -> 
     [taken] = stage.claim(2)
     outcomes = {first.id: Release(stage.clock.now() + SECOND, 2)}
     meddler = Meddling(stage.store, [partial(stage.run, delete(stage.bob, stage.send()))])
-    stage.run(settle(stage.ann, ROW, Settlement(taken.timer, outcomes)), meddler)
+    stage.run(settle(stage.ann, ROW, SettleRequest(taken.timer, outcomes)), meddler)
     found = explained(stage, first)
     assert (found.standing, found.spent, found.holder) == (Standing.BACKING_OFF, 2, "")
     assert found.why.startswith("attempt 2 of 5 failed, and it rests until 2026-01-01T00:00:01Z")
@@ -133,7 +133,7 @@ def test_a_dead_letter_says_why_and_since_when(stage: Stage) -> None:
     [dead] = stage.bury("a", reason="no such address")
     found = explained(stage, dead)
     assert found.standing is Standing.DEAD
-    assert found.why.startswith("it is a dead letter since 2026-01-01T00:00:00Z (now), because whoever had it rejected it: no such address")
+    assert found.why.startswith("it is a dead letter since 2026-01-01T00:00:00Z (now), because its consumer rejected it: no such address")
     assert found.life[-1].what == "became a dead letter, after 1 attempt: no such address"
     stage.run(redrive(stage.ann, [dead]))
     assert explained(stage, dead).standing is Standing.WAITING
@@ -150,19 +150,19 @@ def test_what_the_next_look_will_bury_says_so(stage: Stage) -> None:
     expired = sent_with(stage, expires=stage.clock.now() + SECOND)
     unreadable = stage.put(b"\x63what is this", stage.clock.now())
     stage.clock.advance(5)
-    assert "But it expired 2026-01-01T00:00:01Z (4s ago); whoever looks at it next makes it a dead letter" in why(stage, expired)
+    assert "But it expired 2026-01-01T00:00:01Z (4s ago); the next claim that reads it makes it a dead letter" in why(stage, expired)
     assert "But its message cannot be read: format byte 63" in why(stage, unreadable)
     assert "But its 5 attempts are used up" in why(stage, used_up)
 
 
 def test_a_sender_far_ahead_of_time_is_told(stage: Stage) -> None:
-    assert "But its sender's clock said 2026-01-01T02:00:00Z (in 2h)" in why(stage, sent_with(stage, sent=7200))
+    assert "But its sender's clock showed 2026-01-01T02:00:00Z (in 2h)" in why(stage, sent_with(stage, sent=7200))
 
 
 def test_a_row_that_cannot_be_read_stops_its_messages(stage: Stage) -> None:
     sent = stage.send()
     stage.store.send(Batch(ROW, (Put(HEADER, b"\x63"),)))
-    assert f"But nothing is taken from its row: row {ROW}: its header cannot be read" in why(stage, sent)
+    assert f"But nothing is claimed from its row: row {ROW}: its header cannot be read" in why(stage, sent)
 
 
 def test_what_is_gone_says_what_can_be_said_of_it(stage: Stage) -> None:
@@ -173,7 +173,7 @@ def test_what_is_gone_says_what_can_be_said_of_it(stage: Stage) -> None:
     stage.settle(taken, ACK)
     stage.run(delete(stage.ann, later))
     assert explained(stage, done).standing is None
-    assert "it was done and acked, or deleted, or never sent" in why(stage, done)
+    assert "it was acked or deleted, or never sent" in why(stage, done)
     assert "would not have been due before 2026-01-01T00:01:30Z (in 1m30s): it was deleted, or never sent" in why(stage, later)
 
 
@@ -184,10 +184,10 @@ def test_its_life_is_told_in_the_order_of_time(stage: Stage) -> None:
     [taken] = stage.claim(1)
     stage.settle(taken, Release(stage.clock.now() + SECOND, 1))
     assert explained(stage, sent).life == (
-        Event(None, "1 of 5 attempts used up; their errors are in the logs of whoever had it"),
-        Event(now, "sent"),
-        Event(now + 20 * SECOND, "due for the first time"),
-        Event(now + 90 * SECOND, "expires unless it was handed out"),
+        LifeEvent(None, "1 of 5 attempts used up; the logs of its consumers have their errors"),
+        LifeEvent(now, "sent"),
+        LifeEvent(now + 20 * SECOND, "due for the first time"),
+        LifeEvent(now + 90 * SECOND, "expires unless it was handed out"),
     )
 
 

@@ -9,20 +9,20 @@ from datetime import datetime, timedelta
 import pytest
 from pydantic import JsonValue
 
-from astyqueue.clock import SECOND
 from astyqueue.errors import BadInput, OutcomeUnknown, Undecodable
-from astyqueue.protocol.columns import HEADER, decode_header
-from astyqueue.protocol.fire import Schedules
-from astyqueue.protocol.outcomes import Reject
-from astyqueue.protocol.schedules import discard, pause, remove, resume, run_now
-from astyqueue.protocol.sight import Sight
+from astyqueue.protocol.layout.columns import HEADER, decode_header
+from astyqueue.protocol.layout.schedule_column import decode_schedule, encode_schedule, trigger_name
+from astyqueue.protocol.row.snapshot import RowSnapshot
+from astyqueue.protocol.scheduling.fire import RowSchedules
+from astyqueue.protocol.scheduling.schedules import discard, pause, remove, resume, run_now
+from astyqueue.protocol.settling.outcomes import Reject
 from astyqueue.protocol.steps import Commit, run
-from astyqueue.protocol.triggercolumn import decode_schedule, encode_schedule, trigger_name
 from astyqueue.store import Batch, Named, Put
 from astyqueue.testing import Failing
 from astyqueue.triggers import Cron, Every, Triggers
-from tests.unit.protocol.firings import MINUTE, Timetable
-from tests.unit.protocol.watched import ROW
+from astyqueue.units import SECOND
+from tests.unit.protocol.checked_store import ROW
+from tests.unit.protocol.schedule_table import MINUTE, Timetable
 
 DAY = 24 * 60
 HOURS = 3_600 * SECOND
@@ -191,25 +191,25 @@ def test_a_jump_of_the_clock_doubles_and_loses_nothing(table: Timetable, hours: 
 
 def test_a_sight_that_is_kept_costs_no_reads_of_schedules(table: Timetable) -> None:
     table.make()
-    sight = Sight(ROW, 1)
+    snapshot = RowSnapshot(ROW, 1)
     scheduler = table.scheduler("ann")
     table.clock.advance("1m")
-    run(scheduler.fire(sight), table.births)
+    run(scheduler.fire(snapshot), table.births)
     recorded = table.recorded()
     table.clock.advance("1m")
-    assert len(run(scheduler.fire(sight), recorded)) == 1
+    assert len(run(scheduler.fire(snapshot), recorded)) == 1
     assert [type(request) for request in recorded.requests] == [Commit]
 
 
 def test_a_schedule_changed_by_others_is_read_anew(table: Timetable) -> None:
     table.make()
-    sight = Sight(ROW, 1)
+    snapshot = RowSnapshot(ROW, 1)
     scheduler = table.scheduler("ann")
     table.clock.advance("1m")
-    run(scheduler.fire(sight), table.births)
+    run(scheduler.fire(snapshot), table.births)
     table.make(trigger=Every("1h", delay="1h"))
     table.clock.advance("1m")
-    assert run(scheduler.fire(sight), table.births) == []
+    assert run(scheduler.fire(snapshot), table.births) == []
     assert table.sends() == [1]
 
 
@@ -305,11 +305,11 @@ def test_the_floor_stays_below_every_slot(table: Timetable) -> None:
 def test_a_claim_leaves_slots_alone(table: Timetable) -> None:
     table.make()
     table.clock.advance("1m")
-    sight = Sight(ROW, 1)
-    assert not table.do("ann", sight=sight).claims
-    assert sight.next_look(table.now) is None
-    sight.fires = True
-    assert sight.next_look(table.now) == table.anchored + MINUTE
+    snapshot = RowSnapshot(ROW, 1)
+    assert not table.do("ann", snapshot=snapshot).claims
+    assert snapshot.next_look(table.now) is None
+    snapshot.fires = True
+    assert snapshot.next_look(table.now) == table.anchored + MINUTE
 
 
 def test_schedules_whose_slots_take_long_to_work_out_are_fired_one_at_a_time(table: Timetable) -> None:
@@ -326,8 +326,8 @@ def test_schedules_whose_slots_take_long_to_work_out_are_fired_one_at_a_time(tab
     for name in names:
         table.make(name, slow())
     table.clock.advance("1m")
-    scheduler, sight = Schedules(table.process("ann"), triggers), Sight(ROW, 1)
-    rounds = [[one.schedule for one in table.run(scheduler.fire(sight))] for _ in range(7)]
+    scheduler, snapshot = RowSchedules(table.process("ann"), triggers), RowSnapshot(ROW, 1)
+    rounds = [[one.schedule for one in table.run(scheduler.fire(snapshot))] for _ in range(7)]
     assert [len(each) for each in rounds] == [1, 1, 1, 1, 1, 1, 0]
     assert sorted(name for each in rounds for name in each) == names
     table.store.require_lawful()
@@ -350,6 +350,6 @@ def test_a_schedule_whose_slots_take_long_to_work_out_is_fired_by_one_commit_at_
 
     table.make("slow", slow(), misfire="all 120")
     table.clock.advance("120m")
-    scheduler, sight = Schedules(table.process("ann"), triggers), Sight(ROW, 1)
-    assert [len(table.run(scheduler.fire(sight))) for _ in range(4)] == [50, 50, 20, 0]
+    scheduler, snapshot = RowSchedules(table.process("ann"), triggers), RowSnapshot(ROW, 1)
+    assert [len(table.run(scheduler.fire(snapshot))) for _ in range(4)] == [50, 50, 20, 0]
     table.store.require_lawful()

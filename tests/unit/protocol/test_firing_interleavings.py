@@ -8,16 +8,16 @@ from functools import partial
 
 import pytest
 
-from astyqueue.model.schedules import Misfire, Policies
-from astyqueue.protocol.columns import Type
-from astyqueue.protocol.outcomes import ACK
-from astyqueue.protocol.schedules import Wanted, pause, remove, save
+from astyqueue.model.schedule import Misfire, Policies
+from astyqueue.protocol.layout.columns import Type
+from astyqueue.protocol.scheduling.schedules import RequestedSchedule, pause, remove, save
+from astyqueue.protocol.settling.outcomes import ACK
 from astyqueue.protocol.steps import Steps
-from astyqueue.testing import Tick, World
-from astyqueue.testing.schedule import Work
 from astyqueue.triggers import Every
-from tests.unit.protocol.befalling import CRASH, CRASHES, PAUSE, PLAIN, UNKNOWN, UNKNOWNS, Befalls, named, played
-from tests.unit.protocol.firings import BODY, Timetable, firer, worker
+from tests.modelcheck.executor import World
+from tests.modelcheck.schedule import Tick, Work
+from tests.unit.protocol.faults import CRASH, CRASHES, PAUSE, PLAIN, UNKNOWN, UNKNOWNS, Befalls, named, played
+from tests.unit.protocol.schedule_table import BODY, Timetable, firer, worker
 from tests.unit.protocol.worlds import settler
 
 
@@ -105,7 +105,7 @@ def removing() -> World:
 
 
 def replacing() -> World:
-    wanted = Wanted(Every("1m", delay="1m"), replace(BODY, priority=0, key="digest"), Policies(Misfire.read("all")))
+    wanted = RequestedSchedule(Every("1m", delay="1m"), replace(BODY, priority=0, key="digest"), Policies(Misfire.read("all")))
     return against(lambda table: save(table.kept("digest", by="pat"), wanted, replaces=True))
 
 

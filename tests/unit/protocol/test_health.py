@@ -7,13 +7,13 @@ from functools import partial
 import pytest
 
 from astyqueue import ids
-from astyqueue.clock import SECOND
-from astyqueue.findings import Finding, Severity
+from astyqueue.diagnostics import Finding, Severity
 from astyqueue.model.settings import Behaviour, Layout, Settings
-from astyqueue.protocol.columns import HEADER, Dead, State, Type, dead_name
-from astyqueue.protocol.health import examine, rest
-from astyqueue.protocol.outcomes import ACK
+from astyqueue.protocol.admin.health import examine, rest_of
+from astyqueue.protocol.layout.columns import HEADER, Dead, State, Type, dead_name
+from astyqueue.protocol.settling.outcomes import ACK
 from astyqueue.store import Batch, Name, Put
+from astyqueue.units import SECOND
 from tests.unit.protocol.stage import LEASE, ROW, Stage
 from tests.unit.protocol.worlds import put_at
 
@@ -51,9 +51,9 @@ def test_work_that_nobody_takes_is_told_with_its_age_and_the_last_who_came(stage
     stage.clock.advance(MINUTE + 1)
     found = examined(stage)[QUEUE]
     assert found.severity is Severity.WARNING
-    assert found.fact.startswith("the oldest message that is due waits since 2026-01-01T00:00:00Z (1m1s ago) (row mail:0:0), and nobody")
+    assert found.fact.startswith("the oldest message that is due waits since 2026-01-01T00:00:00Z (1m1s ago) (row mail:0:0), and no worker")
     assert found.fact.endswith("takes from 1 row of 2")
-    assert found.reason == "nobody has changed them for 1m or more; the last who did: ann"
+    assert found.reason == "no process has changed them for 1m or more; the last were: ann"
     assert "start a worker" in found.remedy
 
 
@@ -86,7 +86,7 @@ def test_every_row_and_priority_is_looked_at(stage: Stage) -> None:
     stage.send(row="mail:1:1", priority=1)
     stage.clock.advance(2 * MINUTE)
     layout = Layout(time_shards=2, concurrency_shards=2, priorities=2)
-    assert examined(stage, layout=layout)[QUEUE].fact.endswith("(row mail:1:1), and nobody takes from 1 row of 6")
+    assert examined(stage, layout=layout)[QUEUE].fact.endswith("(row mail:1:1), and no worker takes from 1 row of 6")
 
 
 def test_a_paused_queue_is_a_note_until_work_waits_in_it(stage: Stage) -> None:
@@ -129,8 +129,8 @@ def test_a_header_or_timer_that_cannot_be_read_is_a_problem_of_its_row_alone(sta
 
 def test_rows_rest_while_the_others_have_their_turn() -> None:
     hour = 3600 * SECOND
-    assert rest(Settings(name="mail", layout=Layout(time_shards=30, time_shard_us=hour))) == 29 * hour
-    assert rest(Settings(name="mail")) == 0
+    assert rest_of(Settings(name="mail", layout=Layout(time_shards=30, time_shard_us=hour))) == 29 * hour
+    assert rest_of(Settings(name="mail")) == 0
 
 
 def strand(stage: Stage, *, row: str = ROW, ago: int = 2 * 3600) -> None:
@@ -173,7 +173,7 @@ def test_an_examination_for_late_messages_ends_however_much_is_dead(stage: Stage
     stage.clock.advance("1h")
     found = examined(stage)["late messages of queue mail"]
     assert found.severity is Severity.NOTE
-    assert found.fact == "none as far as was looked; there is too much in 1 row"
+    assert found.fact == "none found; 1 row not read to the end"
 
 
 def test_reasons_that_all_differ_are_not_all_remembered_and_all_letters_are_counted(stage: Stage) -> None:

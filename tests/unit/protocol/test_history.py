@@ -9,18 +9,28 @@ from hypothesis import given
 from hypothesis import strategies as some
 
 from astyqueue import ids
-from astyqueue.clock import SECOND
-from astyqueue.instants import LATEST
-from astyqueue.model.event import FLAT, Event, Kind, keeps, normalised
+from astyqueue.durations import LATEST
+from astyqueue.model.event import FLAT, KEPT, Event, Kind, normalised
 from astyqueue.model.message import MessageId
 from astyqueue.model.settings import Layout
-from astyqueue.protocol.history import DAY, Part, batches_of, decode_event, encode_event, event_name, parts, record
-from astyqueue.protocol.recall import Asked, Recall
-from astyqueue.protocol.rows import Ring, history_row
+from astyqueue.protocol.history import (
+    DAY,
+    HistoryCursor,
+    HistoryFilter,
+    HistorySlice,
+    batches_of,
+    decode_event,
+    encode_event,
+    event_name,
+    history_slices,
+    record_events,
+)
+from astyqueue.protocol.layout.rows import Ring, history_row
 from astyqueue.protocol.steps import run
 from astyqueue.store import Column
 from astyqueue.stores.memory import MemoryStore
 from astyqueue.testing import TimeMachine
+from astyqueue.units import SECOND
 
 NOON = 1_767_268_800 * SECOND
 RING = Ring("emails", Layout(concurrency_shards=3))
@@ -96,8 +106,13 @@ def test_messages_that_are_sent_together_are_listed_each_in_a_place_of_its_own()
     assert len({int.from_bytes(event_name(event).id[-4:]) >> 2 for event in pair}) == 1
     store = MemoryStore(TimeMachine(NOON))
     ring = Ring("emails", Layout())
-    run(record(ring, pair, DAY), store)
-    assert sorted(run(Recall(ring, Asked(NOON, NOON + 1, key="ada")).go_on(), store), key=lambda event: event.message or MESSAGE) == pair
+    run(record_events(ring, pair, DAY), store)
+    assert (
+        sorted(
+            run(HistoryCursor(ring, HistoryFilter(NOON, NOON + 1, key="ada")).go_on(), store), key=lambda event: event.message or MESSAGE
+        )
+        == pair
+    )
 
 
 def test_many_messages_and_attempts_of_one_moment_are_listed_each_in_a_place_of_its_own() -> None:
@@ -129,10 +144,10 @@ def test_of_a_long_traceback_the_end_is_kept() -> None:
 
 
 def test_parts_are_the_buckets_of_each_day_within_the_stretch() -> None:
-    found = parts(RING, NOON, NOON + DAY)
+    found = history_slices(RING, NOON, NOON + DAY)
     assert [part.row for part in found] == [f"emails:2026-01-0{day}:{bucket}" for day in (1, 2) for bucket in range(3)]
-    assert found[0] == Part("emails:2026-01-01:0", ids.first_at(NOON), ids.first_at(NOON // DAY * DAY + DAY))
-    assert parts(RING, NOON, NOON) == []
+    assert found[0] == HistorySlice("emails:2026-01-01:0", ids.first_at(NOON), ids.first_at(NOON // DAY * DAY + DAY))
+    assert history_slices(RING, NOON, NOON) == []
 
 
 @pytest.mark.parametrize("value", [b"", b"\x02{}", b"\x01", b"\x01[1]", b'\x01{"message": "none"}', b"\x01{"])
@@ -178,7 +193,6 @@ def test_failures_of_one_cause_are_alike(reason: str, normal: str) -> None:
 
 
 def test_each_setting_keeps_what_the_one_before_it_does() -> None:
-    kept = [{kind for kind in Kind if keeps(history, kind)} for history in ("none", "failures", "all")]
-    assert kept[0] == set()
-    assert kept[1] == {Kind.FAILED, Kind.RETRIED, Kind.DEAD, Kind.REDRIVEN, Kind.SKIPPED}
-    assert kept[2] == set(Kind)
+    assert KEPT["none"] == set()
+    assert KEPT["failures"] == {Kind.FAILED, Kind.RETRIED, Kind.DEAD, Kind.REDRIVEN, Kind.SKIPPED}
+    assert KEPT["all"] == set(Kind)

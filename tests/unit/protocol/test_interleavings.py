@@ -7,26 +7,28 @@ from functools import partial
 
 import pytest
 
-from astyqueue.clock import SECOND
-from astyqueue.protocol.columns import LOOKS, Type
-from astyqueue.protocol.outcomes import ACK, Extend, Reject, Release, Settling
-from astyqueue.protocol.settle import Settlement
-from astyqueue.protocol.sight import Sight, know
+from astyqueue.protocol.layout.columns import LOOKS, Type
+from astyqueue.protocol.row.snapshot import RowSnapshot, load_snapshot
+from astyqueue.protocol.settling.outcomes import ACK, Extend, Outcome, Reject, Release
+from astyqueue.protocol.settling.settle import SettleRequest
 from astyqueue.protocol.steps import run
-from astyqueue.testing import Tick, TimeMachine, World, replay, ticking
-from astyqueue.testing.schedule import Work
-from tests.unit.protocol.befalling import CRASH, PAUSE, PLAIN, UNKNOWN, Befalls, named, played
-from tests.unit.protocol.watched import ROW
+from astyqueue.testing import TimeMachine
+from astyqueue.units import SECOND
+from tests.modelcheck.executor import World
+from tests.modelcheck.explorer import replay
+from tests.modelcheck.schedule import Tick, Work, ticking
+from tests.unit.protocol.checked_store import ROW
+from tests.unit.protocol.faults import CRASH, PAUSE, PLAIN, UNKNOWN, Befalls, named, played
 from tests.unit.protocol.worlds import LEASE, Scene, Taking, begin, joiner, put_at, sender, settler, warm
 
 
-def well_known(scene: Scene) -> Sight:
+def well_known(scene: Scene) -> RowSnapshot:
     """A row well known: header, timers, and nothing left for the late looks."""
-    sight = Sight(ROW, 1)
-    run(know(sight, scene.now), scene.store)
-    sight.looks.looked = [scene.now] * LOOKS
-    sight.looks.cursors = [[cursors[0]] * LOOKS for cursors in sight.looks.cursors]
-    return sight
+    snapshot = RowSnapshot(ROW, 1)
+    run(load_snapshot(snapshot, scene.now), scene.store)
+    snapshot.looks.looked = [scene.now] * LOOKS
+    snapshot.looks.cursors = [[cursors[0]] * LOOKS for cursors in snapshot.looks.cursors]
+    return snapshot
 
 
 def two_cold(unguarded: tuple[int, ...] = ()) -> World:
@@ -37,19 +39,19 @@ def two_cold(unguarded: tuple[int, ...] = ()) -> World:
 def warm_and_cold(unguarded: tuple[int, ...] = ()) -> World:
     scene = Scene(messages=1, unguarded=unguarded)
     scene.acked(scene.do("eve").claims[0])
-    sight = warm(scene, "ann")
+    snapshot = warm(scene, "ann")
     scene.clock.advance("20s")
     scene.sent += scene.send(2)
-    return scene.world(ann=Taking(scene, "ann", sight=sight), bob=Taking(scene, "bob"))
+    return scene.world(ann=Taking(scene, "ann", snapshot=snapshot), bob=Taking(scene, "bob"))
 
 
 def three_warm(unguarded: tuple[int, ...] = ()) -> World:
     scene = Scene(messages=1, unguarded=unguarded)
     scene.acked(scene.do("eve").claims[0])
-    sights = {name: warm(scene, name) for name in ("ann", "bob", "cyd")}
+    snapshots = {name: warm(scene, name) for name in ("ann", "bob", "cyd")}
     scene.clock.advance(0.1)
     scene.sent += scene.send(2)
-    return scene.world(**{name: Taking(scene, name, sight=sight, outcome=None, want=1) for name, sight in sights.items()})
+    return scene.world(**{name: Taking(scene, name, snapshot=snapshot, outcome=None, want=1) for name, snapshot in snapshots.items()})
 
 
 def three_cold(unguarded: tuple[int, ...] = ()) -> World:
@@ -62,8 +64,8 @@ def expiring(unguarded: tuple[int, ...] = ()) -> World:
     """A lease that ends at some moment, and two claimers who both saw it begin; one of them looks at any time."""
     scene = Scene(messages=1, unguarded=unguarded)
     scene.do("eve")
-    sights = [warm(scene, "ann"), warm(scene, "bob")]
-    ann, bob = Taking(scene, "ann", sights[0], first=begin), Taking(scene, "bob", sights[1], first=Tick(scene.clock, LEASE // SECOND))
+    snapshots = [warm(scene, "ann"), warm(scene, "bob")]
+    ann, bob = Taking(scene, "ann", snapshots[0], first=begin), Taking(scene, "bob", snapshots[1], first=Tick(scene.clock, LEASE // SECOND))
     return scene.world(ann=ann, bob=bob)
 
 
@@ -76,7 +78,7 @@ def ending(unguarded: tuple[int, ...] = ()) -> World:
     return scene.world(ann=Taking(scene, "ann", first=begin), time=ticking(scene.clock, LEASE // SECOND))
 
 
-def against_reclaim(*outcomes: Settling, unguarded: tuple[int, ...] = ()) -> World:
+def against_reclaim(*outcomes: Outcome, unguarded: tuple[int, ...] = ()) -> World:
     """Eve settles her message in these stages; at any moment her lease runs out, and bob, who saw it, claims again."""
     scene = Scene(messages=1, unguarded=unguarded)
     taken = scene.do("eve").claims[0]
@@ -127,7 +129,7 @@ def joined(unguarded: tuple[int, ...] = ()) -> World:
     taken = scene.do("ann").claims[0]
     scene.clock.advance(0.1)
     scene.sent += scene.send(1)
-    settling = [Settlement(taken.timer, {taken.held[0].entry.id: ACK})]
+    settling = [SettleRequest(taken.timer, {taken.held[0].entry.id: ACK})]
     return scene.world(ann=joiner(scene, "ann", settling), bob=Taking(scene, "bob"))
 
 
@@ -137,10 +139,10 @@ def joined_pair(unguarded: tuple[int, ...] = ()) -> World:
     early = scene.do("ann", want=1, lease=LEASE // 2).claims[0]
     late = scene.do("ann", want=1, in_hand=1).claims[0]
     scene.clock.advance(LEASE // 2 // SECOND)
-    settling = [Settlement(one.timer, {one.held[0].entry.id: ACK}) for one in (early, late)]
+    settling = [SettleRequest(one.timer, {one.held[0].entry.id: ACK}) for one in (early, late)]
     scene.sent += scene.send(1)
-    sights = well_known(scene), well_known(scene)
-    return scene.world(ann=joiner(scene, "ann", settling, sight=sights[0]), bob=Taking(scene, "bob", sight=sights[1]))
+    snapshots = well_known(scene), well_known(scene)
+    return scene.world(ann=joiner(scene, "ann", settling, snapshot=snapshots[0]), bob=Taking(scene, "bob", snapshot=snapshots[1]))
 
 
 def two_settle(unguarded: tuple[int, ...] = ()) -> World:
@@ -159,11 +161,11 @@ def late_sender(unguarded: tuple[int, ...] = ()) -> World:
     old = put_at(scene.now - 20 * SECOND, 7)
 
     def ann() -> Work:
-        sight = warm(scene, "ann")
+        snapshot = warm(scene, "ann")
         for wait in (11, 601):
-            yield from Taking(scene, "ann", sight=sight)()
+            yield from Taking(scene, "ann", snapshot=snapshot)()
             yield Tick(scene.clock, wait)
-        return (yield from Taking(scene, "ann", sight=sight)())
+        return (yield from Taking(scene, "ann", snapshot=snapshot)())
 
     return scene.world(ann=ann, pat=sender(scene, "pat", old))
 

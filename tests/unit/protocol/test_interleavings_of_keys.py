@@ -9,23 +9,12 @@ from typing import Final
 
 import pytest
 
-from astyqueue.protocol.claim import Claim
-from astyqueue.protocol.columns import Type
-from astyqueue.testing import World
-from astyqueue.testing.schedule import Actor
-from tests.unit.protocol.befalling import CRASH, PAUSE, UNKNOWN, Befalls, named, played
-from tests.unit.protocol.keyed import (
-    SHELF,
-    KeyScene,
-    clears,
-    given_back,
-    purges,
-    redrives,
-    rejecting,
-    removes,
-    sends,
-    takes_late,
-)
+from astyqueue.protocol.claiming.claim import Claim
+from astyqueue.protocol.layout.columns import Type
+from tests.modelcheck.executor import World
+from tests.modelcheck.schedule import Actor
+from tests.unit.protocol.faults import CRASH, PAUSE, UNKNOWN, Befalls, named, played
+from tests.unit.protocol.key_worlds import SHELF, KeyScene, clears, given_back, purges, redrives, rejecting, removes, sends, takes_late
 from tests.unit.protocol.worlds import Taking, acking, begin, settler
 
 #: What an actor does, given the scene, its name, the message that has the key and the claim that holds it, if any does.

@@ -9,13 +9,13 @@ from typing import Final
 
 import pytest
 
-from astyqueue.model.outgoing import Unique
-from astyqueue.protocol.columns import Type
-from astyqueue.testing import World
-from astyqueue.testing.schedule import Actor
-from tests.unit.protocol.befalling import CRASH, UNKNOWN, Befalls, named, played
-from tests.unit.protocol.keyed import clears, rejecting, sends
-from tests.unit.protocol.repeating import (
+from astyqueue.model.compose import Unique
+from astyqueue.protocol.layout.columns import Type
+from tests.modelcheck.executor import World
+from tests.modelcheck.schedule import Actor
+from tests.unit.protocol.faults import CRASH, UNKNOWN, Befalls, named, played
+from tests.unit.protocol.key_worlds import clears, rejecting, sends
+from tests.unit.protocol.repeating_worlds import (
     DUE,
     FREE,
     HELD,

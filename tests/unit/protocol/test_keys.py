@@ -2,35 +2,38 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
 from astyqueue import ids
-from astyqueue.clock import SECOND
 from astyqueue.errors import BadInput, OutcomeUnknown, StoreCorrupt, StoreUnavailable
 from astyqueue.ids import Id
-from astyqueue.model.schedules import Policies, Template
-from astyqueue.protocol import along
-from astyqueue.protocol.along import Along, Owner, ScheduleOwner, key_name
-from astyqueue.protocol.bell import WANTED
-from astyqueue.protocol.claim import claim
-from astyqueue.protocol.columns import Type, message_name
-from astyqueue.protocol.dead import redrive
-from astyqueue.protocol.editing import Kept
-from astyqueue.protocol.outcomes import Ack, Reject
-from astyqueue.protocol.picking import Order
-from astyqueue.protocol.raising import TRIES
-from astyqueue.protocol.remove import clear, delete
-from astyqueue.protocol.rows import bell_row
-from astyqueue.protocol.schedules import Wanted, save
-from astyqueue.protocol.settle import Settlement, settle
-from astyqueue.protocol.sight import Sight
-from astyqueue.protocol.steps import Commit, Request, run
-from astyqueue.protocol.unique import send_replacing, send_unique
-from astyqueue.store import Batch, Expectation, Named, Put, Store
+from astyqueue.model.schedule import Policies, Template
+from astyqueue.protocol.admin.dead_letters import redrive
+from astyqueue.protocol.admin.delete import clear, delete
+from astyqueue.protocol.claiming.claim import claim
+from astyqueue.protocol.claiming.selection import ClaimRequest
+from astyqueue.protocol.client import Client
+from astyqueue.protocol.coordination.doorbell import WANTED
+from astyqueue.protocol.layout import unique_key
+from astyqueue.protocol.layout.columns import Type, message_name
+from astyqueue.protocol.layout.rows import doorbell_row
+from astyqueue.protocol.layout.unique_key import KeyOwner, KeyOwningSchedule, SettleEffects, key_name
+from astyqueue.protocol.row.snapshot import RowSnapshot
+from astyqueue.protocol.row.transaction import COMMIT_TRIES, CommitLoop, CommitPlan
+from astyqueue.protocol.scheduling.edit import ScheduleHandle
+from astyqueue.protocol.scheduling.schedules import RequestedSchedule, save
+from astyqueue.protocol.sending.unique import send_replacing, send_unique
+from astyqueue.protocol.settling.outcomes import Ack, Reject
+from astyqueue.protocol.settling.settle import SettleRequest, settle
+from astyqueue.protocol.steps import Commit, Request, Steps, run
+from astyqueue.store import Batch, Committed, Expectation, Named, Put, Store
 from astyqueue.testing import Failing, Faulty, Recording
 from astyqueue.triggers import Every
-from tests.unit.protocol.keyed import KEY, KeyScene, rejecting
-from tests.unit.protocol.watched import Meanwhile, picture
+from astyqueue.units import SECOND
+from tests.unit.protocol.checked_store import Meanwhile, picture
+from tests.unit.protocol.key_worlds import KEY, KeyScene, rejecting
 from tests.unit.protocol.worlds import ATTEMPTS, LEASE, acking
 
 
@@ -76,6 +79,51 @@ def test_a_send_whose_first_try_comes_late_and_is_done_with_is_not_sent_twice(sc
     scene.store.require_lawful()
 
 
+class Delayed(Faulty):
+    """The first commit is not answered and not yet carried out; then others act."""
+
+    def __init__(self, store: Store, others: Callable[[], object]) -> None:
+        super().__init__(store)
+        self._others = others
+        self.delayed: list[Commit] = []
+
+    def perform(self, request: Request) -> object:
+        if isinstance(request, Commit) and not self.delayed:
+            self.delayed.append(request)
+            self._others()
+            message = "the request is still on its way"
+            raise OutcomeUnknown(message)
+        return super().perform(request)
+
+
+def test_a_send_is_not_said_to_be_refused_while_its_first_commit_may_still_be_carried_out(scene: KeyScene) -> None:
+    """The sender's clock is ahead, so the message that has the key looks expired; then the clock is corrected, and it is leased."""
+    scene.held()
+    ahead = [2 * LEASE]
+    sender = Client("joe", lambda: scene.now + sum(ahead))
+    store = Delayed(scene.store, ahead.clear)
+    with pytest.raises(OutcomeUnknown):
+        run(send_replacing(sender, scene.row, scene.keyed("joe"), keeps_due=False), store)
+    [request] = store.delayed
+    assert isinstance(scene.store.commit(request.batch, request.expects), Committed)
+
+
+def test_a_commit_loop_does_not_end_with_nothing_to_do_while_its_first_commit_may_still_be_carried_out(scene: KeyScene) -> None:
+    class Puts(CommitPlan):
+        def was_done(self, row: str) -> Steps[bool]:
+            yield from ()
+            return bool(row == "")
+
+    plans: list[CommitPlan | None] = [Puts(puts=[scene.keyed("pat").put]), None]
+
+    def planning(_: RowSnapshot) -> Steps[CommitPlan | None]:
+        yield from ()
+        return plans.pop(0)
+
+    with pytest.raises(OutcomeUnknown):
+        run(CommitLoop(scene.process("ann"), RowSnapshot(scene.row, 1)).carry_out(planning), Delayed(scene.store, int))
+
+
 def test_a_dead_letter_that_is_deleted_leaves_the_key_to_who_has_it_now(scene: KeyScene) -> None:
     letter = scene.buried()
     second = scene.has("sue")
@@ -114,7 +162,7 @@ def test_an_ack_of_unknown_outcome_frees_no_key_of_a_message_that_was_claimed_ag
 
     lost = Failing(scene.store, OutcomeUnknown("no answer"), of=(Commit,))
     acks = {held.entry.id: acking(held) for held in taken.held}
-    settled = run(settle(scene.process("eve"), scene.row, Settlement(taken.timer, acks)), Meanwhile(lost, others, at=2))
+    settled = run(settle(scene.process("eve"), scene.row, SettleRequest(taken.timer, acks)), Meanwhile(lost, others, at=2))
     assert settled.lost == list(acks)
     assert scene.owner() == scene.sent[0]
     scene.store.require_lawful()
@@ -122,7 +170,7 @@ def test_an_ack_of_unknown_outcome_frees_no_key_of_a_message_that_was_claimed_ag
 
 @pytest.mark.parametrize("replaces", [False, True])
 def test_a_key_whose_message_is_gone_is_taken_over(scene: KeyScene, *, replaces: bool) -> None:
-    dangling(scene, Owner(KEY, 0, ids.at(scene.now)))
+    dangling(scene, KeyOwner(KEY, 0, ids.at(scene.now)))
     wanted = scene.keyed("sue")
     process = scene.process("sue")
     if replaces:
@@ -134,7 +182,7 @@ def test_a_key_whose_message_is_gone_is_taken_over(scene: KeyScene, *, replaces:
 
 def test_a_key_whose_message_is_dead_is_taken_over_and_not_by_its_redrive(scene: KeyScene) -> None:
     letter = scene.buried()
-    dangling(scene, Owner(KEY, 0, letter.id))
+    dangling(scene, KeyOwner(KEY, 0, letter.id))
     second = scene.has("sue")
     assert run(redrive(scene.process("ann"), [letter]), scene.store).left == 1
     assert scene.owner() == second
@@ -142,14 +190,14 @@ def test_a_key_whose_message_is_dead_is_taken_over_and_not_by_its_redrive(scene:
 
 def test_a_redrive_while_a_key_is_taken_over_lets_only_one_of_them_have_it(scene: KeyScene) -> None:
     letter = scene.buried()
-    dangling(scene, Owner(KEY, 0, letter.id))
+    dangling(scene, KeyOwner(KEY, 0, letter.id))
     wanted = scene.keyed("sue")
     store = Meanwhile(scene.store, lambda: run(redrive(scene.process("ann"), [letter]), scene.store), at=3)
     assert not run(send_unique(scene.process("sue"), scene.row, [wanted]), store)[KEY].sent
     assert scene.owner() == letter.id
 
 
-def dangling(scene: KeyScene, owner: Owner) -> None:
+def dangling(scene: KeyScene, owner: KeyOwner) -> None:
     """A key that names a message which is not there, or dead: no commit of ours leaves such a one."""
     name = key_name(owner.key)
     scene.store.commit(Batch(scene.row, (Put(name, owner.encode()),)), (Expectation(name, None),))
@@ -167,10 +215,10 @@ def test_two_hundred_dead_letters_and_an_ack_of_a_hundred_keyed_messages_fit_int
         run(send_unique(scene.process("pat"), scene.row, stale), scene.store)
     scene.clock.advance(1)
     seen = Recording(scene.store)
-    settling = [Settlement(taken.timer, {held.entry.id: acking(held) for held in taken.held})]
-    sight = Sight(scene.row, 1)
+    settling = [SettleRequest(taken.timer, {held.entry.id: acking(held) for held in taken.held})]
+    snapshot = RowSnapshot(scene.row, 1)
     for _ in range(3):
-        run(claim(scene.process("ann"), sight, Order(200, LEASE, ATTEMPTS), settling=settling), seen)
+        run(claim(scene.process("ann"), snapshot, ClaimRequest(200, LEASE, ATTEMPTS), settling=settling), seen)
         settling = []
     sizes = [len(request.batch.puts) + len(request.batch.deletes) for request in seen.requests if isinstance(request, Commit)]
     assert max(sizes) <= 450
@@ -203,12 +251,12 @@ def test_one_commit_sends_many_and_leaves_those_whose_keys_are_taken(scene: KeyS
 
 
 def test_a_send_raises_no_header_so_that_nobody_need_read_again(scene: KeyScene) -> None:
-    sight = Sight(scene.row, 1)
-    scene.do("ann", sight=sight, want=0)
+    snapshot = RowSnapshot(scene.row, 1)
+    scene.do("ann", snapshot=snapshot, want=0)
     before = picture(scene.store, scene.row).header
     scene.has()
     assert picture(scene.store, scene.row).header == before
-    assert scene.do("ann", sight=sight).refused == 0
+    assert scene.do("ann", snapshot=snapshot).refused == 0
 
 
 def test_a_sender_who_is_crowded_out_asks_for_a_moment_and_ends_with_an_error(scene: KeyScene) -> None:
@@ -218,9 +266,9 @@ def test_a_sender_who_is_crowded_out_asks_for_a_moment_and_ends_with_an_error(sc
         scene.do("bob")
 
     store = Busy(scene.store, busy)
-    with pytest.raises(StoreUnavailable, match=f"others changed it {TRIES} times in a row.*was not"):
+    with pytest.raises(StoreUnavailable, match=f"gave up after {COMMIT_TRIES} conflicts.*was not"):
         run(send_unique(scene.process("pat"), scene.row, [scene.keyed("pat")]), store)
-    assert scene.store.read((Named(bell_row("tasks"), (WANTED,)),))[0]
+    assert scene.store.read((Named(doorbell_row("tasks"), (WANTED,)),))[0]
     assert scene.owner() is None
 
 
@@ -279,7 +327,7 @@ def test_the_commit_that_settles_frees_the_key_and_expects_but_its_own_timer(sce
     taken = scene.held()
     seen = Recording(scene.store)
     outcomes = {held.entry.id: settles(held) for held in taken.held}  # type: ignore[operator]  # one or the other
-    run(settle(scene.process("eve"), scene.row, Settlement(taken.timer, outcomes)), seen)
+    run(settle(scene.process("eve"), scene.row, SettleRequest(taken.timer, outcomes)), seen)
     [request] = seen.requests
     assert isinstance(request, Commit)
     assert [expected.name for expected in request.expects] == [taken.timer.name]
@@ -288,30 +336,30 @@ def test_the_commit_that_settles_frees_the_key_and_expects_but_its_own_timer(sce
 
 
 def test_outcomes_with_what_goes_along_are_outcomes_of_their_kind() -> None:
-    frees = Along(frees=key_name(KEY))
+    frees = SettleEffects(frees=key_name(KEY))
     assert isinstance(Ack(frees), Ack)
     assert Reject("failed", "", 1, frees).along.frees == key_name(KEY)
 
 
 def test_an_owner_is_read_as_it_was_written() -> None:
     id_: Id = ids.at(12_345)
-    written = Owner("clé:ä", 7, id_)
-    assert along.decode_owner("tasks:home:0", written.encode()) == written
+    written = KeyOwner("clé:ä", 7, id_)
+    assert unique_key.decode_owner("tasks:home:0", written.encode()) == written
 
 
 def test_a_schedule_s_key_is_read_as_it_was_written_and_no_message_s_to_those_who_know_no_other() -> None:
-    written = ScheduleOwner("clé:ä", "00ff" * 4)
-    assert along.decode_owner("tasks:home:0", written.encode()) == written
-    assert written.encode()[:1] not in (b"", Owner("k", 0, ids.at(1)).encode()[:1])
+    written = KeyOwningSchedule("clé:ä", "00ff" * 4)
+    assert unique_key.decode_owner("tasks:home:0", written.encode()) == written
+    assert written.encode()[:1] not in (b"", KeyOwner("k", 0, ids.at(1)).encode()[:1])
 
 
 @pytest.mark.parametrize("made", ["00ff" * 4, None])
 def test_a_key_whose_schedule_is_gone_or_another_one_is_taken_over(scene: KeyScene, made: str | None) -> None:
     """A release that knows nothing of such keys may have removed the schedule, or replaced it."""
     if made is not None:
-        wanted = Wanted(Every("1h", delay="1h"), Template(b"1"), Policies.read("once", "allow", "go on"))
-        run(save(Kept(scene.process("maker"), scene.row, KEY), wanted, replaces=True), scene.store)
-    scene.store.commit(Batch(scene.row, (Put(key_name(KEY), ScheduleOwner(KEY, made or "11" * 8).encode()),)), ())
+        wanted = RequestedSchedule(Every("1h", delay="1h"), Template(b"1"), Policies.read("once", "allow", "go on"))
+        run(save(ScheduleHandle(scene.process("maker"), scene.row, KEY), wanted, replaces=True), scene.store)
+    scene.store.commit(Batch(scene.row, (Put(key_name(KEY), KeyOwningSchedule(KEY, made or "11" * 8).encode()),)), ())
     assert scene.owner() is None
     scene.has()
     assert scene.owner() is not None

@@ -7,21 +7,22 @@ from functools import partial
 import pytest
 
 from astyqueue import ids
-from astyqueue.clock import SECOND
 from astyqueue.errors import StoreUnavailable
 from astyqueue.ids import Id
 from astyqueue.model.message import MessageId, encode_plain
-from astyqueue.protocol.browse import contents
-from astyqueue.protocol.claim import Claim, claim
-from astyqueue.protocol.columns import LOOKS, State
-from astyqueue.protocol.outcomes import Reject, Release
-from astyqueue.protocol.picking import BUDGET, Order, Sizes
-from astyqueue.protocol.send import message_put
-from astyqueue.protocol.sight import Sight
+from astyqueue.protocol.admin.browse import contents
+from astyqueue.protocol.claiming.claim import Claim, claim
+from astyqueue.protocol.claiming.selection import ClaimRequest
+from astyqueue.protocol.layout.columns import LOOKS, State
+from astyqueue.protocol.row.bounded_reads import READ_BUDGET, MessageSizes
+from astyqueue.protocol.row.snapshot import RowSnapshot
+from astyqueue.protocol.sending.insert import message_put
+from astyqueue.protocol.settling.outcomes import Reject, Release
 from astyqueue.protocol.steps import Commit, Read, Request, run
 from astyqueue.store import Column, Store
 from astyqueue.testing import Faulty
-from tests.unit.protocol.watched import ROW, Meanwhile
+from astyqueue.units import SECOND
+from tests.unit.protocol.checked_store import ROW, Meanwhile
 from tests.unit.protocol.worlds import ATTEMPTS, LEASE, Scene, warm
 
 KIBIBYTE = 1 << 10
@@ -57,7 +58,7 @@ class Loaded(Scene):
     def __init__(self, *, messages: int, size: int, bears: int = 1 << 40) -> None:
         super().__init__()
         self.weighing = Weighing(self.store, bears=bears)
-        self.sight = Sight(ROW, 1)
+        self.snapshot = RowSnapshot(ROW, 1)
         self.load(messages, size)
 
     def load(self, messages: int, size: int) -> list[Id]:
@@ -70,7 +71,7 @@ class Loaded(Scene):
         """What one claim brings; what it reads and asks is counted from here on."""
         self.weighing.bytes.clear()
         self.weighing.requests = 0
-        claimed = run(claim(self.process("ann"), self.sight, Order(want, LEASE, ATTEMPTS)), self.weighing)
+        claimed = run(claim(self.process("ann"), self.snapshot, ClaimRequest(want, LEASE, ATTEMPTS)), self.weighing)
         return [held.entry.id for taken in claimed.claims for held in taken.held]
 
 
@@ -83,7 +84,7 @@ def test_what_a_claim_reads_is_bounded_in_bytes(size: int) -> None:
     scene = Loaded(messages=100, size=size)
     seen: list[Id] = []
     while taken := scene.take():
-        assert sum(scene.weighing.bytes) <= BUDGET + 2 * size
+        assert sum(scene.weighing.bytes) <= READ_BUDGET + 2 * size
         seen += taken
     assert len(seen) == 100
 
@@ -93,7 +94,7 @@ def test_of_the_largest_messages_a_claim_takes_few_but_one_at_least() -> None:
     scene.take()
     counts = []
     while taken := scene.take():
-        assert sum(scene.weighing.bytes) <= BUDGET + MEBIBYTE
+        assert sum(scene.weighing.bytes) <= READ_BUDGET + MEBIBYTE
         counts.append(len(taken))
     assert min(counts) >= 1
     assert sum(counts) == 40 - 16
@@ -101,7 +102,7 @@ def test_of_the_largest_messages_a_claim_takes_few_but_one_at_least() -> None:
 
 def test_a_claim_says_that_there_is_more_when_its_bytes_are_used_up() -> None:
     scene = Loaded(messages=100, size=100 * KIBIBYTE)
-    claimed = run(claim(scene.process("ann"), scene.sight, Order(200, LEASE, ATTEMPTS)), scene.store)
+    claimed = run(claim(scene.process("ann"), scene.snapshot, ClaimRequest(200, LEASE, ATTEMPTS)), scene.store)
     assert claimed.more
 
 
@@ -123,7 +124,7 @@ def test_what_is_due_again_is_read_a_few_at_a_time_too() -> None:
     again: list[Id] = []
     for _ in range(10):
         taken = scene.take()
-        assert sum(scene.weighing.bytes) <= BUDGET + 200 * KIBIBYTE
+        assert sum(scene.weighing.bytes) <= READ_BUDGET + 200 * KIBIBYTE
         assert taken or len(again) == 60
         again += taken
     assert len(set(again)) == len(again) == 60
@@ -132,10 +133,10 @@ def test_what_is_due_again_is_read_a_few_at_a_time_too() -> None:
 def test_what_was_released_in_small_messages_is_claimed_again_with_one_read() -> None:
     scene = Loaded(messages=200, size=200)
     for delay in (0, 60 * SECOND):
-        claimed = run(claim(scene.process("ann"), scene.sight, Order(200, LEASE, ATTEMPTS)), scene.store)
+        claimed = run(claim(scene.process("ann"), scene.snapshot, ClaimRequest(200, LEASE, ATTEMPTS)), scene.store)
         for taken in claimed.claims:
             due = scene.now + delay
-            scene.settle(taken, {held.entry.id: Release(due, 0, State.SNOOZED) for held in taken.held}, sight=scene.sight)
+            scene.settle(taken, {held.entry.id: Release(due, 0, State.SNOOZED) for held in taken.held}, snapshot=scene.snapshot)
     scene.clock.advance("1m")
     assert len(scene.take()) == 200
     assert sum(size > 0 for size in scene.weighing.bytes) == 1
@@ -153,7 +154,7 @@ def test_what_lands_late_is_taken_a_few_at_a_time() -> None:
     seen: list[Id] = []
     for _ in range(10):
         seen += scene.take()
-        assert max(scene.weighing.bytes) <= BUDGET + 250 * KIBIBYTE or len(seen) == 60
+        assert max(scene.weighing.bytes) <= READ_BUDGET + 250 * KIBIBYTE or len(seen) == 60
         scene.clock.advance("1s")
     assert set(seen) == {put.name.id for put in late}
 
@@ -166,7 +167,7 @@ def test_a_row_whose_messages_became_large_is_claimed_from_after_one_failure() -
     with pytest.raises(StoreUnavailable):
         scene.take()
     assert len(scene.take()) >= 1
-    assert max(scene.weighing.bytes) <= BUDGET + 256 * KIBIBYTE
+    assert max(scene.weighing.bytes) <= READ_BUDGET + 256 * KIBIBYTE
 
 
 def test_a_look_at_many_large_messages_reads_a_few_at_a_time() -> None:
@@ -174,19 +175,19 @@ def test_a_look_at_many_large_messages_reads_a_few_at_a_time() -> None:
     sent = scene.load(60, 250 * KIBIBYTE)
     found = run(contents([MessageId(ROW, 0, id_) for id_ in sent]), scene.weighing)
     assert len(found) == 60
-    assert max(scene.weighing.bytes) <= BUDGET + 250 * KIBIBYTE
+    assert max(scene.weighing.bytes) <= READ_BUDGET + 250 * KIBIBYTE
 
 
 def test_what_dies_between_two_parts_of_what_a_claim_reads_is_not_claimed(monkeypatch: pytest.MonkeyPatch) -> None:
     """Dead columns are read once for all parts: what dies later was listed in a timer when the timers were read."""
-    monkeypatch.setattr(Sizes, "within", lambda _, budget: min(1, budget))
+    monkeypatch.setattr(MessageSizes, "within", lambda _, budget: min(1, budget))
     for at in range(1, 20):
         scene = Scene(messages=6)
         [held] = scene.do("ann", want=3).claims
-        sight = warm(scene, "bob")
-        sight.looks.cursors = [[ids.LEAST] * LOOKS]
+        snapshot = warm(scene, "bob")
+        snapshot.looks.cursors = [[ids.LEAST] * LOOKS]
         store = Meanwhile(scene.store, partial(reject, scene, held), at=at)
-        claimed = run(claim(scene.process("bob"), sight, Order(10, LEASE, ATTEMPTS)), store)
+        claimed = run(claim(scene.process("bob"), snapshot, ClaimRequest(10, LEASE, ATTEMPTS)), store)
         assert [one.entry.id for taken in claimed.claims for one in taken.held] == scene.sent[3:]
         scene.store.require_lawful()
         if len(store.requests) < at:

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from astyqueue.protocol.claim import claim
-from astyqueue.protocol.columnlock import ColumnLock
-from astyqueue.protocol.columns import Type
-from astyqueue.protocol.picking import Order
-from astyqueue.protocol.settle import Settlement, settle
-from astyqueue.protocol.sight import Sight
-from astyqueue.testing.interleaving import explore
-from astyqueue.testing.rehearsal import World
-from astyqueue.testing.schedule import Work
+from astyqueue.protocol.claiming.claim import claim
+from astyqueue.protocol.claiming.selection import ClaimRequest
+from astyqueue.protocol.coordination.column_lock import ColumnLock
+from astyqueue.protocol.layout.columns import Type
+from astyqueue.protocol.row.snapshot import RowSnapshot
+from astyqueue.protocol.settling.settle import SettleRequest, settle
+from tests.modelcheck.executor import World
+from tests.modelcheck.explorer import explore
+from tests.modelcheck.schedule import Work
 from tests.unit.protocol.worlds import ATTEMPTS, LEASE, Scene, Told, acking
 
 
@@ -28,12 +28,12 @@ class Locked:
         grip = yield from ColumnLock(process, 5_000_000).acquire(row)
         if grip is None:
             return told
-        order = Order(10, LEASE, ATTEMPTS, leases=False, unlocks=grip.columns)
-        claimed = yield from claim(process, Sight(row, 1), order)
+        order = ClaimRequest(10, LEASE, ATTEMPTS, leases=False, unlocks=grip.columns)
+        claimed = yield from claim(process, RowSnapshot(row, 1), order)
         for taken in claimed.claims:
             told.handed += [(held.entry.id, held.entry.spent) for held in taken.held]
             outcomes = {held.entry.id: acking(held) for held in taken.held}
-            settled = yield from settle(process, row, Settlement(taken.timer, outcomes))
+            settled = yield from settle(process, row, SettleRequest(taken.timer, outcomes))
             told.settled(outcomes, settled)
         return told
 

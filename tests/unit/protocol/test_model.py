@@ -8,24 +8,24 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as some
 
 from astyqueue import ids
-from astyqueue.clock import SECOND
 from astyqueue.errors import OutcomeUnknown
 from astyqueue.ids import Id
-from astyqueue.protocol.claim import Claim, claim
-from astyqueue.protocol.columns import LOOKS
-from astyqueue.protocol.outcomes import ACK, Extend, Reject, Release, Settling
-from astyqueue.protocol.picking import Order
-from astyqueue.protocol.settle import Settled, Settlement, settle
-from astyqueue.protocol.sight import Sight
+from astyqueue.protocol.claiming.claim import Claim, claim
+from astyqueue.protocol.claiming.selection import ClaimRequest
+from astyqueue.protocol.layout.columns import LOOKS
+from astyqueue.protocol.row.snapshot import RowSnapshot
+from astyqueue.protocol.settling.outcomes import ACK, Extend, Outcome, Reject, Release
+from astyqueue.protocol.settling.settle import SettleRequest, SettleResult, settle
 from astyqueue.protocol.steps import Commit, run
 from astyqueue.store import Store
 from astyqueue.testing import Failing
-from tests.unit.protocol.watched import ROW, picture
+from astyqueue.units import SECOND
+from tests.unit.protocol.checked_store import ROW, picture
 from tests.unit.protocol.worlds import ATTEMPTS, LEASE, Scene, put_at
 
 NAMES = ("ann", "bob", "cyd")
 LATE = (0, 0, 0, 3 * SECOND, 40 * SECOND)
-OUTCOMES: tuple[Callable[[int], Settling], ...] = (
+OUTCOMES: tuple[Callable[[int], Outcome], ...] = (
     lambda _: ACK,
     lambda _: ACK,
     lambda _: Reject("rejected", "no", 1),
@@ -41,7 +41,7 @@ class Play:
 
     def __init__(self) -> None:
         self.scene = Scene()
-        self.sights = {name: Sight(ROW, 1) for name in NAMES}
+        self.snapshots = {name: RowSnapshot(ROW, 1) for name in NAMES}
         self.held: dict[str, list[Claim]] = {name: [] for name in NAMES}
         self.acked: set[Id] = set()
         self.buried: set[Id] = set()
@@ -54,40 +54,40 @@ class Play:
         self.scene.put(put)
         self.scene.sent.append(put.name.id)
 
-    def take(self, name: str, want: int, store: Store, settling: tuple[Settlement, ...] = ()) -> None:
-        order = Order(want, LEASE, ATTEMPTS, sum(len(taken.held) for taken in self.held[name]))
-        claimed = run(claim(self.scene.process(name), self.sights[name], order, settling=settling), store)
+    def take(self, name: str, want: int, store: Store, settling: tuple[SettleRequest, ...] = ()) -> None:
+        order = ClaimRequest(want, LEASE, ATTEMPTS, sum(len(taken.held) for taken in self.held[name]))
+        claimed = run(claim(self.scene.process(name), self.snapshots[name], order, settling=settling), store)
         self.held[name] += claimed.claims
         for settlement in settling:
             self.note(settlement.outcomes, claimed.settled[settlement.timer.name])
 
-    def settle(self, name: str, outcome: Settling, store: Store, *, alone: bool) -> None:
+    def settle(self, name: str, outcome: Outcome, store: Store, *, alone: bool) -> None:
         """Say what became of the oldest claim: of its first message alone, or of all, in one commit with the next claim."""
         if not self.held[name]:
             return
         taken = self.held[name].pop(0)
         chosen = {held.entry.id: outcome for held in (taken.held[:1] if alone else taken.held)}
         if not alone:
-            self.take(name, 3, store, (Settlement(taken.timer, chosen),))
+            self.take(name, 3, store, (SettleRequest(taken.timer, chosen),))
             return
-        settled = run(settle(self.scene.process(name), ROW, Settlement(taken.timer, chosen)), store)
+        settled = run(settle(self.scene.process(name), ROW, SettleRequest(taken.timer, chosen)), store)
         for worked in settled.done:
-            self.sights[name].settled(worked)
+            self.snapshots[name].settled(worked.timer_change)
         self.note(chosen, settled)
 
-    def note(self, outcomes: object, settled: Settled) -> None:
+    def note(self, outcomes: object, settled: SettleResult) -> None:
         assert isinstance(outcomes, dict)
         done = {id_: outcome for id_, outcome in outcomes.items() if id_ not in settled.lost}
         self.acked |= {id_ for id_, outcome in done.items() if outcome is ACK}
 
     def corrupt(self, name: str, *, known: bool) -> None:
         """Let a process forget its cursors, or all it knows; that costs reads and nothing else."""
-        sight = self.sights[name]
+        snapshot = self.snapshots[name]
         if known:
-            sight.looks.cursors = [[ids.LEAST] * LOOKS for _ in sight.looks.cursors]
-            sight.dead = None
+            snapshot.looks.cursors = [[ids.LEAST] * LOOKS for _ in snapshot.looks.cursors]
+            snapshot.dead = None
         else:
-            sight.forget()
+            snapshot.forget()
 
     def require(self) -> None:
         self.scene.store.require_lawful()
@@ -119,7 +119,7 @@ def played(play: Play, step: tuple[str, str, int, int]) -> None:
         case "wait":
             play.scene.clock.advance((0.6, 2, 5, 11, 31, 95, 700)[how % 7])
         case "refresh":
-            play.scene.survey(play.sights[name])
+            play.scene.survey(play.snapshots[name])
         case _:
             play.corrupt(name, known=how % 2 == 1)
 

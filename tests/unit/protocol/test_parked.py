@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from astyqueue.clock import SECOND
-from astyqueue.findings import Severity
+from astyqueue.diagnostics import Severity
 from astyqueue.model.message import MessageId
-from astyqueue.protocol.claim import claim
-from astyqueue.protocol.columns import State
-from astyqueue.protocol.outcomes import ACK, Release
-from astyqueue.protocol.picking import Order
-from astyqueue.protocol.sight import Sight
+from astyqueue.protocol.claiming.claim import claim
+from astyqueue.protocol.claiming.selection import ClaimRequest
+from astyqueue.protocol.layout.columns import State
+from astyqueue.protocol.row.snapshot import RowSnapshot
+from astyqueue.protocol.settling.outcomes import ACK, Release
+from astyqueue.units import SECOND
 from tests.unit.protocol.stage import LEASE, ROW, Stage
 from tests.unit.protocol.test_health import examined
 
@@ -33,9 +33,9 @@ def parked(stage: Stage, count: int) -> set[MessageId]:
     return set(sent)
 
 
-def take(stage: Stage, sight: Sight, want: int) -> list[MessageId]:
+def take(stage: Stage, snapshot: RowSnapshot, want: int) -> list[MessageId]:
     """What one claim of a worker brings; all of it is done."""
-    claims = stage.run(claim(stage.bob, sight, Order(want, LEASE, 5))).claims
+    claims = stage.run(claim(stage.bob, snapshot, ClaimRequest(want, LEASE, 5))).claims
     for taken in claims:
         stage.settle(taken, ACK)
     return [MessageId(ROW, held.entry.priority, held.entry.id) for taken in claims for held in taken.held]
@@ -43,27 +43,27 @@ def take(stage: Stage, sight: Sight, want: int) -> list[MessageId]:
 
 @pytest.mark.parametrize("want", [1, 4, 20, 200])
 def test_however_many_are_parked_nine_tenths_of_what_is_taken_are_fresh(stage: Stage, want: int) -> None:
-    unknown, sight = parked(stage, 1_000), Sight(ROW, 2)
+    unknown, snapshot = parked(stage, 1_000), RowSnapshot(ROW, 2)
     fresh = set(stage.send_many(400))
     taken: list[MessageId] = []
     while not fresh.issubset(taken):
-        taken += take(stage, sight, want)
+        taken += take(stage, snapshot, want)
     assert len(unknown.intersection(taken)) <= len(fresh) // 9 + want
 
 
 @pytest.mark.parametrize("want", [1, 4, 20])
 def test_however_much_is_fresh_what_was_parked_comes_to_its_worker(stage: Stage, want: int) -> None:
-    unknown, sight = parked(stage, 5), Sight(ROW, 2)
+    unknown, snapshot = parked(stage, 5), RowSnapshot(ROW, 2)
     taken: list[MessageId] = []
     while not unknown.issubset(taken):
         stage.send_many(want)
-        taken += take(stage, sight, want)
+        taken += take(stage, snapshot, want)
     assert len(taken) <= 60 * want
 
 
 def test_where_nothing_is_fresh_all_that_was_parked_is_taken(stage: Stage) -> None:
     unknown = parked(stage, 50)
-    assert set(take(stage, Sight(ROW, 2), 200)) == unknown
+    assert set(take(stage, RowSnapshot(ROW, 2), 200)) == unknown
 
 
 def test_a_few_that_are_parked_are_a_note(stage: Stage) -> None:

@@ -7,24 +7,26 @@ from functools import partial
 
 import pytest
 
-from astyqueue.clock import SECOND
 from astyqueue.errors import StoreUnavailable
 from astyqueue.ids import LEAST
 from astyqueue.model.message import MessageId
 from astyqueue.model.views import RedriveReport
-from astyqueue.protocol.claim import claim
-from astyqueue.protocol.columns import HEADER, Type
-from astyqueue.protocol.dead import purge, redrive
-from astyqueue.protocol.picking import Order
-from astyqueue.protocol.process import Process
-from astyqueue.protocol.raising import TRIES
-from astyqueue.protocol.remove import delete
-from astyqueue.protocol.sight import Sight, know
+from astyqueue.protocol.admin.dead_letters import purge, redrive
+from astyqueue.protocol.admin.delete import delete
+from astyqueue.protocol.claiming.claim import claim
+from astyqueue.protocol.claiming.selection import ClaimRequest
+from astyqueue.protocol.client import Client
+from astyqueue.protocol.layout.columns import HEADER, Type
+from astyqueue.protocol.row.snapshot import RowSnapshot, load_snapshot
+from astyqueue.protocol.row.transaction import COMMIT_TRIES
 from astyqueue.protocol.steps import Commit, Steps
-from astyqueue.testing import History, Recording, World, explore
+from astyqueue.testing import Recording
+from astyqueue.units import SECOND
+from tests.modelcheck.executor import History, World
+from tests.modelcheck.explorer import explore
 from tests.unit.protocol.stage import LEASE, ROW, Meddling, Stage, Unanswered
 
-Command = Callable[[Process, Sequence[MessageId]], Steps[int]]
+Command = Callable[[Client, Sequence[MessageId]], Steps[int]]
 
 
 @pytest.fixture
@@ -32,7 +34,7 @@ def stage() -> Stage:
     return Stage()
 
 
-def redriven(process: Process, chosen: Sequence[MessageId]) -> Steps[int]:
+def redriven(process: Client, chosen: Sequence[MessageId]) -> Steps[int]:
     return (yield from redrive(process, chosen)).redriven
 
 
@@ -140,20 +142,20 @@ def test_a_letter_that_was_deleted_meanwhile_is_not_redriven(stage: Stage) -> No
 
 def test_a_redrive_beside_processes_that_never_rest_ends_with_an_error(stage: Stage) -> None:
     [first] = stage.bury("a")
-    for _ in range(TRIES):
+    for _ in range(COMMIT_TRIES):
         stage.send()
     with pytest.raises(StoreUnavailable):
-        stage.run(redrive(stage.bob, [first]), Meddling(stage.store, [partial(stage.claim, 1)] * TRIES))
+        stage.run(redrive(stage.bob, [first]), Meddling(stage.store, [partial(stage.claim, 1)] * COMMIT_TRIES))
     assert [letter.id for letter in stage.dead()] == [first]
 
 
 def test_a_process_with_old_knowledge_is_refused_after_a_redrive(stage: Stage) -> None:
     [first] = stage.bury("a")
-    sight = Sight(ROW, 1)
-    stage.run(know(sight, stage.clock.now()))
+    snapshot = RowSnapshot(ROW, 1)
+    stage.run(load_snapshot(snapshot, stage.clock.now()))
     stage.send()
     stage.run(redrive(stage.bob, [first]))
-    assert stage.run(claim(stage.ann, sight, Order(1, LEASE, 5))).refused == 1
+    assert stage.run(claim(stage.ann, snapshot, ClaimRequest(1, LEASE, 5))).refused == 1
 
 
 def test_purged_letters_are_gone_for_good(stage: Stage) -> None:

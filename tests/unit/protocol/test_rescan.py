@@ -7,23 +7,25 @@ from functools import partial
 import pytest
 
 from astyqueue import ids
-from astyqueue.clock import SECOND
 from astyqueue.errors import OutcomeUnknown, StoreUnavailable
 from astyqueue.model.message import MessageId
-from astyqueue.protocol.claim import claim
-from astyqueue.protocol.columns import Type, message_name
-from astyqueue.protocol.outcomes import Reject
-from astyqueue.protocol.picking import Order
-from astyqueue.protocol.remove import clear, delete
-from astyqueue.protocol.rescan import RESCANNED, Rescanned, RowRescan, list_late, note_rescanned, rescanned_in
-from astyqueue.protocol.sight import Sight
+from astyqueue.protocol.admin.delete import clear, delete
+from astyqueue.protocol.claiming.claim import claim
+from astyqueue.protocol.claiming.selection import ClaimRequest
+from astyqueue.protocol.layout.columns import Type, message_name
+from astyqueue.protocol.row.bounded_reads import ScanWindow
+from astyqueue.protocol.row.rescan import RESCANNED, LastRescan, RowRescan, last_rescan_in, list_stranded, write_last_rescan
+from astyqueue.protocol.row.snapshot import RowSnapshot
+from astyqueue.protocol.settling.outcomes import Reject
 from astyqueue.protocol.steps import Commit, Read, Send, Steps, run
-from astyqueue.protocol.stretches import Strides
 from astyqueue.store import Column, Slice, Store
-from astyqueue.testing import Failing, Recording, World, explore
-from astyqueue.testing.schedule import Work
-from tests.unit.protocol.test_stretches import Buried
-from tests.unit.protocol.watched import ROW, Meanwhile, picture
+from astyqueue.testing import Failing, Recording
+from astyqueue.units import SECOND
+from tests.modelcheck.executor import World
+from tests.modelcheck.explorer import explore
+from tests.modelcheck.schedule import Work
+from tests.unit.protocol.checked_store import ROW, Meanwhile, picture
+from tests.unit.protocol.test_bounded_reads import Buried
 from tests.unit.protocol.worlds import Scene, Taking, begin, put_at
 
 HOUR = 3_600 * SECOND
@@ -155,7 +157,7 @@ def test_graves_of_any_number_are_passed_in_stretches() -> None:
 
 
 def test_where_the_rate_of_ids_is_known_no_stretch_of_a_rescan_passes_more_of_them_than_a_look_does() -> None:
-    scene, strides = read_long_ago(), Strides()
+    scene, strides = read_long_ago(), ScanWindow()
     [lost] = stranded(scene)
     strides.saw(60_000, ids.first_at(scene.now - 60 * SECOND), ids.first_at(scene.now))
     seen = Recording(scene.store)
@@ -223,7 +225,7 @@ def meeting(unguarded: tuple[int, ...] = ()) -> World:
 
     def lists() -> Work:
         yield begin
-        return (yield from list_late(scene.process("rex"), ROW, [message_name(0, id_) for id_ in scene.sent]))
+        return (yield from list_stranded(scene.process("rex"), ROW, [message_name(0, id_) for id_ in scene.sent]))
 
     return scene.world(rex=lists, bob=Taking(scene, "bob"))
 
@@ -238,24 +240,24 @@ def test_without_the_guard_of_the_header_a_listing_would_make_a_second_holder() 
 
 
 def test_a_cell_that_cannot_be_read_or_is_ahead_of_its_time_says_nothing_untrue() -> None:
-    [request] = note_rescanned(ROW, Rescanned(900, 800))
+    [request] = write_last_rescan(ROW, LastRescan(900, 800))
     assert isinstance(request, Send)
     [put] = request.batch.puts
-    assert rescanned_in(Column(put.name, put.value, 1_000), 2_000) == Rescanned(900, 800)
-    assert rescanned_in(Column(put.name, put.value, 850), 2_000) == Rescanned(850, 800)
-    assert rescanned_in(Column(put.name, put.value, 1_000), 700) == Rescanned(700, 700)
+    assert last_rescan_in(Column(put.name, put.value, 1_000), 2_000) == LastRescan(900, 800)
+    assert last_rescan_in(Column(put.name, put.value, 850), 2_000) == LastRescan(850, 800)
+    assert last_rescan_in(Column(put.name, put.value, 1_000), 700) == LastRescan(700, 700)
     for value in (b"", b"\x02" + put.value[1:], put.value + b"more"):
-        assert rescanned_in(Column(RESCANNED, value, 1_000), 2_000) == Rescanned()
-    assert rescanned_in(None, 2_000) == Rescanned()
+        assert last_rescan_in(Column(RESCANNED, value, 1_000), 2_000) == LastRescan()
+    assert last_rescan_in(None, 2_000) == LastRescan()
 
 
 def test_no_commit_touches_the_cell_and_an_older_release_does_not_read_it() -> None:
     """It lies behind the header, among the columns of locks, which are looked for by their own states and moments."""
     scene = read_long_ago()
-    run(note_rescanned(ROW, Rescanned(scene.now)), scene.store)
+    run(write_last_rescan(ROW, LastRescan(scene.now)), scene.store)
     scene.send(2)
     seen = Recording(scene.store)
-    claimed = run(claim(scene.process("ann"), Sight(ROW, 1), Order(10, HOUR, 5)), seen)
+    claimed = run(claim(scene.process("ann"), RowSnapshot(ROW, 1), ClaimRequest(10, HOUR, 5)), seen)
     assert len(claimed.claims[0].held) == 2
     assert RESCANNED not in {put.name for each in seen.requests if isinstance(each, Commit) for put in each.batch.puts}
     assert run(clear(scene.process("ann"), ROW, 1), scene.store) == 2

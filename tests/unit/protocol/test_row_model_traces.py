@@ -7,62 +7,63 @@ from functools import partial
 
 import pytest
 
-from astyqueue.clock import SECOND
 from astyqueue.ids import Id
 from astyqueue.model.message import MessageId
 from astyqueue.model.settings import Layout, Settings
-from astyqueue.protocol import sight as sights
-from astyqueue.protocol.claim import claim
-from astyqueue.protocol.columns import Type
-from astyqueue.protocol.dead import redrive
-from astyqueue.protocol.outcomes import ACK, Extend, Reject
-from astyqueue.protocol.picking import Order
-from astyqueue.protocol.remove import delete
-from astyqueue.protocol.sight import Sight, all_timers
+from astyqueue.protocol.admin.dead_letters import redrive
+from astyqueue.protocol.admin.delete import delete
+from astyqueue.protocol.claiming.claim import claim
+from astyqueue.protocol.claiming.selection import ClaimRequest
+from astyqueue.protocol.layout.columns import Type
+from astyqueue.protocol.row import snapshot as snapshots
+from astyqueue.protocol.row.snapshot import RowSnapshot, read_all_timers
+from astyqueue.protocol.settling.outcomes import ACK, Extend, Reject
 from astyqueue.protocol.steps import Commit, Read, run
-from astyqueue.queue.core import Core
+from astyqueue.queue.runtime import QueueRuntime
 from astyqueue.store import Slice
 from astyqueue.stores.memory import MemoryStore
-from astyqueue.testing import Recording, TimeMachine, explore
-from tests.unit.protocol.firings import Timetable
+from astyqueue.testing import Recording, TimeMachine
+from astyqueue.units import SECOND
+from tests.modelcheck.explorer import explore
+from tests.unit.protocol.checked_store import ROW, Meanwhile, picture
+from tests.unit.protocol.schedule_table import Timetable
 from tests.unit.protocol.test_interleavings import expiring, well_known
-from tests.unit.protocol.watched import ROW, Meanwhile, picture
 from tests.unit.protocol.worlds import ATTEMPTS, LEASE, Scene
-from tests.unit.queue.crew import Crew, Worker
+from tests.unit.queue.waiting_threads import Crew, Worker
 
 HOUR = 3_600 * SECOND
 
 
-def handed(scene: Scene, name: str, sight: Sight | None = None, *, want: int = 10) -> list[Id]:
-    return [held.entry.id for taken in scene.do(name, sight=sight, want=want).claims for held in taken.held]
+def handed(scene: Scene, name: str, snapshot: RowSnapshot | None = None, *, want: int = 10) -> list[Id]:
+    return [held.entry.id for taken in scene.do(name, snapshot=snapshot, want=want).claims for held in taken.held]
 
 
 def test_what_is_redriven_behind_the_head_comes_to_who_has_passed_it() -> None:
     scene = Scene(messages=2)
-    sight = Sight(ROW, 1)
-    [taken] = scene.do("ann", sight=sight).claims
+    snapshot = RowSnapshot(ROW, 1)
+    [taken] = scene.do("ann", snapshot=snapshot).claims
     dead, done = scene.sent
-    scene.settle(taken, {dead: Reject("rejected", "no", 1), done: ACK}, sight=sight)
+    scene.settle(taken, {dead: Reject("rejected", "no", 1), done: ACK}, snapshot=snapshot)
     scene.clock.advance("1h")
-    assert handed(scene, "ann", sight) == []
+    assert handed(scene, "ann", snapshot) == []
     run(redrive(scene.process("cleo"), [MessageId(ROW, 0, dead)]), scene.store)
     assert not picture(scene.store).waiting
-    scene.survey(sight)
-    assert handed(scene, "ann", sight) == [dead]
+    scene.survey(snapshot)
+    assert handed(scene, "ann", snapshot) == [dead]
 
 
 def test_a_slot_that_is_fired_an_hour_late_comes_to_who_has_passed_its_time() -> None:
     table = Timetable()
     table.make()
     table.clock.advance("1h")
-    sight = Sight(ROW, 1)
+    snapshot = RowSnapshot(ROW, 1)
     scene_sent = table.send(1)
-    assert handed(table, "ann", sight) == scene_sent
+    assert handed(table, "ann", snapshot) == scene_sent
     fired = table.fire("bob")
     assert len(fired) > 1
     assert not picture(table.store).waiting
-    table.survey(sight)
-    assert len(handed(table, "ann", sight, want=100)) == len(fired)
+    table.survey(snapshot)
+    assert len(handed(table, "ann", snapshot, want=100)) == len(fired)
 
 
 class Ahead(TimeMachine):
@@ -84,7 +85,7 @@ def test_an_owner_with_a_clock_an_hour_ahead_that_dies_keeps_its_row_for_seconds
     store = MemoryStore(clock)
     layout = Layout(concurrency_shards=2)
     crew = Crew(store, clock, layout)
-    fast = Worker(Core(Settings(name="mail", layout=layout), Ahead(clock), ()), store)
+    fast = Worker(QueueRuntime(Settings(name="mail", layout=layout), Ahead(clock), ()), store)
     crew.workers.append(fast)
     fast.start()
     fast.work()
@@ -98,10 +99,10 @@ def test_an_owner_with_a_clock_an_hour_ahead_that_dies_keeps_its_row_for_seconds
     assert len(bob.got) == 4
 
 
-def only_the_refused_timers_are_forgotten(scene: Scene) -> Callable[[Sight, int | None], None]:
-    def forget(sight: Sight, written: int | None) -> None:
+def only_the_refused_timers_are_forgotten(scene: Scene) -> Callable[[RowSnapshot, int | None], None]:
+    def forget(snapshot: RowSnapshot, written: int | None) -> None:
         if written is None:
-            sight.remember([timer for timer in (sight.timers or {}).values() if timer.due > scene.now])
+            snapshot.remember([timer for timer in (snapshot.timers or {}).values() if timer.due > scene.now])
 
     return forget
 
@@ -113,13 +114,13 @@ def test_after_a_refusal_all_timers_are_read_again_for_the_refused_one_may_have_
     """Ann's lease was extended: the timer that Bob remembers is gone, and the one that hides her message he has never seen."""
     scene = Scene(messages=1)
     [taken] = scene.do("ann").claims
-    sight = well_known(scene)
-    sight.looks.cursors = [[b"\0" * 16] * 4]
+    snapshot = well_known(scene)
+    snapshot.looks.cursors = [[b"\0" * 16] * 4]
     scene.settle(taken, {scene.sent[0]: Extend(scene.now + 4 * LEASE)})
     scene.clock.advance(LEASE // SECOND)
     if not rule:
-        monkeypatch.setattr(Sight, "_forget_timers_if_refused", only_the_refused_timers_are_forgotten(scene))
-    found = handed(scene, "bob", sight)
+        monkeypatch.setattr(RowSnapshot, "_forget_timers_if_refused", only_the_refused_timers_are_forgotten(scene))
+    found = handed(scene, "bob", snapshot)
     assert bool(found or scene.store.wrong) is not rule
 
 
@@ -127,13 +128,13 @@ def test_after_a_refusal_timers_then_messages_then_dead_columns_are_read_again()
     """Dead columns remembered for longer than timers, or messages, would show what was rejected in between as waiting."""
     scene = Scene(messages=1)
     [taken] = scene.do("ann").claims
-    sight = well_known(scene)
-    sight.dead = set()
+    snapshot = well_known(scene)
+    snapshot.dead = set()
     scene.settle(taken, {scene.sent[0]: Reject("rejected", "no", 1)})
     scene.clock.advance(LEASE // SECOND)
     scene.send(1)
     seen = Recording(scene.store)
-    claimed = run(claim(scene.process("bob"), sight, Order(10, LEASE, ATTEMPTS)), seen)
+    claimed = run(claim(scene.process("bob"), snapshot, ClaimRequest(10, LEASE, ATTEMPTS)), seen)
     commits = [at for at, request in enumerate(seen.requests) if isinstance(request, Commit)]
     assert claimed.refused == 1
     again = seen.requests[commits[0] + 1 : commits[1]]
@@ -146,24 +147,24 @@ def test_after_a_refusal_timers_then_messages_then_dead_columns_are_read_again()
 
 def test_messages_are_read_at_each_look_so_that_what_one_settled_oneself_is_not_taken_again_from_memory() -> None:
     scene = Scene(messages=4)
-    sight = Sight(ROW, 1)
-    [taken] = scene.do("ann", sight=sight, want=3).claims
+    snapshot = RowSnapshot(ROW, 1)
+    [taken] = scene.do("ann", snapshot=snapshot, want=3).claims
     acked, rejected, kept, waiting = scene.sent
-    scene.settle(taken, {acked: ACK, rejected: Reject("rejected", "no", 1)}, sight=sight)
+    scene.settle(taken, {acked: ACK, rejected: Reject("rejected", "no", 1)}, snapshot=snapshot)
     seen = Recording(scene.store)
-    again = run(claim(scene.process("ann"), sight, Order(10, LEASE, ATTEMPTS)), seen)
+    again = run(claim(scene.process("ann"), snapshot, ClaimRequest(10, LEASE, ATTEMPTS)), seen)
     assert [held.entry.id for one in again.claims for held in one.held] == [waiting]
     reads = [wanted for request in seen.requests if isinstance(request, Read) for wanted in request.wanted]
     assert [wanted.type for wanted in reads if isinstance(wanted, Slice) and wanted.values] == [Type.MESSAGE]
     scene.clock.advance(LEASE // SECOND)
-    assert sorted(handed(scene, "ann", sight) + handed(scene, "ann", sight)) == sorted([kept, waiting])
+    assert sorted(handed(scene, "ann", snapshot) + handed(scene, "ann", snapshot)) == sorted([kept, waiting])
     scene.store.require_lawful()
 
 
 @pytest.mark.parametrize("at", [2, 3, 4])
 def test_a_timer_that_moves_between_two_pages_of_a_read_is_seen(monkeypatch: pytest.MonkeyPatch, at: int) -> None:
     """Read downwards it would be missed: it moves up, past where the read began."""
-    monkeypatch.setattr(sights, "_TIMERS_A_PAGE", 2)
+    monkeypatch.setattr(snapshots, "_TIMERS_A_PAGE", 2)
     scene = Scene(messages=4)
     taken = [scene.do("ann", want=1).claims[0] for _ in range(4)]
     moved = taken[0].held[0].entry.id
@@ -172,7 +173,7 @@ def test_a_timer_that_moves_between_two_pages_of_a_read_is_seen(monkeypatch: pyt
         scene.settle(taken[0], {moved: Extend(scene.now + 4 * LEASE)})
 
     assert len({one.timer.name for one in taken}) == 4
-    timers = run(all_timers(ROW, 0), Meanwhile(scene.store, extends, at=at))
+    timers = run(read_all_timers(ROW, 0), Meanwhile(scene.store, extends, at=at))
     assert moved in {entry.id for timer in timers for entry in timer.entries}
 
 

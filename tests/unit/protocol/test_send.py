@@ -7,23 +7,22 @@ from functools import partial
 
 import pytest
 
-from astyqueue.clock import SECOND
 from astyqueue.errors import OutcomeUnknown, StoreCorrupt, StoreError, StoreFull, StoreUnavailable
 from astyqueue.ids import first_at
 from astyqueue.model.message import MessageId
-from astyqueue.protocol.bell import Wish, cells, wish_in
-from astyqueue.protocol.change import Change
-from astyqueue.protocol.columns import HEADER, State, Type
-from astyqueue.protocol.outcomes import Reject
-from astyqueue.protocol.remove import delete
-from astyqueue.protocol.send import LATE, STAMP_BACK, send
-from astyqueue.protocol.settle import raise_for
-from astyqueue.protocol.sight import Sight
+from astyqueue.protocol.admin.delete import delete
+from astyqueue.protocol.coordination.doorbell import RowRequest, cells, row_request_in
+from astyqueue.protocol.layout.columns import HEADER, STAMP_BACK, State, Type
+from astyqueue.protocol.row.snapshot import RowSnapshot
+from astyqueue.protocol.row.transaction import RowTransaction, bump_header
+from astyqueue.protocol.sending.insert import LATE, send
+from astyqueue.protocol.settling.outcomes import Reject
 from astyqueue.protocol.steps import Commit, Read, Request, run
 from astyqueue.protocol.steps import Send as SendRequest
 from astyqueue.store import Batch, Name, Named, Put, Slice, Store
 from astyqueue.testing import Failing, Faulty, Recording
-from tests.unit.protocol.watched import ROW, Meanwhile, picture
+from astyqueue.units import SECOND
+from tests.unit.protocol.checked_store import ROW, Meanwhile, picture
 from tests.unit.protocol.worlds import Scene, put_at, warm
 
 
@@ -111,8 +110,8 @@ def test_a_late_send_beside_a_claimer_that_never_rests_ends_and_asks_for_a_pause
         scene.send(1)
         claimed = scene.do("bob", want=0)
         header = scene.store.read((Named(ROW, (HEADER,)),))[0]
-        change = Change(ROW)
-        raise_for(scene.process("bob"), change, header[0].value if header else None, due=None)
+        change = RowTransaction(ROW)
+        bump_header(scene.process("bob"), change, header[0].value if header else None, due=None)
         run(change.commit(), scene.store)
         assert not claimed.claims
 
@@ -122,7 +121,7 @@ def test_a_late_send_beside_a_claimer_that_never_rests_ends_and_asks_for_a_pause
     assert put.name.id in picture(scene.store).waiting
     assert "Do not resend" in caplog.text
     [wanted] = scene.store.read((cells("tasks"),))[0]
-    assert wish_in(wanted.value) == Wish("pat", ROW)
+    assert row_request_in(wanted.value) == RowRequest("pat", ROW)
 
 
 class BeforeCommits(Faulty):
@@ -154,14 +153,14 @@ def test_a_send_acknowledged_more_than_a_minute_late_is_listed_where_it_must_be_
 
 def test_a_send_hours_late_reaches_a_claimer_who_has_passed_its_time() -> None:
     scene = Scene(messages=1)
-    sight = Sight(ROW, 1)
+    snapshot = RowSnapshot(ROW, 1)
     old = put_at(scene.now)
     scene.clock.advance("3h")
     scene.send(1)
-    for taken in scene.do("ann", sight=sight).claims:
-        scene.acked(taken, sight=sight)
+    for taken in scene.do("ann", snapshot=snapshot).claims:
+        scene.acked(taken, snapshot=snapshot)
     scene.clock.advance("1h")
-    scene.do("ann", sight=sight)
+    scene.do("ann", snapshot=snapshot)
     late = old._replace(name=old.name._replace(id=old.name.id[:-1] + b"\xff"))
     run(send(scene.process("pat"), Batch(ROW, (late,))), scene.store)
     assert [held.entry.id for held in scene.do("bob").claims[0].held] == [late.name.id]

@@ -6,22 +6,22 @@ from functools import partial
 
 import pytest
 
-from astyqueue.clock import SECOND
 from astyqueue.errors import OutcomeUnknown, StoreUnavailable
-from astyqueue.protocol.claim import claim
-from astyqueue.protocol.columns import REASON_LENGTH, State, dead_name, decode_dead
-from astyqueue.protocol.outcomes import ACK, Extend, Reject, Release, Settling
-from astyqueue.protocol.picking import Order
-from astyqueue.protocol.settle import Settled, Settlement, settle
-from astyqueue.protocol.sight import Sight
+from astyqueue.protocol.claiming.claim import claim
+from astyqueue.protocol.claiming.selection import ClaimRequest
+from astyqueue.protocol.layout.columns import REASON_LENGTH, State, dead_name, decode_dead
+from astyqueue.protocol.row.snapshot import RowSnapshot
+from astyqueue.protocol.settling.outcomes import ACK, Extend, Outcome, Reject, Release
+from astyqueue.protocol.settling.settle import SettleRequest, SettleResult, settle
 from astyqueue.protocol.steps import Commit, Read, run
 from astyqueue.store import Named
 from astyqueue.testing import Failing
-from tests.unit.protocol.watched import ROW, Meanwhile, picture
+from astyqueue.units import SECOND
+from tests.unit.protocol.checked_store import ROW, Meanwhile, picture
 from tests.unit.protocol.worlds import ATTEMPTS, LEASE, Scene
 
 NOW = Scene().now
-OUTCOMES: list[Settling] = [
+OUTCOMES: list[Outcome] = [
     ACK,
     Reject("rejected", "no", 1),
     Extend(NOW + 2 * LEASE),
@@ -31,15 +31,15 @@ OUTCOMES: list[Settling] = [
 WORDS = ["ack", "reject", "extend", "release later", "release sooner"]
 
 
-def owned(scene: Scene, sight: Sight) -> None:
+def owned(scene: Scene, snapshot: RowSnapshot) -> None:
     """Somebody else raises the header."""
     scene.clock.advance(0.001)
     scene.send(1)
-    scene.do("owner", sight=sight, want=1)
+    scene.do("owner", snapshot=snapshot, want=1)
 
 
 @pytest.mark.parametrize("outcome", OUTCOMES, ids=WORDS)
-def test_a_settle_touches_only_its_own_message(outcome: Settling) -> None:
+def test_a_settle_touches_only_its_own_message(outcome: Outcome) -> None:
     scene = Scene(messages=3)
     taken = scene.do("ann").claims[0]
     mine, *others = (held.entry.id for held in taken.held)
@@ -52,7 +52,7 @@ def test_a_settle_touches_only_its_own_message(outcome: Settling) -> None:
 
 
 @pytest.mark.parametrize("outcome", OUTCOMES, ids=WORDS)
-def test_a_settle_after_the_message_went_to_another_is_lost_and_changes_nothing(outcome: Settling) -> None:
+def test_a_settle_after_the_message_went_to_another_is_lost_and_changes_nothing(outcome: Outcome) -> None:
     scene = Scene(messages=2)
     taken = scene.do("ann").claims[0]
     scene.clock.advance("30s")
@@ -64,7 +64,7 @@ def test_a_settle_after_the_message_went_to_another_is_lost_and_changes_nothing(
 
 
 @pytest.mark.parametrize("outcome", OUTCOMES, ids=WORDS)
-def test_a_lease_that_ran_out_unseen_is_still_the_holders(outcome: Settling) -> None:
+def test_a_lease_that_ran_out_unseen_is_still_the_holders(outcome: Outcome) -> None:
     scene = Scene(messages=1)
     taken = scene.do("ann").claims[0]
     scene.clock.advance("31s")
@@ -74,25 +74,25 @@ def test_a_lease_that_ran_out_unseen_is_still_the_holders(outcome: Settling) -> 
 
 @pytest.mark.parametrize("applied", [True, False], ids=["applied", "not applied"])
 @pytest.mark.parametrize("outcome", OUTCOMES, ids=WORDS)
-def test_a_settle_of_unknown_outcome_is_done_once(outcome: Settling, *, applied: bool) -> None:
+def test_a_settle_of_unknown_outcome_is_done_once(outcome: Outcome, *, applied: bool) -> None:
     scene, twin = Scene(messages=2), Scene(messages=2)
     taken = scene.do("ann").claims[0]
     twin.settle(twin.do("ann").claims[0], {twin.sent[0]: outcome})
     store = Failing(scene.store, OutcomeUnknown("no answer"), of=(Commit,), applied=applied)
-    assert not run(settle(scene.process("ann"), ROW, Settlement(taken.timer, {scene.sent[0]: outcome})), store).lost
+    assert not run(settle(scene.process("ann"), ROW, SettleRequest(taken.timer, {scene.sent[0]: outcome})), store).lost
     assert picture(scene.store) == picture(twin.store)
 
 
 @pytest.mark.parametrize("applied", [True, False], ids=["applied", "not applied"])
 @pytest.mark.parametrize("outcome", OUTCOMES, ids=WORDS)
-def test_a_settle_whose_outcome_cannot_be_read_back_does_not_say_that_nothing_was_changed(outcome: Settling, *, applied: bool) -> None:
+def test_a_settle_whose_outcome_cannot_be_read_back_does_not_say_that_nothing_was_changed(outcome: Outcome, *, applied: bool) -> None:
     scene = Scene(messages=2)
     taken = scene.do("ann").claims[0]
-    wanted = Settlement(taken.timer, {scene.sent[0]: outcome})
+    wanted = SettleRequest(taken.timer, {scene.sent[0]: outcome})
     commits = Failing(scene.store, OutcomeUnknown("no answer"), of=(Commit,), applied=applied)
     reads = 2 if isinstance(outcome, Release) and outcome.due < taken.timer.due else 1
     store = Failing(commits, StoreUnavailable("it was not read"), of=(Read,), at=reads)
-    with pytest.raises(OutcomeUnknown, match="may be recorded or not") as caught:
+    with pytest.raises(OutcomeUnknown, match="it is unknown whether") as caught:
         run(settle(scene.process("ann"), ROW, wanted), store)
     assert isinstance(caught.value.__cause__, StoreUnavailable)
     assert not run(settle(scene.process("ann"), ROW, wanted), store).lost
@@ -101,14 +101,14 @@ def test_a_settle_whose_outcome_cannot_be_read_back_does_not_say_that_nothing_wa
 
 @pytest.mark.parametrize("applied", [True, False], ids=["applied", "not applied"])
 @pytest.mark.parametrize("outcome", OUTCOMES, ids=WORDS)
-def test_a_settle_of_unknown_outcome_is_told_apart_from_another_settle_of_its_timer(outcome: Settling, *, applied: bool) -> None:
+def test_a_settle_of_unknown_outcome_is_told_apart_from_another_settle_of_its_timer(outcome: Outcome, *, applied: bool) -> None:
     scene = Scene(messages=2)
     taken = scene.do("ann").claims[0]
     first, second = scene.sent
     unknown = Failing(scene.store, OutcomeUnknown("no answer"), of=(Commit,), applied=applied)
     reads = 3 if isinstance(outcome, Release) and outcome.due < taken.timer.due else 2
     store = Meanwhile(unknown, partial(scene.settle, taken, {second: ACK}, name="bob"), at=reads)
-    assert not run(settle(scene.process("ann"), ROW, Settlement(taken.timer, {first: outcome})), store).lost
+    assert not run(settle(scene.process("ann"), ROW, SettleRequest(taken.timer, {first: outcome})), store).lost
     assert second in scene.store.gone
     place = picture(scene.store).places.get(first)
     assert (first in scene.store.gone) == (outcome is ACK)
@@ -124,21 +124,21 @@ def test_a_mark_of_unknown_outcome_is_there_when_it_was_reported(*, applied: boo
     taken = scene.do("ann").claims[0]
     first, second = scene.sent
     unknown = Failing(scene.store, OutcomeUnknown("no answer"), of=(Commit,), at=2, applied=applied)
-    raising = Meanwhile(unknown, partial(owned, scene, Sight(ROW, 1)), at=2)
+    raising = Meanwhile(unknown, partial(owned, scene, RowSnapshot(ROW, 1)), at=2)
     store = Meanwhile(raising, partial(scene.settle, taken, {second: ACK}, name="bob"), at=4)
     outcome = Release(scene.now + SECOND, 1)
-    assert run(settle(scene.process("ann"), ROW, Settlement(taken.timer, {first: outcome})), store).lost == []
+    assert run(settle(scene.process("ann"), ROW, SettleRequest(taken.timer, {first: outcome})), store).lost == []
     marks = [mark for timer in picture(scene.store).timers for mark in timer.marks]
     moved = [timer for timer in picture(scene.store).timers if timer.state == State.BACKING_OFF]
     assert [mark.id for mark in marks] == [first] or [entry.id for timer in moved for entry in timer.entries] == [first]
     assert scene.settle(taken, {first: ACK}).lost == [first], "its receipt has ended"
 
 
-def marked(scene: Scene) -> Settled:
+def marked(scene: Scene) -> SettleResult:
     """Ann gives her message back, to come again in a second; the header is refused."""
     taken = scene.do("ann").claims[0]
-    store = Meanwhile(scene.store, partial(owned, scene, Sight(ROW, 1)), at=2)
-    return run(settle(scene.process("ann"), ROW, Settlement(taken.timer, {scene.sent[0]: Release(scene.now + SECOND, 3)})), store)
+    store = Meanwhile(scene.store, partial(owned, scene, RowSnapshot(ROW, 1)), at=2)
+    return run(settle(scene.process("ann"), ROW, SettleRequest(taken.timer, {scene.sent[0]: Release(scene.now + SECOND, 3)})), store)
 
 
 def test_a_mark_ends_the_receipt_and_any_newcomer_hands_the_message_out_when_it_is_due() -> None:
@@ -154,15 +154,15 @@ def test_a_mark_ends_the_receipt_and_any_newcomer_hands_the_message_out_when_it_
 
 def test_a_mark_that_nobody_saw_comes_back_with_its_timer_and_counts_as_no_expiry() -> None:
     scene = Scene(messages=1)
-    sight = Sight(ROW, 1)
+    snapshot = RowSnapshot(ROW, 1)
     taken = scene.do("ann").claims[0]
-    scene.do("bob", sight=sight)
-    store = Meanwhile(scene.store, partial(owned, scene, sight), at=2)
-    run(settle(scene.process("ann"), ROW, Settlement(taken.timer, {scene.sent[0]: Release(scene.now + SECOND, 3)})), store)
+    scene.do("bob", snapshot=snapshot)
+    store = Meanwhile(scene.store, partial(owned, scene, snapshot), at=2)
+    run(settle(scene.process("ann"), ROW, SettleRequest(taken.timer, {scene.sent[0]: Release(scene.now + SECOND, 3)})), store)
     scene.clock.advance(2)
-    assert not scene.do("owner", sight=sight).claims, "it remembers the timer without the mark"
+    assert not scene.do("owner", snapshot=snapshot).claims, "it remembers the timer without the mark"
     scene.clock.advance("29s")
-    again = [held.entry for one in scene.do("owner", sight=sight, in_hand=1).claims for held in one.held]
+    again = [held.entry for one in scene.do("owner", snapshot=snapshot, in_hand=1).claims for held in one.held]
     assert (scene.sent[0], 3) in [(entry.id, entry.spent) for entry in again]
     scene.store.require_lawful()
 
@@ -220,8 +220,8 @@ def test_an_ack_that_goes_along_with_a_claim_is_lost_like_any_other_if_the_messa
     scene.settle(taken, {first: Release(scene.now + 2 * LEASE, 1)}, name="bob")
     [*_, worked] = scene.settle(taken, {second: ACK}).done
     assert worked.left is not None
-    settling = [Settlement(worked.left, {first: ACK, third: ACK})]
-    claimed = run(claim(scene.process("ann"), Sight(ROW, 1), Order(1, LEASE, ATTEMPTS), settling=settling), scene.store)
+    settling = [SettleRequest(worked.left, {first: ACK, third: ACK})]
+    claimed = run(claim(scene.process("ann"), RowSnapshot(ROW, 1), ClaimRequest(1, LEASE, ATTEMPTS), settling=settling), scene.store)
     assert claimed.settled[worked.left.name].lost == [first]
     assert scene.store.gone == {second, third}
 

@@ -7,24 +7,27 @@ from dataclasses import dataclass, field
 from typing import ClassVar
 
 from astyqueue import ids
-from astyqueue.clock import SECOND, Clock
+from astyqueue.clock import Clock
 from astyqueue.ids import Id
 from astyqueue.model.message import Envelope, encode, encode_plain
-from astyqueue.protocol.along import NOTHING, goes_along
-from astyqueue.protocol.claim import Claim, Claimed, claim
-from astyqueue.protocol.columns import HEADER
-from astyqueue.protocol.outcomes import ACK, Ack, Settling
-from astyqueue.protocol.picking import Held, Order
-from astyqueue.protocol.process import Process
-from astyqueue.protocol.send import message_put, send
-from astyqueue.protocol.settle import Settled, Settlement, settle
-from astyqueue.protocol.sight import Sight
-from astyqueue.protocol.steps import Steps, run
-from astyqueue.store import Batch, Named, Put, Store
+from astyqueue.protocol.claiming.claim import Claim, ClaimResult, claim
+from astyqueue.protocol.claiming.selection import ClaimedMessage, ClaimRequest
+from astyqueue.protocol.client import Client
+from astyqueue.protocol.layout.columns import HEADER, Type
+from astyqueue.protocol.layout.unique_key import NOTHING, settle_effects
+from astyqueue.protocol.row.snapshot import RowSnapshot
+from astyqueue.protocol.sending.insert import message_put, send
+from astyqueue.protocol.settling.outcomes import ACK, Ack, Outcome, Reject
+from astyqueue.protocol.settling.settle import SettleRequest, SettleResult, settle
+from astyqueue.protocol.steps import Commit, Steps, run
+from astyqueue.store import Batch, Committed, Named, Put, Store
 from astyqueue.stores.memory import MemoryStore
-from astyqueue.testing import History, Mode, TimeMachine, Unguarded, World, repeatable_process
-from astyqueue.testing.schedule import Actor, Work
-from tests.unit.protocol.watched import ROW, Graves, Watched, picture
+from astyqueue.testing import TimeMachine, Unguarded
+from astyqueue.units import SECOND
+from tests.modelcheck.deterministic_ids import repeatable_process
+from tests.modelcheck.executor import History, World
+from tests.modelcheck.schedule import Actor, Mode, Work
+from tests.unit.protocol.checked_store import ROW, Graves, Watched, picture
 
 LEASE = 30 * SECOND
 ATTEMPTS = 5
@@ -36,16 +39,19 @@ class Told:
 
     handed: list[tuple[Id, int]] = field(default_factory=list)
     acked: set[Id] = field(default_factory=set)
+    rejected: set[Id] = field(default_factory=set)
     lost: set[Id] = field(default_factory=set)
 
-    def settled(self, outcomes: Mapping[Id, Settling], settled: Settled) -> None:
+    def settled(self, outcomes: Mapping[Id, Outcome], settled: SettleResult) -> None:
         self.lost.update(settled.lost)
-        self.acked.update(id_ for id_, outcome in outcomes.items() if isinstance(outcome, Ack) and id_ not in settled.lost)
+        done = {id_: outcome for id_, outcome in outcomes.items() if id_ not in settled.lost}
+        self.acked.update(id_ for id_, outcome in done.items() if isinstance(outcome, Ack))
+        self.rejected.update(id_ for id_, outcome in done.items() if isinstance(outcome, Reject))
 
 
-def acking(held: Held) -> Settling:
+def acking(held: ClaimedMessage) -> Outcome:
     """The ack of a message, with what goes along with it."""
-    along = goes_along(held.entry.priority, held.entry.id, held.envelope)
+    along = settle_effects(held.entry.priority, held.entry.id, held.envelope)
     return ACK if along == NOTHING else Ack(along)
 
 
@@ -71,7 +77,7 @@ class Scene:
         if graves:
             store = Graves(store, self.clock)
         self.store = self.watched(store)
-        self._processes: dict[str, Process] = {}
+        self._processes: dict[str, Client] = {}
         self.sent = self.send(messages)
 
     def watched(self, store: Store) -> Watched:
@@ -81,12 +87,12 @@ class Scene:
     def now(self) -> int:
         return self.clock.now()
 
-    def survey(self, sight: Sight) -> None:
+    def survey(self, snapshot: RowSnapshot) -> None:
         """Have a process see the header as a plain read shows it."""
-        [found] = self.store.read((Named(sight.row, (HEADER,)),))
-        sight.surveyed(found[0].value if found else None, self.now)
+        [found] = self.store.read((Named(snapshot.row, (HEADER,)),))
+        snapshot.surveyed(found[0].value if found else None, self.now)
 
-    def process(self, name: str) -> Process:
+    def process(self, name: str) -> Client:
         """The process of this name, the same every time: its ids and nonces never come twice."""
         if name not in self._processes:
             self._processes[name] = repeatable_process(name, self.clock)
@@ -102,20 +108,22 @@ class Scene:
         if puts:
             self.store.send(Batch(self.row, puts))
 
-    def do(self, name: str, *, sight: Sight | None = None, want: int = 10, in_hand: int = 0, lease: int = LEASE) -> Claimed:
+    def do(self, name: str, *, snapshot: RowSnapshot | None = None, want: int = 10, in_hand: int = 0, lease: int = LEASE) -> ClaimResult:
         """One claim, at once."""
-        steps = claim(self.process(name), sight or Sight(self.row, 1), Order(want, lease, ATTEMPTS, in_hand))
+        steps = claim(self.process(name), snapshot or RowSnapshot(self.row, 1), ClaimRequest(want, lease, ATTEMPTS, in_hand))
         return run(steps, self.store)
 
-    def settle(self, taken: Claim, outcomes: Mapping[Id, Settling], *, name: str = "ann", sight: Sight | None = None) -> Settled:
+    def settle(
+        self, taken: Claim, outcomes: Mapping[Id, Outcome], *, name: str = "ann", snapshot: RowSnapshot | None = None
+    ) -> SettleResult:
         """Settle from a claim as it was handed out; the sight, if given, takes note of it."""
-        settled = run(settle(self.process(name), self.row, Settlement(taken.timer, outcomes)), self.store)
-        for worked in settled.done if sight else ():
-            sight.settled(worked)  # type: ignore[union-attr]  # it was asked in the line above
+        settled = run(settle(self.process(name), self.row, SettleRequest(taken.timer, outcomes)), self.store)
+        for worked in settled.done if snapshot else ():
+            snapshot.settled(worked.timer_change)  # type: ignore[union-attr]  # it was asked in the line above
         return settled
 
-    def acked(self, taken: Claim, *, sight: Sight | None = None) -> Settled:
-        return self.settle(taken, {held.entry.id: acking(held) for held in taken.held}, sight=sight)
+    def acked(self, taken: Claim, *, snapshot: RowSnapshot | None = None) -> SettleResult:
+        return self.settle(taken, {held.entry.id: acking(held) for held in taken.held}, snapshot=snapshot)
 
     def world(self, **actors: Actor) -> World:
         """Played by these actors, and judged by `nothing_lost`."""
@@ -128,11 +136,13 @@ class Scene:
 
     def nothing_lost(self, history: History) -> None:
         """All that was sent is settled or comes again, nobody was told what is not so, and no change was unlawful."""
-        told = [result for result in history.results.values() if isinstance(result, Told)]
-        acks = [id_ for one in told for id_ in one.acked]
-        acked = set(acks)
+        told = {name: result for name, result in history.results.items() if isinstance(result, Told)}
+        acked = {id_ for one in told.values() for id_ in one.acked}
         if not any(event.choice.mode in (Mode.APPLIED, Mode.LOST) for event in history.events):
-            assert len(acks) == len(acked), "a message was acked by two"
+            ended = [id_ for one in told.values() for id_ in one.acked | one.rejected]
+            assert len(ended) == len(set(ended)), "a message was settled by two"
+            others = _removed_by_others(history, told)
+            assert not others, f"{others[0]} was told of an ack, and another removed the message"
         assert acked <= self.store.gone, "an ack was reported that was not done"
         there = picture(self.store, self.row).messages
         assert set(self.sent) <= there | self.store.gone, "a message is gone without a trace"
@@ -145,21 +155,36 @@ class Scene:
     def everything_again(self) -> dict[Id, int]:
         """What a newcomer is handed who comes back every two hours, with the attempts spent; it settles what it gets."""
         found: dict[Id, int] = {}
-        sight = Sight(self.row, 1)
+        snapshot = RowSnapshot(self.row, 1)
         process = self.process("newcomer")
         for _ in range(3):
             self.clock.advance("2h")
-            for taken in self._all(process, sight):
-                found |= {held.entry.id: held.entry.spent for held in taken.held}
-                self.acked(taken)
+            for claimed in self._all(process, snapshot):
+                handed = [*claimed.at_most_once, *[held for taken in claimed.claims for held in taken.held]]
+                found |= {held.entry.id: held.entry.spent for held in handed}
+                for taken in claimed.claims:
+                    self.acked(taken)
         return found
 
-    def _all(self, process: Process, sight: Sight) -> Iterable[Claim]:
+    def _all(self, process: Client, snapshot: RowSnapshot) -> Iterable[ClaimResult]:
         while True:
-            claimed = run(claim(process, sight, Order(200, LEASE, ATTEMPTS)), self.store)
-            yield from claimed.claims
-            if not claimed.claims and not claimed.more and not claimed.dead:
+            claimed = run(claim(process, snapshot, ClaimRequest(200, LEASE, ATTEMPTS)), self.store)
+            yield claimed
+            if not claimed.claims and not claimed.at_most_once and not claimed.more and not claimed.dead:
                 return
+
+
+def _removed_by_others(history: History, told: Mapping[str, Told]) -> list[str]:
+    """Who was told that its ack was done of a message that another's commit removed: the first that did, of any that touch it."""
+    commits = [
+        (actor, asked) for (actor, _), asked, answer in history.events if isinstance(asked, Commit) and isinstance(answer, Committed)
+    ]
+    removed: dict[Id, str] = {}
+    for actor, asked in commits:
+        for name in asked.batch.deletes:
+            if name.type == Type.MESSAGE:
+                removed.setdefault(name.id, actor)
+    return [name for name, one in told.items() if any(removed.get(id_, name) != name for id_ in one.acked)]
 
 
 def begin() -> None:
@@ -172,8 +197,8 @@ class Taking:
 
     scene: Scene
     name: str
-    sight: Sight | None = None
-    outcome: Settling | None = ACK
+    snapshot: RowSnapshot | None = None
+    outcome: Outcome | None = ACK
     want: int = 10
     first: Callable[[], None] | None = None
 
@@ -181,7 +206,7 @@ class Taking:
         process, told = self.scene.process(self.name), Told()
         if self.first:
             yield self.first
-        claimed = yield from claim(process, self.sight or Sight(self.scene.row, 1), Order(self.want, LEASE, ATTEMPTS))
+        claimed = yield from claim(process, self.snapshot or RowSnapshot(self.scene.row, 1), ClaimRequest(self.want, LEASE, ATTEMPTS))
         for taken in claimed.claims:
             told.handed += [(held.entry.id, held.entry.spent) for held in taken.held]
             if self.outcome is not None:
@@ -189,31 +214,31 @@ class Taking:
         return told
 
 
-def _settled(process: Process, taken: Claim, outcome: Settling, told: Told) -> Steps[None]:
+def _settled(process: Client, taken: Claim, outcome: Outcome, told: Told) -> Steps[None]:
     outcomes = {held.entry.id: acking(held) if outcome is ACK else outcome for held in taken.held}
-    settled = yield from settle(process, taken.row, Settlement(taken.timer, outcomes))
+    settled = yield from settle(process, taken.row, SettleRequest(taken.timer, outcomes))
     told.settled(outcomes, settled)
 
 
-def settler(scene: Scene, name: str, taken: Claim, *stages: Mapping[Id, Settling]) -> Actor:
+def settler(scene: Scene, name: str, taken: Claim, *stages: Mapping[Id, Outcome]) -> Actor:
     """Settles what it holds, in stages, always from the claim as it was handed out."""
 
     def act() -> Work:
         process, told = scene.process(name), Told()
         for outcomes in stages:
-            settled = yield from settle(process, taken.row, Settlement(taken.timer, outcomes))
+            settled = yield from settle(process, taken.row, SettleRequest(taken.timer, outcomes))
             told.settled(outcomes, settled)
         return told
 
     return act
 
 
-def joiner(scene: Scene, name: str, settling: list[Settlement], *, sight: Sight | None = None) -> Actor:
+def joiner(scene: Scene, name: str, settling: list[SettleRequest], *, snapshot: RowSnapshot | None = None) -> Actor:
     """Settles together with its next claim, and acks what that brought."""
 
     def act() -> Work:
         process, told = scene.process(name), Told()
-        claimed = yield from claim(process, sight or Sight(ROW, 1), Order(10, LEASE, ATTEMPTS, 1), settling=settling)
+        claimed = yield from claim(process, snapshot or RowSnapshot(ROW, 1), ClaimRequest(10, LEASE, ATTEMPTS, 1), settling=settling)
         for settlement in settling:
             told.settled(settlement.outcomes, claimed.settled[settlement.timer.name])
         for taken in claimed.claims:
@@ -233,8 +258,8 @@ def sender(scene: Scene, name: str, *puts: Put) -> Actor:
     return act
 
 
-def warm(scene: Scene, name: str) -> Sight:
+def warm(scene: Scene, name: str) -> RowSnapshot:
     """The sight of somebody who looked at the row a moment ago and took nothing."""
-    sight = Sight(ROW, 1)
-    scene.do(name, sight=sight, want=0)
-    return sight
+    snapshot = RowSnapshot(ROW, 1)
+    scene.do(name, snapshot=snapshot, want=0)
+    return snapshot

@@ -8,7 +8,7 @@ from astyqueue import MessageQueue
 from astyqueue.queue.builder import QueueBuilder
 from astyqueue.store import Store
 from astyqueue.testing import TimeMachine
-from tests.places import Place
+from tests.support.places import Place
 
 Opens = Callable[..., MessageQueue]
 

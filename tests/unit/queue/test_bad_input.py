@@ -12,7 +12,7 @@ from astyqueue import Message, MessageQueue
 from astyqueue.errors import BadInput
 from astyqueue.model.message import MessageId, Receipt
 from astyqueue.queue.builder import QueueBuilder
-from astyqueue.schedule import Schedules
+from astyqueue.schedules import Schedules
 from astyqueue.triggers import Every
 
 HALF = "half \ud800"

@@ -9,16 +9,28 @@ from typing import Any
 import pytest
 
 from astyqueue import MessageQueue, ids
-from astyqueue.clock import SECOND, microseconds
+from astyqueue.clock import microseconds
 from astyqueue.errors import StoreCorrupt, Undecodable
 from astyqueue.model.event import Kind
 from astyqueue.model.message import ATTEMPTS_MOST, LEASE_LEAST, LEASE_MOST, decode
-from astyqueue.protocol.along import Owner, decode_owner
-from astyqueue.protocol.columns import Entry, Header, Mark, State, Timer, Type, decode_dead, decode_header, decode_timer, message_name
 from astyqueue.protocol.history import EVENT, decode_event
-from astyqueue.protocol.rows import is_message_row, key_row
+from astyqueue.protocol.layout.columns import (
+    Entry,
+    Header,
+    Mark,
+    State,
+    Timer,
+    Type,
+    decode_dead,
+    decode_header,
+    decode_timer,
+    message_name,
+)
+from astyqueue.protocol.layout.rows import is_message_row, key_row
+from astyqueue.protocol.layout.unique_key import KeyOwner, decode_owner
 from astyqueue.store import Batch, Column, Name, Put, Store
 from astyqueue.testing import TimeMachine
+from astyqueue.units import SECOND
 
 NOW = 1_767_268_800 * SECOND
 SOUND: dict[str, Any] = {
@@ -57,11 +69,11 @@ WRONG: dict[str, list[object]] = {
     [(field, wrong) for field, several in WRONG.items() for wrong in several],
 )
 def test_an_envelope_with_a_wrong_field_is_undecodable_and_names_it(field: str, wrong: object) -> None:
-    with pytest.raises(ValueError, match=f"what it says of {field} is"):
+    with pytest.raises(ValueError, match=f"{field}: of the wrong type"):
         decode(envelope(**{field: wrong}))
     if field not in ("unique", "repeatable"):
         short = [value for name, value in (SOUND | {field: wrong}).items() if name not in ("unique", "repeatable")]
-        with pytest.raises(ValueError, match=f"what it says of {field} is"):
+        with pytest.raises(ValueError, match=f"{field}: of the wrong type"):
             decode(b"\x01" + json.dumps(short).encode())
 
 
@@ -90,7 +102,7 @@ def test_a_timer_is_undecodable_if_claims_could_not_go_by_it() -> None:
         timer(state=State.NEXT_SLOT, entries=(entry,))
     with pytest.raises(Undecodable, match="a priority in it is 10"):
         timer(entries=(entry, entry._replace(priority=10)))
-    with pytest.raises(Undecodable, match="ids that are none"):
+    with pytest.raises(Undecodable, match="invalid ids"):
         timer(marks=(Mark(b"\xff" * 16, 0, 1, NOW),))
 
 
@@ -109,7 +121,7 @@ def test_a_name_that_is_too_long_is_not_cut_within_a_character() -> None:
 def test_a_key_of_a_message_that_cannot_be_is_not_taken_for_one(wrong: bytes) -> None:
     with pytest.raises(StoreCorrupt):
         decode_owner("row", wrong)
-    sound = Owner("k", 9, ids.at(NOW))
+    sound = KeyOwner("k", 9, ids.at(NOW))
     assert decode_owner("row", sound.encode()) == sound
 
 
@@ -127,7 +139,7 @@ def test_an_event_with_a_wrong_field_is_shown_without_it(field: str, wrong: obje
     name = Name(EVENT, 0, ids.at(NOW), 3)
     event = decode_event("emails:2026-01-01:0", Column(name, b"\x01" + json.dumps({"attempt": 1, field: wrong}).encode(), 0))
     assert (event.at, event.kind) == (NOW, Kind.FAILED)
-    assert f"what it says of {field}" in event.reason
+    assert f"invalid {field}" in event.reason
 
 
 @pytest.mark.parametrize("row", ["", "emails", "emails:settings", "emails:bell", "other:0:0", "emails:0:0:0", "emails::0", "emails:0:x"])

@@ -7,23 +7,23 @@ import contextlib
 import pytest
 
 from astyqueue import MessageQueue
+from astyqueue.diagnostics import Finding, Severity
 from astyqueue.errors import BadInput
-from astyqueue.findings import Finding, Severity
 from astyqueue.model.message import MessageId
 from astyqueue.model.views import Standing
-from astyqueue.protocol import health
-from astyqueue.queue.core import process_of
+from astyqueue.protocol.admin import health
+from astyqueue.queue.runtime import new_client
 from astyqueue.testing import TimeMachine
 
 
 def examined(queue: MessageQueue) -> dict[str, Finding]:
     """What the doctor says of a queue, by subject."""
-    return {finding.subject: finding for finding in queue.run(health.examine(process_of(queue.clock), queue.settings))}
+    return {finding.subject: finding for finding in queue.run(health.examine(new_client(queue.clock), queue.settings))}
 
 
 def test_a_message_is_explained_from_its_sending_to_its_ack(queue: MessageQueue) -> None:
     sent = queue.send("hello").id
-    assert queue.explain(sent).why.endswith("Nothing was ever taken from its row: start a worker or a consumer on this queue")
+    assert queue.explain(sent).why.endswith("Nothing was ever claimed from its row: start a worker or a consumer on this queue")
     with queue.receive() as [delivery]:
         held = queue.explain(str(sent))
         assert (held.standing, held.holder) == (Standing.IN_FLIGHT, queue.core.process.name)
@@ -32,7 +32,7 @@ def test_a_message_is_explained_from_its_sending_to_its_ack(queue: MessageQueue)
     assert queue.explain(sent).why.startswith("it was put off until ")
     queue.delete(sent)
     gone = queue.explain(sent)
-    assert (gone.standing, "done and acked, or deleted" in gone.why) == (None, True)
+    assert (gone.standing, "acked or deleted" in gone.why) == (None, True)
 
 
 def test_a_failure_a_delay_and_a_dead_letter_are_explained(queue: MessageQueue) -> None:
@@ -42,7 +42,7 @@ def test_a_failure_a_delay_and_a_dead_letter_are_explained(queue: MessageQueue) 
         delivery.release("1h") if delivery.message_id == failed else delivery.reject("no such address")
     found = {id_: queue.explain(id_) for id_ in (failed, rejected, delayed)}
     assert [each.standing for each in found.values()] == [Standing.SNOOZED, Standing.DEAD, Standing.DELAYED]
-    assert "whoever had it rejected it: no such address" in found[rejected].why
+    assert "its consumer rejected it: no such address" in found[rejected].why
     assert [event.what for event in found[rejected].life] == [
         "sent",
         "due for the first time",
@@ -59,13 +59,13 @@ def test_what_the_history_keeps_is_told_with_it(queue: MessageQueue) -> None:
     assert told[1:] == [
         "sent",
         "due for the first time",
-        f"taken by {queue.core.process.name}",
+        f"claimed by {queue.core.process.name}",
         "attempt 1 failed: ZeroDivisionError: division by zero",
         "put back for another attempt",
     ]
     queue.delete(sent)
     gone = queue.explain(sent)
-    assert gone.why.startswith("it is not there any more; the last that is known of it: removed by somebody's order, ")
+    assert gone.why.startswith("it is no longer in the queue; its last known event: deleted, or replaced by another")
     assert gone.life[0].what == "sent"
 
 

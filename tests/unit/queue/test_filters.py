@@ -16,11 +16,11 @@ from astyqueue.testing import TimeMachine
 REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"reson": "no such address"}, r"not chosen by 'reson', but by kind, reason, since, until, key, task; did you mean 'reason'\?$"),
     ({"queue": "emails"}, "not chosen by 'queue', but by kind, reason, since, until, key, task$"),
-    ({"kind": "bogus"}, "kind='bogus' is no kind of death: one of failed, rejected, attempts, expired, undecodable$"),
+    ({"kind": "bogus"}, "invalid kind='bogus': one of failed, rejected, attempts, expired, undecodable$"),
     ({"reason": ""}, "reason='' chooses nothing: give some text, or leave reason out to mean all"),
     ({"task": ""}, "task='' chooses nothing"),
     ({"key": ""}, "key '' is not text of 1 to 512 bytes"),
-    ({"key": 7}, r"key is 7 \(int\) and not text"),
+    ({"key": 7}, r"key is 7 \(int\), not text"),
     ({"since": "2h"}, "'2h' is not a datetime"),
 ]
 
@@ -51,7 +51,7 @@ def test_every_kind_of_death_can_be_asked_for(queue: MessageQueue) -> None:
 def test_ids_and_a_filter_together_are_refused(queue: MessageQueue) -> None:
     bury(queue, "no such address", "mailbox full")
     [first, _] = queue.dead_letters()
-    with pytest.raises(BadInput, match="the ids of dead letters, or what they have in common: not both"):
+    with pytest.raises(BadInput, match="the ids of dead letters or a filter, not both"):
         queue.redrive(first.id, reason="mailbox")
     assert queue.redrive(first.id, reason=None).redriven == 1
 
@@ -78,13 +78,13 @@ OPTIONS: dict[str, Any] = {
 
 @pytest.mark.parametrize("name", OPTIONS)
 def test_an_option_beside_a_message_with_options_of_its_own_is_refused(queue: MessageQueue, name: str) -> None:
-    with pytest.raises(BadInput, match=f"so {name}= beside it would be lost: say it in the Message"):
+    with pytest.raises(BadInput, match=f"so {name}= beside it would be lost: set it in the Message"):
         queue.send(Message("hello", key="grace"), **{name: OPTIONS[name]})
     assert queue.counts().total == 0
 
 
 def test_all_options_that_would_be_lost_are_named(queue: MessageQueue) -> None:
-    with pytest.raises(BadInput, match="so key=, delay= beside it would be lost: say them in the Message"):
+    with pytest.raises(BadInput, match="so key=, delay= beside it would be lost: set them in the Message"):
         queue.send(Message("hello"), delay="10m", key="ada")
 
 

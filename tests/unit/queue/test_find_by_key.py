@@ -8,15 +8,15 @@ import pytest
 
 from astyqueue import Message, MessageQueue
 from astyqueue.errors import BadInput, LeaseLost, OutcomeUnknown
-from astyqueue.protocol.columns import Type
-from astyqueue.protocol.lookup import LASTS
-from astyqueue.protocol.rows import key_row
+from astyqueue.protocol.layout.columns import Type
+from astyqueue.protocol.layout.rows import key_row
+from astyqueue.protocol.sending.key_index import LASTS
 from astyqueue.protocol.steps import Read, Send
 from astyqueue.queue.builder import QueueBuilder
 from astyqueue.store import Slice, Store
 from astyqueue.testing import Failing, Recording, TimeMachine
 from astyqueue.triggers import Every
-from tests.places import Place
+from tests.support.places import Place
 
 KEY = "order:7"
 

@@ -6,21 +6,22 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from astyqueue.clock import SECOND, instant
+from astyqueue.clock import instant
 from astyqueue.errors import BadInput, NotFound, ScheduleTaken
-from astyqueue.model import outgoing
-from astyqueue.model.outgoing import Message
-from astyqueue.model.schedules import Misfire, Overlap, Policies
+from astyqueue.model import compose
+from astyqueue.model.compose import Message
+from astyqueue.model.schedule import Misfire, Overlap, Policies
 from astyqueue.model.settings import Layout
 from astyqueue.protocol.steps import Commit, Read, run
+from astyqueue.queue.admin.schedules import ScheduleAdmin, ScheduleRequest
 from astyqueue.queue.queue import MessageQueue
-from astyqueue.queue.scheduling import Planned, Scheduling
-from astyqueue.schedule import Schedules
+from astyqueue.schedules import Schedules
 from astyqueue.store import Store
 from astyqueue.testing import Recording, TimeMachine
 from astyqueue.triggers import Cron, Every, Once, Triggers
-from tests.places import ONE_ROW, Place
-from tests.unit.queue.crew import Crew
+from astyqueue.units import SECOND
+from tests.support.places import ONE_ROW, Place
+from tests.unit.queue.waiting_threads import Crew
 
 
 @pytest.fixture
@@ -75,8 +76,8 @@ def test_nobody_spins_on_a_slot_that_is_not_fired(place: Place, clock: TimeMachi
     """Because it waits for the run before, or because this process fires nothing."""
     crew = Crew(place.store(clock), clock, Layout())
     worker = crew.join(hands=1, busy_for=3_600 * SECOND)
-    planned = Planned(Every("1s"), Message(None), Policies(Misfire("once"), Overlap.QUEUE_ALL))
-    run(Scheduling(worker.core).save("digest", planned, replaces=False), worker.store)
+    planned = ScheduleRequest(Every("1s"), Message(None), Policies(Misfire("once"), Overlap.QUEUE_ALL))
+    run(ScheduleAdmin(worker.core).save("digest", planned, replaces=False), worker.store)
     crew.pass_time(2 * SECOND)
     if not fires:
         worker.core.fire_nothing()
@@ -90,10 +91,10 @@ def test_hands_that_are_full_fire_all_the_same(place: Place, clock: TimeMachine)
     crew = Crew(place.store(clock), clock, Layout())
     worker = crew.join(hands=1, busy_for=3_600 * SECOND)
     worker.send(1)
-    run(Scheduling(worker.core).save("digest", Planned(Every("1m", delay="10s"), Message(None)), replaces=False), worker.store)
+    run(ScheduleAdmin(worker.core).save("digest", ScheduleRequest(Every("1m", delay="10s"), Message(None)), replaces=False), worker.store)
     crew.pass_time(15 * SECOND)
     assert worker.core.claimer.stats.fired <= 1
-    schedule = run(Scheduling(worker.core).show("digest"), worker.store)
+    schedule = run(ScheduleAdmin(worker.core).show("digest"), worker.store)
     assert schedule.fired == 1
     assert schedule.history[-1].at - schedule.history[-1].slot <= 2 * SECOND
 
@@ -103,8 +104,8 @@ def test_idle_schedules_cost_no_reads(place: Place, clock: TimeMachine) -> None:
         crew = Crew(place.store(clock), clock, Layout())
         worker = crew.join()
         for number in range(schedules):
-            planned = Planned(Every("1h", delay="1h"), Message(None))
-            run(Scheduling(worker.core).save(f"digest {number}", planned, replaces=False), worker.store)
+            planned = ScheduleRequest(Every("1h", delay="1h"), Message(None))
+            run(ScheduleAdmin(worker.core).save(f"digest {number}", planned, replaces=False), worker.store)
         crew.pass_time(5 * SECOND)
         worker.requests.clear()
         crew.pass_time(60 * SECOND, step=20_000)
@@ -276,7 +277,7 @@ def test_lateness_is_told_by_schedule(queue: MessageQueue, clock: TimeMachine) -
 def test_a_message_that_says_it_is_a_schedules_does_not_make_that_one_late(
     queue: MessageQueue, clock: TimeMachine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(outgoing, "SCHEDULE", "what an earlier release refuses: nothing")
+    monkeypatch.setattr(compose, "SCHEDULE", "what an earlier release refuses: nothing")
     schedules = Schedules(queue)
     schedules.add("digest", Every("1m", delay="1m"), "hello")
     queue.send_many(
@@ -294,7 +295,7 @@ def test_what_no_schedule_can_send_is_refused(queue: MessageQueue) -> None:
     for message in (Message(1, delay=5), Message(1, expires=datetime(2030, 1, 1, tzinfo=UTC)), Message(1, key="k", unique="keep")):
         with pytest.raises(BadInput):
             schedules.add("digest", Every("1m"), message)
-    with pytest.raises(BadInput, match="no name for a schedule"):
+    with pytest.raises(BadInput, match="not a valid schedule name"):
         schedules.add("", Every("1m"))
     with pytest.raises(BadInput, match="misfire"):
         schedules.add("digest", Every("1m"), misfire="never")

@@ -11,13 +11,13 @@ import pytest
 
 from astyqueue import MessageQueue
 from astyqueue.errors import AlreadySettled, Vetoed
-from astyqueue.protocol.outcomes import Extend
+from astyqueue.protocol.settling.outcomes import Extend
 from astyqueue.queue.builder import QueueBuilder
+from astyqueue.queue.consuming.renewal import RenewalThread
+from astyqueue.queue.consuming.settle_buffer import PendingOutcome
 from astyqueue.queue.delivery import Delivery
-from astyqueue.queue.holding import Handed
 from astyqueue.queue.hooks import Hook
-from astyqueue.queue.keeper import Keeper
-from astyqueue.queue.outcomes import Pending
+from astyqueue.queue.leases import BaseDelivery
 from astyqueue.testing import TimeMachine
 
 DEADLINE = 10
@@ -27,15 +27,15 @@ class Interrupted(Hook):
     """While it is asked about an outcome for the first time, something else happens."""
 
     def __init__(self) -> None:
-        self.meanwhile: Callable[[Handed], object] | None = None
+        self.meanwhile: Callable[[BaseDelivery], object] | None = None
         self.settled: list[str] = []
 
-    def before_settle(self, delivery: Handed, outcome: str) -> None:  # noqa: ARG002 - any
+    def before_settle(self, delivery: BaseDelivery, outcome: str) -> None:  # noqa: ARG002 - any
         meanwhile, self.meanwhile = self.meanwhile, None
         if meanwhile:
             meanwhile(delivery)
 
-    def after_settle(self, delivery: Handed, outcome: str) -> None:  # noqa: ARG002 - of the only delivery
+    def after_settle(self, delivery: BaseDelivery, outcome: str) -> None:  # noqa: ARG002 - of the only delivery
         self.settled.append(outcome)
 
 
@@ -86,7 +86,7 @@ def test_a_hook_that_settles_what_it_is_asked_about_refuses_the_outcome_and_chan
 
 
 def test_what_a_hook_refused_can_be_settled_again(hooked: MessageQueue, hook: Interrupted) -> None:
-    def refuse(_: Handed) -> None:
+    def refuse(_: BaseDelivery) -> None:
         raise Vetoed
 
     hooked.send("one")
@@ -113,7 +113,7 @@ def test_a_renewal_does_not_shorten_the_extension_that_a_user_asked_for(queue: M
     [delivery] = queue.receive()
     outcomes = queue.core.claimer._outcomes  # noqa: SLF001 - the order is the point
     ticket = outcomes.demand([(delivery, Extend(clock.now() + 600_000_000))])
-    outcomes._incoming.append(Pending(delivery, Extend(clock.now() + 30_000_000)))  # noqa: SLF001 - as the leader renews
+    outcomes._incoming.append(PendingOutcome(delivery, Extend(clock.now() + 30_000_000)))  # noqa: SLF001 - as the leader renews
     outcomes.urgent(clock.now())
     assert ticket.left == 1
     queue.run(queue.core.claimer.flush())
@@ -132,7 +132,7 @@ def test_keeping_leases_again_and_again_leaves_no_thread_behind() -> None:
         told.append(stopped())
         everybody.release()
 
-    keeper = Keeper(keeping, lambda: None)
+    keeper = RenewalThread(keeping, lambda: None)
     for _ in range(5):
         with keeper:
             pass

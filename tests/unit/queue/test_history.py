@@ -10,16 +10,17 @@ from datetime import timedelta
 import pytest
 
 from astyqueue import Dispatcher, Message, MessageQueue
-from astyqueue.clock import SECOND
 from astyqueue.errors import BadSetting, LeaseLost, NotFound
 from astyqueue.model.event import Kind
 from astyqueue.model.moments import iso
-from astyqueue.protocol.outcomes import ACK
+from astyqueue.protocol.settling.outcomes import ACK
 from astyqueue.protocol.steps import Commit, Request, Steps, perform, run
+from astyqueue.queue.admin.inspection import QueueAdmin
 from astyqueue.queue.builder import QueueBuilder
-from astyqueue.schedule import Schedules
+from astyqueue.schedules import Schedules
 from astyqueue.testing import TimeMachine
 from astyqueue.triggers import Every
+from astyqueue.units import SECOND
 
 Builder = QueueBuilder[MessageQueue]
 
@@ -242,7 +243,7 @@ def test_a_settle_by_receipt_that_came_too_late_is_told_to_be_lost_by_whoever_ju
     sent = queue.send("hello")
     [delivery] = queue.receive()
     receipt = str(delivery.receipt)
-    settling = another.core.operating.settle(receipt, lambda _: ACK)
+    settling = QueueAdmin(another.core).settle(receipt, lambda _: ACK)
     request = next(settling)
     while not isinstance(request, Commit):
         request = settling.send(perform(request, another.store))
@@ -259,7 +260,7 @@ def test_what_is_taken_back_while_it_is_being_settled_is_told(builder: Builder, 
     [delivery] = queue.receive()
     clock.advance("1h")
     claimer = queue.core.claimer
-    outcomes, work, visits = claimer._outcomes, claimer._work, claimer._rounds.visits  # noqa: SLF001 - the order is the point
+    outcomes, work, visits = claimer._outcomes, claimer._work, claimer._scheduler.row_states  # noqa: SLF001 - the order is the point
     ticket = outcomes.demand([(delivery, ACK)])
     visiting = work.visit(visits.of[sent.id.row], {})
     request = next(visiting)  # of firing the schedule, which comes first

@@ -11,18 +11,18 @@ from astyqueue import Message, MessageQueue
 from astyqueue.clock import instant
 from astyqueue.errors import BadInput, OutcomeUnknown, StoreUnavailable
 from astyqueue.model.event import FLAT, Event, Kind
-from astyqueue.protocol.columns import Type
-from astyqueue.protocol.history import Part, parts, read_part
-from astyqueue.protocol.rows import Ring
+from astyqueue.protocol.history import HistorySlice, history_slices, read_history_slice
+from astyqueue.protocol.layout.columns import Type
+from astyqueue.protocol.layout.rows import Ring
 from astyqueue.protocol.steps import Commit, Read, Request, Send, run
+from astyqueue.queue.admin.commands import MessageCommands
 from astyqueue.queue.builder import QueueBuilder
-from astyqueue.queue.orders import Orders
-from astyqueue.schedule import Schedules
+from astyqueue.schedules import Schedules
 from astyqueue.store import ENTRIES, HISTORY, Named, Store
 from astyqueue.testing import TimeMachine
 from astyqueue.testing.faults import Failing, Faulty, Recording
 from astyqueue.triggers import Every
-from tests.places import Place
+from tests.support.places import Place
 
 Builder = QueueBuilder[MessageQueue]
 
@@ -130,7 +130,7 @@ def test_a_history_can_be_asked_by_time_kind_and_number(queue: MessageQueue, clo
     assert len(kinds(queue, since=start + timedelta(minutes=30), until=start + timedelta(minutes=90))) == 1
     assert kinds(queue, limit=2) == ["sent", "sent"]
     assert kinds(queue, kinds=["done"]) == []
-    with pytest.raises(BadInput, match="no kind of event"):
+    with pytest.raises(BadInput, match="not a kind of event"):
         queue.history(kinds=["sunk"])
     with pytest.raises(BadInput, match="not both"):
         queue.history("emails:0:0/0/9d3d3ddc-e59b-11f1-8fbf-bd1965e21e21", key="k")
@@ -205,7 +205,7 @@ def test_what_was_put_back_is_told_although_more_could_not_be(store: Store, buil
     letters = [queue.send(number).id for number in range(2)]
     for _ in letters:
         queue.receive()[0].reject()
-    orders = Orders(queue.core.process, queue.core.claimer.history)
+    orders = MessageCommands(queue.core.process, queue.core.claimer.history)
     with pytest.raises(StoreUnavailable):
         run(
             orders.redrive(letters, force=False, dry_run=False),
@@ -233,10 +233,10 @@ def test_all_events_are_in_parts_that_can_be_read_by_as_many_at_once(builder: Bu
         queue.send_many(range(40))
         clock.advance("1d")
     found: list[Event] = []
-    for part in parts(Ring("emails", queue.settings.layout), since, clock.now() + 1):
-        left: Part | None = part
+    for part in history_slices(Ring("emails", queue.settings.layout), since, clock.now() + 1):
+        left: HistorySlice | None = part
         while left is not None:
-            events, left = queue.run(read_part(left, 32))
+            events, left = queue.run(read_history_slice(left, 32))
             found += events
     assert len(found) == len({event.message for event in found}) == 120
     assert set(found[0].flat()) == set(FLAT)
@@ -302,12 +302,12 @@ def test_what_cannot_be_read_is_an_event_that_says_so(place: Place, clock: TimeM
     store = place.store(clock)
     queue = MessageQueue.builder().store(store).name("emails").clock(clock).options(history="all").build()
     sent = queue.send("hello")
-    [part] = parts(Ring("emails", queue.settings.layout), clock.now(), clock.now() + 1)
+    [part] = history_slices(Ring("emails", queue.settings.layout), clock.now(), clock.now() + 1)
     [[column]] = store.read((part.slice(),))
     from astyqueue.store import Batch, Put  # noqa: PLC0415 - only this test writes past the queue
 
     store.send(Batch(part.row, (Put(column.name, b"\x02{}"),), table=HISTORY))
-    [event], _ = run(read_part(part, 10), store)
+    [event], _ = run(read_history_slice(part, 10), store)
     assert (event.kind, event.at) == (Kind.UNKNOWN, clock.now())
     assert "cannot be read" in event.reason
     assert kinds(queue, sent.id) == []

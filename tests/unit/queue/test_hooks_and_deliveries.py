@@ -7,13 +7,13 @@ import pytest
 
 from astyqueue import Hook, LeaseLost, Message, MessageQueue, Vetoed, ids
 from astyqueue.model.message import MessageId
-from astyqueue.protocol.send import message_put
+from astyqueue.protocol.sending.insert import message_put
 from astyqueue.protocol.steps import Commit
 from astyqueue.queue.builder import QueueBuilder
-from astyqueue.queue.holding import Handed
+from astyqueue.queue.leases import BaseDelivery
 from astyqueue.store import Batch, Store
 from astyqueue.testing import Recording, TimeMachine
-from tests.places import ONE_ROW
+from tests.support.places import ONE_ROW
 
 
 class Diary(Hook):
@@ -33,13 +33,13 @@ class Diary(Hook):
         assert sent.queue == "emails"
         self.told.append(("sent", message.body))
 
-    def before_settle(self, delivery: Handed, outcome: str) -> None:
+    def before_settle(self, delivery: BaseDelivery, outcome: str) -> None:
         if self.forbidden == outcome:
             reason = "not like this"
             raise Vetoed(reason)
         self.told.append((f"to be {outcome}", delivery.body))
 
-    def after_settle(self, delivery: Handed, outcome: str) -> None:
+    def after_settle(self, delivery: BaseDelivery, outcome: str) -> None:
         self.told.append((outcome, delivery.body))
 
     def after_burial(self, message: MessageId, kind: str, reason: str) -> None:
@@ -129,7 +129,7 @@ def test_a_hook_that_fails_afterwards_changes_nothing(builder: QueueBuilder[Mess
     queue = builder.hook(Clumsy()).build()
     queue.send("one")
     assert queue.counts().waiting == 1
-    assert "failed after the fact" in caplog.text
+    assert "the event it was called for stays done" in caplog.text
 
 
 def test_endless_deliveries_ack_as_they_go_on(queue: MessageQueue) -> None:
@@ -163,7 +163,7 @@ def test_what_endless_deliveries_hold_is_renewed(builder: QueueBuilder[MessageQu
     renewed = threading.Event()
 
     class Renewals(Hook):
-        def after_settle(self, delivery: Handed, outcome: str) -> None:
+        def after_settle(self, delivery: BaseDelivery, outcome: str) -> None:
             assert delivery.body == "long work"
             if outcome == "extended":
                 renewed.set()
@@ -189,7 +189,7 @@ def test_a_forgotten_delivery_is_not_renewed_with_others_of_its_claim(
     renewed = threading.Semaphore(0)
 
     class Renewals(Hook):
-        def after_settle(self, delivery: Handed, outcome: str) -> None:
+        def after_settle(self, delivery: BaseDelivery, outcome: str) -> None:
             assert (delivery.body, outcome) == ("kept", "extended")
             renewed.release()
 

@@ -12,15 +12,15 @@ from astyqueue import MessageQueue, Retry
 from astyqueue.clock import Clock
 from astyqueue.errors import BadInput, BadSetting, Closed, LayoutDiffers
 from astyqueue.model.settings import ROWS_AT_MOST, Layout, Settings
-from astyqueue.protocol.process import Process
-from astyqueue.protocol.rows import Ring, settings_row
-from astyqueue.protocol.settings import SETTINGS, encode_settings
-from astyqueue.queue import core as core_module
+from astyqueue.protocol.admin.settings import SETTINGS, encode_settings
+from astyqueue.protocol.client import Client
+from astyqueue.protocol.layout.rows import Ring, settings_row
+from astyqueue.queue import runtime as core_module
 from astyqueue.queue.builder import QueueBuilder
-from astyqueue.queue.core import process_of
+from astyqueue.queue.runtime import new_client
 from astyqueue.store import Batch, Named, Put, Store
 from astyqueue.testing import TimeMachine
-from tests.places import ONE_ROW, Place
+from tests.support.places import ONE_ROW, Place
 
 
 def test_a_queue_that_exists_keeps_its_layout_and_says_what_differs(builder: QueueBuilder[MessageQueue], store: Store) -> None:
@@ -38,7 +38,8 @@ def test_stored_behaviour_stands_and_the_log_says_so(
     with caplog.at_level(logging.WARNING, logger="astyqueue.queue"):
         joined = MessageQueue.builder().store(store).name("emails").lease("7m").build()
     assert joined.settings.behaviour.lease_us == 30_000_000
-    assert "its stored lease=30s stands, not the 7m asked for here; 'astyqueue queues set emails lease=7m' changes it" in caplog.text
+    assert "exists and keeps its stored lease=30s; the 7m requested here is ignored" in caplog.text
+    assert "change it with 'astyqueue queues set emails lease=7m'" in caplog.text
 
 
 def test_what_is_missing_or_unknown_is_said_plainly(builder: QueueBuilder[MessageQueue]) -> None:
@@ -118,11 +119,11 @@ def test_two_first_threads_of_a_child_process_have_one_core_which_renews_what_ei
     """Of two cores one would be forgotten, with the leases that it is to renew."""
     both_make_one = threading.Barrier(2, timeout=10)
 
-    def process_of_both(clock: Clock) -> Process:
+    def process_of_both(clock: Clock) -> Client:
         both_make_one.wait()
-        return process_of(clock)
+        return new_client(clock)
 
-    monkeypatch.setattr(core_module, "process_of", process_of_both)
+    monkeypatch.setattr(core_module, "new_client", process_of_both)
     queue.core.pid = -1  # as in a child of the process that opened it
     with ThreadPoolExecutor(2) as threads:
         first, second = threads.map(lambda _: queue.core, range(2))

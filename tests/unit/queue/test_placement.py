@@ -12,10 +12,10 @@ import pytest
 
 from astyqueue import Message, MessageQueue
 from astyqueue.errors import BadSetting, LayoutDiffers
-from astyqueue.protocol.columns import Type
+from astyqueue.protocol.layout.columns import Type
 from astyqueue.protocol.steps import Send
 from astyqueue.queue.builder import QueueBuilder
-from astyqueue.queue.placement import Placing
+from astyqueue.queue.producing.placement import PlacementRequest
 from astyqueue.store import Store
 from astyqueue.testing import TimeMachine
 from astyqueue.testing.faults import Recording
@@ -130,9 +130,9 @@ def test_single_puts_everything_into_one_row(store: Store, clock: TimeMachine) -
 
 
 def test_a_function_is_told_of_a_message_and_says_its_shard(wide: Wide) -> None:
-    told: list[Placing] = []
+    told: list[PlacementRequest] = []
 
-    def by_length(message: Placing) -> int:
+    def by_length(message: PlacementRequest) -> int:
         told.append(message)
         return len(message.key or message.headers.get("tenant", "")) % message.shards
 
@@ -140,8 +140,8 @@ def test_a_function_is_told_of_a_message_and_says_its_shard(wide: Wide) -> None:
         due = datetime(2030, 1, 1, tzinfo=UTC)
         sent = rows(queue, Message(1, key="ada", at=due), Message(2, headers={"tenant": "xy"}, priority=1), Message(3))
         assert [row.rsplit(":", 1)[1] for row in sent] == ["3", "2", "0"]
-        assert told[0] == Placing("ada", 0, due, {}, 4)
-        assert told[2] == Placing(None, 1, None, {"tenant": "xy"}, 4)
+        assert told[0] == PlacementRequest("ada", 0, due, {}, 4)
+        assert told[2] == PlacementRequest(None, 1, None, {"tenant": "xy"}, 4)
         assert queue.send(4).id.row.endswith(":0")
         assert [found.body for found in queue.find("ada")] == [1]
 
@@ -153,7 +153,7 @@ def test_unique_keys_do_not_ask_a_function(wide: Wide) -> None:
 
 
 def test_whatever_the_rule_a_taker_elsewhere_finds_everything(wide: Wide, clock: TimeMachine) -> None:
-    def by_key(message: Placing) -> int:
+    def by_key(message: PlacementRequest) -> int:
         return zlib.crc32((message.key or "").encode()) % message.shards
 
     with wide().placement(by_key).build() as queue, wide().options(placement="function").build() as taker:
@@ -166,11 +166,11 @@ def test_whatever_the_rule_a_taker_elsewhere_finds_everything(wide: Wide, clock:
 @pytest.mark.parametrize(
     ("answer", "told"),
     [
-        (4, "said 4 for .* from 0 to 3: take it modulo `shards`"),
-        (-1, "said -1"),
-        (True, "said True"),
-        ("1", "said '1'"),
-        (None, "said None"),
+        (4, "returned 4 for .* from 0 to 3: take it modulo `shards`"),
+        (-1, "returned -1"),
+        (True, "returned True"),
+        ("1", "returned '1'"),
+        (None, "returned None"),
     ],
 )
 def test_what_is_no_shard_is_refused_and_nothing_is_sent(wide: Wide, answer: object, told: str) -> None:
@@ -186,22 +186,22 @@ def test_a_function_that_says_now_this_and_now_that_is_refused(wide: Wide) -> No
     turns = itertools.count()
     with (
         wide().placement(lambda message: next(turns) % message.shards).build() as queue,
-        pytest.raises(BadSetting, match=r"said 0 and then 1 .* let it depend on nothing but what it is given"),
+        pytest.raises(BadSetting, match=r"returned 0 and then 1 .* must depend only on its argument"),
     ):
         queue.send("one")
 
 
 def test_a_function_that_fails_is_named(wide: Wide) -> None:
-    def hash_of_the_key(message: Placing) -> int:
+    def hash_of_the_key(message: PlacementRequest) -> int:
         return len(message.key) % message.shards  # type: ignore[arg-type]  # there is no key, that is the point
 
-    with wide().placement(hash_of_the_key).build() as queue, pytest.raises(BadSetting, match="hash_of_the_key failed for Placing"):
+    with wide().placement(hash_of_the_key).build() as queue, pytest.raises(BadSetting, match="hash_of_the_key failed for PlacementRequest"):
         queue.send("one")
 
 
 def test_who_sends_without_the_function_of_a_queue_is_told(wide: Wide) -> None:
     with wide().placement(lambda _: 0).build(), wide().options(placement="function").build() as another:
-        with pytest.raises(BadSetting, match=r"give that with \.placement\(\.\.\.\) to send here"):
+        with pytest.raises(BadSetting, match=r"pass the same one with \.placement\(\.\.\.\)"):
             another.send("one")
         assert another.send("two", key="ada", unique="keep").new
 
@@ -211,11 +211,11 @@ def test_a_placement_is_stored_with_the_queue(wide: Wide, store: Store, clock: T
         pass
     with MessageQueue.builder().store(store).name("emails").clock(clock).build() as joined:
         assert joined.settings.layout.placement == "key"
-    with pytest.raises(LayoutDiffers, match="placement is 'key' and 'single' was asked for"):
+    with pytest.raises(LayoutDiffers, match="placement is 'key', not the requested 'single'"):
         wide().placement("single").build()
 
 
-@pytest.mark.parametrize("placement", ["tiem", 7, Placing])
+@pytest.mark.parametrize("placement", ["tiem", 7, PlacementRequest])
 def test_what_is_no_placement_is_refused(wide: Wide, placement: str) -> None:
     with pytest.raises(BadSetting, match="placement"):
         wide().placement(placement).build()

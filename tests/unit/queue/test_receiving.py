@@ -7,13 +7,13 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from astyqueue import LeaseLost, MessageQueue
-from astyqueue.errors import AlreadySettled, NotFound
+from astyqueue.errors import AlreadySettled, BadInput, NotFound
 from astyqueue.protocol.steps import Commit
 from astyqueue.queue.builder import QueueBuilder
 from astyqueue.queue.delivery import Received
 from astyqueue.store import Store
 from astyqueue.testing import Recording, TimeMachine
-from tests.places import ONE_ROW
+from tests.support.places import ONE_ROW
 
 
 def fail_at(body: object, this: object) -> None:
@@ -73,7 +73,7 @@ def test_a_message_is_hidden_while_its_lease_runs_and_comes_back_afterwards(
     clock.advance("2s")
     [again] = another.receive()
     assert (again.body, again.attempt) == ("one", 2)
-    with pytest.raises(LeaseLost, match="no longer held"):
+    with pytest.raises(LeaseLost, match="lease lost"):
         held.ack()
     again.ack()
 
@@ -243,7 +243,7 @@ def test_one_dead_letter_is_put_back_by_its_id_and_the_others_stay(queue: Messag
     assert queue.redrive(str(middle.id)).redriven == 1
     assert bodies(queue) == ["b"]
     assert [letter.body for letter in queue.dead_letters()] == ["a", "c"]
-    with pytest.raises(NotFound, match="no dead letter"):
+    with pytest.raises(NotFound, match="is not a dead letter"):
         queue.redrive(middle.id)
 
 
@@ -286,6 +286,14 @@ def test_deliveries_are_acked_together_in_one_commit(builder: QueueBuilder[Messa
     assert (queue.stats.acked, queue.counts().total) == (59, 1)
     with pytest.raises(AlreadySettled):
         batch.ack([batch[3]])
+
+
+def test_acking_together_what_is_no_delivery_is_refused_and_acks_nothing(queue: MessageQueue) -> None:
+    queue.send_many(range(2))
+    batch = queue.receive(2)
+    with pytest.raises(BadInput, match="5 is not a delivery"):
+        batch.ack([batch[0], 5])  # type: ignore[list-item]  # that is the mistake
+    assert [delivery.settled for delivery in batch] == [None, None]
 
 
 def test_acking_together_names_what_was_lost_and_does_the_rest(queue: MessageQueue) -> None:

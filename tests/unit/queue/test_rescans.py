@@ -6,23 +6,23 @@ import random
 
 import pytest
 
-from astyqueue.clock import SECOND
 from astyqueue.durations import as_microseconds
 from astyqueue.ids import Id
 from astyqueue.model.message import encode_plain
 from astyqueue.model.settings import Layout
-from astyqueue.protocol.columns import Type
-from astyqueue.protocol.pages import PAGE
-from astyqueue.protocol.process import Process
-from astyqueue.protocol.rescan import RESCANNED, Rescanned, note_rescanned, rescanned_in
-from astyqueue.protocol.rows import Ring
-from astyqueue.protocol.send import message_put
+from astyqueue.protocol.client import Client
+from astyqueue.protocol.layout.columns import Type
+from astyqueue.protocol.layout.rows import Ring
+from astyqueue.protocol.row.paging import PAGE_SIZE
+from astyqueue.protocol.row.rescan import RESCANNED, LastRescan, last_rescan_in, write_last_rescan
+from astyqueue.protocol.sending.insert import message_put
 from astyqueue.protocol.steps import Read, Send
-from astyqueue.queue.rescans import EVERY, due, since
+from astyqueue.queue.rows.rescans import EVERY, due, since
 from astyqueue.store import Batch, Column, Named, Slice, Store
 from astyqueue.stores.memory import MemoryStore
 from astyqueue.testing import TimeMachine
-from tests.unit.queue.crew import Crew, Worker
+from astyqueue.units import SECOND
+from tests.unit.queue.waiting_threads import Crew, Worker
 
 MINUTE = 60 * SECOND
 HOUR = 60 * MINUTE
@@ -59,7 +59,7 @@ def pass_time(crew: Crew, duration: str, *, sends: Worker | None = None) -> None
 
 def land(crew: Crew, store: Store, row: str, moment: int) -> Id:
     """A message of this moment lands now, and its producer is dead."""
-    id_ = Process("dead", crew.clock.now).id_at(moment)
+    id_ = Client("dead", crew.clock.now).id_at(moment)
     store.send(Batch(row, (message_put(0, id_, encode_plain(moment, b'"late"'), sent=moment),)))
     return id_
 
@@ -90,11 +90,11 @@ def test_whatever_the_ring_each_moment_is_covered_by_a_rescan_within_half_a_day_
     ring = Ring("mail", layout)
     row, lap = ring.row(5 * layout.time_shard_us, 0), ring.lap
     begins = 400_000 * lap + layout.time_shards * 7 * MINUTE
-    last, rescans = Rescanned(begins), []
+    last, rescans = LastRescan(begins), []
     while last.began < begins + 4 * lap + EVERY:
         start = due(ring, row, last)
         rescans.append((since(ring, row, last, start), start))
-        last = Rescanned(start)
+        last = LastRescan(start)
     turn = ring.turn(row, begins + 2 * lap)
     assert turn is not None
     for moment in (turn, turn + layout.time_shard_us // 2, turn + layout.time_shard_us - 1):
@@ -163,7 +163,7 @@ def test_a_process_that_dies_in_a_rescan_leaves_it_to_others(store: Store, clock
     pass_time(crew, "20m", sends=worker)
     moment = clock.now() - 20 * MINUTE - SECOND
     land(crew, store, "mail:0:0", moment)
-    store.send(rescanned(Rescanned(clock.now() - EVERY - MINUTE, clock.now())))
+    store.send(rescanned(LastRescan(clock.now() - EVERY - MINUTE, clock.now())))
     other = crew.join(hands=1_000)
     worker.dead = True
     pass_time(crew, "4m")
@@ -215,8 +215,8 @@ def test_a_row_in_which_nothing_passed_costs_a_look_at_its_header(store: Store, 
     assert asked <= 2 * len(worker.core.ring.rows())
 
 
-def rescanned(last: Rescanned) -> Batch:
-    [request] = note_rescanned("mail:0:0", last)
+def rescanned(last: LastRescan) -> Batch:
+    [request] = write_last_rescan("mail:0:0", last)
     assert isinstance(request, Send)
     return request.batch
 
@@ -224,7 +224,7 @@ def rescanned(last: Rescanned) -> Batch:
 def completed(worker: Worker, row: str) -> int:
     """How many rescans of a row a worker brought to their end."""
     puts = [put for request in worker.requests if isinstance(request, Send) and request.batch.row == row for put in request.batch.puts]
-    return sum(put.name == RESCANNED and not rescanned_in(Column(*put[:2], MAX), MAX).going for put in puts)
+    return sum(put.name == RESCANNED and not last_rescan_in(Column(*put[:2], MAX), MAX).going for put in puts)
 
 
 def slices(worker: Worker) -> list[Slice | Named]:
@@ -234,5 +234,5 @@ def slices(worker: Worker) -> list[Slice | Named]:
 
 def rescanning(worker: Worker, row: str | None = None) -> list[Slice]:
     """The slices that its rescans read: names alone from an id on, where late looks begin behind one."""
-    found = [wanted for wanted in slices(worker) if isinstance(wanted, Slice) and wanted.type == Type.MESSAGE and wanted.limit == PAGE]
+    found = [wanted for wanted in slices(worker) if isinstance(wanted, Slice) and wanted.type == Type.MESSAGE and wanted.limit == PAGE_SIZE]
     return [wanted for wanted in found if not wanted.values and not wanted.beyond and row in (None, wanted.row)]

@@ -15,7 +15,7 @@ from astyqueue.queue.builder import QueueBuilder
 from astyqueue.store import Store
 from astyqueue.testing import TimeMachine
 from benchmarks.filelocks import FileLocks
-from tests.unit.queue.managers import Broken, Shelf, Silent
+from tests.unit.queue.lock_managers import Broken, Shelf, Silent
 
 
 class Awaited:
@@ -110,10 +110,10 @@ def test_locks_of_files_keep_out_whoever_else_asks(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("lock", "told"),
     [
-        ("column", r"'column' is no row lock: give \"guard\", \"columns\""),
-        (Shelf, "is no row lock"),
+        ("column", r"'column' is not a row lock: give \"guard\", \"columns\""),
+        (Shelf, "is not a row lock"),
         (object(), r"an object with acquire\(row\) -> bool and release\(row\)"),
-        (None, "is no row lock"),
+        (None, "is not a row lock"),
         (Awaited(), "ordinary functions"),
     ],
     ids=["misspelled", "a class", "an object", "none", "awaited"],

@@ -10,22 +10,22 @@ from collections.abc import Iterator
 
 import pytest
 
-from astyqueue.clock import SECOND
 from astyqueue.errors import Undecodable
 from astyqueue.model.settings import Layout, Settings
-from astyqueue.protocol.browse import counts
-from astyqueue.protocol.columns import HEADER, Type
-from astyqueue.protocol.process import Process
+from astyqueue.protocol.admin.browse import counts
+from astyqueue.protocol.client import Client
+from astyqueue.protocol.layout.columns import HEADER, Type
 from astyqueue.protocol.steps import Commit, Read, Send, run
-from astyqueue.queue.core import Core
-from astyqueue.queue.holding import Handed
-from astyqueue.queue.ways import USUAL, with_lock
+from astyqueue.queue.leases import BaseDelivery
+from astyqueue.queue.options import DEFAULT_OPTIONS, with_lock
+from astyqueue.queue.runtime import QueueRuntime
 from astyqueue.store import Batch, Name, Put, Slice, Store
 from astyqueue.testing import TimeMachine
-from tests.places import Place
-from tests.unit.queue.crew import MILLISECOND, Crew
-from tests.unit.queue.managers import Broken, Locks, Mumbling, No, Shelf, Silent, Telling, Yes
-from tests.unit.queue.parties import Party, claims
+from astyqueue.units import SECOND
+from tests.support.places import Place
+from tests.unit.queue.clients import Party, claims
+from tests.unit.queue.lock_managers import Broken, Locks, Mumbling, No, Shelf, Silent, Telling, Yes
+from tests.unit.queue.waiting_threads import MILLISECOND, Crew
 
 EVERY = ("guard", "columns", "manager")
 #: Locks that let one process in at a time; the guard lets all in, and one commit through.
@@ -67,8 +67,10 @@ def lock_columns(store: Store, row: str = ROW) -> list[Name]:
 
 
 def left(store: Store, clock: TimeMachine, layout: Layout | None = None) -> int:
-    process = Process("judge", clock.now)
-    return run(counts(process, Core(Settings(name="mail", layout=layout or Layout()), clock, ()).ring.rows(), levels=1), store).total
+    process = Client("judge", clock.now)
+    return run(
+        counts(process, QueueRuntime(Settings(name="mail", layout=layout or Layout()), clock, ()).ring.rows(), levels=1), store
+    ).total
 
 
 @pytest.mark.parametrize("lock", EXCLUSIVE)
@@ -111,11 +113,11 @@ def test_a_receipt_is_current_once_although_a_lock_ran_out_in_the_middle_of_a_cl
 def test_a_manager_that_lies_or_fails_loses_nothing_and_doubles_nothing(
     store: Store, clock: TimeMachine, manager: type[Shelf], heard: threading.Event
 ) -> None:
-    ways = with_lock(USUAL, manager(), "5s")
+    ways = with_lock(DEFAULT_OPTIONS, manager(), "5s")
     ann, bob = Party(store, clock, ways), Party(store, clock, ways)
     began = clock.now()
     ann.send(30)
-    got: list[Handed] = []
+    got: list[BaseDelivery] = []
     while len(got) < 30 and clock.now() < began + 20 * SECOND:
         if manager is Yes:
             ann.stop_before()
@@ -251,7 +253,7 @@ def test_processes_with_different_locks_share_a_queue(store: Store, clock: TimeM
 def test_a_manager_that_never_answers_delays_a_row_for_the_timeout(store: Store, clock: TimeMachine) -> None:
     manager = Silent()
     crew = Crew(store, clock, TWO_ROWS)
-    worker = crew.join(ways=with_lock(USUAL, manager, "5s"), answered=False)
+    worker = crew.join(ways=with_lock(DEFAULT_OPTIONS, manager, "5s"), answered=False)
     sender = crew.outsider()
     sender.send(5)
     sender.send(5)
@@ -270,7 +272,7 @@ def test_a_manager_that_never_answers_delays_a_row_for_the_timeout(store: Store,
 def test_a_yes_that_comes_too_late_is_given_back(store: Store, clock: TimeMachine) -> None:
     manager = Silent()
     crew = Crew(store, clock, Layout())
-    worker = crew.join(ways=with_lock(USUAL, manager, "5s"), answered=False)
+    worker = crew.join(ways=with_lock(DEFAULT_OPTIONS, manager, "5s"), answered=False)
     worker.send(1)
     crew.pass_time(SECOND, step=20 * MILLISECOND)
     assert manager.asked.wait(30)
@@ -285,7 +287,7 @@ def test_without_a_row_lease_no_name_is_left_in_the_header(store: Store, clock: 
     party = Party(store, clock, locks.ways(lock))
     party.send()
     party.take()
-    party.core.rounds.visits.of[ROW].sight.take_note()
-    header = party.core.rounds.visits.of[ROW].sight.header
+    party.core.scheduler.row_states.of[ROW].snapshot.take_note()
+    header = party.core.scheduler.row_states.of[ROW].snapshot.header
     assert header is not None
     assert header.owner == (party.core.process.name if lock == "guard" else "")

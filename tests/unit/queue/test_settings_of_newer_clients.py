@@ -8,8 +8,8 @@ import pytest
 
 from astyqueue import MessageQueue
 from astyqueue.errors import BadInput, Undecodable
-from astyqueue.protocol.rows import settings_row
-from astyqueue.protocol.settings import SETTINGS
+from astyqueue.protocol.admin.settings import SETTINGS
+from astyqueue.protocol.layout.rows import settings_row
 from astyqueue.store import Batch, Put, Slice, Store
 from astyqueue.testing import TimeMachine
 

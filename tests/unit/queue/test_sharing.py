@@ -7,19 +7,19 @@ from itertools import pairwise
 
 import pytest
 
-from astyqueue.clock import SECOND
-from astyqueue.model.outgoing import Message
+from astyqueue.model.compose import Message
 from astyqueue.model.settings import Layout
-from astyqueue.protocol.bell import Wish
-from astyqueue.protocol.columns import HEADER, Type
-from astyqueue.protocol.rows import Ring, is_home
+from astyqueue.protocol.coordination.doorbell import RowRequest
+from astyqueue.protocol.layout.columns import HEADER, Type
+from astyqueue.protocol.layout.rows import Ring, is_home
 from astyqueue.protocol.steps import Commit, Read, Request, Send, run
-from astyqueue.queue.core import Taking
-from astyqueue.queue.holding import Handed
+from astyqueue.queue.leases import new_deliveries
+from astyqueue.queue.runtime import ReceiveRequest
 from astyqueue.store import Batch, Name, Named, Slice, Store
 from astyqueue.stores.memory import MemoryStore
 from astyqueue.testing import Faulty, TimeMachine
-from tests.unit.queue.crew import MILLISECOND, Crew, Worker
+from astyqueue.units import SECOND
+from tests.unit.queue.waiting_threads import MILLISECOND, Crew, Worker
 
 WIDE = Layout(concurrency_shards=8)
 RING = Layout(time_shards=30, concurrency_shards=8)
@@ -286,22 +286,22 @@ def test_what_was_wished_for_long_ago_keeps_nobody_from_looking(clock: TimeMachi
     """A process that polls once and ends must find what waits, whatever it reads at the doorbell at first."""
     crew = Crew(MemoryStore(clock), clock, Layout())
     sender = crew.outsider()
-    run(sender.core.rounds.survey.doorbell.want(Wish("somebody", "mail:0:0")), sender.store)
+    run(sender.core.scheduler.poller.doorbell.want(RowRequest("somebody", "mail:0:0")), sender.store)
     clock.advance("7d")
     sender.send(3)
     newcomer = crew.outsider()
-    assert len(run(newcomer.core.take(Taking(10, 0, Handed)), newcomer.store)) == 3
+    assert len(run(newcomer.core.take(ReceiveRequest(10, 0, new_deliveries)), newcomer.store)) == 3
 
 
 def test_who_insists_obliges_nobody(clock: TimeMachine) -> None:
     crew = Crew(MemoryStore(clock), clock, Layout())
     poller, sender = crew.outsider(), crew.outsider()
-    assert run(poller.core.take(Taking(1, 0, Handed)), poller.store) == []
+    assert run(poller.core.take(ReceiveRequest(1, 0, new_deliveries)), poller.store) == []
     for _ in range(5):
         clock.advance("1s")
         sender.send(1)
-        run(sender.core.rounds.survey.doorbell.want(Wish("somebody", "mail:0:0")), sender.store)
-        assert len(run(poller.core.take(Taking(1, 0, Handed)), poller.store)) == 1
+        run(sender.core.scheduler.poller.doorbell.want(RowRequest("somebody", "mail:0:0")), sender.store)
+        assert len(run(poller.core.take(ReceiveRequest(1, 0, new_deliveries)), poller.store)) == 1
 
 
 def test_an_idle_process_beside_a_busy_one_writes_nothing_in_a_queue_of_one_row(clock: TimeMachine) -> None:
@@ -335,4 +335,4 @@ def test_who_only_sends_keeps_no_note_of_each_message(crew: Crew) -> None:
     sender = crew.outsider()
     for _ in range(100):
         sender.send(1)
-    assert len(sender.core.rounds.visits._news) <= 8  # noqa: SLF001 - what it keeps is what this is about
+    assert len(sender.core.scheduler.row_states._news) <= 8  # noqa: SLF001 - what it keeps is what this is about

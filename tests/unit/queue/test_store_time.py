@@ -5,16 +5,17 @@ from __future__ import annotations
 import pytest
 
 from astyqueue import MessageQueue, ids
-from astyqueue.clock import SECOND, Comparison, CorrectedClock
+from astyqueue.clock import Comparison, CorrectedClock
 from astyqueue.errors import BadInput, StoreUnavailable
+from astyqueue.protocol.coordination.store_time import clock_offset
 from astyqueue.protocol.steps import Commit, Read, Request, run
-from astyqueue.protocol.storetime import ahead
 from astyqueue.queue.connection import Connection
-from astyqueue.queue.timekeeping import Timekeeping
+from astyqueue.queue.settings_sync import ClockSync
 from astyqueue.store import Named
 from astyqueue.stores.memory import MemoryStore
 from astyqueue.testing import Failing, Recording, TimeMachine
 from astyqueue.testing.faults import Faulty
+from astyqueue.units import SECOND
 
 HOUR = 3_600 * SECOND
 
@@ -22,13 +23,13 @@ HOUR = 3_600 * SECOND
 @pytest.mark.parametrize("difference", [0, 5 * SECOND, -5 * SECOND])
 def test_the_write_time_of_a_commit_tells_how_far_the_store_is_ahead(clock: TimeMachine, difference: int) -> None:
     store = MemoryStore(clock)
-    assert run(ahead(lambda: clock.now() - difference, 0, nonce=ids.nonce()), store) == difference
+    assert run(clock_offset(lambda: clock.now() - difference, 0, nonce=ids.nonce()), store) == difference
 
 
 def test_clocks_that_may_agree_are_taken_to_agree(clock: TimeMachine) -> None:
     """The commit took two seconds as we saw it, so a store that seems one second ahead may as well not be."""
     times = iter([clock.now() - SECOND, clock.now() + SECOND])
-    assert run(ahead(lambda: next(times), 0, nonce=ids.nonce()), MemoryStore(clock)) == 0
+    assert run(clock_offset(lambda: next(times), 0, nonce=ids.nonce()), MemoryStore(clock)) == 0
 
 
 class Busy(Faulty):
@@ -36,12 +37,12 @@ class Busy(Faulty):
 
     def perform(self, request: Request) -> object:
         if isinstance(request, Read):
-            run(ahead(lambda: 0, 0, nonce=ids.nonce()), self._store)
+            run(clock_offset(lambda: 0, 0, nonce=ids.nonce()), self._store)
         return super().perform(request)
 
 
 def test_a_commit_that_somebody_else_overwrote_tells_nothing(clock: TimeMachine) -> None:
-    assert run(ahead(clock.now, 0, nonce=ids.nonce()), Busy(MemoryStore(clock))) is None
+    assert run(clock_offset(clock.now, 0, nonce=ids.nonce()), Busy(MemoryStore(clock))) is None
 
 
 def test_a_queue_goes_by_the_time_of_its_store() -> None:
@@ -134,14 +135,14 @@ def test_a_clock_that_was_set_is_compared_at_once() -> None:
 def test_a_store_that_does_not_answer_leaves_the_clock_as_it_was() -> None:
     clock = CorrectedClock()
     store = Failing(MemoryStore(clock), StoreUnavailable("away"))
-    run(Timekeeping(clock).follow(), store)
+    run(ClockSync(clock).follow(), store)
     assert clock.ahead == 0
 
 
 def test_a_comparison_that_failed_is_repeated_soon_also_by_who_only_sends() -> None:
     clock = Standing()
     store = Recording(MemoryStore(clock))
-    keeping = Timekeeping(clock)
+    keeping = ClockSync(clock)
     run(keeping.follow(only_sends=True), Failing(MemoryStore(clock), StoreUnavailable("away")))
     run(keeping.follow(only_sends=True), store)
     assert asked_for_the_time(store) == 0
@@ -154,17 +155,17 @@ def test_a_comparison_that_failed_is_repeated_soon_also_by_who_only_sends() -> N
 def test_a_slow_commit_does_not_move_a_clock_that_may_be_right(clock: TimeMachine) -> None:
     """What is known to be five minutes ahead stays so, also when an answer takes so long that it says less."""
     times = iter([clock.now() - 300 * SECOND, clock.now() - 298 * SECOND])
-    assert run(ahead(lambda: next(times), 300 * SECOND, nonce=ids.nonce()), MemoryStore(clock)) == 300 * SECOND
+    assert run(clock_offset(lambda: next(times), 300 * SECOND, nonce=ids.nonce()), MemoryStore(clock)) == 300 * SECOND
 
 
 def test_a_store_whose_clock_was_set_back_tells_nothing_until_its_times_go_on(clock: TimeMachine) -> None:
     """Commits of a row never go back in time; after a clock that did, their times creep on by a microsecond."""
     store = MemoryStore(clock)
-    assert run(ahead(clock.now, 0, nonce=ids.nonce()), store) == 0
+    assert run(clock_offset(clock.now, 0, nonce=ids.nonce()), store) == 0
     clock.set(clock.now() - 3_600 * SECOND)
-    assert run(ahead(clock.now, 0, nonce=ids.nonce()), store) is None
+    assert run(clock_offset(clock.now, 0, nonce=ids.nonce()), store) is None
     clock.advance("61m")
-    assert run(ahead(clock.now, 0, nonce=ids.nonce()), store) == 0
+    assert run(clock_offset(clock.now, 0, nonce=ids.nonce()), store) == 0
 
 
 def settings_read(store: Recording) -> int:

@@ -10,12 +10,12 @@ import pytest
 from astyqueue import Hook, KeyTaken, Message, MessageQueue
 from astyqueue.errors import BadInput, LeaseLost, OutcomeUnknown
 from astyqueue.model.message import MessageId
-from astyqueue.protocol.along import key_name
+from astyqueue.protocol.layout.unique_key import key_name
 from astyqueue.protocol.steps import Commit
 from astyqueue.queue.builder import QueueBuilder
 from astyqueue.store import Batch, Put, Store
 from astyqueue.testing import Failing, TimeMachine
-from tests.places import Place
+from tests.support.places import Place
 
 KEY = "welcome:ada"
 

@@ -10,12 +10,12 @@ import pytest
 from astyqueue import Delivery, KeyTaken, Message, MessageQueue
 from astyqueue.errors import BadInput, LeaseLost, OutcomeUnknown, ScheduleTaken
 from astyqueue.model.message import MessageId
-from astyqueue.protocol.along import key_name
-from astyqueue.protocol.columns import Type
+from astyqueue.protocol.layout.columns import Type
+from astyqueue.protocol.layout.schedule_column import trigger_name
+from astyqueue.protocol.layout.unique_key import key_name
 from astyqueue.protocol.steps import Commit, Read, Request
-from astyqueue.protocol.triggercolumn import trigger_name
 from astyqueue.queue.builder import QueueBuilder
-from astyqueue.schedule import Schedules
+from astyqueue.schedules import Schedules
 from astyqueue.store import Batch, Named, Put, Slice, Store
 from astyqueue.testing import Failing, Faulty, Recording, TimeMachine
 from astyqueue.triggers import Every, Once, Trigger
@@ -321,7 +321,7 @@ def test_a_run_that_is_gone_is_looked_for_in_pages(store: Store, builder: QueueB
     [
         ({"unique": "keep"}, "without a key"),
         ({"unique": "sometimes", "key": KEY}, "one of reject, keep"),
-        ({"unique": "keep", "key": "k" * 201}, "schedule by the name of its key"),
+        ({"unique": "keep", "key": "k" * 201}, "names the schedule of a message with a trigger"),
         ({"unique": "keep", "key": KEY, "delay": 3}, "give no delay"),
     ],
 )
@@ -375,5 +375,5 @@ def test_a_schedule_that_cannot_be_read_is_named_in_the_log_wherever_it_is_passe
         caplog.clear()
         look()
         [line] = [record.getMessage() for record in caplog.records]
-        assert line.startswith("passed over a schedule: row emails:home:0: ")
+        assert line.startswith("skipped a schedule: row emails:home:0: ")
         assert line.isprintable()

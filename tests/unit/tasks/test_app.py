@@ -13,9 +13,9 @@ from pydantic import BaseModel
 
 from astyqueue.errors import BadInput, BadSetting, Closed, NotFound
 from astyqueue.tasks.app import App
-from astyqueue.tasks.current import current_delivery
+from astyqueue.tasks.context import current_delivery
 from astyqueue.testing import TimeMachine
-from tests.places import Place
+from tests.support.places import Place
 
 
 class Person(BaseModel):
@@ -61,9 +61,9 @@ async def sweep_later() -> AsyncIterator[int]:
 
 @pytest.mark.parametrize("function", [sweep, sweep_later, functools.partial(sweep, 3), Sweep()])
 def test_a_generator_is_refused_because_calling_it_does_nothing(app: App, function: Callable[[], object]) -> None:
-    with pytest.raises(BadInput, match="is a generator: calling it does nothing yet"):
+    with pytest.raises(BadInput, match="is a generator: calling it does no work"):
         app.task(name="sweep")(function)
-    with pytest.raises(BadInput, match="is a generator: calling it does nothing yet"):
+    with pytest.raises(BadInput, match="is a generator: calling it does no work"):
         app.every("1m", name="sweep")(function)
     assert app.tasks == {}
 
@@ -142,7 +142,7 @@ def test_a_call_is_sent_with_its_own_task(app: App) -> None:
     @app.task(name="goodbye")
     def goodbye(address: str) -> None: ...
 
-    with pytest.raises(BadInput, match="a call of task goodbye was among those to send to welcome"):
+    with pytest.raises(BadInput, match="a call of task goodbye was given to task welcome"):
         welcome.send_many([goodbye.call("ada")])
 
 
@@ -258,5 +258,5 @@ def test_a_closed_app_sends_nothing(app: App) -> None:
 
 
 def test_there_is_no_current_delivery_where_no_message_is_worked_on() -> None:
-    with pytest.raises(NotFound, match="no message is being worked on here"):
+    with pytest.raises(NotFound, match="no task runs for a message here"):
         current_delivery()

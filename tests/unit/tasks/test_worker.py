@@ -12,7 +12,7 @@ from astyqueue.errors import BadInput, Reject, Retry
 from astyqueue.model.views import DeadLetter
 from astyqueue.queue.delivery import Delivery
 from astyqueue.tasks import App, current_delivery
-from tests.places import Place
+from tests.support.places import Place
 
 #: Seconds within which a task must have run; only a failing test takes so long.
 DEADLINE = 60
@@ -262,7 +262,7 @@ def test_a_task_whose_result_shows_that_nothing_was_done_yet_has_failed(
     after.send()
     with app.worker(["emails"], concurrency=1):
         seen.first()
-    assert ["so nothing was done yet" in letter.reason for letter in dead()] == [True]
+    assert ["so no work was done" in letter.reason for letter in dead()] == [True]
 
 
 def test_one_queue_has_all_threads_although_there_might_be_a_default_one(app: App) -> None:

@@ -1,6 +1,6 @@
-"""The tables in a keyspace, as the numbered files beside this one make them.
+"""The tables of a keyspace, from the numbered CQL files in this package.
 
-Every statement may be run again: `IF NOT EXISTS` makes what is missing and leaves what is there.
+Every statement is idempotent: `IF NOT EXISTS` creates what is missing and leaves what exists.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 
 from astyqueue.errors import BadSetting
 
-#: The table that says which versions a keyspace has been through, and holds the lock on going through them.
+#: The table that records the applied versions, the home of the keyspace and the lock of migrations.
 VERSIONS: Final = "schema_versions"
 
 _KEYSPACE: Final = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,47}")
@@ -21,7 +21,7 @@ _SPACE: Final = uuid.UUID("6f1a6d0c-3f4e-5b7a-9f63-2f0f8f0b7a11")
 
 
 class Part(NamedTuple):
-    """One of the files: the version that a keyspace has once it was run, and its statements."""
+    """One of the files: the version that it brings a keyspace to, and its statements."""
 
     version: int
     file: str
@@ -29,25 +29,28 @@ class Part(NamedTuple):
 
 
 def checked_keyspace(name: str) -> str:
-    """The name of a keyspace as it is; what cannot be one raises BadSetting."""
+    """The name unchanged; an invalid name of a keyspace raises BadSetting."""
     if not _KEYSPACE.fullmatch(name):
-        message = f"keyspace {name!r} cannot be: a letter, then letters, digits and underscores, 48 at most"
+        message = f"invalid keyspace name {name!r}: a letter, then letters, digits and underscores, 48 at most"
         raise BadSetting(message)
     return name
 
 
 def literal(text: str) -> str:
-    """Text as a literal of CQL, whatever is in it: it may come from a URL, or from a server."""
+    """Text as a CQL literal, with its quotes escaped: it may come from a URL or from a server."""
     return "'" + text.replace("'", "''") + "'"
 
 
 def identifier(name: str) -> str:
-    """The name of a column in quotation marks, as a server may have it: reserved words, capitals and quotation marks."""
+    """A column's name as a quoted CQL identifier: it may be a reserved word or have capitals or quotation marks."""
     return '"' + name.replace('"', '""') + '"'
 
 
 def parts(keyspace: str) -> list[Part]:
-    """All files in the order in which they are run. The first, of version 0, makes the table that the others are recorded in."""
+    """All files in the order in which they run.
+
+    The first, version 0, creates the table in which the others are recorded.
+    """
     files = sorted((each for each in resources.files(__name__).iterdir() if each.name.endswith(".cql")), key=lambda each: each.name)
     first, *others = (_part(each.name.removesuffix(".cql"), each.read_text()) for each in files)
     return [first._replace(statements=tuple(_with_id(text, keyspace) for text in first.statements)), *others]
@@ -64,5 +67,5 @@ def _part(file: str, text: str) -> Part:
 
 
 def _with_id(statement: str, keyspace: str) -> str:
-    """The same table for all who make it at once: of two ids that meet, Cassandra could keep neither."""
+    """With a fixed id processes that create the table at once create the same one; Cassandra cannot merge two ids."""
     return f"{statement}\n    AND id = {uuid.uuid5(_SPACE, keyspace)}"

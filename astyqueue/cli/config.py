@@ -1,0 +1,156 @@
+"""Options from a file: `astyqueue.toml`, or the table `[tool.astyqueue]` of `pyproject.toml`, in the current directory.
+
+`url = "sqlite:///work.db"` at its top sets the option of every command that has it. `concurrency = 16` under `[worker]`
+(in `pyproject.toml`: `[tool.astyqueue.worker]`) sets it for one command, `json = true` under `[queues.list]` for a
+command inside a group.
+
+A file may have come with another person's project. So destructive options are never read from a file, and a file that
+other users can write to must not set URLs to connect to or paths to write.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final, NamedTuple
+
+import click
+
+from astyqueue.cli.errors import ExitCode, Failure
+
+_OWN: Final = "astyqueue.toml"
+_SHARED: Final = "pyproject.toml"
+Table = Mapping[str, object]
+#: Options that say where to connect: like paths to write, read only from files that no other user can write to.
+_CONNECTION_OPTIONS: Final = frozenset({"url", "master"})
+
+
+class Deliberate(click.Option):
+    """An option that destroys, overwrites or overrides advice: never read from a file."""
+
+
+class Defaults(NamedTuple):
+    """Options from a file, as click's default map, and the file; None if there is no file."""
+
+    options: dict[str, object]
+    file: Path | None
+
+
+class _Read(NamedTuple):
+    """A table of a TOML file, and why another user may have written it; empty if no other user can."""
+
+    table: Table
+    untrusted: str
+
+
+def here() -> Path:
+    """The current directory; if it was removed, a path with no files, so that commands that need no file still run."""
+    try:
+        return Path.cwd()
+    except FileNotFoundError:
+        return Path()
+
+
+def defaults(group: click.Group, folder: Path) -> Defaults:
+    """The options in the file of this folder. Raises Failure if one is unknown or not allowed in a file."""
+    for file, path in ((folder / _OWN, ()), (folder / _SHARED, ("tool", "astyqueue"))):
+        found = _read(file, path) if file.is_file() else None
+        if found is not None:
+            return Defaults(_Options(group, file, found.untrusted).all(found.table), file)
+    return Defaults({}, None)
+
+
+def _read(file: Path, path: tuple[str, ...]) -> _Read | None:
+    """The table at a path in a TOML file, if there is one."""
+    import tomllib
+
+    try:
+        with file.open("rb") as opened:
+            untrusted = _untrusted(os.fstat(opened.fileno()))
+            found: object = tomllib.load(opened)
+    except (OSError, ValueError) as error:
+        message = f"{file.name} cannot be read: {error}"
+        raise Failure(message, ExitCode.BAD_INPUT) from error
+    for key in path:
+        found = found.get(key) if isinstance(found, Mapping) else None
+    return _Read(found, untrusted) if isinstance(found, Mapping) else None
+
+
+def _untrusted(facts: os.stat_result) -> str:
+    """Why another user may have written a file. A group with the user's own number is trusted, and so is root."""
+    me = os.geteuid()
+    if facts.st_uid not in (me, 0):
+        return f"it belongs to another user ({facts.st_uid})"
+    by_group = facts.st_mode & stat.S_IWGRP and facts.st_gid not in (me, 0)
+    return "other users can write to it" if by_group or facts.st_mode & stat.S_IWOTH else ""
+
+
+class _Options:
+    """The options of all commands, checked against those in a file."""
+
+    def __init__(self, group: click.Group, file: Path, untrusted: str) -> None:
+        self._group = group
+        self._file = file
+        self._untrusted = untrusted
+        self._used: set[str] = set()
+
+    def all(self, table: Table) -> dict[str, object]:
+        found = self._of_group(self._group, table, {})
+        plain = {_named(key) for key, value in table.items() if not isinstance(value, Mapping)}
+        if unknown := plain - self._used:
+            self._refuse("option", unknown)
+        return found
+
+    def _of_group(self, group: click.Group, table: Table, inherited: dict[str, object]) -> dict[str, object]:
+        common = inherited | _plain(table)
+        context = click.Context(group)
+        names = group.list_commands(context)
+        if unknown := {key for key, value in table.items() if isinstance(value, Mapping)} - set(names):
+            self._refuse("command", unknown, f" of {group.name}")
+        found: dict[str, object] = {}
+        for name in names:
+            command = group.get_command(context, name)
+            below = table.get(name, {})
+            if isinstance(command, click.Group) and isinstance(below, Mapping):
+                found[name] = self._of_group(command, below, common)
+            elif command is not None and isinstance(below, Mapping):
+                found[name] = self._of_command(command, below, common)
+        return found
+
+    def _of_command(self, command: click.Command, table: Table, inherited: dict[str, object]) -> dict[str, object]:
+        options = {_named(text): option for option in command.params for text in option.opts if text.startswith("--")}
+        own = _plain(table)
+        if unknown := set(own) - set(options):
+            self._refuse("option", unknown, f" of {command.name}")
+        self._used |= set(inherited) & set(options)
+        said = {key: value for key, value in (inherited | own).items() if key in options}
+        for key in said:
+            self._check(key, options[key])
+        return {str(options[key].name): value for key, value in said.items()}
+
+    def _check(self, key: str, option: click.Parameter) -> None:
+        """Raise Failure if this file must not set the option."""
+        if isinstance(option, Deliberate):
+            message = f"{self._file.name}: {key} is read from the command line only: remove it from the file"
+            raise Failure(message, ExitCode.BAD_INPUT)
+        if self._untrusted and (key in _CONNECTION_OPTIONS or isinstance(option.type, click.Path)):
+            message = (
+                f"{self._file}: {key} is read from a file only if no other user can write to it, but "
+                f"{self._untrusted}. Restrict it (chown, chmod go-w), remove it, or run this in another directory"
+            )
+            raise Failure(message, ExitCode.BAD_INPUT)
+
+    def _refuse(self, what: str, unknown: set[str], owner: str = "") -> None:
+        message = f"{self._file.name}: unknown {what} {', '.join(sorted(unknown))}{owner}"
+        raise Failure(message, ExitCode.BAD_INPUT)
+
+
+def _named(text: str) -> str:
+    """The key of an option: `--drain-timeout`, `drain-timeout` and `drain_timeout` have the same."""
+    return text.removeprefix("--").replace("-", "_")
+
+
+def _plain(table: Table) -> dict[str, object]:
+    return {_named(key): value for key, value in table.items() if not isinstance(value, Mapping)}

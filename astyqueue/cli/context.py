@@ -1,0 +1,122 @@
+"""Options and checks that the commands share: `--url`, `--json`, `-v`, `--yes`, and queues that must exist."""
+
+from __future__ import annotations
+
+import functools
+import sys
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+import click
+
+from astyqueue.cli.config import Deliberate
+from astyqueue.cli.errors import VERBOSE
+from astyqueue.cli.output import Output
+from astyqueue.errors import BadInput, BadSetting, NotFound
+
+if TYPE_CHECKING:
+    from astyqueue.queue.connection import Connection
+    from astyqueue.queue.queue import MessageQueue
+
+F = TypeVar("F", bound=Callable[..., object])
+URL: Final = "ASTYQUEUE_URL"
+#: Key in click's `meta` of the file that options were read from.
+FILE: Final = "astyqueue.file"
+
+
+class HowMany(click.IntRange):
+    """A number of things, from 1. Numbers greater than the longest container are cut to its length."""
+
+    def __init__(self) -> None:
+        """Set no upper limit: help shows none."""
+        super().__init__(1)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:  # noqa: ANN401 - click's signature
+        """The number, at most `sys.maxsize - 1`."""
+        return min(int(super().convert(value, param, ctx)), sys.maxsize - 1)
+
+
+class Session:
+    """An open store, and the output to print to."""
+
+    def __init__(self, connection: Connection, output: Output) -> None:
+        """Commands get one from `on_store`."""
+        self.connection = connection
+        self.output = output
+
+    def queue(self, name: str) -> MessageQueue:
+        """An existing queue; if there is none of this name, NotFound lists those there are."""
+        self.check(name)
+        return self.connection.queue(name)
+
+    def check(self, name: str, hint: str = "") -> None:
+        """Raise NotFound unless there is a queue of this name."""
+        there = self.connection.queues()
+        if name not in there:
+            known = f"there are: {', '.join(there)}" if there else "it has none yet"
+            message = f"this store has no queue {name!r}{hint}; {known}"
+            raise NotFound(message)
+
+
+def on_store(function: Callable[..., None]) -> Callable[..., None]:
+    """A command on an open store: its first argument is a `Session`. Creates a SQLite file only with `--create`."""
+
+    @functools.wraps(function)
+    def command(*, url: str | None, as_json: bool, **options: Any) -> None:  # noqa: ANN401 - whatever options the command declares
+        from astyqueue.clock import SystemClock, instant
+        from astyqueue.queue.connection import connect
+
+        clock = SystemClock()
+        with connect(named(url), clock=clock, create=bool(options.get("create"))) as connection:
+            function(Session(connection, Output(instant(clock.now()), as_json=as_json)), **options)
+
+    return verbose_option(json_option(url_option(command)))
+
+
+def named(url: str | None) -> str:
+    """The store's URL; BadSetting if none was given."""
+    if not url:
+        message = f"no store given: add --url sqlite:///work.db, or set {URL}"
+        raise BadSetting(message)
+    return url
+
+
+def url_option(function: Callable[..., None]) -> Callable[..., None]:
+    """`--url`."""
+    text = "The store: sqlite:///work.db (in this directory), sqlite:////var/work.db, cassandra://host1,host2/keyspace."
+    return click.option("--url", envvar=URL, metavar="URL", help=text, show_envvar=True)(function)
+
+
+def json_option(function: Callable[..., None]) -> Callable[..., None]:
+    """`--json`."""
+    return click.option("--json", "as_json", is_flag=True, help="Print JSON, one object on each line.")(function)
+
+
+def verbose_option(function: F) -> F:
+    """`-v`: tracebacks."""
+
+    def remember(context: click.Context, _: click.Parameter, value: bool) -> None:  # noqa: FBT001 - click calls it so
+        context.meta[VERBOSE] = value or context.meta.get(VERBOSE, False)
+
+    option = click.option(
+        "-v",
+        "--verbose",
+        is_flag=True,
+        expose_value=False,
+        is_eager=True,
+        callback=remember,
+        help="Show the traceback of an error.",
+    )
+    return option(function)
+
+
+def yes_option(function: Callable[..., None]) -> Callable[..., None]:
+    """`--yes`: confirms a destructive command."""
+    return click.option("--yes", cls=Deliberate, is_flag=True, help="Confirm; without it, nothing changes.")(function)
+
+
+def must_be_meant(yes: bool, what: str) -> None:  # noqa: FBT001 - the value of a flag
+    """Raise BadInput unless `--yes` was given."""
+    if not yes:
+        message = f"{what} Nothing was changed: add --yes to confirm."
+        raise BadInput(message)

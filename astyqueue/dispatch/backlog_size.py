@@ -1,0 +1,93 @@
+"""The limits of a dispatcher's deliveries: the prefetch bound, and the total number of messages.
+
+The prefetch bound is large enough that no handler waits for a claim, and small enough that no delivery is hoarded.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sized
+from typing import Final
+
+from astyqueue.units import SECOND
+
+#: The backlog should be handled within this time: longer than several claims, short for consumers that could take it.
+_HORIZON: Final = SECOND // 10
+#: ... and within this part of a lease.
+_PART_OF_LEASE: Final = 10
+#: The most deliveries that wait: two claims, so that one can be under way while the other is handled.
+_MOST: Final = 400
+#: The typical duration is a moving average over about this number of attempts.
+_MEMORY: Final = 8
+#: A change by less than this factor is ignored, so that the bound does not oscillate.
+_WORTH_A_CHANGE: Final = 2
+
+
+class AdaptivePrefetch:
+    """The bound of a backlog, computed from how long handlers take.
+
+    It starts at zero: each free handler gets one delivery. With quick handlers it grows to the number they handle in a
+    tenth of a second (or of the lease); with slow ones it shrinks, back to zero if one takes longer than that.
+    """
+
+    def __init__(self, threads: int, lease: int, fixed: int | None = None) -> None:
+        """For `threads` concurrent handlers and a lease in microseconds; a `fixed` bound does not adapt."""
+        self.bound = fixed or 0
+        self.adapts = fixed is None
+        self._budget = threads * min(_HORIZON, lease // _PART_OF_LEASE)
+        self._typical = float(2 * self._budget)
+
+    def took(self, microseconds: int) -> None:
+        """Record the duration of one attempt. Many threads call this without a lock: a lost update does no harm."""
+        self._typical += (microseconds - self._typical) / _MEMORY
+
+    def adapt(self) -> None:
+        """Set the bound from the observed durations."""
+        wanted = min(_MOST, int(self._budget / max(1.0, self._typical)))
+        if self.adapts and (wanted >= self.bound * _WORTH_A_CHANGE or wanted * _WORTH_A_CHANGE <= self.bound):
+            self.bound = wanted
+
+
+class MessageQuota:
+    """The total number of messages a dispatcher begins; when the last of them has ended, the dispatcher ends.
+
+    No more are claimed than may still begin; if several queues claim the last ones, surplus deliveries go back.
+    """
+
+    def __init__(self, most: int | None) -> None:
+        """Without `most` the number is not `limited`, and executions need not be counted."""
+        self.on_end: Callable[[], None] = _ignore
+        self.limited = most is not None
+        self._most = most
+        self._lock = threading.Lock()
+        self._begun = 0
+        self._ended = 0
+        self._lines: list[Sized] = []
+
+    def counts(self, line: Sized) -> None:
+        """Count the deliveries that wait in this line as claimed."""
+        self._lines.append(line)
+
+    def room(self, wanted: int) -> int:
+        """How many of the wanted messages may be claimed."""
+        return wanted if self._most is None else max(0, min(wanted, self._most - self._begun - sum(map(len, self._lines))))
+
+    def begin(self) -> bool:
+        """Count one more message as begun; returns False, without counting it, if the limit is reached."""
+        with self._lock:
+            if self._begun == self._most:
+                return False
+            self._begun += 1
+            return True
+
+    def end(self) -> None:
+        """Count a message that began as ended or given up; the last one ends the dispatcher."""
+        with self._lock:
+            self._ended += 1
+            last = self._ended == self._most
+        if last:
+            self.on_end()
+
+
+def _ignore() -> None:
+    """The default of `on_end`, before the dispatcher is built."""

@@ -1,0 +1,129 @@
+"""The thread that claims, settles and renews for one waiter, and goes on after errors of the store."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Final
+
+from astyqueue.clock import Clock
+from astyqueue.dispatch.worker_log import duration_text, log_event, log_mistake
+from astyqueue.errors import AstyqueueError, Closed, NotFound, StoreError, StoreGone
+from astyqueue.queue.consuming.claimer import Claimer
+from astyqueue.queue.delivery import reason_of
+from astyqueue.queue.leases import Waiter
+from astyqueue.queue.queue import MessageQueue
+from astyqueue.units import SECOND
+from astyqueue.waiting import Wakeup
+
+#: The pause after an error, doubled with each further one up to the second figure.
+_PAUSE: Final = SECOND // 10
+_LONGEST: Final = 5 * SECOND
+#: ... and at most this part of a lease, so that current leases can still be renewed.
+_PART_OF_LEASE: Final = 10
+#: After this long without an error the pause is short again.
+_RECOVERED: Final = 10 * SECOND
+#: Pauses before the tries to record the last outcomes.
+_TRIES: Final = (0, SECOND // 10, SECOND)
+#: Seconds that a drain waits for a hook that is running in another thread.
+_HOOK_TIMEOUT: Final = 5.0
+
+
+class ClaimLoop:
+    """Leads the claimer of one queue until it is ended.
+
+    Errors of the store, of the content of a row or message, or of the program's own code are logged, and the loop goes
+    on after a pause: one bad message must not end the work on all others. Only a store that was removed or replaced, or
+    a queue that was dropped, ends the dispatcher, which could never do useful work again.
+    """
+
+    def __init__(self, queue: MessageQueue, waiter: Waiter, on_end: Callable[[Exception | None], None]) -> None:
+        """`on_end` is called with None if the queue was closed, or with an error if the queue or the store is gone."""
+        self._queue = queue
+        self._core = queue.core
+        self._waiter = waiter
+        self._on_end = on_end
+        self._wakeup = Wakeup(queue.clock)
+        self._over = False
+        self._failures = 0
+
+    def run(self) -> None:
+        """Serve until the end, or until the queue is closed."""
+        while not self._ended():
+            began = self._queue.clock.monotonic()
+            try:
+                self._queue.run(self._core.claimer.serve(self._waiter, self._ended))
+            except Closed:
+                break
+            except StoreGone as error:
+                self._give_up(error)
+                return
+            except BaseException as error:  # noqa: BLE001 - as said above
+                self._recover(error, began)
+        if not self._over and self._core.settings_sync.gone:
+            message = (
+                f"queue {self._queue.name!r} is no longer in the store: "
+                "it was dropped (and perhaps recreated), or the store was emptied. Restart this process"
+            )
+            self._give_up(NotFound(message))
+        elif not self._over:
+            log_event(logging.ERROR, "closed", queue=self._queue.name, hint="its queue was closed before the dispatcher was stopped")
+            self._on_end(None)
+
+    def _give_up(self, error: AstyqueueError) -> None:
+        log_event(logging.CRITICAL, "gone", queue=self._queue.name, error=reason_of(error), hint="the dispatcher is stopped")
+        self._on_end(error)
+
+    def _ended(self) -> bool:
+        return self._over or self._core.closed or self._core.settings_sync.gone
+
+    def end(self) -> None:
+        """End the loop; `run` returns soon after."""
+        self._over = True
+        self._wakeup.set()
+        self._core.claimer.wake()
+
+    def _recover(self, error: BaseException, began: int) -> None:
+        """Log an error and pause; each one in a row doubles the pause. Unexpected ones are logged with a traceback."""
+        if self._queue.clock.monotonic() - began > _RECOVERED:
+            self._failures = 0
+        longest = min(_LONGEST, self._queue.settings.behaviour.lease_us // _PART_OF_LEASE)
+        pause = min(longest, _PAUSE << min(self._failures, 10))
+        self._failures += 1
+        log_event(logging.ERROR, "unserved", queue=self._queue.name, error=reason_of(error), again_in=duration_text(pause))
+        if not isinstance(error, AstyqueueError):
+            log_mistake(error, queue=self._queue.name)
+        rest_until(self._wakeup, self._queue.clock, pause, unless=lambda: self._over)
+
+
+def rest_until(wakeup: Wakeup, clock: Clock, pause: int, *, unless: Callable[[], bool]) -> None:
+    """Wait for `pause` microseconds, or until `wakeup` is set and `unless` returns True."""
+    until = clock.monotonic() + pause
+    while clock.monotonic() < until and not unless():
+        wakeup.wait(until)
+
+
+def flush(queue: MessageQueue, claimer: Claimer) -> None:
+    """Record all outcomes that were handed in, and run the hooks for them.
+
+    Store errors are retried twice; then the log says that outcomes are unrecorded.
+    """
+    problem: AstyqueueError = StoreError()
+    for pause in _TRIES:
+        rest_until(Wakeup(queue.clock), queue.clock, pause, unless=_never)
+        try:
+            queue.run(claimer.flush())
+        except Closed as error:
+            problem = error
+            break
+        except StoreError as error:
+            problem = error
+        else:
+            claimer.finish_telling(_HOOK_TIMEOUT)
+            return
+    hint = "messages whose outcome is not recorded are handed out again when their leases run out"
+    log_event(logging.ERROR, "unrecorded", queue=queue.name, error=reason_of(problem), hint=hint)
+
+
+def _never() -> bool:
+    return False

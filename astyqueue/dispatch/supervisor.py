@@ -1,0 +1,125 @@
+"""The thread that supervises running handlers, and shuts a dispatcher down."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from itertools import chain
+
+from astyqueue.clock import Clock
+from astyqueue.dispatch.subscription import Subscription, tasks_of
+from astyqueue.dispatch.worker_log import REMIND, log_event, log_traceback
+from astyqueue.errors import HandlersStuck
+from astyqueue.queue.delivery import reason_of
+from astyqueue.units import NEVER
+from astyqueue.waiting import Wakeup
+
+
+class Supervisor:
+    """One thread that gives up handlers past their timeout, replaces threads that died, and finally drains all queues.
+
+    It runs from the start, because at the interpreter's exit, when it is needed most, no thread can be started.
+    """
+
+    def __init__(
+        self,
+        subscriptions: tuple[Subscription, ...],
+        clock: Clock,
+        max_stalled: int | None,
+        on_end: Callable[[Exception], None],
+    ) -> None:
+        """`on_end` is called when `max_stalled` handlers, or all, are stuck."""
+        self._threads = sum(one.slots for one in subscriptions)
+        self._most = None if max_stalled is None else min(max_stalled, self._threads)
+        self._on_end = on_end
+        self._report_at: int | None = None
+        self._lost: set[Subscription] = set()
+        self.finished = threading.Event()
+        self._subscriptions = subscriptions
+        self._clock = clock
+        self._attention = Wakeup(clock)
+        self._lock = threading.RLock()  # a signal handler may come in the middle of a call of its own thread
+        self._drained_by: int | None = None
+        self._alarm = NEVER
+        for subscription in subscriptions:
+            subscription.watch(self._on_deadline, self._attention.set)
+
+    def drain(self, timeout: int | None) -> None:
+        """Request a drain within `timeout` microseconds (None: no limit); of several requests the earliest counts."""
+        until = NEVER if timeout is None else self._clock.monotonic() + timeout
+        with self._lock:
+            self._drained_by = until if self._drained_by is None else min(until, self._drained_by)
+        self._attention.set()
+
+    def _on_deadline(self, deadline: int) -> None:
+        if deadline < self._alarm:
+            self._alarm = deadline
+            self._attention.set()
+
+    def run(self) -> None:
+        """Supervise until a drain is requested, then drain; errors are logged and do not stop it."""
+        while self._drained_by is None:
+            self._look_after()
+            self._rest(NEVER)
+        log_event(logging.INFO, "drain", queues=",".join(one.queue.name for one in self._subscriptions))
+        self._each(Subscription.shut)
+        self._wait()
+        self._each(Subscription.abandon)
+        self._each(Subscription.leave)
+        log_event(logging.INFO, "stopped")
+        self.finished.set()
+
+    def _each(self, part: Callable[[Subscription], None]) -> None:
+        """Do this for every subscription; log errors and go on."""
+        for subscription in self._subscriptions:
+            try:
+                part(subscription)
+            except BaseException as error:  # noqa: BLE001 - the other subscriptions must be served
+                log_event(logging.ERROR, "unattended", queue=subscription.queue.name, error=reason_of(error))
+                log_traceback(error)
+
+    def _look_after(self) -> None:
+        """Replace threads that died, give up executions past their deadline, report stuck handlers."""
+        self._alarm = NEVER
+        self._each(Subscription.replace_dead)
+        self._each(Subscription.give_up)
+        self._watch_stuck()
+
+    def _watch_stuck(self) -> None:
+        """Report stuck handlers once a minute, and at once when a queue has lost its last thread.
+
+        If `max_stalled` are stuck, end the dispatcher.
+        """
+        stuck = {one: one.executions.stuck for one in self._subscriptions}
+        count, now = sum(map(len, stuck.values())), self._clock.monotonic()
+        if not count:
+            self._report_at, self._lost = None, set()
+            return
+        if self._report_at is None:
+            self._report_at = min(one.deadline or now for one in chain.from_iterable(stuck.values())) + REMIND
+        lost = {one for one, held in stuck.items() if len(held) >= one.slots}
+        if now >= self._report_at or not lost <= self._lost:
+            self._each(Subscription.tell_stuck)
+            self._report_at = now + REMIND
+        self._lost = lost
+        if self._most is not None and count >= self._most and self._drained_by is None:
+            self._on_end(HandlersStuck(count, self._threads, tasks_of(chain.from_iterable(stuck.values()))))
+
+    def _rest(self, until: int) -> None:
+        """Wait until the next deadline, or a signal."""
+        deadlines = [one.executions.next_deadline() for one in self._subscriptions]
+        alarm = min(self._alarm, until, *(moment for moment in (*deadlines, self._report_at) if moment is not None))
+        self._alarm = min(self._alarm, alarm)
+        self._attention.wait(None if alarm == NEVER else alarm)
+
+    def _wait(self) -> None:
+        """Wait until no handler runs, or the time to drain is over."""
+        self._look_after()
+        while not self._quiet and self._clock.monotonic() < (until := self._drained_by or 0):
+            self._rest(until)
+            self._look_after()
+
+    @property
+    def _quiet(self) -> bool:
+        return all(subscription.quiet for subscription in self._subscriptions)

@@ -1,0 +1,230 @@
+"""The log of a worker, `astyqueue.worker`: one line per event, with the same facts as fields of the record."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import logging
+import threading
+import traceback
+from collections.abc import Callable
+from typing import Final, ParamSpec
+
+from astyqueue.dispatch.handlers import TASK, Handler
+from astyqueue.protocol.layout.columns import State
+from astyqueue.protocol.settling.outcomes import Ack, Outcome, Reject, Release
+from astyqueue.queue.delivery import Delivery, reason_of
+from astyqueue.units import SECOND
+
+P = ParamSpec("P")
+LOG: Final = logging.getLogger("astyqueue.worker")
+#: The time after which an event is logged again.
+REMIND: Final = 60 * SECOND
+#: The most names that are logged within that time.
+_NAMES: Final = 100
+#: The most characters of a name.
+_NAME: Final = 200
+_MILLISECOND: Final = SECOND // 1_000
+
+
+def log_safely(method: Callable[P, None]) -> Callable[P, None]:
+    """Report an error in logging on stderr, as `logging` reports its own errors, instead of raising it."""
+
+    @functools.wraps(method)
+    def logged(*args: P.args, **kwargs: P.kwargs) -> None:
+        try:
+            method(*args, **kwargs)
+        except Exception:  # noqa: BLE001 - a program's own filters and formatters may raise anything
+            if logging.raiseExceptions:
+                with contextlib.suppress(Exception):
+                    traceback.print_exc()
+
+    return logged
+
+
+@log_safely
+def log_event(level: int, event: str, /, **facts: object) -> None:
+    """Log `event name=value ...`; a formatter finds the parts as `record.event` and `record.facts`."""
+    if LOG.isEnabledFor(level):
+        line = " ".join((event, *(f"{name}={_shown(value)}" for name, value in facts.items())))
+        LOG.log(level, "%s", line, extra={"event": event, "facts": facts})
+
+
+@log_safely
+def log_traceback(error: BaseException, **facts: object) -> None:
+    """Log the traceback of an error, at level DEBUG."""
+    if LOG.isEnabledFor(logging.DEBUG):
+        line = " ".join(f"{name}={_shown(value)}" for name, value in facts.items())
+        LOG.debug("trace %s", line, exc_info=error, extra={"event": "trace", "facts": facts})
+
+
+@log_safely
+def log_mistake(error: BaseException, **facts: object) -> None:
+    """Log the traceback of an unexpected error: a program must be fixed, or an operator remove data from a row."""
+    line = " ".join(f"{name}={_shown(value)}" for name, value in facts.items())
+    LOG.error("mistake %s", line, exc_info=error, extra={"event": "mistake", "facts": facts})
+
+
+class RateLimitedLog:
+    """Limits log lines to one per name and 100 names a minute: producers choose the names of tasks."""
+
+    def __init__(self) -> None:
+        """Start without names."""
+        self._logged: dict[str | None, int] = {}
+        self._lock = threading.Lock()
+
+    def may_say(self, name: str | None, now: int) -> bool:
+        """Whether to log a line of this name at the moment `now` (microseconds); if so, it is counted."""
+        with self._lock:
+            self._logged = {other: at for other, at in self._logged.items() if 0 <= now - at < REMIND}
+            if name in self._logged or self.full:
+                return False
+            self._logged[name] = now
+            return True
+
+    @property
+    def full(self) -> bool:
+        """Whether the names of this minute are used up."""
+        return len(self._logged) >= _NAMES
+
+
+def short(name: str | None) -> str | None:
+    """A name from a message, cut to 200 characters."""
+    return name if name is None or len(name) <= _NAME else f"{name[: _NAME - 1]}…"
+
+
+def duration_text(microseconds: int) -> str:
+    """A duration in seconds for people; below ten seconds to the tenth."""
+    seconds = microseconds / 1_000_000
+    return f"{seconds:.0f}s" if seconds >= 10 or seconds == int(seconds) else f"{seconds:.1f}s"  # noqa: PLR2004 - as said above
+
+
+def _shown(value: object) -> str:
+    text = str(value)
+    return text if text and text.isprintable() and not any(sign in text for sign in ' "=') else repr(text)
+
+
+class DeliveryLog:
+    """Logs the deliveries of one queue. Bodies are never logged: they may be confidential."""
+
+    def __init__(self, queue: str, now: Callable[[], int]) -> None:
+        """Starts and successes are not logged until `listen` finds that level INFO is on."""
+        self.loud = False
+        self._queue = queue
+        self._now = now
+        self._parked = RateLimitedLog()
+
+    def listen(self) -> None:
+        """Check whether level INFO is on; called once per claim, not for each delivery."""
+        self.loud = LOG.isEnabledFor(logging.INFO)
+
+    def _facts(self, delivery: Delivery, handler: Handler | None) -> dict[str, object]:
+        task = delivery.headers.get(TASK) or (handler.name if handler else None)
+        return {"task": short(task), "id": delivery.message_id, "attempt": delivery.attempt}
+
+    @log_safely
+    def started(self, delivery: Delivery, handler: Handler, now: int) -> None:
+        """Log that a handler begins."""
+        lag = (now - delivery.due_us) // _MILLISECOND
+        log_event(logging.INFO, "start", **self._facts(delivery, handler), lag_ms=lag)
+
+    @log_safely
+    def concluded(self, delivery: Delivery, handler: Handler, result: tuple[Outcome, BaseException | None], *, took: int) -> None:
+        """Log that a handler ended, and the outcome of its message."""
+        outcome, error = result
+        facts = {**self._facts(delivery, handler), "dur_ms": took // _MILLISECOND}
+        if error is not None:
+            facts["error"] = reason_of(error)
+        if isinstance(outcome, Release):
+            facts["in"] = duration_text(max(0, outcome.due - self._now()))
+        match outcome:
+            case Ack():
+                log_event(logging.INFO, "done", **facts)
+            case Release(state=State.SNOOZED):
+                log_event(logging.INFO, "snooze", **facts)
+            case Release():
+                log_event(logging.WARNING, "retry", **facts)
+            case Reject():
+                log_event(logging.ERROR, "dead", **facts)
+        if error is not None:
+            log_traceback(error, **self._facts(delivery, handler))
+
+    @log_safely
+    def settled_by_hand(self, delivery: Delivery, handler: Handler, error: BaseException | None) -> None:
+        """Log the end of a handler that settled its message itself, or whose message was handed out at most once."""
+        facts = {**self._facts(delivery, handler), "outcome": delivery.settled or delivery.settling}
+        if error is None:
+            log_event(logging.INFO, "done", **facts)
+            return
+        log_event(logging.WARNING, "failed", **facts, error=reason_of(error))
+        log_traceback(error, **facts)
+
+    @log_safely
+    def late(self, delivery: Delivery, handler: Handler, error: BaseException | None) -> None:
+        """Log that a handler ended after it was given up; its result is ignored."""
+        facts = {**self._facts(delivery, handler), "outcome": delivery.settled or delivery.settling}
+        if error is not None:
+            facts["error"] = reason_of(error)
+        log_event(logging.WARNING, "late", **facts)
+
+    @log_safely
+    def stalled(self, delivery: Delivery, handler: Handler | None, result: tuple[Outcome, BaseException]) -> None:
+        """Log that a handler exceeded its timeout: its thread stays occupied, its message is retried or dead."""
+        outcome, error = result
+        facts = {**self._facts(delivery, handler), "error": reason_of(error)}
+        log_event(logging.WARNING, "stalled", **facts)
+        if isinstance(outcome, Reject):
+            log_event(logging.ERROR, "dead", **facts)
+
+    @log_safely
+    def stuck(self, delivery: Delivery, handler: Handler | None, *, lasts: int, threads: str, last: bool) -> None:
+        """Log that a handler which was given up still runs; `last`: no free thread is left for the queue."""
+        facts = {"queue": self._queue, **self._facts(delivery, handler), "for": duration_text(lasts), "threads": threads}
+        if last:
+            facts["hint"] = "no thread is left for this queue: restart the process, or run it with --max-stalled"
+        log_event(logging.ERROR if last else logging.WARNING, "stuck", **facts)
+
+    @log_safely
+    def abandoned(self, delivery: Delivery, handler: Handler | None) -> None:
+        """Log that a handler still ran when the time to drain was over."""
+        log_event(logging.WARNING, "abandoned", **self._facts(delivery, handler))
+
+    @log_safely
+    def dropped(self, delivery: Delivery) -> None:
+        """Log that an at-most-once message was not begun and is lost: it cannot be given back."""
+        log_event(logging.WARNING, "dropped", **self._facts(delivery, None), outcome=delivery.settled)
+
+    @log_safely
+    def not_begun(self, delivery: Delivery) -> None:
+        """Log that the lease or the time to drain ended before the handler began, as in a suspended process."""
+        log_event(logging.WARNING, "not begun", **self._facts(delivery, None))
+
+    @log_safely
+    def again(self, delivery: Delivery) -> None:
+        """Log that a lease expired while the handler ran and this process claimed the message again; not rerun."""
+        log_event(
+            logging.WARNING, "again", **self._facts(delivery, None), hint="its handler still runs here; its outcome counts for this attempt"
+        )
+
+    @log_safely
+    def refused(self, delivery: Delivery, error: BaseException) -> None:
+        """Log that a hook refused an outcome, or raised an error."""
+        log_event(logging.ERROR, "refused", **self._facts(delivery, None), error=reason_of(error))
+        log_traceback(error, **self._facts(delivery, None))
+
+    @log_safely
+    def mishap(self, delivery: Delivery, error: BaseException) -> None:
+        """Log an error before or after a handler, caused by the message's content or the program's own code."""
+        log_event(logging.ERROR, "mishap", **self._facts(delivery, None), error=reason_of(error))
+        log_traceback(error, **self._facts(delivery, None))
+
+    @log_safely
+    def unknown(self, delivery: Delivery, pause: int) -> None:
+        """Log that the task is unknown here; once a minute per name, for at most 100 names."""
+        task = delivery.headers.get(TASK)
+        if not self._parked.may_say(task, self._now()):
+            return
+        hint = "no worker here has this task" if task else "it names no task (header task), and no handler takes such messages"
+        if self._parked.full:
+            hint += "; too many such names: no more are logged for a minute"
+        log_event(logging.WARNING, "parked", queue=self._queue, **self._facts(delivery, None), again_in=duration_text(pause), hint=hint)

@@ -1,0 +1,29 @@
+"""Checks of a caller's arguments: text that can be stored, whole numbers."""
+
+from __future__ import annotations
+
+from astyqueue.errors import BadInput
+
+
+def check_text(text: object, what: str) -> str:
+    """The text itself; BadInput, which calls it `what`, unless it is text and valid Unicode.
+
+    A Python string may contain a lone surrogate (half a character), which neither UTF-8 nor JSON can encode.
+    """
+    if not isinstance(text, str):
+        message = f"{what} is {text!r:.80} ({type(text).__name__}), not text"
+        raise BadInput(message)
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        message = f"{what} is {text!r:.80}, which is not valid Unicode: {error.reason} (position {error.start})"
+        raise BadInput(message) from error
+    return text
+
+
+def check_count(count: object, what: str, *, least: int = 1) -> int:
+    """The number itself; BadInput, as "<count> <what>: ...", unless it is a whole number of at least `least`."""
+    if not isinstance(count, int) or isinstance(count, bool) or count < least:
+        message = f"{count!r:.80} {what}: request a whole number, {least} or more"
+        raise BadInput(message)
+    return count

@@ -1,0 +1,1 @@
+"""The operations of operators on a queue: browse, explain, redrive, delete, settings, health."""

@@ -1,0 +1,167 @@
+"""Deleting messages, rows and queues on request, in any state, and freeing their unique keys.
+
+All of it uses ordinary header commits. A header is never deleted and nothing is deleted by range, so that processes
+with an older snapshot of a row are refused and read it again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import chain, islice
+from typing import Final
+
+from astyqueue.ids import LEAST, Id
+from astyqueue.model.message import MessageId
+from astyqueue.model.settings import Settings
+from astyqueue.model.views import Content
+from astyqueue.protocol.admin.browse import contents
+from astyqueue.protocol.admin.settings import forget_settings
+from astyqueue.protocol.client import Client
+from astyqueue.protocol.layout.columns import Type, dead_name, hidden_by, message_name
+from astyqueue.protocol.layout.rows import Ring, is_home
+from astyqueue.protocol.layout.unique_key import owned_keys, settle_effects
+from astyqueue.protocol.row.paging import scanned_up_to, unlisted_page
+from astyqueue.protocol.row.snapshot import RowSnapshot
+from astyqueue.protocol.row.transaction import COMMIT_MESSAGES, CommitLoop, CommitPlan, RemovalPlan, timers_without
+from astyqueue.protocol.scheduling.schedules import forget_schedules
+from astyqueue.protocol.steps import Steps, read_one
+from astyqueue.store import Name, Named, Slice
+
+#: Dead letters in one commit: each is two columns.
+_DEAD: Final = COMMIT_MESSAGES // 2
+
+
+def _most(row: str) -> int:
+    """Messages in one commit: in home rows they have keys, and are two columns each."""
+    return COMMIT_MESSAGES // 2 if is_home(row) else COMMIT_MESSAGES
+
+
+def delete(process: Client, message: MessageId) -> Steps[bool]:
+    """Delete one message, waiting, hidden or dead; returns whether it existed.
+
+    If it is leased, its receipt becomes invalid, and no other.
+    """
+    plan = yield from CommitLoop(process, RowSnapshot(message.row, 1)).carry_out(partial(_deletion, message))
+    return plan is not None
+
+
+def _deletion(message: MessageId, snapshot: RowSnapshot) -> Steps[CommitPlan | None]:
+    found = yield from read_one(Named(snapshot.row, (message_name(message.priority, message.id),)))
+    dead = yield from read_one(Named(snapshot.row, (dead_name(message.priority, message.id),)))
+    if not found and not dead:
+        return None
+    plan = RemovalPlan([column.name for column in found], dead, timers_without(snapshot, {message.id}))
+    return (yield from release_keys(plan, snapshot.row, {message: Content.of(found[0].value)} if found else {}))
+
+
+def clear(process: Client, row: str, levels: int) -> Steps[int]:
+    """Delete every message of a row, waiting, leased, delayed or dead; returns their number.
+
+    Receipts of leased messages become invalid. A message sent meanwhile may be deleted or not; one sent afterwards
+    stays. What was deleted before an error stays deleted.
+    """
+    raising = CommitLoop(process, RowSnapshot(row, levels))
+    clearing = _Clearing(levels)
+    while plan := (yield from raising.carry_out(clearing.plan)):
+        clearing.done(plan, raising.snapshot)
+    return clearing.removed
+
+
+def drop(process: Client, settings: Settings) -> Steps[int]:
+    """Clear all rows of a queue and delete its settings; returns the number of its messages.
+
+    The rows keep their headers: a new queue of this name continues from them.
+    """
+    removed = 0
+    for row in Ring(settings.name, settings.layout).rows():
+        removed += yield from clear(process, row, settings.layout.priorities)
+    yield from forget_schedules(process, Ring(settings.name, settings.layout))
+    yield from forget_settings(settings.name)
+    return removed
+
+
+@dataclass(slots=True)
+class _Clearing:
+    """The progress of clearing a row.
+
+    Waiting messages are searched once from the beginning of the row, as stranded ones are deleted too; then from where
+    all scans have passed. A commit deletes what timers list, else dead letters, else waiting messages. This order is
+    safe: while the header is unchanged and no timer is left, no message can become hidden or dead.
+    """
+
+    levels: int
+    removed: int = 0
+    _header: bytes | None = None
+    _passed: dict[tuple[Type, int], Id] = field(default_factory=dict)
+    _reached: tuple[tuple[Type, int], Id] | None = None
+
+    def plan(self, snapshot: RowSnapshot) -> Steps[CommitPlan | None]:
+        """The next commit; None when nothing is left."""
+        self._reached = None
+        if snapshot.value != self._header:
+            self._reset_dead()
+        plan = (yield from self._hidden(snapshot)) or (yield from self._dead(snapshot)) or (yield from self._waiting(snapshot))
+        if plan is None or not is_home(snapshot.row):
+            return plan
+        found = yield from contents([MessageId(snapshot.row, name.priority, name.id) for name in plan.messages])
+        return (yield from release_keys(plan, snapshot.row, found))
+
+    def done(self, plan: CommitPlan, snapshot: RowSnapshot) -> None:
+        """Record a commit and continue behind what it deleted, so that its tombstones are not read again."""
+        self.removed += len(plan.messages)
+        self._header = snapshot.value if snapshot.known else None
+        if self._reached:
+            part, last = self._reached
+            self._passed[part] = last
+
+    def _reset_dead(self) -> None:
+        """Read dead letters from the start again: another process changed the row, so any message may be dead now."""
+        for level in range(self.levels):
+            self._passed.pop((Type.DEAD, level), None)
+
+    def _hidden(self, snapshot: RowSnapshot) -> Steps[CommitPlan | None]:
+        listed = chain.from_iterable(map(hidden_by, (snapshot.timers or {}).values()))
+        names = tuple(message_name(one.priority, one.id) for one in islice(listed, _most(snapshot.row)))
+        if not names:
+            return None
+        present = yield from read_one(Named(snapshot.row, names, values=False))
+        return RemovalPlan([column.name for column in present], [], timers_without(snapshot, {name.id for name in names}))
+
+    def _dead(self, snapshot: RowSnapshot) -> Steps[CommitPlan | None]:
+        for level in range(self.levels):
+            after = self._passed.get((Type.DEAD, level), LEAST)
+            dead = yield from read_one(Slice(snapshot.row, Type.DEAD, level, after=after, beyond=True, limit=_DEAD))
+            if dead:
+                self._reached = (Type.DEAD, level), dead[-1].name.id
+                names = tuple(message_name(level, column.name.id) for column in dead)
+                present = yield from read_one(Named(snapshot.row, names, values=False))
+                return RemovalPlan([column.name for column in present], dead)
+        return None
+
+    def _waiting(self, snapshot: RowSnapshot) -> Steps[CommitPlan | None]:
+        for level in range(self.levels):
+            names = yield from self._waiting_at(snapshot, level)
+            if names:
+                self._reached = (Type.MESSAGE, level), names[-1].id
+                return RemovalPlan(names)
+        return None
+
+    def _waiting_at(self, snapshot: RowSnapshot, level: int) -> Steps[list[Name]]:
+        after: Id | None = self._passed.get((Type.MESSAGE, level), LEAST)
+        while after is not None:
+            page = yield from unlisted_page(snapshot, level, after, limit=_most(snapshot.row))
+            if page.ids:
+                return [message_name(level, id_) for id_ in page.ids]
+            after = page.last
+        self._passed[Type.MESSAGE, level] = max(scanned_up_to(snapshot, level), self._passed.get((Type.MESSAGE, level), LEAST))
+        return []
+
+
+def release_keys(plan: CommitPlan, row: str, found: Mapping[MessageId, Content]) -> Steps[CommitPlan]:
+    """Add to a plan that it frees the keys these messages still have, and writes their marks."""
+    going = {id_.id: settle_effects(id_.priority, id_.id, content.envelope) for id_, content in found.items() if content.envelope}
+    plan.freed += yield from owned_keys(row, going)
+    plan.puts += [along.mark for along in going.values() if along.mark]
+    return plan

@@ -1,0 +1,283 @@
+"""The stored settings of a queue, and the list of queues."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from typing import Final, NamedTuple, NoReturn
+
+from pydantic import JsonValue, ValidationError
+from pydantic_core import from_json, to_json
+
+from astyqueue import ids
+from astyqueue.errors import BadSetting, LayoutDiffers, NotFound, OutcomeUnknown, StoreUnavailable, Undecodable
+from astyqueue.model.message import FORMAT
+from astyqueue.model.settings import ROWS_AT_MOST, Behaviour, Layout, Settings, check_queue_name
+from astyqueue.model.settings_text import bad_setting, setting_name, setting_text
+from astyqueue.printable import printable
+from astyqueue.protocol.layout.rows import QUEUES, settings_row
+from astyqueue.protocol.row.paging import PAGE_SIZE
+from astyqueue.protocol.row.transaction import COMMIT_TRIES
+from astyqueue.protocol.steps import Steps, commit, read_column, read_one
+from astyqueue.store import Batch, Committed, Expectation, Name, Put, Slice, Spread
+
+#: The one column of a settings row.
+SETTINGS: Final = Name(0, 0, ids.LEAST, 0)
+_ONE_ROW: Final = Spread()
+#: Settings that older releases do not know.
+_NEWER: Final = ("deduplication_us", "lease_cap_us", "max_attempts_cap")
+_DEFAULTS: Final = Behaviour()
+_log: Final = logging.getLogger("astyqueue.queue")
+
+
+class Difference(NamedTuple):
+    """A setting whose stored value differs from the requested one, both as users write them."""
+
+    name: str
+    stored: object
+    asked: object
+
+
+class OpenedSettings(NamedTuple):
+    """The settings of a queue. `differs`: requested behaviour that is stored with another value."""
+
+    settings: Settings
+    created: bool
+    differs: tuple[Difference, ...] = ()
+
+
+def open_queue(
+    name: str, *, layout: Mapping[str, object], behaviour: Mapping[str, object], spread: Spread = _ONE_ROW
+) -> Steps[OpenedSettings]:
+    """Create a queue, or open the existing one; if two processes create it at once, one opens the other's.
+
+    Pass only the requested fields; the layout of a new queue has `spread` for the rest. Raises LayoutDiffers if the
+    stored layout differs in a requested field. Stored behaviour is not changed by a request, only by
+    `change_behaviour`, so that a process that starts with an old configuration changes nothing for the others.
+    """
+    asked = _settings(check_queue_name(name), spread._asdict() | dict(layout), behaviour)
+    created, stored = yield from _load_or_create(asked)
+    if differences := _differences(stored.layout, asked.layout, layout):
+        raise LayoutDiffers(name, differences)
+    yield from _list(name)
+    return OpenedSettings(stored, created, _differences(stored.behaviour, asked.behaviour, behaviour))
+
+
+def _load_or_create(asked: Settings) -> Steps[tuple[bool, Settings]]:
+    """Whether this call created the settings, and the stored settings."""
+    created = False
+    for _ in range(COMMIT_TRIES):
+        stored = yield from load_settings(asked.name, exact=True)
+        if stored is not None:
+            return created, stored
+        _check_rows(asked)
+        created = yield from _change(settings_row(asked.name), SETTINGS, (None, encode_settings(asked)))
+    raise _gave_up(settings_row(asked.name))
+
+
+def _check_rows(asked: Settings) -> None:
+    """Refuse to create a queue with too many rows for its processes to scan; an existing one can be opened."""
+    if asked.layout.rows > ROWS_AT_MOST:
+        layout = asked.layout
+        message = (
+            f"time_shards={layout.time_shards} and concurrency_shards={layout.concurrency_shards} make {layout.rows} rows with the home "
+            f"rows, and a queue has {ROWS_AT_MOST} at most: take fewer time shards, each for longer (every=), or fewer concurrency shards"
+        )
+        raise BadSetting(message)
+
+
+def load_settings(name: str, *, exact: bool = False, last: Behaviour = _DEFAULTS) -> Steps[Settings | None]:
+    """The stored settings of a queue, None if it does not exist; raises Undecodable if they cannot be read.
+
+    A single field of the behaviour that cannot be read has its value from `last`.
+    """
+    column = yield from read_column(settings_row(name), SETTINGS, exact=exact)
+    return decode_settings(name, column.value, last) if column else None
+
+
+def change_behaviour(name: str, changes: Mapping[str, object]) -> Steps[Settings]:
+    """Change these fields of a queue's behaviour; returns the new settings. Fields that cannot be read here are kept.
+
+    Raises BadSetting for an invalid value, NotFound if the queue does not exist.
+    """
+
+    def changed(stored: Settings) -> Settings:
+        wanted = _settings(name, stored.layout.model_dump(), stored.behaviour.model_dump() | dict(changes))
+        return wanted.model_copy(update={"unread": {field: value for field, value in stored.unread.items() if field not in changes}})
+
+    return (yield from _exchange(name, changed))
+
+
+def _exchange(name: str, change: Callable[[Settings], Settings]) -> Steps[Settings]:
+    """Replace the stored settings by `change` of them; repeat with the new ones if another process changed them."""
+    for _ in range(COMMIT_TRIES):
+        column = yield from read_column(settings_row(name), SETTINGS, exact=True)
+        if column is None:
+            message = f"there is no queue {name!r}"
+            raise NotFound(message)
+        wanted = change(decode_settings(name, column.value))
+        value = encode_settings(wanted)
+        if value == column.value or (yield from _change(settings_row(name), SETTINGS, (column.value, value))):
+            return wanted
+    raise _gave_up(settings_row(name))
+
+
+class QueueList(NamedTuple):
+    """The names of the queues of a store, in alphabetical order, and the errors of entries that cannot be read."""
+
+    names: list[str]
+    unreadable: list[Undecodable]
+
+
+def read_queue_list() -> Steps[QueueList]:
+    """The list of queues."""
+    names: set[str] = set()
+    unreadable: list[Undecodable] = []
+    after, beyond = ids.LEAST, False
+    while True:
+        page = yield from read_one(Slice(QUEUES, SETTINGS.type, 0, after=after, beyond=beyond, limit=PAGE_SIZE))
+        for column in page:
+            try:
+                names.add(_decode_name(column.value))
+            except Undecodable as error:
+                unreadable.append(error)
+        if len(page) < PAGE_SIZE:
+            return QueueList(sorted(names), unreadable)
+        after, beyond = page[-1].name.id, True
+
+
+def list_queues() -> Steps[list[str]]:
+    """The names of all queues of the store, in alphabetical order; entries that cannot be read are logged."""
+    listed = yield from read_queue_list()
+    for error in listed.unreadable:
+        _log.warning("skipped an entry: %s", printable(error))
+    return listed.names
+
+
+def forget_settings(name: str) -> Steps[None]:
+    """Delete a queue's settings, then its entry in the list, if they exist."""
+    yield from _remove(settings_row(name), SETTINGS)
+    yield from _remove(QUEUES, _entry(name))
+
+
+def _entry(name: str) -> Name:
+    return Name(SETTINGS.type, 0, ids.of_text(name), 0)
+
+
+def _list(name: str) -> Steps[None]:
+    """Make sure that a queue is in the list of queues."""
+    for _ in range(COMMIT_TRIES):
+        if (yield from read_column(QUEUES, _entry(name), exact=True)):
+            return
+        yield from _change(QUEUES, _entry(name), (None, FORMAT + to_json(name)))
+    raise _gave_up(QUEUES)
+
+
+def _remove(row: str, column_name: Name) -> Steps[None]:
+    for _ in range(COMMIT_TRIES):
+        column = yield from read_column(row, column_name, exact=True)
+        if column is None or (yield from _change(row, column_name, (column.value, None))):
+            return
+    raise _gave_up(row)
+
+
+def _change(row: str, name: Name, values: tuple[bytes | None, bytes | None]) -> Steps[bool]:
+    """Replace the value of a column; False if it has another value than expected, or if the outcome stays unknown."""
+    known, wanted = values
+    batch = Batch(row, deletes=(name,)) if wanted is None else Batch(row, (Put(name, wanted),))
+    try:
+        outcome = yield from commit(batch, (Expectation(name, known),))
+    except OutcomeUnknown:
+        column = yield from read_column(row, name, exact=True)
+        return (column.value if column else None) == wanted
+    return isinstance(outcome, Committed)
+
+
+def _gave_up(row: str) -> StoreUnavailable:
+    message = f"row {row}: gave up after {COMMIT_TRIES} attempts to change it; retry later, or when the store answers"
+    return StoreUnavailable(message)
+
+
+def encode_settings(settings: Settings) -> bytes:
+    """The value of the settings column; older releases can read it while settings unknown to them have defaults."""
+    unchanged = {field for field in _NEWER if getattr(settings.behaviour, field) == Behaviour.model_fields[field].default}
+    stored = settings.model_dump(mode="json", exclude={"behaviour": unchanged})
+    return FORMAT + to_json(stored | {"behaviour": stored["behaviour"] | settings.unread})
+
+
+def decode_settings(name: str, value: bytes, last: Behaviour = _DEFAULTS) -> Settings:
+    """The settings in a column; raises Undecodable for a newer format, damage, or an unknown layout."""
+    try:
+        stored = _object(from_json(_content(value), allow_inf_nan=False))
+        written = _object(stored.pop("behaviour", {}))
+        settings = Settings.model_validate_json(to_json(stored), strict=True)
+        if settings.name != name:
+            _refuse(f"they are those of {settings.name!r:.120}")
+    except ValueError as error:
+        until = "The queue cannot be opened, or its settings be changed, until they can"
+        raise Undecodable(settings_row(name), "the settings", _first_line(error), until=until) from error
+    read = {field: value for field, value in written.items() if _is_behaviour(field, value)}
+    unread = {field: value for field, value in written.items() if field not in read}
+    known = {field: getattr(last, field) for field in unread if field in Behaviour.model_fields}
+    return settings.model_copy(update={"behaviour": Behaviour.model_validate(known | read, strict=True), "unread": unread})
+
+
+def _object(value: object) -> dict[str, JsonValue]:
+    if not isinstance(value, dict):
+        _refuse(f"{value!r:.80} is not an object")
+    return value
+
+
+def _refuse(problem: str) -> NoReturn:
+    raise ValueError(problem)
+
+
+def _is_behaviour(field: str, value: JsonValue) -> bool:
+    """Whether this release knows the field of the behaviour, and the value is valid."""
+    try:
+        Behaviour.model_validate({field: value}, strict=True)
+    except ValidationError:
+        return False
+    return True
+
+
+def _decode_name(value: bytes) -> str:
+    try:
+        return check_queue_name(from_json(_content(value)))
+    except ValueError as error:
+        until = "It is skipped, and all other queues are listed, until it can"
+        raise Undecodable(QUEUES, f"the entry {value!r:.80}", _first_line(error), until=until) from error
+
+
+def _content(value: bytes) -> bytes:
+    if value[:1] != FORMAT:
+        message = f"format byte {value[:1].hex() or 'missing'}, and this astyqueue knows {FORMAT.hex()}"
+        raise ValueError(message)
+    return value[1:]
+
+
+def _first_line(error: ValueError) -> str:
+    if isinstance(error, ValidationError):
+        return str(bad_setting(error))
+    return str(error)
+
+
+def _settings(name: str, layout: Mapping[str, object], behaviour: Mapping[str, object]) -> Settings:
+    try:
+        return Settings(
+            name=name,
+            layout=Layout.model_validate(dict(layout), strict=True),
+            behaviour=Behaviour.model_validate(dict(behaviour), strict=True),
+        )
+    except ValidationError as error:
+        raise bad_setting(error) from error
+
+
+def _differences(stored: Layout | Behaviour, asked: Layout | Behaviour, fields: Mapping[str, object]) -> tuple[Difference, ...]:
+    """The requested fields that are stored with another value, as users write them."""
+    values = [(field, getattr(stored, field), getattr(asked, field)) for field in fields]
+    return tuple(
+        Difference(setting_name(field), setting_text(field, there), setting_text(field, wanted))
+        for field, there, wanted in values
+        if there != wanted
+    )

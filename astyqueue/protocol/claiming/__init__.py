@@ -1,0 +1,1 @@
+"""Finding messages that are due, and claiming them under a lease."""

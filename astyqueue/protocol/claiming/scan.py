@@ -1,0 +1,233 @@
+"""Scanning a row: which of its messages could be claimed now, read in the order that makes the answer safe.
+
+The timers are read first (after an exact header), then messages, then dead columns. A scan changes only the snapshot's
+cursors, which the caller restores if its commit is refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from typing import Final
+
+from astyqueue import ids
+from astyqueue.errors import SliceTooLong
+from astyqueue.ids import Id
+from astyqueue.protocol.claiming.selection import ClaimPlan, ClaimRequest, Redelivery, expired_leases, plan_redeliveries
+from astyqueue.protocol.layout.columns import LOOKS, Entry, Type, message_name
+from astyqueue.protocol.layout.rows import is_home
+from astyqueue.protocol.row.bounded_reads import BoundedRead, read_bounded
+from astyqueue.protocol.row.cursors import SCAN_LAGS
+from astyqueue.protocol.row.snapshot import WORTH_STORING, RowSnapshot, load_dead, load_snapshot
+from astyqueue.protocol.steps import Steps, read, read_one
+from astyqueue.store import Column, Name, Named, Slice
+
+#: Messages in one claim: with more, the commit costs more than it saves.
+MOST: Final = 200
+#: Parked messages get a tenth of a claim while other messages wait.
+_PARKED: Final = 10
+#: Names read by one late scan, for each priority.
+_LATE: Final = 1_000
+
+
+def scan_row(
+    now: int, snapshot: RowSnapshot, order: ClaimRequest, *, settling: AbstractSet[Name] = frozenset(), burials: int = MOST
+) -> Steps[ClaimPlan]:
+    """A plan of what to claim: messages that landed late, then per priority redeliveries before waiting messages.
+
+    Parked messages, whose task the last worker did not know, come after all others, except for a tenth of the room,
+    which is reserved for them: they never block other messages, and other messages never keep them from a worker that
+    knows them.
+
+    Timers named in `settling` are skipped, because the commit that follows settles them. At most `burials` messages are
+    dead-lettered.
+    """
+    most = MOST // 2 if is_home(snapshot.row) else MOST  # with their keys these messages are two columns each
+    picked = ClaimPlan(order, now, min(order.want, most), burials)
+    snapshot.take_note()
+    yield from load_snapshot(snapshot, now)
+    snapshot.hold_back(now)
+    picked.cursors = [list(cursors) for cursors in snapshot.looks.cursors]
+    due = expired_leases([timer for timer in snapshot.due(now) if timer.name not in settling], now)
+    if due.suspects and order.in_hand:  # settles do not bump the header, so it may be gone: check before pausing for it
+        snapshot.timers = snapshot.dead = None
+        yield from load_snapshot(snapshot, now)
+        due = expired_leases([timer for timer in snapshot.due(now) if timer.name not in settling], now)
+    picked.suspect = bool(due.suspects)
+    if due.suspects:
+        yield from _take_suspect(snapshot, picked, due.suspects)
+        return picked
+    for late in snapshot.looks.late(now):
+        yield from _late(snapshot, picked, late)
+    again = due.by_level
+    served = yield from _share_of_parked(snapshot, picked, due.parked)
+    waiting = yield from _levels_with_work(snapshot, now, _with_room(picked.room, snapshot.levels, again))
+    for level in sorted({*waiting, *again}, reverse=True):
+        yield from _again(snapshot, picked, again.get(level, []))
+        if level in waiting:
+            yield from _fresh(snapshot, picked, level)
+    yield from _again(snapshot, picked, due.parked[served:])
+    picked.more |= picked.room <= 0
+    return picked
+
+
+def _share_of_parked(snapshot: RowSnapshot, picked: ClaimPlan, parked: list[Redelivery]) -> Steps[int]:
+    """Plan parked messages up to a tenth of the room; if that is none, one in every tenth commit of the row."""
+    version = snapshot.header.version if snapshot.header else 0
+    share = min(len(parked), picked.room // _PARKED or int(version % _PARKED == 0))
+    yield from _again(snapshot, picked, parked[:share])
+    return share
+
+
+def has_work(row: str, heads: Iterable[Id], until: int) -> list[Slice]:
+    """One slice per priority, which shows whether a message behind its head is due by `until` (microseconds)."""
+    bound = ids.first_at(until + 1)
+    return [
+        Slice(row, Type.MESSAGE, level, after=head, beyond=True, until=bound, limit=1, values=False) for level, head in enumerate(heads)
+    ]
+
+
+def _take_suspect(snapshot: RowSnapshot, picked: ClaimPlan, suspects: list[Redelivery]) -> Steps[None]:
+    """Plan one suspect alone, if this process has no leases; otherwise plan nothing until it has settled them."""
+    if picked.order.in_hand == 0:
+        first = suspects[0]
+        picked.room = min(1, picked.room)
+        yield from _again(snapshot, picked, [first._replace(part=(first.timer.name, 0))])
+    picked.room = 0
+
+
+def _with_room(room: int, levels: int, again: Mapping[int, Sequence[Redelivery]]) -> list[int]:
+    """The priorities, highest first, down to the first whose redeliveries leave no room for waiting messages."""
+    reached: list[int] = []
+    for level in reversed(range(levels)):
+        room -= len(again.get(level, ()))
+        if room <= 0:
+            break
+        reached.append(level)
+    return reached
+
+
+def _levels_with_work(snapshot: RowSnapshot, now: int, asked: Sequence[int]) -> Steps[set[int]]:
+    """The priorities in which a message may wait; with a single priority, the scan itself shows it.
+
+    Only the `asked` priorities are probed. Where many redeliveries are due, many messages behind the head were settled,
+    and each probe would read all their tombstones.
+    """
+    levels = set(range(snapshot.levels))
+    if len(levels) == 1 or not asked:
+        return levels
+    probes = has_work(snapshot.row, snapshot.looks.heads, until=now)
+    try:
+        found = yield from read(*[probes[level] for level in asked])
+    except SliceTooLong:
+        return levels
+    empty = {level for level, columns in zip(asked, found, strict=True) if not columns}
+    for level in empty:
+        snapshot.looks.found_empty(level)
+    return levels - empty
+
+
+def _again(snapshot: RowSnapshot, picked: ClaimPlan, due: list[Redelivery]) -> Steps[None]:
+    wanted = due[: picked.room]
+    while wanted and (limit := picked.fits(snapshot.sizes)):
+        part, wanted = wanted[:limit], wanted[limit:]
+        present = yield from _read_by_name(snapshot, picked, [message_name(again.entry.priority, again.entry.id) for again in part])
+        plan_redeliveries(picked, part, present)
+        for column in present:
+            if column.name.id < ids.first_at(picked.now + 1):
+                snapshot.looks.took(column.name.priority, column.name.id)
+    picked.more |= bool(wanted)
+
+
+def _read_by_name(snapshot: RowSnapshot, picked: ClaimPlan, names: Iterable[Name]) -> Steps[list[Column]]:
+    present = yield from read_one(Named(snapshot.row, tuple(names)))
+    picked.has_read(present, snapshot.sizes)
+    return present
+
+
+def _fresh(snapshot: RowSnapshot, picked: ClaimPlan, level: int) -> Steps[None]:
+    """Plan waiting messages of one priority from the head on; large ones are read a few at a time, up to the budget."""
+    left = picked.room
+    while left > 0 and (limit := min(left, picked.fits(snapshot.sizes))):
+        head = snapshot.looks.cursors[level][0]
+        until = ids.first_at(picked.now + 1)
+        wanted = Slice(snapshot.row, Type.MESSAGE, level, after=head, beyond=True, until=until, limit=limit)
+        columns, long = yield from _walk(snapshot, wanted, picked.now, whole=True)
+        picked.has_read(columns, snapshot.sizes)
+        if columns and head != ids.LEAST:
+            snapshot.strides.saw(len(columns), head, columns[-1].name.id)
+        dead = yield from load_dead(snapshot)
+        left -= len(columns)
+        all_passed = _take_waiting(snapshot, picked, columns, dead)
+        if len(columns) < limit and all_passed:
+            snapshot.looks.found_empty(level)
+            if long:
+                snapshot.looks.pass_over(level, picked.now)
+        if len(columns) < limit or not all_passed:
+            picked.more |= len(columns) == limit
+            return
+        picked.more = True
+    picked.more |= left > 0
+
+
+def _take_waiting(snapshot: RowSnapshot, picked: ClaimPlan, columns: list[Column], dead: AbstractSet[Id]) -> bool:
+    """Plan those messages that nothing else lists and move the head past them; False if there was no room for one."""
+    hidden, taken = snapshot.hidden, picked.ids
+    snapshot.passed += len(columns)
+    for column in columns:
+        id_, level = column.name.id, column.name.priority
+        waits = id_ not in hidden and id_ not in dead and id_ not in taken
+        if waits and not picked.take(Entry(id_, level, 0), column.value):
+            return False
+        snapshot.looks.cursors[level][0] = id_
+    return True
+
+
+def _walk(snapshot: RowSnapshot, wanted: Slice, now: int, *, whole: bool = False) -> Steps[BoundedRead]:
+    """Read a slice with any number of tombstones; after a long read the cursors are stored, so that none repeats it."""
+    through = yield from read_bounded(wanted, now, snapshot.strides, whole=whole)
+    if through.long:
+        snapshot.passed += WORTH_STORING
+    return through
+
+
+def _late(snapshot: RowSnapshot, picked: ClaimPlan, scan: int) -> Steps[None]:
+    """One late scan: read ids only, behind the first scan's position, and plan the messages that landed there since."""
+    for level, cursors in enumerate(snapshot.looks.cursors):
+        until = min(cursors[0], ids.first_at(picked.now - SCAN_LAGS[scan]))
+        if not picked.fits(snapshot.sizes) or cursors[scan] >= until:
+            continue
+        wanted = Slice(snapshot.row, Type.MESSAGE, level, after=cursors[scan], beyond=True, until=until, limit=_LATE, values=False)
+        columns, _ = yield from _walk(snapshot, wanted, picked.now)
+        snapshot.passed += len(columns)
+        landed = [column for column in columns if column.name.id not in snapshot.hidden]
+        left = yield from _take_landed(snapshot, picked, landed)
+        cursors[scan] = _reached(columns, left, until)
+    snapshot.looks.looked[scan] = picked.now
+    if scan == LOOKS - 1 and all(cursors[scan] == cursors[0] for cursors in snapshot.looks.cursors):
+        snapshot.passed, snapshot.handed = snapshot.passed + snapshot.handed, 0
+
+
+def _reached(columns: list[Column], left: list[Column], until: Id) -> Id:
+    """The new cursor of a late scan: its end, the end of the page, or just before the first message without room."""
+    if left:
+        return ids.before(left[0].name.id)
+    return until if len(columns) < _LATE else columns[-1].name.id
+
+
+def _take_landed(snapshot: RowSnapshot, picked: ClaimPlan, landed: list[Column]) -> Steps[list[Column]]:
+    """Plan those that are not dead; returns those left for lack of room. The dead columns are read after the ids."""
+    if not landed:
+        return []
+    level, first, last = landed[0].name.priority, landed[0].name.id, landed[-1].name.id
+    dead = yield from read_one(Slice(snapshot.row, Type.DEAD, level, after=first, until=ids.behind(last), values=False))
+    elsewhere = picked.ids.union(column.name.id for column in dead)
+    alive = [column for column in landed if column.name.id not in elsewhere]
+    while alive and (limit := picked.fits(snapshot.sizes)):
+        part, alive = alive[:limit], alive[limit:]
+        present = yield from _read_by_name(snapshot, picked, [column.name for column in part])
+        for column in present:
+            if not picked.take(Entry(column.name.id, level, 0), column.value):
+                return [column, *alive]
+    picked.more |= bool(alive)
+    return alive

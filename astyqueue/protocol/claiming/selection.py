@@ -1,0 +1,248 @@
+"""Which messages a claim takes, how they share timers, and which ones it dead-letters instead."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from itertools import chain
+from typing import Final, NamedTuple
+
+from astyqueue.ids import Id
+from astyqueue.model.message import ATTEMPTS_MOST, LEASE_MOST, Envelope, decode
+from astyqueue.protocol.layout.columns import Dead, Entry, State, Timer, dead_name, message_name
+from astyqueue.protocol.layout.unique_key import SettleEffects, settle_effects
+from astyqueue.protocol.row.bounded_reads import READ_BUDGET, MessageSizes
+from astyqueue.store import Column, Name
+from astyqueue.units import SECOND
+
+#: Plain sends carry a write time an hour back. With a clock further ahead than this, the send could win over its ack.
+AHEAD_AT_MOST: Final = 50 * 60 * SECOND
+#: Messages that expired in a larger claim are claimed again in groups of this size; those of a smaller claim, one by
+#: one.
+SUSPECT_GROUP: Final = 20
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimRequest:
+    """A request to lease up to `want` messages, for `lease` microseconds each, by a process that has leased `in_hand`.
+
+    With `keeps`, the claim takes or extends the row lease, if row `leases` are in use; `yields`: give up after a
+    refusal. `unlocks`: columns of a row lock that the claim's commit deletes. The caps bound the messages' own
+    settings.
+    """
+
+    want: int
+    lease: int
+    max_attempts: int
+    in_hand: int = 0
+    keeps: bool = True
+    yields: bool = False
+    leases: bool = True
+    unlocks: tuple[Name, ...] = ()
+    lease_cap: int = LEASE_MOST
+    max_attempts_cap: int = ATTEMPTS_MOST
+
+
+class ClaimedMessage(NamedTuple):
+    """A leased message, or one claimed at most once."""
+
+    entry: Entry
+    envelope: Envelope
+
+
+class DeadLettered(NamedTuple):
+    """A message that a claim dead-lettered, and its envelope if it can be read."""
+
+    entry: Entry
+    death: Dead
+    envelope: Envelope | None
+
+
+class LeaseExpired(NamedTuple):
+    """A message whose lease expired, as its timer lists it, and the process that held the lease."""
+
+    entry: Entry
+    holder: str
+
+
+#: A part of the messages that expired together: their timer, and the part's number within it.
+Part = tuple[Name, int]
+#: Messages that share a timer: fresh ones of one lease (microseconds), or a part of those that expired together.
+Group = tuple[int, Part | None]
+
+
+@dataclass(slots=True)
+class ClaimPlan:
+    """A claim that is planned, not yet committed; `read` counts the bytes of messages that were read for it.
+
+    `leaving`: the ids that leave each timer. `early`: messages that may not be claimed yet, by the moment
+    (microseconds) until which they are hidden. `buried`: messages to dead-letter, at most `burials`.
+    """
+
+    order: ClaimRequest
+    now: int
+    room: int
+    burials: int = 0
+    groups: dict[Group, list[ClaimedMessage]] = field(default_factory=dict)
+    dead: dict[Name, bytes] = field(default_factory=dict)
+    at_most_once: list[ClaimedMessage] = field(default_factory=list)
+    leaving: dict[Name, set[Id]] = field(default_factory=dict)
+    along: dict[Id, SettleEffects] = field(default_factory=dict)
+    buried: list[DeadLettered] = field(default_factory=list)
+    early: dict[int, list[Entry]] = field(default_factory=dict)
+    cursors: list[list[Id]] = field(default_factory=list)
+    undecodable: int = 0
+    more: bool = False
+    suspect: bool = False
+    read: int = 0
+
+    def fits(self, sizes: MessageSizes) -> int:
+        """The number of messages to read next: at least one for a claim, the rest within the budget of bytes."""
+        least = 0 if self.read else 1
+        return max(0, min(self.room, max(least, sizes.within(READ_BUDGET - self.read))))
+
+    def has_read(self, columns: list[Column], sizes: MessageSizes) -> None:
+        """Count the bytes of these messages."""
+        if columns:
+            read = sum([len(column.value) for column in columns])
+            self.read += read
+            sizes.saw(read, len(columns))
+
+    @property
+    def anything(self) -> bool:
+        """Whether there is anything to commit."""
+        return bool(self.groups or self.dead or self.at_most_once or self.leaving or self.early)
+
+    @property
+    def ids(self) -> set[Id]:
+        """The messages that are planned so far."""
+        taken = {held.entry.id for group in self.groups.values() for held in group}
+        early = (entry.id for entries in self.early.values() for entry in entries)
+        return taken.union((held.entry.id for held in self.at_most_once), (name.id for name in self.dead), early)
+
+    @property
+    def alone(self) -> bool:
+        """Whether its one message will be the only one that this process has leased."""
+        return self.order.in_hand == 0 and not self.at_most_once and sum(map(len, self.groups.values())) == 1
+
+    def take(self, entry: Entry, value: bytes, part: Part | None = None) -> bool:
+        """Plan to lease, hide or dead-letter one message; False if this commit has no room for it."""
+        try:
+            envelope = decode(value)
+        except ValueError as error:
+            self.undecodable += 1
+            return self._add_dead(entry, "undecodable", f"its message cannot be read: {error}")
+        if envelope.sent > self.now + AHEAD_AT_MOST:
+            return self._put_off(entry, envelope.sent - AHEAD_AT_MOST)
+        if envelope.expires is not None and envelope.expires <= self.now:
+            reason = "it was not handed out before the moment it expires"
+            return self._add_dead(entry, "expired", reason, envelope=envelope)
+        own = envelope.attempts
+        allowed = self.order.max_attempts if own is None else min(own, self.order.max_attempts_cap)
+        if entry.spent >= allowed:
+            reason = f"{entry.spent} of {allowed} attempts ended without an outcome: each lease ran out"
+            return self._add_dead(entry, "attempts", reason, envelope=envelope)
+        held = ClaimedMessage(entry, envelope)
+        self.room -= 1
+        lease = self.order.lease if envelope.lease is None else min(envelope.lease, self.order.lease_cap)
+        if lease == 0:
+            self.at_most_once.append(held)
+            self.along[entry.id] = settle_effects(entry.priority, entry.id, envelope)
+        else:
+            self.groups.setdefault((lease, part), []).append(held)
+        return True
+
+    def _put_off(self, entry: Entry, until: int) -> bool:
+        # hidden, it does not keep a claim from the messages behind it; in whole seconds, so that many share a timer
+        self.room -= 1
+        self.early.setdefault(-(-until // SECOND) * SECOND, []).append(entry)
+        return True
+
+    def _add_dead(self, entry: Entry, kind: str, reason: str, *, envelope: Envelope | None = None) -> bool:
+        if len(self.dead) >= self.burials:
+            return False
+        self.room -= 1
+        death = Dead(self.now, entry.spent, kind, reason, "")
+        self.dead[dead_name(entry.priority, entry.id)] = death.encode()
+        self.buried.append(DeadLettered(entry, death, envelope))
+        if envelope is not None:
+            self.along[entry.id] = settle_effects(entry.priority, entry.id, envelope)._replace(leaves=None)
+        return True
+
+    def lapsed(self, timers: Iterable[Timer]) -> list[LeaseExpired]:
+        """The messages of these timers that are claimed because their lease expired."""
+        over = [timer for timer in timers if timer.state == State.LEASED and timer.due <= self.now]
+        return [LeaseExpired(entry, timer.holder) for timer in over for entry in timer.entries if entry.id in self.leaving[timer.name]]
+
+    @property
+    def consumed(self) -> list[Name]:
+        """The messages that are deleted as they are claimed: those delivered at most once."""
+        return [message_name(held.entry.priority, held.entry.id) for held in self.at_most_once]
+
+
+class Redelivery(NamedTuple):
+    """A message of a due timer: its entry with the attempts so far, the timer, and its part if the lease expired."""
+
+    entry: Entry
+    timer: Timer
+    part: Part | None
+
+
+@dataclass(slots=True)
+class ExpiredLeases:
+    """Redeliveries by priority, parked ones (highest priority first), and suspects: messages that may crash workers."""
+
+    by_level: dict[int, list[Redelivery]] = field(default_factory=dict)
+    parked: list[Redelivery] = field(default_factory=list)
+    suspects: list[Redelivery] = field(default_factory=list)
+
+
+def expired_leases(timers: list[Timer], now: int) -> ExpiredLeases:
+    """Sort out the messages of timers that are due.
+
+    An expired lease counts as an attempt only if the message was alone: its holder had no other lease, and no other
+    lease of that holder expired with it. A message that was alone in its timer but not in its process is a suspect: the
+    next process to claim it must hold no other lease, so that a message that crashes its worker never dead-letters
+    others.
+    """
+    found = ExpiredLeases()
+    expired = Counter(timer.holder for timer in timers if timer.state == State.LEASED and timer.due <= now)
+    everything = chain.from_iterable(_of_timer(timer, now, company=expired[timer.holder] > 1) for timer in timers)
+    for again in everything:
+        if again.part is not None and again.part[1] == _SUSPECT:
+            found.suspects.append(again)
+        elif again.timer.state == State.PARKED:
+            found.parked.append(again)
+        else:
+            found.by_level.setdefault(again.entry.priority, []).append(again)
+    found.parked.sort(key=lambda again: -again.entry.priority)
+    return found
+
+
+_SUSPECT: Final = -1
+
+
+def _of_timer(timer: Timer, now: int, *, company: bool) -> list[Redelivery]:
+    marked = [Redelivery(Entry(mark.id, mark.priority, mark.spent), timer, None) for mark in timer.marks if min(mark.due, timer.due) <= now]
+    if timer.due > now:
+        return marked
+    if timer.state != State.LEASED:
+        return marked + [Redelivery(entry, timer, None) for entry in timer.entries]
+    if timer.made_for > 1:
+        width = SUSPECT_GROUP if timer.made_for > SUSPECT_GROUP else 1
+        return marked + [Redelivery(entry, timer, (timer.name, index // width)) for index, entry in enumerate(timer.entries)]
+    counts = timer.alone and not company
+    part = 0 if counts else _SUSPECT
+    return marked + [Redelivery(entry._replace(spent=entry.spent + counts), timer, (timer.name, part)) for entry in timer.entries]
+
+
+def plan_redeliveries(picked: ClaimPlan, due: list[Redelivery], present: list[Column]) -> None:
+    """Plan messages of due timers while there is room; ids whose message is gone are dropped from their timer."""
+    values = {column.name.id: column.value for column in present}
+    for again in due:
+        if picked.room <= 0:
+            return
+        value = values.get(again.entry.id)
+        if value is None or picked.take(again.entry, value, again.part):
+            picked.leaving.setdefault(again.timer.name, set()).add(again.entry.id)

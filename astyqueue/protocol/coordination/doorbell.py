@@ -1,0 +1,79 @@
+"""The doorbell of a queue: two cells that show other processes which rows to scan. A lost ring costs only delay.
+
+The *bell* names the rows that were sent to, by their places among the current rows; *wanted* names a row that a process
+cannot claim from, because another one keeps it busy. Both are overwritten in place, and listeners compare values.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import struct
+from collections.abc import Iterable
+from typing import Final, NamedTuple
+
+from astyqueue import ids
+from astyqueue.errors import StoreError
+from astyqueue.model.message import FORMAT
+from astyqueue.protocol.layout.rows import doorbell_row
+from astyqueue.protocol.steps import Send, Steps
+from astyqueue.store import Batch, Column, Name, Put, Slice
+
+BELL: Final = Name(0, 0, ids.LEAST, 0)
+WANTED: Final = Name(0, 0, ids.LEAST, 1)
+#: More places than this are written as "any".
+_NAMED: Final = 32
+_NONCE: Final = 8
+
+
+class DoorbellCells(NamedTuple):
+    """The two cells; None for one that was not written yet."""
+
+    bell: bytes | None
+    wanted: bytes | None
+
+
+class RowRequest(NamedTuple):
+    """A process, and the row that it cannot claim from."""
+
+    process: str
+    row: str
+
+
+def ring_doorbell(queue: str, places: Iterable[int], nonce: bytes) -> Steps[None]:
+    """Announce to listening processes that messages were sent to these rows, by their places among the current ones."""
+    named = sorted(set(places))
+    written = named if len(named) <= _NAMED else []
+    yield from _hint(queue, BELL, FORMAT + nonce + struct.pack(f">{len(written)}H", *written))
+
+
+def rows_rung(bell: bytes) -> set[int] | None:
+    """The places that a ring names; None: any."""
+    packed = bell[1 + _NONCE :]
+    return set(struct.unpack(f">{len(packed) // 2}H", packed)) if packed and not len(packed) % 2 else None
+
+
+def request_row(queue: str, wish: RowRequest, nonce: bytes) -> Steps[None]:
+    """Request that the process that keeps a row busy leaves it alone for a moment."""
+    yield from _hint(queue, WANTED, FORMAT + nonce + "\n".join(wish).encode())
+
+
+def row_request_in(wanted: bytes) -> RowRequest | None:
+    """The request in a wanted cell; None if it cannot be read."""
+    process, found, row = wanted[1 + _NONCE :].decode(errors="replace").partition("\n")
+    return RowRequest(process, row) if found else None
+
+
+def cells(queue: str) -> Slice:
+    """The slice of the two cells."""
+    return Slice(doorbell_row(queue), BELL.type, 0)
+
+
+def doorbell_cells(columns: list[Column]) -> DoorbellCells:
+    """The two cells among the columns read."""
+    present = {column.name: column.value for column in columns}
+    return DoorbellCells(present.get(BELL), present.get(WANTED))
+
+
+def _hint(queue: str, name: Name, value: bytes) -> Steps[None]:
+    with contextlib.suppress(StoreError):  # without the hint, processes find the row a little later
+        yield Send(Batch(doorbell_row(queue), (Put(name, value),)))

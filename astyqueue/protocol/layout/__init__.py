@@ -1,0 +1,1 @@
+"""The layout of the store: rows, columns, and their values."""

@@ -1,0 +1,304 @@
+"""The columns of a row and the encoding of their values.
+
+Every value begins with a format byte. Headers and timers are packed, because they are rewritten all the time; dead
+columns are JSON, because operators read them.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass, field, replace
+from enum import IntEnum
+from typing import Final, NamedTuple
+
+from pydantic_core import from_json, to_json
+
+from astyqueue import ids
+from astyqueue.errors import Undecodable
+from astyqueue.ids import Id
+from astyqueue.model.message import FORMAT
+from astyqueue.store import Name
+from astyqueue.units import SECOND
+
+#: Plain sends carry a write time this long ago, so that every delete of them wins although clocks differ.
+STAMP_BACK: Final = 3_600 * SECOND
+
+
+class Type(IntEnum):
+    """The kinds of columns in a row, in their order in the store."""
+
+    LOCK = 0
+    KEY = 1
+    MESSAGE = 2
+    TIMER = 3
+    DEAD = 4
+    TRIGGER = 5
+    REMOVED = 6
+
+
+class State(IntEnum):
+    """Why the messages of a timer are hidden; plain columns have WAITING (messages) or NONE (all others).
+
+    A timer of state NEXT_SLOT hides no message: it is due when the schedule named by its `holder` has something to do.
+    """
+
+    NONE = 0
+    WAITING = 1
+    LEASED = 2
+    BACKING_OFF = 3
+    SNOOZED = 4
+    PARKED = 5
+    NEXT_SLOT = 6
+
+
+#: Plain numbers for the innermost loops, where access to an enumeration's member costs as much as making the name.
+_MESSAGE: Final = int(Type.MESSAGE)
+_WAITING: Final = int(State.WAITING)
+#: Creating a named tuple this way halves the cost; names are made several times for every message.
+_new: Final = tuple.__new__
+
+HEADER: Final = Name(Type.LOCK, 0, ids.LEAST, State.NONE)
+#: Scans of each range of ids: one when it is due, and three late ones for sends that arrive late.
+LOOKS: Final = 4
+#: Characters of a reason kept in a dead column; the logs have all of it.
+REASON_LENGTH: Final = 1024
+
+Cursors = tuple[Id, ...]
+
+_HEADER: Final = struct.Struct(">QQ8sBB")
+_TIMER: Final = struct.Struct(">H8sH?B")
+_ENTRY: Final = struct.Struct(">16sBH")
+_MARK: Final = struct.Struct(">16sBHQ")
+_COUNT: Final = struct.Struct(">H")
+#: Most bytes of a name, whose length is stored in one byte.
+_NAME_BYTES: Final = 255
+#: The greatest version and floor, which leaves room for the next, and the highest priority of any queue.
+_GREATEST_NUMBER: Final = 1 << 62
+HIGHEST_PRIORITY: Final = 9
+_TIMER_STATES: Final = frozenset(State) - {State.NONE, State.WAITING}
+#: A timer's first number is this, less what the timer lists: see `Timer.encode`.
+_EMPTY: Final = 0xFFFF
+
+
+def message_name(priority: int, id_: Id) -> Name:
+    """The column of a message, from its send until it is deleted."""
+    return _new(Name, (_MESSAGE, priority, id_, _WAITING))
+
+
+def dead_name(priority: int, id_: Id) -> Name:
+    """The column that makes a message a dead letter."""
+    return Name(Type.DEAD, priority, id_, State.NONE)
+
+
+@dataclass(frozen=True, slots=True)
+class Header:
+    """The column that every commit of a row, except a settle, expects unchanged and writes with the next version.
+
+    `floor` (microseconds): no timer is due before it. `cursors`: per priority, the position of each scan.
+    """
+
+    version: int
+    floor: int
+    nonce: bytes
+    owner: str
+    cursors: tuple[Cursors, ...]
+
+    def encode(self) -> bytes:
+        """The value of the header column."""
+        owner = _short(self.owner)
+        packed = _HEADER.pack(self.version, self.floor, self.nonce, len(owner), len(self.cursors))
+        return FORMAT + packed + owner + b"".join(b"".join(cursors) for cursors in self.cursors)
+
+
+def decode_header(row: str, value: bytes) -> Header:
+    """The header of a row; raises Undecodable if it cannot be read, and the row is not claimed from."""
+    try:
+        _known_format(value)
+        version, floor, nonce, length, levels = _HEADER.unpack_from(value, 1)
+        _in_range(max(version, floor), "its version or its floor", _GREATEST_NUMBER)
+        start = 1 + _HEADER.size
+        owner = value[start : start + length].decode()
+        marks = _split(value[start + length :], levels * LOOKS)
+    except (ValueError, struct.error) as error:
+        raise Undecodable(row, "its header", str(error)) from error
+    cursors = tuple(marks[level * LOOKS : (level + 1) * LOOKS] for level in range(levels))
+    return Header(version, floor, nonce, owner, cursors)
+
+
+def _split(packed: bytes, count: int) -> tuple[Id, ...]:
+    width = len(ids.LEAST)
+    if len(packed) != count * width:
+        message = f"{len(packed)} bytes of cursors where {count * width} belong"
+        raise ValueError(message)
+    return tuple(packed[at : at + width] for at in range(0, len(packed), width))
+
+
+class Entry(NamedTuple):
+    """A message that a timer hides; `spent`: the attempts used so far."""
+
+    id: Id
+    priority: int
+    spent: int
+
+
+class Mark(NamedTuple):
+    """A message given back before its timer is due: to be delivered again from `due` (microseconds) on."""
+
+    id: Id
+    priority: int
+    spent: int
+    due: int
+
+
+@dataclass(frozen=True, slots=True)
+class Timer:
+    """A column that hides messages until the time in its name.
+
+    `nonce` identifies the claim: all timers that descend from it have the same. `made_for`: the number of messages that
+    the claim put into one timer. `alone`: its holder had no other lease.
+    """
+
+    name: Name
+    entries: tuple[Entry, ...]
+    nonce: bytes
+    holder: str
+    made_for: int
+    alone: bool = False
+    marks: tuple[Mark, ...] = ()
+    value: bytes = field(default=b"", compare=False)
+
+    @property
+    def due(self) -> int:
+        """When its messages may be claimed again, in microseconds since 1970."""
+        return ids.moment(self.name.id)
+
+    @property
+    def state(self) -> int:
+        """Why its messages are hidden."""
+        return self.name.state
+
+    def encode(self) -> bytes:
+        """The value of the timer column.
+
+        Servers whose clocks differ may stamp two consecutive commits with the same microsecond, and of two values
+        with one stamp Cassandra keeps the greater. So the value of a timer that shrinks in place begins with a number
+        that grows: the later value wins.
+        """
+        holder = _short(self.holder)
+        lightness = _EMPTY - 2 * len(self.entries) - len(self.marks)
+        return b"".join(
+            (
+                FORMAT,
+                _TIMER.pack(lightness, self.nonce, self.made_for, self.alone, len(holder)),
+                holder,
+                _COUNT.pack(len(self.entries)),
+                *[_ENTRY.pack(*entry) for entry in self.entries],
+                *[_MARK.pack(*mark) for mark in self.marks],
+            )
+        )
+
+
+def decode_timer(row: str, name: Name, value: bytes) -> Timer:
+    """A timer of a row; raises Undecodable if it cannot be read, and the row is not claimed from."""
+    try:
+        _known_format(value)
+        _, nonce, made_for, alone, length = _TIMER.unpack_from(value, 1)
+        start = 1 + _TIMER.size
+        holder = value[start : start + length].decode()
+        (count,) = _COUNT.unpack_from(value, start + length)
+        first = start + length + _COUNT.size
+        last = first + count * _ENTRY.size
+        if last > len(value):
+            _cut_short(count)
+        entries = tuple(map(Entry._make, _ENTRY.iter_unpack(value[first:last])))
+        marks = tuple(map(Mark._make, _MARK.iter_unpack(value[last:])))
+        _check_listed(name, (*entries, *marks))
+    except (ValueError, struct.error) as error:
+        raise Undecodable(row, f"the timer {ids.text(name.id)}/{name.state}", str(error)) from error
+    return Timer(name, entries, nonce, holder, made_for, alone, marks, value)
+
+
+def _cut_short(count: int) -> None:
+    message = f"it lists {count} messages and is cut short"
+    raise ValueError(message)
+
+
+def _check_listed(name: Name, listed: tuple[Entry | Mark, ...]) -> None:
+    """Raise ValueError for an unknown state, for the timer of a slot that lists messages, and for invalid ids."""
+    if name.state not in _TIMER_STATES or (listed and name.state == State.NEXT_SLOT):
+        message = f"its state is {name.state}, and it lists {len(listed)} messages"
+        raise ValueError(message)
+    if listed:
+        _in_range(max(one.priority for one in listed), "a priority in it", HIGHEST_PRIORITY)
+        if max(one.id for one in listed) > ids.GREATEST:
+            message = "it lists invalid ids"
+            raise ValueError(message)
+
+
+def _in_range(number: int, what: str, greatest: int) -> None:
+    if number > greatest:
+        message = f"{what} is {number}, and at most {greatest} is valid"
+        raise ValueError(message)
+
+
+def _short(name: str) -> bytes:
+    """A name cut to 255 bytes, between two characters."""
+    return name.encode()[:_NAME_BYTES].decode(errors="ignore").encode()
+
+
+class Dead(NamedTuple):
+    """Why a message is a dead letter: since when (microseconds), attempts, kind, reason, and its last claim's nonce."""
+
+    at: int
+    attempts: int
+    kind: str
+    reason: str
+    claim: str
+
+    def encode(self) -> bytes:
+        """The value of the dead column; surrogates in the reason, as in undecodable file names, are escaped."""
+        reason = self.reason[:REASON_LENGTH].encode(errors="backslashreplace").decode()
+        return FORMAT + to_json(self._replace(reason=reason))
+
+
+#: The types of a dead column's fields, in order.
+_DEAD_TYPES: Final = [int, int, str, str, str]
+
+
+def decode_dead(value: bytes) -> Dead:
+    """Why a message is dead; of kind "undecodable" if that cannot be read, as only operators need it."""
+    try:
+        _known_format(value)
+        fields = from_json(value[1:])
+    except ValueError as error:
+        return _unreadable(str(error))
+    if type(fields) is list and list(map(type, fields)) == _DEAD_TYPES and ids.is_moment(fields[0]):
+        return Dead._make(fields)
+    return _unreadable("its fields have the wrong types")
+
+
+def _unreadable(why: str) -> Dead:
+    return Dead(0, 0, "undecodable", f"its dead column cannot be read: {why}", "")
+
+
+def _known_format(value: bytes) -> None:
+    if value[:1] != FORMAT:
+        message = f"format byte {value[:1].hex() or 'missing'}, and this astyqueue knows {FORMAT.hex()}"
+        raise ValueError(message)
+
+
+def encoded(timer: Timer) -> Timer:
+    """The same timer with its value encoded."""
+    return replace(timer, value=timer.encode())
+
+
+def timer_without(timer: Timer, leaving: set[Id]) -> Timer | None:
+    """The timer without these messages, under the same name; None if nothing remains."""
+    entries = tuple(entry for entry in timer.entries if entry.id not in leaving)
+    marks = tuple(mark for mark in timer.marks if mark.id not in leaving)
+    return encoded(replace(timer, entries=entries, marks=marks)) if entries or marks else None
+
+
+def hidden_by(timer: Timer) -> list[Entry | Mark]:
+    """The messages that a timer hides: its entries and marks."""
+    return [*timer.entries, *timer.marks]

@@ -1,0 +1,103 @@
+"""How far one process has scanned a row: one cursor for each priority and scan.
+
+Each range of ids is scanned first when it is due, and again by the late scans. Cursors move by what was read, never by
+the clock; a clock can only hold them back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from astyqueue import ids
+from astyqueue.ids import Id
+from astyqueue.protocol.layout.columns import LOOKS
+from astyqueue.units import NEVER, SECOND
+
+#: Delay of each scan after an id is due: the first scan, then three late ones, because sends land out of order.
+SCAN_LAGS: Final = (0, SECOND // 2, 10 * SECOND, 600 * SECOND)
+#: Shortest time between two reads of each late scan.
+_EVERY: Final = (0, SECOND // 2, 5 * SECOND, 60 * SECOND)
+
+
+@dataclass(slots=True)
+class ScanCursors:
+    """The scan cursors of one row. Losing or corrupting them costs extra reads, never a message.
+
+    `looked`: when each scan last read. `set_back`: for priorities whose head was set back over ids that were read
+    before, the moment up to which they may have been. `taken`: by priority, the last message that was claimed from a
+    timer instead of by the first scan.
+    """
+
+    cursors: list[list[Id]] = field(default_factory=list)
+    looked: list[int] = field(default_factory=lambda: [0] * LOOKS)
+    set_back: dict[int, int] = field(default_factory=dict)
+    taken: dict[int, Id] = field(default_factory=dict)
+
+    @property
+    def heads(self) -> list[Id]:
+        """The position of the first scan, by priority."""
+        return [cursors[0] for cursors in self.cursors]
+
+    def take_over(self, stored: Sequence[Sequence[Id]], levels: int) -> None:
+        """Use the cursors that a header stores; priorities that it does not list are scanned from the start."""
+        padded = [*stored, *[(ids.LEAST,) * LOOKS] * (levels - len(stored))]
+        self.cursors = [list(cursors) for cursors in padded[:levels]]
+        self.set_back.clear()
+
+    def hold_back(self, now: int) -> bool:
+        """Move every cursor back to at most `now` less its lag; returns whether a head (first scan) was moved back.
+
+        A head more than a second ahead means that the clock was set back at an unknown time, and ids have started again
+        from there: it goes back to the longest lag before `now`. A head that is less ahead goes back to `now`.
+        """
+        self.looked = [min(looked, now) for looked in self.looked]
+        ahead = [level for level, head in enumerate(self.heads) if head > ids.first_at(now + 1)]
+        for level in ahead:
+            self._set_back(level, now)
+        for cursors in self.cursors:
+            for scan in range(1, LOOKS):
+                cursors[scan] = min(cursors[scan], cursors[0], ids.first_at(now - SCAN_LAGS[scan]))
+        return bool(ahead)
+
+    def _set_back(self, level: int, now: int) -> None:
+        clock_was = self.cursors[level][0] > ids.first_at(now + SECOND)
+        self.cursors[level][0] = ids.first_at(now - SCAN_LAGS[-1]) if clock_was else ids.first_at(now + 1)
+        if clock_was:
+            self.set_back[level] = now
+
+    def took(self, level: int, id_: Id) -> None:
+        """Record a message that was claimed from a timer that listed it."""
+        self.taken[level] = max(id_, self.taken.get(level, id_))
+
+    def found_empty(self, level: int) -> None:
+        """Record that no message of this priority waits behind the head, so that tombstones there are not read again.
+
+        The head moves to the last message that was claimed from a timer, as if the first scan had met it. A head that
+        was set back moves to where it may have been.
+        """
+        cursors = self.cursors[level]
+        cursors[0] = max(cursors[0], self.taken.get(level, cursors[0]))
+        if level in self.set_back:
+            self.pass_over(level, self.set_back[level])
+
+    def pass_over(self, level: int, moment: int) -> None:
+        """Move the head to half a second before `moment`, so that the first scan still meets what lands in between."""
+        cursors = self.cursors[level]
+        cursors[0] = max(cursors[0], ids.first_at(moment - SCAN_LAGS[1]))
+
+    def late(self, now: int) -> list[int]:
+        """Which of the late scans have something to read now."""
+        return [scan for scan in range(1, LOOKS) if self._late_at(scan, now) <= now]
+
+    def next_late(self, now: int) -> int:
+        """When the next late scan has something to read; NEVER if all have reached the heads."""
+        return min(self._late_at(scan, now) for scan in range(1, LOOKS))
+
+    def _late_at(self, scan: int, now: int) -> int:
+        """When a late scan is next worth a read; NEVER once it has reached the head in each priority."""
+        if not any(cursors[scan] < cursors[0] for cursors in self.cursors):
+            return NEVER
+        behind = min(ids.moment(cursors[scan]) for cursors in self.cursors if cursors[scan] < cursors[0])
+        return max(self.looked[scan] + _EVERY[scan], min(behind, now) + SCAN_LAGS[scan])

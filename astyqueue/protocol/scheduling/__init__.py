@@ -1,0 +1,1 @@
+"""Schedules: making and changing them, and firing each slot once."""

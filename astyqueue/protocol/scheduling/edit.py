@@ -1,0 +1,114 @@
+"""Changing one schedule, by a header commit of its home row.
+
+Each change gives the schedule another slot timer, so that a process that cached the schedule by its timer never acts on
+an old version.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+
+from astyqueue.errors import NotFound, OutcomeUnknown
+from astyqueue.model.message import MessageId
+from astyqueue.model.schedule import Origin, Run, Schedule
+from astyqueue.protocol.client import Client
+from astyqueue.protocol.layout.schedule_column import (
+    decode_schedule,
+    encode_schedule,
+    message_of,
+    slot_timer,
+    trigger_name,
+)
+from astyqueue.protocol.row.snapshot import RowSnapshot
+from astyqueue.protocol.row.transaction import CommitLoop, CommitPlan
+from astyqueue.protocol.scheduling.fire import visible_from_now
+from astyqueue.protocol.sending.key_index import write_key_hints
+from astyqueue.protocol.sending.key_state import slot_timers
+from astyqueue.protocol.steps import Steps, read_column
+from astyqueue.store import Column, Put
+
+#: A change of a schedule: its successor, and the messages that it sends at once, by slot.
+ScheduleUpdate = tuple[Schedule, dict[int, Run]]
+
+
+@dataclass(frozen=True, slots=True)
+class ScheduleHandle:
+    """A schedule in its home row, by its name."""
+
+    process: Client
+    row: str
+    name: str
+
+    def found(self) -> Steps[tuple[Column, Schedule] | None]:
+        """The schedule and its column; None if it does not exist."""
+        column = yield from read_column(self.row, trigger_name(self.name))
+        return None if column is None else (column, decode_schedule(self.row, column.value))
+
+    def change(self, becomes: Callable[[Schedule], Steps[ScheduleUpdate | None]]) -> Steps[Schedule]:
+        """Replace the schedule by the result of `becomes`; None leaves it unchanged. Raises NotFound if it is gone."""
+        mark = self.process.nonce().hex()
+        after: list[Schedule] = []
+
+        def plan(snapshot: RowSnapshot) -> Steps[CommitPlan | None]:
+            found = yield from self.found()
+            if found is None:
+                message = f"there is no schedule {self.name!r}"
+                raise NotFound(message)
+            column, before = found
+            changed = yield from becomes(before)
+            after[:] = [changed[0] if changed else before]
+            if changed is None:
+                return None
+            if (key := changed[0].template.key) is not None:
+                yield from write_key_hints(self.process, [(key, MessageId(self.row, *sent)) for sent in changed[1].values()])
+            return self.edit(snapshot, column, ScheduleEdit(mark, before, *changed))
+
+        yield from CommitLoop(self.process, RowSnapshot(self.row, 1)).carry_out(plan)
+        return after[0]
+
+    def edit(self, snapshot: RowSnapshot, column: Column | None, edit: ScheduleEdit) -> CommitPlan:
+        """The commit that replaces a schedule; its slot timer is replaced whether or not its due time changes."""
+        plan = ScheduleEditPlan(shrunk=[(timer, None) for timer in slot_timers(snapshot, self.name)], kept=self, edit=edit)
+        if edit.after is None:
+            plan.freed = [column] if column else []
+            return plan
+        after, now = replace(edit.after, mark=edit.mark), self.process.now()
+        plan.taken = [(column, Put(trigger_name(self.name), encode_schedule(after)))]
+        plan.puts = [message_of(after, run, slot=slot, now=now) for slot, run in edit.sent.items()]
+        slot = slot_timer(self.process, after)
+        plan.listed = [timer for timer in (slot, visible_from_now(self.process, plan.puts, now) if plan.puts else None) if timer]
+        return plan
+
+
+@dataclass(frozen=True, slots=True)
+class ScheduleEdit:
+    """One change of a schedule, identified by its mark: the schedule before and after; None: it does not exist."""
+
+    mark: str
+    before: Schedule | None
+    after: Schedule | None
+    sent: dict[int, Run] = field(default_factory=dict)
+
+
+@dataclass(slots=True, kw_only=True)
+class ScheduleEditPlan(CommitPlan):
+    """A commit that changes one schedule."""
+
+    kept: ScheduleHandle
+    edit: ScheduleEdit
+
+    def was_done(self, row: str) -> Steps[bool]:
+        """Whether the schedule has our mark, which firing keeps; raises OutcomeUnknown if it has another new mark."""
+        before, after = self.edit.before, self.edit.after
+        column = yield from read_column(row, trigger_name(self.kept.name), exact=True)
+        found = decode_schedule(row, column.value) if column else None
+        if after is None:
+            return found is None or before is None or found.made != before.made
+        if found is not None and found.mark == self.edit.mark:
+            return True
+        ends_with_its_slots = found is None and after.origin is Origin.MESSAGE
+        if (found.mark if found else None) == (before.mark if before else None) and not ends_with_its_slots:
+            return False
+        message = f"row {row}: unknown whether schedule {self.kept.name!r} was changed: another process changed it too"
+        raise OutcomeUnknown(message)

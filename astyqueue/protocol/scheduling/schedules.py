@@ -1,0 +1,367 @@
+"""Creating schedules, and what operators do with them: pause, resume, run now, backfill, remove."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Final, cast
+
+from astyqueue import ids
+from astyqueue.clock import instant
+from astyqueue.errors import BadInput, ScheduleTaken, Undecodable
+from astyqueue.model.compose import Unique
+from astyqueue.model.message import MessageId
+from astyqueue.model.schedule import Firing, Origin, Policies, Run, Schedule, Template
+from astyqueue.protocol.client import Client
+from astyqueue.protocol.layout.columns import State, Type, message_name
+from astyqueue.protocol.layout.rows import Ring
+from astyqueue.protocol.layout.schedule_column import (
+    check_schedule,
+    decode_schedule,
+    trigger_name,
+)
+from astyqueue.protocol.layout.unique_key import KeyOwningSchedule, key_name
+from astyqueue.protocol.row.snapshot import RowSnapshot
+from astyqueue.protocol.row.transaction import CommitLoop, CommitPlan, timers_without
+from astyqueue.protocol.scheduling.edit import ScheduleEdit, ScheduleHandle, ScheduleUpdate
+from astyqueue.protocol.scheduling.fire import FiredSlot, fired, standing
+from astyqueue.protocol.scheduling.policies import Decision, LastRun, SkippedSlots, decide, due_slots, remembered, skipped_by
+from astyqueue.protocol.sending.key_state import FREE, KeyState, cancel, key_states, keys_of, next_run_of, state_of_repeating
+from astyqueue.protocol.sending.unique import CANCELS, KeyHolder, checked, key_holder
+from astyqueue.protocol.steps import Steps, read_column, read_one
+from astyqueue.store import Column, Name, Put, Slice
+from astyqueue.triggers import Cron, Every, Excluding, Trigger
+
+#: Slots of one backfill, and messages of it in one commit.
+BACKFILLED: Final = 10_000
+_TOGETHER: Final = 100
+_BYTES: Final = 256 * 1024
+_MEANWHILE: Final = "it was paused"
+
+
+@dataclass(frozen=True, slots=True)
+class RequestedSchedule:
+    """A schedule as a caller requests it, with slots later than `since` (microseconds), or from now on."""
+
+    trigger: Trigger
+    template: Template
+    policies: Policies = field(default_factory=Policies)
+    origin: Origin = Origin.PEOPLE
+    since: int | None = None
+
+
+def save(kept: ScheduleHandle, wanted: RequestedSchedule, *, replaces: bool) -> Steps[Schedule]:
+    """Create a schedule or replace the one of its name; raises ScheduleTaken if it exists and `replaces` is false.
+
+    A replacement with an equal trigger goes on as before. Another trigger starts again, but past slots are deducted
+    from its count. Raises BadInput if a person's trigger has no slot from now on.
+    """
+    mark = kept.process.nonce().hex()
+    after: list[Schedule] = []
+
+    def plan(snapshot: RowSnapshot) -> Steps[CommitPlan | None]:
+        column, before = (yield from kept.found()) or (None, None)
+        if before is not None and not replaces:
+            raise ScheduleTaken(kept.name)
+        now = kept.process.now()
+        if wanted.origin is Origin.PEOPLE and (before is None or before.declared != wanted.trigger.document()):
+            _check_will_fire(kept.name, wanted.trigger, now)
+        schedule = check_schedule(made(kept.name, wanted, mark=mark, now=now) if before is None else _remade(before, wanted, now))
+        after[:] = [schedule]
+        if schedule == before:
+            return None
+        plan = kept.edit(snapshot, column, ScheduleEdit(mark, before, schedule))
+        plan.freed += (yield from keys_of(kept.row, [before] if before else [])).values()  # no longer a message's own
+        return plan
+
+    yield from CommitLoop(kept.process, RowSnapshot(kept.row, 1)).carry_out(plan)
+    return after[0]
+
+
+def _check_will_fire(name: str, trigger: Trigger, now: int) -> None:
+    if trigger.anchored(now, seed=name).after(now - 1) is None:
+        problem = f"schedule {name!r} would never send anything: {trigger} has no slot from now on"
+        raise BadInput(problem)
+
+
+class RepeatingSend:
+    """A send of a repeated message: its schedule, and its unique key if it has one.
+
+    `fired`: the slots that were sent at once.
+    """
+
+    def __init__(self, kept: ScheduleHandle, wanted: RequestedSchedule, unique: Unique | None) -> None:
+        """With `unique`, the schedule is made only if its key is free or is made free."""
+        self.fired: list[FiredSlot] = []
+        self._kept = kept
+        self._wanted = wanted
+        self._unique = unique
+        self._mark = kept.process.nonce().hex()
+        self._holder: KeyHolder | None = None
+
+    def carry_out(self) -> Steps[KeyHolder]:
+        """Create the schedule; returns its first run, or the message that keeps the key.
+
+        Raises ScheduleTaken if the message has no unique key and a schedule of its name exists; raises BadInput, and
+        stores nothing, if the trigger has no slot.
+        """
+        yield from CommitLoop(self._kept.process, RowSnapshot(self._kept.row, 1)).carry_out(self._plan)
+        return cast("KeyHolder", self._holder)  # each plan sets the holder
+
+    def _plan(self, snapshot: RowSnapshot) -> Steps[CommitPlan | None]:
+        """Plan the schedule and its key, in place of the key's holder; None if that is to stay, or is leased."""
+        row, now = self._kept.row, self._kept.process.now()
+        column, before = (yield from self._kept.found()) or (None, None)
+        if before is not None and (self._unique is None or before.origin is not Origin.MESSAGE):
+            raise ScheduleTaken(self._kept.name)
+        key = (yield from self._key()) if self._unique else FREE
+        in_the_way = [key] if key.owner else []
+        if column is not None and before is not None and key.repeats is None:
+            in_the_way.append((yield from state_of_repeating(row, column, before)))
+        stays = in_the_way if self._unique not in CANCELS else [state for state in in_the_way if state.in_hand(snapshot, now)]
+        if holder := key_holder(row, stays[0]) if stays else None:
+            self._holder = holder
+            return None
+        return self._take_over(snapshot, column, before, key=key, in_the_way=in_the_way)
+
+    def _key(self) -> Steps[KeyState]:
+        """The state of its key; raises BadInput for another key of the same hash."""
+        column = yield from read_column(self._kept.row, key_name(self._kept.name))
+        states = yield from key_states(self._kept.row, [column] if column else [])
+        return checked(states.get(key_name(self._kept.name), FREE), self._kept.name)
+
+    def _take_over(
+        self, snapshot: RowSnapshot, column: Column | None, before: Schedule | None, *, key: KeyState, in_the_way: list[KeyState]
+    ) -> CommitPlan:
+        """The commit that writes the schedule, and cancels the messages that it replaces."""
+        row, now = self._kept.row, self._kept.process.now()
+        begun = _begun(check_schedule(made(self._kept.name, self._wanted, mark=self._mark, now=now)), self._wanted.trigger, now)
+        run = begun.schedule.run or next_run_of(begun.schedule)
+        plan = self._kept.edit(snapshot, column, ScheduleEdit(self._mark, before, begun.schedule, begun.sent))
+        self.fired = fired(begun.schedule, begun.sent, now)
+        for state in in_the_way:
+            if state.repeats is None:
+                cancel(plan, snapshot, state)
+            elif state.repeats.run:
+                cancel(plan, snapshot, KeyState(None, state.owner))  # its schedule and slot timer are replaced anyway
+        if self._unique:
+            plan.taken.append((key.column, Put(key_name(self._kept.name), KeyOwningSchedule(self._kept.name, self._mark).encode())))
+        replaced = key_holder(row, in_the_way[0]) if in_the_way else None
+        self._holder = KeyHolder(MessageId(row, *run), sent=True, replaced=replaced.id if replaced else None, repeats=True)
+        return plan
+
+
+def _begun(schedule: Schedule, trigger: Trigger, now: int) -> Decision:
+    """Fire the first slot with the send if it is now, unless it is also the last: that is left to a firing."""
+    if schedule.next is None:
+        problem = f"{trigger} has no slot from now on, so the message would never be delivered"
+        raise BadInput(problem)
+    begun = decide(schedule, trigger.anchored(now, seed=schedule.name), LastRun(), now=now)
+    return Decision(schedule) if begun.schedule.ended else begun
+
+
+def made(name: str, wanted: RequestedSchedule, *, mark: str, now: int) -> Schedule:
+    """A new schedule that begins now; `mark` identifies it."""
+    since = now - 1 if wanted.since is None else wanted.since
+    anchored = wanted.trigger.anchored(now, seed=name)
+    return Schedule(
+        name=name,
+        declared=wanted.trigger.document(),
+        anchored=anchored.document(),
+        template=wanted.template,
+        policies=wanted.policies,
+        origin=wanted.origin,
+        made=mark,
+        mark=mark,
+        created=now,
+        last=since,
+        next=anchored.after(since),
+    )
+
+
+def _remade(before: Schedule, wanted: RequestedSchedule, now: int) -> Schedule:
+    schedule = replace(before, template=wanted.template, policies=wanted.policies, origin=wanted.origin)
+    declared = wanted.trigger.document()
+    if declared == before.declared:
+        return schedule
+    last = max(before.last, now - 1)
+    slots = before.slots if _count_in(before.declared) is not None else 0
+    trigger = _less(wanted.trigger, slots)
+    if trigger is None:
+        return replace(schedule, declared=declared, last=last, next=None, slots=slots)
+    anchored = trigger.anchored(now, seed=before.name)
+    return replace(schedule, declared=declared, anchored=anchored.document(), last=last, next=anchored.after(last), slots=slots)
+
+
+def _count_in(document: object) -> object:
+    """The count in a trigger's document, if there is one."""
+    if not isinstance(document, dict):
+        return None
+    return document.get("count") or _count_in(document.get("trigger"))
+
+
+def _less(trigger: Trigger, slots: int) -> Trigger | None:
+    """The trigger with its count reduced by `slots`, if it has one; None when no slot is left."""
+    if isinstance(trigger, Excluding):
+        inner = _less(trigger.trigger, slots)
+        return None if inner is None else trigger.but(trigger=inner)
+    if not isinstance(trigger, Every | Cron) or trigger.count is None:
+        return trigger
+    return trigger.but(count=trigger.count - slots) if trigger.count > slots else None
+
+
+def pause(kept: ScheduleHandle, why: str) -> Steps[Schedule]:
+    """Pause a schedule until it is resumed; slots that are due meanwhile are skipped."""
+
+    def becomes(schedule: Schedule) -> Steps[ScheduleUpdate | None]:
+        yield from ()
+        return None if schedule.paused else (replace(schedule, paused=why), {})
+
+    return (yield from kept.change(becomes))
+
+
+def resume(kept: ScheduleHandle, trigger: Callable[[Schedule], Trigger]) -> Steps[Schedule]:
+    """Resume a paused schedule with its next slot from now on, even if its last run is dead."""
+
+    def becomes(schedule: Schedule) -> Steps[ScheduleUpdate | None]:
+        if not schedule.paused:
+            return None
+        runs = yield from standing(kept.row, [schedule.run] if schedule.run else [])
+        run = schedule.run if schedule.run and runs[schedule.run].alive else None
+        return _passed(replace(schedule, paused="", run=run), trigger(schedule), kept.process.now()), {}
+
+    return (yield from kept.change(becomes))
+
+
+def passed_over(schedule: Schedule) -> list[SkippedSlots]:
+    """The slots that the last resume skipped, if it is the latest entry of the schedule's history."""
+    return skipped_by(schedule.name, [firing for firing in schedule.history[-1:] if firing.why == _MEANWHILE])
+
+
+def _passed(schedule: Schedule, trigger: Trigger, now: int) -> Schedule:
+    """The schedule with the slots of its pause skipped."""
+    due = due_slots(trigger, schedule.last, now)
+    if due is None:
+        return schedule
+    last = due.latest[-1]
+    return replace(
+        schedule,
+        last=last,
+        next=trigger.after(last),
+        slots=schedule.slots + due.number,
+        skipped=schedule.skipped + due.number,
+        history=remembered(schedule, [Firing(due.first, due.number, now, None, _MEANWHILE)]),
+    )
+
+
+def run_now(kept: ScheduleHandle) -> Steps[Schedule]:
+    """Send a message of a schedule now, in addition to its slots; also when it is paused or has ended."""
+
+    def becomes(schedule: Schedule) -> Steps[ScheduleUpdate | None]:
+        yield from ()
+        now = kept.process.now()
+        run = Run(schedule.template.priority, kept.process.id_at(now))
+        history = remembered(schedule, [Firing(now, 0, now, run, "run on request")])
+        return replace(schedule, run=run, fired=schedule.fired + 1, history=history), {now: run}
+
+    return (yield from kept.change(becomes))
+
+
+def backfill(kept: ScheduleHandle, slots: list[int]) -> Steps[list[FiredSlot]]:
+    """Send a message for each of these slots, whether or not it was fired, all in one commit."""
+    nonce = kept.process.nonce().hex()
+    result: list[list[FiredSlot]] = []
+
+    def becomes(schedule: Schedule) -> Steps[ScheduleUpdate | None]:
+        yield from ()
+        now = kept.process.now()
+        sent = {slot: Run(schedule.template.priority, ids.derived(slot, f"{schedule.name}\n{nonce}")) for slot in slots}
+        firing = Firing(slots[0], len(slots), now, sent[slots[-1]], "backfilled")
+        result[:] = [fired(schedule, sent, now)]
+        return replace(schedule, fired=schedule.fired + len(slots), history=remembered(schedule, [firing])), sent
+
+    yield from kept.change(becomes)
+    return result[0]
+
+
+def in_commits(schedule: Schedule, slots: list[int]) -> list[list[int]]:
+    """The slots of a backfill, divided into groups that fit into one commit each."""
+    together = min(_TOGETHER, max(1, _BYTES // len(schedule.template.body)))
+    return [slots[first : first + together] for first in range(0, len(slots), together)]
+
+
+def slots_between(trigger: Trigger, since: int, until: int) -> list[int]:
+    """The slots from `since` to `until`, both included; raises BadInput for more than 10 000, or an empty range."""
+    if since > until:
+        problem = f"the range ends ({instant(until)}) before it begins ({instant(since)}): exchange since and until"
+        raise BadInput(problem)
+    slots: list[int] = []
+    slot = trigger.after(since - 1)
+    while slot is not None and slot <= until:
+        if len(slots) == BACKFILLED:
+            problem = f"there are more than {BACKFILLED} slots from {instant(since)} to {instant(until)}: backfill them in parts"
+            raise BadInput(problem)
+        slots.append(slot)
+        slot = trigger.after(slot)
+    return slots
+
+
+def remove(kept: ScheduleHandle, *, with_run: bool = False) -> Steps[Schedule | None]:
+    """Remove a schedule, and with `with_run` its last message; returns the schedule, None if it did not exist."""
+    removed: list[Schedule] = []
+
+    def plan(snapshot: RowSnapshot) -> Steps[CommitPlan | None]:
+        found = yield from kept.found()
+        if found is None:
+            return None
+        column, before = found
+        removed[:] = [before]
+        plan = kept.edit(snapshot, column, ScheduleEdit("", before, None))
+        plan.freed += (yield from keys_of(kept.row, [before])).values()
+        run = before.run if with_run else None
+        if run and (yield from standing(kept.row, [run]))[run].alive:
+            plan.messages.append(message_name(*run))
+            plan.shrunk += timers_without(snapshot, {run.id})
+        return plan
+
+    yield from CommitLoop(kept.process, RowSnapshot(kept.row, 1)).carry_out(plan)
+    return removed[0] if removed else None
+
+
+def discard(process: Client, row: str, name: Name) -> Steps[bool]:
+    """Remove the schedule in this column, even if it cannot be read; returns whether it existed."""
+
+    def plan(snapshot: RowSnapshot) -> Steps[CommitPlan | None]:
+        column = yield from read_column(row, name)
+        if column is None:
+            return None
+        slots = [
+            timer for timer in (snapshot.timers or {}).values() if timer.state == State.NEXT_SLOT and trigger_name(timer.holder) == name
+        ]
+        return _Discarding(freed=[column], shrunk=[(timer, None) for timer in slots])
+
+    return (yield from CommitLoop(process, RowSnapshot(row, 1)).carry_out(plan)) is not None
+
+
+class _Discarding(CommitPlan):
+    """A commit that removes a schedule's column."""
+
+    def was_done(self, row: str) -> Steps[bool]:
+        """Whether the column is gone or has another value."""
+        [discarded] = self.freed
+        column = yield from read_column(row, discarded.name, exact=True)
+        return column is None or column.value != discarded.value
+
+
+def forget_schedules(process: Client, ring: Ring) -> Steps[None]:
+    """Remove all schedules of a queue and free their keys; keys of unreadable ones are not freed, but can be taken."""
+    for row in ring.homes():
+        for column in (yield from read_one(Slice(row, Type.TRIGGER))):
+            try:
+                name = decode_schedule(row, column.value).name
+            except Undecodable:
+                name = None
+            if name is not None and trigger_name(name) == column.name:
+                yield from remove(ScheduleHandle(process, row, name))
+            else:
+                yield from discard(process, row, column.name)

@@ -1,0 +1,1 @@
+"""Writing messages into rows: blind inserts, unique keys, and idempotent sends."""

@@ -1,0 +1,263 @@
+"""Sends with a unique key: one commit writes the key and its message, so that a crashed producer never keeps a key.
+
+A plain send expects the keys to be free and the header unchanged, but does not bump it: its messages wait like any
+others. A replacing send cancels the message that has the key in the same commit, and bumps the header. For both, the
+header shows whether a commit of unknown outcome may have been applied: while it is unchanged no process has claimed
+from the row, so the key would still name the message.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+from pydantic_core import to_json
+
+from astyqueue import ids
+from astyqueue.errors import BadInput, OutcomeUnknown, StoreError, StoreUnavailable
+from astyqueue.ids import Id
+from astyqueue.model.compose import Unique
+from astyqueue.model.message import MessageId, decode, encode
+from astyqueue.protocol.client import Client
+from astyqueue.protocol.layout.columns import HEADER, message_name
+from astyqueue.protocol.layout.unique_key import KeyOwner, key_name
+from astyqueue.protocol.row.snapshot import RowSnapshot, load_snapshot
+from astyqueue.protocol.row.transaction import COMMIT_TRIES, RemovalPlan, RowTransaction, bump_header, request_pause
+from astyqueue.protocol.sending.insert import LATE, register_late
+from astyqueue.protocol.sending.key_state import FREE, KeyState, cancel, key_states
+from astyqueue.protocol.steps import Steps, read_one
+from astyqueue.store import Committed, Name, Named, Put
+
+#: The modes that cancel the message that has the key, unless it is leased.
+CANCELS: Final = frozenset({Unique.REPLACE, Unique.DEBOUNCE})
+#: Commits of unknown outcome before OutcomeUnknown is raised.
+_UNKNOWNS: Final = 5
+
+
+class UniqueMessage(NamedTuple):
+    """A message with a unique key, to be sent."""
+
+    key: str
+    priority: int
+    id: Id
+    value: bytes
+
+    @property
+    def owner(self) -> KeyOwner:
+        """The owner that its key's column names."""
+        return KeyOwner(self.key, self.priority, self.id)
+
+    @property
+    def put(self) -> Put:
+        """The message's column, without a write time: the commit sets it."""
+        return Put(message_name(self.priority, self.id), self.value)
+
+
+class KeyHolder(NamedTuple):
+    """The message that has a key, whether it was sent by this call, and the message that was cancelled for it.
+
+    `repeats`: it is repeated by a schedule; the id is that of its run, or of the next run, which does not exist yet.
+    """
+
+    id: MessageId
+    sent: bool
+    replaced: MessageId | None = None
+    repeats: bool = False
+
+
+def key_holder(row: str, state: KeyState) -> KeyHolder | None:
+    """The holder of a key in this state; None if the key is free."""
+    return KeyHolder(state.owner.message(row), sent=False, repeats=state.repeats is not None) if state.owner else None
+
+
+def checked(state: KeyState, key: str) -> KeyState:
+    """The state, if it is of this key; raises BadInput if it is of another key with the same hash."""
+    if state.owner is not None and state.owner.key != key:
+        both = f"keys {key!r:.80} and {state.owner.key!r:.80}"
+        message = f"{both} have the same hash, and a message has the second: choose another key"
+        raise BadInput(message)
+    return state
+
+
+def send_unique(process: Client, row: str, wanted: Sequence[UniqueMessage]) -> Steps[dict[str, KeyHolder]]:
+    """Send the messages whose keys are free, in one commit; returns the holder of each key. All keys must differ."""
+    sending = _Unique(process, row, wanted)
+    yield from sending.carry_out()
+    return sending.holders
+
+
+def send_replacing(process: Client, row: str, wanted: UniqueMessage, *, keeps_due: bool) -> Steps[KeyHolder]:
+    """Send a message in place of the one that has its key; returns the key's holder. A leased message is not replaced.
+
+    With `keeps_due` it is due when the replaced message was, if that is in the future.
+    """
+    sending = _Replacing(process, row, wanted, keeps_due=keeps_due)
+    yield from sending.carry_out()
+    holder = sending.holders[wanted.key]
+    return holder._replace(replaced=sending.replaced) if holder.sent else holder
+
+
+class _Planned(NamedTuple):
+    """Messages, and the transaction that sends them."""
+
+    sent: list[UniqueMessage]
+    change: RowTransaction
+
+
+class _Sending(ABC):
+    """One send, repeated until it is applied; `holders` has the message of each key."""
+
+    def __init__(self, process: Client, row: str) -> None:
+        self.holders: dict[str, KeyHolder] = {}
+        self._process = process
+        self._row = row
+        self._header: bytes | None = None
+        self._states: dict[Name, KeyState] = {}
+        self._tried: list[UniqueMessage] = []
+        self._unknown: OutcomeUnknown | None = None
+        self._against: bytes | None = None
+        self._unknowns = 0
+
+    @abstractmethod
+    def _look(self) -> Steps[None]:
+        """Read the header and the keys, as of one moment."""
+
+    @abstractmethod
+    def _plan(self) -> _Planned | None:
+        """The messages whose keys are available; None if the row must be read again."""
+
+    def carry_out(self) -> Steps[None]:
+        """Read and commit until the messages are stored, or other messages have their keys."""
+        for number in range(1, COMMIT_TRIES + 1):
+            if (yield from self._try()):
+                break
+            yield from request_pause(self._process, self._row, refused=number)
+        else:
+            message = (
+                f"row {self._row}: gave up after {COMMIT_TRIES} conflicts while sending a message with a unique key. "
+                "It was not sent: send it again when the queue is less busy"
+            )
+            raise self._unknown or StoreUnavailable(message)
+        self.holders |= {one.key: KeyHolder(one.owner.message(self._row), sent=True) for one in self._tried}
+        long_ago = ids.first_at(self._process.now() - LATE)
+        if late := [one.put.name for one in self._tried if one.id < long_ago]:
+            yield from register_late(self._process, self._row, late)
+
+    def _try(self) -> Steps[bool]:
+        """Read and commit once; False if that must be repeated."""
+        try:
+            yield from self._look()
+        except StoreError as error:
+            raise self._unknown or error from error
+        if self._has_arrived():
+            return True
+        if (planned := self._plan()) is None:
+            return False
+        if self._unknown and not planned.sent:  # a request that was delayed may still be carried out on this header
+            raise self._unknown
+        self._tried, self._against = planned.sent, self._header
+        return not planned.sent or (yield from self._commit(planned.change))
+
+    def _has_arrived(self) -> bool:
+        """Whether a commit of unknown outcome was applied: yes if one of its keys names its message.
+
+        Otherwise it was not applied if the header is unchanged, because only a claim can have removed the message. If
+        the header has changed, OutcomeUnknown is raised again.
+        """
+        if self._unknown is None:
+            return False
+        if any(self._states.get(key_name(one.key), FREE).owner == one.owner for one in self._tried):
+            return True
+        if self._header != self._against:
+            raise self._unknown
+        return False
+
+    def _commit(self, change: RowTransaction) -> Steps[bool]:
+        """Whether it was applied; False for an unknown outcome, which the next read resolves."""
+        try:
+            outcome = yield from change.commit()
+        except OutcomeUnknown as unknown:
+            self._unknown = unknown
+            self._unknowns += 1
+            if self._unknowns == _UNKNOWNS:
+                raise
+            return False
+        except StoreError as error:
+            raise self._unknown or error from error
+        return isinstance(outcome, Committed)
+
+    def _read(self, *keys: str) -> Steps[None]:
+        """Read header and keys together: between two reads a message could come, be settled and free its key."""
+        columns = yield from read_one(Named(self._row, (HEADER, *map(key_name, keys))), exact=True)
+        self._header = next((column.value for column in columns if column.name == HEADER), None)
+        self._states = yield from key_states(self._row, [column for column in columns if column.name != HEADER])
+
+    def _state(self, one: UniqueMessage) -> KeyState:
+        return checked(self._states.get(key_name(one.key), FREE), one.key)
+
+
+class _Unique(_Sending):
+    def __init__(self, process: Client, row: str, wanted: Sequence[UniqueMessage]) -> None:
+        super().__init__(process, row)
+        self._wanted = wanted
+
+    def _look(self) -> Steps[None]:
+        yield from self._read(*[one.key for one in self._wanted])
+
+    def _plan(self) -> _Planned:
+        states = [(one, self._state(one)) for one in self._wanted]
+        self.holders = {one.key: holder for one, state in states if (holder := key_holder(self._row, state))}
+        change = RowTransaction(self._row)
+        change.expect(HEADER, self._header)
+        free = [(one, state) for one, state in states if state.owner is None]
+        for one, state in free:
+            change.expect(key_name(one.key), state.column.value if state.column else None)
+            change.put(key_name(one.key), one.owner.encode())
+            change.put_all(one.put)
+        return _Planned([one for one, _ in free], change)
+
+
+class _Replacing(_Sending):
+    def __init__(self, process: Client, row: str, wanted: UniqueMessage, *, keeps_due: bool) -> None:
+        super().__init__(process, row)
+        self._wanted = wanted
+        self._keeps_due = keeps_due
+        self.replaced: MessageId | None = None
+        self._snapshot = RowSnapshot(row, 1)
+        self._put_off: dict[int, UniqueMessage] = {}
+
+    def _look(self) -> Steps[None]:
+        self._snapshot.forget()
+        yield from load_snapshot(self._snapshot, self._process.now())
+        yield from self._read(self._wanted.key)
+
+    def _plan(self) -> _Planned | None:
+        if self._header != self._snapshot.value:
+            return None
+        state = self._state(self._wanted)
+        holder = key_holder(self._row, state)
+        if holder and state.in_hand(self._snapshot, self._process.now()):
+            self.holders = {self._wanted.key: holder}
+            return _Planned([], RowTransaction(self._row))
+        self.replaced = holder.id if holder else None
+        sent = self._in_place_of(state.owner)
+        plan = RemovalPlan(taken=[(state.column, Put(key_name(sent.key), sent.owner.encode()))], puts=[sent.put])
+        cancel(plan, self._snapshot, state)
+        if state.repeats:
+            plan.freed.append(state.repeats.column)
+        change = RowTransaction(self._row)
+        plan.add_to(change)
+        bump_header(self._process, change, self._header, due=None)
+        return _Planned([sent], change)
+
+    def _in_place_of(self, owner: KeyOwner | None) -> UniqueMessage:
+        """The message to send: due when the replaced one was, if it keeps that moment and it is in the future."""
+        due = ids.moment(owner.id) if owner and self._keeps_due else 0
+        if due <= self._process.now():
+            return self._wanted
+        if due not in self._put_off:
+            envelope = decode(self._wanted.value)
+            value = encode(envelope._replace(due=due), to_json(envelope.body))
+            self._put_off[due] = self._wanted._replace(id=self._process.id_at(due), value=value)
+        return self._put_off[due]

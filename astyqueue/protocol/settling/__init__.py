@@ -1,0 +1,1 @@
+"""Recording the outcomes of leased messages."""

@@ -1,0 +1,204 @@
+"""Outcomes of leased messages, and the changes they make to the timer that hides them; no I/O."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Final, NamedTuple
+
+from astyqueue.ids import Id
+from astyqueue.protocol.client import Client
+from astyqueue.protocol.layout.columns import Dead, Entry, Header, Mark, State, Timer, Type, dead_name, encoded, message_name
+from astyqueue.protocol.layout.unique_key import NOTHING, SettleEffects
+from astyqueue.protocol.row.snapshot import TimerChange
+from astyqueue.protocol.row.transaction import RowTransaction
+from astyqueue.store import Name, Put
+
+
+class Ack(NamedTuple):
+    """Done: the message is deleted, with the columns that belong to it."""
+
+    along: SettleEffects = NOTHING
+
+
+class Reject(NamedTuple):
+    """Dead-lettered, with a kind ("rejected", "failed", ...) and a readable reason; `spent` includes this attempt.
+
+    A dead letter has no unique key: a producer may send the message again.
+    """
+
+    kind: str
+    reason: str
+    spent: int
+    along: SettleEffects = NOTHING
+
+
+class Release(NamedTuple):
+    """Given back, to be delivered from `due` (microseconds) on; `spent` is the number of attempts so far."""
+
+    due: int
+    spent: int
+    state: State = State.BACKING_OFF
+
+
+class Extend(NamedTuple):
+    """The lease is extended until `until` (microseconds); it is never shortened."""
+
+    until: int
+
+
+Outcome = Ack | Reject | Release | Extend
+Outcomes = Mapping[Id, Outcome]
+ACK: Final = Ack()
+
+
+def columns_changed_by(wanted: Outcomes) -> int:
+    """The number of columns, without timers, that these outcomes change: one per message, and its key and mark."""
+    others = (outcome for outcome in wanted.values() if outcome is not ACK)
+    return len(wanted) + sum(2 - outcome.along.count(None) for outcome in others if isinstance(outcome, Ack | Reject))
+
+
+#: Pauses that differ by less than 1/SHARED of their length share a timer.
+SHARED: Final = 20
+
+
+@dataclass(slots=True)
+class SettlePlan:
+    """The changes that outcomes make to one timer: computed, not yet committed.
+
+    `left`: the timer that remains. `raised`: after a header commit, the previous header and the one it wrote.
+    """
+
+    timer: Timer
+    left: Timer | None
+    acked: list[Name] = field(default_factory=list)
+    dead: dict[Name, bytes] = field(default_factory=dict)
+    moved: list[Timer] = field(default_factory=list)
+    sooner: list[Timer] = field(default_factory=list)
+    freed: list[Name] = field(default_factory=list)
+    remembered: list[Put] = field(default_factory=list)
+    raised: tuple[bytes | None, Header] | None = field(default=None, compare=False)
+
+    def add_to(self, change: RowTransaction) -> None:
+        """Add it to a transaction; with `sooner` timers, that must be a header commit."""
+        change.replace(self.timer, self.left)
+        change.delete(*self.acked, *self.freed)
+        change.put_all(*self.remembered)
+        for name, value in self.dead.items():
+            change.put(name, value)
+        for timer in (*self.moved, *self.sooner):
+            change.put_timer(timer)
+
+    def ack(self, entry: Entry, along: SettleEffects) -> None:
+        """Delete the message; free its key and write its mark, if it has them."""
+        self.acked.append(message_name(entry.priority, entry.id))
+        if along.frees is not None:
+            self.freed.append(along.frees)
+        if along.mark is not None:
+            self.remembered.append(along.mark)
+
+    def reject(self, entry: Entry, dead: Dead, along: SettleEffects) -> None:
+        """Dead-letter the message and free its key. It needs no mark: an idempotent send finds the message itself."""
+        self.dead[dead_name(entry.priority, entry.id)] = dead.encode()
+        if along.frees is not None:
+            self.freed.append(along.frees)
+
+    @property
+    def floor(self) -> int | None:
+        """The earliest due time of the timers that are due before its own; None if there are none."""
+        return min((timer.due for timer in self.sooner), default=None)
+
+    @property
+    def timer_change(self) -> TimerChange:
+        """The same change, for the snapshot of the row."""
+        successors = *filter(None, [self.left]), *self.moved, *self.sooner
+        return TimerChange(self.timer, successors, tuple(name.id for name in self.dead), self.raised)
+
+    @property
+    def marked(self) -> set[Mark]:
+        """The marks that it adds."""
+        return set(self.left.marks if self.left else ()).difference(self.timer.marks)
+
+    @property
+    def kinds(self) -> dict[Id, type[Outcome]]:
+        """The outcome of each message that leaves the timer or gets a mark in it."""
+        kinds: dict[Id, type[Outcome]] = {name.id: Ack for name in self.acked}
+        kinds.update((name.id, Reject) for name in self.dead)
+        kinds.update((mark.id, Release) for mark in self.marked)
+        for timer in (*self.moved, *self.sooner):
+            kinds.update((entry.id, Extend if timer.state == State.LEASED else Release) for entry in timer.entries)
+        return kinds
+
+
+def plan_settle(process: Client, timer: Timer, wanted: Outcomes, *, marking: bool = False) -> SettlePlan:
+    """Plan these outcomes for one timer; ids that it does not list are ignored.
+
+    With `marking`, messages due before the timer get a mark in it instead of a timer of their own.
+    """
+    worked = SettlePlan(timer, None)
+    others = [entry for entry in timer.entries if wanted.get(entry.id) is not ACK]
+    if not others and not timer.marks and len(wanted) == len(timer.entries):
+        worked.acked = [message_name(entry.priority, entry.id) for entry in timer.entries]
+        return worked
+    kept: list[Entry] = []
+    moves: list[Move] = []
+    for entry in timer.entries:
+        outcome = wanted.get(entry.id)
+        if outcome is None:
+            kept.append(entry)
+        elif isinstance(outcome, Ack):
+            worked.ack(entry, outcome.along)
+        elif move := _move(worked, entry, outcome, now=process.now()):
+            moves.append(move)
+    sooner = [move for move in moves if move.due <= timer.due]
+    marks = timer.marks
+    if marking:
+        marks += tuple(Mark(*move.entry, move.due) for move in sooner)
+    else:
+        worked.sooner = _timers(process, timer, sooner)
+    worked.moved = _timers(process, timer, [move for move in moves if move.due > timer.due])
+    if kept or marks:
+        worked.left = encoded(replace(timer, entries=tuple(kept), marks=marks))
+    return worked
+
+
+class Move(NamedTuple):
+    """A message that moves to another timer."""
+
+    state: State
+    due: int
+    entry: Entry
+
+
+def _move(worked: SettlePlan, entry: Entry, outcome: Outcome, *, now: int) -> Move | None:
+    match outcome:
+        case Reject(kind, reason, spent, along):
+            worked.reject(entry, Dead(now, spent, kind, reason, worked.timer.nonce.hex()), along)
+        case Release(due, spent, state):
+            return Move(state, due, entry._replace(spent=spent))
+        case Extend(until):
+            return Move(State.LEASED, max(until, worked.timer.due + 1), entry)
+    return None
+
+
+def _timers(process: Client, origin: Timer, moves: list[Move]) -> list[Timer]:
+    """The timers that these messages move to; pauses that end close together share one, due with the last of them."""
+    now = process.now()
+    groups: list[list[Move]] = []
+    for move in sorted(moves):
+        first = groups[-1][0] if groups else None
+        if first and first.state == move.state and move.due - first.due <= max(0, first.due - now) // SHARED:
+            groups[-1].append(move)
+        else:
+            groups.append([move])
+    return [_timer(process, origin, group) for group in groups]
+
+
+def _timer(process: Client, origin: Timer, group: list[Move]) -> Timer:
+    """A timer for these messages: under the same claim if they stay leased; otherwise their receipts end."""
+    state, due, _ = group[-1]
+    name = Name(Type.TIMER, 0, process.id_at(due), state)
+    entries = tuple(move.entry for move in group)
+    if state == State.LEASED:
+        return encoded(Timer(name, entries, origin.nonce, origin.holder, origin.made_for, origin.alone))
+    return encoded(Timer(name, entries, process.nonce(), "", len(entries)))

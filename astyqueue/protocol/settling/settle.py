@@ -1,0 +1,210 @@
+"""Settling: recording the outcomes of leased messages.
+
+A settle expects only its own timer, unchanged. It does not touch the row's header, because a process that claims all
+the time would starve it. A message given back *before* its timer is due is the exception: a timer due earlier than all
+others must lower the header's floor. If the header is refused, the message gets a mark in its own timer instead; that
+ends its receipt, and a process that reads the timer may claim it from the mark's time on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from astyqueue.errors import OutcomeUnknown, StoreError, Undecodable
+from astyqueue.ids import Id
+from astyqueue.protocol.client import Client
+from astyqueue.protocol.layout.columns import HEADER, Timer, Type, decode_timer
+from astyqueue.protocol.row.bounded_reads import ScanWindow, read_in_pages
+from astyqueue.protocol.row.transaction import RowTransaction, bump_header
+from astyqueue.protocol.settling.outcomes import Outcome, Outcomes, SettlePlan, plan_settle
+from astyqueue.protocol.steps import Steps, read_column, read_one
+from astyqueue.store import Committed, Name, Named, Slice
+
+#: Attempts of one commit with unknown outcome before OutcomeUnknown is raised.
+_TRIES: Final = 5
+_TIMERS_A_PAGE: Final = 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class SettleRequest:
+    """Outcomes of messages that one timer hides.
+
+    `unsure`: commits of this claim with unknown outcome, because the store did not answer or the caller was cancelled.
+    Keep the list as long as the claim: a repeated settle may have been done already, and finds that by their traces.
+    """
+
+    timer: Timer
+    outcomes: Outcomes
+    unsure: list[SettlePlan] = field(default_factory=list)
+
+    def begin(self, worked: SettlePlan) -> None:
+        """Record a commit before it is sent, unless an equal one of unknown outcome is recorded already."""
+        if worked not in self.unsure:
+            self.unsure.append(worked)
+
+    def end(self, worked: SettlePlan, *, applied: bool) -> None:
+        """Remove a commit whose outcome is known; if it was applied, no other commit on that timer can have been."""
+        self.unsure[:] = [one for one in self.unsure if one is not worked and not (applied and one.timer == worked.timer)]
+
+
+@dataclass(slots=True)
+class SettleResult:
+    """The result of a settle: the plans that were committed, and the ids of `lost` messages, whose lease had ended."""
+
+    done: list[SettlePlan] = field(default_factory=list)
+    lost: list[Id] = field(default_factory=list)
+
+
+def settle(process: Client, row: str, wanted: SettleRequest) -> Steps[SettleResult]:
+    """Commit these outcomes of leased messages; messages without a lease are returned as lost, and stay unchanged.
+
+    When the store fails half-way, the commits until then are added to `unsure`, so that a repeated settle reports them
+    as done. While `unsure` is not empty, errors are raised as OutcomeUnknown: any other means that nothing was changed.
+    """
+    settled = SettleResult()
+    try:
+        yield from _settle(process, row, wanted, into=settled)
+    except StoreError as error:
+        wanted.unsure.extend(worked for worked in settled.done if worked not in wanted.unsure)
+        if not wanted.unsure or isinstance(error, OutcomeUnknown):
+            raise
+        message = (
+            f"row {row}: it is unknown whether outcomes of leased messages were recorded, and reading them back "
+            f"failed ({error}). The leases are unchanged: settle the messages again when the store answers"
+        )
+        raise OutcomeUnknown(message) from error
+    return settled
+
+
+def _settle(process: Client, row: str, wanted: SettleRequest, *, into: SettleResult) -> Steps[None]:
+    outcomes = dict(wanted.outcomes)
+    current: Timer | None = wanted.timer
+    while current is not None and outcomes:
+        worked = yield from _commit(process, row, replace(wanted, timer=current, outcomes=outcomes))
+        if worked is not None:
+            into.done.append(worked)
+            _remove_done(outcomes, [entry.id for entry in worked.timer.entries])
+        yield from _find_done(row, outcomes, wanted.unsure, into=into)
+        current = (yield from find_claim_timer(row, wanted.timer, outcomes)) if outcomes else None
+    into.lost.extend(outcomes)
+
+
+def _remove_done(outcomes: dict[Id, Outcome], ids: Iterable[Id]) -> None:
+    for id_ in ids:
+        outcomes.pop(id_, None)
+
+
+def _find_done(row: str, outcomes: dict[Id, Outcome], unsure: Iterable[SettlePlan], *, into: SettleResult) -> Steps[None]:
+    """Remove outcomes that a commit of unknown outcome has applied; if all its traces are there, it counts as done."""
+    for worked in unsure if outcomes else ():
+        kinds = yield from traces_of(row, worked)
+        done = [id_ for id_, outcome in outcomes.items() if kinds.get(id_) is type(outcome)]
+        if done and kinds == worked.kinds:
+            into.done.append(worked)
+        _remove_done(outcomes, done)
+
+
+def find_claim_timer(row: str, timer: Timer, wanted: Iterable[Id]) -> Steps[Timer | None]:
+    """The current timer of the same claim that hides one of these messages; a claim's timers only move up."""
+    columns = yield from read_in_pages(Slice(row, Type.TIMER, 0, after=timer.name.id), _TIMERS_A_PAGE, ScanWindow(), exact=True)
+    for column in columns:
+        found = _readable(row, column.name, column.value)
+        if found and found.nonce == timer.nonce and not {entry.id for entry in found.entries}.isdisjoint(wanted):
+            return found
+    return None
+
+
+def _readable(row: str, name: Name, value: bytes) -> Timer | None:
+    """A timer; None if it cannot be read: that stops claims of its row, but not settles of other timers."""
+    try:
+        return decode_timer(row, name, value)
+    except Undecodable:
+        return None
+
+
+def _commit(process: Client, row: str, wanted: SettleRequest) -> Steps[SettlePlan | None]:
+    """Commit against this timer; None if it has changed, so that it must be searched again."""
+    worked = plan_settle(process, wanted.timer, wanted.outcomes)
+    if worked.sooner:
+        applied = yield from _commit_sooner(process, row, wanted, worked=worked)
+        if applied:
+            return worked
+        worked = plan_settle(process, wanted.timer, wanted.outcomes, marking=True)
+    applied = yield from _apply(wanted, worked, RowTransaction(row))
+    return worked if applied else None
+
+
+def _commit_sooner(process: Client, row: str, wanted: SettleRequest, *, worked: SettlePlan) -> Steps[bool]:
+    """Commit together with the header, once."""
+    column = yield from read_column(row, HEADER, exact=True)
+    change = RowTransaction(row)
+    try:
+        known = column.value if column else None
+        header = bump_header(process, change, known, due=worked.floor)
+    except Undecodable:  # that stops claims, but leased messages can still get marks
+        return False
+    applied = yield from _apply(wanted, worked, change)
+    if applied:
+        worked.raised = (known, header)
+    return applied
+
+
+def _apply(wanted: SettleRequest, worked: SettlePlan, change: RowTransaction) -> Steps[bool]:
+    """Whether it was committed; after an unknown outcome the timer is read before the commit is repeated.
+
+    If the timer has changed, False: the commit's traces show whether it was applied. So they do when a repeated commit
+    is refused: the first may be applied late, by a server that was stalled, between the read and the repetition.
+    """
+    worked.add_to(change)
+    for tried in range(_TRIES):
+        applied = yield from _attempt(wanted, worked, change, again=tried > 0)
+        if applied is not None:
+            return applied
+        column = yield from read_column(change.row, worked.timer.name, exact=True)
+        if column is None or column.value != worked.timer.value:
+            return False
+    message = (
+        f"row {change.row}: after {_TRIES} attempts it is unknown whether outcomes of leased messages were recorded. "
+        "The leases are unchanged: settle the messages again when the store answers"
+    )
+    raise OutcomeUnknown(message)
+
+
+def _attempt(wanted: SettleRequest, worked: SettlePlan, change: RowTransaction, *, again: bool) -> Steps[bool | None]:
+    """Whether a commit was applied; None if that is unknown."""
+    wanted.begin(worked)
+    try:
+        outcome = yield from change.commit()
+    except OutcomeUnknown:
+        return None
+    except StoreError:
+        if not again:
+            wanted.end(worked, applied=False)
+        raise
+    applied = isinstance(outcome, Committed)
+    if applied or not again:
+        wanted.end(worked, applied=applied)
+    return applied
+
+
+def traces_of(row: str, worked: SettlePlan) -> Steps[dict[Id, type[Outcome]]]:
+    """The outcomes that a commit of unknown outcome has left in the store, by their traces.
+
+    A timer that is gone proves nothing: its messages may have been claimed again. Proof are dead letters that carry
+    this claim, timers with names drawn at random, and marks in the current timer; also messages that are gone, unless
+    another one that the same commit would have deleted is still there: a deleted message never returns.
+    """
+    moved = {timer.name: timer for timer in (*worked.moved, *worked.sooner)}
+    found = yield from read_one(Named(row, (worked.timer.name, *worked.acked, *worked.dead, *moved)), exact=True)
+    values = {column.name: column.value for column in found}
+    if not values.keys().isdisjoint(worked.acked):
+        return {}
+    there = {entry.id for name, timer in moved.items() if name in values for entry in timer.entries}
+    there.update(name.id for name in worked.acked)
+    there.update(name.id for name, value in worked.dead.items() if values.get(name) == value)
+    current = values.get(worked.timer.name)
+    if worked.marked and current is not None and (timer := _readable(row, worked.timer.name, current)):
+        there.update(mark.id for mark in worked.marked.intersection(timer.marks))
+    return {id_: kind for id_, kind in worked.kinds.items() if id_ in there}

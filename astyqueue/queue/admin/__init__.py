@@ -1,0 +1,1 @@
+"""Operators' commands on a queue, as steps for threads and for tasks."""

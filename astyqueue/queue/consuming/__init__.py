@@ -1,0 +1,1 @@
+"""Claims, delivers and settles for all threads and tasks of this process."""

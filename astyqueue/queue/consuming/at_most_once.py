@@ -1,0 +1,68 @@
+"""Messages delivered at most once: they are removed from the store before a consumer gets them."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Iterable
+from typing import Final
+
+from astyqueue.protocol.claiming.selection import ClaimedMessage
+from astyqueue.queue.consuming.waiters import Shares, Waiters
+from astyqueue.queue.hooks import HookNotifier
+from astyqueue.queue.leases import AT_MOST_ONCE
+from astyqueue.queue.metrics import QueueStats
+
+_log: Final = logging.getLogger("astyqueue.queue")
+
+
+class AtMostOnceBuffer:
+    """Delivers them, and keeps those whose waiter has left for the next waiter of this process.
+
+    They are lost with the process, as at most once allows. Those lost because the queue is closed, or because they
+    expired before a waiter came, are counted as `dropped`.
+    """
+
+    def __init__(self, waiters: Waiters, stats: QueueStats, telling: HookNotifier) -> None:
+        """`telling` calls the hooks."""
+        self._telling = telling
+        self._waiters = waiters
+        self._stats = stats
+        self._lock = threading.Lock()
+        self._kept: list[tuple[str, ClaimedMessage]] = []
+
+    def hand_out(self, row: str, held: list[ClaimedMessage], *, shares: Shares) -> None:
+        """Deliver messages that were claimed from a row, first come first served."""
+        if not held:
+            return
+        dealt = self._waiters.deal(row, held, None, shares=shares)
+        self.keep((row, one) for one in held[sum(len(deliveries) for _, deliveries in dealt) :])
+        unwanted = self._waiters.accept(dealt)
+        self.keep((delivery.row, delivery.held) for delivery in unwanted)
+        for delivery in (one for _, deliveries in dealt for one in deliveries if one not in unwanted):
+            self._telling.happened(delivery, AT_MOST_ONCE)
+
+    def keep(self, undealt: Iterable[tuple[str, ClaimedMessage]]) -> None:
+        """Keep messages that no consumer got."""
+        with self._lock:
+            self._kept.extend(undealt)
+
+    def hand_out_kept(self, now: int, *, shares: Shares) -> bool:
+        """Deliver the kept messages; returns whether there were any."""
+        kept = self._take_kept()
+        good = [(row, one) for row, one in kept if one.envelope.expires is None or one.envelope.expires > now]
+        self._stats.add("dropped", len(kept) - len(good))
+        for row, one in good:
+            self.hand_out(row, [one], shares=shares)
+        return bool(kept)
+
+    def close(self, queue: str) -> None:
+        """Count and log the messages that no consumer got."""
+        if kept := self._take_kept():
+            self._stats.add("dropped", len(kept))
+            _log.warning("%s: %d at-most-once messages dropped: the queue was closed before delivery", queue, len(kept))
+
+    def _take_kept(self) -> list[tuple[str, ClaimedMessage]]:
+        with self._lock:
+            kept, self._kept = self._kept, []
+        return kept

@@ -1,0 +1,277 @@
+"""One claimer for each queue and process: it claims and settles for all threads and tasks of the process.
+
+Threads and tasks that receive or settle take part. One of them leads while it waits, and does the work of all: it
+commits outcomes, claims for the waiters that have credit, first come first served, and renews leases. When it has what
+it waited for, the next one leads. So sixty consumers cost one commit, none of them spins, and a lone one does only its
+own work.
+
+The leader carries out one step after the other, so leases and row snapshots need no locks; only what other threads add
+(waiters, outcomes) does.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Final
+
+from astyqueue.clock import Clock
+from astyqueue.errors import StoreError, Undecodable
+from astyqueue.protocol.client import Client
+from astyqueue.protocol.settling.outcomes import Outcome
+from astyqueue.protocol.steps import Steps
+from astyqueue.queue.consuming.at_most_once import AtMostOnceBuffer
+from astyqueue.queue.consuming.firing import ScheduleFiring
+from astyqueue.queue.consuming.leadership import Leadership
+from astyqueue.queue.consuming.row_worker import RowWorker, returned
+from astyqueue.queue.consuming.settle_buffer import SettleBuffer, SettleTicket
+from astyqueue.queue.consuming.waiters import Shares, Waiters
+from astyqueue.queue.history import HistoryWriter
+from astyqueue.queue.hooks import Hook, HookNotifier
+from astyqueue.queue.leases import BaseDelivery, Waiter
+from astyqueue.queue.metrics import QueueStats
+from astyqueue.queue.rows.row_locks import RowLocks
+from astyqueue.queue.rows.row_scheduler import RowScheduler
+from astyqueue.queue.settings_sync import SettingsSync
+from astyqueue.triggers import Triggers
+from astyqueue.units import SECOND
+from astyqueue.waiting import Rest, Wakeup
+
+#: A `receive` with a shorter wait than this does not leave a row to the process that owns it.
+_PATIENT: Final = SECOND
+
+_log: Final = logging.getLogger("astyqueue.queue")
+
+
+class Claimer:
+    """Claims and settles for all consumers of a queue in this process."""
+
+    def __init__(
+        self,
+        process: Client,
+        scheduler: RowScheduler,
+        *,
+        clock: Clock,
+        settings_sync: SettingsSync,
+        row_locks: RowLocks,
+        hooks: tuple[Hook, ...] = (),
+        triggers: Triggers | None = None,
+    ) -> None:
+        """Changes of the stored settings take effect within ten seconds. Without `triggers`, no schedule is fired."""
+        self.stats = QueueStats()
+        self.history = HistoryWriter(process, settings_sync)
+        self.firings = ScheduleFiring(process, self.stats, triggers, history=self.history)
+        scheduler.row_states.fire(on=self.firings.on)
+        self._process = process
+        self._scheduler = scheduler
+        self._clock = clock
+        self._settings_sync = settings_sync
+        self._telling = telling = HookNotifier(hooks)
+        self._outcomes = SettleBuffer(self.stats, telling, self.history)
+        self._lead = Leadership(clock, self._round, telling)
+        self._waiters = Waiters(clock)
+        self._once = AtMostOnceBuffer(self._waiters, self.stats, telling)
+        self._work = RowWorker(
+            process,
+            scheduler,
+            settings_sync,
+            self._outcomes,
+            self._waiters,
+            self._once,
+            self.stats,
+            self.firings,
+            row_locks,
+            self.history,
+            telling,
+        )
+        self._claimed_last = False
+        self._flushing: list[SettleTicket] = []
+
+    def sent(self, row: str, moment: int) -> None:
+        """Have a row scanned from this moment on: a thread of this process sent to it."""
+        self._scheduler.row_states.sent(row, moment, self._process.now())
+        self.wake()
+
+    def close(self, queue: str) -> None:
+        """Stop: threads and tasks that take part now or later get Closed."""
+        self._lead.close(queue)
+        self._once.close(queue)
+
+    def changed(self, row: str) -> None:
+        """Have a row's header read again: this process changed it, but not through this claimer."""
+        self._scheduler.row_states.changed(row)
+        self.wake()
+
+    def wake(self) -> None:
+        """Wake the leader: credit grew, outcomes came, or a waiter wants to stop."""
+        self._lead.wake()
+
+    def settle_later(self, delivery: BaseDelivery, outcome: Outcome) -> None:
+        """Buffer an outcome that no caller waits for: it is committed with the next claim of its row or after 5 ms."""
+        if self._outcomes.add(delivery, outcome):
+            self.wake()
+
+    def give_back(self, delivery: BaseDelivery) -> None:
+        """Give back a delivery that no consumer began; it costs no attempt, and no hook is called before."""
+        if delivery.hold is None:
+            self._once.keep([(delivery.row, delivery.held)])
+        else:
+            self._outcomes.give_back(delivery, returned(delivery, self._process.now()))
+        self.wake()
+
+    def settle(self, outcomes: list[tuple[BaseDelivery, Outcome]]) -> Steps[list[BaseDelivery]]:
+        """Commit these outcomes before anything else; returns the deliveries whose leases were lost.
+
+        When the store fails, its error is raised and these outcomes are withdrawn: the caller may try again. A caller
+        that is cancelled withdraws nothing: its outcomes go with the next commit.
+        """
+        ticket = self._outcomes.demand(outcomes)
+        ticket.wakeup = Wakeup(self._clock)
+        yield from self._lead.take_part(lambda: ticket.over, ticket.wakeup, until=None, undo=lambda: self._outcomes.withdraw(ticket))
+        if ticket.error is not None:
+            raise ticket.error
+        return ticket.lost
+
+    def flush(self) -> Steps[None]:
+        """Commit all buffered outcomes, and write the buffered history events."""
+        wakeup = Wakeup(self._clock)
+        ticket = SettleTicket(1, wakeup=wakeup)
+        self._flushing.append(ticket)
+        try:
+            yield from self._lead.take_part(lambda: ticket.over or self._flushed(), wakeup, until=None)
+        finally:
+            self._flushing.remove(ticket)
+        if ticket.error is not None:
+            raise ticket.error
+        yield from self.history.flush()
+
+    def finish_telling(self, patience: float) -> None:
+        """Wait until hooks were called for every outcome in the store, at most `patience` seconds."""
+        self._telling.finish(patience)
+
+    def _flushed(self) -> bool:
+        """Whether no outcome waits; if one does, hurry the buffer again: a hurry ends whenever the buffer is empty."""
+        if self._outcomes.settled_all:
+            return True
+        self._outcomes.hurry()
+        self._lead.wake()
+        return False
+
+    def take(self, waiter: Waiter, filled: Callable[[], bool], *, until: int | None) -> Steps[None]:
+        """Take part until `filled`, or until the monotonic moment `until` has come and every row was checked since."""
+        waiter.wakeup, waiter.error = Wakeup(self._clock), None
+        self._waiters.sit(waiter)
+        insist = until is not None and until < self._clock.monotonic() + _PATIENT
+        asked = self._scheduler.row_states.ask(self._process.now(), insist=insist)
+
+        def over() -> bool:
+            return (
+                waiter.error is not None
+                or filled()
+                or (until is not None and self._scheduler.answered >= asked and self._clock.monotonic() >= until)
+            )
+
+        try:
+            yield from self._lead.take_part(over, waiter.wakeup, until=until)
+        finally:
+            self._waiters.leave(waiter)
+        if waiter.error is not None and not filled():
+            raise waiter.error
+
+    def serve(self, waiter: Waiter, stopped: Callable[[], bool]) -> Steps[None]:
+        """Take part until `stopped`; a dispatcher does this in a thread of its own."""
+        yield from self.take(waiter, stopped, until=None)
+
+    def _round(self, me: Wakeup, until: int | None) -> Steps[None]:
+        """Do the most urgent work, or rest until there is some. Claims and settles take turns, so neither starves."""
+        well = yield from self._for_waiters(self._look_after(), {})
+        now = self._process.now()
+        if self._scheduler.was_set_back(now):
+            self._outcomes.set_back(now)
+        asked = self._scheduler.row_states.asked
+        shares = self._shares()
+        if shares and self._once.hand_out_kept(now, shares=shares):
+            return
+        self._outcomes.renew(now)
+        urgent = self._outcomes.urgent(now)
+        if shares and well:
+            well = yield from self._for_waiters(self._scheduler.look_around(now), shares)
+        if shares and well and not (urgent and self._claimed_last) and (visit := self._scheduler.choose(now)):
+            self._claimed_last = True
+            yield from self._for_waiters(self._work.visit(visit, shares), shares)
+            self._wake_hurried()
+            return
+        self._claimed_last = False
+        if urgent:
+            yield from self._settle(urgent.row)
+            self._wake_hurried()
+        elif well:
+            yield from self._with_nothing_urgent(me, until, shares, asked=asked)
+
+    def _with_nothing_urgent(self, me: Wakeup, until: int | None, shares: Shares, *, asked: int) -> Steps[None]:
+        """Fire due slots if no waiter has credit; otherwise rest until there is work."""
+        now = self._process.now()
+        if shares:
+            if not (yield from self._for_waiters(self._scheduler.idle(now), shares)):
+                return
+        elif not self._settings_sync.behaviour.paused and (visit := self._scheduler.row_states.with_slot(now)):
+            yield from self._for_waiters(self._work.fire(visit), {})
+            return
+        else:
+            self._scheduler.answer(asked)
+        self._lead.tell_others()
+        if not self._lead.passed(until):
+            yield Rest(me, self._rest_until(now, until, wanting=bool(shares)))
+
+    def _look_after(self) -> Steps[None]:
+        """Follow the settings and the store's time, and write the buffered history events."""
+        yield from self._settings_sync.follow()
+        yield from self.history.write_noted()
+
+    def _for_waiters(self, steps: Steps[None], shares: Shares) -> Steps[bool]:
+        """Do work for waiters, of which these have a share; False after an error.
+
+        The error ends the wait of one waiter, whichever thread leads: callers that settle are not affected by it.
+        """
+        try:
+            yield from steps
+        except Exception as error:
+            if self._waiters.fail(error, shares):
+                return False
+            if not isinstance(error, StoreError | Undecodable):
+                raise
+            _log.warning("queue %s: %s; trying again", self._settings_sync.settings.name, error)
+            return False
+        return True
+
+    def _settle(self, row: str) -> Steps[None]:
+        """Commit the outcomes that wait for a row.
+
+        An error goes to the callers that wait for these outcomes, else to those that flush, else to one waiter.
+        """
+        try:
+            yield from self._work.settle(row)
+        except Exception as error:
+            for ticket in self._flushing:
+                ticket.fail(error)
+            if not self._flushing and not self._waiters.fail(error, {}):
+                if not isinstance(error, StoreError):
+                    raise
+                _log.warning("row %s: %s; outcomes of its messages are committed later", row, error)
+
+    def _wake_hurried(self) -> None:
+        """Wake the callers that wait for outcomes, some of which may be committed now."""
+        if self._outcomes.hurried:
+            self._lead.tell_others()
+
+    def _rest_until(self, now: int, until: int | None, *, wanting: bool) -> int:
+        """The monotonic moment of the next work."""
+        wake_at = min(self._outcomes.next_event(), self._scheduler.next_event(now) if wanting else now + SECOND)
+        rest = max(0, wake_at - self._process.now()) + self._clock.monotonic()
+        return rest if until is None else min(rest, until)
+
+    def _shares(self) -> Shares:
+        """The credit of each waiter; none while the queue is paused or leases must end before a suspect is claimed."""
+        if self._outcomes.in_hand == 0:
+            self._work.emptying = False
+        return {} if self._work.emptying or self._settings_sync.behaviour.paused else self._waiters.shares()

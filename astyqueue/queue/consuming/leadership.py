@@ -1,0 +1,94 @@
+"""Leadership among the threads and tasks of a process that use a queue: the first in line leads while it waits."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+from astyqueue.clock import Clock
+from astyqueue.errors import Closed
+from astyqueue.protocol.steps import Steps
+from astyqueue.queue.hooks import HookNotifier
+from astyqueue.waiting import Rest, Wakeup
+
+
+def was_closed(queue: str) -> Closed:
+    """The error of a caller that uses a queue after it was closed."""
+    return Closed(f"queue {queue!r} was closed here: connect again to use it")
+
+
+#: Does the most urgent work, or rests on this wakeup until there is some, or until this monotonic moment.
+Round = Callable[[Wakeup, int | None], Steps[None]]
+
+
+class Leadership:
+    """A line of threads and tasks. The first leads; the others rest until they are woken or become the first."""
+
+    def __init__(self, clock: Clock, round_: Round, telling: HookNotifier) -> None:
+        """The leader carries out one `round_` after the other; a thread that leaves the line calls the hooks."""
+        self._clock = clock
+        self._round = round_
+        self._telling = telling
+        self._lock = threading.Lock()
+        self._parties: list[Wakeup] = []
+        self._closed: str | None = None
+
+    def close(self, queue: str) -> None:
+        """End leadership: all that take part, now or later, get Closed."""
+        self._closed = queue
+        self.wake()
+        self.tell_others()
+
+    def wake(self) -> None:
+        """Wake the leader."""
+        for leader in self._first():
+            leader.set()
+
+    def tell_others(self) -> None:
+        """Wake all others, so that they check whether they have what they wait for."""
+        with self._lock:
+            others = self._parties[1:]
+        for wakeup in others:
+            wakeup.set()
+
+    def passed(self, until: int | None) -> bool:
+        """Whether this monotonic moment has come."""
+        return until is not None and self._clock.monotonic() >= until
+
+    def take_part(self, done: Callable[[], bool], me: Wakeup, *, until: int | None, undo: Callable[[], None] | None = None) -> Steps[None]:
+        """Lead while first in line and rest otherwise, until `done`; on error, call `undo` before another leads."""
+        while True:
+            try:
+                yield from self._in_line(lambda: self._telling.waits or done(), me, until=until, undo=undo)
+            finally:
+                self._telling.tell()
+            if done():
+                return
+
+    def _in_line(self, done: Callable[[], bool], me: Wakeup, *, until: int | None, undo: Callable[[], None] | None) -> Steps[None]:
+        with self._lock:
+            self._parties.append(me)
+        self.wake()
+        try:
+            while not done():
+                yield from self._turn(me, until)
+        except Exception:
+            if undo:
+                undo()
+            raise
+        finally:
+            with self._lock:
+                self._parties.remove(me)
+            self.wake()
+
+    def _turn(self, me: Wakeup, until: int | None) -> Steps[None]:
+        if self._closed is not None:
+            raise was_closed(self._closed)
+        if self._first() == (me,):
+            yield from self._round(me, until)
+        else:
+            yield Rest(me, None if self.passed(until) else until)
+
+    def _first(self) -> tuple[Wakeup, ...]:
+        with self._lock:
+            return tuple(self._parties[:1])

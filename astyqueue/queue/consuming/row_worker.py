@@ -1,0 +1,180 @@
+"""The work in one row: firing its schedules, claiming and delivering its due messages, committing outcomes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Final
+
+from astyqueue.errors import Undecodable
+from astyqueue.model.event import Kind
+from astyqueue.model.message import MessageId
+from astyqueue.model.settings import Behaviour
+from astyqueue.protocol.claiming.claim import ClaimResult, claim
+from astyqueue.protocol.claiming.selection import ClaimRequest
+from astyqueue.protocol.client import Client
+from astyqueue.protocol.coordination.row_lock import LockHandle
+from astyqueue.protocol.layout.columns import State
+from astyqueue.protocol.layout.rows import is_home
+from astyqueue.protocol.settling.outcomes import Release
+from astyqueue.protocol.settling.settle import SettleRequest, settle
+from astyqueue.protocol.steps import Steps
+from astyqueue.queue.consuming.at_most_once import AtMostOnceBuffer
+from astyqueue.queue.consuming.firing import ScheduleFiring
+from astyqueue.queue.consuming.settle_buffer import SettleBuffer
+from astyqueue.queue.consuming.waiters import Shares, Waiters
+from astyqueue.queue.history import HistoryWriter
+from astyqueue.queue.hooks import HookNotifier
+from astyqueue.queue.leases import BaseDelivery, Lease
+from astyqueue.queue.metrics import QueueStats
+from astyqueue.queue.rows.row_locks import RowLocks
+from astyqueue.queue.rows.row_scheduler import RowScheduler
+from astyqueue.queue.rows.row_states import RowState
+from astyqueue.queue.settings_sync import SettingsSync
+from astyqueue.units import SECOND
+
+#: The most messages of one claim, however many are requested.
+_MOST: Final = 200
+#: Waiters that had no credit for less than this count as always having credit. Also the pause of a row in which nothing
+#: could be fired.
+_NO_TIME: Final = SECOND // 20
+
+
+def returned(delivery: BaseDelivery, now: int) -> Release:
+    """The outcome of a delivery that no consumer began: it may be redelivered at once, and costs no attempt."""
+    return Release(now, delivery.attempt - 1, State.SNOOZED)
+
+
+@dataclass(slots=True)
+class RowWorker:
+    """The work of one process in the rows of a queue.
+
+    With `emptying`, all leased messages must be settled before the next claim, so that a suspect can be claimed alone.
+    """
+
+    process: Client
+    scheduler: RowScheduler
+    settings_sync: SettingsSync
+    outcomes: SettleBuffer
+    waiters: Waiters
+    once: AtMostOnceBuffer
+    stats: QueueStats
+    firings: ScheduleFiring
+    row_locks: RowLocks
+    history: HistoryWriter
+    telling: HookNotifier
+    emptying: bool = False
+
+    def settle(self, row: str) -> Steps[None]:
+        """Commit the outcomes that wait for one row, without claiming.
+
+        An error goes to the callers that wait for these outcomes; if there are none, it is raised.
+        """
+        snapshot = self.scheduler.row_states.of[row].snapshot
+        waiting, events = self.outcomes.of_row(row)
+        for hold, outcomes in waiting:
+            try:
+                yield from self.history.write(events)
+                settled = yield from settle(self.process, row, SettleRequest(hold.timer, outcomes, hold.unsure))
+            except Exception as error:
+                if not self.outcomes.fail(hold, error):
+                    raise
+                return
+            events = []
+            for worked in settled.done:
+                snapshot.settled(worked.timer_change)
+            self.outcomes.done(hold, outcomes, settled)
+        self.scheduler.settled(row, self.process.now())
+
+    def visit(self, visit: RowState, shares: Shares) -> Steps[None]:
+        """Claim from a row, settling in the same commit the outcomes that wait for it."""
+        snapshot = visit.snapshot
+        now = self.process.now()
+        behaviour = self.settings_sync.behaviour
+        order = self._order(sum(shares.values()), behaviour)
+        waiting, events = self.outcomes.of_row(snapshot.row)
+        settling = [SettleRequest(hold.timer, outcomes, hold.unsure) for hold, outcomes in waiting]
+        claimed = ClaimResult()
+        fired = 0
+
+        def take(grip: LockHandle) -> Steps[ClaimResult]:
+            under = replace(order, unlocks=grip.columns) if grip.columns else order
+            yield from self.history.write(events)
+            return (yield from claim(self.process, snapshot, under, settling=settling, into=claimed))
+
+        try:
+            fired = yield from self.firings.fire(snapshot)
+            if not (yield from self.row_locks.under(visit, take, now)):
+                self.stats.add("busy_rows")
+                return
+        except Exception as error:  # after any error the other rows have their turn first
+            self.stats.add("undecodable", isinstance(error, Undecodable))
+            self.scheduler.postpone(visit, now)
+            raise
+        except BaseException:  # also if the leader is cancelled half-way: the row's turn has begun and is not over
+            self.scheduler.row_states.look_at(visit, now)
+            raise
+        finally:
+            for hold, outcomes in waiting:
+                if done := claimed.settled.get(hold.timer.name):
+                    self.outcomes.done(hold, outcomes, done)
+        self.emptying = claimed.suspect
+        if self.stats.count(snapshot.row, claimed):
+            self.scheduler.row_states.last_traffic = self.process.now()
+        began, now = now, self.process.now()
+        self._hand_out(snapshot.row, claimed, shares)
+        more = claimed.more or (fired > 0 and (snapshot.next_slot or now + 1) <= now)
+        self.scheduler.visited(visit, now, more=more, refused=claimed.refused)
+        self.history.note(Kind.CLAIMED, lambda: self.history.events.of_hand_out(snapshot.row, claimed, at=now))
+        yield from self.history.tell(self.history.events.of_claim(snapshot.row, claimed, at=began))
+
+    def fire(self, visit: RowState) -> Steps[None]:
+        """Fire the due slots of a row while no consumer waits here; consumers elsewhere or later find the messages."""
+        try:
+            fired = yield from self.firings.fire(visit.snapshot)
+        except Exception:
+            self.scheduler.postpone(visit, self.process.now())
+            raise
+        if not fired:
+            visit.not_before = self.process.now() + _NO_TIME
+        # the next claim begins with a scan, as in a new row
+        self.scheduler.row_states.look_at(visit, self.process.now())
+
+    def _order(self, wanted: int, behaviour: Behaviour) -> ClaimRequest:
+        """A claim request for up to `wanted` messages.
+
+        If it uses up all credit, it keeps the row only if credit has been coming back within `_NO_TIME`.
+        """
+        leases = self.row_locks.leases
+        return ClaimRequest(
+            min(wanted, _MOST),
+            behaviour.lease_us,
+            behaviour.max_attempts,
+            self.outcomes.in_hand,
+            keeps=wanted > _MOST or self.waiters.full_for < _NO_TIME,
+            yields=self.scheduler.row_states.shared and leases,
+            leases=leases,
+            lease_cap=behaviour.lease_cap_us,
+            max_attempts_cap=behaviour.max_attempts_cap,
+        )
+
+    def _hand_out(self, row: str, claimed: ClaimResult, shares: Shares) -> None:
+        """Deliver the claimed messages to the waiters, first come first served, and give back the rest.
+
+        Hooks are called for messages that became dead letters.
+        """
+        for taken in claimed.claims:
+            hold = Lease(row, taken.timer, taken.timer.due - self.process.now(), since=self.process.now())
+            dealt = self.waiters.deal(row, taken.held, hold, shares=shares)
+            handed = [delivery for _, deliveries in dealt for delivery in deliveries]
+            unwanted = [BaseDelivery(row, one, hold) for one in taken.held[len(handed) :]]
+            if any(waiter.renew for waiter, _ in dealt):
+                hold.renewing(self.process.now())
+            self.outcomes.hold(hold, handed + unwanted)
+            unwanted += self.waiters.accept(dealt)
+            for delivery in unwanted:
+                self.outcomes.give_back(delivery, returned(delivery, self.process.now()))
+        self.once.hand_out(row, claimed.at_most_once, shares=shares)
+        if is_home(row):
+            self.firings.handed_out(held for taken in claimed.claims for held in taken.held)
+        for entry, death, _ in claimed.buried:
+            self.telling.died(MessageId(row, entry.priority, entry.id), death.kind, death.reason)

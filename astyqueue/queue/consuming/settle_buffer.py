@@ -1,0 +1,332 @@
+"""Outcomes on their way into the store: any thread or task adds them, the leader commits them."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter, deque
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
+
+from astyqueue.errors import AlreadySettled, LeaseLost
+from astyqueue.ids import Id
+from astyqueue.model.event import Event, Kind
+from astyqueue.protocol.settling.outcomes import ACK, Ack, Extend, Outcome, Reject, Release
+from astyqueue.protocol.settling.settle import SettleResult
+from astyqueue.queue.history import HistoryWriter
+from astyqueue.queue.hooks import HookNotifier
+from astyqueue.queue.leases import BaseDelivery, Lease, after_settling
+from astyqueue.queue.metrics import QueueStats
+from astyqueue.units import NEVER
+from astyqueue.waiting import Wakeup
+
+#: Microseconds that an outcome may wait for others in its commit if no caller waits for it.
+_PATIENCE: Final = 5_000
+#: Outcomes of deliveries, added together.
+Wanted = Sequence[tuple[BaseDelivery, Outcome]]
+_WORDS: Final[dict[type[Outcome], str]] = {Ack: "acked", Release: "released", Reject: "rejected", Extend: "extended"}
+
+
+@dataclass(slots=True, eq=False)
+class SettleTicket:
+    """A caller's wait for commits: the number of outcomes left, deliveries that were lost, the error that ended it."""
+
+    left: int
+    lost: list[BaseDelivery] = field(default_factory=list)
+    wakeup: Wakeup | None = None
+    error: Exception | None = None
+
+    @property
+    def over(self) -> bool:
+        """Whether there is nothing left to wait for."""
+        return not self.left or self.error is not None
+
+    def fail(self, error: Exception) -> None:
+        """End the wait with an error."""
+        self.error = error
+        if self.wakeup:
+            self.wakeup.set()
+
+    def one_less(self) -> None:
+        """Count one outcome as committed or lost; after the last one, wake the caller."""
+        self.left -= 1
+        if not self.left and self.wakeup:
+            self.wakeup.set()
+
+
+class PendingOutcome(NamedTuple):
+    """An outcome of a delivery, the tickets of the callers that wait for it, and its events for the queue's history."""
+
+    delivery: BaseDelivery
+    outcome: Outcome
+    tickets: tuple[SettleTicket, ...] = ()
+    events: tuple[Event, ...] = ()
+
+    def over(self, *, lost: bool) -> None:
+        """Record the result in the tickets of the callers that wait."""
+        for ticket in self.tickets:
+            if lost:
+                ticket.lost.append(self.delivery)
+            ticket.one_less()
+
+
+class SettleBuffer:
+    """The leases of this process in a queue, and the outcomes that wait for a commit."""
+
+    def __init__(self, stats: QueueStats, telling: HookNotifier, history: HistoryWriter) -> None:
+        """`in_hand` counts leased deliveries; while `hurried`, outcomes are committed without waiting for a claim."""
+        self.in_hand = 0
+        self.hurried = False
+        self._stats = stats
+        self._telling = telling
+        self._history = history
+        self._lock = threading.Lock()
+        self._incoming: deque[PendingOutcome] = deque()  # any thread appends; only the holder of the lock removes
+        self._called = False
+        self._pending: dict[Lease, dict[Id, PendingOutcome]] = {}
+        self._holds: set[Lease] = set()
+        self._flush_at = NEVER
+
+    def give_back(self, delivery: BaseDelivery, outcome: Release) -> None:
+        """Give back a delivery that no consumer began; hooks cannot refuse that, so they are not called."""
+        self._hand_in([(delivery, outcome)])
+
+    def add(self, delivery: BaseDelivery, outcome: Outcome) -> bool:
+        """Add an outcome that no caller waits for; returns whether to wake the leader."""
+        self._ask_and_hand_in([(delivery, outcome)])
+        if self._called:  # woken before, and has not read the new outcomes yet
+            return False
+        self._called = True
+        return True
+
+    def demand(self, outcomes: list[tuple[BaseDelivery, Outcome]]) -> SettleTicket:
+        """Add outcomes that a caller waits for, all or none; AlreadySettled if one delivery has an outcome."""
+        ticket = SettleTicket(len(outcomes))
+        self._ask_and_hand_in(outcomes, ticket)
+        return ticket
+
+    def _ask_and_hand_in(self, outcomes: Wanted, *tickets: SettleTicket) -> None:
+        """Add outcomes if the hooks allow all of them.
+
+        While hooks run, `settling` keeps other callers from giving these deliveries an outcome.
+        """
+        settling = [(delivery, _WORDS[type(outcome)]) for delivery, outcome in outcomes if not isinstance(outcome, Extend)]
+        with self._lock:
+            for delivery, _ in outcomes:
+                if decided := delivery.settled or delivery.settling:
+                    raise _settled_already(delivery, decided)
+            for delivery, word in settling:
+                delivery.settling = word
+        try:
+            if self._telling.anybody:
+                for delivery, outcome in outcomes:
+                    self._telling.ask(delivery, _WORDS[type(outcome)])
+            self._hand_in(outcomes, *tickets)
+        finally:
+            for delivery, _ in settling:
+                delivery.settling = None
+
+    def _hand_in(self, outcomes: Wanted, *tickets: SettleTicket) -> None:
+        """Add these outcomes to the buffer: all of them or, if one is invalid, none."""
+        tells_acks = self._history.wants(Kind.DONE)
+        pending = [
+            PendingOutcome(delivery, outcome, tickets)  # the common case, kept cheap
+            if outcome is ACK and delivery.goes_alone and not tells_acks
+            else self._pending_of(delivery, outcome, tickets)
+            for delivery, outcome in outcomes
+        ]
+        for one in pending:
+            if not isinstance(one.outcome, Extend):
+                one.delivery.settled = _WORDS[type(one.outcome)]
+            one.delivery.error = None  # it holds on to the frames in which it was raised
+        self._incoming.extend(pending)
+
+    def _pending_of(self, delivery: BaseDelivery, outcome: Outcome, tickets: tuple[SettleTicket, ...]) -> PendingOutcome:
+        if isinstance(outcome, Ack | Reject) and not delivery.goes_alone:
+            outcome = outcome._replace(along=delivery.along)
+        return PendingOutcome(delivery, outcome, tickets, self._history.of_outcome(delivery, outcome))
+
+    def withdraw(self, ticket: SettleTicket) -> None:
+        """Withdraw the outcomes of this ticket that are not committed; an extension with other callers too stays."""
+        with self._lock:
+            self._sort_in()
+            everything = [(waiting, pending) for waiting in self._pending.values() for pending in waiting.values()]
+            for waiting, pending in everything:
+                if ticket in pending.tickets:
+                    self._take_back(waiting, pending, ticket)
+
+    @staticmethod
+    def _take_back(waiting: dict[Id, PendingOutcome], pending: PendingOutcome, ticket: SettleTicket) -> None:
+        others = tuple(other for other in pending.tickets if other is not ticket)
+        if others:
+            waiting[pending.delivery.id] = pending._replace(tickets=others)
+            return
+        del waiting[pending.delivery.id]
+        if not isinstance(pending.outcome, Extend):
+            pending.delivery.settled = None
+
+    def fail(self, hold: Lease, error: Exception) -> bool:
+        """End the waits of callers for outcomes of this lease with an error, and withdraw these outcomes.
+
+        Returns whether there were such callers. Outcomes that no caller waits for are tried again after a moment, when
+        other rows had their turn.
+        """
+        with self._lock:
+            waiting = self._pending.get(hold, {}).values()
+            tickets = {id(ticket): ticket for pending in waiting for ticket in pending.tickets}
+            self._flush_at, self.hurried = NEVER, False
+        for ticket in tickets.values():
+            self.withdraw(ticket)
+            ticket.fail(error)
+        return bool(tickets)
+
+    def hurry(self) -> None:
+        """Commit all buffered outcomes at once, without waiting for claims."""
+        with self._lock:
+            self.hurried = True
+
+    @property
+    def settled_all(self) -> bool:
+        """Whether no outcome waits for a commit."""
+        with self._lock:
+            return not self._incoming and not any(self._pending.values())
+
+    def _sort_in(self) -> None:
+        """Sort new outcomes by lease; the caller holds the lock. Outcomes added from here on wake the leader again."""
+        self._called = False
+        while self._incoming:
+            pending = self._incoming.popleft()
+            hold = pending.delivery.hold
+            if hold is None or pending.delivery.id not in hold.deliveries:
+                self._lose(pending)
+            elif (waiting := self._pending.get(hold)) is None:
+                self._pending[hold] = {pending.delivery.id: pending}
+            elif (earlier := waiting.get(pending.delivery.id)) is None:
+                waiting[pending.delivery.id] = pending
+            else:
+                waiting[pending.delivery.id] = _merged(earlier, pending)
+
+    def _lose(self, pending: PendingOutcome) -> None:
+        """Record that the lease of a delivery was lost."""
+        self._stats.lose(pending.delivery.message_id)
+        self._history.lost(pending.events)
+        pending.delivery.settled = "lost"
+        pending.over(lost=True)
+
+    def urgent(self, now: int) -> Lease | None:
+        """A lease whose outcomes cannot wait for a claim: a caller waits for them, or they have waited 5 ms."""
+        with self._lock:
+            self._sort_in()
+            waiting = {hold: pending for hold, pending in self._pending.items() if pending}
+            self.hurried &= bool(waiting)
+        if not waiting:
+            self._flush_at = NEVER
+            return None
+        self._flush_at = min(self._flush_at, now + _PATIENCE)
+        if self.hurried or self._flush_at <= now:
+            return next(iter(waiting))
+        demanded = (hold for hold, outcomes in waiting.items() if any(pending.tickets for pending in outcomes.values()))
+        return next(demanded, None)
+
+    def of_row(self, row: str) -> tuple[list[tuple[Lease, dict[Id, Outcome]]], list[Event]]:
+        """The outcomes that wait for a commit to a row, and their history events, which are written before it.
+
+        Both are of one moment: an outcome that is withdrawn later is committed all the same, and needs its event.
+        """
+        with self._lock:
+            self._sort_in()
+            found = [(hold, dict(waiting)) for hold, waiting in self._pending.items() if hold.row == row and waiting]
+        events = [event for _, waiting in found for pending in waiting.values() for event in pending.events]
+        return [(hold, {id_: pending.outcome for id_, pending in waiting.items()}) for hold, waiting in found], events
+
+    def done(self, hold: Lease, outcomes: dict[Id, Outcome], settled: SettleResult) -> None:
+        """Apply a commit: update the lease, and wake the callers that wait for these outcomes."""
+        with self._lock:
+            committed = self._committed(hold, outcomes)
+            before = len(hold.deliveries)
+            lost, parted = after_settling(hold, outcomes, settled)
+            if hold in self._holds:
+                self.in_hand -= before - len(hold.deliveries) - sum(len(part.deliveries) for part in parted)
+                self._holds.update(parted)
+            if not hold.deliveries:
+                self._holds.discard(hold)
+        gone = {delivery.id for delivery in lost}
+        self._count([outcome for id_, outcome in outcomes.items() if id_ not in gone])
+        for pending in committed:
+            if gone or self._telling.anybody or pending.tickets:
+                self._conclude(pending, lost=pending.delivery.id in gone)
+
+    def _committed(self, hold: Lease, outcomes: dict[Id, Outcome]) -> list[PendingOutcome]:
+        """Remove committed outcomes; later ones of the lease are sorted again, as their deliveries may have moved."""
+        waiting = self._pending.pop(hold, {})
+        committed = [pending for id_, outcome in outcomes.items() if (pending := waiting.get(id_)) and pending.outcome is outcome]
+        for pending in committed:
+            del waiting[pending.delivery.id]
+        self._incoming.extendleft(reversed(waiting.values()))
+        return committed
+
+    def _conclude(self, pending: PendingOutcome, *, lost: bool) -> None:
+        """End the wait for an outcome that is in the store or came too late, and queue its hook calls."""
+        if lost:
+            self._lose(pending)
+        else:
+            pending.over(lost=False)
+        if self._telling.anybody:
+            self._telling.happened(pending.delivery, "lost" if lost else _WORDS[type(pending.outcome)])
+
+    def _count(self, outcomes: Iterable[Outcome]) -> None:
+        counts: Counter[type[Outcome]] = Counter(map(type, outcomes))
+        for kind, count in counts.items():
+            if kind is not Extend:
+                self._stats.add(_WORDS[kind], count)
+
+    def hold(self, hold: Lease, handed: list[BaseDelivery]) -> None:
+        """Add a lease and its deliveries."""
+        hold.deliveries.update({delivery.id: delivery for delivery in handed})
+        self._holds.add(hold)
+        self.in_hand += len(handed)
+
+    def renew(self, now: int) -> None:
+        """Add an extension for every unsettled delivery whose lease is to be renewed now."""
+        self._forget_lapsed(now)
+        due = [hold for hold in self._holds if hold.renew_at <= now]
+        for hold in due:
+            hold.renewing(now)
+            held = [delivery for delivery in hold.deliveries.values() if delivery.to_be_renewed(now)]
+            self._incoming.extend(PendingOutcome(delivery, Extend(now + hold.lease)) for delivery in held)
+            self.hurried |= bool(held)
+
+    def _forget_lapsed(self, now: int) -> None:
+        """Drop leases that have run out: other consumers may have their messages. A late settle may still be tried."""
+        with self._lock:
+            lapsed = [hold for hold in self._holds if hold.timer.due <= now and not self._pending.get(hold)]
+            self._holds.difference_update(lapsed)
+            self.in_hand -= sum(len(hold.deliveries) for hold in lapsed)
+
+    def set_back(self, now: int) -> None:
+        """After the clock was set back, renew leases by the new time, not when it has caught up."""
+        for hold in self._holds:
+            hold.renew_at = min(hold.renew_at, now + hold.lease // 2)
+
+    def next_event(self) -> int:
+        """When the leader must next commit outcomes or renew leases."""
+        return min([self._flush_at, *[hold.renew_at for hold in self._holds]])
+
+
+def _merged(earlier: PendingOutcome, later: PendingOutcome) -> PendingOutcome:
+    """Merge two outcomes of a delivery: of two extensions the longer, for both callers; else the settling one."""
+    match earlier.outcome, later.outcome:
+        case Extend(first), Extend(second):
+            return later._replace(outcome=Extend(max(first, second)), tickets=(*earlier.tickets, *later.tickets))
+        case Extend(), _:
+            earlier.over(lost=False)
+            return later
+        case _:
+            later.over(lost=False)
+            return earlier
+
+
+def _settled_already(delivery: BaseDelivery, outcome: str) -> LeaseLost | AlreadySettled:
+    """The error for a second outcome of a delivery."""
+    receipt = str(delivery.receipt)
+    return LeaseLost([receipt]) if outcome == "lost" else AlreadySettled(receipt, outcome)

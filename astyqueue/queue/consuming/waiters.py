@@ -1,0 +1,96 @@
+"""The waiters of a queue in this process, and which messages each gets: first come, first served."""
+
+from __future__ import annotations
+
+import threading
+from typing import Final
+
+from astyqueue.clock import Clock
+from astyqueue.protocol.claiming.selection import ClaimedMessage
+from astyqueue.queue.leases import BaseDelivery, Lease, Waiter
+
+_EVER: Final = 1 << 62
+#: The number of messages that each waiter was promised, reduced as it gets them.
+Shares = dict[Waiter, int]
+
+
+class Waiters:
+    """The waiters of a queue in this process, in order of arrival."""
+
+    def __init__(self, clock: Clock) -> None:
+        """`full_for`: how long (microseconds) all waiters were without credit, the last time that was so."""
+        self.full_for = _EVER
+        self._clock = clock
+        self._full_since: int | None = None
+        self._lock = threading.Lock()
+        self._waiters: list[Waiter] = []
+
+    def sit(self, waiter: Waiter) -> None:
+        """Add a waiter at the end of the line."""
+        with self._lock:
+            self._waiters.append(waiter)
+
+    def leave(self, waiter: Waiter) -> None:
+        """Remove a waiter; it gets no deliveries afterwards."""
+        at = self._clock.monotonic()
+        with self._lock:
+            self._waiters.remove(waiter)
+            if not self._waiters:
+                self._note(at, full=True)
+
+    def shares(self) -> Shares:
+        """Each waiter's credit; messages claimed for it are its own unless it leaves. Only the leader calls this."""
+        shares = {waiter: credit for waiter in self._seated() if (credit := waiter.credit()) > 0}
+        at = self._clock.monotonic()
+        with self._lock:
+            self._note(at, full=shares.keys().isdisjoint(self._waiters))
+        return shares
+
+    def _note(self, at: int, *, full: bool) -> None:
+        if not full and self._full_since is not None:
+            self.full_for, self._full_since = at - self._full_since, None
+        elif full and self._full_since is None:
+            self._full_since = at
+
+    def fail(self, error: Exception, shares: Shares) -> bool:
+        """End the wait of one waiter with an error, preferring one with a share; False if there is no waiter."""
+        with self._lock:
+            waiting = [waiter for waiter in self._waiters if waiter in shares] or self._waiters
+            waiter = next((waiter for waiter in waiting if waiter.error is None), None)
+            if waiter is None:
+                return bool(waiting)
+            waiter.error = error
+        waiter.told()
+        return True
+
+    def deal(self, row: str, held: list[ClaimedMessage], hold: Lease | None, *, shares: Shares) -> list[tuple[Waiter, list[BaseDelivery]]]:
+        """Assign these messages to the waiters by their shares; the rest is left over."""
+        dealt: list[tuple[Waiter, list[BaseDelivery]]] = []
+        first = 0
+        for waiter in self._seated():
+            share = held[first : first + shares.get(waiter, 0)]
+            if share:
+                dealt.append((waiter, waiter.hands(row, share, hold)))
+                shares[waiter] -= len(share)
+                first += len(share)
+        return dealt
+
+    def accept(self, dealt: list[tuple[Waiter, list[BaseDelivery]]]) -> list[BaseDelivery]:
+        """Deliver what was dealt; returns the deliveries of waiters that have left, which get nothing any longer."""
+        unwanted: list[BaseDelivery] = []
+        for waiter, deliveries in dealt:
+            if not self._handed(waiter, deliveries):
+                unwanted += deliveries
+        return unwanted
+
+    def _handed(self, waiter: Waiter, deliveries: list[BaseDelivery]) -> bool:
+        with self._lock:
+            if waiter not in self._waiters:
+                return False
+            waiter.accept(deliveries)
+        waiter.told()
+        return True
+
+    def _seated(self) -> tuple[Waiter, ...]:
+        with self._lock:
+            return tuple(self._waiters)

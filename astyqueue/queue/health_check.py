@@ -1,0 +1,73 @@
+"""A health check of a store and of all its queues."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from functools import partial
+
+from astyqueue.clock import Clock
+from astyqueue.diagnostics import Finding, Severity
+from astyqueue.errors import StoreError, Undecodable
+from astyqueue.protocol.admin import health
+from astyqueue.protocol.admin.settings import load_settings, read_queue_list
+from astyqueue.protocol.client import Client
+from astyqueue.protocol.steps import Steps, run
+from astyqueue.queue.runtime import new_client
+from astyqueue.store import Store
+from astyqueue.stores import open_store
+from astyqueue.stores.admin import administer
+
+
+def examine(url: str, *, clock: Clock) -> list[Finding]:
+    """The findings for the store at a URL, then for its queues. Changes nothing.
+
+    StoreUnavailable if no server answers at all; partial failures are findings.
+    """
+    with administer(url, clock=clock) as administration:
+        queues = _Queues(new_client(clock))
+        of_queues = queues.examined(partial(open_store, url, clock=clock)) if administration.ready() else []
+        return [*administration.examine(queues.rests), *of_queues]
+
+
+class _Queues:
+    """The queues of a store; `rests` is how long the rows of each queue rest, for those that could be read."""
+
+    def __init__(self, process: Client) -> None:
+        self.rests: dict[str, int] = {}
+        self._process = process
+
+    def examined(self, opened: Callable[[], Store]) -> list[Finding]:
+        """The findings of each queue, or one that they could not be read."""
+        try:
+            with contextlib.closing(opened()) as store:
+                return run(self._all(), store)
+        except (StoreError, Undecodable) as error:
+            reason, remedy = "no process can use them", "fix the findings of the store first, and check again"
+            return [Finding("queues", Severity.PROBLEM, f"could not be read: {error}", reason, remedy)]
+
+    def _all(self) -> Steps[list[Finding]]:
+        found: list[Finding] = []
+        listed = yield from read_queue_list()
+        for name in listed.names:
+            try:
+                found += yield from self._one(name)
+            except Undecodable as error:
+                reason = "a process that cannot read it cannot open the queue"
+                remedy = "upgrade this program if a newer astyqueue wrote it; restore it from a backup if it is damaged"
+                found.append(Finding(f"queue {name}", Severity.PROBLEM, str(error), reason, remedy))
+        return [*found, *map(_unreadable, listed.unreadable)]
+
+    def _one(self, name: str) -> Steps[list[Finding]]:
+        settings = yield from load_settings(name)
+        if settings is None:  # dropped since the queues were listed
+            return []
+        self.rests[name] = health.rest_of(settings)
+        return (yield from health.examine(self._process, settings))
+
+
+def _unreadable(error: Undecodable) -> Finding:
+    fact = f"{error.column} cannot be read ({error.why})"
+    reason = "the queue of this entry is missing from the list; it still works and can be opened by its name"
+    remedy = "upgrade this program if a newer astyqueue wrote it; restore row :queues from a backup if damaged"
+    return Finding("list of queues", Severity.WARNING, fact, reason, remedy)

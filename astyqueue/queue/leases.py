@@ -1,0 +1,239 @@
+"""The leases of this process in one queue, the deliveries under them, and the waiters that get deliveries."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Final
+
+from pydantic import JsonValue
+
+from astyqueue.clock import instant
+from astyqueue.ids import Id
+from astyqueue.model.message import MessageId, Receipt
+from astyqueue.protocol.claiming.selection import ClaimedMessage
+from astyqueue.protocol.layout.columns import Entry, State, Timer
+from astyqueue.protocol.layout.unique_key import NOTHING, SettleEffects, settle_effects
+from astyqueue.protocol.settling.outcomes import Extend, Outcomes, SettlePlan
+from astyqueue.protocol.settling.settle import SettleResult
+from astyqueue.units import NEVER
+from astyqueue.waiting import Wakeup
+
+#: A lease is renewed when this part of it is over: if one renewal fails, the next is still in time.
+_RENEWED_AT: Final = 0.4
+_NO_CLAIM: Final = bytes(8)
+#: The outcome of a message that is delivered at most once: delivery settles it.
+AT_MOST_ONCE: Final = "at most once"
+
+
+@dataclass(slots=True, eq=False)
+class Lease:
+    """A lease of this process: its current timer and its unsettled deliveries.
+
+    `since` and `renew_at` are microseconds since 1970; `unsure` are settle commits whose outcome is unknown.
+    """
+
+    row: str
+    timer: Timer
+    lease: int
+    deliveries: dict[Id, BaseDelivery] = field(default_factory=dict)
+    renew_at: int = NEVER
+    unsure: list[SettlePlan] = field(default_factory=list)
+    since: int = 0
+
+    def renewing(self, now: int) -> None:
+        """Plan the next renewal of the lease."""
+        self.renew_at = now + int(self.lease * _RENEWED_AT)
+
+
+class BaseDelivery:
+    """One delivery of a message, as values; subclasses settle it.
+
+    `began` is when its handler began, if later than the claim; `failure` and `error` are why an attempt failed.
+    `settled` is its outcome, and `settling` one that hooks may still refuse. `goes_alone`: settling it for good changes
+    no other columns (it has no unique key and is not repeatable).
+    """
+
+    __slots__ = (
+        "_envelope",
+        "attempt",
+        "began",
+        "error",
+        "failure",
+        "goes_alone",
+        "hold",
+        "id",
+        "priority",
+        "renew_until",
+        "row",
+        "settled",
+        "settling",
+    )
+
+    def __init__(self, row: str, held: ClaimedMessage, hold: Lease | None) -> None:
+        """`hold` is the lease; without one, delivery settled the message (at most once)."""
+        entry, envelope = held
+        self._envelope = envelope
+        self.goes_alone = not (envelope.unique or envelope.repeatable)
+        self.row = row
+        self.id = entry.id
+        self.priority = entry.priority
+        self.attempt = entry.spent + 1
+        self.hold = hold
+        self.settled: str | None = None if hold else AT_MOST_ONCE
+        self.settling: str | None = None
+        self.renew_until: int | None = 0
+        self.began: int | None = None
+        self.failure = ""
+        self.error: BaseException | None = None
+
+    @property
+    def held(self) -> ClaimedMessage:
+        """The message as it was claimed."""
+        return ClaimedMessage(Entry(self.id, self.priority, self.attempt - 1), self._envelope)
+
+    @property
+    def along(self) -> SettleEffects:
+        """The columns that are written or deleted with it when it is settled for good."""
+        return NOTHING if self.goes_alone else settle_effects(self.priority, self.id, self._envelope)
+
+    @property
+    def message_id(self) -> MessageId:
+        """The message's id, the same in each of its deliveries."""
+        return MessageId(self.row, self.priority, self.id)
+
+    @property
+    def receipt(self) -> Receipt:
+        """The receipt that settles this delivery, valid in any process."""
+        return Receipt(self.message_id, self.attempt, self.hold.timer.nonce if self.hold else _NO_CLAIM)
+
+    @property
+    def body(self) -> JsonValue:
+        """The body that was sent."""
+        return self._envelope.body
+
+    @property
+    def key(self) -> str | None:
+        """The key that the sender gave the message."""
+        return self._envelope.key
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """The text headers that the sender gave the message."""
+        return self._envelope.headers or {}
+
+    @property
+    def sent(self) -> datetime:
+        """When it was sent."""
+        return instant(self._envelope.sent)
+
+    @property
+    def due(self) -> datetime:
+        """When it was due for the first time."""
+        return instant(self._envelope.due or self._envelope.sent)
+
+    @property
+    def expires(self) -> datetime | None:
+        """When it expires: from then on it is no longer delivered."""
+        return instant(self._envelope.expires) if self._envelope.expires is not None else None
+
+    @property
+    def attempts_allowed(self) -> int | None:
+        """The number of attempts that the message itself allows; None if the queue's number applies."""
+        return self._envelope.attempts
+
+    @property
+    def lease_until(self) -> datetime | None:
+        """The end of its lease: until then no other consumer gets it. None if it is delivered at most once."""
+        return instant(self.hold.timer.due) if self.hold else None
+
+    @property
+    def decided(self) -> bool:
+        """Whether it has an outcome, or hooks are being called for one."""
+        return self.settled is not None or self.settling is not None
+
+    @property
+    def due_us(self) -> int:
+        """When it was due for the first time, in microseconds since 1970, even outside the range of `datetime`."""
+        return self._envelope.due or self._envelope.sent
+
+    def to_be_renewed(self, now: int) -> bool:
+        """Whether to renew its lease: its waiter wants that, it is not settled, and `renew_until` has not passed."""
+        return not self.settled and (self.renew_until is None or self.renew_until > now)
+
+    def __repr__(self) -> str:
+        """The message, the attempt and the outcome."""
+        return f"<{type(self).__name__} {self.message_id} attempt {self.attempt}, {self.settled or 'in hand'}>"
+
+
+#: Makes deliveries of messages that were claimed from a row under one lease.
+DeliveryFactory = Callable[[str, Sequence[ClaimedMessage], Lease | None], list[BaseDelivery]]
+
+
+def new_deliveries(row: str, claimed: Sequence[ClaimedMessage], hold: Lease | None) -> list[BaseDelivery]:
+    """Plain deliveries, without methods that settle them."""
+    return [BaseDelivery(row, one, hold) for one in claimed]
+
+
+@dataclass(slots=True, eq=False)
+class Waiter:
+    """A consumer, or a dispatcher's claim loop, that waits for deliveries.
+
+    `credit` returns how many more it can take now; it is called often. The leader's thread calls `accept` with them.
+    Neither may block or raise. `kind` makes the deliveries. With `renew`, leases are renewed until their messages are
+    settled, or up to a delivery's `renew_until` (microseconds). `error` is the error that ended its wait.
+    """
+
+    credit: Callable[[], int]
+    accept: Callable[[list[BaseDelivery]], None]
+    kind: DeliveryFactory = new_deliveries
+    renew: bool = False
+    wakeup: Wakeup | None = None
+    error: Exception | None = None
+
+    def hands(self, row: str, claimed: Sequence[ClaimedMessage], hold: Lease | None) -> list[BaseDelivery]:
+        """Deliveries of these messages for this waiter."""
+        deliveries = self.kind(row, claimed, hold)
+        if self.renew:
+            for delivery in deliveries:
+                delivery.renew_until = None
+        return deliveries
+
+    def told(self) -> None:
+        """Wake the waiting thread or task."""
+        if self.wakeup:
+            self.wakeup.set()
+
+
+def after_settling(hold: Lease, outcomes: Outcomes, settled: SettleResult) -> tuple[list[BaseDelivery], list[Lease]]:
+    """Update a lease after a commit; returns the deliveries that were lost, and new leases split off by extensions."""
+    parted = [part for worked in settled.done for part in _follow(hold, worked)]
+    # all of them: an earlier extension of unknown outcome may be resolved only by this settle
+    held = [one.deliveries for one in (hold, *parted)]
+    lost = [deliveries.pop(id_) for id_ in settled.lost for deliveries in held if id_ in deliveries]
+    over = [id_ for id_, outcome in outcomes.items() if not isinstance(outcome, Extend)]
+    for deliveries in held:
+        for id_ in over:
+            deliveries.pop(id_, None)
+    return lost, [part for part in parted if part.deliveries]
+
+
+def _follow(hold: Lease, worked: SettlePlan) -> list[Lease]:
+    """Update a lease's timer: shrunk in place, moved whole, or split by an extension of some messages."""
+    extended = [timer for timer in worked.moved if timer.state == State.LEASED]
+    if worked.left is not None:
+        hold.timer = worked.left
+    elif len(extended) == 1:
+        hold.timer = extended.pop()
+    return [_parted(hold, timer) for timer in extended]
+
+
+def _parted(hold: Lease, timer: Timer) -> Lease:
+    """Split off the lease of messages that were extended without the others."""
+    parted = Lease(hold.row, timer, hold.lease, renew_at=hold.renew_at, unsure=hold.unsure, since=hold.since)
+    for entry in timer.entries:
+        if delivery := hold.deliveries.pop(entry.id, None):
+            delivery.hold = parted
+            parted.deliveries[entry.id] = delivery
+    return parted

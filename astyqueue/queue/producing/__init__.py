@@ -1,0 +1,1 @@
+"""Sends from this process: encoding, placement and unique keys."""

@@ -1,0 +1,245 @@
+"""Sends: checks messages, gives them ids, groups them by row and inserts them, without reads and without locks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from itertools import islice, product
+from typing import Final, NamedTuple
+
+from astyqueue.errors import BadInput, Vetoed
+from astyqueue.ids import IdSource, moment
+from astyqueue.model.compose import Message, MessageEncoder, PreparedMessage, Unique
+from astyqueue.model.event import Kind
+from astyqueue.model.message import MessageId
+from astyqueue.model.settings import Settings
+from astyqueue.protocol.client import Client
+from astyqueue.protocol.layout.rows import Ring
+from astyqueue.protocol.sending.insert import message_put, send
+from astyqueue.protocol.sending.key_index import write_key_hints
+from astyqueue.protocol.sending.unique import KeyHolder
+from astyqueue.protocol.steps import Steps
+from astyqueue.queue.history import HistoryWriter
+from astyqueue.queue.hooks import Hook, notified
+from astyqueue.queue.producing.placement import Placement
+from astyqueue.queue.producing.unique import Arrived, UniqueSender
+from astyqueue.queue.settings_sync import SettingsSync
+from astyqueue.store import Batch, Put
+
+#: The number of messages prepared at a time, so that any number of them is sent in bounded memory.
+_CHUNK: Final = 1_000
+#: Limits of one batch, which is one write to one row: columns, and bytes of their values.
+_ROWS: Final = 200
+_BYTES: Final = 512 * 1024
+#: The number of batches sent at once.
+_TOGETHER: Final = 8
+_NO_OPTIONS: Final = Message(None)
+#: The options of a `Message` besides its body, and their defaults.
+_OPTIONS: Final = {option.name: option.default for option in fields(Message) if option.name != "body"}
+
+
+class _Part(NamedTuple):
+    """One batch, and the positions of its messages in the order of sending."""
+
+    batch: Batch
+    places: Sequence[int]
+
+
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """The id of a sent message. `new` is False if an earlier message was kept instead, and `id` is that one's."""
+
+    id: MessageId
+    new: bool = True
+
+
+@dataclass(slots=True)
+class SendReport:
+    """The result of `send_many`: the ids in order, None for a message that was not sent.
+
+    By position in that order: `vetoed` has the reason of a hook that refused a message, and `taken` the message that
+    has the unique key of one that was not sent. At the positions in `kept` the id is that of an earlier message with
+    the key.
+    """
+
+    ids: list[MessageId | None] = field(default_factory=list)
+    vetoed: dict[int, str] = field(default_factory=dict)
+    taken: dict[int, MessageId] = field(default_factory=dict)
+    kept: set[int] = field(default_factory=set)
+
+    @property
+    def sent(self) -> int:
+        """The number of messages that were sent, without earlier ones that were kept."""
+        return len(self.ids) - len(self.vetoed) - len(self.taken) - len(self.kept)
+
+    def held(self, place: int, holder: KeyHolder, unique: Unique | None) -> None:
+        """Record which message has the unique key of the one at this position."""
+        if holder.sent or unique is Unique.KEEP:
+            self.ids[place] = holder.id
+        if not holder.sent and unique is Unique.KEEP:
+            self.kept.add(place)
+        elif not holder.sent:
+            self.taken[place] = holder.id
+
+
+class Producer:
+    """Prepares messages and inserts them in batches, one row each."""
+
+    def __init__(
+        self,
+        process: Client,
+        ids: IdSource,
+        *,
+        settings_sync: SettingsSync,
+        placement: Placement,
+        hooks: tuple[Hook, ...],
+        arrived: Arrived,
+        history: HistoryWriter,
+    ) -> None:
+        """`settings_sync` has the queue's settings; `arrived` is called after each batch that is in the store."""
+        self._history = history
+        self._arrived = arrived
+        self._process = process
+        self._ids = ids
+        self._settings_sync = settings_sync
+        self._hooks = hooks
+        self._placement = placement
+        ring = Ring(settings_sync.settings.name, settings_sync.settings.layout)
+        self._uniquely = UniqueSender(process, ids, ring=ring, arrived=arrived)
+
+    @property
+    def _settings(self) -> Settings:
+        return self._settings_sync.settings
+
+    def send(self, message: Message) -> Steps[Sent]:
+        """Send one message; it is in the store when this returns."""
+        now = self._process.now()
+        composed = self._composed(MessageEncoder(self._settings, now), message.body, message)
+        sent = (yield from self._send_unique(composed)) if composed.unique else (yield from self._send_plain(composed, now))
+        for hook in self._hooks if sent.new else ():
+            notified(hook.after_send, message, sent.id)
+        return sent
+
+    def _send_unique(self, composed: PreparedMessage) -> Steps[Sent]:
+        holder = yield from self._uniquely.send(composed)
+        yield from self._record_unique({0: holder}, {0: composed})
+        return Sent(holder.id, holder.sent)
+
+    def _send_plain(self, composed: PreparedMessage, now: int) -> Steps[Sent]:
+        sent = yield from self._place_and_insert([composed], now)
+        return Sent(sent[0])
+
+    def send_many(self, items: Iterable[object], options: Message) -> Steps[SendReport]:
+        """Send bodies with these options, or `Message`s with their own; those of one row go into one batch.
+
+        After an error, any of the messages before it may have been sent.
+        """
+        report = SendReport()
+        source = iter(items)
+        while chunk := list(islice(source, _CHUNK)):
+            wanted = [(item.body, _own(item, options)) if isinstance(item, Message) else (item, options) for item in chunk]
+            yield from self._send_chunk(wanted, report)
+        return report
+
+    def _send_chunk(self, chunk: list[tuple[object, Message]], report: SendReport) -> Steps[None]:
+        first, now = len(report.ids), self._process.now()
+        composer = MessageEncoder(self._settings, now)
+        composed: list[PreparedMessage | None] = []
+        for body, options in chunk:
+            try:
+                composed.append(self._composed(composer, body, options))
+            except Vetoed as veto:
+                report.vetoed[first + len(composed)] = str(veto)
+                composed.append(None)
+        report.ids.extend([None] * len(chunk))
+        yield from self._send_unique_of(composed, report, first=first)
+        sent = yield from self._place_and_insert(composed, now)
+        for place, id_ in sent.items():
+            report.ids[first + place] = id_
+        new = [None if place in report.kept else id_ for place, id_ in enumerate(report.ids[first:], first)]
+        self._call_after_send(chunk, new)
+
+    def _send_unique_of(self, composed: list[PreparedMessage | None], report: SendReport, *, first: int) -> Steps[None]:
+        """Send those that have unique keys, and remove them from `composed`."""
+        unique = {place: one for place, one in enumerate(composed) if one and one.unique}
+        holders = yield from self._uniquely.send_many(unique)
+        yield from self._record_unique(holders, unique)
+        for place, holder in holders.items():
+            report.held(first + place, holder, unique[place].unique)
+            composed[place] = None
+
+    def _place_and_insert(self, composed: Sequence[PreparedMessage | None], now: int) -> Steps[dict[int, MessageId]]:
+        """Insert those that are not None; returns their ids by position."""
+        sent: dict[int, MessageId] = {}
+        by_row: dict[str, tuple[list[Put], list[int]]] = {}
+        for (due, spot), places in sorted(self._placement.groups(composed).items()):
+            drawn = self._ids.block(len(places), due)  # ids of one block have the same moment
+            row = self._placement.row(moment(drawn[0]), spot)
+            puts, placed = by_row.setdefault(row, ([], []))
+            placed += places
+            for place, id_ in zip(places, drawn, strict=True):
+                if one := composed[place]:
+                    puts.append(message_put(one.priority, id_, one.value, sent=now))
+                    sent[place] = MessageId(row, one.priority, id_)
+        keyed = [(one.key, sent[place]) for place, one in enumerate(composed) if one and one.key is not None]
+        yield from write_key_hints(self._process, keyed)  # first, so that no message of a key is missed
+        parts = [part for row, (puts, placed) in by_row.items() for part in _parts(row, puts, placed)]
+        yield from self._insert(parts, sent, composed)
+        return sent
+
+    def _insert(self, parts: Sequence[_Part], sent: Mapping[int, MessageId], composed: Sequence[PreparedMessage | None]) -> Steps[None]:
+        """Insert batches concurrently, `_TOGETHER` at a time, each with the history events of its messages."""
+        for first in range(0, len(parts), _TOGETHER):
+            together = parts[first : first + _TOGETHER]
+            told = [(sent[place], composed[place]) for part in together for place in part.places] if self._history.wants(Kind.SENT) else []
+            beside = self._history.beside(self._history.events.of_sending(id_, one) for id_, one in told if one)
+            yield from send(self._process, *[part.batch for part in together], beside=beside)
+            yield from self._arrived([(part.batch.row, moment(part.batch.puts[0].name.id)) for part in together])
+
+    def _record_unique(self, holders: Mapping[int, KeyHolder], composed: Mapping[int, PreparedMessage]) -> Steps[None]:
+        """Write history events for messages sent with unique keys, and for those that they replaced."""
+        if self._history.wants(Kind.SENT):
+            events, sent = self._history.events, {place: holder for place, holder in holders.items() if holder.sent}
+            gone = [(holder.replaced, composed[place].key) for place, holder in sent.items() if holder.replaced]
+            cancelled = [events.of_order(Kind.CANCELLED, id_, key, why="replaced") for id_, key in gone]
+            yield from self._history.tell([*cancelled, *(events.of_sending(one.id, composed[place]) for place, one in sent.items())])
+
+    def _composed(self, composer: MessageEncoder, body: object, options: Message) -> PreparedMessage:
+        composed = composer.compose(body, options)
+        for hook in self._hooks:
+            hook.before_send(replace(options, body=body))
+        return composed
+
+    def _call_after_send(self, chunk: list[tuple[object, Message]], ids: list[MessageId | None]) -> None:
+        if not self._hooks:
+            return
+        sent = [(replace(options, body=body), id_) for (body, options), id_ in zip(chunk, ids, strict=True) if id_]
+        for hook, (message, id_) in product(self._hooks, sent):
+            notified(hook.after_send, message, id_)
+
+
+def as_message(item: object, options: Message) -> Message:
+    """The message to send: a `Message` as it is, anything else as a body with these options. BadInput for both."""
+    return _own(item, options) if isinstance(item, Message) else replace(options, body=item)
+
+
+def _own(message: Message, options: Message) -> Message:
+    if options != _NO_OPTIONS and (given := [name for name, usual in _OPTIONS.items() if getattr(options, name) != usual]):
+        problem = (
+            f"a Message has its own options, so {', '.join(f'{name}=' for name in given)} beside it would be lost: "
+            f"set {'it' if len(given) == 1 else 'them'} in the Message, or send its body"
+        )
+        raise BadInput(problem)
+    return message
+
+
+def _parts(row: str, puts: list[Put], places: list[int]) -> Iterator[_Part]:
+    """Batches of one row, each within the limits of a batch."""
+    first = size = 0
+    for at, put in enumerate(puts):
+        if at > first and (at - first >= _ROWS or size + len(put.value) > _BYTES):
+            yield _Part(Batch(row, tuple(puts[first:at])), places[first:at])
+            first, size = at, 0
+        size += len(put.value)
+    if puts:
+        yield _Part(Batch(row, tuple(puts[first:])), places[first:])

@@ -1,0 +1,104 @@
+"""The doorbell of a queue: one process rings it after a send, the others read it."""
+
+from __future__ import annotations
+
+import threading
+from typing import Final, NamedTuple
+
+from astyqueue import ids
+from astyqueue.clock import Clock
+from astyqueue.protocol.coordination import doorbell
+from astyqueue.protocol.coordination.doorbell import RowRequest
+from astyqueue.protocol.layout.rows import Ring
+from astyqueue.protocol.steps import Steps, read
+from astyqueue.store import Column, Slice
+from astyqueue.units import SECOND
+
+#: After a ring this process does not ring again for five milliseconds; rows sent to meanwhile go into its next ring.
+_SPEAKS_FOR: Final = SECOND // 200
+#: The pause after a ring was read until all current rows are peeked at once more, for sends just after it.
+_ECHO: Final = 3 * SECOND // 100
+#: (time since the last traffic, least pause between two reads of the doorbell, the same pause in multiples of the
+#: duration of a read): up to a second, up to a minute, and longer. The multiple keeps a distant store from being read
+#: all the time.
+_PACES: Final = ((SECOND, SECOND // 1_000, 5), (60 * SECOND, 3 * SECOND // 1_000, 5), (1 << 62, SECOND // 40, 100))
+#: The least pause between two reads while this process is busy: then it needs only the requests for its rows.
+_BUSY: Final = SECOND // 20
+
+
+class DoorbellNews(NamedTuple):
+    """The places of the current rows to peek at, and a new request for a row."""
+
+    places: set[int]
+    wish: RowRequest | None
+
+
+class Doorbell:
+    """Rung by any thread that sends; read by the leader of each process's claimer."""
+
+    def __init__(self, ring: Ring, clock: Clock) -> None:
+        """`ring` gives the places of the current rows."""
+        self._ring = ring
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._unrung: set[int] = set()
+        self._rung = 0
+        self._heard: doorbell.DoorbellCells | None = None
+        self._next = 0
+        self._cost = 0
+        self._echo: int | None = None
+
+    def ring(self, rows: list[str]) -> Steps[None]:
+        """Signal to other processes that messages were sent to these rows."""
+        if not self._ring.shared:
+            return
+        now = self._clock.now()
+        named = self._places_to_ring({place for row in rows if (place := self._ring.place(row, now)) is not None})
+        if named:
+            yield from doorbell.ring_doorbell(self._ring.queue, named, ids.nonce())
+
+    def _places_to_ring(self, places: set[int]) -> set[int]:
+        """The places to name in a ring now; none if the last ring was less than five milliseconds ago."""
+        with self._lock:
+            self._unrung |= places
+            if self._clock.monotonic() < self._rung + _SPEAKS_FOR:
+                return set()
+            self._rung = self._clock.monotonic()
+            named, self._unrung = self._unrung, set()
+            return named
+
+    def want(self, wish: RowRequest) -> Steps[None]:
+        """Request a row from its owner, which then leaves it alone for a moment."""
+        yield from doorbell.request_row(self._ring.queue, wish, ids.nonce())
+
+    @property
+    def next_time(self) -> int:
+        """The monotonic moment of the next read."""
+        return self._next if self._echo is None else min(self._next, self._echo)
+
+    def pace(self, quiet: int, *, busy: bool) -> None:
+        """Set the moment of the next read; `quiet` is the time since the last traffic, in microseconds."""
+        pause, times = next((pause, times) for least, pause, times in _PACES if quiet < least)
+        self._next = self._clock.monotonic() + max(_BUSY if busy else pause, times * self._cost)
+
+    def listen(self, *also: Slice) -> Steps[tuple[DoorbellNews, list[list[Column]]]]:
+        """Read what is new at the doorbell, and the columns of other slices in the same request."""
+        began = self._clock.monotonic()
+        cells, *found = yield from read(doorbell.cells(self._ring.queue), *also)
+        self._cost = self._clock.monotonic() - began
+        heard = doorbell.doorbell_cells(cells)
+        before = self._heard or heard  # the cells of the first read may be old, so they are not news
+        self._heard = heard
+        wish = doorbell.row_request_in(heard.wanted) if heard.wanted and heard.wanted != before.wanted else None
+        return DoorbellNews(self._places(heard.bell if heard.bell != before.bell else None, began), wish), found
+
+    def _places(self, rung: bytes | None, now: int) -> set[int]:
+        everywhere = set(range(self._ring.width))
+        echo = self._echo is not None and now >= self._echo
+        if rung is None:
+            self._echo = None if echo else self._echo
+            return everywhere if echo else set()
+        if self._echo is None or echo:
+            self._echo = now + _ECHO
+        named = doorbell.rows_rung(rung)
+        return everywhere if echo or named is None else named & everywhere

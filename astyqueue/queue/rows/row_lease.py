@@ -1,0 +1,71 @@
+"""Row leases: several processes share the rows of a queue instead of racing for each message.
+
+A commit that claims names its process in the row's header: that is the row lease, taken and extended at no extra cost. It
+reduces contention and is not needed for safety. Other processes leave the row alone while its header changes; when the
+owner leaves work undone, or the header does not change by *their own* monotonic clock, they take the row.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from astyqueue.protocol.layout.columns import Header
+from astyqueue.units import SECOND
+
+#: A row whose header did not change for this time no longer has an owner.
+ABANDONED: Final = 5 * SECOND
+#: Work that is due for this time, in a row whose header did not change as long, may be claimed by any process; the
+#: shorter time is for rows that no longer have an owner. Each process multiplies it by its own `patience`, so that not
+#: all come at once.
+_PATIENCE: Final = 3 * SECOND // 10
+_PATIENCE_ABANDONED: Final = SECOND // 50
+#: A requested row is tried as soon as its header did not change for this time.
+_PAUSE_SEEN: Final = SECOND // 100
+
+
+@dataclass(slots=True)
+class RowLease:
+    """One process's knowledge of a row's owner. `patience` (1 to 2) differs between processes; `since` is monotonic."""
+
+    me: str
+    patience: float
+    value: bytes | None = None
+    owner: str = ""
+    since: int = 0
+    asked_until: int = 0
+
+    def seen(self, value: bytes | None, header: Header | None, at: int) -> bool:
+        """Record the header at this monotonic moment; returns whether it changed since the last call."""
+        changed = value != self.value
+        if changed:
+            self.value, self.since = value, at
+            self.owner = header.owner if header else ""
+        return changed
+
+    @property
+    def ours(self) -> bool:
+        """Whether no other process owns the row."""
+        return self.owner in ("", self.me)
+
+    def active(self, at: int) -> bool:
+        """Whether its owner changed the header within the last five seconds."""
+        return bool(self.owner) and at - self.since < ABANDONED
+
+    def waits(self, at: int) -> int:
+        """How long this process leaves due work to the owner, in microseconds."""
+        if self.ours:
+            return 0
+        return int(self.patience * (_PATIENCE if self.active(at) else _PATIENCE_ABANDONED))
+
+    def open_for(self, work: int, now: int, at: int) -> bool:
+        """Whether this process may claim work that is due since the moment `work`."""
+        waits, stood = self.waits(at), at - self.since
+        return (work <= now - waits and stood >= waits) or (at < self.asked_until and stood >= _PAUSE_SEEN)
+
+    def wait_for(self, work: int, now: int, at: int) -> int:
+        """The time until this process may claim that work, if the owner does nothing."""
+        if at < self.asked_until:
+            return _PAUSE_SEEN
+        waits = self.waits(at)
+        return max(work + waits - now, self.since + waits - at, _PAUSE_SEEN)

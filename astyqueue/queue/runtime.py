@@ -1,0 +1,191 @@
+"""One queue, open in this process: the parts shared by the queue for threads and the queue for tasks."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import random
+import secrets
+import socket
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Final
+
+from astyqueue.clock import Clock
+from astyqueue.errors import StoreUnavailable
+from astyqueue.ids import IdSource
+from astyqueue.model.compose import Message
+from astyqueue.model.settings import Settings
+from astyqueue.model.validation import check_count
+from astyqueue.protocol.admin.settings import change_behaviour
+from astyqueue.protocol.client import Client
+from astyqueue.protocol.layout.rows import Ring
+from astyqueue.protocol.steps import Steps
+from astyqueue.queue.consuming.claimer import Claimer
+from astyqueue.queue.consuming.leadership import was_closed
+from astyqueue.queue.delivery import RetryPolicy
+from astyqueue.queue.hooks import Hook
+from astyqueue.queue.leases import BaseDelivery, DeliveryFactory, Waiter
+from astyqueue.queue.options import DEFAULT_OPTIONS, ClientOptions
+from astyqueue.queue.producing.placement import Placement
+from astyqueue.queue.producing.producer import Producer, SendReport, Sent
+from astyqueue.queue.rows.row_locks import RowLocks
+from astyqueue.queue.rows.row_scheduler import RowScheduler
+from astyqueue.queue.settings_sync import SettingsSync
+from astyqueue.triggers import Triggers
+
+_HOST: Final = 60
+
+
+def new_client(clock: Clock) -> Client:
+    """This process under a unique name: host, process id and a random part."""
+    name = f"{socket.gethostname()[:_HOST]}:{os.getpid()}:{secrets.token_hex(3)}"
+    return Client(name, clock.now)
+
+
+@dataclass(frozen=True, slots=True)
+class ReceiveRequest:
+    """A consumer's request for up to `limit` deliveries, waiting at most `wait` microseconds (None: without limit).
+
+    `taken` are the deliveries it got.
+    """
+
+    limit: int
+    wait: int | None
+    kind: DeliveryFactory
+    renew: bool = False
+    taken: list[BaseDelivery] = field(default_factory=list)
+
+
+class QueueRuntime:
+    """The parts that run one queue in one process; after a fork the child makes its own."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        clock: Clock,
+        hooks: Iterable[Hook],
+        *,
+        triggers: Triggers | None = None,
+        fires: bool = True,
+        ways: ClientOptions = DEFAULT_OPTIONS,
+    ) -> None:
+        """`settings` were just read; `triggers` are users' own types; `fires`: this process fires schedules."""
+        self.pid = os.getpid()
+        self.clock = clock
+        self.hooks = tuple(hooks)
+        self.triggers = Triggers() if triggers is None else triggers
+        self.fires = fires
+        self.ways = ways
+        self.process = new_client(clock)
+        self.settings_sync = SettingsSync(self.process, settings, clock)
+        self.ring = Ring(settings.name, settings.layout)
+        self.scheduler = RowScheduler(self.ring, clock, self.process.name)
+        fired = self.triggers if fires else None
+        row_locks = RowLocks(ways.lock(self.process, clock), ways.lock_timeout, self.scheduler)
+        self.claimer = Claimer(
+            self.process,
+            self.scheduler,
+            clock=clock,
+            settings_sync=self.settings_sync,
+            row_locks=row_locks,
+            hooks=self.hooks,
+            triggers=fired,
+        )
+        placement = Placement(self.ring, ways.place)
+        self.producer = Producer(
+            self.process,
+            IdSource(clock),
+            settings_sync=self.settings_sync,
+            placement=placement,
+            hooks=self.hooks,
+            arrived=self._arrived,
+            history=self.claimer.history,
+        )
+        self.terms = RetryPolicy(self.process.now, lambda: self.settings.behaviour, random.random)
+        self.closed = False
+        self._in_children: dict[int, QueueRuntime] = {}
+
+    def fire_nothing(self) -> None:
+        """Fire no schedules in this process from now on; other processes must."""
+        self.fires = False
+        self.claimer.firings.turn_off()
+        self.scheduler.row_states.fire(on=False)
+
+    @property
+    def settings(self) -> Settings:
+        """The queue's settings, as this process last read them."""
+        return self.settings_sync.settings
+
+    def here(self) -> QueueRuntime:
+        """This runtime or, in a child process after a fork, a new one; a closed queue raises Closed.
+
+        Threads of the child that call this at the same moment get the same runtime: of two, one would renew no leases.
+        `dict.setdefault` keeps the first of several; a lock could not be trusted after a fork.
+        """
+        if self.closed:
+            raise was_closed(self.settings.name)
+        if (pid := os.getpid()) == self.pid:
+            return self
+        made = QueueRuntime(self.settings, self.clock, self.hooks, triggers=self.triggers, fires=self.fires, ways=self.ways)
+        return self._in_children.setdefault(pid, made)
+
+    def close(self) -> None:
+        """Deliver and settle nothing more here; threads and tasks that wait get Closed."""
+        self.closed = True
+        self.claimer.close(self.settings.name)
+
+    def send(self, message: Message) -> Steps[Sent]:
+        """Send one message, and wake the claimer of this process for it."""
+        yield from self._keep_up()
+        sent = yield from self.producer.send(message)
+        self.claimer.stats.add("sent", sent.new)
+        return sent
+
+    def _keep_up(self) -> Steps[None]:
+        """Follow the settings and the store's time. If the store does not answer, the send itself raises the error."""
+        with contextlib.suppress(StoreUnavailable):
+            yield from self.settings_sync.follow(only_sends=True)
+
+    def send_many(self, items: Iterable[object], defaults: Message) -> Steps[SendReport]:
+        """Send many messages, and wake the claimer of this process for them."""
+        yield from self._keep_up()
+        report = yield from self.producer.send_many(items, defaults)
+        self.claimer.stats.add("sent", report.sent)
+        return report
+
+    def take(self, order: ReceiveRequest) -> Steps[list[BaseDelivery]]:
+        """Deliveries for one consumer; if it is cancelled while it waits, those it just got are given back at once.
+
+        A caller that is cancelled after these steps ended, but before it has the result, must call `give_back`.
+        """
+        check_count(order.limit, "deliveries cannot be received")
+        taken = order.taken
+        until = None if order.wait is None else self.clock.monotonic() + order.wait
+        waiter = Waiter(lambda: order.limit - len(taken), taken.extend, kind=order.kind, renew=order.renew)
+        try:
+            yield from self.claimer.take(waiter, lambda: bool(taken), until=until)
+        except BaseException:
+            self.give_back(order)
+            raise
+        if not taken:
+            self.claimer.stats.add("empty_polls")
+        return taken
+
+    def give_back(self, order: ReceiveRequest) -> None:
+        """Give back at once the deliveries of a request whose caller will never see them."""
+        while order.taken:
+            self.claimer.give_back(order.taken.pop())
+
+    def _arrived(self, sent: list[tuple[str, int]]) -> Steps[None]:
+        """Wake the claimer of this process for these rows, and ring the doorbell for other processes."""
+        for row, moment in sent:
+            self.claimer.sent(row, moment)
+        yield from self.scheduler.poller.doorbell.ring([row for row, _ in sent])
+
+    def configure(self, changes: dict[str, object]) -> Steps[Settings]:
+        """Change the queue's behaviour, in this process at once and in others within ten seconds."""
+        settings = yield from change_behaviour(self.settings.name, changes)
+        self.settings_sync.settings = settings
+        self.claimer.wake()
+        return settings

@@ -1,0 +1,330 @@
+"""Applies the schedules that code declares to a queue when a process starts.
+
+The declarations of one program are a *release*. Old and new releases start in any order: a rolling deploy takes hours,
+an old process is evicted and restarts, a hotfix of the old line is deployed beside a canary. Clocks cannot decide which
+of two releases is newer, so these rules do; the schedules of one release, the current one, apply:
+
+- With an order (`App(release=42)`): the highest release ever seen is current, and removes schedules that it no longer
+  declares. A lower release, or one without an order, changes nothing.
+- Without an order: a release never seen before becomes current; one that another release followed does not. Neither
+  removes schedules.
+- An operator may make any release current, and let it remove what it does not declare:
+  `astyqueue schedules reconcile --prune`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Final, TypeVar
+
+from pydantic import JsonValue
+from pydantic_core import from_json, to_json
+
+from astyqueue import ids
+from astyqueue.errors import BadSetting, OutcomeUnknown, StoreUnavailable, Undecodable
+from astyqueue.model.compose import Message
+from astyqueue.model.message import FORMAT
+from astyqueue.model.schedule import Origin, Policies, Schedule, Template
+from astyqueue.protocol.steps import Steps, commit, read_column
+from astyqueue.queue.admin.schedules import ScheduleAdmin, ScheduleRequest
+from astyqueue.queue.runtime import QueueRuntime
+from astyqueue.store import Batch, Committed, Expectation, Name, Put
+from astyqueue.triggers import Trigger
+
+T = TypeVar("T")
+_log: Final = logging.getLogger("astyqueue.schedules")
+_TRIES: Final = 20
+#: How many releases before the current one are recorded.
+_REMEMBERED: Final = 100
+#: Earlier versions read here the moment (microseconds) until which an older release is not a roll-back: for ever.
+_FOR_EVER: Final = 2**62
+
+#: The place of a release in the order of a program's releases.
+Order = tuple[int, ...]
+
+
+def order_of(release: int | str | None) -> Order | None:
+    """The order of a release: 42, "42", "1.10.0" or "2026.11.22.3"; None for None. BadSetting for another value."""
+    if release is None:
+        return None
+    parts = str(release).split(".") if isinstance(release, int | str) and not isinstance(release, bool) else [""]
+    if not all(part.isascii() and part.isdecimal() and len(part) <= 18 for part in parts):  # noqa: PLR2004 - as JSON readers take
+        message = (
+            f"release={release!r:.80} has no order: give whole numbers that rise with each deploy, such as 42, "
+            '"1.10.0" or "2026.11.22.3"; the hash of a commit does not rise'
+        )
+        raise BadSetting(message)
+    return tuple(map(int, parts))
+
+
+@dataclass(frozen=True, slots=True)
+class Declared:
+    """A schedule as code declares it."""
+
+    trigger: Trigger
+    message: Message
+    policies: Policies = field(default_factory=Policies)
+
+
+@dataclass(frozen=True, slots=True)
+class Release:
+    """The schedules that a release of a program declares for a queue, by name; `order` ranks releases."""
+
+    program: str
+    declared: Mapping[str, Declared]
+    order: Order | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Instructions:
+    """How to reconcile: by default as a starting process does, else as an operator requests.
+
+    `counts`: this release becomes current, regardless of others. `prunes`: schedules that it does not declare are
+    removed. `dry_run`: changes are reported but not made.
+    """
+
+    counts: bool = False
+    prunes: bool = False
+    dry_run: bool = False
+
+
+@dataclass(slots=True)
+class Reconciled:
+    """The result of reconciling, by name of schedule; `current` is False if another release is current.
+
+    `saved` were made or changed, `removed` were removed, and `stale` still exist and fire, although they are no longer
+    declared.
+    """
+
+    current: bool
+    saved: list[str] = field(default_factory=list)
+    removed: list[str] = field(default_factory=list)
+    stale: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class _Record:
+    """The current release (fingerprint and order), those before it, its schedules, and those declared only before."""
+
+    release: str = ""
+    order: Order | None = None
+    before: tuple[str, ...] = ()
+    names: tuple[str, ...] = ()
+    leaving: tuple[str, ...] = ()
+
+    def encode(self) -> bytes:
+        order = "" if self.order is None else ".".join(map(str, self.order)) + ":"
+        return FORMAT + to_json([order + self.release, _FOR_EVER, self.before, self.names, self.leaving])
+
+    @classmethod
+    def decode(cls, row: str, value: bytes) -> _Record:
+        try:
+            release, _, before, names, leaving = from_json(value.removeprefix(FORMAT))
+            order, _, fingerprint = release.rpartition(":")
+            return cls(fingerprint, order_of(order or None), _texts(before), _texts(names), _texts(leaving))
+        except (ValueError, TypeError, AttributeError) as error:
+            until = "The schedules that this program declares stay as they are until it can"
+            raise Undecodable(row, "which schedules are declared", str(error), until=until) from error
+
+
+def _texts(values: object) -> tuple[str, ...]:
+    """The texts of a list; ValueError for another value."""
+    if isinstance(values, list) and all(isinstance(value, str) for value in values):
+        return tuple(values)
+    message = f"there is {values!r:.80} where a list of texts belongs"
+    raise ValueError(message)
+
+
+def reconcile(core: QueueRuntime, release: Release, instructions: Instructions | None = None) -> Steps[Reconciled]:
+    """Apply the schedules that a release declares to a queue, unless another release is current.
+
+    An unchanged declaration leaves its schedule and counts unchanged. A renamed schedule, whose old name is removed,
+    continues under its new name with the slots that the old one has not dealt with. Schedules made by people are kept.
+    """
+    reconciling = _Reconciling(core, release, instructions or Instructions())
+    record = yield from reconciling.take_over()
+    if record is None:
+        reconciling.say_that_another_counts()
+        return Reconciled(current=False)
+    return (yield from reconciling.carry_out(record))
+
+
+class _Reconciling:
+    def __init__(self, core: QueueRuntime, release: Release, instructions: Instructions) -> None:
+        self._core = core
+        self._program = release.program
+        self._declared = release.declared
+        self._order = release.order
+        self._instructions = instructions
+        self._scheduling = ScheduleAdmin(core)
+        self._row = f"{core.settings.name}:declared"
+        self._name = Name(0, 0, ids.of_text(release.program), 0)
+        self._release = self._fingerprint()
+
+    def _fingerprint(self) -> str:
+        """A hash of the declarations without defaults: the same in every version of astyqueue."""
+        said = {name: _document(one, self._scheduling.template(one.message)) for name, one in self._declared.items()}
+        return hashlib.blake2b(json.dumps(said, sort_keys=True).encode(), digest_size=8).hexdigest()
+
+    def take_over(self) -> Steps[_Record | None]:
+        """Make this the current release; None if another one is."""
+        for _ in range(_TRIES):
+            value, record = yield from self._read()
+            following = self._following(record)
+            counts = self._instructions.counts or self._counts_after(record)
+            if record.release == self._release and (following.order == record.order or not counts):
+                return record
+            if not counts:
+                return None
+            if self._instructions.dry_run or (value is None and not self._declared):
+                return following
+            if (yield from self._write(value, following)):
+                return following
+        message = f"row {self._row}: gave up after {_TRIES} conflicting updates of the declared schedules; retry later"
+        raise StoreUnavailable(message)
+
+    def _counts_after(self, record: _Record) -> bool:
+        """Whether this release is newer than the current one, by the rules of this module."""
+        if record.order is not None:
+            return self._order is not None and self._order > record.order
+        return self._order is not None or self._release not in record.before
+
+    def _following(self, record: _Record) -> _Record:
+        names = tuple(sorted(self._declared))
+        before = tuple(dict.fromkeys((*record.before, *filter(None, [record.release]))))
+        leaving = {*record.names, *record.leaving}.difference(names)
+        return _Record(
+            self._release,
+            record.order if self._order is None else self._order,
+            tuple(one for one in before if one != self._release)[-_REMEMBERED:],
+            names,
+            tuple(sorted(leaving)),
+        )
+
+    def say_that_another_counts(self) -> None:
+        """Log that this process leaves the schedules of the queue unchanged."""
+        _log.warning(
+            "schedules of queue %s are unchanged: a later release of program %s, or one with an order, is current. "
+            "To roll back to this release: 'astyqueue schedules reconcile APP --prune'",
+            self._core.settings.name,
+            self._program,
+        )
+
+    def _read(self) -> Steps[tuple[bytes | None, _Record]]:
+        column = yield from read_column(self._row, self._name, exact=True)
+        return (None, _Record()) if column is None else (column.value, _Record.decode(self._row, column.value))
+
+    def _write(self, current: bytes | None, record: _Record) -> Steps[bool]:
+        """Replace the stored record; False if it was changed meanwhile or the outcome is unknown."""
+        batch = Batch(self._row, (Put(self._name, record.encode()),))
+        try:
+            outcome = yield from commit(batch, (Expectation(self._name, current),))
+        except OutcomeUnknown:
+            return False
+        return isinstance(outcome, Committed)
+
+    def carry_out(self, record: _Record) -> Steps[Reconciled]:
+        """Remove old schedules, then save the declared ones, so that a renamed schedule never exists twice."""
+        done = Reconciled(current=True)
+        since = (yield from self._remove_all(record.leaving, done)) if self._removes else None
+        for name, one in self._declared.items():
+            if not (yield from self._still_counts()):
+                return replace(done, current=False)
+            if (yield from self._unless_unreadable(name, self._save(name, one, since))):
+                done.saved.append(name)
+        if not self._removes:
+            yield from self._find_stale(record.leaving, done)
+        elif record.leaving and not self._instructions.dry_run:
+            yield from self._write(record.encode(), replace(record, leaving=()))
+        return done
+
+    @property
+    def _removes(self) -> bool:
+        return self._order is not None or self._instructions.prunes
+
+    def _remove_all(self, names: tuple[str, ...], done: Reconciled) -> Steps[int | None]:
+        """Remove these schedules if code declared them; returns the moment up to which their slots are dealt with."""
+        since: int | None = None
+        for name in names:
+            if not (yield from self._still_counts()):
+                break
+            removed = yield from self._unless_unreadable(name, self._remove(name))
+            if removed is not None:
+                done.removed.append(name)
+                since = max(removed, since or 0)
+        return since
+
+    def _find_stale(self, names: tuple[str, ...], done: Reconciled) -> Steps[None]:
+        for name in names:
+            if (yield from self._unless_unreadable(name, self._of_code(name))) is not None:
+                done.stale.append(name)
+        if done.stale:
+            _log.warning(
+                "queue %s still fires %s, which program %s no longer declares: "
+                "remove them with 'astyqueue schedules reconcile APP --prune', or at each deploy with App(release=...)",
+                self._core.settings.name,
+                ", ".join(done.stale),
+                self._program,
+            )
+
+    def _unless_unreadable(self, name: str, steps: Steps[T]) -> Steps[T | None]:
+        """The result of steps on one schedule; one that cannot be read is logged and kept: workers must start."""
+        try:
+            return (yield from steps)
+        except Undecodable as error:
+            _log.warning("left alone schedule=%s row=%s error=%s", name, error.row, error)
+            return None
+
+    def _still_counts(self) -> Steps[bool]:
+        """Whether no newer release took over: checked before each change, so that its schedules are not changed."""
+        if self._instructions.dry_run:
+            return True
+        _, record = yield from self._read()
+        return record.release == self._release
+
+    def _of_code(self, name: str) -> Steps[Schedule | None]:
+        """The schedule of this name, if code declared it."""
+        found = yield from self._scheduling.kept(name).found()
+        return found[1] if found is not None and found[1].origin is Origin.CODE else None
+
+    def _remove(self, name: str) -> Steps[int | None]:
+        """Remove a schedule that code declared; returns the moment up to which its slots are dealt with."""
+        found = yield from self._of_code(name)
+        if found is None:
+            return None
+        removed = found if self._instructions.dry_run else (yield from self._scheduling.remove(name))
+        return None if removed is None else max(removed.last, self._core.process.now())
+
+    def _save(self, name: str, one: Declared, since: int | None) -> Steps[bool]:
+        """Make or change a schedule; False if it was up to date."""
+        found = yield from self._scheduling.kept(name).found()
+        if self._instructions.dry_run:
+            wanted = (one.trigger.document(), self._scheduling.template(one.message), one.policies, Origin.CODE)
+            return found is None or wanted != (found[1].declared, found[1].template, found[1].policies, found[1].origin)
+        planned = ScheduleRequest(one.trigger, one.message, one.policies, Origin.CODE, since)
+        saved = yield from self._scheduling.save(name, planned, replaces=True)
+        return found is None or replace(saved, mark="") != replace(found[1], mark="")
+
+
+def _document(declared: Declared, template: Template) -> dict[str, JsonValue]:
+    """A declaration without its default values, so that future options do not change the document."""
+    policies = declared.policies
+    said: dict[str, JsonValue] = {
+        "trigger": declared.trigger.document(),
+        "misfire": str(policies.misfire),
+        "overlap": str(policies.overlap),
+        "after_failure": str(policies.after_failure),
+        "body": template.body.decode(),
+        "priority": template.priority,
+        "key": template.key,
+        "headers": dict(template.headers),
+        "expires": template.expires,
+        "lease": template.lease,
+        "attempts": template.attempts,
+    }
+    usual: dict[str, JsonValue] = {"misfire": "once", "overlap": "allow", "after_failure": "go on", "priority": 0, "headers": {}}
+    return {name: value for name, value in said.items() if value != usual.get(name)}

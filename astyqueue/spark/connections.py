@@ -1,0 +1,106 @@
+"""Opening a queue in a task or in the driver of Spark, and limiting the rate of a task."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import TypeVar
+
+from astyqueue.clock import Clock, SystemClock
+from astyqueue.errors import NotFound
+from astyqueue.model.settings import Settings
+from astyqueue.protocol.admin.settings import load_settings
+from astyqueue.protocol.client import Client
+from astyqueue.protocol.layout.rows import Ring
+from astyqueue.protocol.steps import Steps, run
+from astyqueue.queue.queue import MessageQueue
+from astyqueue.queue.runtime import new_client
+from astyqueue.spark.options import Place
+from astyqueue.store import Store
+from astyqueue.stores import open_store
+from astyqueue.units import SECOND
+from astyqueue.waiting import Wakeup
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Looking:
+    """A queue opened read-only."""
+
+    store: Store
+    settings: Settings
+    process: Client
+
+    @property
+    def ring(self) -> Ring:
+        """The rows of the queue."""
+        return Ring(self.settings.name, self.settings.layout)
+
+    def run(self, steps: Steps[T]) -> T:
+        """Run steps on the store of the queue; returns their result."""
+        return run(steps, self.store)
+
+
+def looking(place: Place) -> Looking:
+    """A queue opened read-only; NotFound if it does not exist."""
+    store = _kept_open(place.url, relaxed=not place.exactly)
+    settings = run(load_settings(place.queue), store)
+    if settings is None:
+        message = f"this store has no queue {place.queue!r}"
+        raise NotFound(message)
+    return Looking(store, settings, new_client(SystemClock()))
+
+
+def sending(place: Place, *, create: bool) -> MessageQueue:
+    """A queue opened for sending; NotFound if it does not exist and `create` is false."""
+    store = _kept_open(place.url, relaxed=False)
+    if not create and run(load_settings(place.queue), store) is None:
+        message = f'this store has no queue {place.queue!r}; .option("create", "true") makes it'
+        raise NotFound(message)
+    queue = MessageQueue.builder().store(store).name(place.queue).build()
+    queue.run(queue.core.settings_sync.time.follow())
+    return queue
+
+
+def time_at(place: Place) -> int:
+    """The time of a queue's store (microseconds), by which events are dated; read at most once a minute."""
+    queue = _timekeeper(place)
+    queue.run(queue.core.settings_sync.time.follow())
+    return queue.core.process.now()
+
+
+@lru_cache(maxsize=8)
+def _timekeeper(place: Place) -> MessageQueue:
+    return sending(place, create=False)
+
+
+@lru_cache(maxsize=8)
+def _kept_open(url: str, *, relaxed: bool) -> Store:
+    """A store that stays open as long as this worker: connecting takes longer than some of its many small tasks."""
+    return open_store(url, clock=SystemClock(), relaxed=relaxed)
+
+
+class Pace:
+    """Limits a caller to a rate; one that was slower for a while may catch up on at most one second of it."""
+
+    def __init__(self, rate: float | None, clock: Clock | None = None) -> None:
+        """`rate` is in rows a second; None: no limit."""
+        self._rate = rate
+        self._clock = clock or SystemClock()
+        self._until = self._clock.monotonic()
+
+    def keep(self, rows: int) -> None:
+        """Wait until this number of further rows is within the rate."""
+        if self._rate is not None:
+            self._until = max(self._until, self._clock.monotonic() - SECOND) + int(rows / self._rate * SECOND)
+            self.wait(self._until)
+
+    def wait(self, until: int) -> None:
+        """Wait until a monotonic moment (microseconds)."""
+        if until > self._clock.monotonic():
+            Wakeup(self._clock).wait(until)
+
+    def rest(self, length: int) -> None:
+        """Wait for `length` microseconds."""
+        self.wait(self._clock.monotonic() + length)

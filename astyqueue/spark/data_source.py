@@ -1,0 +1,55 @@
+"""The data source `astyqueue`: the messages of a queue as tables, its history as a stream, and a sink for rows."""
+
+from __future__ import annotations
+
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    DataSourceStreamWriter,
+    DataSourceWriter,
+)
+from pyspark.sql.types import StructType
+
+from astyqueue.errors import BadSetting
+from astyqueue.spark.batch_reader import QueueReader
+from astyqueue.spark.options import Following, Reading, Sinking, table_of
+from astyqueue.spark.schemas import HISTORY, checked, schema_of
+from astyqueue.spark.stream_reader import HistoryStream
+from astyqueue.spark.writer import BatchSink, StreamSink
+
+
+class AstyqueueSource(DataSource):
+    """`spark.read.format("astyqueue")`, `spark.readStream…`, `df.write…` and `df.writeStream…`; options say which queue."""
+
+    @classmethod
+    def name(cls) -> str:
+        """The name to give to `format`."""
+        return "astyqueue"
+
+    def schema(self) -> StructType:
+        """The columns of the table that the option `table` names."""
+        return schema_of(table_of(self.options))
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        """A batch reader of a table; BadSetting or BadInput if options or columns are wrong."""
+        reading = Reading.of(self.options)
+        return QueueReader(reading, checked(reading.table, schema))
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        """A streaming reader of history; BadSetting for other tables, whose rows go when messages are settled."""
+        if table_of(self.options) != HISTORY:
+            message = 'only history can be followed: .option("table", "history"), or read other tables with spark.read'
+            raise BadSetting(message)
+        return HistoryStream(Following.of(self.options), checked(HISTORY, schema))
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:  # noqa: FBT001 - Spark calls it so
+        """A sink for a DataFrame; BadSetting if it is to overwrite."""
+        if overwrite:
+            message = 'rows are appended to a queue, which is never overwritten: .mode("append")'
+            raise BadSetting(message)
+        return BatchSink(Sinking.of(self.options, schema))
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: ARG002, FBT001 - Spark calls it so
+        """A sink for each batch of a stream."""
+        return StreamSink(Sinking.of(self.options, schema))

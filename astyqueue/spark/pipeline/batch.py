@@ -1,0 +1,225 @@
+"""The batch job: read the new events of the history, and rebuild every day that they belong to."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import date, timedelta
+from functools import partial, reduce
+from pathlib import Path
+from typing import Final, Protocol
+
+from pyspark.sql import DataFrame, SparkSession, Window
+from pyspark.sql import functions as F  # noqa: N812 - the name that all of Spark's own examples use
+
+from astyqueue.clock import Clock, SystemClock, instant
+from astyqueue.spark.connections import looking
+from astyqueue.spark.options import Place, everywhere
+from astyqueue.spark.pipeline import progress as manifests
+from astyqueue.spark.pipeline.enrich import marked
+from astyqueue.spark.pipeline.messages import joined, messages, waited_once
+from astyqueue.spark.pipeline.parquet_store import Day, Lake, Writer, days_of, only
+from astyqueue.spark.pipeline.progress import Manifest, ReadSoFar
+from astyqueue.spark.pipeline.schemas import APART, ATTEMPTS, EVENTS, FACTS, FAILURES, MESSAGES, SCHEDULES, Table
+from astyqueue.spark.pipeline.slo import Objectives
+from astyqueue.spark.pipeline.transforms import approximate, attempts, exact, facts, failures, schedules
+from astyqueue.spark.retention import check_kept
+from astyqueue.spark.session import UTC, configured
+from astyqueue.units import SECOND
+
+_log: Final = logging.getLogger("astyqueue.pipeline")
+_HOUR: Final = 3_600 * SECOND
+
+
+class Reader(Protocol):
+    """A source of the events of a queue."""
+
+    def __call__(self, queue: str, *, since: int, until: int) -> DataFrame:
+        """The events from `since` up to `until` (microseconds)."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """The interval to read: `since` up to `until` (None: now) in microseconds; later runs read events ahead of now.
+
+    Without `since`, a run continues where the last one ended, less `lateness`; a first run reads back for the duration
+    `kept` (None: that for which the queue keeps its history). HistoryGone if events from after the last run have
+    expired, unless `accept_gap`.
+    """
+
+    since: int | None = None
+    until: int | None = None
+    lateness: int = _HOUR
+    kept: int | None = None
+    accept_gap: bool = False
+
+    def stretch(self, queue: str, mark: int | None, *, now: int, kept: int) -> tuple[int, int]:
+        """The interval for a queue that was read up to `mark` (None: not yet) and keeps its history for `kept`."""
+        until = now if self.until is None else min(self.until, now)
+        if self.since is not None:
+            return self.since, until
+        if mark is None:
+            return max(0, until - (kept if self.kept is None else self.kept)), until
+        if not self.accept_gap:
+            check_kept(queue, read=mark, now=now, kept=kept)
+        return mark - self.lateness, until
+
+
+@dataclass(frozen=True, slots=True)
+class Built:
+    """The result of a run: the days it built, the number of their events, and the interval read of each queue."""
+
+    days: tuple[Day, ...] = ()
+    events: int = 0
+    read: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+
+
+class Job:
+    """Builds the tables of a folder."""
+
+    def __init__(
+        self, spark: SparkSession, out: Path, *, objectives: Objectives | None = None, approximately: bool = False, wait: int = 0
+    ) -> None:
+        """Percentiles are exact, or with `approximately` estimated, which takes less memory for days with many values.
+
+        While another process writes the tables, a run waits up to `wait` microseconds, then raises FolderInUse.
+        """
+        self._spark = spark
+        self._lake = Lake(spark, out)
+        self._objectives = objectives or Objectives()
+        self._percentiles = approximate if approximately else exact
+        self._wait = wait
+
+    def run(self, url: str, queues: Iterable[str], span: Span | None = None, *, clock: Clock | None = None) -> Built:
+        """Read the history of these queues and bring the tables up to date; reading it again changes nothing."""
+        kept = {queue: looking(Place(everywhere(url), queue)).settings.behaviour.history_kept_us for queue in queues}
+        return self.run_on(partial(events, self._spark, url), kept, span, clock=clock)
+
+    def run_on(self, read: Reader, queues: Mapping[str, int], span: Span | None = None, *, clock: Clock | None = None) -> Built:
+        """As `run`, with the events that `read` returns; `queues` has the microseconds that each keeps its history."""
+        with configured(self._spark, UTC), self._lake.writer(wait=self._wait) as writer:
+            return self._run(writer, read, queues, span or Span(), now=(clock or SystemClock()).now())
+
+    def _run(self, writer: Writer, read: Reader, queues: Mapping[str, int], span: Span, *, now: int) -> Built:
+        before = manifests.load(self._lake.folder)
+        marks = {queue: before.mark(queue, now) for queue in sorted(queues)}
+        ranges = {queue: span.stretch(queue, mark, now=now, kept=queues[queue]) for queue, mark in marks.items()}
+        if not ranges:
+            return Built()
+        frames = [read(queue, since=since, until=until) for queue, (since, until) in ranges.items()]
+        fresh = reduce(DataFrame.unionByName, frames).persist()
+        try:
+            touched = days_of(fresh)
+            self._land(writer, fresh, touched)
+        finally:
+            fresh.unpersist()
+        landed = (day for queue in ranges for day in self._lake.days(EVENTS, queue))
+        unbuilt = {day for day in landed if day.day not in before.built(day.queue)}
+        days = {Day(day.queue, day.day - timedelta(days=back)) for day in touched for back in (0, 1)} | unbuilt
+        built = self._rebuild(writer, days)
+        self._note(before, {queue: (marks[queue], *interval) for queue, interval in ranges.items()}, built.days)
+        return Built(built.days, built.events, ranges)
+
+    def _land(self, writer: Writer, fresh: DataFrame, touched: Collection[Day]) -> None:
+        """Add events to those in the table, each once. Of duplicates a `lost` one wins: a loss is known later."""
+        together = self._lake.read(EVENTS, touched).unionByName(fresh)
+        same = Window.partitionBy(*APART).orderBy(F.col("lost").desc_nulls_last())
+        writer.write(EVENTS, together.withColumn("rank", F.row_number().over(same)).where("rank = 1").drop("rank"), touched)
+
+    def rebuild(self, days: Collection[Day]) -> Built:
+        """Rebuild the other tables for these days from the table of events, and update messages sent earlier."""
+        with configured(self._spark, UTC), self._lake.writer(wait=self._wait) as writer:
+            return self._rebuild(writer, days)
+
+    def _rebuild(self, writer: Writer, days: Collection[Day]) -> Built:
+        if not days:
+            return Built()
+        around = {Day(day.queue, day.day + timedelta(days=ahead)) for day in days for ahead in (0, 1)}
+        known = marked(self._lake.read(EVENTS, around)).persist()
+        try:
+            counted = days_of(known)
+            there = sorted(counted.keys() & set(days))
+            of_days = waited_once(known.where(only(there)), self._update_messages(writer, known, around))
+            _write(writer, ATTEMPTS, attempts(of_days), there)
+            _write(writer, FACTS, facts(of_days, self._objectives, self._percentiles), there)
+            _write(writer, FAILURES, failures(of_days), there)
+            _write(writer, SCHEDULES, schedules(of_days, self._percentiles), there)
+            return Built(tuple(there), sum(counted[day] for day in there))
+        finally:
+            known.unpersist()
+
+    def _update_messages(self, writer: Writer, known: DataFrame, read: Collection[Day]) -> DataFrame:
+        """Merge messages in these events into the table, whenever they were sent; returns the rows of their days.
+
+        The old row of a message is dropped if all days from its sending to its last change are in `read`: some of the
+        events that it was made of may be lost since.
+        """
+        found = messages(known).persist()
+        try:
+            days = days_of(found)
+            life = F.sequence(F.to_date("sent"), F.to_date("changed"))
+            others = self._lake.read(MESSAGES, days).where(~F.forall(life, lambda day: only(read, day)))
+            _write(writer, MESSAGES, joined(others.unionByName(found)), days)
+        finally:
+            found.unpersist()
+        return self._lake.read(MESSAGES, days)
+
+    def _note(self, before: Manifest, read: Mapping[str, tuple[int | None, int, int]], built: Iterable[Day]) -> None:
+        """Record for later runs up to when each queue was read, and which days were built.
+
+        An interval that begins after the mark leaves a gap: the mark stays, and the next run continues from it.
+        """
+        days: dict[str, dict[date, int]] = {queue: dict(known.days) for queue, known in before.queues.items()}
+        for queue, day in built:
+            days.setdefault(queue, {})[day] = read[queue][-1]
+        queues = dict(before.queues)
+        for queue, (mark, since, until) in read.items():
+            so_far = until if mark is None else max(mark, until) if since <= mark else mark
+            queues[queue] = ReadSoFar(until_us=so_far, days=days.get(queue, {}), objective=self._objectives.of(queue).text)
+        manifests.store(self._lake.folder, Manifest(queues=queues))
+
+
+def _write(writer: Writer, table: Table, frame: DataFrame, days: Collection[Day]) -> None:
+    _log.info("pipeline writes table=%s", table.name)
+    writer.write(table, frame, days)
+
+
+def told(built: Built) -> str:
+    """The result of a run in one line."""
+    if not built.days:
+        return "nothing new was read"
+    first, last = built.days[0].day, built.days[-1].day
+    days = f"{first}" if first == last else f"{len(built.days)} days ({first} to {last})"
+    ends = max(until for _, until in built.read.values())
+    return f"built {days} from {built.events:,} events, read up to {instant(ends):%Y-%m-%d %H:%M:%S} UTC"
+
+
+_FORMAT = "astyqueue"
+
+
+def events(spark: SparkSession, url: str, queue: str, *, since: int, until: int) -> DataFrame:
+    """The events of a queue from `since` up to `until` (microseconds), with the columns of the table `events`."""
+    options = stretch_options(url, queue, since=since, until=until)
+    return as_events(spark.read.format(_FORMAT).options(**options).load())
+
+
+def stretch_options(url: str, queue: str, *, since: int, until: int) -> dict[str, str]:
+    """Options of the data source for an interval of history, read by a quorum: events missed now are not read again."""
+    moments = {"since": instant(since).isoformat(), "until": instant(until).isoformat()}
+    return {"url": url, "queue": queue, "table": "history", "consistency": "quorum", **moments}
+
+
+def followed(spark: SparkSession, url: str, queue: str, *, since: int, accept_gap: bool = False) -> DataFrame:
+    """As `events`, a stream that begins at `since` and stays a minute behind.
+
+    It fails if history that it has not read has expired, unless `accept_gap`.
+    """
+    options = {"url": url, "queue": queue, "table": "history", "since": instant(since).isoformat()}
+    return as_events(spark.readStream.format(_FORMAT).options(**options, failOnDataLoss=str(not accept_gap)).load())
+
+
+def as_events(history: DataFrame) -> DataFrame:
+    """Rows of history with the columns of the table `events`."""
+    return history.withColumn("day", F.to_date("at")).select(*EVENTS.schema.names)

@@ -1,0 +1,74 @@
+"""The manifest of a folder of tables: up to when the history of each queue was read, and which days were built."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from datetime import date
+from pathlib import Path
+from typing import Final
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from astyqueue.errors import AstyqueueError
+from astyqueue.files import replace_file
+
+_FILE: Final = "_manifest.json"
+#: Permissions of a new folder of tables: they have keys, names of tenants and tracebacks in them.
+FOLDER_MODE: Final = 0o700
+
+
+class BadManifest(AstyqueueError):
+    """The manifest of a folder cannot be read."""
+
+    def __init__(self, path: Path, why: str) -> None:
+        """Name the file and the problem."""
+        self.path = path
+        self.why = why
+        remedy = "remove it to continue: the next run then reads the whole history again, which loses nothing"
+        super().__init__(f"{path} cannot be read: {why}; {remedy}")
+
+
+class ReadSoFar(BaseModel):
+    """One queue: its history was read up to a moment (microseconds), and each of these days was built up to another."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    until_us: int
+    days: dict[date, int] = {}
+    objective: str = ""
+
+
+class Manifest(BaseModel):
+    """Every queue that was read into a folder."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    format: int = 1
+    queues: dict[str, ReadSoFar] = {}
+
+    def mark(self, queue: str, now: int) -> int | None:
+        """Up to when a queue was read; None if it was not, or if that is after `now`: it came from a wrong clock."""
+        read = self.queues.get(queue)
+        return read.until_us if read and read.until_us <= now else None
+
+    def built(self, queue: str) -> Collection[date]:
+        """The days of a queue that were built so far."""
+        read = self.queues.get(queue)
+        return read.days if read else ()
+
+
+def load(folder: Path) -> Manifest:
+    """The manifest of a folder, an empty one if the file is missing; BadManifest if it cannot be read."""
+    path = folder / _FILE
+    if not path.exists():
+        return Manifest()
+    try:
+        return Manifest.model_validate_json(path.read_bytes())
+    except (ValidationError, OSError) as error:
+        raise BadManifest(path, str(error).splitlines()[0]) from error
+
+
+def store(folder: Path, manifest: Manifest) -> None:
+    """Replace the manifest, whole or not at all."""
+    folder.mkdir(mode=FOLDER_MODE, parents=True, exist_ok=True)
+    replace_file(folder / _FILE, manifest.model_dump_json(indent=2).encode())

@@ -1,0 +1,50 @@
+"""An async adapter for a blocking store: its verbs run in up to `Store.at_once` threads."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import TypeVar
+
+from astyqueue.store import Batch, Column, Expectation, Outcome, Store, Wanted
+
+T = TypeVar("T")
+
+
+class Threaded:
+    """The verbs of a store as coroutines.
+
+    Cancelling a task does not cancel its request: the store completes it, and its result is dropped.
+    """
+
+    def __init__(self, store: Store) -> None:
+        """Adapt `store`; `close` closes it."""
+        self._store = store
+        self._threads = ThreadPoolExecutor(store.at_once, thread_name_prefix="astyqueue-store")
+        self._closed = False
+
+    async def read(self, wanted: tuple[Wanted, ...], *, exact: bool = False) -> list[list[Column]]:
+        """See `Store.read`."""
+        return await self._run(partial(self._store.read, wanted, exact=exact))
+
+    async def send(self, batch: Batch, *more: Batch) -> None:
+        """See `Store.send`."""
+        await self._run(partial(self._store.send, batch, *more))
+
+    async def commit(self, batch: Batch, expects: tuple[Expectation, ...]) -> Outcome:
+        """See `Store.commit`."""
+        return await self._run(partial(self._store.commit, batch, expects))
+
+    async def close(self) -> None:
+        """See `Store.close`."""
+        if not self._closed:
+            await self._run(self._store.close)
+            self._closed = True
+            self._threads.shutdown(wait=False)
+
+    async def _run(self, verb: Callable[[], T]) -> T:
+        if self._closed:
+            return verb()
+        return await asyncio.get_running_loop().run_in_executor(self._threads, verb)

@@ -1,0 +1,194 @@
+"""Checks of a database file: its format, its log, its disk. Nothing here creates or changes the file."""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import sqlite3
+import stat
+from collections.abc import Iterator, Mapping
+from typing import Final, Self
+
+from astyqueue.diagnostics import Finding, Severity, note, ok, worst
+from astyqueue.errors import StoreCorrupt, WrongSchema
+from astyqueue.stores.sqlite import file_of, filesystems
+from astyqueue.stores.sqlite.database import APPLICATION_ID, SCHEMA, DatabaseFile
+from astyqueue.stores.sqlite.errors import failure
+from astyqueue.stores.url import Location
+
+_MEBIBYTE: Final = 1 << 20
+#: SQLite checkpoints its log at about 4 MiB; a log of this size shows that something prevents checkpoints.
+_LONG_LOG: Final = 64 * _MEBIBYTE
+#: Less free space than this, or than half of the file, is a warning.
+_LITTLE_ROOM: Final = 512 * _MEBIBYTE
+#: A commit of 200 messages and its log may need this much; less is a problem.
+_NO_ROOM: Final = _MEBIBYTE
+#: Checking a larger file takes too long for an interactive command.
+_QUICKLY_CHECKED: Final = 1024 * _MEBIBYTE
+
+
+class FileHealth:
+    """The `Administration` of one database file."""
+
+    def __init__(self, file: DatabaseFile) -> None:
+        """Open nothing yet."""
+        self._file = file
+
+    def statements(self) -> list[str]:
+        """An empty list: a store creates its file when it is opened."""
+        return []
+
+    def migrate(self) -> list[str]:
+        """Change nothing, because a store creates its file when it is opened.
+
+        A file that is not usable raises WrongSchema.
+        """
+        (format_,) = self._of_format()
+        if format_.severity is Severity.PROBLEM:
+            message = f"{self._file.path} {format_.fact}; {format_.remedy}"
+            raise WrongSchema(message)
+        return [f"nothing to do: {self._file.path} {format_.fact}"]
+
+    def verify(self) -> list[Finding]:
+        """Whether astyqueue made the file, in a format that this release knows."""
+        try:
+            return self._of_format()
+        except StoreCorrupt as error:
+            return [_damaged(f"file {self._file.path}", str(error.__cause__))]
+
+    def _of_format(self) -> list[Finding]:
+        subject = f"file {self._file.path}"
+        if not self._file.path.exists():
+            return [note(subject, f"does not exist; opening a store creates it in format {SCHEMA}", "nothing was sent yet")]
+        with self._open_read_only() as connection:
+            format_ = _format(subject, _number(connection, "application_id"), _number(connection, "user_version"))
+            differs = "" if format_.severity is Severity.PROBLEM else self._file.difference(connection)
+        if differs:
+            reason = "another program changed or made it; no store can be opened on it"
+            return [Finding(subject, Severity.PROBLEM, differs, reason, "restore a backup, or name another file in the URL")]
+        return [format_]
+
+    def examine(self, rests: Mapping[str, int]) -> list[Finding]:  # noqa: ARG002 - a row in a file needs no rest
+        """The findings of `verify`, and those on the log, the disk and the pages of the file."""
+        found = self.verify()
+        found.append(filesystems.finding(self._file.path, filesystems.mounted()))
+        found.extend(self._readers())
+        if not self._file.path.exists() or worst(found) is Severity.PROBLEM:
+            return found
+        size = self._file.path.stat().st_size
+        log = self._file.path.with_name(self._file.path.name + "-wal")
+        found += [
+            _synchronous(self._file.synchronous),
+            _log(log.stat().st_size if log.exists() else 0),
+            room(shutil.disk_usage(self._file.path).free, size),
+        ]
+        try:
+            with self._open_read_only() as connection:
+                found += [_journal(str(connection.execute("PRAGMA journal_mode").fetchone()[0])), _pages(connection, size)]
+        except StoreCorrupt as error:
+            found.append(_damaged("pages of the file", str(error.__cause__)))
+        return found
+
+    def _readers(self) -> Iterator[Finding]:
+        """A note if every user of this machine may read the file."""
+        if self._file.path.exists() and (mode := stat.S_IMODE(self._file.path.stat().st_mode)) & stat.S_IROTH:
+            reason = "all users of this machine can read its messages, unless a directory above it denies them access"
+            yield note("mode of the file", f"{mode:04o}", reason, remedy="chmod o-rwx the file, its -wal and its -shm file")
+
+    def ready(self) -> bool:
+        """Whether the file exists and a store can be opened on it; creates no file."""
+        return self._file.path.exists() and worst(self.verify()) < Severity.PROBLEM
+
+    def close(self) -> None:
+        """Do nothing: no connection stays open between calls."""
+
+    def __enter__(self) -> Self:
+        """Close on leaving the block."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """As `close`."""
+
+    @contextlib.contextmanager
+    def _open_read_only(self) -> Iterator[sqlite3.Connection]:
+        try:
+            with contextlib.closing(self._file.opened("ro")) as connection:
+                yield connection
+        except sqlite3.Error as error:
+            raise failure(error, self._file.path) from error
+
+
+def room(free: int, size: int) -> Finding:
+    """Whether the disk has `free` bytes enough for a file of `size` bytes to grow."""
+    fact = f"{_megabytes(free)} free, and the file has {_megabytes(size)}"
+    if free >= max(_LITTLE_ROOM, size // 2):
+        return ok("room on the disk", fact)
+    reason = "on a full disk every send, claim and settle fails (StoreFull); stored messages stay"
+    remedy = "free disk space; after a purge of dead letters or a drain, 'VACUUM' in the sqlite3 shell releases unused pages"
+    return Finding("room on the disk", Severity.PROBLEM if free < _NO_ROOM else Severity.WARNING, fact, reason, remedy)
+
+
+def _format(subject: str, application: int, version: int) -> Finding:
+    if application == APPLICATION_ID and version < SCHEMA:
+        return ok(subject, f"has format {version}; opening a store upgrades it to {SCHEMA}")
+    if application == APPLICATION_ID and version == SCHEMA:
+        return ok(subject, f"has format {version}, the newest")
+    if application == APPLICATION_ID:
+        reason, remedy = "a newer astyqueue made it", "upgrade this process, or use another file"
+        return Finding(subject, Severity.PROBLEM, f"has format {version}, and this astyqueue knows {SCHEMA}", reason, remedy)
+    reason, remedy = "it was left unchanged", "name another file in the URL"
+    return Finding(subject, Severity.PROBLEM, "is a database of another application", reason, remedy)
+
+
+def _journal(mode: str) -> Finding:
+    if mode == "wal":
+        return ok("journal mode", "wal")
+    reason = "readers and writers block each other, and each change waits for the disk twice"
+    remedy = "open the file with astyqueue while no other process has it open; that switches it back to wal"
+    return Finding("journal mode", Severity.WARNING, mode, reason, remedy)
+
+
+def _synchronous(mode: str) -> Finding:
+    if mode == "full":
+        return ok("synchronous", "full: acknowledged changes survive a crash of the machine")
+    reason = "the last changes may be lost when the machine (not the process) crashes; the file stays consistent"
+    return note("synchronous", mode, reason, remedy="remove ?synchronous=normal from the URL to wait for the disk at every change")
+
+
+def _log(size: int) -> Finding:
+    fact = f"{_megabytes(size)} long"
+    if size < _LONG_LOG:
+        return ok("write-ahead log", fact)
+    reason = "a process keeps a read transaction open, which prevents checkpoints; reads get slower as the log grows"
+    remedy = "find the process ('fuser -v' on the file): often a sqlite3 shell in a transaction, or a backup that hangs"
+    return Finding("write-ahead log", Severity.WARNING, fact, reason, remedy)
+
+
+def _pages(connection: sqlite3.Connection, size: int) -> Finding:
+    if size > _QUICKLY_CHECKED:
+        remedy = "run 'PRAGMA quick_check' in the sqlite3 shell"
+        return note("pages of the file", f"not checked: the file has {_megabytes(size)}", "the check would take long", remedy=remedy)
+    answer = str(connection.execute("PRAGMA quick_check(1)").fetchone()[0])
+    if answer == "ok":
+        return ok("pages of the file", "all are intact")
+    return _damaged("pages of the file", answer)
+
+
+def _damaged(subject: str, fact: str) -> Finding:
+    reason = "the disk, or a program that wrote into the file, damaged it"
+    remedy = "stop every process that uses it and keep a copy; then restore a backup or try '.recover' in the sqlite3 shell"
+    return Finding(subject, Severity.PROBLEM, fact, reason, remedy)
+
+
+def _number(connection: sqlite3.Connection, pragma: str) -> int:
+    answer: int = connection.execute(f"PRAGMA {pragma}").fetchone()[0]
+    return answer
+
+
+def _megabytes(count: int) -> str:
+    return f"{count / _MEBIBYTE:.0f} MiB" if count >= _MEBIBYTE else f"{count // 1024} KiB"
+
+
+def administered(location: Location) -> FileHealth:
+    """The administration of the file of a `sqlite://` URL."""
+    return FileHealth(file_of(location))

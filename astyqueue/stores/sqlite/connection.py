@@ -1,0 +1,175 @@
+"""The connection of one thread: reads, writes and a cache of its last answer."""
+
+from __future__ import annotations
+
+import contextlib
+import sqlite3
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from typing import Final, NamedTuple
+
+from astyqueue.store import Batch, Column, Expectation, Name, Named, Slice, Wanted
+from astyqueue.stores import key_codec
+from astyqueue.stores.key_codec import TABLES, Changes
+from astyqueue.stores.sqlite import sql
+from astyqueue.stores.sqlite.sql import LENGTHS, Statements
+from astyqueue.units import SECOND
+
+_STATEMENTS: Final = {table: Statements(table) for table in TABLES}
+#: Answers of more columns than this are not cached: the polls of an idle queue return few.
+_KEPT_COLUMNS: Final = 64
+#: Expired columns stay in the file for this long, so that they are there again if the clock was wrong and is set back.
+_FORGET_AFTER: Final = 60 * SECOND
+#: A write of N columns with a time to live deletes up to 2 N and this number of expired ones, so they never pile up.
+_FORGET_AT_LEAST: Final = 100
+_FOR_EVER: Final = 1 << 62
+
+Answer = list[list[Column]]
+
+
+class _Kept(NamedTuple):
+    """An answer, the version of the file that it was read from, and the time in which it is valid."""
+
+    answer: Answer
+    version: int
+    since: int
+    until: int
+
+
+class Session:
+    """A connection, made when first needed, and its last answer. The caller holds `lock`."""
+
+    def __init__(self, connect: Callable[[], sqlite3.Connection]) -> None:
+        """`connect` makes the connection, and another one after `drop`."""
+        self.lock = threading.Lock()
+        self._connect = connect
+        self._connection: sqlite3.Connection | None = None
+        self._asked: tuple[Wanted, ...] | None = None
+        self._kept: _Kept | None = None
+
+    def __del__(self) -> None:
+        self.drop()
+
+    def drop(self) -> None:
+        """Close the connection; the next use makes another."""
+        self._asked = self._kept = None
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.close()
+
+    def read(self, wanted: tuple[Wanted, ...], now: int) -> Answer:
+        """The columns of each slice.
+
+        A repeated request is answered from memory until another connection writes to the file, which SQLite reports in
+        a few microseconds: so an idle queue can be polled often.
+        """
+        connection = self._connection or self._connected()
+        if wanted != self._asked:
+            self._asked, self._kept = wanted, None
+            return [_read(connection, each, now) for each in wanted]
+        version = connection.execute(sql.DATA_VERSION).fetchone()[0]
+        kept = self._kept
+        if kept is not None and kept.version == version and kept.since <= now < kept.until:
+            return [list(columns) for columns in kept.answer]
+        answer = [_read(connection, each, now) for each in wanted]
+        self._keep(connection, _Kept([list(columns) for columns in answer], version, now, 0))
+        return answer
+
+    def begin(self) -> None:
+        """Begin a write transaction; waits for other processes that write, until the connection's timeout."""
+        self._asked = self._kept = None
+        (self._connection or self._connected()).execute(sql.BEGIN)
+
+    def commit(self) -> None:
+        """Make the changes since `begin` durable."""
+        self._connected().execute(sql.COMMIT)
+
+    def roll_back(self) -> None:
+        """Undo the changes since `begin`; a connection that fails to is closed, which does the same."""
+        connection = self._connected()
+        if not connection.in_transaction:
+            return
+        try:
+            connection.execute(sql.ROLLBACK)
+        except sqlite3.Error:
+            with contextlib.suppress(sqlite3.Error):
+                self.drop()
+
+    def present(self, batch: Batch, expects: tuple[Expectation, ...], expected: list[bytes], *, now: int) -> dict[Name, bytes | None]:
+        """The current values of the columns in a commit's expectations."""
+        found = {name: value for name, value, _ in _find(self._connected(), Named(batch.row, (), table=batch.table), expected, now=now)}
+        return {each.name: found.get(name) for each, name in zip(expects, expected, strict=True)}
+
+    def put_plainly(self, batch: Batch, changes: Changes, *, now: int, stamp: int) -> None:
+        """Apply a batch; the later stamp wins. `stamp` is for puts that have none."""
+        rows = [
+            (batch.row, name, stamp if claimed is None else claimed, None if ttl is None else now + ttl * SECOND, value, now)
+            for name, (_, value, claimed, ttl) in zip(changes.puts, batch.puts, strict=True)
+        ]
+        self._connected().executemany(_STATEMENTS[batch.table].send, rows)
+        self._delete(batch, changes.deletes)
+        self._clear_away(batch, now)
+
+    def put_committed(self, batch: Batch, changes: Changes, *, now: int) -> None:
+        """Apply a batch regardless of the stamps in the file."""
+        rows = [
+            (batch.row, name, now, None if ttl is None else now + ttl * SECOND, value)
+            for name, (_, value, _, ttl) in zip(changes.puts, batch.puts, strict=True)
+        ]
+        self._connected().executemany(_STATEMENTS[batch.table].commit, rows)
+        self._delete(batch, changes.deletes)
+        self._clear_away(batch, now)
+
+    def _connected(self) -> sqlite3.Connection:
+        if self._connection is None:
+            self._connection = self._connect()
+        return self._connection
+
+    def _delete(self, batch: Batch, names: list[bytes]) -> None:
+        connection, texts = self._connected(), _STATEMENTS[batch.table].deletes
+        for some in _in_lengths(names):
+            connection.execute(texts[len(some)], (batch.row, *some))
+
+    def _clear_away(self, batch: Batch, now: int) -> None:
+        """Each writer of columns with a time to live deletes expired ones."""
+        adding = sum(ttl is not None for _, _, _, ttl in batch.puts)
+        if adding:
+            self._connected().execute(_STATEMENTS[batch.table].forget, (now - _FORGET_AFTER, 2 * adding + _FORGET_AT_LEAST))
+
+    def _keep(self, connection: sqlite3.Connection, kept: _Kept) -> None:
+        if sum(map(len, kept.answer)) > _KEPT_COLUMNS:
+            self._kept = None
+            return
+        expiries = [connection.execute(each.next_expiry, (kept.since,)).fetchone()[0] for each in _STATEMENTS.values()]
+        self._kept = kept._replace(until=min((at for at in expiries if at is not None), default=_FOR_EVER))
+
+
+def _read(connection: sqlite3.Connection, wanted: Wanted, now: int) -> list[Column]:
+    key_codec.known(wanted.table)
+    if isinstance(wanted, Slice):
+        return key_codec.columns(_slice(connection, wanted, now))
+    return key_codec.columns(_find(connection, wanted, key_codec.encode_all(wanted.names), now=now))
+
+
+def _slice(connection: sqlite3.Connection, wanted: Slice, now: int) -> list[tuple[bytes, bytes, int]]:
+    low, high, by_id = key_codec.bounds(wanted)
+    limit = -1 if wanted.limit is None else wanted.limit
+    text = _STATEMENTS[wanted.table].slices[wanted.values, by_id is not None]
+    return connection.execute(text, (wanted.row, low, high, now, *(by_id or ()), limit)).fetchall()
+
+
+def _find(connection: sqlite3.Connection, wanted: Named, names: Iterable[bytes], *, now: int) -> list[tuple[bytes, bytes, int]]:
+    texts = _STATEMENTS[wanted.table].named
+    found: list[tuple[bytes, bytes, int]] = []
+    for some in _in_lengths(sorted(set(names))):
+        found += connection.execute(texts[wanted.values, len(some)], (wanted.row, now, *some))
+    return found
+
+
+def _in_lengths(names: list[bytes]) -> Iterator[list[bytes]]:
+    """The names in lists of the lengths in `LENGTHS`; the last list is padded with its last name."""
+    longest = LENGTHS[-1]
+    for start in range(0, len(names), longest):
+        some = names[start : start + longest]
+        length = next(length for length in LENGTHS if length >= len(some))
+        yield some + some[-1:] * (length - len(some))

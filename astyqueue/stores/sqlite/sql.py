@@ -1,0 +1,114 @@
+"""The SQL statements on columns.
+
+The columns of a row are stored together, in the order of their names, because a table without rowids is ordered by its
+primary key. Times come before the value, so that reading them never reads the pages of a long value.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+DATA_VERSION: Final = "PRAGMA data_version"
+BEGIN: Final = "BEGIN IMMEDIATE"
+COMMIT: Final = "COMMIT"
+ROLLBACK: Final = "ROLLBACK"
+
+#: `IN` lists have these lengths only, padded with their last name, so that few statements have to be prepared;
+#: the longest is the usual size of a claim.
+LENGTHS: Final = (1, 8, 32, 64, 200)
+_VALUE: Final = {True: "value", False: "x''"}
+_IDS: Final = {True: "AND substr(name, 3, 16) >= ? AND substr(name, 3, 16) < ?", False: ""}
+_SLICE: Final = """
+    SELECT name, VALUE, stamp FROM TABLE
+    WHERE row = ? AND name >= ? AND name < ? AND (expires IS NULL OR expires > ?) IDS ORDER BY name LIMIT ?
+"""
+_NAMED: Final = """
+    SELECT name, VALUE, stamp FROM TABLE
+    WHERE row = ? AND (expires IS NULL OR expires > ?) AND name IN (NAMES) ORDER BY name
+"""
+_DELETE: Final = "DELETE FROM TABLE WHERE row = ? AND name IN (NAMES)"
+#: The put with the later stamp wins; of two with one stamp the one with the greater value, as in every store.
+_SEND: Final = """
+    INSERT INTO TABLE (row, name, stamp, expires, value) VALUES (?1, ?2, ?3, ?4, ?5)
+    ON CONFLICT (row, name) DO UPDATE SET stamp = excluded.stamp, expires = excluded.expires, value = excluded.value
+    WHERE (excluded.stamp, excluded.value) >= (stamp, value) OR expires <= ?6
+"""
+#: A commit always wins, and its stamp is later than that of the column it overwrites.
+_COMMIT: Final = """
+    INSERT INTO TABLE (row, name, stamp, expires, value) VALUES (?1, ?2, ?3, ?4, ?5)
+    ON CONFLICT (row, name) DO UPDATE SET stamp = max(excluded.stamp, stamp + 1), expires = excluded.expires, value = excluded.value
+"""
+_FORGET: Final = "DELETE FROM TABLE WHERE (row, name) IN (SELECT row, name FROM TABLE WHERE expires < ? LIMIT ?)"
+_NEXT_EXPIRY: Final = "SELECT min(expires) FROM TABLE WHERE expires > ?"
+_DIGITS: Final = "0123456789ABCDEF"
+#: The same digits with their top bit inverted, as the second half of an id is stored.
+_TURNED: Final = "89ABCDEF01234567"
+
+
+class Statements:
+    """The statements on one table; `TABLE` in the texts below stands for its name."""
+
+    def __init__(self, table: str) -> None:
+        """Build the statements for `table`."""
+
+        def on(text: str) -> str:
+            return text.replace("TABLE", table)
+
+        self.send: Final = on(_SEND)
+        self.commit: Final = on(_COMMIT)
+        self.forget: Final = on(_FORGET)
+        self.next_expiry: Final = on(_NEXT_EXPIRY)
+        self.slices: Final = {
+            (values, by_id): on(_SLICE).replace("VALUE", _VALUE[values]).replace("IDS", _IDS[by_id])
+            for values in (True, False)
+            for by_id in (True, False)
+        }
+        self.named: Final = {
+            (values, length): on(_NAMED).replace("VALUE", _VALUE[values]).replace("NAMES", _marks(length))
+            for values in (True, False)
+            for length in LENGTHS
+        }
+        self.deletes: Final = {length: on(_DELETE).replace("NAMES", _marks(length)) for length in LENGTHS}
+
+
+def _marks(length: int) -> str:
+    return ", ".join("?" * length)
+
+
+def _digits(first: int, count: int = 1) -> str:
+    """Hexadecimal digits of a name, counted from one."""
+    return f"substr(hex(name), {first}, {count})"
+
+
+def _byte(first: int) -> str:
+    high, low = (f"(instr('{_DIGITS}', {_digits(at)}) - 1)" for at in (first, first + 1))
+    return f"(16 * {high} + {low})"
+
+
+def _turned_byte(first: int) -> str:
+    return f"substr('{_TURNED}', instr('{_DIGITS}', {_digits(first)}), 1) || {_digits(first + 1)}"
+
+
+def _time(column: str) -> str:
+    return f"strftime('%Y-%m-%dT%H:%M:%fZ', {column} / 1000000.0, 'unixepoch')"
+
+
+def _uuid() -> str:
+    """A time-based UUID: the low, middle and high part of the time (an id has them in reverse order), then the rest."""
+    rest = [_turned_byte(first) for first in range(21, 37, 2)]
+    parts = (_digits(13, 8), _digits(9, 4), f"'1' || {_digits(6, 3)}", " || ".join(rest[:2]), " || ".join(rest[2:]))
+    return "lower(" + " || '-' || ".join(parts) + ")"
+
+
+READABLE: Final = f"""
+    CREATE VIEW readable AS SELECT
+        row,
+        {_byte(1)} AS type,
+        255 - {_byte(3)} AS priority,
+        {_uuid()} AS id,
+        {_byte(37)} AS state,
+        length(value) AS bytes,
+        {_time("stamp")} AS written,
+        {_time("expires")} AS expires
+    FROM entries
+"""  # noqa: S608 - made of the constants above

@@ -1,0 +1,1 @@
+"""Cron triggers: reads expressions, and computes their slots in a time zone."""

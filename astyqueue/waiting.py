@@ -1,0 +1,117 @@
+"""The only place that waits: until a time or a signal, in a thread or a task.
+
+A signal before the wait is not lost: the next wait returns at once. A clock moved by hand wakes all waits on it, so
+that every waiter checks its condition again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import threading
+from collections.abc import Coroutine
+from typing import NamedTuple, TypeVar
+
+from astyqueue.clock import Clock
+
+T = TypeVar("T")
+
+
+class Wakeup:
+    """One signal. `set` wakes all threads and tasks that wait now; if none waits, the next one returns at once."""
+
+    def __init__(self, clock: Clock) -> None:
+        """`clock` decides when a wait times out."""
+        self._clock = clock
+        self._changed = threading.Condition()
+        self._signals = 0
+        self._seen = 0
+        self._tasks: set[tuple[asyncio.AbstractEventLoop, asyncio.Event]] = set()
+
+    def set(self) -> None:
+        """Wake all threads and tasks that wait. Safe from any thread."""
+        with self._changed:
+            self._signals += 1
+            self._changed.notify_all()
+            tasks = tuple(self._tasks)
+        for loop, event in tasks:
+            with contextlib.suppress(RuntimeError):  # that loop was closed, so no task waits there
+                loop.call_soon_threadsafe(event.set)
+
+    def wait(self, until: int | None = None) -> None:
+        """Block this thread until a signal, a move of the clock, or the monotonic moment `until` (microseconds)."""
+        with self._changed:
+            entered = self._seen
+        stop_watching = self._clock.on_move(self.set)
+        try:
+            self._block(entered, until)
+        finally:
+            stop_watching()
+
+    def _block(self, entered: int, until: int | None) -> None:
+        with self._changed:
+            while self._signals == entered and (left := self._left(until)) != 0:
+                self._changed.wait(left)
+            self._seen = self._signals
+
+    async def awaited(self, until: int | None = None) -> None:
+        """As `wait`, for a task: the event loop keeps running."""
+        waiting = (asyncio.get_running_loop(), asyncio.Event())
+        with self._changed:
+            self._tasks.add(waiting)
+            entered = self._seen
+        stop_watching = self._clock.on_move(self.set)
+        try:
+            while self._signals == entered and (left := self._left(until)) != 0:
+                await _wait_for(waiting[1], left)
+            with self._changed:  # not in finally: the signal of a cancelled task is for the next waiter
+                self._seen = self._signals
+        finally:
+            stop_watching()
+            with self._changed:
+                self._tasks.discard(waiting)
+
+    def _left(self, until: int | None) -> float | None:
+        """Seconds to block; zero once the moment has passed."""
+        if until is None:
+            return None
+        return 0 if self._clock.monotonic() >= until else self._clock.blocking_seconds(until)
+
+
+async def _wait_for(event: asyncio.Event, seconds: float | None) -> None:
+    """Wait for an event, for at most `seconds`."""
+    try:
+        async with asyncio.timeout(seconds):
+            await event.wait()
+    except TimeoutError:
+        return
+
+
+class Finishing:
+    """Lets a task finish its work although it is cancelled meanwhile, and raises the cancellation afterwards."""
+
+    def __init__(self) -> None:
+        """Start without a cancellation."""
+        self._cancelled: asyncio.CancelledError | None = None
+
+    async def wait_for(self, work: Coroutine[object, object, T]) -> T:
+        """Wait for this work to end, through cancellations, and return its result."""
+        task = asyncio.ensure_future(work)
+        while not task.done():
+            try:
+                await asyncio.wait((task,))
+            except asyncio.CancelledError as cancelled:
+                self._cancelled = self._cancelled or cancelled
+        return task.result()
+
+    def go_on(self) -> None:
+        """Raise the cancellation that came meanwhile, if any; it takes precedence over other errors."""
+        if self._cancelled is not None:
+            raise self._cancelled
+
+
+class Rest(NamedTuple):
+    """A request of steps to wait until `until` (monotonic microseconds) or until `wakeup` is set."""
+
+    wakeup: Wakeup
+    until: int | None

@@ -1,0 +1,38 @@
+"""A process that holds what it gets: `python -m benchmarks.lease_holder URL`.
+
+It tells when it is ready and what it got when, and waits to be killed.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from threading import Event
+
+from astyqueue import Delivery, MessageQueue
+from astyqueue.dispatch.dispatcher import Dispatcher
+from benchmarks.target import CLOCK, QUEUE
+from benchmarks.throughput import number_of
+
+
+def main(url: str) -> None:
+    """Handle what comes, and never be done with it."""
+    said_ready = Event()
+
+    def handle(delivery: Delivery) -> None:
+        at = CLOCK.now()
+        said_ready.wait()
+        print(json.dumps({"number": number_of(delivery), "at": at}), flush=True)
+        sys.stdin.read()
+
+    with (
+        MessageQueue.builder().store(url).name(QUEUE).build() as queue,
+        Dispatcher.builder().queue(queue).handler(handle, threads=1).build(),
+    ):
+        print(json.dumps({"ready": CLOCK.now()}), flush=True)
+        said_ready.set()
+        sys.stdin.read()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

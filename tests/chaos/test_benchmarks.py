@@ -1,0 +1,202 @@
+"""The benchmarks run, print what they promise, and refuse to tell numbers of a run that went wrong."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from astyqueue.testing import TimeMachine
+from astyqueue.testing.cassandra import Contacts
+from benchmarks import targets_met
+from benchmarks.__main__ import main
+from benchmarks.figures import figure, percentile
+from benchmarks.workload import NotMeasured, Tally, body
+
+FIGURES = {
+    *(
+        "raw_send_per_s",
+        "send_per_s",
+        "send_spread_per_s",
+        "bare_drain_per_s",
+        "drain_per_s",
+        "worker_cpu_us_per_message",
+        "latency_p50_ms",
+        "latency_p99_ms",
+    ),
+    *("cross_process_latency_p50_ms", "cross_process_latency_p99_ms", "idle_hour_latency_p50_ms", "idle_hour_latency_p99_ms"),
+    *("store_cpu_us_per_message", "messages_per_claim", "refused_commits_per_message", "fsync_ms", "store_write_ms", "raw_bytes_per_s"),
+}
+#: What only a store in other processes has, what only a file has, and what is none at all when nobody else is at work.
+ELSEWHERE = {"store_cpu_us_per_message"}
+#: What only a driver that binds has.
+BOUND = {"raw_bytes_per_s"}
+ON_DISK = {"fsync_ms"}
+NONE_HERE = {"refused_commits_per_message"}
+SMALL = ["--messages", "300", "--runs", "2", "--json"]
+ON = ["on_sqlite", pytest.param("on_cassandra", marks=pytest.mark.full)]
+
+
+@pytest.fixture
+def on_sqlite() -> list[str]:
+    return ["--store", "sqlite", "--synchronous", "normal"]
+
+
+@pytest.fixture
+def on_cassandra(cassandra: Contacts) -> list[str]:
+    at = ",".join(f"{host}:{cassandra.port}" for host in cassandra.contact_points)
+    return ["--store", "cassandra", "--at", at, "--warming", "0"]
+
+
+def test_draining_sqlite_gives_each_figure_with_its_bounds(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["drain", "--store", "sqlite", "--synchronous", "normal", "--latency-messages", "3", *SMALL]) == 0
+    report = json.loads(capsys.readouterr().out)
+    assert set(report) == {*FIGURES, "synchronous", "conditions", "aims"}
+    assert report["synchronous"] == "normal"
+    assert len(report["aims"]) == len(targets_met.AIMS["sqlite"])
+    assert {name for name in FIGURES if report[name] is None} == ELSEWHERE | BOUND
+    for name in FIGURES - ELSEWHERE - BOUND - NONE_HERE:
+        assert 0 < report[name]["min"] <= report[name]["median"] <= report[name]["max"]
+        assert len(report[name]["runs"]) == 2
+
+
+def test_what_memory_does_not_have_is_null(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["drain", "--store", "memory", "--latency-messages", "3", *SMALL]) == 0
+    report = json.loads(capsys.readouterr().out)
+    missing = {name for name in FIGURES if report[name] is None}
+    across = {name for name in FIGURES if name.startswith(("cross_process", "idle_hour"))}
+    assert missing == {"raw_send_per_s", "fsync_ms", "store_write_ms", *across, *ELSEWHERE, *BOUND}
+
+
+@pytest.mark.full
+def test_draining_cassandra_gives_the_same_figures_but_that_of_the_disk(
+    capsys: pytest.CaptureFixture[str], on_cassandra: list[str]
+) -> None:
+    assert main(["drain", *on_cassandra, "--latency-messages", "3", *SMALL]) == 0
+    report = json.loads(capsys.readouterr().out)
+    assert set(report) == {*FIGURES, "synchronous", "conditions", "aims"}
+    assert {name for name in FIGURES if report[name] is None} == ON_DISK | ELSEWHERE
+    assert len(report["aims"]) == len(targets_met.AIMS["cassandra"])
+
+
+@pytest.mark.parametrize("on", ON)
+def test_a_row_that_much_went_through_is_compared_with_a_fresh_one(
+    capsys: pytest.CaptureFixture[str], request: pytest.FixtureRequest, on: str
+) -> None:
+    place = request.getfixturevalue(on)
+    small = ["--messages", "300", "--backing-off", "20", "--samples", "3", "--runs", "1", "--minutes", "0"]
+    assert main(["flat", *place, *small, "--json"]) == 0
+    report = json.loads(capsys.readouterr().out)
+    for told in (report, report["without_cursors"]):
+        for name in ("fresh_ms", "after_ms", "fresh_claim_ms", "after_claim_ms", "fresh_first_claim_ms", "after_first_claim_ms"):
+            assert told[name]["median"] > 0
+        assert (told["tombstones_per_poll"] is None) == (on == "on_sqlite")
+    assert (report["conditions"]["released"], report["conditions"]["delayed"]) == (3, 3)
+
+
+@pytest.mark.parametrize("on", ON)
+def test_the_rate_of_workers_is_told_window_by_window(capsys: pytest.CaptureFixture[str], request: pytest.FixtureRequest, on: str) -> None:
+    place = request.getfixturevalue(on)
+    runs = ["--minutes", "0.1", "--windows", "2", "--turns", "1", "--turn-seconds", "1", "--workers", "1", "--ahead", "500", "--json"]
+    assert main(["steady", *place, *runs]) == 0
+    report = json.loads(capsys.readouterr().out)
+    first, second = report["windows"]
+    for window in (first, second):
+        assert window["sent_per_s"] * window["seconds"] == pytest.approx(window["per_s"] * window["seconds"], abs=1_000)
+        assert window["worker_cpu_us"] > 0
+    assert second["per_s"] > 0
+    [turn] = report["turns"]
+    assert report["old_to_new"]["median"] == pytest.approx(turn["old"]["per_s"] / turn["new"]["per_s"], rel=1e-3)
+
+
+@pytest.mark.parametrize("on", ON)
+def test_takers_and_processes_that_share_rows_are_compared(
+    capsys: pytest.CaptureFixture[str], request: pytest.FixtureRequest, on: str
+) -> None:
+    place = request.getfixturevalue(on)
+    assert (
+        main(["contention", *place, "--messages", "400", "--takers", "8", "--taken", "200", "--processes", "2", "--runs", "1", "--json"])
+        == 0
+    )
+    report = json.loads(capsys.readouterr().out)
+    assert 0 < report["lock_attempts_per_message"]["median"] <= report["commits_per_message"]["median"]
+    for count in (1, 2):
+        assert report[f"processes_{count}_per_s"]["median"] > 0
+        assert report[f"processes_{count}_least_share"]["median"] <= 1 <= report[f"processes_{count}_greatest_share"]["median"]
+
+
+@pytest.mark.parametrize("on", ON)
+def test_the_three_row_locks_are_compared(capsys: pytest.CaptureFixture[str], request: pytest.FixtureRequest, on: str) -> None:
+    place = request.getfixturevalue(on)
+    assert main(["locks", *place, "--messages", "400", "--claims", "5", "--samples", "3", "--runs", "2", "--json"]) == 0
+    report = json.loads(capsys.readouterr().out)
+    for lock in ("guard", "columns", "manager"):
+        for name in ("drain_per_s", "processes_per_s", "worker_cpu_us_per_message", "poll_ms", "claim_ms", "poll_ratio", "claim_ratio"):
+            assert 0 < report[f"{lock}_{name}"]["min"] <= report[f"{lock}_{name}"]["max"]
+        assert (report[f"{lock}_tombstones_per_poll"] is None) == (on == "on_sqlite")
+    for name in ("drain_per_s", "processes_per_s", "claim_ms"):
+        assert report[f"columns_to_guard_{name}"]["median"] > 0
+    assert report["conditions"]["load"]["before"]
+
+
+def test_how_late_a_message_comes_after_its_holder_was_killed_is_told_for_a_current_and_an_old_shard(
+    capsys: pytest.CaptureFixture[str], on_sqlite: list[str]
+) -> None:
+    assert main(["recovery", *on_sqlite, "--lease", "3", "--runs", "1", "--json"]) == 0
+    report = json.loads(capsys.readouterr().out)
+    assert 0 <= report["late_s"]["median"] < 3
+    assert 0 <= report["old_shard_late_s"]["median"] < 3
+
+
+def test_the_profile_tells_parts_and_functions(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["profile", "--store", "memory", *SMALL]) == 0
+    report = json.loads(capsys.readouterr().out)
+    assert {"send_many", "decode", "claimer, one thread", "dispatcher, 8 threads"} <= set(report["cpu_us_per_message"])
+    assert 0 < sum(report["functions"].values()) <= 1
+
+
+def test_the_paths_of_operations_are_counted_the_same_each_time(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["paths", "--json"]) == 0
+    counted = json.loads(capsys.readouterr().out)
+    assert counted["send one message"]["round_trips"] == counted["ack by its holder"]["round_trips"] == 1
+    assert counted["receive one message"]["round_trips"] == 2
+    assert main(["paths", "--json"]) == 0
+    again = json.loads(capsys.readouterr().out)
+    one_thread = [name for name in counted if "dispatcher" not in name]
+    assert {name: again[name] for name in one_thread} == {name: counted[name] for name in one_thread}
+
+
+def test_a_name_that_is_no_benchmark_is_told_from_those_there_are(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["drian"]) == 2
+    assert main(["--help"]) == 0
+    told = capsys.readouterr()
+    assert "no benchmark 'drian'" in told.err
+    assert "drain " in told.out
+
+
+def test_a_message_handled_twice_or_not_at_all_is_no_measurement(clock: TimeMachine) -> None:
+    tally = Tally(2, clock)
+    tally.mark(0)
+    with pytest.raises(NotMeasured, match="1 of 2 messages were not handled"):
+        tally.check()
+    tally.mark(1)
+    tally.mark(1)
+    with pytest.raises(NotMeasured, match="2 messages were handled 3 times"):
+        tally.check()
+
+
+def test_a_body_has_the_size_that_was_asked_for() -> None:
+    assert {len(json.dumps(body(number, 200), separators=(",", ":"))) for number in (0, 9, 99_999)} == {200}
+
+
+def test_figures_and_percentiles_are_those_of_the_samples() -> None:
+    assert figure([3.0, None, 1.0, 2.0]) == {"median": 2.0, "min": 1.0, "max": 3.0, "runs": [3.0, 1.0, 2.0]}
+    assert figure([None]) is None
+    assert [percentile([float(one) for one in range(1, 101)], percent) for percent in (1, 50, 99)] == [1, 50, 99]
+
+
+def test_an_aim_is_judged_by_the_median_of_what_each_run_says() -> None:
+    runs = [{"send_per_s": sent, "raw_send_per_s": raw} for sent, raw in ((60.0, 100.0), (80.0, 100.0), (10.0, 100.0))]
+    aim = targets_met.AIMS["sqlite"][0]
+    assert aim.judged(list(runs)) == {"aim": aim.text, "measured": 0.6, "bound": 0.6, "reached": True}
+    assert aim.judged([{"send_per_s": 1.0, "raw_send_per_s": None}]) is None

@@ -1,0 +1,26 @@
+"""Processes that do the same every time."""
+
+from __future__ import annotations
+
+import itertools
+
+from astyqueue import ids
+from astyqueue.clock import Clock
+from astyqueue.ids import Id
+from astyqueue.protocol.client import Client
+
+
+def repeatable_process(name: str, clock: Clock) -> Client:
+    """A process whose ids and nonces follow from its name alone, so that every world it acts in is the same.
+
+    Its ids of one moment do not ascend, as those of several processes do not; give an actor one of its own.
+    """
+    numbers = itertools.count(1)
+
+    def drawn() -> bytes:
+        return ids.of_text(f"{name} {next(numbers)}")[8:]
+
+    def id_at(moment: int) -> Id:
+        return ids.first_at(moment)[:8] + drawn()
+
+    return Client(name, clock.now, id_at, drawn)

@@ -1,0 +1,117 @@
+"""Leaving out orders that nobody could tell apart, and no others."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from math import comb
+
+import pytest
+
+from astyqueue.errors import OutcomeUnknown
+from astyqueue.ids import LEAST, behind
+from astyqueue.protocol.steps import Commit, Read, read_column
+from astyqueue.protocol.steps import Send as SendRequest
+from astyqueue.store import Batch, Expectation, Name, Named, Put, Slice
+from astyqueue.stores.memory import MemoryStore
+from astyqueue.testing import TimeMachine
+from astyqueue.waiting import Rest, Wakeup
+from tests.modelcheck.executor import History, World
+from tests.modelcheck.explorer import Explored, explore
+from tests.modelcheck.independence import reach
+from tests.modelcheck.schedule import Actor, Asked, Work, ticking
+from tests.unit.protocol.faults import Befalls
+
+COUNTER = Name(0, 0, LEAST, 0)
+
+
+def reading(count: int) -> Work:
+    for _ in range(count):
+        yield Read((Named("x", (COUNTER,)),))
+
+
+def writing(row: str, count: int, name: Name = COUNTER) -> Work:
+    for number in range(count):
+        yield SendRequest(Batch(row, (Put(name, b"%d" % number),)))
+
+
+def busy(**actors: Actor) -> Callable[[], World]:
+    return lambda: World(MemoryStore(TimeMachine()), actors, lambda _: None)
+
+
+def test_of_orders_that_isolated_actors_cannot_tell_apart_one_is_played() -> None:
+    readers = busy(a=partial(reading, 4), b=partial(reading, 4))
+    assert explore(readers, isolated=True).schedules == 1
+    rows = busy(a=partial(writing, "x", 4), b=partial(writing, "y", 4))
+    assert explore(rows, isolated=True).schedules == 1
+    columns = busy(a=partial(writing, "x", 4), b=partial(writing, "x", 4, COUNTER._replace(state=1)))
+    assert explore(columns, isolated=True).schedules == 1
+    same = busy(a=partial(writing, "x", 3), b=partial(writing, "x", 3))
+    assert explore(same, isolated=True).schedules == comb(6, 3)
+
+
+def outcomes(explored: Explored) -> set[str]:
+    return {found.why for found in explored.violations}
+
+
+@pytest.mark.parametrize("befalls", [{}, {"crashes": 1}, {"crashes": 2}, {"unknowns": 1}, {"pauses": 1}])
+def test_pruning_misses_no_outcome(befalls: Befalls) -> None:
+    def make_world() -> World:
+        """Judged by everything there is to see at the end, so that each outcome is a violation of its own."""
+        machine = TimeMachine()
+
+        def mixed(row: str, mark: bytes) -> Work:
+            found = yield Read((Named("x", (COUNTER,)), Named("y", (COUNTER,))))
+            seen = b"".join(column.value for part in found for column in part) + b"%d" % (machine.now() % 7)
+            try:
+                yield SendRequest(Batch(row, (Put(COUNTER, mark + seen),)))
+            except OutcomeUnknown:
+                left = yield from read_column(row, COUNTER)
+                seen += b" then " + (left.value if left else b"")
+            return seen
+
+        def told(history: History) -> str:
+            left = [[column.value for column in part] for part in history.store.read((Named("x", (COUNTER,)), Named("y", (COUNTER,))))]
+            return f"{left} {sorted(history.results.items())} {sorted(map(str, history.errors.items()))} {sorted(history.stopped)}"
+
+        actors: dict[str, Actor] = {
+            "a": partial(mixed, "x", b"a"),
+            "b": partial(mixed, "y", b"b"),
+            "time": ticking(machine, 1),
+            "c": partial(writing, "x", 1),
+        }
+        return World(MemoryStore(machine), actors, told)
+
+    pruned = explore(make_world, isolated=True, **befalls)
+    everything = explore(make_world, **befalls)
+    assert outcomes(pruned) == outcomes(everything)
+    assert len(outcomes(everything)) > 40
+    assert pruned.schedules < everything.schedules * 2 / 3
+
+
+ID = LEAST[:-1] + b"\x05"
+PUT = SendRequest(Batch("r", (Put(Name(2, 1, ID, 1), b""),)))
+
+
+@pytest.mark.parametrize(
+    ("other", "apart"),
+    [
+        (Read((Slice("r", 2),)), False),
+        (Read((Slice("r", 2, priority=1, after=ID),)), False),
+        (Read((Slice("r", 2, limit=1),)), False),
+        (Read((Named("r", (Name(2, 1, ID, 1),)),)), False),
+        (Read((Slice("r", 3), Slice("r", 2))), False),
+        (Read((Slice("s", 2), Slice("r", 3), Slice("r", 2, priority=0), Slice("r", 2, until=ID))), True),
+        (Read((Slice("r", 2, after=behind(ID)), Named("r", (COUNTER,)), Slice("r", 2, table="history"))), True),
+        (SendRequest(Batch("r", (), (Name(2, 1, ID, 1),))), False),
+        (SendRequest(Batch("r", (), (Name(2, 1, ID, 0),))), True),
+        (Commit(Batch("r", (Put(COUNTER, b""),)), (Expectation(Name(2, 1, ID, 1), None),)), False),
+        (Commit(Batch("r", (Put(COUNTER, b""),)), (Expectation(COUNTER, None),)), True),
+        (Rest(Wakeup(TimeMachine()), None), True),
+        (print, False),
+        (None, True),
+    ],
+)
+def test_requests_are_apart_when_neither_touches_what_the_other_does(other: Asked | None, *, apart: bool) -> None:
+    assert reach(PUT).apart_from(reach(other)) is apart
+    assert reach(other).apart_from(reach(PUT)) is apart

@@ -1,0 +1,195 @@
+"""A ring of three under fire: load, faults one after the other, and in the end everything handled."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from astyqueue import MessageQueue
+from astyqueue.errors import StoreUnavailable
+from astyqueue.model.views import DeadLetter
+from astyqueue.stores.admin import administer
+from astyqueue.testing import LocalCassandra
+from astyqueue.units import SECOND
+from astyqueue.waiting import Wakeup
+from tests.ring.journal import CLOCK
+from tests.ring.operators import People, Person, shares
+from tests.ring.orchestrator import Befallen, Stage, befall
+from tests.ring.producer import TOGETHER
+from tests.ring.proxies import Doors
+from tests.ring.schedule import Fault
+from tests.ring.windows import Window, Windows
+
+KEYSPACE: Final = "fire"
+QUEUE: Final = "targets"
+_NODES: Final = 3
+_STORAGE_PORT: Final = 7000
+_CLIENT_PORT: Final = 9042
+#: More attempts than there are faults: nothing becomes a dead letter but what is rejected.
+_ATTEMPTS: Final = 100
+_GLANCE: Final = SECOND // 5
+#: Nobody was handed anything for so long.
+_IDLE: Final = 3 * SECOND
+#: How often somebody is told how far it has come.
+_TOLD: Final = 10 * SECOND
+#: A look that comes ten minutes late is the last one.
+_PATIENCE: Final = 11 * 60 * SECOND
+_DEAD_AT_MOST: Final = 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """So many messages and minutes at least, at most so many a second and so many not handled yet, while each fault happens once or more.
+
+    `every` is the length of a time shard, `window` the seconds for which the rate and the nodes' work are told apart (0: not at all).
+    """
+
+    messages: int
+    per_second: int
+    ahead: int
+    lease: int
+    faults: tuple[Fault, ...]
+    minutes: float = 0
+    every: str = "1m"
+    window: float = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Played:
+    """What happened, and what was there in the end."""
+
+    began: int
+    ended: int
+    faults: list[Befallen]
+    journals: list[Path]
+    dead: list[DeadLetter]
+    left: int
+    ended_badly: dict[str, int]
+    windows: list[Window] = field(default_factory=list)
+
+
+Tell = Callable[[str], None]
+
+
+@contextmanager
+def ring_with_doors() -> Iterator[tuple[LocalCassandra, Doors]]:
+    """Three nodes with doors in front of them, and a keyspace with three copies."""
+    with ExitStack() as held:
+        doors = held.enter_context(Doors(_STORAGE_PORT, client_port=_CLIENT_PORT))
+        ring = held.enter_context(LocalCassandra(_NODES, known_as=doors.open))
+        with administer(ring.url(KEYSPACE), clock=CLOCK, replication=str(_NODES)) as administration:
+            administration.migrate()
+        yield ring, doors
+
+
+def play(plan: Plan, directory: Path, tell: Tell) -> Played:
+    """Let it all happen on a ring of its own; journals are in the directory. CannotRunHere if there can be none."""
+    began = CLOCK.monotonic()
+    with ExitStack() as held:
+        ring, doors = held.enter_context(ring_with_doors())
+        tell(f"three nodes up after {(CLOCK.monotonic() - began) / SECOND:.0f} s: {', '.join(ring.contact_points)}")
+        builder = MessageQueue.builder().store(ring.url(KEYSPACE)).name(QUEUE).time_shards(30, every=plan.every)
+        queue = held.enter_context(builder.lease(plan.lease / SECOND).max_attempts(_ATTEMPTS).build())
+        people = held.enter_context(People(ring.url(KEYSPACE), QUEUE, directory))
+        conductor = held.enter_context(ThreadPoolExecutor(1, thread_name_prefix="conductor"))
+        return _Play(plan, queue, Stage(ring, doors, people, plan.lease, KEYSPACE), tell).through(conductor)
+
+
+class _Play:
+    """One run, while it lasts."""
+
+    def __init__(self, plan: Plan, queue: MessageQueue, stage: Stage, tell: Tell) -> None:
+        self._plan = plan
+        self._queue = queue
+        self._stage = stage
+        self._people = stage.people
+        self._tell = tell
+        self._began = CLOCK.monotonic()
+        self._next_told = self._began
+        self._faults: list[Befallen] = []
+        self._windows = Windows(stage, int(plan.window * SECOND))
+
+    def through(self, conductor: ThreadPoolExecutor) -> Played:
+        """All of it."""
+        self._load(self._plan.faults[0].rest if self._plan.faults else 0)
+        while not self._enough():
+            self._load(SECOND)
+            for fault in self._plan.faults:
+                self._tell(f"{self._now():6.1f} s  {fault}")
+                self._faults.append(self._loaded(conductor.submit(befall, self._stage, fault)))
+        left = self._drained()
+        ended = CLOCK.monotonic()
+        dead = self._queue.dead_letters(_DEAD_AT_MOST)
+        badly = self._people.finish()
+        journals = [person.journal for person in self._people.all]
+        return Played(self._began, ended, self._faults, journals, dead, left, badly, self._windows.finish())
+
+    def _enough(self) -> bool:
+        happened = self._faults or not self._plan.faults
+        return bool(happened) and self._people.count("sent") >= self._plan.messages and self._now() >= self._plan.minutes * 60
+
+    def _now(self) -> float:
+        return (CLOCK.monotonic() - self._began) / SECOND
+
+    def _load(self, microseconds: int) -> None:
+        until = CLOCK.monotonic() + microseconds
+        while CLOCK.monotonic() < until:
+            self._beat()
+
+    def _loaded(self, fault: Future[Befallen]) -> Befallen:
+        while not fault.done():
+            self._beat()
+        return fault.result()
+
+    def _beat(self) -> None:
+        """Wait a moment, and have more sent if it is time."""
+        self._rest()
+        due = int(self._plan.per_second * self._now())
+        count = self._people.count
+        under_way = count("sending") - count("refused") - count("unknown") + self._people.owed()
+        allowed = min(due, count("handed") + self._plan.ahead) - under_way
+        for producer, share in shares(allowed, self._people.producers, least=TOGETHER):
+            self._grant(producer, share)
+
+    def _grant(self, producer: Person, count: int) -> None:
+        """What is said to one that is dead is said to nobody."""
+        with contextlib.suppress(BrokenPipeError, ValueError):
+            producer.grant(count)
+
+    def _rest(self) -> None:
+        Wakeup(CLOCK).wait(CLOCK.monotonic() + _GLANCE)
+        self._people.follow()
+        self._windows.look()
+        if CLOCK.monotonic() >= self._next_told:
+            self._next_told = CLOCK.monotonic() + _TOLD
+            said = " ".join(f"{word} {self._people.count(word)}" for word in ("sent", "unknown", "refused", "handed", "failed"))
+            self._tell(f"{self._now():6.1f} s  {said}")
+
+    def _drained(self) -> int:
+        """Wait until everything is handled; how many messages are left if that takes too long."""
+        until = CLOCK.monotonic() + _PATIENCE
+        while self._people.owed() and CLOCK.monotonic() < until:
+            self._rest()
+        while (left := self._left()) and CLOCK.monotonic() < until:
+            self._rest()
+        return left
+
+    def _left(self) -> int:
+        """How many are left once everybody stands idle: before that it costs too much to count."""
+        handed = -1
+        while handed != (handed := self._people.count("handed")):
+            self._wait(_IDLE)
+        with contextlib.suppress(StoreUnavailable):
+            counts = self._queue.counts()
+            return counts.total - counts.dead
+        return self._people.count("sent")
+
+    def _wait(self, microseconds: int) -> None:
+        until = CLOCK.monotonic() + microseconds
+        while CLOCK.monotonic() < until:
+            self._rest()

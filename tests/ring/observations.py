@@ -1,0 +1,183 @@
+"""What all journals together tell, in the words of the simulation's histories, so that the same oracles judge both."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from itertools import zip_longest
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from astyqueue.ids import Id
+from astyqueue.model.message import MessageId
+from astyqueue.model.views import DeadLetter
+from astyqueue.protocol.layout.columns import Dead
+from tests.ring.journal import Line, lines, parted
+from tests.ring.worker import REASON
+from tests.simulation.checkers.reference_model import RowTruth, Truth
+from tests.simulation.engine.history import Evidence, Handed, History, Result, Sent, Settled
+
+_QUORUM: Final = 2
+_NEVER: Final = 1 << 62
+#: What a hook calls an outcome, and what a history calls it.
+_KINDS: Final = {"acked": "ack", "released": "release", "rejected": "reject"}
+
+
+class Failure(NamedTuple):
+    """A request that failed: when, and whether it may have been done."""
+
+    at: int
+    unknown: bool
+
+
+class Holding(NamedTuple):
+    """A message in somebody's hands, from its claim until it was settled or taken by somebody else (or neither), and in which journal."""
+
+    number: int
+    nonce: bytes
+    claimed: int
+    handed: int
+    settled: int
+    outcome: str
+    journal: str
+
+
+@dataclass(slots=True)
+class _Claim:
+    """A claim that was asked for: when, and how that ended, if it did."""
+
+    at: int
+    ids: list[Id]
+    done: bool | None = None
+
+
+@dataclass(slots=True)
+class Testimony:
+    """All journals, read."""
+
+    history: History = field(default_factory=History)
+    failures: list[Failure] = field(default_factory=list)
+    sent_at: list[int] = field(default_factory=list)
+    holdings: list[Holding] = field(default_factory=list)
+    takers: dict[Id, set[bytes]] = field(default_factory=lambda: defaultdict(set))
+
+    def evidence(self, dead: Iterable[DeadLetter]) -> Evidence:
+        """What the oracles ask for. Of the commits of a real store only claims are known, of its rows only what was left in the end."""
+        row = RowTruth(takers=self.takers)
+        row.dead = {letter.id.id: Dead(letter.died, letter.attempts, letter.kind, letter.reason, letter.claim) for letter in dead}
+        truth = Truth(_QUORUM, "")
+        truth.rows["all"] = row
+        return Evidence(self.history, truth, last_poll=0)
+
+
+def read(journals: Iterable[Path]) -> Testimony:
+    """What these journals tell."""
+    told = Testimony()
+    for journal in journals:
+        _Reader(journal, told).read()
+    told.holdings = list(_while_held(told.holdings))
+    told.history.sent.sort(key=lambda sent: sent.number)
+    told.history.handed.sort(key=lambda handed: handed.told)
+    told.failures.sort()
+    told.sent_at.sort()
+    return told
+
+
+def _while_held(holdings: list[Holding]) -> Iterator[Holding]:
+    """Each until it was settled, or somebody else had the message."""
+    holdings.sort(key=lambda holding: (holding.number, holding.claimed))
+    for holding, after in zip_longest(holdings, holdings[1:]):
+        again = after is not None and after.number == holding.number
+        yield holding._replace(settled=min(holding.settled, after.claimed)) if again else holding
+
+
+class _Reader:
+    """One journal."""
+
+    def __init__(self, journal: Path, told: Testimony) -> None:
+        self._journal = journal
+        self._told = told
+        self._claims: dict[bytes, _Claim] = {}
+        self._handed: dict[tuple[Id, bytes], Handed] = {}
+        self._settled: dict[tuple[Id, bytes], Settled] = {}
+        self._sent: dict[int, list[Sent]] = {}
+        self._unknowns: list[int] = []
+
+    def read(self) -> None:
+        """All of it."""
+        words = {
+            "sending": self._sending, "sent": self._were_sent, "refused": self._refused, "failed": self._failed,
+            "claim": self._claim, "claimed": self._claimed, "handed": self._was_handed,
+            "settle": self._settle, "settled": self._was_settled,
+        }  # fmt: skip
+        for line in lines(self._journal):
+            if act := words.get(line.word):
+                act(line)
+        self._conclude()
+
+    def _sending(self, line: Line) -> None:
+        first, count = map(int, line.said)
+        self._sent[first] = [Sent(number, line.at) for number in range(first, first + count)]
+        self._told.history.sent += self._sent[first]
+
+    def _were_sent(self, line: Line) -> None:
+        first, _, row, priority, packed = line.said
+        for sent, id_ in zip(self._sent[int(first)], parted(packed), strict=True):
+            sent.result, sent.message = Result.DONE, MessageId(row, int(priority), id_)
+        self._told.sent_at += [line.at] * len(self._sent[int(first)])
+
+    def _refused(self, line: Line) -> None:
+        for sent in self._sent[int(line.said[0])]:
+            sent.result = Result.REFUSED
+
+    def _failed(self, line: Line) -> None:
+        unknown = line.said[0] == "unknown"
+        self._told.failures.append(Failure(line.at, unknown))
+        self._unknowns += [line.at] * unknown
+
+    def _claim(self, line: Line) -> None:
+        nonce, packed = line.said
+        self._claims[bytes.fromhex(nonce)] = _Claim(line.at, parted("" if packed == "-" else packed))
+
+    def _claimed(self, line: Line) -> None:
+        nonce, how = line.said
+        self._claims[bytes.fromhex(nonce)].done = {"done": True, "refused": False, "undone": False}.get(how)
+
+    def _was_handed(self, line: Line) -> None:
+        number, id_, attempt, nonce = line.said
+        claim = self._claims[bytes.fromhex(nonce)]
+        claim.done = True
+        handed = Handed(int(number), bytes.fromhex(id_), int(attempt), bytes.fromhex(nonce), claim.at, line.at, self._journal.name)
+        self._handed[handed.id, handed.nonce] = handed
+        self._told.history.handed.append(handed)
+
+    def _settle(self, line: Line) -> None:
+        number, id_, nonce, outcome = line.said
+        settled = Settled(int(number), bytes.fromhex(id_), _KINDS[outcome], bytes.fromhex(nonce), line.at, len(self._unknowns))
+        settled.reason = REASON if outcome == "rejected" else ""
+        self._settled[settled.id, settled.nonce] = settled
+        self._told.history.settled.append(settled)
+
+    def _was_settled(self, line: Line) -> None:
+        _, id_, nonce, outcome = line.said
+        if settled := self._settled.get((bytes.fromhex(id_), bytes.fromhex(nonce))):
+            settled.tell(line.at, unknowns=len(self._unknowns), lost=outcome == "lost")
+
+    def _conclude(self) -> None:
+        """What can be told only when the journal is read to its end."""
+        for nonce, claim in self._claims.items():
+            for id_ in claim.ids if claim.done is not False else ():
+                self._told.takers[id_].add(nonce)
+        for key, handed in self._handed.items():
+            settled = self._settled.get(key)
+            over = settled is not None and settled.result is Result.DONE
+            outcome = ("lost" if settled.lost else settled.kind) if settled is not None and over else ""
+            until = settled.told if settled is not None and over else _NEVER
+            self._told.holdings.append(Holding(handed.number, handed.nonce, handed.claimed, handed.told, until, outcome, handed.who))
+
+
+def between(moments: list[int], since: int, until: int) -> int:
+    """How many of these sorted moments there are in a stretch."""
+    return bisect_left(moments, until) - bisect_left(moments, since)

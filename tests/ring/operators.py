@@ -1,0 +1,212 @@
+"""The processes that send and work, and what they have written down so far."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import IO, Final, Self, cast
+
+from astyqueue.units import SECOND
+from astyqueue.waiting import Wakeup
+from tests.ring.journal import CLOCK
+
+_PROJECT: Final = Path(__file__).parents[2]
+_GLANCE: Final = SECOND // 20
+#: How long to look for a moment at which a worker has a message in hand, and how far apart.
+_IN_FLIGHT_WITHIN: Final = 5 * SECOND
+_MOMENT: Final = SECOND // 100
+_PATIENCE: Final = 60 * SECOND
+#: Numbers of one producer; each has its own.
+_APART: Final = 10**8
+_WORKERS: Final = 3
+#: How many seconds each producer's clock is ahead.
+AHEAD: Final = (0, 5, -5)
+
+
+_SENDS: Final = ("sending", "sent", "unknown", "refused")
+_WORDS: Final = ("ready", "handed", "settled", "failed", *_SENDS)
+
+
+class Tail:
+    """Counts the lines of a file as it grows, by their first word; of lines that tell of several messages, the messages."""
+
+    def __init__(self, path: Path) -> None:
+        self.counts: dict[str, int] = dict.fromkeys(_WORDS, 0)
+        self._path = path
+        self._read = 0
+        self._tells_of_sends = False
+
+    def follow(self) -> None:
+        """Read what is new, up to the last line that is whole."""
+        if not self._path.exists():
+            return
+        with self._path.open("rb") as file:
+            file.seek(self._read)
+            whole = file.read().rpartition(b"\n")[0] + b"\n"
+        if len(whole) == 1:
+            return
+        self._read += len(whole)
+        for word in ("ready", "handed", "settled", "failed"):
+            self.counts[word] += (b"\n" + whole).count(f"\n{word} ".encode())
+        if b"\nsending " in b"\n" + whole:
+            self._tells_of_sends = True
+        if self._tells_of_sends:
+            self._count(whole)
+
+    def _count(self, whole: bytes) -> None:
+        for line in whole.splitlines():
+            word = line.split(b" ", 1)[0].decode()
+            if word in _SENDS:
+                self.counts[word] += int(line.split(b" ", 4)[3])
+
+
+@dataclass(eq=False)
+class Person:
+    """A process, its journal, and since when it is dead, if it was killed (monotonic)."""
+
+    name: str
+    process: subprocess.Popen[bytes]
+    journal: Path
+    tail: Tail
+    killed: int | None = None
+    granted: int = 0
+
+    @property
+    def _input(self) -> IO[bytes]:
+        return cast("IO[bytes]", self.process.stdin)
+
+    def kill(self) -> None:
+        """Kill -9."""
+        self.killed = CLOCK.monotonic()
+        self.process.kill()
+        self.process.wait()
+        self._input.close()
+
+    def freeze(self) -> None:
+        """Hold it still with a message in hand; after a while with none as well."""
+        until = CLOCK.monotonic() + _IN_FLIGHT_WITHIN
+        self._stop()
+        while not self._has_something() and CLOCK.monotonic() < until:
+            self.thaw()
+            Wakeup(CLOCK).wait(CLOCK.monotonic() + _MOMENT)
+            self._stop()
+
+    def _stop(self) -> None:
+        self.process.send_signal(signal.SIGSTOP)
+        os.waitpid(self.process.pid, os.WUNTRACED)
+
+    def _has_something(self) -> bool:
+        """Whether a message that was handed to it is not settled."""
+        self.tail.follow()
+        return self.tail.counts["handed"] > self.tail.counts["settled"]
+
+    def thaw(self) -> None:
+        self.process.send_signal(signal.SIGCONT)
+
+    def grant(self, messages: int) -> None:
+        """Have a producer send so many more."""
+        self.granted += messages
+        self._input.write(b"%d\n" % messages)
+        self._input.flush()
+
+    def finish(self) -> int:
+        """Have it end; its exit code."""
+        self._input.close()
+        return self.process.wait(_PATIENCE / SECOND)
+
+
+@dataclass(eq=False)
+class People:
+    """All of them: those at work by their places, and everybody there ever was."""
+
+    url: str
+    queue: str
+    directory: Path
+    workers: list[Person] = field(default_factory=list)
+    producers: list[Person] = field(default_factory=list)
+    all: list[Person] = field(default_factory=list)
+
+    def __enter__(self) -> Self:
+        """Start everybody, and wait until they are ready."""
+        try:
+            self.workers = [self._worker(place) for place in range(_WORKERS)]
+            self.producers = [self._producer(place) for place in range(len(AHEAD))]
+            self._await(self.all)
+        except BaseException:
+            self._end()
+            raise
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self._end()
+
+    def _end(self) -> None:
+        for person in self.all:
+            if person.process.poll() is None:
+                person.process.kill()
+                person.process.wait()
+
+    def replace_worker(self, place: int) -> None:
+        """Start another in the place of one that was killed."""
+        self.workers[place] = self._worker(place)
+
+    def replace_producer(self, place: int) -> None:
+        self.producers[place] = self._producer(place)
+
+    def follow(self) -> None:
+        """Read what is new in all journals."""
+        for person in tuple(self.all):
+            person.tail.follow()
+
+    def count(self, word: str) -> int:
+        """How many messages, or lines, there are of a kind, as far as journals were followed."""
+        return sum(person.tail.counts[word] for person in tuple(self.all))
+
+    def owed(self) -> int:
+        """How many messages those at work were told to send and have not begun with."""
+        return sum(person.granted - person.tail.counts["sending"] for person in self.producers)
+
+    def finish(self) -> dict[str, int]:
+        """Have all at work end; those who did not end well, with their exit codes."""
+        ended = {person.name: person.finish() for person in (*self.producers, *self.workers)}
+        return {name: code for name, code in ended.items() if code}
+
+    def _worker(self, place: int) -> Person:
+        return self._started("worker", f"worker {place + 1}")
+
+    def _producer(self, place: int) -> Person:
+        first = len(self.all) * _APART
+        return self._started("producer", f"producer {place + 1}", str(first), str(AHEAD[place]))
+
+    def _started(self, module: str, name: str, *more: str) -> Person:
+        journal = self.directory / f"{len(self.all):03}-{module}"
+        command = [sys.executable, "-m", f"tests.ring.{module}", self.url, self.queue, str(journal), *more]
+        with journal.with_suffix(".errors").open("wb") as errors:
+            process = subprocess.Popen(command, cwd=_PROJECT, stdin=subprocess.PIPE, stderr=errors)
+        person = Person(name, process, journal, Tail(journal))
+        self.all.append(person)
+        return person
+
+    def _await(self, people: Sequence[Person]) -> None:
+        """Wait until these have begun."""
+        until = CLOCK.monotonic() + _PATIENCE
+        while late := [person.name for person in people if not person.tail.counts["ready"]]:
+            assert CLOCK.monotonic() < until, f"{late} did not begin"
+            Wakeup(CLOCK).wait(CLOCK.monotonic() + _GLANCE)
+            self.follow()
+
+
+def shares(messages: int, people: Sequence[Person], *, least: int) -> Iterator[tuple[Person, int]]:
+    """Divide messages among people, in whole portions, beginning with those who were granted least so far."""
+    portions = itertools.cycle(sorted(people, key=lambda person: person.granted))
+    given = dict.fromkeys(people, 0)
+    for _ in range(messages // least):
+        given[next(portions)] += least
+    yield from ((person, count) for person, count in given.items() if count)

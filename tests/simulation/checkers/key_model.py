@@ -1,0 +1,78 @@
+"""What commits put into a row, and the promises that hang on it: keys are taken once, and each message comes into being once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from astyqueue import ids
+from astyqueue.ids import Id
+from astyqueue.model.message import decode
+from astyqueue.model.schedule import Schedule
+from astyqueue.protocol.layout.columns import Type
+from astyqueue.protocol.layout.schedule_column import decode_schedule, trigger_name
+from astyqueue.protocol.layout.unique_key import KeyOwner, KeyOwningSchedule, decode_owner, key_name
+from astyqueue.store import Name
+from astyqueue.stores import key_codec
+from tests.simulation.cassandra.storage import DELETED, Cell, Changes
+
+
+@dataclass(slots=True)
+class HomeTruth:
+    """Keys, schedules, and the messages that commits put into one row; `again` are those that were put more than once."""
+
+    row: str
+    keys: dict[Name, KeyOwner | KeyOwningSchedule] = field(default_factory=dict)
+    schedules: dict[Name, Schedule] = field(default_factory=dict)
+    born: set[Id] = field(default_factory=set)
+    again: list[Id] = field(default_factory=list)
+    _unique: dict[Id, Name] = field(default_factory=dict)
+
+    def follow(self, changes: Changes) -> bool:
+        """Apply a commit; whether it is about keys, or about messages that have any."""
+        touched = False
+        for encoded, cell in changes.items():
+            if encoded[0] in _OURS:
+                touched |= self._apply(key_codec.decode(encoded), cell)
+        return touched
+
+    def _apply(self, name: Name, cell: Cell) -> bool:
+        deleted = cell.kind == DELETED
+        match name.type, deleted:
+            case Type.KEY, True:
+                self.keys.pop(name, None)
+            case Type.KEY, False:
+                self.keys[name] = decode_owner(self.row, cell.value)
+            case Type.TRIGGER, True:
+                self.schedules.pop(name, None)
+            case Type.TRIGGER, False:
+                self.schedules[name] = decode_schedule(self.row, cell.value)
+            case Type.MESSAGE, False:
+                self._bear(name.id, cell.value)
+        return name.type == Type.KEY or name.id in self._unique
+
+    def _bear(self, id_: Id, value: bytes) -> None:
+        if id_ in self.born:
+            self.again.append(id_)
+        self.born.add(id_)
+        envelope = decode(value)
+        if envelope.unique and envelope.key is not None:
+            self._unique[id_] = key_name(envelope.key)
+
+    def wrong_keys(self, ended: set[Id]) -> Iterator[str]:
+        """What no keys may look like: each living unique message has its key, and each key is that of a living message or a schedule."""
+        for id_, name in self._unique.items():
+            owner = self.keys.get(name)
+            if id_ not in ended and not (isinstance(owner, KeyOwner) and owner.id == id_):
+                yield f"{ids.text(id_)} lives, and its unique key is not its own: another message could have the key as well"
+        for owner in self.keys.values():
+            if isinstance(owner, KeyOwningSchedule):
+                schedule = self.schedules.get(trigger_name(owner.key))
+                if schedule is None or schedule.made != owner.made:
+                    yield f"the key {owner.key!r} is a schedule's that is gone: nobody can take the key by right"
+            elif owner.id in ended or owner.id not in self.born:
+                yield f"the key {owner.key!r} names {ids.text(owner.id)}, which is gone or dead: nobody can take the key by right"
+
+
+#: The types of columns that are followed here.
+_OURS = frozenset({Type.KEY, Type.MESSAGE, Type.DEAD, Type.TRIGGER})

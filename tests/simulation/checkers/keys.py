@@ -1,0 +1,111 @@
+"""What has to hold of unique keys, of schedules, and of sends that are repeated."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+from itertools import permutations
+from typing import Final
+
+from astyqueue import ids
+from astyqueue.ids import Id
+from astyqueue.model.schedule import Overlap, Schedule
+from astyqueue.protocol.layout.schedule_column import run_of
+from astyqueue.protocol.scheduling.policies import due_slots
+from astyqueue.triggers import Triggers
+from tests.simulation.checkers.key_model import HomeTruth
+from tests.simulation.engine.history import Evidence, Result, Sent
+
+_FOR_EVER: Final = 1 << 62
+
+
+def one_message_has_a_key(evidence: Evidence) -> Iterator[str]:
+    """Of two unique messages with one key, of which both were said to be sent, the first had ended when the second was sent."""
+    ends = _Ends(evidence)
+    by_key: dict[str, list[Sent]] = defaultdict(list)
+    for sent in evidence.history.sent:
+        if sent.key and sent.result is Result.DONE:
+            by_key[sent.key].append(sent)
+    pairs = [pair for several in by_key.values() for pair in permutations(several, 2)]
+    for first, second in pairs:
+        if first.told < second.began and ends.earliest(first) > second.told:
+            yield f"messages {first.number} and {second.number} both have the key {first.key!r}"
+
+
+def keys_are_taken_by_somebody(evidence: Evidence) -> Iterator[str]:
+    """Whoever is told that a key is taken is told of a message that had not surely ended before he asked."""
+    over = {one.id: one.told for one in evidence.history.settled if one.kind == "ack" and one.result is Result.DONE and not one.lost}
+    for sent in evidence.history.sent:
+        if sent.holder is not None and over.get(sent.holder, _FOR_EVER) < sent.began:
+            yield f"message {sent.number} was not sent, for its key was said to be that of a message that was acked long before"
+
+
+class _Ends:
+    """When messages may have ended at the earliest."""
+
+    def __init__(self, evidence: Evidence) -> None:
+        self._evidence = evidence
+        self._died = evidence.died()
+        self._settled: dict[Id, int] = {}
+        for one in evidence.history.settled:
+            if one.kind in ("ack", "reject"):
+                self._settled[one.id] = min(one.began, self._settled.get(one.id, _FOR_EVER))
+
+    def earliest(self, sent: Sent) -> int:
+        """From this moment on nobody can be sure that it still has its key."""
+        if sent.message is None or sent.message.id in self._died:
+            return 0
+        orders = [one.began for one in self._evidence.orders(sent.message.id, sent.message.row)]
+        replaced = [other.began for other in self._evidence.replacing(sent)]
+        return min([self._settled.get(sent.message.id, _FOR_EVER), *orders, *replaced])
+
+
+def messages_come_into_being_once(evidence: Evidence) -> Iterator[str]:
+    """No commit puts a message that one put before: neither a repeated send, nor a slot, nor a unique send.
+
+    A repeated send may bring back what was cleared, or purged as a dead letter: that is said where it is offered.
+    """
+    cleared = {one.row for one in evidence.history.removed if one.what == "clear"}
+    purged = {id_ for one in evidence.history.removed if one.what == "purge" for id_ in one.ids or ()}
+    for row, home in evidence.truth.homes.items():
+        for id_ in [id_ for id_ in home.again if row not in cleared and id_ not in purged]:
+            yield f"row {row}: {ids.text(id_)} was put a second time"
+
+
+def what_commits_put_is_not_lost(evidence: Evidence) -> Iterator[str]:
+    """What commits put is gone or dead at the end, when everything was taken."""
+    for row, home in evidence.truth.homes.items():
+        stands = evidence.truth.rows[row]
+        for id_ in sorted(home.born - stands.gone - stands.dead.keys()):
+            yield f"row {row}: {ids.text(id_)} was put by a commit, and at the end nobody had taken it"
+
+
+def slots_have_one_message_each(evidence: Evidence) -> Iterator[str]:
+    """At the end each slot of each schedule was fired or skipped; none of those that were to be fired without fail lacks its message."""
+    schedules = {schedule.name: (home, schedule) for home in evidence.truth.homes.values() for schedule in home.schedules.values()}
+    for saved in evidence.history.saved:
+        if saved.name in schedules:
+            home, schedule = schedules[saved.name]
+            yield from _wrong_slots(home, schedule, saved.slots)
+        elif saved.result is Result.DONE:
+            yield f"schedule {saved.name!r} was made, and is nowhere"
+
+
+def _wrong_slots(home: HomeTruth, schedule: Schedule, slots: int) -> Iterator[str]:
+    due = due_slots(Triggers().read(schedule.anchored), 0, _FOR_EVER)
+    born = sum(run_of(schedule, slot).id in home.born for slot in (due.latest if due else []))
+    if not schedule.ended or schedule.slots != slots:
+        yield f"schedule {schedule.name!r}: {schedule.slots} of {slots} slots were dealt with"
+    if born != schedule.fired or schedule.fired + schedule.skipped != schedule.slots:
+        yield f"schedule {schedule.name!r}: {schedule.fired} slots count as fired, {schedule.skipped} as skipped; {born} have messages"
+    if schedule.policies.overlap is Overlap.ALLOW and born != slots:
+        yield f"schedule {schedule.name!r}: {born} of {slots} slots have messages"
+
+
+HOME_ORACLES: Final = (
+    one_message_has_a_key,
+    keys_are_taken_by_somebody,
+    messages_come_into_being_once,
+    what_commits_put_is_not_lost,
+    slots_have_one_message_each,
+)

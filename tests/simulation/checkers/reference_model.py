@@ -1,0 +1,198 @@
+"""What really stands in each row, commit by commit, and what no commit may ever do.
+
+A commit counts from the moment at which a majority has accepted it, whether or not anybody has heard of it. In that order
+rows are followed here, and every commit is judged by what it does to the messages of its row.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import Final
+
+from astyqueue import ids
+from astyqueue.ids import Id
+from astyqueue.protocol.layout.columns import HEADER, Dead, State, Timer, Type, decode_dead, decode_timer, hidden_by
+from astyqueue.store import Name
+from astyqueue.stores import key_codec
+from tests.simulation.cassandra.replica import Ballot, Decision, Replica
+from tests.simulation.cassandra.storage import DELETED, Cell, Changes
+from tests.simulation.checkers.key_model import HomeTruth
+
+_HEADER: Final = key_codec.encode(HEADER)
+
+
+@dataclass(slots=True)
+class RowTruth:
+    """One row. `where` is the timer that lists a message.
+
+    `died` are messages that were dead letters at some time, `gone` those that a commit removed, `replaced` those of them that
+    lost their unique key to another message in that commit, and `takers` the claims that ever had one.
+    """
+
+    header: bytes | None = None
+    timers: dict[Name, Timer] = field(default_factory=dict)
+    where: dict[Id, Name] = field(default_factory=dict)
+    dead: dict[Id, Dead] = field(default_factory=dict)
+    died: set[Id] = field(default_factory=set)
+    gone: set[Id] = field(default_factory=set)
+    replaced: set[Id] = field(default_factory=set)
+    takers: dict[Id, set[bytes]] = field(default_factory=dict)
+
+
+#: The timer that a message comes from, and the attempts spent until then.
+_Listed = dict[Id, tuple[Timer, int]]
+
+
+@dataclass(slots=True)
+class _Commit:
+    """The changes of one commit, sorted by what they are."""
+
+    row: str
+    timers: dict[Name, Timer] = field(default_factory=dict)
+    ended: list[Timer] = field(default_factory=list)
+    died: dict[Id, Dead] = field(default_factory=dict)
+    revived: list[Id] = field(default_factory=list)
+    removed: list[Id] = field(default_factory=list)
+    born: list[Id] = field(default_factory=list)
+    keyed: bool = False
+
+
+class Truth:
+    """All rows; `violations` tells what went wrong, in the order in which it did."""
+
+    def __init__(self, quorum: int, first: str) -> None:
+        """Judges rows whose names begin with `first`."""
+        self.rows: dict[str, RowTruth] = {}
+        self.homes: dict[str, HomeTruth] = {}
+        self.violations: list[str] = []
+        self.commits = 0
+        self._quorum = quorum
+        self._first = first
+        self._accepted: dict[tuple[str, Ballot], set[int]] = {}
+        self._decided: set[tuple[str, Ballot]] = set()
+
+    def witness(self, row: str, proposal: Decision, replica: Replica) -> None:
+        """A replica accepted a proposal for good; with a majority of them it is decided."""
+        if not row.startswith(self._first):
+            return
+        accepted = self._accepted.setdefault((row, proposal.ballot), set())
+        accepted.add(replica.number)
+        if len(accepted) >= self._quorum and (row, proposal.origin) not in self._decided:
+            self._decided.add((row, proposal.origin))
+            self.commits += 1
+            truth = self.rows.setdefault(row, RowTruth())
+            if (header := proposal.changes.get(_HEADER)) is not None:
+                truth.header = None if header.kind == DELETED else header.value
+            self._judge(truth, _sorted(row, proposal.changes))
+            self._judge_home(truth, self.homes.setdefault(row, HomeTruth(row)), proposal.changes)
+
+    def standing(self, row: str) -> bytes | None:
+        """The value of the header of a row, after the last commit that is decided."""
+        return self.rows[row].header if row in self.rows else None
+
+    def _judge_home(self, row: RowTruth, home: HomeTruth, changes: Changes) -> None:
+        if home.follow(changes):
+            for wrong in home.wrong_keys(row.gone.union(row.dead)):
+                self._say(home.row, wrong)
+
+    def _judge(self, row: RowTruth, commit: _Commit) -> None:
+        """Apply a commit, and see what it does."""
+        row.gone.difference_update(commit.born)
+        before = {name: row.timers.get(name) for name in [*commit.timers, *[timer.name for timer in commit.ended]]}
+        listed = {one.id: (timer, one.spent) for timer in before.values() if timer for one in hidden_by(timer)}
+        for id_ in listed:
+            if row.where.get(id_) in before:
+                del row.where[id_]
+        for timer in commit.ended:
+            row.timers.pop(timer.name, None)
+        for timer in commit.timers.values():
+            self._list(row, commit, timer, listed=listed)
+        self._bury(row, commit)
+        self._remove(row, commit, listed)
+
+    def _list(self, row: RowTruth, commit: _Commit, timer: Timer, *, listed: _Listed) -> None:
+        row.timers[timer.name] = timer
+        for one in hidden_by(timer):
+            if one.id in row.where:
+                self._say(commit.row, f"{ids.text(one.id)} is listed in two timers: two receipts of it could be current")
+            if one.id in row.gone:
+                self._say(commit.row, f"{ids.text(one.id)} is taken although it was settled or removed before")
+            if one.id in row.dead and one.id not in commit.revived:
+                self._say(commit.row, f"{ids.text(one.id)} is taken although it is a dead letter")
+            row.where[one.id] = timer.name
+            if timer.state == State.LEASED:
+                row.takers.setdefault(one.id, set()).add(timer.nonce)
+            self._count_attempts(commit, timer, one.spent, origin=listed.get(one.id))
+
+    def _count_attempts(self, commit: _Commit, timer: Timer, spent: int, *, origin: tuple[Timer, int] | None) -> None:
+        """Attempts begin at none, and grow by one where an attempt failed or a lone lease ran out."""
+        if origin is None:
+            if spent:
+                self._say(commit.row, f"a message begins with {spent} attempts spent")
+            return
+        before, least = origin
+        taken_again = timer.state == State.LEASED and timer.nonce != before.nonce
+        counts = before.state == State.LEASED and (not taken_again or (before.made_for == 1 and before.alone))
+        if not least <= spent <= least + counts:
+            self._say(commit.row, f"attempts go from {least} to {spent}, of a timer made for {before.made_for} with alone={before.alone}")
+
+    def _bury(self, row: RowTruth, commit: _Commit) -> None:
+        for id_ in commit.revived:
+            row.dead.pop(id_, None)
+            if id_ not in row.where and id_ not in commit.removed and id_ not in commit.died:
+                self._say(commit.row, f"the dead letter {ids.text(id_)} vanished")
+        for id_, dead in commit.died.items():
+            if id_ in row.where or id_ in row.gone:
+                self._say(commit.row, f"{ids.text(id_)} dies in the hands of somebody else, or after it was settled")
+            if dead.kind == "attempts" and dead.attempts < 1:
+                self._say(commit.row, f"{ids.text(id_)} dies of attempts that nobody made")
+            row.dead[id_] = dead
+            row.died.add(id_)
+
+    def _remove(self, row: RowTruth, commit: _Commit, listed: _Listed) -> None:
+        for id_ in commit.removed:
+            if id_ in row.where:
+                self._say(commit.row, f"{ids.text(id_)} is removed under the receipt of somebody else")
+            if id_ in row.gone and id_ in listed:
+                self._say(commit.row, f"{ids.text(id_)} is settled a second time")
+            if id_ in row.dead:
+                self._say(commit.row, f"{ids.text(id_)} is removed, and its dead column stays")
+            row.gone.add(id_)
+            if commit.keyed:
+                row.replaced.add(id_)
+
+    def _say(self, row: str, what: str) -> None:
+        self.violations.append(f"row {row}, commit {self.commits}: {what}")
+
+    @property
+    def hidden(self) -> Counter[str]:
+        """How many messages timers list, by row."""
+        return Counter({name: len(row.where) for name, row in self.rows.items()})
+
+
+def _sorted(row: str, changes: Changes) -> _Commit:
+    commit = _Commit(row)
+    for encoded, cell in changes.items():
+        if encoded != _HEADER:
+            _sort_in(commit, key_codec.decode(encoded), cell)
+    return commit
+
+
+def _sort_in(commit: _Commit, name: Name, cell: Cell) -> None:
+    deleted = cell.kind == DELETED
+    match name.type, deleted:
+        case Type.TIMER, True:
+            commit.ended.append(Timer(name, (), b"", "", 0))
+        case Type.TIMER, False:
+            commit.timers[name] = decode_timer(commit.row, name, cell.value)
+        case Type.DEAD, True:
+            commit.revived.append(name.id)
+        case Type.DEAD, False:
+            commit.died[name.id] = decode_dead(cell.value)
+        case Type.KEY, False:
+            commit.keyed = True
+        case Type.MESSAGE, True:
+            commit.removed.append(name.id)
+        case Type.MESSAGE, False:
+            commit.born.append(name.id)

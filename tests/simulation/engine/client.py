@@ -1,0 +1,146 @@
+"""One simulated process: its clock, what it is at, and what befalls it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator
+from dataclasses import dataclass
+from typing import Any, Final
+
+from astyqueue.errors import OutcomeUnknown, StoreError
+from astyqueue.protocol.layout.columns import Type
+from astyqueue.protocol.steps import Commit, Read, Request, Send
+from astyqueue.store import Name
+from astyqueue.waiting import Rest
+from tests.simulation.cassandra.cluster import Cluster, Hear, Walked
+from tests.simulation.engine.event_loop import SkewedClock
+
+_FAR: Final = 1 << 62
+
+
+@dataclass(frozen=True, slots=True)
+class Pause:
+    """Asked for by an agent: do nothing for so many microseconds."""
+
+    duration: int
+
+
+#: What somebody does in a process: steps of astyqueue, and pauses of its own between them.
+Agent = Generator[Request | Pause, Any, None]
+#: Stands between a process and the store: may change what is asked, pass it on (several times, or never), and change what is heard.
+Meddling = Callable[[Read | Send | Commit, Callable[[Read | Send | Commit, Hear], None], Hear], None]
+
+
+def honest(asked: Read | Send | Commit, forward: Callable[[Read | Send | Commit, Hear], None], hear: Hear) -> None:
+    """Pass everything on as it is."""
+    forward(asked, hear)
+
+
+@dataclass(slots=True, eq=False)
+class _Task:
+    """One agent at work. `turn` counts its turns, so that a wake-up for an earlier one is not taken for one now."""
+
+    agent: Agent
+    turn: int = 0
+    rest: Rest | None = None
+
+
+class SimulatedProcess:
+    """A process that carries out agents, one step at a time, side by side."""
+
+    def __init__(self, name: str, clock: SkewedClock, cluster: Cluster, *, meddling: Meddling = honest) -> None:
+        """Nothing is being done."""
+        self.name = name
+        self.clock = clock
+        self.up = True
+        self.paused_until = 0
+        self.requests = 0
+        self.walked: dict[str, list[bytes]] = {}
+        self._asked: dict[Name | None, int] = {}
+        self.unknowns = 0
+        self.failures: list[Exception] = []
+        self._cluster = cluster
+        self._timeline = cluster.timeline
+        self._meddling = meddling
+        self._tasks: list[_Task] = []
+
+    @property
+    def busy(self) -> bool:
+        """Whether any agent is at work."""
+        return self.up and bool(self._tasks)
+
+    def start(self, agent: Agent, after: int = 0) -> None:
+        """Have this done, from so many microseconds on."""
+        task = _Task(agent)
+        self._tasks.append(task)
+        self._timeline.after(after, self._go_on, task, 0, None)
+
+    def crash(self) -> None:
+        """Stop for ever."""
+        self.up = False
+        self._timeline.stir()
+
+    def _end(self, task: _Task) -> None:
+        self._tasks.remove(task)
+        self._timeline.stir()
+
+    def _go_on(self, task: _Task, turn: int, answer: object) -> None:
+        if not self.up or task.turn != turn:
+            return
+        if self.paused_until > self._timeline.now:
+            self._timeline.at(self.paused_until, self._go_on, task, turn, answer)
+            return
+        task.turn += 1
+        task.rest = None
+        self.unknowns += isinstance(answer, OutcomeUnknown)
+        try:
+            asked = task.agent.throw(answer) if isinstance(answer, StoreError) else task.agent.send(answer)
+        except StopIteration:
+            self._end(task)
+        except Exception as error:  # noqa: BLE001 - whatever an agent did not expect is told with the history
+            self._end(task)
+            self.failures.append(error)
+        else:
+            self._begin(task, asked)
+        self._rouse()
+
+    def _begin(self, task: _Task, asked: Request | Pause) -> None:
+        turn = task.turn
+        match asked:
+            case Pause(duration):
+                self._timeline.after(duration, self._go_on, task, turn, None)
+            case Rest(_, until):
+                task.rest = asked
+                if until is not None:
+                    self._timeline.after(max(0, until - self.clock.monotonic()), self._go_on, task, turn, None)
+            case _:
+                self.requests += 1
+                if isinstance(asked, Commit):
+                    self._note(asked)
+                self._meddling(asked, self._forward, lambda answer: self._go_on(task, turn, answer))
+
+    def _note(self, commit: Commit) -> None:
+        known = {expected.name for expected in commit.expects}
+        made = [put.name for put in commit.batch.puts if put.name.type == Type.TIMER and put.name not in known]
+        self._asked.update(dict.fromkeys([None, *made], self.clock.monotonic()))
+
+    def asked_for(self, timer: Name | None) -> int:
+        """When the commit that made this timer was last asked for; of none, or one that others made, any commit."""
+        return self._asked.get(timer, self._asked[None])
+
+    def _forward(self, asked: Read | Send | Commit, hear: Hear) -> None:
+        self._cluster.request(asked, self.clock, hear, self._note_walk)
+
+    def _note_walk(self, row: str, walked: Walked) -> None:
+        self.walked.setdefault(row, []).extend(walked.tombstones)
+
+    def _rouse(self) -> None:
+        """Wake the agents whose wake-up was set, by one of the others."""
+        for task in self._tasks:
+            if task.rest is not None and self._signalled(task.rest):
+                task.rest = None
+                self._timeline.after(0, self._go_on, task, task.turn, None)
+
+    def _signalled(self, rest: Rest) -> bool:
+        self.clock.rested = False
+        rest.wakeup.wait(_FAR if rest.until is None else rest.until)
+        return not self.clock.rested

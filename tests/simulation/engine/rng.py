@@ -1,0 +1,72 @@
+"""One seeded source in the place of all others, so that a simulation is the same each time."""
+
+from __future__ import annotations
+
+import contextlib
+import random
+import zlib
+from collections.abc import Iterator
+from typing import Final
+from unittest import mock
+
+from astyqueue import ids
+from astyqueue.queue import runtime
+from astyqueue.queue.leases import Lease
+from astyqueue.queue.rows.row_states import RowState
+
+_HASH_BITS: Final = 60
+
+
+class Chance(random.Random):
+    """A seeded source that also serves where ids and names are otherwise drawn from the operating system."""
+
+    def __init__(self, first: int | str) -> None:
+        """The same for the same beginning."""
+        super().__init__(first)
+        self.first = first
+
+    def own(self, name: str) -> Chance:
+        """The source of one part of what is drawn here: it is the same whatever the other parts draw."""
+        return Chance(f"{self.first}/{name}")
+
+    def randbits(self, bits: int) -> int:
+        """As `secrets.randbits`."""
+        return self.getrandbits(bits)
+
+    def token_bytes(self, count: int) -> bytes:
+        """As `secrets.token_bytes`."""
+        return self.getrandbits(8 * count).to_bytes(count)
+
+    def token_hex(self, count: int) -> str:
+        """As `secrets.token_hex`."""
+        return self.token_bytes(count).hex()
+
+
+@contextlib.contextmanager
+def repeatable(seed: int) -> Iterator[Chance]:
+    """The source of everything drawn inside this block; the process's own randomness goes on afterwards as if nothing was.
+
+    Holds and visits are kept in sets, by identity: inside the block they go by what they are, or the order in such a set
+    would depend on addresses.
+    """
+    chance = Chance(seed)
+    before = random.getstate()
+    random.seed(chance.getrandbits(64))
+    try:
+        with (
+            mock.patch.object(ids, "secrets", chance),
+            mock.patch.object(runtime, "secrets", chance),
+            mock.patch.object(Lease, "__hash__", _hash_of_hold),
+            mock.patch.object(RowState, "__hash__", _hash_of_visit),
+        ):
+            yield chance
+    finally:
+        random.setstate(before)
+
+
+def _hash_of_hold(hold: Lease) -> int:
+    return int.from_bytes(hold.timer.nonce) % (1 << _HASH_BITS)
+
+
+def _hash_of_visit(visit: RowState) -> int:
+    return zlib.crc32(visit.snapshot.row.encode())

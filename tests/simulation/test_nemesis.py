@@ -1,0 +1,88 @@
+"""Faults happen while a world is at work, and none once all is well again, or they would befall those who take what is left."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import pytest
+
+from astyqueue.units import SECOND
+from tests.simulation.cassandra.cluster import Cluster
+from tests.simulation.cassandra.replica import Decision, Replica
+from tests.simulation.cassandra.storage import DELETED, Cell
+from tests.simulation.engine.client import SimulatedProcess
+from tests.simulation.engine.event_loop import SkewedClock, Timeline
+from tests.simulation.engine.fault_profile import Fault, Weather
+from tests.simulation.engine.nemesis import Trouble
+from tests.simulation.engine.rng import Chance
+
+SPAN = 2 * SECOND
+ROW = "mail:0:0"
+
+
+class State(NamedTuple):
+    """What faults change."""
+
+    up: list[bool]
+    paused: list[int]
+    off: list[int]
+    stopped: list[int]
+    graves: list[int]
+    parted: set[frozenset[int]]
+
+
+class Place:
+    """Three servers with an old grave on each, a process, and the trouble that may befall them."""
+
+    def __init__(self) -> None:
+        self.timeline = Timeline()
+        self.cluster = Cluster(self.timeline, Weather.fair(3), Chance(0), witness=_unseen)
+        for replica in self.cluster.replicas:
+            replica.write(ROW, {b"gone": Cell(1, DELETED, 1, b"")})
+        self.client = SimulatedProcess("drainer", SkewedClock(self.timeline, 0), self.cluster)
+        self.trouble = Trouble(self.cluster, [self.client], Chance(0))
+
+    def state(self) -> State:
+        """As it is now."""
+        replicas = self.cluster.replicas
+        machines: list[Replica | SimulatedProcess] = [*replicas, self.client]
+        return State(
+            [machine.up for machine in machines],
+            [machine.paused_until for machine in machines],
+            [machine.clock.skew for machine in machines],
+            [replica.life for replica in replicas],
+            [len(replica.row(ROW).cells) for replica in replicas],
+            set(self.cluster.network.parted),
+        )
+
+    def is_befallen(self) -> bool:
+        """Whether anything happens within the time for which faults are planned."""
+        before, end = self.state(), self.timeline.now + SPAN
+        while self.timeline.now < end:
+            self.timeline.pass_over(self.timeline.now + SECOND // 100)
+            if self.state() != before:
+                return True
+        return False
+
+
+def _unseen(row: str, proposal: Decision, replica: Replica) -> None:
+    """Nobody keeps a record of what is accepted."""
+
+
+FAULTS = [fault for fault in Fault if Place().trouble.brings(fault)]
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_fault_that_is_planned_happens_while_the_world_is_at_work(fault: Fault) -> None:
+    place = Place()
+    place.trouble.plan(fault, SPAN, 1)
+    assert place.is_befallen()
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_fault_that_is_planned_for_after_the_end_does_not_happen(fault: Fault) -> None:
+    """It may not stop, say, the one who takes what is left: then everything that is not due yet would look passed over."""
+    place = Place()
+    place.trouble.plan(fault, SPAN, 1)
+    place.trouble.end()
+    assert not place.is_befallen()

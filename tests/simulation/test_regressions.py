@@ -1,0 +1,187 @@
+"""What the simulation found in the protocol, each reduced to a few steps."""
+
+from __future__ import annotations
+
+import pytest
+
+from astyqueue.errors import OutcomeUnknown, SliceTooLong, StoreUnavailable
+from astyqueue.ids import Id
+from astyqueue.model.message import encode_plain
+from astyqueue.model.settings import Layout
+from astyqueue.protocol.claiming.claim import claim
+from astyqueue.protocol.claiming.selection import ClaimRequest
+from astyqueue.protocol.client import Client
+from astyqueue.protocol.layout.columns import Entry, Mark, State, Timer, Type, encoded
+from astyqueue.protocol.layout.rows import Ring
+from astyqueue.protocol.row.snapshot import RowSnapshot
+from astyqueue.protocol.sending.insert import message_put, send
+from astyqueue.protocol.sending.unique import UniqueMessage, send_replacing, send_unique
+from astyqueue.protocol.settling.outcomes import ACK, Extend, Outcome, Release, SettlePlan, plan_settle
+from astyqueue.protocol.settling.settle import SettleRequest, SettleResult, settle
+from astyqueue.protocol.steps import Commit, Read, Steps, perform, run
+from astyqueue.queue.leases import BaseDelivery, Lease, after_settling
+from astyqueue.queue.rows.header_poller import HeaderPoller
+from astyqueue.queue.rows.row_states import RowStates
+from astyqueue.store import Batch, Column, Name, Named
+from astyqueue.stores.memory import MemoryStore
+from astyqueue.testing import Failing, TimeMachine
+from astyqueue.units import SECOND
+
+ROW = "mail:0:0"
+HOME = "mail:home:0"
+
+
+@pytest.fixture
+def clock() -> TimeMachine:
+    return TimeMachine()
+
+
+def test_of_a_timer_that_shrinks_in_place_the_later_value_is_the_greater(clock: TimeMachine) -> None:
+    """Of two values with one stamp Cassandra keeps the greater: should two commits ever have one, it must be the later one.
+
+    Otherwise a message given back would be listed in its old timer and in the new one: two receipts of it, both good.
+    """
+    process = Client("ann", clock.now)
+    name = Name(Type.TIMER, 0, process.id_at(clock.now() + SECOND), State.LEASED)
+    entries = tuple(Entry(process.id_at(clock.now()), 0, 0) for _ in range(3))
+    full = encoded(Timer(name, entries, process.nonce(), "ann", 3))
+    one_less = plan_settle(process, full, {entries[0].id: ACK}).left
+    marked = encoded(Timer(name, entries[1:], full.nonce, "ann", 3, marks=(Mark(entries[0].id, 0, 0, clock.now()),)))
+    assert one_less is not None
+    assert full.value < marked.value < one_less.value
+
+
+def test_a_settle_that_the_store_leaves_half_way_is_told_as_done_when_it_is_tried_again(clock: TimeMachine) -> None:
+    """One message was extended since, so its receipt is looked for; the store fails there, after the other was acked."""
+    store, process = MemoryStore(clock), Client("ann", clock.now)
+    drawn = [process.id_at(clock.now()) for _ in range(2)]
+    puts = tuple(message_put(0, id_, encode_plain(clock.now(), b"1"), sent=clock.now()) for id_ in drawn)
+    run(send(process, Batch(ROW, puts)), store)
+    clock.advance("1s")
+    [held] = run(claim(process, RowSnapshot(ROW, 1), ClaimRequest(2, 60 * SECOND, 5)), store).claims
+    run(settle(process, ROW, SettleRequest(held.timer, {drawn[0]: Extend(clock.now() + 90 * SECOND)})), store)
+    both = SettleRequest(held.timer, dict.fromkeys(drawn, ACK))
+    failing = Failing(store, StoreUnavailable("away for a moment"), at=2, of=(Read,))
+    with pytest.raises(OutcomeUnknown):
+        run(settle(process, ROW, both), failing)
+    assert store.read((Named(ROW, (puts[1].name,)),)) == [[]]
+    assert run(settle(process, ROW, both), store).lost == []
+
+
+def _going_on(steps: Steps[SettleResult], answer: object) -> Steps[SettleResult]:
+    """Steps that have begun, from this answer on."""
+    while True:
+        try:
+            answer = yield steps.send(answer)
+        except StopIteration as finished:
+            settled: SettleResult = finished.value
+            return settled
+
+
+def test_an_ack_that_a_server_carries_out_late_is_told_as_done_and_not_as_lost(clock: TimeMachine) -> None:
+    """It was not done when it was read back, so it is repeated; but the first one is carried out before the repetition."""
+    store, process = MemoryStore(clock), Client("ann", clock.now)
+    put = message_put(0, process.id_at(clock.now()), encode_plain(clock.now(), b"1"), sent=clock.now())
+    run(send(process, Batch(ROW, (put,))), store)
+    clock.advance("1s")
+    [held] = run(claim(process, RowSnapshot(ROW, 1), ClaimRequest(1, 60 * SECOND, 5)), store).claims
+    settling = settle(process, ROW, SettleRequest(held.timer, {put.name.id: ACK}))
+    commit = next(settling)
+    settling.throw(OutcomeUnknown("no answer"))
+    again = settling.send([[Column(held.timer.name, held.timer.value, 0)]])
+    assert again == commit
+    perform(commit, store)
+    answer = perform(again, store)
+    assert run(_going_on(settling, answer), store).lost == []
+
+
+def test_a_late_send_that_cannot_be_listed_was_sent_all_the_same(clock: TimeMachine) -> None:
+    store, process = MemoryStore(clock), Client("ann", clock.now)
+    long_ago = process.id_at(clock.now() - 120 * SECOND)
+    put = message_put(0, long_ago, encode_plain(clock.now(), b"1"), sent=clock.now())
+    failing = Failing(store, StoreUnavailable("away for a moment"), of=(Read,))
+    run(send(process, Batch(ROW, (put,))), failing)
+    assert store.read((Named(ROW, (put.name,)),)) != [[]]
+
+
+def test_a_glance_that_walks_over_too_many_graves_is_not_repeated_at_once(clock: TimeMachine) -> None:
+    """Otherwise a process does nothing else any more, as fast as it can."""
+    survey = HeaderPoller(RowStates(Ring("mail", Layout()), clock, "ann"))
+    listening = survey.listen(clock.now(), busy=False)
+    next(listening)
+    with pytest.raises(StopIteration):
+        listening.throw(SliceTooLong("too many graves"))
+    assert survey.doorbell.next_time > clock.monotonic()
+
+
+@pytest.mark.parametrize("replaces", [False, True])
+def test_a_unique_send_of_unknown_outcome_that_cannot_be_looked_for_does_not_claim_that_nothing_was_sent(
+    clock: TimeMachine, *, replaces: bool
+) -> None:
+    """Its commit is carried out, but has no answer; and then the store cannot be read."""
+    store, process = MemoryStore(clock), Client("ann", clock.now)
+    wanted = UniqueMessage("welcome:ada", 0, process.id_at(clock.now()), encode_plain(clock.now(), b"1"))
+    sending = send_replacing(process, HOME, wanted, keeps_due=False) if replaces else send_unique(process, HOME, [wanted])
+    asked = next(sending)
+    while not isinstance(asked, Commit):
+        asked = sending.send(perform(asked, store))
+    perform(asked, store)
+    assert isinstance(sending.throw(OutcomeUnknown("no answer")), Read)
+    with pytest.raises(OutcomeUnknown):
+        sending.throw(StoreUnavailable("away for a moment"))
+    assert store.read((Named(HOME, (wanted.put.name,)),)) != [[]]
+
+
+def test_what_an_unknown_settle_moved_is_not_taken_once_the_next_one_settles_what_it_left(clock: TimeMachine) -> None:
+    """The next one meets a timer that is not as it is remembered: then what is remembered of the row is worth nothing."""
+    store, process, snapshot = MemoryStore(clock), Client("ann", clock.now), RowSnapshot(ROW, 1)
+    drawn = sorted(process.id_at(clock.now()) for _ in range(2))
+    puts = tuple(message_put(0, id_, encode_plain(clock.now(), b"1"), sent=clock.now()) for id_ in drawn)
+    run(send(process, Batch(ROW, puts)), store)
+    clock.advance("1s")
+    [held] = run(claim(process, snapshot, ClaimRequest(2, 60 * SECOND, 5)), store).claims
+    unsure: list[SettlePlan] = []
+    snoozing = settle(process, ROW, SettleRequest(held.timer, {drawn[0]: Release(clock.now() + 90 * SECOND, 0, State.SNOOZED)}, unsure))
+    perform(next(snoozing), store)
+    snoozing.throw(OutcomeUnknown("no answer"))
+    with pytest.raises(OutcomeUnknown):
+        snoozing.throw(StoreUnavailable("away for a moment"))
+    for worked in run(settle(process, ROW, SettleRequest(held.timer, {drawn[1]: Extend(clock.now() + 70 * SECOND)}, unsure)), store).done:
+        snapshot.settled(worked.timer_change)
+    clock.advance("2s")  # and the first of the late looks is due
+    assert run(claim(process, snapshot, ClaimRequest(2, 60 * SECOND, 5)), store).claims == []
+
+
+def test_a_late_unique_send_that_cannot_be_listed_was_sent_all_the_same(clock: TimeMachine) -> None:
+    store, process = MemoryStore(clock), Client("ann", clock.now)
+    wanted = UniqueMessage("welcome:ada", 0, process.id_at(clock.now() - 120 * SECOND), encode_plain(clock.now(), b"1"))
+    sending = send_unique(process, HOME, [wanted])
+    asked = next(sending)
+    while not isinstance(asked, Commit):
+        asked = sending.send(perform(asked, store))
+    assert isinstance(sending.send(perform(asked, store)), Read)
+    with pytest.raises(StopIteration) as finished:
+        sending.throw(StoreUnavailable("away for a moment"))
+    assert finished.value.value["welcome:ada"].sent
+
+
+def test_what_is_acked_is_not_in_hand_any_more_although_its_extension_turns_out_only_now(clock: TimeMachine) -> None:
+    """Of three one was extended and one acked by a commit of unknown outcome; then all are acked."""
+    store, process = MemoryStore(clock), Client("ann", clock.now)
+    drawn = sorted(process.id_at(clock.now()) for _ in range(3))
+    puts = tuple(message_put(0, id_, encode_plain(clock.now(), b"1"), sent=clock.now()) for id_ in drawn)
+    run(send(process, Batch(ROW, puts)), store)
+    clock.advance("1s")
+    [taken] = run(claim(process, RowSnapshot(ROW, 1), ClaimRequest(3, 60 * SECOND, 5)), store).claims
+    hold = Lease(ROW, taken.timer, 60 * SECOND)
+    hold.deliveries.update((one.entry.id, BaseDelivery(ROW, one, hold)) for one in taken.held)
+    outcomes: dict[Id, Outcome] = {drawn[0]: Extend(clock.now() + 90 * SECOND), drawn[1]: ACK}
+    extending = settle(process, ROW, SettleRequest(hold.timer, outcomes, hold.unsure))
+    perform(next(extending), store)
+    extending.throw(OutcomeUnknown("no answer"))
+    with pytest.raises(OutcomeUnknown):
+        extending.throw(StoreUnavailable("away for a moment"))
+    acks: dict[Id, Outcome] = dict.fromkeys(drawn, ACK)
+    lost, parted = after_settling(hold, acks, run(settle(process, ROW, SettleRequest(hold.timer, acks, hold.unsure)), store))
+    assert (lost, parted) == ([], [])
+    assert not hold.deliveries

@@ -1,0 +1,232 @@
+"""A process that claims and settles by the protocol's own steps, and keeps what it knows of each row between them."""
+
+from __future__ import annotations
+
+import contextlib
+import random
+from collections.abc import Generator
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from astyqueue.errors import OutcomeUnknown, StoreError
+from astyqueue.ids import Id
+from astyqueue.model.settings import Behaviour
+from astyqueue.protocol.claiming.claim import Claim, ClaimResult, claim
+from astyqueue.protocol.claiming.selection import ClaimRequest
+from astyqueue.protocol.client import Client
+from astyqueue.protocol.layout.columns import State
+from astyqueue.protocol.layout.rows import is_home
+from astyqueue.protocol.layout.unique_key import NOTHING
+from astyqueue.protocol.row.rescan import RowRescan
+from astyqueue.protocol.row.snapshot import RowSnapshot
+from astyqueue.protocol.scheduling.fire import RowSchedules
+from astyqueue.protocol.settling.outcomes import ACK, Ack, Extend, Outcome, Reject, Release
+from astyqueue.protocol.settling.settle import SettleRequest, SettleResult, settle
+from astyqueue.protocol.steps import Request, Steps
+from astyqueue.queue.leases import BaseDelivery, Lease, after_settling
+from astyqueue.triggers import Triggers
+from astyqueue.units import SECOND
+from tests.simulation.checkers.polls import Polls
+from tests.simulation.engine import history
+from tests.simulation.engine.client import Agent, Pause, SimulatedProcess
+from tests.simulation.engine.history import History, Result
+from tests.simulation.engine.rng import Chance
+from tests.simulation.workload.locks import LockedRows
+
+_MOST: Final = 5
+#: An outcome as it is noted in the history.
+Noted = history.Settled
+#: Settles that go along with a claim.
+_Joined = list[tuple[Lease, dict[Id, Outcome]]]
+
+
+@dataclass(eq=False)
+class Taker:
+    """Claims, holds for a while, settles in every way there is, forgets some, and now and then does two of these in one commit."""
+
+    client: SimulatedProcess
+    rows: list[str]
+    behaviour: Behaviour
+    levels: int
+    history: History
+    chance: Chance
+    polls: Polls
+    forgets: float = 0.1
+    fires: bool = False
+    holds: list[Lease] = field(default_factory=list)
+    locked: LockedRows | None = None
+
+    def __post_init__(self) -> None:
+        """Know nothing of any row yet."""
+        self.process = Client(self.client.name, self.client.clock.now)
+        self.snapshots = {row: RowSnapshot(row, self.levels) for row in self.rows}
+        self.schedules = RowSchedules(self.process, Triggers())
+
+    def claim_under(self, locked: LockedRows) -> None:
+        """Claim only under the locks of rows."""
+        self.locked, self.snapshots = locked, locked.snapshots
+
+    def work(self, turns: int) -> Agent:
+        """Do something, so many times."""
+        for _ in range(turns):
+            yield Pause(int(self.chance.expovariate(1 / self.chance.choice((2_000, 20_000, 300_000)))))
+            if self.holds and self.chance.random() < 0.55:
+                yield from self._settle(self.chance.choice(self.holds))
+            else:
+                row = self.chance.choice(self.rows)
+                yield from self._fire(row)
+                yield from self._claim(row)
+
+    def drain(self, moments: tuple[int, ...], back: int = 0) -> Agent:
+        """Take and ack everything there is, again after each of these pauses; with `back`, after a rescan of that much of each row."""
+        for moment in moments:
+            yield Pause(moment)
+            for row in self.rows:
+                if back:
+                    yield from self._rescan(row, back)
+                yield from self._empty(row)
+
+    def _rescan(self, row: str, back: int) -> Steps[None]:
+        """Have what landed behind all looks listed."""
+        self.history.begins("rescan")
+        rescan = RowRescan(self.process, row, self.levels, self.process.now() - back)
+        with contextlib.suppress(StoreError):
+            while not rescan.over:
+                yield from rescan.go_on()
+
+    def _empty(self, row: str) -> Generator[Request | Pause, Any, None]:
+        for _ in range(60):
+            fired = yield from self._fire(row)
+            if (
+                not (yield from self._go_in(row, ClaimRequest(20, self.behaviour.lease_us, self.behaviour.max_attempts), [], None))
+                and not fired
+            ):
+                return
+            for hold in list(self.holds):
+                yield from self._carry_out(hold, {id_: acking(delivery) for id_, delivery in hold.deliveries.items()})
+
+    def _fire(self, row: str) -> Steps[int]:
+        """Fire what is due of the schedules in a row; how many slots that were."""
+        if not self.fires or not is_home(row):
+            return 0
+        self.history.begins("fire")
+        try:
+            fired = yield from self.schedules.fire(self.snapshots[row])
+        except StoreError:
+            return 0
+        return len(fired)
+
+    def _claim(self, row: str) -> Generator[Request | Pause, Any, None]:
+        in_hand = sum(len(hold.deliveries) for hold in self.holds)
+        want = self.chance.randint(1, _MOST)
+        order = ClaimRequest(want, self.behaviour.lease_us, self.behaviour.max_attempts, in_hand, yields=self.chance.random() < 0.3)
+        joined = [hold for hold in self.holds if hold.row == row and self.chance.random() < 0.5]
+        yield from self._go_in(row, order, [(hold, self._outcomes(hold)) for hold in joined], self.chance)
+
+    def _go_in(self, row: str, order: ClaimRequest, joined: _Joined, patience: Chance | None) -> Generator[Request | Pause, Any, bool]:
+        """Claim, under the lock of the row if there is one; whether anything came of it."""
+        if self.locked is None:
+            claimed = yield from self._take(row, order, joined)
+        else:
+            claimed = yield from self.locked.claim(row, order, lambda under: self._take(row, under, joined), patience)
+        return bool(claimed.claims or claimed.more or claimed.suspect)
+
+    def _take(self, row: str, order: ClaimRequest, joined: _Joined) -> Steps[ClaimResult]:
+        """Claim, with these settles in the same commit."""
+        self.history.begins("claim with settles" if joined else "claim")
+        self.history.reader_error = max(self.history.reader_error, abs(self.client.clock.error))
+        asked = [self._asks(hold, outcomes) for hold, outcomes in joined]
+        settling = [SettleRequest(hold.timer, outcomes, hold.unsure) for hold, outcomes in joined]
+        claimed = ClaimResult()
+        self.polls.begin([self.snapshots[row]])
+        with contextlib.suppress(StoreError):  # what was done until then is noted all the same
+            yield from claim(self.process, self.snapshots[row], order, settling=settling, into=claimed)
+        for (hold, outcomes), notes, settlement in zip(joined, asked, settling, strict=True):
+            if done := claimed.settled.get(settlement.timer.name):
+                self._settled(hold, outcomes, done, notes=notes)
+        for taken in claimed.claims:
+            self._hold(taken)
+        if not claimed.claims and not joined:
+            self.polls.found_nothing([self.snapshots[row]])
+        return claimed
+
+    def _hold(self, taken: Claim) -> None:
+        hold = Lease(taken.row, taken.timer, taken.timer.due - self.process.now())
+        hold.deliveries.update((one.entry.id, BaseDelivery(taken.row, one, hold)) for one in taken.held)
+        self.history.handed += [noted(delivery, self.client) for delivery in hold.deliveries.values()]
+        if self.chance.random() >= self.forgets:
+            self.holds.append(hold)
+
+    def _settle(self, hold: Lease) -> Steps[None]:
+        yield from self._carry_out(hold, self._outcomes(hold))
+
+    def _carry_out(self, hold: Lease, outcomes: dict[Id, Outcome]) -> Steps[None]:
+        notes = self._asks(hold, outcomes)
+        self.history.begins(*[note.kind for note in notes.values()])
+        try:
+            settled = yield from settle(self.process, hold.row, SettleRequest(hold.timer, outcomes, hold.unsure))
+        except StoreError as error:
+            for note in notes.values():
+                note.result = Result.UNKNOWN if isinstance(error, OutcomeUnknown) else note.result
+            return
+        for worked in settled.done:
+            self.snapshots[hold.row].settled(worked.timer_change)
+        self._settled(hold, outcomes, settled, notes=notes)
+
+    def _asks(self, hold: Lease, outcomes: dict[Id, Outcome]) -> dict[Id, Noted]:
+        notes = {id_: asked(hold.deliveries[id_], outcome, self.client) for id_, outcome in outcomes.items()}
+        self.history.settled += notes.values()
+        return notes
+
+    def _settled(self, hold: Lease, outcomes: dict[Id, Outcome], settled: SettleResult, *, notes: dict[Id, Noted]) -> None:
+        """Follow what was committed, and note what was told of each."""
+        lost, parted = after_settling(hold, outcomes, settled)
+        gone = {delivery.id for delivery in lost}
+        for id_, note in notes.items():
+            note.tell(self.client.clock.monotonic(), unknowns=self.client.unknowns, lost=id_ in gone)
+        self.holds += [part for part in parted if part not in self.holds]
+        self.holds = [each for each in self.holds if each.deliveries]
+
+    def _outcomes(self, hold: Lease) -> dict[Id, Outcome]:
+        """What is to become of some or all of what is held."""
+        chosen = [delivery for delivery in hold.deliveries.values() if self.chance.random() < 0.7] or list(hold.deliveries.values())
+        return {delivery.id: outcome_for(delivery, self.process.now(), self.behaviour, chance=self.chance) for delivery in chosen}
+
+
+def acking(delivery: BaseDelivery) -> Ack:
+    """An ack, with what goes along."""
+    return ACK if delivery.along is NOTHING else Ack(delivery.along)
+
+
+def outcome_for(delivery: BaseDelivery, now: int, behaviour: Behaviour, *, chance: random.Random) -> Outcome:
+    """One of the ways to settle a delivery, mostly an ack."""
+    match chance.choices(("ack", "back off", "give back", "snooze", "reject", "extend"), (10, 2, 2, 1, 2, 2))[0]:
+        case "ack":
+            return acking(delivery)
+        case "back off" if delivery.attempt < behaviour.max_attempts:
+            return Release(now + behaviour.backoff(delivery.attempt, chance.random()), delivery.attempt)
+        case "give back":
+            return Release(now, delivery.attempt - 1, State.SNOOZED)
+        case "snooze":
+            return Release(now + chance.randint(1, 90) * SECOND, delivery.attempt - 1, State.SNOOZED)
+        case "extend":
+            return Extend(now + int(behaviour.lease_us * chance.uniform(0.3, 1.5)))
+        case _:
+            return Reject("rejected", f"reason {chance.randint(0, 9)}", delivery.attempt, delivery.along)
+
+
+def noted(delivery: BaseDelivery, client: SimulatedProcess) -> history.Handed:
+    """A delivery for the history."""
+    nonce = delivery.hold.timer.nonce if delivery.hold else b""
+    number = delivery.body if isinstance(delivery.body, int) else -1
+    claimed = client.asked_for(delivery.hold.timer.name if delivery.hold else None)
+    return history.Handed(number, delivery.id, delivery.attempt, nonce, claimed, client.clock.monotonic(), client.name)
+
+
+def asked(delivery: BaseDelivery, outcome: Outcome, client: SimulatedProcess) -> history.Settled:
+    """What is wanted for a delivery, for the history."""
+    kinds = {Ack: "ack", Release: "release", Reject: "reject", Extend: "extend"}
+    nonce = delivery.hold.timer.nonce if delivery.hold else b""
+    number = delivery.body if isinstance(delivery.body, int) else -1
+    reason = outcome.reason if isinstance(outcome, Reject) else ""
+    return history.Settled(number, delivery.id, kinds[type(outcome)], nonce, client.clock.monotonic(), client.unknowns, reason=reason)

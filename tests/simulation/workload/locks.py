@@ -1,0 +1,252 @@
+"""Worlds whose takers claim under row locks: by columns of the row, or as a manager says.
+
+Both are the locks that users choose, driven by what drives them in a claimer. What each of them answered is noted, and who
+went round which lock.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections import Counter
+from collections.abc import Callable, Generator, Iterable
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+from astyqueue.errors import StoreError
+from astyqueue.model.message import FORMAT
+from astyqueue.protocol.claiming.claim import ClaimResult
+from astyqueue.protocol.claiming.selection import ClaimRequest
+from astyqueue.protocol.client import Client
+from astyqueue.protocol.coordination.column_lock import LockState
+from astyqueue.protocol.coordination.row_lock import LockHandle, RowLock
+from astyqueue.protocol.layout.columns import Type
+from astyqueue.protocol.layout.rows import Ring
+from astyqueue.protocol.steps import Request, Steps
+from astyqueue.queue.options import DEFAULT_OPTIONS, ClientOptions, with_lock
+from astyqueue.queue.rows.managed_lock import ManagedLock
+from astyqueue.queue.rows.row_locks import RowLocks
+from astyqueue.queue.rows.row_scheduler import RowScheduler
+from astyqueue.store import Name
+from astyqueue.stores import key_codec
+from astyqueue.units import SECOND
+from tests.simulation.cassandra.cluster import Cluster
+from tests.simulation.cassandra.storage import DELETED, Cell, merged
+from tests.simulation.engine.client import Pause, SimulatedProcess
+from tests.simulation.engine.event_loop import Timeline
+from tests.simulation.engine.rng import Chance
+from tests.simulation.workload.lock_manager import Desk, Manager
+
+GUARD: Final = "guard"
+COLUMNS: Final = "columns"
+MANAGER: Final = "manager"
+_DRAWN: Final = (GUARD, GUARD, GUARD, GUARD, COLUMNS, MANAGER)
+_TIMEOUTS: Final = (SECOND // 10, SECOND, 5 * SECOND)
+#: Processes that have no lock, in a world that has some.
+_WITHOUT: Final = 0.15
+#: Whoever takes what is left waits so much longer than the timeout before he gives up.
+_PATIENT: Final = 20 * SECOND
+#: A busy row is tried again so many times within the timeout at most.
+_TRIES: Final = 20
+#: Where the holder's name begins in the value of a lock column.
+_HOLDER: Final = len(FORMAT) + 8
+
+
+@dataclass(slots=True)
+class Stop:
+    """A row that a process found locked, in true time: first, last, and when it got in. `known`: first since it last acquired the row."""
+
+    who: str
+    row: str
+    known: int
+    since: int
+    asked: int
+    until: int | None = None
+    went_round: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class LeftLock:
+    """A lock column that nobody deleted; `stands` if it is read still."""
+
+    row: str
+    holder: str
+    stands: bool
+
+
+@dataclass(slots=True)
+class LockNotes:
+    """What came of the locks of one world. `in_peace` are the processes that worked after all faults had ended."""
+
+    kind: str
+    timeout: int
+    stops: list[Stop] = field(default_factory=list)
+    left: list[LeftLock] = field(default_factory=list)
+    kept: list[str] = field(default_factory=list)
+    in_peace: set[str] = field(default_factory=set)
+
+
+class Locks:
+    """The row locks of one world: most have none but the guard."""
+
+    def __init__(self, chance: Chance, timeline: Timeline, steps: Counter[str], kind: str | None = None) -> None:
+        """Drawn, or of this kind."""
+        drawn = chance.choice(_DRAWN)
+        self.notes = LockNotes(kind or drawn, chance.choice(_TIMEOUTS))
+        self._manager = Manager(timeline, chance.own("manager"), steps)
+        self._chance = chance
+        self._timeline = timeline
+        self._steps = steps
+        self._peace = False
+        self.rows: set[str] = set()
+        self._open: dict[tuple[str, str], Stop] = {}
+        self._known: dict[tuple[str, str], int] = {}
+
+    @property
+    def kind(self) -> str:
+        """Which lock it is."""
+        return self.notes.kind
+
+    def ways(self, client: SimulatedProcess) -> ClientOptions:
+        """The lock of one process; some have none, as long as there are faults."""
+        without = self._chance.own(f"lock of {client.name}").random() < _WITHOUT
+        if self.kind == GUARD or (without and not self._peace):
+            return DEFAULT_OPTIONS
+        if self._peace:
+            self.notes.in_peace.add(client.name)
+        chosen = with_lock(DEFAULT_OPTIONS, COLUMNS, self.notes.timeout / SECOND)
+        if self.kind == MANAGER:
+            chosen = replace(chosen, lock=lambda _, clock: ManagedLock(clock, Desk(client, self._manager).hand_in))
+        return replace(chosen, lock=lambda process, clock: _Noting(chosen.lock(process, clock), client.name, self))
+
+    def rows_of(self, client: SimulatedProcess, process: Client, ring: Ring) -> LockedRows | None:
+        """How a taker claims that has a lock."""
+        ways = self.ways(client)
+        return (
+            None
+            if ways is DEFAULT_OPTIONS
+            else LockedRows(client, process, ways, RowScheduler(ring, client.clock, client.name), locks=self)
+        )
+
+    def answered(self, who: str, row: str, *, yes: bool) -> None:
+        """A lock said whether this process may go first in a row."""
+        now, key = self._timeline.now, (who, row)
+        self._steps[f"{'acquire' if yes else 'refused'} ({self.kind})"] += 1
+        if yes:
+            self._known.pop(key, None)
+            if self._went_in(key):
+                self._steps[f"acquire after waiting ({self.kind})"] += 1
+            return
+        if key not in self._open:
+            self._open[key] = Stop(who, row, self._known.setdefault(key, now), now, now)
+            self.notes.stops.append(self._open[key])
+        self._open[key].asked = now
+
+    def goes_in(self, who: str, row: str) -> None:
+        """A process claims from a row now: if it was refused just before, it goes round the lock."""
+        if stop := self._went_in((who, row)):
+            self._steps[f"gone round ({self.kind})"] += 1
+            stop.went_round = True
+
+    def _went_in(self, key: tuple[str, str]) -> Stop | None:
+        stop = self._open.pop(key, None)
+        if stop:
+            stop.until = self._timeline.now
+        return stop
+
+    def make_peace(self) -> None:
+        """The faults have ended; what is locked stays so."""
+        self._peace = True
+        self._manager.mend()
+
+    def look_for_kept(self, clients: Iterable[SimulatedProcess]) -> None:
+        """See whether somebody who has nothing to do still has a lock that a manager gave him."""
+        self.notes.kept += [
+            f"{client.name} has nothing to do and has not let go of row {row}"
+            for client in clients
+            for (who, row), times in self._manager.given.items()
+            if who == client.name and times > 0 and client.up and not client.busy
+        ]
+
+    def look_at_rows(self, cluster: Cluster) -> LockNotes:
+        """What came of it all, when everything is done."""
+        self.notes.kept += self._manager.wrong
+        for row in sorted(self.rows):
+            found = merged([replica.row(row).cells for replica in cluster.replicas])
+            columns = [(key_codec.decode(encoded), cell) for encoded, cell in found.items() if encoded[0] == Type.LOCK]
+            self.notes.left += [self._left(row, cell) for name, cell in columns if _is_left(name, cell)]
+        return self.notes
+
+    def _left(self, row: str, cell: Cell) -> LeftLock:
+        return LeftLock(row, cell.value[_HOLDER:].decode(), cell.lives(self._timeline.now))
+
+
+def _is_left(name: Name, cell: Cell) -> bool:
+    return name.state in tuple(LockState) and cell.kind != DELETED
+
+
+class _Noting:
+    """A row lock of one process, whose answers are noted."""
+
+    def __init__(self, lock: RowLock, who: str, locks: Locks) -> None:
+        self._lock = lock
+        self._who = who
+        self._locks = locks
+
+    @property
+    def leases(self) -> bool:
+        return self._lock.leases
+
+    def acquire(self, row: str) -> Steps[LockHandle | None]:
+        self._locks.rows.add(row)
+        grip = yield from self._lock.acquire(row)
+        self._locks.answered(self._who, row, yes=grip is not None)
+        return grip
+
+
+#: A claim for what is ordered.
+Claiming = Callable[[ClaimRequest], Steps[ClaimResult]]
+
+
+class LockedRows:
+    """The rows of a queue as a taker has them that claims under a lock: it watches their headers as claimers do."""
+
+    def __init__(self, client: SimulatedProcess, process: Client, ways: ClientOptions, scheduler: RowScheduler, *, locks: Locks) -> None:
+        """Nothing is known of any row. What is learnt is in `snapshots`."""
+        self.snapshots = {row: visit.snapshot for row, visit in scheduler.row_states.of.items()}
+        self._who = client.name
+        self._clock = client.clock
+        self._process = process
+        self._locks = locks
+        self._scheduler = scheduler
+        self._locking = RowLocks(ways.lock(process, client.clock), ways.lock_timeout, scheduler)
+        self._pause = ways.lock_timeout // _TRIES
+        self._patience = (0, 0, ways.lock_timeout // 2, 3 * ways.lock_timeout)
+
+    def claim(
+        self, row: str, order: ClaimRequest, claiming: Claiming, chance: Chance | None
+    ) -> Generator[Request | Pause, Any, ClaimResult]:
+        """Claim under the lock of a row; a busy one is tried again for as long as `chance` has it, or without one until it must be free."""
+        patience = chance.choice(self._patience) if chance else self._patience[-1] + _PATIENT
+        until = self._clock.monotonic() + patience
+        with contextlib.suppress(StoreError):
+            while (claimed := (yield from self._try(row, order, claiming))) is None and self._clock.monotonic() < until:
+                yield Pause(max(self._scheduler.row_states.of[row].not_before - self._process.now(), self._pause))
+            return claimed or ClaimResult()
+        return ClaimResult()
+
+    def _try(self, row: str, order: ClaimRequest, claiming: Claiming) -> Steps[ClaimResult | None]:
+        """See what others did in the rows, and claim from this one unless it is busy."""
+        visit, now = self._scheduler.row_states.of[row], self._process.now()
+        came: list[ClaimResult] = []
+
+        def take(grip: LockHandle) -> Steps[ClaimResult]:
+            self._locks.goes_in(self._who, row)
+            under = replace(order, leases=self._locking.leases, yields=False, unlocks=grip.columns)
+            came.append((yield from claiming(under)))
+            return came[-1]
+
+        yield from self._scheduler.poller.read(now)
+        if not (yield from self._locking.under(visit, take, now)):
+            return None
+        self._scheduler.visited(visit, now, more=came[0].more, refused=came[0].refused)
+        return came[0]

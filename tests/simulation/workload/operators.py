@@ -1,0 +1,111 @@
+"""Who else works on a simulated queue: takers who use the whole of a `QueueRuntime`, and those who look after it."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from astyqueue.errors import StoreError
+from astyqueue.ids import Id
+from astyqueue.protocol.admin import dead_letters, delete
+from astyqueue.protocol.row.snapshot import RowSnapshot
+from astyqueue.protocol.steps import Steps
+from astyqueue.queue.leases import BaseDelivery, new_deliveries
+from astyqueue.queue.runtime import QueueRuntime, ReceiveRequest
+from astyqueue.units import SECOND
+from tests.simulation.checkers.polls import Polls
+from tests.simulation.engine.client import Agent, Pause, SimulatedProcess
+from tests.simulation.engine.history import History, Removed, Result
+from tests.simulation.workload.consumer import asked, noted, outcome_for
+
+
+@dataclass(eq=False)
+class Person:
+    """One process with a `QueueRuntime` of its own, and what is done in it."""
+
+    client: SimulatedProcess
+    core: QueueRuntime
+    history: History
+    chance: random.Random
+    polls: Polls
+
+    def take(self, times: int) -> Agent:
+        """Receive and settle through the claimer that all takers of this process share, so many times."""
+        for _ in range(times):
+            yield Pause(int(self.chance.expovariate(1 / self.chance.choice((5_000, 200_000)))))
+            taking = ReceiveRequest(self.chance.randint(1, 4), self.chance.choice((0, 0, SECOND // 50)), new_deliveries)
+            self.history.begins("receive")
+            snapshots = self._snapshots()
+            self.polls.begin(snapshots)
+            try:
+                taken = yield from self.core.take(taking)
+            except StoreError:
+                continue
+            if not taken:
+                self.polls.found_nothing(snapshots)
+            self.history.handed += [noted(delivery, self.client) for delivery in taken]
+            yield Pause(int(self.chance.expovariate(1 / 20_000)))
+            if taken and self.chance.random() < 0.9:
+                yield from self._settle(taken)
+
+    def _snapshots(self) -> list[RowSnapshot]:
+        """What the claimer of this process knows of each row."""
+        return [visit.snapshot for visit in self.core.claimer._scheduler.row_states.of.values()]  # noqa: SLF001 - no user of the library asks for it
+
+    def _settle(self, taken: list[BaseDelivery]) -> Steps[None]:
+        now, behaviour = self.core.process.now(), self.core.settings.behaviour
+        outcomes = [(delivery, outcome_for(delivery, now, behaviour, chance=self.chance)) for delivery in taken]
+        notes = [asked(delivery, outcome, self.client) for delivery, outcome in outcomes]
+        self.history.settled += notes
+        self.history.begins(*[f"{note.kind} by claimer" for note in notes])
+        try:
+            lost = yield from self.core.claimer.settle(outcomes)
+        except StoreError:
+            return
+        gone = {delivery.id for delivery in lost}
+        for note in notes:
+            note.tell(self.client.clock.monotonic(), unknowns=self.client.unknowns, lost=note.id in gone)
+
+    def look_after(self, times: int, rows: list[str]) -> Agent:
+        """Delete, clear, put back and purge, so many times."""
+        for _ in range(times):
+            yield Pause(int(self.chance.expovariate(1 / 150_000)))
+            doing = self.chance.choices((self._delete, self._clear, self._redrive, self._purge), (4, 1, 4, 1))[0]
+            yield from doing(self.chance.choice(rows))
+
+    def _delete(self, _: str) -> Steps[None]:
+        known = [one for one in self.history.sent if one.message is not None]
+        keyed = [one for one in known if one.key]
+        chosen = keyed if keyed and self.chance.random() < 0.5 else known
+        if chosen and (message := self.chance.choice(chosen).message):
+            yield from self._note("delete", message.row, [message.id], act=lambda: delete.delete(self.core.process, message))
+
+    def _clear(self, row: str) -> Steps[None]:
+        levels = self.core.settings.layout.priorities
+        yield from self._note("clear", row, None, act=lambda: delete.clear(self.core.process, row, levels))
+
+    def _redrive(self, row: str) -> Steps[None]:
+        yield from self._with_letters("redrive", row)
+
+    def _purge(self, row: str) -> Steps[None]:
+        yield from self._with_letters("purge", row)
+
+    def _with_letters(self, what: str, row: str) -> Steps[None]:
+        try:
+            page = yield from dead_letters.matching_page([row], self.core.settings.layout.priorities)
+        except StoreError:
+            return
+        if page.ids:
+            act = dead_letters.redrive if what == "redrive" else dead_letters.purge
+            yield from self._note(what, row, [one.id for one in page.ids], act=lambda: act(self.core.process, page.ids))
+
+    def _note(self, what: str, row: str, ids: list[Id] | None, *, act: Callable[[], Steps[object]]) -> Steps[None]:
+        note = Removed(what, row, self.client.clock.monotonic(), ids)
+        self.history.removed.append(note)
+        self.history.begins(what)
+        try:
+            note.found = bool((yield from act()))
+        except StoreError:
+            return
+        note.told, note.result = self.client.clock.monotonic(), Result.DONE

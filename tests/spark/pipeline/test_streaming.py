@@ -1,0 +1,82 @@
+"""The stream: each minute once the watermark has passed it, once, also when it was interrupted."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+
+from astyqueue.model.event import Event
+from astyqueue.spark.pipeline.parquet_store import Lake
+from astyqueue.spark.pipeline.schemas import EVENTS, LIVE
+from astyqueue.spark.pipeline.streaming import Stream, keep
+from tests.spark.pipeline.histories import QUEUE, Life, frame, told
+
+
+class Arriving:
+    """A folder into which events come, and a stream that reads what is new there."""
+
+    def __init__(self, spark: SparkSession, folder: Path) -> None:
+        self._spark = spark
+        self._source = folder / "arriving"
+        self.out = folder / "lake"
+
+    def add(self, *events: Event) -> None:
+        frame(self._spark, events).coalesce(1).write.mode("append").parquet(str(self._source))
+
+    def follow(self) -> None:
+        """As far as there is anything; each call is a new stream that goes on where the last one was."""
+        Stream(self._spark, self.out, watermark="1 minute").follow(QUEUE, self._events(), once=True).awaitTermination()
+
+    def minutes(self) -> dict[str, tuple[int, int, int]]:
+        rows = self._spark.read.schema(LIVE.schema).parquet(str(self.out / "live")).collect() if (self.out / "live").exists() else []
+        assert len({row["member"] for row in rows}) == len(rows)
+        return {row["member"]: (row["sent"], row["done"], row["failed"]) for row in rows}
+
+    def _events(self) -> DataFrame:
+        return self._spark.readStream.schema(EVENTS.schema).parquet(str(self._source))
+
+
+@pytest.fixture
+def arriving(spark: SparkSession, tmp_path: Path) -> Arriving:
+    return Arriving(spark, tmp_path)
+
+
+def test_minutes_are_told_once_the_watermark_has_passed_them_also_after_a_restart(arriving: Arriving) -> None:
+    arriving.add(*told(Life("a").claimed(1).done(2), Life("b", 70).claimed(71).failed(72)))
+    arriving.follow()
+    # The latest event is of 12:01:12, so that 12:00:12 is settled: no minute is over yet.
+    assert arriving.minutes() == {}
+    arriving.add(*told(Life("late", 30).claimed(31).done(50)), *Life("c", 190).events)
+    arriving.follow()
+    assert arriving.minutes() == {"2026-03-14T12:00Z": (2, 2, 0), "2026-03-14T12:01Z": (1, 0, 1)}
+    arriving.add(*told(Life("too late", 40).claimed(41).done(42)), *Life("d", 400).events)
+    arriving.follow()
+    assert arriving.minutes() == {"2026-03-14T12:00Z": (2, 2, 0), "2026-03-14T12:01Z": (1, 0, 1), "2026-03-14T12:03Z": (1, 0, 0)}
+
+
+def test_a_batch_that_comes_again_takes_the_same_places(arriving: Arriving, spark: SparkSession) -> None:
+    arriving.add(*told(Life("a").claimed(1).done(2)), *Life("c", 300).events)
+    arriving.follow()
+    batch = spark.createDataFrame(spark.read.schema(LIVE.schema).parquet(str(arriving.out / "live")).collect(), LIVE.schema)
+    keep(Lake(spark, arriving.out), batch)
+    assert arriving.minutes() == {"2026-03-14T12:00Z": (1, 1, 0)}
+
+
+def test_attempts_that_fail_at_one_moment_count_each(arriving: Arriving) -> None:
+    twice = Life("a").claimed(1).failed(2, "first").claimed(2).failed(2, "second")
+    arriving.add(*told(twice), *Life("c", 300).events)
+    arriving.follow()
+    assert arriving.minutes() == {"2026-03-14T12:00Z": (1, 0, 2)}
+
+
+def test_minutes_that_a_killed_writer_left_twice_are_told_once(arriving: Arriving) -> None:
+    arriving.add(*told(Life("a").claimed(1).done(2)), *Life("c", 300).events)
+    arriving.follow()
+    [file] = (arriving.out / "live").rglob("*.parquet")
+    shutil.copy(file, file.with_name("old.parquet"))
+    arriving.add(*Life("d", 600).events)
+    arriving.follow()
+    assert arriving.minutes() == {"2026-03-14T12:00Z": (1, 1, 0), "2026-03-14T12:05Z": (1, 0, 0)}

@@ -1,0 +1,161 @@
+from __future__ import annotations
+
+import json
+import os
+import stat
+from pathlib import Path
+
+import pytest
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
+
+from astyqueue.errors import BadInput
+from astyqueue.spark.file_import import Bulk, Manifest, Progress, Reading
+from tests.spark.frames import Frames, drained
+
+pytestmark = pytest.mark.stores("sqlite", "cassandra")
+TARGET = {"queue": "emails", "id_column": "id"}
+
+
+def bulk(frames: Frames, folder: Path) -> Bulk:
+    return Bulk(frames.spark, {"url": frames.url, **TARGET}, Manifest.load(folder / "manifest.json", TARGET))
+
+
+def csv(folder: Path, name: str, numbers: range) -> Reading:
+    path = folder / name
+    path.write_text("id,name\n" + "".join(f"{number},00{number}\n" for number in numbers))
+    return Reading.of(path)
+
+
+def test_rows_of_files_become_messages_and_text_stays_text(frames: Frames, tmp_path: Path) -> None:
+    queue = frames.queue()
+    lines = tmp_path / "more.jsonl"
+    lines.write_text("".join(json.dumps({"id": number, "to": [number]}) + "\n" for number in (7, 8)))
+    table = tmp_path / "table.parquet"
+    frames.rows(3, tasks=1).selectExpr("id + 100 AS id").write.parquet(table.as_uri())
+    [part] = table.glob("*.parquet")
+    told: list[Progress] = []
+    done = bulk(frames, tmp_path).send([csv(tmp_path, "some.csv", range(2)), Reading.of(lines), Reading.of(part)], told.append)
+    bodies = drained(queue)
+    assert (done.rows, done.files, done.skipped) == (len(bodies), 3, 0)
+    texts = [{"id": "0", "name": "000"}, {"id": "1", "name": "001"}]
+    nested, plain = [{"id": number, "to": [number]} for number in (7, 8)], [{"id": number} for number in (100, 101, 102)]
+    assert sorted(map(str, bodies)) == sorted(map(str, [*texts, *nested, *plain]))
+    assert told[-1].sent == told[-1].total
+    assert [one.sent for one in told] == sorted(one.sent for one in told)
+
+
+def test_a_file_may_have_any_name(frames: Frames, tmp_path: Path) -> None:
+    queue = frames.queue()
+    names = ("my users.csv", "übung 100%.csv", "users[1]*.csv", "a{b,c}?.csv", "back\\slash.csv")
+    done = bulk(frames, tmp_path).send([csv(tmp_path, name, range(place, place + 1)) for place, name in enumerate(names)])
+    assert (done.rows, len(drained(queue))) == (len(names), len(names))
+
+
+def test_a_run_that_broke_off_goes_on_where_it_was(frames: Frames, tmp_path: Path) -> None:
+    queue = frames.queue()
+    first, broken = csv(tmp_path, "first.csv", range(10)), csv(tmp_path, "second.csv", range(10, 20))
+    whole = broken.path.read_text()
+    broken.path.write_text(whole + "30,1,too,many\n")
+    with pytest.raises((PySparkException, Py4JError)):
+        bulk(frames, tmp_path).send([first, broken])
+    assert len(drained(queue)) >= 10
+    broken.path.write_text(whole + "20,0020\n")
+    done = bulk(frames, tmp_path).send([first, broken])
+    assert (done.rows, done.files, done.skipped) == (11, 1, 1)
+    rest = {body["id"] for body in drained(queue) if isinstance(body, dict)}
+    assert rest <= {str(number) for number in range(10, 21)}
+    assert "20" in rest
+    assert bulk(frames, tmp_path).send([first, broken]).skipped == 2
+    assert drained(queue) == []
+
+
+def test_a_manifest_is_of_one_run(tmp_path: Path) -> None:
+    Manifest.load(tmp_path / "manifest.json", TARGET).save()
+    with pytest.raises(BadInput, match="the manifest of another run"):
+        Manifest.load(tmp_path / "manifest.json", TARGET | {"queue": "letters"})
+    (tmp_path / "other.json").write_text("[]")
+    with pytest.raises(BadInput, match="is not a manifest"):
+        Manifest.load(tmp_path / "other.json", TARGET)
+
+
+def test_a_manifest_is_its_owners_alone_and_is_not_written_through_a_link(tmp_path: Path) -> None:
+    path, theirs = tmp_path / "manifest.json", tmp_path / "theirs"
+    theirs.write_text("precious")
+    path.with_name("manifest.json.new").symlink_to(theirs)
+    Manifest.load(path, TARGET).save()
+    assert (stat.S_IMODE(path.stat().st_mode), theirs.read_text()) == (0o600, "precious")
+
+
+def sent(folder: Path, *names: str) -> list[str]:
+    """Send these files as `enqueue` does, but to nowhere; under which names those were that are not passed over."""
+    manifest = Manifest.load(folder / "manifest.json", TARGET)
+    known = manifest.known([(folder / name).resolve() for name in names])
+    left = [one for one in known.values() if not one.done]
+    for one in left:
+        manifest.note(one)
+        manifest.note(one, 10)
+    return [one.source for one in left]
+
+
+def test_a_file_that_was_moved_or_touched_is_not_sent_again(tmp_path: Path) -> None:
+    users = csv(tmp_path, "users.csv", range(3)).path
+    assert (sent(tmp_path, "users.csv"), sent(tmp_path, "users.csv")) == (["users.csv"], [])
+    os.utime(users, (1, 1))
+    assert sent(tmp_path, "users.csv") == []
+    (tmp_path / "sent").mkdir()
+    users.rename(tmp_path / "sent" / "november.csv")
+    assert sent(tmp_path, "sent/november.csv") == []
+    csv(tmp_path, "users.csv", range(5))
+    assert sent(tmp_path, "sent/november.csv", "users.csv") == ["users.csv"]
+    assert sent(tmp_path, "sent/november.csv", "users.csv") == []
+
+
+def test_files_may_be_moved_together_with_their_manifest(tmp_path: Path) -> None:
+    before, after = tmp_path / "before", tmp_path / "after"
+    before.mkdir()
+    csv(before, "users.csv", range(3))
+    manifest = Manifest.load(before / "manifest.json", TARGET)
+    [begun] = manifest.known([before / "users.csv"]).values()
+    manifest.note(begun)
+    before.rename(after)
+    csv(after, "users.csv", range(4))  # what it was broken off for is mended
+    assert sent(after, "users.csv") == ["users.csv"]
+
+
+def test_a_file_that_was_begun_and_moved_goes_on_under_its_first_name(tmp_path: Path) -> None:
+    users = csv(tmp_path, "users.csv", range(3)).path
+    manifest = Manifest.load(tmp_path / "manifest.json", TARGET)
+    [begun] = manifest.known([users]).values()
+    manifest.note(begun)
+    users.rename(tmp_path / "people.csv")
+    assert sent(tmp_path, "people.csv") == ["users.csv"]
+
+
+def test_a_copy_is_sent_beside_its_original_and_each_once(tmp_path: Path) -> None:
+    for name in ("a.csv", "b.csv"):
+        csv(tmp_path, name, range(3))
+    assert sent(tmp_path, "a.csv") == ["a.csv"]
+    assert sent(tmp_path, "a.csv", "b.csv") == ["b.csv"]
+    (tmp_path / "a.csv").rename(tmp_path / "c.csv")
+    assert sent(tmp_path, "b.csv", "c.csv") == []
+
+
+def test_a_manifest_that_knows_files_by_their_paths_is_refused(tmp_path: Path) -> None:
+    earlier = {"run": "aa", "target": TARGET, "done": {"/data/users.csv": {"bytes": 10, "changed": 20, "rows": 3}}}
+    (tmp_path / "manifest.json").write_text(json.dumps(earlier))
+    with pytest.raises(BadInput, match="was written by an earlier version"):
+        Manifest.load(tmp_path / "manifest.json", TARGET)
+
+
+def test_what_the_session_of_its_caller_was_set_to_it_still_is(frames: Frames, tmp_path: Path) -> None:
+    frames.queue()
+    name = "spark.sql.files.maxPartitionBytes"
+    before = frames.spark.conf.get(name)
+    bulk(frames, tmp_path).send([csv(tmp_path, "users.csv", range(3))])
+    assert frames.spark.conf.get(name) == before
+
+
+def test_a_file_of_an_unknown_kind_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match="does not follow from its name"):
+        Reading.of(tmp_path / "users.xls")

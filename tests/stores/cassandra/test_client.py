@@ -1,0 +1,113 @@
+"""When a request is begun anew: a stand-in for the driver's session answers as nodes do that are cut off from each other."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+
+import pytest
+from cassandra import ConsistencyLevel, OperationTimedOut, ReadTimeout, Unavailable, WriteTimeout, WriteType
+from cassandra.protocol import OverloadedErrorMessage
+
+from astyqueue.clock import SystemClock
+from astyqueue.stores.cassandra.client import Attempt
+from astyqueue.stores.cassandra.cluster import Wary
+from astyqueue.stores.cassandra.speculation import Speculation
+
+TOO_FEW = Unavailable("too few", consistency=ConsistencyLevel.LOCAL_QUORUM, required_replicas=2, alive_replicas=1)
+IN_VAIN = WriteTimeout("in vain", write_type=WriteType.CAS)
+
+
+@dataclass
+class Asked:
+    """A request that was sent to these nodes, and what came of it."""
+
+    attempted_hosts: Sequence[str]
+    answer: object
+    coordinator_host: str | None = None
+
+    def result(self) -> object:
+        if isinstance(self.answer, Exception):
+            raise self.answer
+        return self.answer
+
+
+@dataclass
+class Session:
+    """Answers one request after the other."""
+
+    answers: list[Asked]
+    is_shutdown: bool = False
+    begun: list[object] = field(default_factory=list)
+
+    def execute_async(self, statement: object, **_: object) -> Asked:
+        self.begun.append(statement)
+        return self.answers.pop(0)
+
+
+def attempted(
+    *answers: Asked, reading: bool = False, choosing: Wary | None = None, speculation: Speculation | None = None
+) -> tuple[Session, Attempt]:
+    session = Session(list(answers))
+    profile = SimpleNamespace(load_balancing_policy=choosing)
+    return session, Attempt(session, "a change", profile, reading=reading, speculation=speculation)
+
+
+@pytest.fixture
+def wary() -> Wary:
+    """Chooses among two nodes, the first first."""
+    return Wary(SimpleNamespace(make_query_plan=lambda *_: iter(["first", "second"])), SystemClock())
+
+
+def test_another_node_is_asked_when_one_knows_too_few_others_alive() -> None:
+    session, attempt = attempted(Asked(["cut off"], TOO_FEW), Asked(["with the majority"], "done"))
+    assert attempt.result() == "done"
+    assert attempt.nodes == 1
+    assert session.begun == ["a change"] * 2
+
+
+def test_when_a_node_says_so_again_too_few_are_alive() -> None:
+    _, attempt = attempted(Asked(["first"], TOO_FEW), Asked(["second"], TOO_FEW), Asked(["first"], TOO_FEW))
+    with pytest.raises(Unavailable):
+        attempt.result()
+
+
+def test_what_was_sent_to_several_nodes_is_not_begun_anew_for_one_of_them_may_do_it() -> None:
+    session, attempt = attempted(Asked(["slow", "cut off"], TOO_FEW))
+    with pytest.raises(Unavailable):
+        attempt.result()
+    assert attempt.nodes == 2
+    assert len(session.begun) == 1
+
+
+@pytest.mark.parametrize("error", [TOO_FEW, IN_VAIN, OperationTimedOut(), OverloadedErrorMessage(0x1001, "overloaded", None)])
+def test_a_node_that_waited_for_others_in_vain_is_asked_last_from_then_on(wary: Wary, error: Exception) -> None:
+    _, attempt = attempted(*[Asked(["first"], error, "first")] * 2, choosing=wary)
+    with pytest.raises(type(error)):
+        attempt.result()
+    assert list(wary.make_query_plan()) == ["second", "first"]
+
+
+def test_of_several_that_were_asked_only_the_one_that_waited_in_vain_is_asked_last(wary: Wary) -> None:
+    _, attempt = attempted(Asked(["second", "first"], IN_VAIN, "first"), choosing=wary)
+    with pytest.raises(WriteTimeout):
+        attempt.result()
+    assert list(wary.make_query_plan()) == ["second", "first"]
+
+
+def test_what_only_reads_is_asked_once_more_when_a_node_waited_for_others_in_vain() -> None:
+    _, attempt = attempted(Asked(["cut off"], ReadTimeout("in vain")), Asked(["with the majority"], "read"), reading=True)
+    assert attempt.result() == "read"
+
+
+def test_a_node_that_is_late_time_and_again_while_others_are_not_is_asked_last(wary: Wary) -> None:
+    speculation = Speculation(SystemClock())
+    for _ in range(5):
+        assert next(wary.make_query_plan()) == "first"
+        _, attempt = attempted(Asked(["first", "second"], "done", "second"), choosing=wary, speculation=speculation)
+        attempt.result()
+        if speculation.counters.requests == 4:
+            break
+    assert list(wary.make_query_plan()) == ["second", "first"]
+    assert speculation.counters == (4, 0)

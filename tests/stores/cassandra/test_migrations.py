@@ -1,0 +1,68 @@
+"""The lock under which tables are made: it is renewed before each statement, and outlasts the slowest."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from astyqueue.errors import StoreUnavailable
+from astyqueue.stores.cassandra.metadata import PATIENCE_SECONDS, Inquiry
+from astyqueue.stores.cassandra.migrations import Migration
+
+
+class Locking(Inquiry):
+    """Stands for a cluster without tables: it has the lock granted until it was asked so often, and keeps what it is asked."""
+
+    def __init__(self, *, until: int = 1_000) -> None:
+        self.keyspace = "jobs"
+        self.cluster = SimpleNamespace(control_connection=SimpleNamespace(wait_for_schema_agreement=self._agree))
+        self.asked: list[str] = []
+        self.times_to_live: set[object] = set()
+        self._until = until
+
+    def _agree(self, *, wait_time: float) -> bool:
+        return wait_time > 0
+
+    def inside(self, statement: str, *values: object) -> list[Any]:
+        self.asked.append(statement)
+        if "USING TTL" in statement:
+            self.times_to_live |= {value for value in values if isinstance(value, int)}
+        return [SimpleNamespace(applied=len(self.asked) <= self._until, owner=None)] if " IF " in statement[20:] else []
+
+    def anyone(self, statement: str, *values: object) -> list[Any]:  # noqa: ARG002 - as a session has it
+        return []
+
+    def kinds(self) -> list[str]:
+        return [statement.split()[0] for statement in self.asked]
+
+
+def migrated(inquiry: Locking) -> list[str]:
+    return list(Migration(inquiry, settle_home=lambda: iter(())).carry_out())
+
+
+def test_the_lock_is_renewed_before_each_statement() -> None:
+    inquiry = Locking()
+    assert len(migrated(inquiry)) == 2
+    kinds = inquiry.kinds()
+    taken = kinds.index("INSERT")
+    changes = [at for at, kind in enumerate(kinds) if at > taken and kind in ("CREATE", "INSERT")]
+    assert len(changes) == 4
+    assert all(kinds[at - 1] == "UPDATE" for at in changes)
+    assert kinds[-1] == "DELETE"
+
+
+def test_the_lock_outlasts_a_statement_and_the_agreement_of_the_nodes_on_it() -> None:
+    inquiry = Locking()
+    migrated(inquiry)
+    [seconds] = inquiry.times_to_live
+    assert isinstance(seconds, int)
+    assert seconds > 2 * PATIENCE_SECONDS
+
+
+def test_a_migration_that_lost_its_lock_changes_nothing_more() -> None:
+    inquiry = Locking(until=5)
+    with pytest.raises(StoreUnavailable, match="another took over"):
+        migrated(inquiry)
+    assert inquiry.kinds()[5:] == ["UPDATE", "DELETE"]

@@ -1,0 +1,21 @@
+"""The suite can fail: each store that breaks a promise is caught, also under `python -O` and without any conftest."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+from tests.stores.conformance.broken import BROKEN
+
+BROKEN_STORES = Path(__file__).with_name("broken.py")
+
+
+def test_each_broken_store_is_caught_also_when_python_is_optimised() -> None:
+    settings = ["--noconftest", "-p", "no:cacheprovider", "-q", "--tb=no", "-rf"]
+    ran = subprocess.run(
+        [sys.executable, "-O", "-m", "pytest", *settings, str(BROKEN_STORES)], capture_output=True, text=True, check=False, timeout=60
+    )
+    caught = re.findall(r"^FAILED .*\[(?:.*-)?(\w+)(?:-.*)?\]", ran.stdout, re.MULTILINE)
+    assert {kind.__name__ for kind in BROKEN} == {name for name in caught if name[:1].isupper()}, ran.stdout

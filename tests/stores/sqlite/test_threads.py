@@ -1,0 +1,150 @@
+"""Many threads and one SQLite store: who waits for whom, what is seen when, what is left behind."""
+
+from __future__ import annotations
+
+import gc
+import os
+import sqlite3
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor, wait
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from astyqueue import ids
+from astyqueue.errors import Closed
+from astyqueue.store import Batch, Name, Put, Slice, Store
+from astyqueue.stores import open_store
+from astyqueue.stores.sqlite.write_lock import Writers
+from astyqueue.testing import TimeMachine
+
+ROW = "emails:0:0"
+WANTED = (Slice(ROW, 2),)
+PATIENCE = 60
+
+
+def name(order: int) -> Name:
+    return Name(2, 0, ids.first_at(order), 1)
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "mail.db"
+
+
+@pytest.fixture
+def store(path: Path, clock: TimeMachine) -> Iterator[Store]:
+    with closing(open_store(f"sqlite:///{path}?synchronous=normal", clock=clock)) as store:
+        yield store
+
+
+def test_a_send_waits_as_long_as_another_writes(store: Store, path: Path) -> None:
+    with closing(sqlite3.connect(path, isolation_level=None)) as other, ThreadPoolExecutor(1) as threads:
+        other.execute("BEGIN IMMEDIATE")
+        sending = threads.submit(store.send, Batch(ROW, puts=(Put(name(0), b""),)))
+        assert not wait([sending], timeout=0.2).done
+        other.execute("COMMIT")
+        sending.result(PATIENCE)
+    assert len(store.read(WANTED)[0]) == 1
+
+
+def test_reads_go_on_while_another_writes(store: Store, path: Path) -> None:
+    store.send(Batch(ROW, puts=(Put(name(0), b""),)))
+    with closing(sqlite3.connect(path, isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        other.execute("DELETE FROM entries")
+        assert len(store.read(WANTED)[0]) == 1
+        other.execute("COMMIT")
+    assert store.read(WANTED) == [[]]
+
+
+def test_who_keeps_asking_sees_what_other_threads_and_stores_wrote(store: Store, path: Path, clock: TimeMachine) -> None:
+    with closing(open_store(f"sqlite:///{path}", clock=clock)) as other, ThreadPoolExecutor(1) as threads:
+        for count in range(0, 10, 2):
+            assert [len(store.read(WANTED)[0]) for _ in range(3)] == [count] * 3
+            other.send(Batch(ROW, puts=(Put(name(count), b""),)))
+            assert [len(store.read(WANTED)[0]) for _ in range(3)] == [count + 1] * 3
+            threads.submit(store.send, Batch(ROW, puts=(Put(name(count + 1), b""),))).result(PATIENCE)
+
+
+@pytest.mark.parametrize("attempt", range(10))
+def test_many_that_open_a_new_file_at_once_make_it_once(path: Path, clock: TimeMachine, attempt: int) -> None:
+    start = threading.Barrier(8)
+
+    def use(number: int) -> None:
+        start.wait(PATIENCE)
+        with closing(open_store(f"sqlite:///{path}", clock=clock)) as mine:
+            mine.send(Batch(ROW, puts=(Put(name(number), b"%d" % attempt),)))
+
+    with ThreadPoolExecutor(8) as threads:
+        list(threads.map(use, range(8), timeout=PATIENCE))
+    with closing(open_store(f"sqlite:///{path}", clock=clock)) as store:
+        assert len(store.read(WANTED)[0]) == 8
+
+
+def test_writers_go_in_the_order_in_which_they_came() -> None:
+    writers, order = Writers(), list[int]()
+
+    def write(number: int) -> None:
+        with writers:
+            order.append(number)
+
+    with ThreadPoolExecutor(10) as threads, writers:
+        for number in range(10):
+            threads.submit(write, number)
+            waiting_for(writers, number + 1)
+        assert order == []
+    assert order == list(range(10))
+
+
+def waiting_for(writers: Writers, count: int) -> None:
+    """Go on once so many wait."""
+    looking = threading.Condition()
+    with looking:
+        assert looking.wait_for(lambda: len(writers._waiting) >= count or looking.wait(0.001), PATIENCE)  # noqa: SLF001 - seen nowhere else
+
+
+def test_a_thread_that_ends_leaves_no_connection(store: Store, path: Path) -> None:
+    def use() -> None:
+        store.send(Batch(ROW, puts=(Put(name(0), b""),)))
+
+    use()
+    before = open_files(path)
+    for _ in range(20):
+        thread = threading.Thread(target=use)
+        thread.start()
+        thread.join(PATIENCE)
+    gc.collect()
+    # SQLite keeps one descriptor back as long as others of this process are on the file: closing it would end their locks.
+    assert open_files(path) <= before + 1
+
+
+def test_close_lets_go_of_the_connections_of_all_threads(store: Store, path: Path) -> None:
+    done = threading.Barrier(4)
+
+    def use() -> None:
+        store.send(Batch(ROW, puts=(Put(name(0), b""),)))
+        done.wait(PATIENCE)
+        done.wait(PATIENCE)
+        with pytest.raises(Closed):
+            store.read(WANTED)
+
+    with ThreadPoolExecutor(3) as threads:
+        users = [threads.submit(use) for _ in range(3)]
+        done.wait(PATIENCE)
+        assert open_files(path) > 0
+        store.close()
+        assert open_files(path) == 0
+        done.wait(PATIENCE)
+        for user in users:
+            user.result(PATIENCE)
+
+
+def open_files(path: Path) -> int:
+    """How many descriptors of this process are on the file or what lies beside it."""
+    descriptors = Path("/proc/self/fd")
+    if not descriptors.exists():
+        pytest.skip("this system does not tell which files a process has open")
+    return sum(os.path.realpath(each).startswith(str(path.resolve())) for each in descriptors.iterdir())

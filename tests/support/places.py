@@ -1,0 +1,173 @@
+"""Where the queues of a test live: in memory, in a SQLite file, or on a real Cassandra. One suite tests all three.
+
+A test that asks for `place` runs in memory and on SQLite; with `--store cassandra` those tests, and no others, run on the
+Cassandra that `astyqueue.testing.cassandra.fixtures` provides. On Cassandra every store has rows of its own, which costs
+nothing; only `place.url`, for programs that open their store themselves, empties the whole table first.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import secrets
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, Protocol
+
+import pytest
+
+from astyqueue.clock import Clock, SystemClock
+from astyqueue.protocol.steps import Commit, Read, Request, Send
+from astyqueue.store import Spread, Store
+from astyqueue.stores import open_store
+from astyqueue.testing import TimeMachine
+from astyqueue.testing.faults import Faulty
+from astyqueue.units import SECOND
+
+if TYPE_CHECKING:
+    from cassandra.cluster import Session
+
+CASSANDRA: Final = "cassandra"
+EMBEDDED: Final = ("memory", "sqlite")
+#: What is here is about Cassandra alone.
+_ON_CASSANDRA: Final = frozenset(Path(__file__).parents[1] / name for name in ("cassandra", "ring"))
+#: The nodes have a clock of their own, and write times by it; a test's time is to stay behind that, however far it goes on.
+BEHIND: Final = 24 * 3600 * SECOND
+#: A claim takes from one row: a test that counts on one claim, or on order, asks for one row on whatever store.
+ONE_ROW: Final = {"time_shards": 1, "concurrency_shards": 1}
+
+
+class Place(Protocol):
+    """Where the stores of one test are; all are gone after it."""
+
+    @property
+    def kind(self) -> str:
+        """Memory, sqlite or cassandra."""
+        ...
+
+    @property
+    def url(self) -> str:
+        """The URL of a store that was empty when this was first asked for."""
+        ...
+
+    def store(self, clock: Clock) -> Store:
+        """One more store, empty, and one row to a queue unless the test asks for several."""
+        ...
+
+
+class Embedded:
+    """In memory, or in files of a directory."""
+
+    def __init__(self, kind: str, url: Callable[[str], str], held: ExitStack) -> None:
+        self.kind = kind
+        self.url = url("work")
+        self._named = (url(f"store-{number}") for number in itertools.count())
+        self._held = held
+
+    def store(self, clock: Clock) -> Store:
+        opened = open_store(next(self._named), clock=clock)
+        self._held.callback(opened.close)
+        return opened
+
+
+class OnCassandra:
+    """In a keyspace that other tests use too."""
+
+    kind = CASSANDRA
+
+    def __init__(self, session: Session, keyspace: str, emptied: Callable[[], str]) -> None:
+        self._session = session
+        self._keyspace = keyspace
+        self._emptied = emptied
+
+    @property
+    def url(self) -> str:
+        return self._emptied()
+
+    def store(self, clock: Clock) -> Store:
+        from astyqueue.stores.cassandra import CassandraStore  # noqa: PLC0415 - whoever tests elsewhere need not load the driver
+
+        assert clock.now() < SystemClock().now() + SECOND
+        return Apart(CassandraStore(self._session, self._keyspace), secrets.token_hex(4))
+
+
+class Apart(Faulty):
+    """Rows of its own in a store that others use too: each of its rows has another name there."""
+
+    spread = Spread()
+    at_once = 64
+
+    def __init__(self, store: Store, name: str) -> None:
+        super().__init__(store)
+        self._name = name
+
+    def perform(self, request: Request) -> object:
+        match request:
+            case Read(wanted, exact):
+                request = Read(tuple(dataclasses.replace(each, row=self._renamed(each.row)) for each in wanted), exact)
+            case Send():
+                renamed = [dataclasses.replace(batch, row=self._renamed(batch.row)) for batch in request.batches]
+                request = Send(renamed[0], tuple(renamed[1:]))
+            case Commit(batch, expects):
+                request = Commit(dataclasses.replace(batch, row=self._renamed(batch.row)), expects)
+        return super().perform(request)
+
+    def _renamed(self, row: str) -> str:
+        return f"{self._name}/{row}"
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--store", choices=(*EMBEDDED, CASSANDRA), help="Run the tests that need a store on this one, and no others.")
+    parser.addoption("--kills", type=int, help="How many workers to kill, instead of as many as take a minute or so.")
+    parser.addoption("--upgraded", type=int, help="How many messages each sender of a rolling upgrade sends, instead of 1000.")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "stores(*kinds): which of the stores this test is about, when not all")
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Run each test on the stores that this run is about."""
+    if "place" in metafunc.fixturenames:
+        asked = metafunc.config.getoption("--store")
+        kinds = (asked,) if asked else EMBEDDED
+        marks = [set(mark.args) for mark in metafunc.definition.iter_markers("stores")]
+        metafunc.parametrize("place", [kind for kind in kinds if all(kind in mark for mark in marks)], indirect=True)
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out what does not depend on the store that was asked for."""
+    about = [_is_about(item, config.getoption("--store")) for item in items]
+    config.hook.pytest_deselected(items=[item for item, chosen in zip(items, about, strict=True) if not chosen])
+    items[:] = [item for item, chosen in zip(items, about, strict=True) if chosen]
+
+
+def _is_about(item: pytest.Item, kind: str | None) -> bool:
+    """Whether a test is run on one of the stores that this run is about; those that need none are in every run but those for one store."""
+    if "place" in getattr(item, "fixturenames", ()):
+        return item.callspec.params["place"] in (*EMBEDDED, CASSANDRA)  # type: ignore[attr-defined]  # it has parameters, one being the place
+    return kind is None or (kind == CASSANDRA and not _ON_CASSANDRA.isdisjoint(item.path.parents))
+
+
+@pytest.fixture
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
+    """Where the queues of this test live."""
+    kind: str = request.param
+    with ExitStack() as held:
+        if kind == CASSANDRA:
+            session = request.getfixturevalue("cassandra_session")
+            keyspace = request.getfixturevalue("cassandra_keyspace")
+            yield OnCassandra(session, keyspace, lambda: str(request.getfixturevalue("cassandra_url")))
+        elif kind == "sqlite":
+            yield Embedded(kind, lambda name: f"sqlite:///{tmp_path}/{name}.db?synchronous=normal", held)
+        else:
+            run = secrets.token_hex(4)
+            yield Embedded(kind, lambda name: f"memory://{name}-{run}", held)
+
+
+@pytest.fixture
+def clock(pytestconfig: pytest.Config) -> TimeMachine:
+    """Time stands still until the test moves it."""
+    on_cassandra = pytestconfig.getoption("--store") == CASSANDRA
+    return TimeMachine(SystemClock().now() - BEHIND if on_cassandra else None)

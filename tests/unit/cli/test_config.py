@@ -1,0 +1,133 @@
+"""Where options come from: flag, then environment, then file, then default."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from astyqueue.queue.connection import connect
+from tests.support.places import ONE_ROW
+from tests.unit.cli.conftest import Shell
+
+
+@pytest.fixture
+def three(folder: Path, url: str, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A queue with three messages, and no environment."""
+    monkeypatch.delenv("ASTYQUEUE_URL")
+    with connect(url) as connection:
+        connection.queue("emails", **ONE_ROW).send_many([1, 2, 3])
+    return folder
+
+
+def shown(shell: Shell, *options: str) -> int:
+    return len(shell.json("peek", "emails", *options))
+
+
+def test_a_flag_beats_the_environment_which_beats_the_file(shell: Shell, three: Path, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = three / "astyqueue.toml"
+    file.write_text(f'url = "{url}"\n')
+    assert shown(shell) == 3
+    file.write_text(f'url = "{url}"\n[peek]\nlimit = 1\n')
+    assert shown(shell) == 1
+    monkeypatch.setenv("ASTYQUEUE_PEEK_LIMIT", "2")
+    assert shown(shell) == 2
+    assert shown(shell, "--limit", "3") == 3
+
+
+def test_options_are_named_in_the_environment_as_they_are_typed(
+    shell: Shell, three: Path, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert three
+    monkeypatch.setenv("ASTYQUEUE_URL", url)
+    monkeypatch.setenv("ASTYQUEUE_PEEK_JSON", "1")
+    monkeypatch.setenv("ASTYQUEUE_QUEUES_LIST_AS_JSON", "1")
+    assert shell("peek", "emails").stdout.startswith('{"id"')
+    assert shell("queues", "list").stdout.startswith('{"name"')
+    monkeypatch.setenv("ASTYQUEUE_PEEK_LIMITS", "1")
+    monkeypatch.setenv("ASTYQUEUE_PEEK_SOMETHING_ELSE", "1")
+    told = shell("peek", "emails")
+    assert told.stderr == "astyqueue: unknown variable ASTYQUEUE_PEEK_LIMITS; did you mean ASTYQUEUE_PEEK_LIMIT?\n"
+    assert len(told.stdout.splitlines()) == 3
+
+
+def test_which_file_options_come_from_is_told(shell: Shell, three: Path, url: str) -> None:
+    assert shell("counts", "--url", url).stderr == ""
+    (three / "astyqueue.toml").write_text(f'url = "{url}"\n')
+    told = shell("peek", "emails", "--json")
+    assert told.stderr == f"astyqueue: options from {three}/astyqueue.toml\n"
+    assert len(told.stdout.splitlines()) == 3
+
+
+@pytest.mark.parametrize(
+    ("text", "option"),
+    [
+        ("yes = true", "yes"),
+        ("force = true", "force"),
+        ("[clear]\nyes = true", "yes"),
+        ("[dead.purge]\n--yes = true", "yes"),
+        ("[dead.redrive]\nforce = true", "force"),
+        ("[spark.redrive]\napply = true", "apply"),
+        ("[schedules.reconcile]\nprune = true", "prune"),
+        ("[migrate]\nmove-home = true", "move_home"),
+    ],
+)
+def test_what_destroys_is_never_asked_for_in_a_file(shell: Shell, three: Path, url: str, text: str, option: str) -> None:
+    (three / "astyqueue.toml").write_text(text)
+    for words in (["clear", "emails"], ["drop", "emails"], ["counts"]):
+        told = shell.error(*words, "--url", url, code=2)
+        assert told == f"Error: astyqueue.toml: {option} is read from the command line only: remove it from the file"
+    (three / "astyqueue.toml").unlink()
+    assert shown(shell, "--url", url) == 3
+
+
+@pytest.mark.parametrize("mode", [0o602, 0o666])
+@pytest.mark.parametrize(
+    "text", ['url = "sqlite:///evil.db"', '[pipeline.run]\nmaster = "spark://evil"', '[spark.enqueue]\nmanifest = "m"']
+)
+def test_a_file_that_others_can_write_says_nothing_of_places(shell: Shell, three: Path, url: str, text: str, mode: int) -> None:
+    file = three / "astyqueue.toml"
+    file.write_text(text)
+    file.chmod(mode)
+    told = shell.error("counts", "--url", url, code=2)
+    assert told.startswith(
+        f"Error: {file}: {text.rpartition(' =')[0].split()[-1]} is read from a file only if no other user can write to it"
+    )
+    assert "other users can write to it. Restrict it (chown, chmod go-w), remove it, or run this in " in told
+    file.write_text("[peek]\nlimit = 1")
+    assert shown(shell, "--url", url) == 1
+
+
+def test_a_file_of_another_user_says_nothing_of_places(shell: Shell, three: Path, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    (three / "astyqueue.toml").write_text('url = "sqlite:///evil.db"')
+    owner = os.geteuid()
+    if owner == 0:
+        os.chown(three / "astyqueue.toml", 4_711, -1)
+    else:
+        monkeypatch.setattr(os, "geteuid", lambda: owner + 1)
+    assert f"it belongs to another user ({owner or 4_711})" in shell.error("counts", "--url", url, code=2)
+
+
+def test_pyproject_has_a_table_for_us(shell: Shell, three: Path, url: str) -> None:
+    (three / "pyproject.toml").write_text(f'[tool.astyqueue]\nurl = "{url}"\n[tool.astyqueue.queues.list]\njson = true\n')
+    assert shell("queues", "list").stdout.startswith('{"name": "emails"')
+
+
+def test_other_projects_say_nothing_of_us(shell: Shell, three: Path) -> None:
+    (three / "pyproject.toml").write_text("[tool.other]\nurl = 1\n")
+    assert "no store given" in shell.error("counts", code=2)
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("url =", "astyqueue.toml cannot be read"),
+        ('ulr = "sqlite:///work.db"', "astyqueue.toml: unknown option ulr"),
+        ("[peek]\nlimits = 1", "astyqueue.toml: unknown option limits of peek"),
+        ("[peak]\nlimit = 1", "astyqueue.toml: unknown command peak of astyqueue"),
+    ],
+)
+def test_a_slip_in_the_file_is_named(shell: Shell, three: Path, text: str, told: str) -> None:
+    (three / "astyqueue.toml").write_text(text)
+    assert told in shell.error("counts", code=2)

@@ -1,0 +1,116 @@
+"""A store that fails, and what is lost meanwhile: nothing, and no thread."""
+
+from __future__ import annotations
+
+import logging
+import threading
+
+import pytest
+
+from astyqueue.clock import SystemClock
+from astyqueue.errors import OutcomeUnknown, StoreUnavailable
+from astyqueue.protocol.steps import Commit, Read
+from astyqueue.queue.hooks import Hook
+from astyqueue.queue.leases import BaseDelivery
+from astyqueue.testing import Failing, TimeMachine
+from tests.support.places import Place
+from tests.unit.dispatch.conftest import Stages
+from tests.unit.dispatch.stage import DEADLINE, Breaking, Gate, Stage
+
+
+@pytest.mark.parametrize("kind", [Read, Commit])
+@pytest.mark.parametrize("at", [8, 9, 10, 12, 15])
+@pytest.mark.parametrize("applied", [True, False])
+def test_after_an_error_of_the_store_it_goes_on(place: Place, stages: Stages, kind: type[Read | Commit], at: int, *, applied: bool) -> None:
+    clock = SystemClock()
+    error = OutcomeUnknown("planted") if applied else StoreUnavailable("planted")
+    stage = stages(clock, Failing(place.store(clock), error, at=at, of=(kind,), applied=applied), lease="1s")
+    seen: set[object] = set()
+    stage.start(lambda delivery: seen.add(delivery.body), threads=2, backlog=5)
+    for number in range(60):
+        stage.queue.send(number)
+    stage.when(lambda: len({body for body, outcome in stage.heard.outcomes if outcome == "acked"}) == 60)
+    assert seen == set(range(60))
+
+
+def test_it_rests_longer_after_each_error_and_a_stop_need_not_wait_for_that(
+    place: Place, stages: Stages, clock: TimeMachine, caplog: pytest.LogCaptureFixture
+) -> None:
+    broken = Breaking(place.store(clock))
+    stage = stages(clock, broken)
+    broken.broken = True
+    dispatcher = stage.start(lambda _: None, threads=1)
+    claiming = next(thread for thread in dispatcher.threads if thread.name.endswith(":claim"))
+    pauses = ["0.1s", "0.2s", "0.4s", "0.8s", "1.6s", "3.2s", "5s", "5s"]
+    for pause in pauses:
+        broken.when_refused()
+        clock.when_waiting(2)
+        clock.advance(pause)
+    broken.when_refused()
+    broken.broken = False
+    dispatcher.stop()
+    claiming.join(DEADLINE)
+    assert not claiming.is_alive()
+    told = [vars(record)["facts"]["again_in"] for record in caplog.records if record.levelno == logging.ERROR]
+    assert told[: len(pauses)] == pauses
+
+
+def test_acks_that_the_store_would_not_take_are_taken_later(place: Place, stages: Stages) -> None:
+    clock = SystemClock()
+    broken = Breaking(place.store(clock))
+    stage = stages(clock, broken)
+    gate = Gate()
+    stage.queue.send("one")
+    stage.start(gate, threads=1)
+    gate.when_entered()
+    broken.broken = True
+    gate.open.set()
+    broken.when_refused()
+    broken.broken = False
+    assert stage.when_settled(1) == {"acked": 1}
+
+
+def test_a_lost_lease_is_counted_and_told(stages: Stages, clock: TimeMachine, caplog: pytest.LogCaptureFixture) -> None:
+    stage = stages(clock)
+    gate = Gate()
+    sent = stage.queue.send("one")
+    dispatcher = stage.start(gate, threads=1)
+    gate.when_entered()
+    Stage(clock, stage.store).queue.clear()
+    gate.open.set()
+    dispatcher.drain(None)
+    assert stage.queue.stats.lost == 1
+    assert f"lost queue=emails leases=1 ids={sent.id} hint=" in caplog.text
+
+
+def test_a_broken_hook_costs_no_thread(stages: Stages) -> None:
+    class Broken(Hook):
+        def before_settle(self, *_: object) -> None:
+            raise ZeroDivisionError
+
+    stage = stages(hooks=[Broken()])
+    everything = threading.Semaphore(0)
+    stage.queue.send_many(range(10))
+    stage.start(lambda _: everything.release(), threads=1)
+    for _ in range(10):
+        assert everything.acquire(timeout=DEADLINE)
+
+
+def test_what_a_dispatcher_gives_back_because_nobody_has_time_for_it_is_no_hooks_business(stages: Stages, clock: TimeMachine) -> None:
+    class NoReleases(Hook):
+        def before_settle(self, delivery: BaseDelivery, outcome: str) -> None:
+            assert outcome != "released", delivery
+
+    stage = stages(clock, hooks=[NoReleases()])
+    gate = Gate()
+    stage.queue.send("slow")
+    stage.start(gate, threads=1)
+    gate.when_entered()
+    subscription = stage.started[0]._subscriptions[0]  # noqa: SLF001 - it comes too late
+    subscription._backlog.shut()  # noqa: SLF001 - as above
+    stage.queue.send("too late")
+    [late] = stage.queue.receive(1)
+    subscription._accept([late])  # noqa: SLF001 - as whoever leads would
+    stage.queue.run(stage.queue.core.claimer.flush())
+    stage.when(lambda: ("too late", "released") in stage.heard.outcomes)
+    gate.open.set()

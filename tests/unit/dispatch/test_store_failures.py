@@ -1,0 +1,194 @@
+"""Whatever one message, a hook, a factory or a log line brings up costs no thread, and no other message its turn."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from astyqueue.dispatch.dispatcher import Dispatcher
+from astyqueue.dispatch.handlers import Call
+from astyqueue.errors import ThreadsDied
+from astyqueue.model.message import FORMAT
+from astyqueue.protocol.layout.columns import message_name
+from astyqueue.protocol.steps import Request
+from astyqueue.queue.delivery import Delivery
+from astyqueue.queue.hooks import Hook
+from astyqueue.queue.leases import BaseDelivery
+from astyqueue.store import Batch, Put
+from astyqueue.testing import Faulty, TimeMachine
+from tests.support.places import Place
+from tests.unit.dispatch.conftest import Stages
+from tests.unit.dispatch.stage import DEADLINE, Stage
+
+WORKER = logging.getLogger("astyqueue.worker")
+
+
+def handle_all(stage: Stage, handler: Call, good: int, *, threads: int = 2) -> None:
+    """Have messages handled, and see that the good ones, numbers, are done and every thread of the dispatcher is there still."""
+    done = threading.Semaphore(0)
+
+    def handle(delivery: Delivery) -> None:
+        handler(delivery)
+        if isinstance(delivery.body, int):
+            done.release()
+
+    dispatcher = stage.start(handle, threads=threads)
+    for _ in range(good):
+        assert done.acquire(timeout=DEADLINE)
+    assert dispatcher.running
+    assert all(thread.is_alive() for thread in dispatcher.threads)
+    assert len(dispatcher.threads) == threads + 2
+    dispatcher.drain(None)
+
+
+def put(stage: Stage, value: bytes) -> None:
+    """Put this into the store as a message, as some other program might."""
+    id_ = stage.queue.core.process.id_at(stage.queue.clock.now())
+    stage.queue.store.send(Batch("emails:0:0", (Put(message_name(0, id_), FORMAT + value),)))
+
+
+ODD = [
+    b'[%d,-62135647200000000,null,null,null,null,null,"a date before the year 1"]',
+    b'[%d,0,null,"x",null,null,null,"headers that are text"]',
+    b'[%d,0,null,["x"],null,null,null,"headers that are a list"]',
+    b'[%d,0,null,{"task":["x"]},null,null,null,"a task that is a list"]',
+]
+
+
+@pytest.mark.parametrize("value", ODD, ids=lambda value: value.split(b'"')[-2].decode())
+def test_a_message_that_holds_something_odd_costs_no_thread(stage: Stage, value: bytes) -> None:
+    stage.queue.configure(history="all")
+    now = stage.queue.clock.now()
+    for _ in range(2):
+        put(stage, value % now)
+    stage.queue.send_many(range(4))
+    handle_all(stage, lambda _: None, good=4)
+
+
+@pytest.fixture
+def mute() -> Iterator[None]:
+    """A program's logging that fails over every line of a worker."""
+
+    def refuse(_: logging.LogRecord) -> bool:
+        message = "not this line"
+        raise RuntimeError(message)
+
+    WORKER.addFilter(refuse)
+    WORKER.setLevel(logging.DEBUG)
+    yield
+    WORKER.removeFilter(refuse)
+    WORKER.setLevel(logging.NOTSET)
+
+
+@pytest.mark.usefixtures("mute")
+def test_a_log_line_that_cannot_be_written_fails_no_message(stage: Stage, capfd: pytest.CaptureFixture[str]) -> None:
+    stage.queue.send_many(range(10))
+    handle_all(stage, lambda _: None, good=10)
+    assert stage.heard.count("acked") == 10
+    assert "not this line" in capfd.readouterr().err
+
+
+@pytest.mark.parametrize("error", [ZeroDivisionError, SystemExit, KeyboardInterrupt])
+def test_a_hook_that_raises_anything_costs_no_thread(stages: Stages, error: type[BaseException]) -> None:
+    class Broken(Hook):
+        def before_settle(self, delivery: BaseDelivery, outcome: str) -> None:  # noqa: ARG002 - as said
+            if delivery.body == "bad":
+                raise error
+
+        def after_settle(self, delivery: BaseDelivery, outcome: str) -> None:  # noqa: ARG002 - as said
+            raise error
+
+    stage = stages(hooks=[Broken()])
+    stage.queue.send_many(["bad", "bad", "bad", *range(4)])
+    handle_all(stage, lambda _: None, good=4)
+
+
+@pytest.mark.parametrize("error", [ZeroDivisionError, SystemExit, KeyboardInterrupt])
+def test_a_factory_that_raises_anything_is_a_failed_attempt(stages: Stages, error: type[BaseException]) -> None:
+    def factory(name: str) -> Call:
+        if name == "bad":
+            raise error
+        return lambda _: None
+
+    stage = stages(max_attempts=1)
+    for task in ("bad", "bad", "good"):
+        stage.queue.send(task, headers={"task": task})
+    dispatcher = stage.begin(Dispatcher.builder().queue(stage.queue, threads=1).handlers(factory).build())
+    assert stage.when_settled(3) == {"rejected": 2, "acked": 1}
+    assert all(thread.is_alive() for thread in dispatcher.threads)
+    assert {letter.reason for letter in stage.queue.dead_letters()} == {error.__name__}
+
+
+def test_a_handler_thread_that_dies_is_replaced_and_the_log_says_so(
+    stages: Stages, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stage = stages()
+    done = threading.Event()
+    dispatcher = Dispatcher.builder().queue(stage.queue).handler(lambda _: done.set(), threads=1).build()
+    executions = dispatcher._subscriptions[0].executions  # noqa: SLF001 - nothing is known that ends a thread
+    carry_out = executions.carry_out
+
+    def die_once(delivery: Delivery) -> None:
+        monkeypatch.setattr(executions, "carry_out", carry_out)
+        raise MemoryError(delivery)
+
+    monkeypatch.setattr(executions, "carry_out", die_once)
+    stage.begin(dispatcher)
+    stage.queue.send("fatal")
+    stage.when(lambda: stage.stats.received == 1)
+    stage.queue.send("next")
+    assert done.wait(DEADLINE)
+    dispatcher.stop()
+    [told] = [record.getMessage() for record in caplog.records if record.levelno == logging.CRITICAL]
+    assert told.startswith("thread died queue=emails error='MemoryError")
+
+
+def test_handler_threads_that_die_again_and_again_end_the_dispatcher_with_an_error(stages: Stages, monkeypatch: pytest.MonkeyPatch) -> None:
+    stage = stages()
+    dispatcher = Dispatcher.builder().queue(stage.queue).handler(print, threads=2).build()
+
+    def die(_: Delivery) -> None:
+        raise MemoryError
+
+    monkeypatch.setattr(dispatcher._subscriptions[0].executions, "carry_out", die)  # noqa: SLF001 - as above
+    stage.started.append(dispatcher)
+    stage.queue.send_many(range(20))
+    with ThreadPoolExecutor(1) as threads:
+        running = threads.submit(dispatcher.run)
+        try:
+            error = running.exception(DEADLINE)
+        finally:
+            dispatcher.stop(wait=False)
+    assert isinstance(error, ThreadsDied)
+    assert not dispatcher.running
+
+
+def test_a_mistake_in_a_program_is_told_with_its_traceback_and_the_dispatcher_goes_on(
+    place: Place, stages: Stages, clock: TimeMachine, caplog: pytest.LogCaptureFixture
+) -> None:
+    class Mistaken(Faulty):
+        over = threading.Event()
+        made = threading.Event()
+
+        def perform(self, request: Request) -> object:
+            if threading.current_thread().name.endswith(":claim") and not self.over.is_set():
+                self.made.set()
+                return len(1)  # type: ignore[arg-type]  # that is the mistake
+            return super().perform(request)
+
+    store = Mistaken(place.store(clock))
+    stage = stages(clock, store)
+    stage.queue.send("one")
+    stage.start(lambda _: None, threads=1)
+    assert store.made.wait(DEADLINE)
+    clock.when_waiting(2)
+    store.over.set()
+    clock.advance("1s")
+    assert stage.when_settled(1) == {"acked": 1}
+    [traced] = [record for record in caplog.records if record.exc_info]
+    assert traced.levelno == logging.ERROR
+    assert traced.getMessage() == "mistake queue=emails"

@@ -1,0 +1,155 @@
+"""Takers that leave while a claim for them is in the store, and hooks that act on what they are told."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+
+import pytest
+
+from astyqueue import Hook, Message, MessageQueue, Vetoed
+from astyqueue.protocol.layout.columns import Type
+from astyqueue.protocol.steps import Commit, Request
+from astyqueue.queue.delivery import Received
+from astyqueue.queue.leases import BaseDelivery, Waiter
+from astyqueue.store import Batch
+from astyqueue.stores.memory import MemoryStore
+from astyqueue.testing import Faulty, TimeMachine
+
+DEADLINE = 10
+
+
+class Held(Faulty):
+    """Holds the next claim up, once told to, until it is let go."""
+
+    def __init__(self, clock: TimeMachine) -> None:
+        super().__init__(MemoryStore(clock))
+        self.holding = False
+        self.entered = threading.Event()
+        self.open = threading.Event()
+
+    def perform(self, request: Request) -> object:
+        if self.holding and isinstance(request, Commit) and claims(request.batch):
+            self.holding = False
+            self.entered.set()
+            assert self.open.wait(DEADLINE)
+        return super().perform(request)
+
+
+def claims(batch: Batch) -> bool:
+    """Whether it hands anything out: under a lease, or at most once."""
+    return any(name.type in (Type.TIMER, Type.MESSAGE) for name in (*(put.name for put in batch.puts), *batch.deletes))
+
+
+class NoReleases(Hook):
+    """Refuses every release, and notes which it was asked about."""
+
+    def __init__(self) -> None:
+        self.asked: list[object] = []
+
+    def before_settle(self, delivery: BaseDelivery, outcome: str) -> None:
+        if outcome == "released":
+            self.asked.append(delivery.body)
+            reason = "nothing goes back"
+            raise Vetoed(reason)
+
+
+class Scene:
+    """Two takers wait; a claim for both is held up in the store, and the second one's patience ends."""
+
+    def __init__(self, clock: TimeMachine) -> None:
+        self.clock = clock
+        self.hook = NoReleases()
+        self.store = Held(clock)
+        builder = MessageQueue.builder().store(self.store).name("emails").lease("30s").clock(clock)
+        self.queue = builder.hook(self.hook).build()
+
+    def play(self, *, lease: int | None) -> tuple[Received, Received]:
+        """What the two takers got."""
+        with ThreadPoolExecutor(2) as threads:
+            patient: Future[Received] = threads.submit(self.queue.receive, 1, "1h")
+            self.clock.when_waiting(1)
+            hurried = threads.submit(self.queue.receive, 1, "10s")
+            self.clock.when_waiting(2)
+            self.look_around()
+            self.store.holding = True
+            self.queue.send_many([Message(body, lease=lease) for body in ("first", "second")])
+            assert self.store.entered.wait(DEADLINE)
+            self.clock.advance("11s")
+            late = hurried.result(timeout=DEADLINE)
+            self.store.open.set()
+            return patient.result(timeout=DEADLINE), late
+
+    def look_around(self) -> None:
+        """Let whoever leads see that there is nothing, so that a taker may leave when its time is over."""
+        claimer = self.queue.core.claimer
+        self.queue.run(claimer.take(Waiter(lambda: 0, lambda _: None), lambda: False, until=self.clock.monotonic()))
+
+
+@pytest.fixture
+def scene(clock: TimeMachine) -> Iterator[Scene]:
+    made = Scene(clock)
+    yield made
+    made.queue.close()
+
+
+def test_what_was_claimed_for_who_has_left_goes_back_and_no_hook_is_asked(scene: Scene) -> None:
+    got, late = scene.play(lease=None)
+    assert ([delivery.body for delivery in got], len(late)) == (["first"], 0)
+    scene.queue.run(scene.queue.core.claimer.flush())
+    [again] = scene.queue.receive(1)
+    assert (again.body, again.attempt) == ("second", 1)
+    assert scene.hook.asked == []
+
+
+def test_what_is_handed_out_at_most_once_goes_to_the_next_taker_when_its_own_has_left(scene: Scene) -> None:
+    got, late = scene.play(lease=0)
+    assert ([delivery.body for delivery in got], len(late)) == (["first"], 0)
+    [again] = scene.queue.receive(1)
+    assert (again.body, again.settled) == ("second", "at most once")
+    scene.queue.close()
+    assert scene.queue.stats.dropped == 0
+
+
+def test_what_is_handed_out_at_most_once_and_goes_to_nobody_is_counted_and_told(scene: Scene, caplog: pytest.LogCaptureFixture) -> None:
+    scene.play(lease=0)
+    scene.queue.close()
+    assert scene.queue.stats.dropped == 1
+    assert "emails: 1 at-most-once messages dropped: the queue was closed before delivery" in caplog.text
+
+
+class Follows(Hook):
+    """Settles one delivery and sends a message after another was settled."""
+
+    def __init__(self) -> None:
+        self.queue: MessageQueue | None = None
+        self.other: list[BaseDelivery] = []
+        self.told: list[tuple[object, str]] = []
+
+    def after_settle(self, delivery: BaseDelivery, outcome: str) -> None:
+        self.told.append((delivery.body, outcome))
+        assert self.queue
+        for other in self.other:
+            self.other = []
+            self.queue.send("follow-up")
+            self.queue.ack(other.receipt)
+            [held] = self.queue.receive(1)
+            held.ack()
+
+
+def test_a_hook_may_send_receive_and_settle_when_it_is_told_of_an_outcome(clock: TimeMachine) -> None:
+    hook = Follows()
+    queue = hook.queue = MessageQueue.builder().store(MemoryStore(clock)).name("emails").clock(clock).hook(hook).build()
+    queue.send_many(["one", "other"])
+    one, other = queue.receive(2)
+    hook.other = [other]
+    with ThreadPoolExecutor(1) as threads:
+        acking = threads.submit(one.ack)
+        try:
+            acking.result(timeout=DEADLINE)
+        except TimeoutError:
+            queue.close()
+            raise
+    assert hook.told == [("one", "acked"), ("follow-up", "acked")]
+    assert queue.counts().total == 0

@@ -1,0 +1,119 @@
+"""Several processes on one store and one clock, one step after the other: who gets what, and what it costs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from astyqueue.model.compose import Message
+from astyqueue.model.settings import Layout, Settings
+from astyqueue.protocol.settling.outcomes import ACK
+from astyqueue.protocol.steps import Commit, Read, Request, Steps, perform, run
+from astyqueue.queue.leases import BaseDelivery, Waiter
+from astyqueue.queue.options import DEFAULT_OPTIONS, ClientOptions
+from astyqueue.queue.runtime import QueueRuntime
+from astyqueue.store import Store
+from astyqueue.testing import TimeMachine
+from astyqueue.units import SECOND
+from astyqueue.waiting import Rest
+
+MILLISECOND = SECOND // 1_000
+
+
+@dataclass
+class Worker:
+    """A process that takes what it can, up to `hands` at a time, and acks after `busy_for` microseconds.
+
+    Whoever it asks in the middle of its work (a lock manager) answers, and no time passes until then, unless it is not `answered`.
+    A `paced` one makes one request at a time, and others go on in between.
+    """
+
+    core: QueueRuntime
+    store: Store
+    hands: int = 10
+    busy_for: int = 0
+    answered: bool = True
+    paced: bool = False
+    got: list[tuple[int, BaseDelivery]] = field(default_factory=list)
+    requests: list[Request] = field(default_factory=list)
+    dead: bool = False
+    _in_hand: list[tuple[int, BaseDelivery]] = field(default_factory=list)
+    _resting: int | None = 0
+    _steps: Steps[None] | None = None
+    _seat: Waiter | None = None
+    _answer: object = None
+
+    def start(self) -> None:
+        self._seat = Waiter(lambda: self.hands - len(self._in_hand), self._accept)
+        self._steps = self.core.claimer.serve(self._seat, lambda: False)
+
+    def _accept(self, deliveries: list[BaseDelivery]) -> None:
+        now = self.core.clock.now()
+        self.got += [(now, delivery) for delivery in deliveries]
+        self._in_hand += [(now + self.busy_for, delivery) for delivery in deliveries]
+
+    def work(self) -> None:
+        """Settle what is done, and go on until there is nothing to do."""
+        now = self.core.clock.now()
+        done = [delivery for until, delivery in self._in_hand if until <= now]
+        self._in_hand = [(until, delivery) for until, delivery in self._in_hand if until > now]
+        for delivery in done:
+            self.core.claimer.settle_later(delivery, ACK)
+        if done or self._resting is None or self._resting <= self.core.clock.monotonic():
+            self._go_on()
+
+    def _go_on(self) -> None:
+        assert self._steps is not None
+        while not isinstance(request := self._steps.send(self._answer), Rest) or self._waits_for_an_answer(request):
+            self.requests.append(request)
+            self._answer = perform(request, self.store)
+            if self.paced:
+                self._resting = 0
+                return
+        self._answer, self._resting = None, request.until
+
+    def _waits_for_an_answer(self, rest: Rest) -> bool:
+        return self.answered and self._seat is not None and rest.wakeup is not self._seat.wakeup
+
+    def send(self, count: int, **options: object) -> None:
+        """Send so many messages, and hear of it at once."""
+        run(self.core.send_many([None] * count, Message(None, **options)), self.store)  # type: ignore[arg-type]  # a message's options
+        self._resting = None
+
+    def count(self, kind: type[Read | Commit]) -> int:
+        """How many requests of a kind it made."""
+        return sum(isinstance(request, kind) for request in self.requests)
+
+
+class Crew:
+    """Workers that share a queue."""
+
+    def __init__(self, store: Store, clock: TimeMachine, layout: Layout) -> None:
+        self.clock = clock
+        self.workers: list[Worker] = []
+        self._store = store
+        self._settings = Settings(name="mail", layout=layout)
+
+    def join(self, *, ways: ClientOptions = DEFAULT_OPTIONS, **options: object) -> Worker:
+        """One more process; it is at work at once."""
+        worker = Worker(QueueRuntime(self._settings, self.clock, (), ways=ways), self._store, **options)  # type: ignore[arg-type]  # a worker's options
+        self.workers.append(worker)
+        worker.start()
+        worker.work()
+        return worker
+
+    def outsider(self) -> Worker:
+        """A process that only sends."""
+        return Worker(QueueRuntime(self._settings, self.clock, ()), self._store)
+
+    def pass_time(self, microseconds: int, *, each: Callable[[], None] = lambda: None, step: int = 5 * MILLISECOND) -> None:
+        """Let time pass, and let everybody work meanwhile; `each` is done at every step."""
+        for _ in range(microseconds // step):
+            self.clock.advance(step / SECOND)
+            each()
+            self._work()
+
+    def _work(self) -> None:
+        for worker in self.workers:
+            if not worker.dead:
+                worker.work()
