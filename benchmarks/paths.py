@@ -159,6 +159,8 @@ class Scene:
         with counted(self.store) as counts:
             dispatcher = Dispatcher.builder().queue(self.queue).handler(lambda _: None, threads=1).max_messages(1).build()
             dispatcher.run()
+        for thread in dispatcher.threads:  # run returns before its last thread has left the queue, and a send would wake that one
+            thread.join()
         return counts
 
     def _empty(self) -> None:
