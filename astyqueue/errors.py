@@ -90,7 +90,9 @@ class LayoutDiffers(BadInput):
         """`differences` has (name, stored, requested) for each setting that differs."""
         self.queue = queue
         self.differences = tuple(differences)
-        shown = "; ".join(f"{name} is {stored!r}, not the requested {given!r}" for name, stored, given in self.differences)
+        shown = "; ".join(
+            f"{name} is {stored!r}, not the requested {given!r}" for name, stored, given in self.differences
+        )
         super().__init__(
             f"queue {queue!r} exists with another layout: {shown}. A layout is fixed when a queue is created: "
             "leave these settings out to use the stored ones, or take another queue name"
@@ -126,7 +128,9 @@ class KeyTaken(AstyqueueError):
         self.id = id
         self.standing = standing
         self.repeats = repeats
-        until = "it was stopped, or its last run is done, dead or deleted" if repeats else "that is done, dead or deleted"
+        until = (
+            "it was stopped, or its last run is done, dead or deleted" if repeats else "that is done, dead or deleted"
+        )
         super().__init__(
             f"key {key!r:.120} is taken by {'repeating ' if repeats else ''}message {id} ({standing.replace('_', ' ')}), "
             f"so nothing was sent. The key is free once {until}; "
@@ -168,7 +172,9 @@ class AlreadySettled(AstyqueueError):
 class Undecodable(AstyqueueError):
     """A column of a row cannot be read; it is kept as it is."""
 
-    def __init__(self, row: str, column: str, why: str, *, until: str = "Nothing is claimed from this row until it can") -> None:
+    def __init__(
+        self, row: str, column: str, why: str, *, until: str = "Nothing is claimed from this row until it can"
+    ) -> None:
         """Name the column and its problem; `until` is the sentence on what stops until the column can be read."""
         self.row = row
         self.column = column

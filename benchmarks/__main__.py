@@ -25,8 +25,13 @@ QUESTIONS: Final = (
 
 def listing() -> str:
     """What can be asked."""
-    lines = [f"  {name:<12}{(importlib.import_module(f'benchmarks.{name}').__doc__ or '').splitlines()[0]}" for name in QUESTIONS]
-    return "\n".join(["usage: python -m benchmarks NAME [options]", "", *lines, "", "python -m benchmarks NAME --help tells more"])
+    lines = [
+        f"  {name:<12}{(importlib.import_module(f'benchmarks.{name}').__doc__ or '').splitlines()[0]}"
+        for name in QUESTIONS
+    ]
+    return "\n".join(
+        ["usage: python -m benchmarks NAME [options]", "", *lines, "", "python -m benchmarks NAME --help tells more"]
+    )
 
 
 def main(arguments: list[str]) -> int:

@@ -26,9 +26,7 @@ from benchmarks.workload import bodies
 #: Rows in one batch, and batches under way at once; the best of these counts.
 _BATCHES: Final = (100, 200, 500)
 _UNDER_WAY: Final = (4, 16)
-_INSERT: Final = (
-    'UPDATE "{keyspace}"."entries" USING TIMESTAMP ? SET value = ? WHERE row = ? AND type = ? AND priority = ? AND id = ? AND state = ?'
-)
+_INSERT: Final = 'UPDATE "{keyspace}"."entries" USING TIMESTAMP ? SET value = ? WHERE row = ? AND type = ? AND priority = ? AND id = ? AND state = ?'
 
 Row = list[Any]
 Bind = Callable[[Row], BoundStatement]
@@ -47,7 +45,11 @@ def raw_bytes_per_s(place: OnCassandra, messages: int, size: int) -> float:
 
 
 def _best_per_s(place: OnCassandra, ready: list[Row], bind: Bind) -> float:
-    return max(_inserted_per_s(place, ready, bind, batch=batch, under_way=window) for batch in _BATCHES for window in _UNDER_WAY)
+    return max(
+        _inserted_per_s(place, ready, bind, batch=batch, under_way=window)
+        for batch in _BATCHES
+        for window in _UNDER_WAY
+    )
 
 
 def store_write_ms(place: OnCassandra, samples: int, *, size: int, seed: int) -> float:
@@ -55,7 +57,11 @@ def store_write_ms(place: OnCassandra, samples: int, *, size: int, seed: int) ->
     insert = place.session.prepare(_INSERT.format(keyspace=place.keyspace))
     with place.fresh():
         return median_ms(
-            [_one(functools.partial(_begin, place, _batch(functools.partial(_bound, insert), [row]))) for row in _rows(samples, size)], seed
+            [
+                _one(functools.partial(_begin, place, _batch(functools.partial(_bound, insert), [row])))
+                for row in _rows(samples, size)
+            ],
+            seed,
         )
 
 

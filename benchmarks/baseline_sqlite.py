@@ -36,7 +36,10 @@ def rows(count: int, size: int) -> list[Row]:
     """Rows just like those of messages with such bodies."""
     now = CLOCK.now()
     names = encode_all([message_name(0, id_) for id_ in IdSource(CLOCK).block(count, now)])
-    return [(ROW, name, now, encode_plain(now, to_json(body))) for name, body in zip(names, bodies(count, size), strict=True)]
+    return [
+        (ROW, name, now, encode_plain(now, to_json(body)))
+        for name, body in zip(names, bodies(count, size), strict=True)
+    ]
 
 
 def insert(connection: sqlite3.Connection, batch: list[Row]) -> None:

@@ -11,7 +11,9 @@ def raw_send_per_s(place: Place, messages: int, size: int) -> float | None:
     """Bare inserts a second, in the best of batches; None in memory."""
     if isinstance(place, OnCassandra):
         return baseline_cassandra.raw_send_per_s(place, messages, size)
-    return baseline_sqlite.raw_send_per_s(place, messages, size) if isinstance(place, Embedded) and place.shared else None
+    return (
+        baseline_sqlite.raw_send_per_s(place, messages, size) if isinstance(place, Embedded) and place.shared else None
+    )
 
 
 def raw_bytes_per_s(place: Place, messages: int, size: int) -> float | None:
@@ -23,7 +25,11 @@ def store_write_ms(place: Place, samples: int, *, size: int, seed: int) -> float
     """The median of one bare write, milliseconds; None in memory."""
     if isinstance(place, OnCassandra):
         return baseline_cassandra.store_write_ms(place, samples, size=size, seed=seed)
-    return baseline_sqlite.store_write_ms(place, samples, size=size, seed=seed) if isinstance(place, Embedded) and place.shared else None
+    return (
+        baseline_sqlite.store_write_ms(place, samples, size=size, seed=seed)
+        if isinstance(place, Embedded) and place.shared
+        else None
+    )
 
 
 def fsync_ms(place: Place, samples: int, *, seed: int) -> float | None:

@@ -26,10 +26,19 @@ _PROCESSES: Final = (1, 2, 4, 8)
 def main(arguments: list[str]) -> int:
     """Measure and print; 1 if a message was not handled exactly once."""
     made = parser("contention", __doc__, ("cassandra", "sqlite", "memory"))
-    made.add_argument("--messages", type=whole_number(1), default=40_000, help="for the processes, in each run (default: %(default)s)")
-    made.add_argument("--takers", type=whole_number(2), default=64, help="threads of one process (default: %(default)s)")
+    made.add_argument(
+        "--messages", type=whole_number(1), default=40_000, help="for the processes, in each run (default: %(default)s)"
+    )
+    made.add_argument(
+        "--takers", type=whole_number(2), default=64, help="threads of one process (default: %(default)s)"
+    )
     made.add_argument("--processes", type=whole_number(1), default=8, help="at most (default: %(default)s)")
-    made.add_argument("--taken", type=whole_number(100), default=6_400, help="messages for the threads, in each run (default: %(default)s)")
+    made.add_argument(
+        "--taken",
+        type=whole_number(100),
+        default=6_400,
+        help="messages for the threads, in each run (default: %(default)s)",
+    )
     options = made.parse_args(arguments)
     try:
         with opened(options) as place:
@@ -55,15 +64,28 @@ def _run(place: Place, options: argparse.Namespace, number: int) -> Run:
 
 
 def _conditions(place: Place, options: argparse.Namespace) -> dict[str, object]:
-    return {"store": place.store, "messages": options.messages, "takers": options.takers, "taken": options.taken, **place.conditions}
+    return {
+        "store": place.store,
+        "messages": options.messages,
+        "takers": options.takers,
+        "taken": options.taken,
+        **place.conditions,
+    }
 
 
 def _aims(runs: list[Run]) -> list[dict[str, object]]:
     """Whether the medians are as they should be."""
     named = figures(runs)
     judged = [
-        _judged("64 takers: fewer than 0.1 attempts at a lock a message", named["lock_attempts_per_message"], 0.1, most=True),
-        _judged("64 takers: the fastest gets less than twice what the slowest gets", named["fastest_to_slowest_taker"], 2, most=True),
+        _judged(
+            "64 takers: fewer than 0.1 attempts at a lock a message", named["lock_attempts_per_message"], 0.1, most=True
+        ),
+        _judged(
+            "64 takers: the fastest gets less than twice what the slowest gets",
+            named["fastest_to_slowest_taker"],
+            2,
+            most=True,
+        ),
         _judged("one taker: within 5 % of no combining", named["one_taker_to_without"], 0.95, most=False),
     ]
     for fewer, more in pairwise(_PROCESSES):
@@ -77,11 +99,17 @@ def _aims(runs: list[Run]) -> list[dict[str, object]]:
 def _judged(aim: str, measured: Figure | None, bound: float, *, most: bool) -> dict[str, object]:
     median = measured["median"] if measured else None
     reached = isinstance(median, float | int) and (median <= bound if most else median >= bound)
-    return {"aim": aim, "measured": rounded(median) if isinstance(median, float | int) else None, "bound": bound, "reached": reached}
+    return {
+        "aim": aim,
+        "measured": rounded(median) if isinstance(median, float | int) else None,
+        "bound": bound,
+        "reached": reached,
+    }
 
 
 def _page(named: dict[str, Figure | None], judged: Iterable[dict[str, object]]) -> str:
     lines = [
-        f"{'reached' if one['reached'] else 'NOT REACHED':<12}{one['aim']}: {one['measured']} (bound {one['bound']})" for one in judged
+        f"{'reached' if one['reached'] else 'NOT REACHED':<12}{one['aim']}: {one['measured']} (bound {one['bound']})"
+        for one in judged
     ]
     return "\n".join([table(named), "", *lines])

@@ -98,7 +98,9 @@ def _claim_then_ack(queue: MessageQueue, tally: Tally) -> Steps[None]:
 
 
 def _ack(process: Client, snapshot: RowSnapshot, taken: Claim) -> Steps[None]:
-    settled = yield from settle(process, snapshot.row, SettleRequest(taken.timer, {one.entry.id: ACK for one in taken.held}))
+    settled = yield from settle(
+        process, snapshot.row, SettleRequest(taken.timer, {one.entry.id: ACK for one in taken.held})
+    )
     for worked in settled.done:
         snapshot.settled(worked.timer_change)
 

@@ -46,7 +46,9 @@ def main(arguments: list[str]) -> int:
     options = _parser().parse_args(arguments)
     try:
         with opened(options) as place:
-            plan = Plan(place, options.messages, options.runs, options.body_bytes, options.threads, options.latency_messages)
+            plan = Plan(
+                place, options.messages, options.runs, options.body_bytes, options.threads, options.latency_messages
+            )
             runs = [_run(plan, number) for number in range(1, plan.runs + 1)]
             judged = targets_met.judged(_aims(plan), runs)
             conditions = _conditions(plan)
@@ -61,9 +63,15 @@ def main(arguments: list[str]) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     made = parser("drain", __doc__)
-    made.add_argument("--messages", type=whole_number(1), default=100_000, help="for each rate, in each run (default: %(default)s)")
-    made.add_argument("--latency-messages", type=whole_number(1), default=300, help="for each latency (default: %(default)s)")
-    made.add_argument("--body-bytes", type=whole_number(_SMALLEST_BODY), default=200, help="of a body as JSON (default: %(default)s)")
+    made.add_argument(
+        "--messages", type=whole_number(1), default=100_000, help="for each rate, in each run (default: %(default)s)"
+    )
+    made.add_argument(
+        "--latency-messages", type=whole_number(1), default=300, help="for each latency (default: %(default)s)"
+    )
+    made.add_argument(
+        "--body-bytes", type=whole_number(_SMALLEST_BODY), default=200, help="of a body as JSON (default: %(default)s)"
+    )
     made.add_argument("--threads", type=whole_number(1), default=8, help="of the dispatcher (default: %(default)s)")
     return made
 
@@ -102,7 +110,9 @@ def _drained(plan: Plan, number: int) -> Run:
     return {
         "drain_per_s": drained.per_s,
         "worker_cpu_us_per_message": drained.cpu_us,
-        "store_cpu_us_per_message": None if before is None or after is None else (after - before) * SECOND / plan.messages,
+        "store_cpu_us_per_message": None
+        if before is None or after is None
+        else (after - before) * SECOND / plan.messages,
         "messages_per_claim": plan.messages / stats.claims,
         "refused_commits_per_message": stats.refused_commits / plan.messages,
     }
@@ -118,7 +128,11 @@ def _latencies(plan: Plan, number: int) -> Run:
         _progress(plan, number, "latency after an idle hour")
         taken["idle_hour_latency"] = after_an_idle_hour_ms(place, min(samples, _IDLE), size, seed=number)
     names = ("latency", "cross_process_latency", "idle_hour_latency")
-    return {f"{name}_p{part}_ms": percentile(taken[name], part) if name in taken else None for name in names for part in (50, 99)}
+    return {
+        f"{name}_p{part}_ms": percentile(taken[name], part) if name in taken else None
+        for name in names
+        for part in (50, 99)
+    }
 
 
 def _progress(plan: Plan, number: int, part: str) -> None:

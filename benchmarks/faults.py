@@ -69,7 +69,9 @@ def main(arguments: list[str]) -> int:
 def _parser() -> argparse.ArgumentParser:
     made = argparse.ArgumentParser(prog="python -m benchmarks faults", description=__doc__)
     made.add_argument("--runs", type=whole_number(1), default=3, help="of each fault (default: %(default)s)")
-    made.add_argument("--before", type=whole_number(3), default=10, help="seconds of load before the fault (default: %(default)s)")
+    made.add_argument(
+        "--before", type=whole_number(3), default=10, help="seconds of load before the fault (default: %(default)s)"
+    )
     made.add_argument("--during", type=whole_number(3), default=20, help="seconds of it (default: %(default)s)")
     made.add_argument("--after", type=whole_number(3), default=15, help="seconds after it (default: %(default)s)")
     made.add_argument("--senders", type=whole_number(1), default=2, help="threads that send (default: %(default)s)")
@@ -98,7 +100,9 @@ class _Trial:
 
     def run(self, name: str) -> Run:
         """One fault under load, from the first send until everything that was sent was handled."""
-        progress(f"{name}: {self.options.before} s of load, {self.options.during} s with one node less, {self.options.after} s more")
+        progress(
+            f"{name}: {self.options.before} s of load, {self.options.during} s with one node less, {self.options.after} s more"
+        )
         with contextlib.closing(open_store(self.url, clock=CLOCK)) as store:
             noted = Noted(store)
             with MessageQueue.builder().store(noted).name(f"faults-{CLOCK.now()}").lease(_LEASE).build() as queue:
@@ -137,7 +141,9 @@ def _told(load: Load, began: int, ended: int) -> dict[str, float | None]:
         told[f"{name}_per_s_after"] = _rate(moments, ended, load.stopped_sending)
         told[f"{name}_longest_stall_s"] = _longest_gap(moments, began, load.stopped_sending)
         told[f"{name}_recovered_after_s"] = _recovered(moments, began, ended, enough=before * _ENOUGH)
-        told[f"{name}_recovered_after_its_end_s"] = _recovered(moments, ended, load.stopped_sending, enough=before * _ENOUGH)
+        told[f"{name}_recovered_after_its_end_s"] = _recovered(
+            moments, ended, load.stopped_sending, enough=before * _ENOUGH
+        )
     return told
 
 
@@ -161,7 +167,13 @@ def _recovered(moments: list[int], since: int, until: int, *, enough: float) -> 
 
 def _conditions(options: argparse.Namespace) -> dict[str, object]:
     asked = {name: getattr(options, name) for name in ("runs", "before", "during", "after", "senders", "threads")}
-    return {**asked, "lease": _LEASE, "nodes": _NODES, "python": platform.python_version(), "processors": os.cpu_count()}
+    return {
+        **asked,
+        "lease": _LEASE,
+        "nodes": _NODES,
+        "python": platform.python_version(),
+        "processors": os.cpu_count(),
+    }
 
 
 def _page(runs: dict[str, list[Run]]) -> str:

@@ -45,12 +45,21 @@ class Rows:
 def main(arguments: list[str]) -> int:
     """Measure and print; 1 if anything was lost."""
     made = parser("flat", __doc__, ("cassandra", "sqlite"))
-    made.add_argument("--messages", type=whole_number(100), default=500_000, help="through the row (default: %(default)s)")
-    made.add_argument("--backing-off", type=whole_number(1), default=50_000, help="in either row at the end (default: %(default)s)")
     made.add_argument(
-        "--minutes", type=float, default=25, help="of load, to see whether the rate holds; 0 leaves it out (default: %(default)s)"
+        "--messages", type=whole_number(100), default=500_000, help="through the row (default: %(default)s)"
     )
-    made.add_argument("--samples", type=whole_number(1), default=100, help="polls and claims in each run (default: %(default)s)")
+    made.add_argument(
+        "--backing-off", type=whole_number(1), default=50_000, help="in either row at the end (default: %(default)s)"
+    )
+    made.add_argument(
+        "--minutes",
+        type=float,
+        default=25,
+        help="of load, to see whether the rate holds; 0 leaves it out (default: %(default)s)",
+    )
+    made.add_argument(
+        "--samples", type=whole_number(1), default=100, help="polls and claims in each run (default: %(default)s)"
+    )
     options = made.parse_args(arguments)
     try:
         with opened(options) as place:
@@ -78,7 +87,13 @@ def _report(place: Place, options: argparse.Namespace, url: str) -> dict[str, ob
         without = _without(place, options, rows)
         if without:
             _check(rows, options.backing_off)
-    conditions = {"store": place.store, "messages": options.messages, "backing_off": options.backing_off, **passed, **place.conditions}
+    conditions = {
+        "store": place.store,
+        "messages": options.messages,
+        "backing_off": options.backing_off,
+        **passed,
+        **place.conditions,
+    }
     return {
         **measured,
         "without_cursors": without,
@@ -125,7 +140,11 @@ def _runs(place: Place, options: argparse.Namespace, rows: Rows, *, told: str) -
 
 
 def _ratios(run: dict[str, float]) -> Run:
-    return {**run, "poll_ratio": run["after_ms"] / run["fresh_ms"], "claim_ratio": run["after_claim_ms"] / run["fresh_claim_ms"]}
+    return {
+        **run,
+        "poll_ratio": run["after_ms"] / run["fresh_ms"],
+        "claim_ratio": run["after_claim_ms"] / run["fresh_claim_ms"],
+    }
 
 
 def _delete_cursors(queue: MessageQueue) -> Steps[None]:

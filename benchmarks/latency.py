@@ -26,7 +26,9 @@ _PROJECT: Final = Path(__file__).parents[1]
 def in_process_ms(place: Place, messages: int, size: int, *, seed: int) -> list[float]:
     """The milliseconds of each message when sender and handler share a process."""
     with fresh_queue(place) as queue:
-        return _measured(queue, messages + _WARMING, lambda: send_now_and_then(queue, messages + _WARMING, size, seed=seed))[_WARMING:]
+        return _measured(
+            queue, messages + _WARMING, lambda: send_now_and_then(queue, messages + _WARMING, size, seed=seed)
+        )[_WARMING:]
 
 
 def across_processes_ms(place: Place, messages: int, size: int, *, seed: int) -> list[float]:
@@ -43,7 +45,16 @@ def after_an_idle_hour_ms(place: Place, messages: int, size: int, *, seed: int) 
     then on as seldom as it would.
     """
     with place.fresh() as url, MessageQueue.builder().store(url).name(QUEUE).build() as queue:
-        command = [sys.executable, "-m", "benchmarks.send_process", url, str(messages + 1), str(size), str(seed), *map(str, _SELDOM)]
+        command = [
+            sys.executable,
+            "-m",
+            "benchmarks.send_process",
+            url,
+            str(messages + 1),
+            str(size),
+            str(seed),
+            *map(str, _SELDOM),
+        ]
         return _measured(queue, messages + 1, lambda: _run(command), handled=lambda: _forget_traffic(queue))[1:]
 
 
@@ -51,7 +62,9 @@ def _forget_traffic(queue: MessageQueue) -> None:
     queue.core.scheduler.row_states.last_traffic = queue.core.process.now() - _HOUR
 
 
-def send_now_and_then(queue: MessageQueue, messages: int, size: int, *, seed: int, bounds: tuple[int, int] = GAPS) -> None:
+def send_now_and_then(
+    queue: MessageQueue, messages: int, size: int, *, seed: int, bounds: tuple[int, int] = GAPS
+) -> None:
     """Send messages with random pauses before them; each says when its sending began."""
     gaps = Gaps(seed, bounds)
     for number in range(messages):
@@ -59,7 +72,9 @@ def send_now_and_then(queue: MessageQueue, messages: int, size: int, *, seed: in
         queue.send(body(number, size, began=CLOCK.monotonic()))
 
 
-def _measured(queue: MessageQueue, messages: int, send: Callable[[], None], *, handled: Callable[[], None] = lambda: None) -> list[float]:
+def _measured(
+    queue: MessageQueue, messages: int, send: Callable[[], None], *, handled: Callable[[], None] = lambda: None
+) -> list[float]:
     taken = [0.0] * messages
     tally = Tally(len(taken), CLOCK)
 

@@ -51,7 +51,9 @@ class _Process:
 
     def follow(self, *, is_worker: bool) -> None:
         """Count what it says, until it ends: a worker logs `done` for each message, a producer a line for each batch."""
-        self.reader = threading.Thread(target=self._count, args=(b" done " if is_worker else b"\n", 1 if is_worker else TOGETHER))
+        self.reader = threading.Thread(
+            target=self._count, args=(b" done " if is_worker else b"\n", 1 if is_worker else TOGETHER)
+        )
         self.reader.start()
 
     def _count(self, sign: bytes, messages: int) -> None:
@@ -83,12 +85,18 @@ class Load:
         """Make the queue and start its processes."""
         with contextlib.ExitStack() as held:
             builder = MessageQueue.builder().store(self._url).name(QUEUE)
-            self._queue = (builder.time_shards(30, every=self._crew.every) if self._place.store == "cassandra" else builder).build()
+            self._queue = (
+                builder.time_shards(30, every=self._crew.every) if self._place.store == "cassandra" else builder
+            ).build()
             held.enter_context(self._queue)
             worker = [sys.executable, "-m", "astyqueue", "worker", "benchmarks.steady_app:app", "-Q", QUEUE]
-            self._workers = [held.enter_context(self._started(worker, is_worker=True)) for _ in range(self._crew.workers)]
+            self._workers = [
+                held.enter_context(self._started(worker, is_worker=True)) for _ in range(self._crew.workers)
+            ]
             producer = [sys.executable, "-m", "benchmarks.steady_producer"]
-            self._producers = [held.enter_context(self._started(producer, is_worker=False)) for _ in range(self._crew.producers)]
+            self._producers = [
+                held.enter_context(self._started(producer, is_worker=False)) for _ in range(self._crew.producers)
+            ]
             self._held = held.pop_all()
         return self
 
@@ -104,14 +112,18 @@ class Load:
         spent = {name: total - before[name] for name, total in self._totals().items()}
         handled = max(1.0, spent["handled"])
         window = {"seconds": took, "per_s": spent["handled"] / took, "sent_per_s": spent["sent"] / took}
-        return window | {f"{name}_us": spent[name] * SECOND / handled for name in ("worker_cpu", "producer_cpu", "store_cpu")}
+        return window | {
+            f"{name}_us": spent[name] * SECOND / handled for name in ("worker_cpu", "producer_cpu", "store_cpu")
+        }
 
     def keep_full(self, seconds: float) -> None:
         """Have producers send, for so long, what may still lie there."""
         until = CLOCK.monotonic() + int(seconds * SECOND)
         while CLOCK.monotonic() < until:
             self._check_alive()
-            open_ = sum(producer.granted for producer in self._producers) - sum(worker.count for worker in self._workers)
+            open_ = sum(producer.granted for producer in self._producers) - sum(
+                worker.count for worker in self._workers
+            )
             batches = (self._crew.ahead - open_) // TOGETHER // len(self._producers)
             for producer in self._producers if batches > 0 else ():
                 producer.grant(batches)

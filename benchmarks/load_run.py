@@ -43,7 +43,11 @@ class Noted(Faulty):
         """How many requests were of unknown outcome, how many were not done, how long after its beginning the last failed."""
         kinds = Counter(unknown for _, unknown in self._failed)
         last = max((moment for moment, _ in self._failed if began <= moment < ended), default=began)
-        return {"unknown_outcomes": kinds[True], "requests_not_done": kinds[False], "last_error_after_s": (last - began) / SECOND}
+        return {
+            "unknown_outcomes": kinds[True],
+            "requests_not_done": kinds[False],
+            "last_error_after_s": (last - began) / SECOND,
+        }
 
 
 class Load:
@@ -70,7 +74,9 @@ class Load:
             sender.start()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         """Stop sending, wait until everything was handled, and stop."""
         self.stopped_sending = CLOCK.monotonic()
         self._stopping.set()

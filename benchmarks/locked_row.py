@@ -34,7 +34,9 @@ class LockedRow(Row):
             message = f"row {row} is locked, and nobody else is here"
             raise NotMeasured(message)
         behaviour = self.queue.settings.behaviour
-        order = ClaimRequest(MOST, behaviour.lease_us, behaviour.max_attempts, leases=self._lock.leases, unlocks=grip.columns)
+        order = ClaimRequest(
+            MOST, behaviour.lease_us, behaviour.max_attempts, leases=self._lock.leases, unlocks=grip.columns
+        )
         claimed = yield from claim(self.queue.core.process, self.snapshot, order)
         if grip.columns and not claimed.unlocked:
             yield from remove(row, grip.columns)

@@ -33,17 +33,25 @@ _COMPARED: Final = ("drain_per_s", "processes_per_s", "claim_ms")
 def main(arguments: list[str]) -> int:
     """Measure and print; 1 if a message was not handled exactly once."""
     made = parser("locks", __doc__, ("sqlite", "cassandra"))
-    made.add_argument("--messages", type=whole_number(1), default=40_000, help="to drain, in each run (default: %(default)s)")
+    made.add_argument(
+        "--messages", type=whole_number(1), default=40_000, help="to drain, in each run (default: %(default)s)"
+    )
     made.add_argument("--threads", type=whole_number(1), default=8, help="of the dispatcher (default: %(default)s)")
-    made.add_argument("--claims", type=whole_number(1), default=2_000, help="through the used row, before (default: %(default)s)")
-    made.add_argument("--samples", type=whole_number(1), default=100, help="polls and claims in each run (default: %(default)s)")
+    made.add_argument(
+        "--claims", type=whole_number(1), default=2_000, help="through the used row, before (default: %(default)s)"
+    )
+    made.add_argument(
+        "--samples", type=whole_number(1), default=100, help="polls and claims in each run (default: %(default)s)"
+    )
     options = made.parse_args(arguments)
     began = os.getloadavg()
     try:
         with opened(options) as place, tempfile.TemporaryDirectory(prefix="astyqueue-locks-") as directory:
             locks = {"guard": "guard", "columns": "columns", "manager": files_in(directory)}
             drained = [_drained(place, options, _turned(locks, number)) for number in range(options.runs)]
-            runs = [_with_ratios({**one, **other}) for one, other in zip(drained, _rows(place, options, locks), strict=True)]
+            runs = [
+                _with_ratios({**one, **other}) for one, other in zip(drained, _rows(place, options, locks), strict=True)
+            ]
             measured = figures(runs)
             conditions = {**_conditions(place, options), "load": {"before": began, "after": os.getloadavg()}}
     except NotMeasured as failure:
@@ -67,7 +75,10 @@ def _drained(place: Place, options: argparse.Namespace, locks: list[tuple[str, s
         progress(f"draining under the lock {lock}")
         shared = drained_by(place, _PROCESSES, options.messages, lock=written)
         run |= {f"{lock}_{name.replace(f'_{_PROCESSES}', '')}": value for name, value in shared.items()}
-        with place.fresh() as url, MessageQueue.builder().store(url).name(QUEUE).row_lock(lock_of(written)).build() as queue:
+        with (
+            place.fresh() as url,
+            MessageQueue.builder().store(url).name(QUEUE).row_lock(lock_of(written)).build() as queue,
+        ):
             send_per_s(queue, options.messages, _BODY)
             alone = drain(queue, options.messages, options.threads)
         run |= {f"{lock}_drain_per_s": alone.per_s, f"{lock}_worker_cpu_us_per_message": alone.cpu_us}

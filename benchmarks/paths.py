@@ -157,9 +157,13 @@ class Scene:
         """One thread for one message, and an orderly end."""
         self.queue.send("hello")
         with counted(self.store) as counts:
-            dispatcher = Dispatcher.builder().queue(self.queue).handler(lambda _: None, threads=1).max_messages(1).build()
+            dispatcher = (
+                Dispatcher.builder().queue(self.queue).handler(lambda _: None, threads=1).max_messages(1).build()
+            )
             dispatcher.run()
-        for thread in dispatcher.threads:  # run returns before its last thread has left the queue, and a send would wake that one
+        for thread in (
+            dispatcher.threads
+        ):  # run returns before its last thread has left the queue, and a send would wake that one
             thread.join()
         return counts
 

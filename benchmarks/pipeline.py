@@ -35,7 +35,12 @@ def main(arguments: list[str]) -> int:
     """Measure, and print; what was asked for is in `python -m benchmarks pipeline --help`."""
     options = _parser().parse_args(arguments)
     runs = [_run(options, number) for number in range(1, options.runs + 1)]
-    conditions = {"messages": options.messages, "master": options.master, "memory": options.memory, "approximate": options.approximate}
+    conditions = {
+        "messages": options.messages,
+        "master": options.master,
+        "memory": options.memory,
+        "approximate": options.approximate,
+    }
     found = {"question": "pipeline", "conditions": conditions, "figures": figures(runs)}
     print(json.dumps(found, indent=2) if options.json else table(figures(runs)))
     return 0

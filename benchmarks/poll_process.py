@@ -82,7 +82,9 @@ class Row:
     def _ack(self, claimed: ClaimResult) -> Steps[None]:
         for taken in claimed.claims:
             outcomes = {one.entry.id: ACK for one in taken.held}
-            settled = yield from settle(self.queue.core.process, self.snapshot.row, SettleRequest(taken.timer, outcomes))
+            settled = yield from settle(
+                self.queue.core.process, self.snapshot.row, SettleRequest(taken.timer, outcomes)
+            )
             for worked in settled.done:
                 self.snapshot.settled(worked.timer_change)
 

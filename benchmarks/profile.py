@@ -42,7 +42,9 @@ _PARTS: Final[tuple[Callable[[MessageQueue, int], Costs], ...]] = (
 def main(arguments: list[str]) -> int:
     """Measure and print; 1 if the messages were not handled as they must be."""
     made = parser("profile", __doc__)
-    made.add_argument("--messages", type=whole_number(1), default=50_000, help="for each line, in each run (default: %(default)s)")
+    made.add_argument(
+        "--messages", type=whole_number(1), default=50_000, help="for each line, in each run (default: %(default)s)"
+    )
     options = made.parse_args(arguments)
     try:
         with opened(options) as place:
@@ -52,9 +54,15 @@ def main(arguments: list[str]) -> int:
         print(f"not measured: {failure}", file=sys.stderr)
         return 1
     if options.json:
-        print(json.dumps({"cpu_us_per_message": costs, "functions": functions, "synchronous": options.synchronous}, indent=2))
+        print(
+            json.dumps(
+                {"cpu_us_per_message": costs, "functions": functions, "synchronous": options.synchronous}, indent=2
+            )
+        )
         return 0
-    print(f"microseconds of processor time a message\n\n{table(costs)}\n\nthe claimer in one thread, profiled: share of its own time")
+    print(
+        f"microseconds of processor time a message\n\n{table(costs)}\n\nthe claimer in one thread, profiled: share of its own time"
+    )
     print("\n".join(f"{share:>7.1%}  {name}" for name, share in functions.items()))
     return 0
 
@@ -86,4 +94,8 @@ def _functions(place: Place, messages: int) -> dict[str, float]:
 def _named(file: str, line: int, function: str) -> str:
     """A function as people find it: ours by file and line, others by their names."""
     path = Path(file)
-    return f"{path.relative_to(_PROJECT)}:{line} {function}" if path.is_relative_to(_PROJECT) else f"{path.name} {function}"
+    return (
+        f"{path.relative_to(_PROJECT)}:{line} {function}"
+        if path.is_relative_to(_PROJECT)
+        else f"{path.name} {function}"
+    )

@@ -154,7 +154,9 @@ class Alone:
 
     def _steps(self) -> Steps[None]:
         behaviour, process = self._queue.settings.behaviour, self._queue.core.process
-        claimed = yield from claim(process, self._snapshot, ClaimRequest(_TAKES, behaviour.lease_us, behaviour.max_attempts))
+        claimed = yield from claim(
+            process, self._snapshot, ClaimRequest(_TAKES, behaviour.lease_us, behaviour.max_attempts)
+        )
         for taken in claimed.claims:
             throughput.mark_all(taken.held, self._tally)
             outcomes = {held.entry.id: ACK for held in taken.held}

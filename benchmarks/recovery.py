@@ -40,7 +40,9 @@ def main(arguments: list[str]) -> int:
     """Measure and print; 1 if the next taker got something else, or too early."""
     made = parser("recovery", __doc__, ("sqlite", "cassandra"))
     made.add_argument("--lease", type=whole_number(1), default=6, help="seconds (default: %(default)s)")
-    made.add_argument("--shards", choices=("ring", "one"), default="ring", help="how the queue is laid out (default: %(default)s)")
+    made.add_argument(
+        "--shards", choices=("ring", "one"), default="ring", help="how the queue is laid out (default: %(default)s)"
+    )
     options = made.parse_args(arguments)
     try:
         with opened(options) as place:
@@ -50,7 +52,11 @@ def main(arguments: list[str]) -> int:
         return 1
     named = figures(runs)
     conditions = {"store": place.store, "lease_s": options.lease, "shards": options.shards, **_told(place)}
-    print(json.dumps({**named, "conditions": conditions, "aims": _aims(named)}, indent=2) if options.json else table(named))
+    print(
+        json.dumps({**named, "conditions": conditions, "aims": _aims(named)}, indent=2)
+        if options.json
+        else table(named)
+    )
     return 0
 
 
@@ -118,7 +124,9 @@ def _send(queue: MessageQueue, ago: int) -> None:
         return
     process = queue.core.process
     moment = process.now() - ago
-    put = message_put(0, message_name(0, ids.at(moment)).id, encode_plain(process.now(), to_json({"number": 1})), sent=process.now())
+    put = message_put(
+        0, message_name(0, ids.at(moment)).id, encode_plain(process.now(), to_json({"number": 1})), sent=process.now()
+    )
     queue.run(send(process, Batch(queue.core.ring.row(moment, 0), (put,))))
 
 

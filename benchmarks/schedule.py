@@ -60,11 +60,18 @@ class Plan:
 def main(arguments: list[str]) -> int:
     """Measure and print; 1 if a slot was not fired exactly once."""
     made_parser = parser("schedule", __doc__, ("sqlite", "memory", "cassandra"))
-    made_parser.add_argument("--schedules", type=whole_number(1), default=10_000, help="due together (default: %(default)s)")
     made_parser.add_argument(
-        "--idle", type=whole_number(0), default=100_000, help="that are not due; 0 leaves that out (default: %(default)s)"
+        "--schedules", type=whole_number(1), default=10_000, help="due together (default: %(default)s)"
     )
-    made_parser.add_argument("--threads", type=whole_number(1), default=8, help="of the dispatcher (default: %(default)s)")
+    made_parser.add_argument(
+        "--idle",
+        type=whole_number(0),
+        default=100_000,
+        help="that are not due; 0 leaves that out (default: %(default)s)",
+    )
+    made_parser.add_argument(
+        "--threads", type=whole_number(1), default=8, help="of the dispatcher (default: %(default)s)"
+    )
     options = made_parser.parse_args(arguments)
     try:
         with opened(options) as place:
@@ -77,7 +84,9 @@ def main(arguments: list[str]) -> int:
     named = figures(runs)
     conditions = {"store": place.store, "schedules": plan.schedules, "idle": plan.idle, "threads": plan.threads}
     conditions |= {"python": platform.python_version(), "processors": os.cpu_count(), **store}
-    print(json.dumps({**named, "conditions": conditions, "aims": _aims(runs)}, indent=2) if options.json else table(named))
+    print(
+        json.dumps({**named, "conditions": conditions, "aims": _aims(runs)}, indent=2) if options.json else table(named)
+    )
     return 0
 
 
@@ -112,7 +121,11 @@ def _fired(plan: Plan, over: int) -> dict[str, float | None]:
         load(queue, plan.schedules, first=due, over=over)
         handled = _Handled(plan.schedules)
         cpu = _handle(queue, handled, plan.threads, due=due)
-        late = [(firing.at - firing.slot) / (SECOND / 1_000) for one in Schedules(queue).all() for firing in one.stored.history]
+        late = [
+            (firing.at - firing.slot) / (SECOND / 1_000)
+            for one in Schedules(queue).all()
+            for firing in one.stored.history
+        ]
     if len(late) != plan.schedules or handled.count != plan.schedules:
         message = f"{len(late)} slots were fired and {handled.count} messages handled, of {plan.schedules}"
         raise NotMeasured(message)
@@ -158,7 +171,9 @@ def load(queue: MessageQueue, count: int, *, first: int, over: int) -> None:
     message = Message({"to": "ada@example.org"})
     template = scheduling.template(message)
     if count:
-        queue.run(scheduling.save("schedule 0", ScheduleRequest(Every("1h", start=instant(first)), message), replaces=False))
+        queue.run(
+            scheduling.save("schedule 0", ScheduleRequest(Every("1h", start=instant(first)), message), replaces=False)
+        )
     for start in range(1, count, _TOGETHER):
         puts: list[Put] = []
         for number in range(start, min(start + _TOGETHER, count)):

@@ -54,7 +54,9 @@ class ServerLoad:
         told = {name: _after(table, words) for words, name in _TABLE.items()}
         pools = self._nodes.nodetool(node, "tpstats")
         told |= {name: float(_columns(pools, pool)[3]) for pool, name in _POOLS.items()}
-        told["compacted_mb"] = _after(self._nodes.nodetool(node, "compactionstats"), "data compacted", between=r"\s+") / 1e6
+        told["compacted_mb"] = (
+            _after(self._nodes.nodetool(node, "compactionstats"), "data compacted", between=r"\s+") / 1e6
+        )
         _, values = self._nodes.nodetool(node, "gcstats").strip().splitlines()[:2]
         _, _, milliseconds, _, _, count, *_ = values.split()
         return {**told, "gc_ms": float(milliseconds), "collections": float(count)}

@@ -56,8 +56,18 @@ def main(arguments: list[str]) -> int:
     try:
         with opened(options) as place:
             runs = [_run(spark, place, options) for _ in range(options.runs)]
-            conditions = {"store": place.store, "messages": options.messages, "events": options.events, "tasks": options.tasks}
-            conditions |= {"python": platform.python_version(), "spark": spark.version, "processors": os.cpu_count(), **place.conditions}
+            conditions = {
+                "store": place.store,
+                "messages": options.messages,
+                "events": options.events,
+                "tasks": options.tasks,
+            }
+            conditions |= {
+                "python": platform.python_version(),
+                "spark": spark.version,
+                "processors": os.cpu_count(),
+                **place.conditions,
+            }
     except NotMeasured as failure:
         print(f"not measured: {failure}", file=sys.stderr)
         return 1
@@ -69,10 +79,19 @@ def main(arguments: list[str]) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     made = parser("spark", __doc__)
-    made.add_argument("--messages", type=whole_number(1), default=500_000, help="rows to send, each way (default: %(default)s)")
-    made.add_argument("--events", type=whole_number(1), default=1_000_000, help="events of history to read (default: %(default)s)")
+    made.add_argument(
+        "--messages", type=whole_number(1), default=500_000, help="rows to send, each way (default: %(default)s)"
+    )
+    made.add_argument(
+        "--events", type=whole_number(1), default=1_000_000, help="events of history to read (default: %(default)s)"
+    )
     made.add_argument("--body-bytes", type=whole_number(1), default=200, help="of a body (default: %(default)s)")
-    made.add_argument("--tasks", type=whole_number(1), default=2, help="of Spark at once, and processes without it (default: %(default)s)")
+    made.add_argument(
+        "--tasks",
+        type=whole_number(1),
+        default=2,
+        help="of Spark at once, and processes without it (default: %(default)s)",
+    )
     return made
 
 
@@ -118,7 +137,9 @@ def _without_spark(url: str, messages: int, *, size: int, tasks: int) -> float:
     with ProcessPoolExecutor(tasks, multiprocessing.get_context("spawn")) as pool:
 
         def send(count: int, query: str) -> None:
-            parts = [pool.submit(_sent, url, query, rows=range(first, count, tasks), size=size) for first in range(tasks)]
+            parts = [
+                pool.submit(_sent, url, query, rows=range(first, count, tasks), size=size) for first in range(tasks)
+            ]
             sent = sum(part.result() for part in parts)
             if sent != count:
                 problem = f"{count} rows were to be sent, and {sent} were"
@@ -164,7 +185,9 @@ def _reading(spark: SparkSession, place: Place, events: int) -> Run:
 
 def _event(at: int) -> Event:
     id_ = MessageId(ROW, 0, ids.at(at))
-    return Event(at, Kind.DONE, QUEUE, id_, attempt=1, worker="host:1:abc", task="mail", sent=at, due=at, claimed=at, began=at)
+    return Event(
+        at, Kind.DONE, QUEUE, id_, attempt=1, worker="host:1:abc", task="mail", sent=at, due=at, claimed=at, began=at
+    )
 
 
 def _read(frame: DataFrame) -> None:

@@ -43,12 +43,19 @@ def main(arguments: list[str]) -> int:
     made = parser("steady", __doc__, ("cassandra", "sqlite"))
     made.add_argument("--minutes", type=float, default=25, help="of load (default: %(default)s)")
     made.add_argument("--windows", type=whole_number(2), default=10, help="of equal length (default: %(default)s)")
-    made.add_argument("--turns", type=whole_number(1), default=5, help="of the old queue and a new one (default: %(default)s)")
-    made.add_argument("--turn-seconds", type=float, default=30, help="how long each of the two is loaded (default: %(default)s)")
+    made.add_argument(
+        "--turns", type=whole_number(1), default=5, help="of the old queue and a new one (default: %(default)s)"
+    )
+    made.add_argument(
+        "--turn-seconds", type=float, default=30, help="how long each of the two is loaded (default: %(default)s)"
+    )
     made.add_argument("--workers", type=whole_number(1), default=2, help="processes that handle (default: %(default)s)")
     made.add_argument("--producers", type=whole_number(1), default=1, help="processes that send (default: %(default)s)")
     made.add_argument(
-        "--ahead", type=whole_number(100), default=20_000, help="messages sent and not handled, at most (default: %(default)s)"
+        "--ahead",
+        type=whole_number(100),
+        default=20_000,
+        help="messages sent and not handled, at most (default: %(default)s)",
     )
     made.add_argument("--every", default="1h", help="length of a time shard (default: %(default)s)")
     options = made.parse_args(arguments)
@@ -76,10 +83,18 @@ def measured(place: Place, plan: Plan) -> dict[str, object]:
         ("the last window at least {} of the second", ratio),
         ("the old queue at least {} of a new one, in turn", cast("float", old_to_new["median"])),
     ]
-    aims = [{"aim": aim.format(_HOLDS), "measured": value, "bound": _HOLDS, "reached": value >= _HOLDS} for aim, value in judged]
+    aims = [
+        {"aim": aim.format(_HOLDS), "measured": value, "bound": _HOLDS, "reached": value >= _HOLDS}
+        for aim, value in judged
+    ]
     conditions = {"store": place.store, "processors": os.cpu_count(), **place.conditions, **asdict(plan)}
     told = {"last_to_second": ratio, "old_to_new": old_to_new, "windows": windows}
-    return {**told, "turns": [{"old": before, "new": fresh} for before, fresh in turns], "aims": aims, "conditions": conditions}
+    return {
+        **told,
+        "turns": [{"old": before, "new": fresh} for before, fresh in turns],
+        "aims": aims,
+        "conditions": conditions,
+    }
 
 
 def page(report: dict[str, object]) -> str:
@@ -91,7 +106,9 @@ def page(report: dict[str, object]) -> str:
     told = ["  ".join(cell.rjust(width) for cell, width in zip(line, widths, strict=True)) for line in lines]
     old_to_new = cast("Figure", report["old_to_new"])
     turns = f"{old_to_new['median']:.2f} [{old_to_new['min']:.2f}, {old_to_new['max']:.2f}]"
-    return "\n".join([*told, "", f"last to second: {report['last_to_second']:.2f}; the old queue to a new one, in turn: {turns}"])
+    return "\n".join(
+        [*told, "", f"last to second: {report['last_to_second']:.2f}; the old queue to a new one, in turn: {turns}"]
+    )
 
 
 def _windows(place: Place, plan: Plan, load: Load) -> list[Window]:

@@ -18,7 +18,11 @@ from astyqueue.units import SECOND
 _KEPT: Final = 30 * 86_400 * SECOND
 _TOGETHER: Final = 2_000
 #: A task, how often it is sent, how long it runs (microseconds, in the middle), and how often it fails.
-_TASKS: Final = (("mail.welcome", 6, 40_000, 0.01), ("report.render", 1, 900_000, 0.04), ("image.resize", 3, 250_000, 0.002))
+_TASKS: Final = (
+    ("mail.welcome", 6, 40_000, 0.01),
+    ("report.render", 1, 900_000, 0.04),
+    ("image.resize", 3, 250_000, 0.002),
+)
 _REASONS: Final = (
     "TimeoutError: no answer after 30 s",
     "KeyError: 'user-{}'",

@@ -36,12 +36,21 @@ def parser(name: str, told: str | None, stores: Sequence[str] = STORES) -> argpa
     """A parser that knows where to measure, how often, and whether to print JSON."""
     made = argparse.ArgumentParser(prog=f"python -m benchmarks {name}", description=told)
     made.add_argument("--store", choices=stores, default=stores[0], help="default: %(default)s")
-    made.add_argument("--synchronous", choices=("full", "normal"), default="full", help="of SQLite (default: %(default)s)")
-    made.add_argument("--directory", help="where SQLite files are made (default: the system's for temporary files)")
-    made.add_argument("--nodes", type=int, choices=(1, 3), default=1, help="of a Cassandra started for this (default: %(default)s)")
-    made.add_argument("--at", metavar="HOST[:PORT]", help="measure on a Cassandra that runs already, instead of starting one")
     made.add_argument(
-        "--warming", type=whole_number(0), default=100_000, help="messages that go before, on Cassandra (default: %(default)s)"
+        "--synchronous", choices=("full", "normal"), default="full", help="of SQLite (default: %(default)s)"
+    )
+    made.add_argument("--directory", help="where SQLite files are made (default: the system's for temporary files)")
+    made.add_argument(
+        "--nodes", type=int, choices=(1, 3), default=1, help="of a Cassandra started for this (default: %(default)s)"
+    )
+    made.add_argument(
+        "--at", metavar="HOST[:PORT]", help="measure on a Cassandra that runs already, instead of starting one"
+    )
+    made.add_argument(
+        "--warming",
+        type=whole_number(0),
+        default=100_000,
+        help="messages that go before, on Cassandra (default: %(default)s)",
     )
     made.add_argument("--runs", type=whole_number(1), default=5, help="default: %(default)s")
     made.add_argument("--json", action="store_true", help="print JSON instead of a table")
@@ -59,7 +68,9 @@ def opened(options: argparse.Namespace) -> Iterator[Place]:
     if options.store != "cassandra":
         yield Embedded(options.store, options.synchronous, options.directory)
         return
-    progress(f"starting Cassandra, nodes: {options.nodes}" if options.at is None else f"using Cassandra at {options.at}")
+    progress(
+        f"starting Cassandra, nodes: {options.nodes}" if options.at is None else f"using Cassandra at {options.at}"
+    )
     with on_cassandra(options.nodes, options.at) as place:
         if options.warming:
             progress(f"warming it with {options.warming} messages")

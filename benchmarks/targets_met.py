@@ -67,7 +67,10 @@ _ON_CASSANDRA: Final = (
 AIMS: Final = {
     "sqlite": _ON_SQLITE,
     "memory": _ON_SQLITE,
-    "cassandra": (*_ON_CASSANDRA, Aim("a dispatcher drains 15 000 messages a second", ("drain_per_s",), _itself, 15_000)),
+    "cassandra": (
+        *_ON_CASSANDRA,
+        Aim("a dispatcher drains 15 000 messages a second", ("drain_per_s",), _itself, 15_000),
+    ),
     "ring": (*_ON_CASSANDRA, Aim("a dispatcher drains 5 000 messages a second", ("drain_per_s",), _itself, 5_000)),
 }
 

@@ -28,4 +28,6 @@ def traced(store: CassandraStore, action: Callable[[], object]) -> list[str]:
         action()
     finally:
         session.execute_async = plain
-    return [event.description for future in futures for event in future.get_query_trace(max_wait=_PATIENCE_SECONDS).events]
+    return [
+        event.description for future in futures for event in future.get_query_trace(max_wait=_PATIENCE_SECONDS).events
+    ]

@@ -44,7 +44,9 @@ def _pairs_shown(passed: list[pytest.TestReport]) -> Iterator[str]:
             said[name].append(value)
     if not said["pairs"]:
         return
-    could, could_not = (sum(map(int, map(str, said[name]))) for name in ("orders that could fail", "orders not counted"))
+    could, could_not = (
+        sum(map(int, map(str, said[name]))) for name in ("orders that could fail", "orders not counted")
+    )
     yield f"{len({*said['able to fail']})} of {said['pairs'][0]} pairs shown able to fail; {could} orders of these were played to their end"
     yield from sorted({str(one) for one in said["unable to fail"]})
     yield f"not counted as shown: {could_not} orders of pairs that cannot fail"

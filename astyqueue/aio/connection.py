@@ -27,7 +27,9 @@ class Connection:
 
     async def queue(self, name: str, **settings: object) -> MessageQueue:
         """The queue of this name, created if it is new; settings are those of `MessageQueue.builder().options(...)`."""
-        return await MessageQueue.builder().store(self._blocking).clock(self._clock).name(name).options(**settings).build()
+        return (
+            await MessageQueue.builder().store(self._blocking).clock(self._clock).name(name).options(**settings).build()
+        )
 
     async def queues(self) -> list[str]:
         """The names of the queues in this store."""
@@ -41,11 +43,15 @@ class Connection:
         """Close on leaving the block."""
         return self
 
-    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         """Call `close`."""
         await self.close()
 
 
 async def connect(url: str, *, clock: Clock | None = None, create: bool = True) -> Connection:
     """Open the store at a URL; see `astyqueue.connect`."""
-    return Connection(await asyncio.to_thread(functools.partial(open_store, url, clock=clock or SystemClock(), create=create)), clock)
+    return Connection(
+        await asyncio.to_thread(functools.partial(open_store, url, clock=clock or SystemClock(), create=create)), clock
+    )

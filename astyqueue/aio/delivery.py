@@ -83,7 +83,9 @@ class Delivery(BaseDelivery):
         """Ack on leaving the block, or count a failed attempt if it raised."""
         return self
 
-    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         """Ack, or fail after an error, unless it was settled inside."""
         if not self.settled:
             self.error = error
@@ -122,7 +124,9 @@ class Received(DeliveryBatch[Delivery]):
         """Settle together on leaving."""
         return self
 
-    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         """Ack or give back what was not settled inside; LeaseLost names the deliveries whose leases were lost."""
         outcomes = self.on_leaving(error)
         raise_lost(await self._settler(outcomes) if outcomes else [], unless=error)

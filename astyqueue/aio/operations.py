@@ -182,7 +182,9 @@ class Operations:
     async def release(self, receipt: Receipt | str, delay: Duration = 0) -> None:
         """Give a delivery back by its receipt; this costs no attempt."""
         due = self.core.process.now() + as_microseconds(delay)
-        await self.run(QueueAdmin(self.core).settle(receipt, lambda held: Release(due, held.attempt - 1, State.SNOOZED)))
+        await self.run(
+            QueueAdmin(self.core).settle(receipt, lambda held: Release(due, held.attempt - 1, State.SNOOZED))
+        )
 
     async def extend(self, receipt: Receipt | str, by: Duration) -> None:
         """Extend the lease of a delivery to `by` from now, by its receipt."""

@@ -76,15 +76,24 @@ class MessageQueue(Operations):
         while the run before has not ended, are made up for one after the other; `misfire` and `overlap` change that, as
         for schedules.
         """
-        message = as_message(body, Message(None, key, delay, at, priority, headers, expires, lease, max_attempts, unique))
+        message = as_message(
+            body, Message(None, key, delay, at, priority, headers, expires, lease, max_attempts, unique)
+        )
         if trigger is not None:
-            return await self.run(ScheduleAdmin(self.core).send(message, trigger, own_policies(message, misfire, overlap)))
+            return await self.run(
+                ScheduleAdmin(self.core).send(message, trigger, own_policies(message, misfire, overlap))
+            )
         if misfire is not None or overlap is not None:
             raise policies_without_trigger()
         return await self.run(self.core.send(message))
 
     async def send_many(
-        self, items: Iterable[object], *, priority: int = 0, delay: Duration | None = None, headers: Mapping[str, str] | None = None
+        self,
+        items: Iterable[object],
+        *,
+        priority: int = 0,
+        delay: Duration | None = None,
+        headers: Mapping[str, str] | None = None,
     ) -> SendReport:
         """Send bodies, or `Message`s with options of their own, in bounded memory; the ids come back in order.
 
@@ -99,7 +108,9 @@ class MessageQueue(Operations):
         They come from one row, so there may be fewer although more are due, and never more than 200; call again for the
         rest. `ack()` of the result settles them together.
         """
-        return Received(await self._take(limit, 0 if wait is None else as_microseconds(wait)), self._settle, self._core.terms)
+        return Received(
+            await self._take(limit, 0 if wait is None else as_microseconds(wait)), self._settle, self._core.terms
+        )
 
     def deliveries(self, *, ahead: int = 1) -> Deliveries:
         """Endless deliveries, up to `ahead` of them claimed together; their leases are renewed until they are settled.
@@ -155,7 +166,9 @@ class MessageQueue(Operations):
         """Close the queue on leaving the block."""
         return self
 
-    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         """Call `close`."""
         await self.close()
 

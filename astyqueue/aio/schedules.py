@@ -42,7 +42,9 @@ class Schedules:
         replace: bool = False,
     ) -> Scheduled:
         """Send this body (or a `Message` with options of its own) at each slot of the trigger, from now on."""
-        planned = ScheduleRequest(trigger, as_message(body, Message(None)), Policies.read(misfire, overlap, after_failure))
+        planned = ScheduleRequest(
+            trigger, as_message(body, Message(None)), Policies.read(misfire, overlap, after_failure)
+        )
         return await self._queue.run(self._shown.add(name, planned, replaces=replace))
 
     async def get(self, name: str) -> Scheduled:

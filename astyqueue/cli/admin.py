@@ -20,7 +20,12 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 
-_COLOURS: Final = {Severity.OK: "green", Severity.NOTE: "cyan", Severity.WARNING: "yellow", Severity.PROBLEM: "bold red"}
+_COLOURS: Final = {
+    Severity.OK: "green",
+    Severity.NOTE: "cyan",
+    Severity.WARNING: "yellow",
+    Severity.PROBLEM: "bold red",
+}
 _WIDTH: Final = max(len(severity.word) for severity in Severity)
 
 
@@ -49,7 +54,9 @@ def doctor(context: click.Context, /, *, url: str | None, as_json: bool) -> None
 
     found = examine(named(url), clock=SystemClock())
     show(found, as_json=as_json)
-    context.exit({Severity.WARNING: ExitCode.WARNING, Severity.PROBLEM: ExitCode.PROBLEM}.get(worst(found), ExitCode.DONE))
+    context.exit(
+        {Severity.WARNING: ExitCode.WARNING, Severity.PROBLEM: ExitCode.PROBLEM}.get(worst(found), ExitCode.DONE)
+    )
 
 
 def _replication_option(function: click.decorators.FC) -> click.decorators.FC:
@@ -94,7 +101,9 @@ def _replication_option(function: click.decorators.FC) -> click.decorators.FC:
 @url_option
 @json_option
 @verbose_option
-def migrate(*, url: str | None, as_json: bool, replication: str, durable: bool, home: str, move_home: bool, print_cql: bool) -> None:
+def migrate(
+    *, url: str | None, as_json: bool, replication: str, durable: bool, home: str, move_home: bool, print_cql: bool
+) -> None:
     """Print each change made."""
     from astyqueue.cli.output import json_line
     from astyqueue.clock import SystemClock
@@ -102,7 +111,9 @@ def migrate(*, url: str | None, as_json: bool, replication: str, durable: bool, 
     from astyqueue.stores.admin import administer
 
     made_with = {"replication": replication, "home": home}
-    with administer(named(url), clock=SystemClock(), durable=durable, move_home=move_home, **made_with) as administration:
+    with administer(
+        named(url), clock=SystemClock(), durable=durable, move_home=move_home, **made_with
+    ) as administration:
         if print_cql:
             statements = "\n\n".join(f"{statement};" for statement in administration.statements())
             click.echo(printable_lines(statements) or "-- this store needs no migration")

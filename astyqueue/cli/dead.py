@@ -105,7 +105,9 @@ def show(session: Session, **ids: str) -> None:
 )
 @_filtered
 @on_store
-def redrive(session: Session, *, queue: str, ids: tuple[str, ...], rate: float | None, dry_run: bool, force: bool, where: Where) -> None:
+def redrive(
+    session: Session, *, queue: str, ids: tuple[str, ...], rate: float | None, dry_run: bool, force: bool, where: Where
+) -> None:
     """Put dead letters of QUEUE back into the queue, with all attempts available again.
 
     Without IDs: all letters that match the options. Ctrl-C stops between two commits and prints how many were put back;
@@ -113,7 +115,9 @@ def redrive(session: Session, *, queue: str, ids: tuple[str, ...], rate: float |
     """
     opened = session.queue(queue)
     with interruption() as interrupted, _progress(opened, where, shown=not dry_run) as progress:
-        report = opened.redrive(*ids, rate=rate, dry_run=dry_run, force=force, progress=progress, cancelled=interrupted, **where)
+        report = opened.redrive(
+            *ids, rate=rate, dry_run=dry_run, force=force, progress=progress, cancelled=interrupted, **where
+        )
     done = "would put back" if dry_run else "put back"
     stopped = ", then was interrupted" if interrupted() else ""
     left = f", left {report.left} that would die again at once (--force puts them back)" if report.left else ""

@@ -74,7 +74,11 @@ class _Facts(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         """The record as JSON."""
-        line: dict[str, object] = {"time": exact(_moment(record)), "level": record.levelname.lower(), "logger": record.name}
+        line: dict[str, object] = {
+            "time": exact(_moment(record)),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+        }
         facts = getattr(record, "facts", None)
         if facts is None:
             line["message"] = record.getMessage()

@@ -77,7 +77,9 @@ class Commands(click.Group):
         context.meta[FILE] = found.file
         return context
 
-    def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple[str | None, click.Command | None, list[str]]:
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
         """Find the command. Print the file of its options on stderr: it may have come with another person's project."""
         name, command, rest = super().resolve_command(ctx, args)
         for warning in name_options(str(name), command) if command else ():

@@ -69,7 +69,10 @@ def counts(session: Session, *, queues: tuple[str, ...]) -> None:
     names = queues or tuple(session.connection.queues())
     found = [(name, session.queue(name).counts()) for name in names]
     session.output.listing(
-        found, shown=_counted, as_json=lambda one: {"queue": one[0], **one[1].as_json()}, none="this store has no queue yet"
+        found,
+        shown=_counted,
+        as_json=lambda one: {"queue": one[0], **one[1].as_json()},
+        none="this store has no queue yet",
     )
 
 

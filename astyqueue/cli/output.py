@@ -158,5 +158,7 @@ def _table(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
         table.add_row(*map(Text, row))
     console = Console()
     # Cells that are cut or folded here could not be copied, so a terminal that is too narrow wraps the lines itself.
-    console.width = max(console.width, console.measure(table, options=console.options.update(max_width=_UNBOUNDED)).maximum)
+    console.width = max(
+        console.width, console.measure(table, options=console.options.update(max_width=_UNBOUNDED)).maximum
+    )
     console.print(table, crop=False)

@@ -122,7 +122,9 @@ def pipeline() -> None:
 @click.option("--report", type=_FILE, metavar="FILE", help="Also write the report to FILE.")
 @_master_option
 @_common
-def run(*, url: str | None, as_json: bool, out: Path, queues: tuple[str, ...], report: Path | None, **options: str | None) -> None:
+def run(
+    *, url: str | None, as_json: bool, out: Path, queues: tuple[str, ...], report: Path | None, **options: str | None
+) -> None:
     """Run the batch job."""
     from astyqueue.durations import as_microseconds
 
@@ -167,7 +169,9 @@ def run(*, url: str | None, as_json: bool, out: Path, queues: tuple[str, ...], r
 @_slo_option
 @_master_option
 @_common
-def stream(*, url: str | None, as_json: bool, out: Path, queues: tuple[str, ...], once: bool, **options: str | None) -> None:
+def stream(
+    *, url: str | None, as_json: bool, out: Path, queues: tuple[str, ...], once: bool, **options: str | None
+) -> None:
     """Run the stream."""
     from astyqueue.durations import as_microseconds
 

@@ -108,4 +108,7 @@ def _as_text(settings: Settings) -> Record:
     from astyqueue.model.settings_text import setting_name, setting_text
 
     fields = {**settings.behaviour.model_dump(), **settings.layout.model_dump()}
-    return {"name": settings.name, **{setting_name(field): setting_text(field, value) for field, value in fields.items()}}
+    return {
+        "name": settings.name,
+        **{setting_name(field): setting_text(field, value) for field, value in fields.items()},
+    }

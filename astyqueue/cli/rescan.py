@@ -46,7 +46,9 @@ def rescan(session: Session, *, queue: str, since: str | None) -> None:
     with interruption() as interrupted, _progress() as progress:
         report = opened.rescan(past(since), progress=progress, cancelled=interrupted)
     stopped = ", then was interrupted" if interrupted() else ""
-    unreadable = f"; could not read {', '.join(report.unreadable)} (astyqueue doctor says why)" if report.unreadable else ""
+    unreadable = (
+        f"; could not read {', '.join(report.unreadable)} (astyqueue doctor says why)" if report.unreadable else ""
+    )
     scanned = f"scanned {report.looked} ids in {report.rows} rows of queue {queue}"
     facts = {"queue": queue, **report.as_json(), "interrupted": interrupted()}
     session.output.done(f"{scanned}, handed out {report.listed} missed messages{unreadable}{stopped}", facts)

@@ -124,7 +124,9 @@ def add(session: Session, *, queue: str, name: str, replace: bool, **options: ob
     """Add the schedule NAME to QUEUE, which then sends a message at each slot."""
     from astyqueue.cli.send import message_of
 
-    message = message_of(str(options["body"]), {"task": options["task"], "key": options["key"], "priority": options["priority"]})
+    message = message_of(
+        str(options["body"]), {"task": options["task"], "key": options["key"], "priority": options["priority"]}
+    )
     policies = {policy: str(options[policy]) for policy in ("misfire", "overlap", "after_failure")}
     made = _schedules_of(session, queue).add(name, _trigger(options), message, replace=replace, **policies)
     session.output.done(f"schedule {name} of queue {queue}: next {_moment(made)}", made.as_json())
@@ -218,7 +220,9 @@ def delete(session: Session, *, queue: str, name: str) -> None:
 @json_option
 @verbose_option
 @click.pass_context
-def reconcile(context: click.Context, /, *, app: str, prune: bool, dry_run: bool, url: str | None, as_json: bool) -> None:
+def reconcile(
+    context: click.Context, /, *, app: str, prune: bool, dry_run: bool, url: str | None, as_json: bool
+) -> None:
     """Print each change made."""
     from astyqueue.cli.app_loader import load_app
 
@@ -226,7 +230,12 @@ def reconcile(context: click.Context, /, *, app: str, prune: bool, dry_run: bool
         if url and (not found.url or context.get_parameter_source("url") is ParameterSource.COMMANDLINE):
             found.url = url
         done = found.reconcile_all(prune=prune, dry_run=dry_run)
-    changes = [(queue, what, name) for queue, one in done.items() for what in ("removed", "saved", "stale") for name in getattr(one, what)]
+    changes = [
+        (queue, what, name)
+        for queue, one in done.items()
+        for what in ("removed", "saved", "stale")
+        for name in getattr(one, what)
+    ]
     for queue, what, name in changes:
         change = f"{_DID[what][dry_run]} schedule {name} of queue {queue}"
         facts = {"queue": queue, "schedule": name, "did": what, "dry_run": dry_run}
@@ -297,11 +306,22 @@ def _in_full(found: Scheduled) -> Record:
 
     facts = {name: value for name, value in found.as_json().items() if name != "history"}
     moments = {"next": found.next, "created": instant(found.stored.created)}
-    return {**facts, "trigger": _in_words(found.trigger), "body": json.dumps(facts["body"], ensure_ascii=False), **moments}
+    return {
+        **facts,
+        "trigger": _in_words(found.trigger),
+        "body": json.dumps(facts["body"], ensure_ascii=False),
+        **moments,
+    }
 
 
 def _firing(fired: Fired) -> Record:
-    return {"slot": fired.slot, "slots": fired.slots, "at": fired.at, "message": fired.message and str(fired.message), "why": fired.why}
+    return {
+        "slot": fired.slot,
+        "slots": fired.slots,
+        "at": fired.at,
+        "message": fired.message and str(fired.message),
+        "why": fired.why,
+    }
 
 
 def _in_words(trigger: object) -> str:
@@ -310,7 +330,9 @@ def _in_words(trigger: object) -> str:
     from astyqueue.model.settings_text import duration_setting_text
 
     match trigger:
-        case {"kind": "cron", "expression": str(expression), "zone": str(zone), "form": "unix", **more} if not set(more) - {"count"}:
+        case {"kind": "cron", "expression": str(expression), "zone": str(zone), "form": "unix", **more} if not set(
+            more
+        ) - {"count"}:
             return f"cron {expression} ({zone}){_times(more)}"
         case {"kind": "every", "interval_us": int(interval), **more} if not set(more) - {"count"}:
             return f"every {duration_setting_text(interval)}{_times(more)}"

@@ -104,7 +104,9 @@ _LONGEST: Final = 12 * 1024 * 1024
 @click.option("--from-line", type=click.IntRange(1), metavar="N", help="With --lines: begin at line N. [default: 1]")
 @click.option("--create", is_flag=True, help="Create the queue, and the SQLite file, if they do not exist.")
 @on_store
-def send(session: Session, *, queue: str, body: str, lines: bool, from_line: int | None, create: bool, **options: object) -> None:
+def send(
+    session: Session, *, queue: str, body: str, lines: bool, from_line: int | None, create: bool, **options: object
+) -> None:
     """Send one message or many."""
     if not create:
         session.check(queue, hint=" (--create creates it)")
@@ -205,7 +207,12 @@ class LineSender:
         """Send the lines from number `since` on, and print how many. An invalid line raises BadInput; none is sent."""
         with self._checked(source, since) as lines:
             done = self._send_all(lines)
-        facts = {"queue": self._queue.name, "sent": done.sent, "taken": done.taken + done.kept, "interrupted_at": done.interrupted_at}
+        facts = {
+            "queue": self._queue.name,
+            "sent": done.sent,
+            "taken": done.taken + done.kept,
+            "interrupted_at": done.interrupted_at,
+        }
         output.done(done.sentence(self._queue.name), facts)
         if done.code:
             raise click.exceptions.Exit(done.code)
@@ -213,7 +220,9 @@ class LineSender:
     @contextmanager
     def _checked(self, source: IO[str], since: int) -> Iterator[Lines]:
         """The lines with their numbers, after a check that the queue accepts each of them."""
-        with tempfile.SpooledTemporaryFile(_IN_MEMORY, "w+", encoding="utf-8", errors="surrogateescape", newline="\n") as spool:
+        with tempfile.SpooledTemporaryFile(
+            _IN_MEMORY, "w+", encoding="utf-8", errors="surrogateescape", newline="\n"
+        ) as spool:
             for number, line in _numbered(source, since):
                 self._check(number, line)
                 spool.write(f"{number} {line}\n")

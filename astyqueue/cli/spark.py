@@ -92,7 +92,9 @@ def _sink_options(function: Callable[..., None]) -> Callable[..., None]:
     astyqueue spark enqueue calls/*.parquet --queue default --id-column id --task shop.mail.welcome
     """,
 )
-@click.argument("files", metavar="FILE...", nargs=-1, required=True, type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.argument(
+    "files", metavar="FILE...", nargs=-1, required=True, type=click.Path(exists=True, dir_okay=False, path_type=Path)
+)
 @click.option("--queue", required=True, help="Queue to send to.")
 @click.option("--id-column", required=True, metavar="COLUMN", help="Column with a unique id of your own for each row.")
 @_sink_options

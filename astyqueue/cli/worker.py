@@ -121,7 +121,9 @@ def _weights(context: click.Context, parameter: click.Parameter, text: str | Non
 @url_option
 @verbose_option
 @click.pass_context
-def worker(context: click.Context, /, *, app: str, url: str | None, log_level: str, log_format: str, **options: Any) -> None:  # noqa: ANN401 - the options of `_serve`
+def worker(
+    context: click.Context, /, *, app: str, url: str | None, log_level: str, log_format: str, **options: Any
+) -> None:  # noqa: ANN401 - the options of `_serve`
     """Find the app and run its tasks."""
     from astyqueue.cli.logging import configure
     from astyqueue.dispatch.worker_log import log_event
@@ -168,7 +170,9 @@ def _serve(
     def end() -> None:
         dispatcher.drain(drain_timeout, wait=False)
 
-    dispatcher = app.worker(queues, concurrency=concurrency, schedules=not no_schedule, max_messages=max_messages, max_stalled=max_stalled)
+    dispatcher = app.worker(
+        queues, concurrency=concurrency, schedules=not no_schedule, max_messages=max_messages, max_stalled=max_stalled
+    )
     signals = Signals(dispatcher, drain_timeout)
     signals.catch()
     if burst:

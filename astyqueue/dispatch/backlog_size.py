@@ -70,7 +70,9 @@ class MessageQuota:
 
     def room(self, wanted: int) -> int:
         """How many of the wanted messages may be claimed."""
-        return wanted if self._most is None else max(0, min(wanted, self._most - self._begun - sum(map(len, self._lines))))
+        return (
+            wanted if self._most is None else max(0, min(wanted, self._most - self._begun - sum(map(len, self._lines))))
+        )
 
     def begin(self) -> bool:
         """Count one more message as begun; returns False, without counting it, if the limit is reached."""

@@ -131,7 +131,9 @@ class DispatcherBuilder(Generic[D]):
             raise BadSetting(message)
         quota = MessageQuota(self._limits.messages)
         subscriptions = tuple(
-            Subscription(wanted.queue, wanted.roster, threads=wanted.threads or THREADS, backlog=wanted.backlog, quota=quota)
+            Subscription(
+                wanted.queue, wanted.roster, threads=wanted.threads or THREADS, backlog=wanted.backlog, quota=quota
+            )
             for wanted in self._wanted
         )
         return self._build(subscriptions, quota, self._limits.stalled)

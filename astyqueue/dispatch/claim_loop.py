@@ -67,11 +67,18 @@ class ClaimLoop:
             )
             self._give_up(NotFound(message))
         elif not self._over:
-            log_event(logging.ERROR, "closed", queue=self._queue.name, hint="its queue was closed before the dispatcher was stopped")
+            log_event(
+                logging.ERROR,
+                "closed",
+                queue=self._queue.name,
+                hint="its queue was closed before the dispatcher was stopped",
+            )
             self._on_end(None)
 
     def _give_up(self, error: AstyqueueError) -> None:
-        log_event(logging.CRITICAL, "gone", queue=self._queue.name, error=reason_of(error), hint="the dispatcher is stopped")
+        log_event(
+            logging.CRITICAL, "gone", queue=self._queue.name, error=reason_of(error), hint="the dispatcher is stopped"
+        )
         self._on_end(error)
 
     def _ended(self) -> bool:
@@ -90,7 +97,9 @@ class ClaimLoop:
         longest = min(_LONGEST, self._queue.settings.behaviour.lease_us // _PART_OF_LEASE)
         pause = min(longest, _PAUSE << min(self._failures, 10))
         self._failures += 1
-        log_event(logging.ERROR, "unserved", queue=self._queue.name, error=reason_of(error), again_in=duration_text(pause))
+        log_event(
+            logging.ERROR, "unserved", queue=self._queue.name, error=reason_of(error), again_in=duration_text(pause)
+        )
         if not isinstance(error, AstyqueueError):
             log_mistake(error, queue=self._queue.name)
         rest_until(self._wakeup, self._queue.clock, pause, unless=lambda: self._over)

@@ -136,7 +136,9 @@ class Dispatcher:
         """Begin; drain on leaving the block, or stop if it raised."""
         return self.start()
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         """Drain, or stop after an error."""
         self.drain(DRAINED_WITHIN if kind is None else 0)
 

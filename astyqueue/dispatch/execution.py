@@ -60,7 +60,9 @@ class Execution:
 class HandlerExecutions:
     """The executions under way in one subscription."""
 
-    def __init__(self, queue: MessageQueue, roster: HandlerRegistry, pace: AdaptivePrefetch, quota: MessageQuota) -> None:
+    def __init__(
+        self, queue: MessageQueue, roster: HandlerRegistry, pace: AdaptivePrefetch, quota: MessageQuota
+    ) -> None:
         """Start without executions."""
         self._quota = quota
         self.verdicts = DeliveryLog(queue.name, queue.clock.now)
@@ -184,7 +186,9 @@ class HandlerExecutions:
             return True
         if not delivery.settled:
             self.verdicts.not_begun(delivery)
-            self.hand_in(delivery, self._queue.terms.release(delivery, None) if self._over else self._postpone(delivery))
+            self.hand_in(
+                delivery, self._queue.terms.release(delivery, None) if self._over else self._postpone(delivery)
+            )
         return False
 
     def _postpone(self, delivery: Delivery) -> Outcome:
@@ -247,7 +251,9 @@ class HandlerExecutions:
 
     def next_deadline(self) -> int | None:
         """The earliest deadline of the executions under way (monotonic); None without one."""
-        return min((execution.deadline for execution in self._under_way() if execution.deadline is not None), default=None)
+        return min(
+            (execution.deadline for execution in self._under_way() if execution.deadline is not None), default=None
+        )
 
     def _under_way(self) -> list[Execution]:
         with self._lock:
@@ -256,7 +262,9 @@ class HandlerExecutions:
     def overdue(self) -> list[DeliveryOutcome]:
         """Give up the executions past their deadline; returns them with their failed outcomes."""
         now = self._clock.monotonic()
-        late = [execution for execution in self._under_way() if execution.deadline is not None and execution.deadline <= now]
+        late = [
+            execution for execution in self._under_way() if execution.deadline is not None and execution.deadline <= now
+        ]
         stalled = [self._stall(execution) for execution in late if self._give_up(execution)]
         for execution in late:
             self._count_out(execution)

@@ -44,7 +44,13 @@ class Subscription:
     """A queue and its handlers, from start to the last flush."""
 
     def __init__(
-        self, queue: MessageQueue, roster: HandlerRegistry, *, threads: int, backlog: int | None = None, quota: MessageQuota | None = None
+        self,
+        queue: MessageQueue,
+        roster: HandlerRegistry,
+        *,
+        threads: int,
+        backlog: int | None = None,
+        quota: MessageQuota | None = None,
     ) -> None:
         """Nothing runs yet. All queues of a dispatcher share one `quota`."""
         self._quota = quota or MessageQuota(None)
@@ -97,7 +103,9 @@ class Subscription:
             now = self.queue.clock.monotonic()
             again = len(self._deaths) == _DEATHS and now - self._deaths[0] < _WITHIN
             self._deaths.append(now)
-            log_event(logging.CRITICAL, "thread died", queue=self.queue.name, error=reason_of(error), replaced=not again)
+            log_event(
+                logging.CRITICAL, "thread died", queue=self.queue.name, error=reason_of(error), replaced=not again
+            )
             log_traceback(error, queue=self.queue.name)
             if again:
                 self._on_end(ThreadsDied(self.queue.name, _DEATHS + 1, reason_of(error)))
@@ -154,7 +162,11 @@ class Subscription:
             )
         name = self.queue.core.process.name
         with contextlib.suppress(AstyqueueError):  # the next report is a minute later
-            self.queue.run(report_stuck(self.queue.name, StuckReport(name, len(stuck), self.slots, stuck[0].began, tasks_of(stuck))))
+            self.queue.run(
+                report_stuck(
+                    self.queue.name, StuckReport(name, len(stuck), self.slots, stuck[0].began, tasks_of(stuck))
+                )
+            )
 
     def abandon(self) -> None:
         """Release the messages whose handlers still run."""
@@ -174,7 +186,14 @@ class Subscription:
             return
 
     def _settle_later(self, outcomes: list[DeliveryOutcome], error: BaseException) -> None:
-        log_event(logging.ERROR, "unrecorded", queue=self.queue.name, messages=len(outcomes), error=reason_of(error), hint="tried again")
+        log_event(
+            logging.ERROR,
+            "unrecorded",
+            queue=self.queue.name,
+            messages=len(outcomes),
+            error=reason_of(error),
+            hint="tried again",
+        )
         for delivery, outcome in outcomes:
             self.executions.hand_in(delivery, outcome)
 

@@ -129,7 +129,9 @@ class DeliveryLog:
         log_event(logging.INFO, "start", **self._facts(delivery, handler), lag_ms=lag)
 
     @log_safely
-    def concluded(self, delivery: Delivery, handler: Handler, result: tuple[Outcome, BaseException | None], *, took: int) -> None:
+    def concluded(
+        self, delivery: Delivery, handler: Handler, result: tuple[Outcome, BaseException | None], *, took: int
+    ) -> None:
         """Log that a handler ended, and the outcome of its message."""
         outcome, error = result
         facts = {**self._facts(delivery, handler), "dur_ms": took // _MILLISECOND}
@@ -179,7 +181,12 @@ class DeliveryLog:
     @log_safely
     def stuck(self, delivery: Delivery, handler: Handler | None, *, lasts: int, threads: str, last: bool) -> None:
         """Log that a handler which was given up still runs; `last`: no free thread is left for the queue."""
-        facts = {"queue": self._queue, **self._facts(delivery, handler), "for": duration_text(lasts), "threads": threads}
+        facts = {
+            "queue": self._queue,
+            **self._facts(delivery, handler),
+            "for": duration_text(lasts),
+            "threads": threads,
+        }
         if last:
             facts["hint"] = "no thread is left for this queue: restart the process, or run it with --max-stalled"
         log_event(logging.ERROR if last else logging.WARNING, "stuck", **facts)
@@ -203,7 +210,10 @@ class DeliveryLog:
     def again(self, delivery: Delivery) -> None:
         """Log that a lease expired while the handler ran and this process claimed the message again; not rerun."""
         log_event(
-            logging.WARNING, "again", **self._facts(delivery, None), hint="its handler still runs here; its outcome counts for this attempt"
+            logging.WARNING,
+            "again",
+            **self._facts(delivery, None),
+            hint="its handler still runs here; its outcome counts for this attempt",
         )
 
     @log_safely
@@ -224,7 +234,18 @@ class DeliveryLog:
         task = delivery.headers.get(TASK)
         if not self._parked.may_say(task, self._now()):
             return
-        hint = "no worker here has this task" if task else "it names no task (header task), and no handler takes such messages"
+        hint = (
+            "no worker here has this task"
+            if task
+            else "it names no task (header task), and no handler takes such messages"
+        )
         if self._parked.full:
             hint += "; too many such names: no more are logged for a minute"
-        log_event(logging.WARNING, "parked", queue=self._queue, **self._facts(delivery, None), again_in=duration_text(pause), hint=hint)
+        log_event(
+            logging.WARNING,
+            "parked",
+            queue=self._queue,
+            **self._facts(delivery, None),
+            again_in=duration_text(pause),
+            hint=hint,
+        )

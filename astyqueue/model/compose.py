@@ -103,7 +103,9 @@ class MessageEncoder:
             body=None,
             unique=unique is not None,
         )
-        return PreparedMessage(due, priority, envelope.key, encode(envelope, encoded), self._now, unique, envelope.headers)
+        return PreparedMessage(
+            due, priority, envelope.key, encode(envelope, encoded), self._now, unique, envelope.headers
+        )
 
 
 def _is_plain(message: Message) -> bool:
@@ -190,7 +192,10 @@ def _headers(headers: Mapping[str, str] | None) -> dict[str, str] | None:
     if not isinstance(headers, Mapping) or any(not isinstance(part, str) for pair in headers.items() for part in pair):
         problem = f"headers map text to text, and these do not: {headers!r:.200}"
         raise BadInput(problem)
-    pairs = {check_text(name, "the name of a header"): check_text(text, f"header {name!r:.80}") for name, text in headers.items()}
+    pairs = {
+        check_text(name, "the name of a header"): check_text(text, f"header {name!r:.80}")
+        for name, text in headers.items()
+    }
     if SCHEDULE in pairs:
         problem = f"the header {SCHEDULE!r} is reserved: only schedules set it; give yours another name"
         raise BadInput(problem)
@@ -209,7 +214,9 @@ def _lease(lease: Duration | None, cap: int) -> int | None:
         problem = f"lease is {lease!r}: it must be from {least} to {longest}, or 0 for at most once"
         raise BadInput(problem)
     if duration > cap:
-        problem = f"lease {lease!r} exceeds the queue's lease_cap of {length_text(cap)}: request less, or have the cap raised"
+        problem = (
+            f"lease {lease!r} exceeds the queue's lease_cap of {length_text(cap)}: request less, or have the cap raised"
+        )
         raise BadInput(problem)
     return duration
 

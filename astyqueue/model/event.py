@@ -54,7 +54,9 @@ def kind_of(written: str) -> Kind:
 Keeping = Literal["none", "failures", "all"]
 _FAILURES: Final = frozenset({Kind.FAILED, Kind.RETRIED, Kind.DEAD, Kind.REDRIVEN, Kind.SKIPPED})
 #: The kinds of events that each setting keeps.
-KEPT: Final[Mapping[Keeping, frozenset[Kind]]] = MappingProxyType({"none": frozenset(), "failures": _FAILURES, "all": frozenset(Kind)})
+KEPT: Final[Mapping[Keeping, frozenset[Kind]]] = MappingProxyType(
+    {"none": frozenset(), "failures": _FAILURES, "all": frozenset(Kind)}
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +141,10 @@ class Event:
     def as_json(self) -> Json:
         """The values that are set, with instants as text."""
         known = {name: value for name, value in self.flat().items() if value not in (None, "", False)}
-        return {name: _text(value) if FLAT[name] == "instant" and isinstance(value, int) else value for name, value in known.items()}
+        return {
+            name: _text(value) if FLAT[name] == "instant" and isinstance(value, int) else value
+            for name, value in known.items()
+        }
 
 
 _ENDS: Final = frozenset({Kind.DONE, Kind.FAILED, Kind.RELEASED})

@@ -52,9 +52,7 @@ class Misfire:
             return cls(kind, int(bound or ALL))
         if kind in _TAKE_DURATION and (bound or kind == "skip"):
             return cls(kind, as_microseconds(bound) if bound else GRACE)
-        problem = (
-            f'misfire is "once", "latest", "all" (or "all 50", up to {ALL_AT_MOST}), "skip" (or "skip 5m") or "within 1h", not {written!r}'
-        )
+        problem = f'misfire is "once", "latest", "all" (or "all 50", up to {ALL_AT_MOST}), "skip" (or "skip 5m") or "within 1h", not {written!r}'
         raise BadInput(problem)
 
     def __str__(self) -> str:
@@ -189,7 +187,11 @@ class Schedule:
 
 def check_schedule_name(name: str) -> str:
     """The name itself; BadInput unless it is printable text of 1 to 200 bytes."""
-    if not isinstance(name, str) or not name.isprintable() or not 0 < len(name.encode(errors="surrogatepass")) <= NAME_BYTES:
+    if (
+        not isinstance(name, str)
+        or not name.isprintable()
+        or not 0 < len(name.encode(errors="surrogatepass")) <= NAME_BYTES
+    ):
         problem = f"{name!r:.80} is not a valid schedule name: give printable text of 1 to {NAME_BYTES} bytes"
         raise BadInput(problem)
     return name

@@ -182,7 +182,13 @@ class DeadLetter(Stored):
 
     def as_json(self) -> Json:
         """The message and why it is dead."""
-        death: Json = {"at": _text(self.at), "attempts": self.attempts, "kind": self.kind, "reason": self.reason, "claim": self.claim}
+        death: Json = {
+            "at": _text(self.at),
+            "attempts": self.attempts,
+            "kind": self.kind,
+            "reason": self.reason,
+            "claim": self.claim,
+        }
         return self._message_json() | death
 
 

@@ -78,7 +78,9 @@ def history_slices(ring: Ring, since: int, until: int) -> list[HistorySlice]:
     than a second, or after an outage of the store as long as that took.
     """
     return [
-        HistorySlice(history_row(ring.queue, day, bucket), ids.first_at(max(day, since)), ids.first_at(min(day + DAY, until)))
+        HistorySlice(
+            history_row(ring.queue, day, bucket), ids.first_at(max(day, since)), ids.first_at(min(day + DAY, until))
+        )
         for day in _days(since, until)
         for bucket in range(ring.layout.concurrency_shards)
     ]
@@ -280,15 +282,24 @@ class HistoryCursor:
         """A page of each bucket of one day, up to the moment that all pages reach."""
         since = ids.moment(self._now_at)
         end = min((since // DAY + 1) * DAY, self._asked.until)
-        buckets = [part._replace(after=max(part.after, self._now_at)) for part in history_slices(self._ring, since, end)]
+        buckets = [
+            part._replace(after=max(part.after, self._now_at)) for part in history_slices(self._ring, since, end)
+        ]
         pages = yield from read(*[part.slice(_PAGE) for part in buckets])
         reached = min((page[-1].name.id for page in pages if len(page) == _PAGE), default=ids.first_at(end))
         self._now_at = reached  # a page may end between two columns of one id, so that id is read again
-        return [(part.row, column) for part, page in zip(buckets, pages, strict=True) for column in page if column.name.id < reached]
+        return [
+            (part.row, column)
+            for part, page in zip(buckets, pages, strict=True)
+            for column in page
+            if column.name.id < reached
+        ]
 
     def _listed(self) -> Steps[list[Found]]:
         """The events of some days that are listed under a message or a key: reads the lists, then the events."""
-        kind, text = (OF_KEY, self._asked.key or "") if self._asked.message is None else (OF_MESSAGE, str(self._asked.message))
+        kind, text = (
+            (OF_KEY, self._asked.key or "") if self._asked.message is None else (OF_MESSAGE, str(self._asked.message))
+        )
         shards = range(self._ring.layout.concurrency_shards) if kind == OF_KEY else [self._ring.shard_of_key(text)]
         since = ids.moment(self._now_at)
         end = min((since // DAY + max(1, self._rows // len(shards))) * DAY, self._asked.until)
@@ -297,10 +308,14 @@ class HistoryCursor:
         bounds = ids.listed(text, since), ids.listed(text, end)
         pages = yield from read(*[Slice(row, kind, 0, *bounds, limit=self._page, table=HISTORY) for row in rows])
         named = self._named(rows, pages, (since, end))
-        columns = (yield from read(*[Named(row, names, table=HISTORY) for row, names in named.items()])) if named else []
+        columns = (
+            (yield from read(*[Named(row, names, table=HISTORY) for row, names in named.items()])) if named else []
+        )
         return [(row, column) for row, some in zip(named, columns, strict=True) for column in some]
 
-    def _named(self, rows: list[str], pages: list[list[Column]], bounds: tuple[int, int]) -> dict[str, tuple[Name, ...]]:
+    def _named(
+        self, rows: list[str], pages: list[list[Column]], bounds: tuple[int, int]
+    ) -> dict[str, tuple[Name, ...]]:
         """The events to read now, by row: those before the moment that all pages reach.
 
         After a full page the days are read one by one; if one moment fills a page, the page size is doubled.

@@ -39,7 +39,9 @@ def _abreast(parts: Sequence[Steps[T]]) -> Steps[list[T]]:
         results |= {number: step.result for number, step in went_on.items() if isinstance(step, _Finished)}
         asked = {number: step for number, step in went_on.items() if isinstance(step, Read)}
         plain = yield from _answered({number: read for number, read in asked.items() if not read.exact}, exact=False)
-        answers = plain | (yield from _answered({number: read for number, read in asked.items() if read.exact}, exact=True))
+        answers = plain | (
+            yield from _answered({number: read for number, read in asked.items() if read.exact}, exact=True)
+        )
     return [results[number] for number in range(len(parts))]
 
 
@@ -59,7 +61,9 @@ def _answered(asked: dict[int, Read], *, exact: bool) -> Steps[Answers]:
     if not asked:
         return {}
     try:
-        found: list[list[Column]] = yield Read(tuple(wanted for read in asked.values() for wanted in read.wanted), exact)
+        found: list[list[Column]] = yield Read(
+            tuple(wanted for read in asked.values() for wanted in read.wanted), exact
+        )
     except SliceTooLong as error:
         if len(asked) == 1:
             return dict.fromkeys(asked, Answer(error=error))

@@ -134,7 +134,9 @@ async def arun(steps: Steps[T], store: AsyncStore) -> T:
         while True:
             request = answer.into(steps)
             finishing.go_on()
-            answer = await (_arest(request) if isinstance(request, Rest) else finishing.wait_for(_aattempt(request, store)))
+            answer = await (
+                _arest(request) if isinstance(request, Rest) else finishing.wait_for(_aattempt(request, store))
+            )
     except StopIteration as finished:
         result: T = finished.value
         return result

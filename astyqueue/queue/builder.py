@@ -147,7 +147,11 @@ class QueueBuilder(Generic[Q]):
             message = 'no store was named: .store("sqlite:///mail.db"), for example'
             raise BadSetting(message)
         self._requested()
-        return open_store(self._store, clock=self._clock or SystemClock()) if isinstance(self._store, str | DriverSession) else self._store
+        return (
+            open_store(self._store, clock=self._clock or SystemClock())
+            if isinstance(self._store, str | DriverSession)
+            else self._store
+        )
 
     def _requested(self) -> tuple[str, Asked, Asked]:
         """The requested name, layout and behaviour."""
@@ -174,4 +178,6 @@ class QueueBuilder(Generic[Q]):
                 asked,
             )
         clock = self._clock or CorrectedClock()
-        return QueueRuntime(opened.settings, clock, self._hooks, triggers=self._triggers, fires=self._fires, ways=self._ways)
+        return QueueRuntime(
+            opened.settings, clock, self._hooks, triggers=self._triggers, fires=self._fires, ways=self._ways
+        )

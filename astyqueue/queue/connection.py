@@ -40,12 +40,16 @@ class Connection:
         """Close on leaving the block."""
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         """Call `close`."""
         self.close()
 
 
-def connect(url: str, *, clock: Clock | None = None, triggers: Triggers | None = None, create: bool = True) -> Connection:
+def connect(
+    url: str, *, clock: Clock | None = None, triggers: Triggers | None = None, create: bool = True
+) -> Connection:
     """Open the store at a URL, such as "sqlite:///mail.db" (relative), "sqlite:////var/mail.db" or "memory://name".
 
     A missing SQLite file is created; with `create=False`, for read-only tools, WrongSchema is raised instead.

@@ -37,7 +37,9 @@ class RetryPolicy:
         pause = 0 if delay is None else as_microseconds(delay)
         return Release(self.now() + pause, delivery.attempt - 1, State.SNOOZED)
 
-    def failed(self, delivery: BaseDelivery, reason: str, *, pause: int | None = None, allowed: int | None = None) -> Release | Reject:
+    def failed(
+        self, delivery: BaseDelivery, reason: str, *, pause: int | None = None, allowed: int | None = None
+    ) -> Release | Reject:
         """The outcome of a failed attempt: redelivery after `pause`, or a dead letter if it was the last attempt.
 
         `pause` is in microseconds (default: the queue's backoff); `allowed` is the number of attempts (default: as the
@@ -136,7 +138,11 @@ def raise_lost(lost: Sequence[BaseDelivery], unless: BaseException | None = None
 
 def error_text(error: BaseException | None) -> str:
     """An error as the reason of a failed attempt, in one line."""
-    return "the loop over deliveries was left before it was settled" if isinstance(error, GeneratorExit) else reason_of(error)
+    return (
+        "the loop over deliveries was left before it was settled"
+        if isinstance(error, GeneratorExit)
+        else reason_of(error)
+    )
 
 
 def reason_of(error: BaseException | None) -> str:
@@ -208,7 +214,9 @@ class Delivery(BaseDelivery):
         """Ack on leaving the block, or count a failed attempt if it raised."""
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         """Ack, or fail after an error, unless it was settled inside."""
         self.error = error
         if not self.settled:
@@ -247,7 +255,9 @@ class Received(DeliveryBatch[Delivery]):
         """Settle together on leaving."""
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         """Ack or give back what was not settled inside; LeaseLost names the deliveries whose leases were lost."""
         outcomes = self.on_leaving(error)
         raise_lost(self._settler(outcomes) if outcomes else [], unless=error)

@@ -100,7 +100,9 @@ class TracebackLimiter:
 
 def _cause(error: BaseException) -> Cause:
     """The cause that failures at the same place share, whatever the texts of their errors."""
-    return type(error), tuple((frame.f_code.co_filename, line) for frame, line in traceback.walk_tb(error.__traceback__))
+    return type(error), tuple(
+        (frame.f_code.co_filename, line) for frame, line in traceback.walk_tb(error.__traceback__)
+    )
 
 
 class EventFactory:
@@ -172,7 +174,9 @@ class EventFactory:
 
     def _about(self, row: str, entry: Entry, envelope: Envelope | None, *, at: int) -> Event:
         """An event about a message, of kind CLAIMED until the caller replaces that; `envelope` is None if not known."""
-        event = replace(self._event(at, Kind.CLAIMED, MessageId(row, entry.priority, entry.id)), attempt=entry.spent + 1)
+        event = replace(
+            self._event(at, Kind.CLAIMED, MessageId(row, entry.priority, entry.id)), attempt=entry.spent + 1
+        )
         if envelope is None:
             return event
         known = replace(event, key=envelope.key, sent=envelope.sent, due=envelope.due or envelope.sent)

@@ -93,7 +93,9 @@ class MessageQueue(Operations):
         while the run before has not ended, are made up for one after the other; `misfire` and `overlap` change that, as
         for schedules.
         """
-        message = as_message(body, Message(None, key, delay, at, priority, headers, expires, lease, max_attempts, unique))
+        message = as_message(
+            body, Message(None, key, delay, at, priority, headers, expires, lease, max_attempts, unique)
+        )
         if trigger is not None:
             return self.run(ScheduleAdmin(self.core).send(message, trigger, own_policies(message, misfire, overlap)))
         if misfire is not None or overlap is not None:
@@ -101,7 +103,12 @@ class MessageQueue(Operations):
         return self.run(self.core.send(message))
 
     def send_many(
-        self, items: Iterable[object], *, priority: int = 0, delay: Duration | None = None, headers: Mapping[str, str] | None = None
+        self,
+        items: Iterable[object],
+        *,
+        priority: int = 0,
+        delay: Duration | None = None,
+        headers: Mapping[str, str] | None = None,
     ) -> SendReport:
         """Send bodies, or `Message`s with options of their own, in bounded memory; the ids come back in order.
 
@@ -181,7 +188,9 @@ class MessageQueue(Operations):
         """Close the queue on leaving the block."""
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         """Call `close`."""
         self.close()
 

@@ -127,7 +127,9 @@ class QueueRuntime:
             raise was_closed(self.settings.name)
         if (pid := os.getpid()) == self.pid:
             return self
-        made = QueueRuntime(self.settings, self.clock, self.hooks, triggers=self.triggers, fires=self.fires, ways=self.ways)
+        made = QueueRuntime(
+            self.settings, self.clock, self.hooks, triggers=self.triggers, fires=self.fires, ways=self.ways
+        )
         return self._in_children.setdefault(pid, made)
 
     def close(self) -> None:

@@ -121,7 +121,9 @@ class ClockSync:
         if clock is None:
             return
         now = clock.comparison()
-        if clock.compared is not None and self._holds(clock.compared, now, _CLOCK_EVERY_FOR_SENDERS if only_sends else _CLOCK_EVERY):
+        if clock.compared is not None and self._holds(
+            clock.compared, now, _CLOCK_EVERY_FOR_SENDERS if only_sends else _CLOCK_EVERY
+        ):
             return
         if now.at < self._not_before:
             return

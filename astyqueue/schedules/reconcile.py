@@ -326,5 +326,11 @@ def _document(declared: Declared, template: Template) -> dict[str, JsonValue]:
         "lease": template.lease,
         "attempts": template.attempts,
     }
-    usual: dict[str, JsonValue] = {"misfire": "once", "overlap": "allow", "after_failure": "go on", "priority": 0, "headers": {}}
+    usual: dict[str, JsonValue] = {
+        "misfire": "once",
+        "overlap": "allow",
+        "after_failure": "go on",
+        "priority": 0,
+        "headers": {},
+    }
     return {name: value for name, value in said.items() if value != usual.get(name)}

@@ -56,7 +56,9 @@ class Schedules:
         failure. ScheduleTaken if there is a schedule of this name, unless `replace` is true: then it is changed, and
         with an equal trigger it goes on where it was.
         """
-        planned = ScheduleRequest(trigger, as_message(body, Message(None)), Policies.read(misfire, overlap, after_failure))
+        planned = ScheduleRequest(
+            trigger, as_message(body, Message(None)), Policies.read(misfire, overlap, after_failure)
+        )
         return self._queue.run(self._shown.add(name, planned, replaces=replace))
 
     def get(self, name: str) -> Scheduled:

@@ -29,7 +29,13 @@ class Fired:
     def as_json(self) -> Json:
         """The result as JSON, with instants as text."""
         message = None if self.message is None else str(self.message)
-        return {"slot": exact(self.slot), "slots": self.slots, "at": exact(self.at), "message": message, "why": self.why}
+        return {
+            "slot": exact(self.slot),
+            "slots": self.slots,
+            "at": exact(self.at),
+            "message": message,
+            "why": self.why,
+        }
 
 
 @dataclass(frozen=True, slots=True)

@@ -99,7 +99,9 @@ class QueueReader(DataSourceReader):
 _NOTHING: Final = InputPartition(None)
 
 
-def read_history(place: Place, part: HistorySlice, *, asked: StructType, rate: float | None) -> Iterator[pa.RecordBatch]:
+def read_history(
+    place: Place, part: HistorySlice, *, asked: StructType, rate: float | None
+) -> Iterator[pa.RecordBatch]:
     """The events of a history slice, at most `rate` a second."""
     shaping, pace, queue = Shaping(asked), Pace(rate), looking(place)
     left: HistorySlice | None = part
@@ -165,4 +167,6 @@ def _is_selected(reading: Reading, row: str) -> bool:
 
 def _within(reading: Reading, id_: MessageId) -> bool:
     first_due = moment(id_.id)
-    return (reading.since is None or reading.since <= first_due) and (reading.until is None or first_due < reading.until)
+    return (reading.since is None or reading.since <= first_due) and (
+        reading.until is None or first_due < reading.until
+    )

@@ -89,7 +89,11 @@ class Outbox:
     def _commit(self, row: str, messages: list[Addressed]) -> int:
         """Send messages of one row; returns how many were not in the store before."""
         queue, core = self._queue, self._queue.core
-        queue.run(write_key_hints(core.process, [(one.composed.key, one.id) for one in messages if one.composed.key is not None]))
+        queue.run(
+            write_key_hints(
+                core.process, [(one.composed.key, one.id) for one in messages if one.composed.key is not None]
+            )
+        )
         repeating = self._rows.setdefault(row, IdempotentSender(core.process, row))
         put = {one.id for one in queue.run(repeating.send([one.message for one in messages]))}
         if put:
@@ -119,7 +123,9 @@ class Outbox:
         """Those of these messages whose sending is in the history; the task that wrote it may have a clock ahead."""
         core = self._queue.core
         begun = min(one.composed.sent for one in messages)
-        return self._queue.run(first_sent(core.ring, [one.id for one in messages], since=begun - _APART, until=core.process.now() + _APART))
+        return self._queue.run(
+            first_sent(core.ring, [one.id for one in messages], since=begun - _APART, until=core.process.now() + _APART)
+        )
 
     def _hold_back(self, count: int) -> None:
         """Wait until the rate and the depth of the queue allow this number of messages."""

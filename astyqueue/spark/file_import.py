@@ -32,14 +32,24 @@ from astyqueue.stores.url import locate
 from astyqueue.units import SECOND
 from astyqueue.waiting import Wakeup
 
-FORMATS: Final[Mapping[str, str]] = {".csv": "csv", ".json": "json", ".jsonl": "json", ".ndjson": "json", ".parquet": "parquet"}
+FORMATS: Final[Mapping[str, str]] = {
+    ".csv": "csv",
+    ".json": "json",
+    ".jsonl": "json",
+    ".ndjson": "json",
+    ".parquet": "parquet",
+}
 #: A line that cannot be read ends the run: no message is made from a part of a line.
 _READING: Final[Mapping[str, Mapping[str, str]]] = {
     "csv": {"header": "true", "mode": "FAILFAST"},
     "json": {"mode": "FAILFAST"},
     "parquet": {},
 }
-_KINDS: Final[Mapping[str, str]] = {"csv": "CSV with a header", "json": "JSON with one object a line", "parquet": "Parquet"}
+_KINDS: Final[Mapping[str, str]] = {
+    "csv": "CSV with a header",
+    "json": "JSON with one object a line",
+    "parquet": "Parquet",
+}
 #: Bytes of a file in one task: small, so that a retried task repeats little and progress is visible.
 _TASK_BYTES: Final = 4 * 1024 * 1024
 _LOOK: Final = SECOND // 5
@@ -287,7 +297,9 @@ class Manifest:
     def save(self) -> None:
         """Write it, whole or not at all, readable by its owner only."""
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        replace_file(self.path, json.dumps({"run": self.run, "target": self.target, "files": self.files}, indent=1).encode())
+        replace_file(
+            self.path, json.dumps({"run": self.run, "target": self.target, "files": self.files}, indent=1).encode()
+        )
 
 
 def place_of(url: str) -> str:

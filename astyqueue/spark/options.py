@@ -53,7 +53,20 @@ _KINDS: Final[Mapping[str, tuple[type[DataType], ...]]] = {
     "headers_column": (MapType,),
 }
 _NAMES: Final[Mapping[type[DataType], str]] = {IntegralType: "a whole number", NumericType: "a number"}
-_KNOWN: Final = ("url", "queue", _ID, "body_column", *_KINDS, "task", "query", "once", "rate", "max_in_flight", "max_depth", "create")
+_KNOWN: Final = (
+    "url",
+    "queue",
+    _ID,
+    "body_column",
+    *_KINDS,
+    "task",
+    "query",
+    "once",
+    "rate",
+    "max_in_flight",
+    "max_depth",
+    "create",
+)
 _IN_FLIGHT: Final = 4
 
 
@@ -127,7 +140,9 @@ class Given:
     def url(self) -> str:
         """The store's URL, from the option or the environment, in a form that is valid in other processes too."""
         return everywhere(
-            self.text("url") or os.environ.get(URL) or self.needed("url", "sqlite:////var/work.db, cassandra://host/keyspace")
+            self.text("url")
+            or os.environ.get(URL)
+            or self.needed("url", "sqlite:////var/work.db, cassandra://host/keyspace")
         )
 
 
@@ -225,7 +240,9 @@ class Following:
         since, lag = given.moment("since", now), as_microseconds(given.text("lag") or "60s")
         most = given.number("rows_per_batch", 0) or None
         place = Place.of(given, exactly=True)  # an event that the one replica lacks would be skipped for good
-        return cls(place, now if since is None else since, lag, most, given.rate(), given.flag("failOnDataLoss", default=True))
+        return cls(
+            place, now if since is None else since, lag, most, given.rate(), given.flag("failOnDataLoss", default=True)
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -256,7 +273,11 @@ class Columns:
                 message = f"give {pair[0]} or {pair[1]}, not both"
                 raise BadSetting(message)
         used = {id_, *named.values()}
-        fields = () if any(named[option] for option in _BODIES) else tuple(name for name in schema.names if name not in used or name == id_)
+        fields = (
+            ()
+            if any(named[option] for option in _BODIES)
+            else tuple(name for name in schema.names if name not in used or name == id_)
+        )
         return cls(id_, **{option.removesuffix("_column"): column for option, column in named.items()}, fields=fields)
 
 

@@ -72,7 +72,12 @@ class RedriveByQuery:
         """A dry run: what the query selects now. Nothing is changed."""
         kinds = self._letters.groupBy("kind").agg(count(lit(1)).alias("letters")).collect()
         moments = [field.name for field in self._letters.schema if isinstance(field.dataType, TimestampType)]
-        sample = self._letters.orderBy("died").limit(SHOWN).withColumns({name: unix_micros(name) for name in moments}).collect()
+        sample = (
+            self._letters.orderBy("died")
+            .limit(SHOWN)
+            .withColumns({name: unix_micros(name) for name in moments})
+            .collect()
+        )
         return Chosen({row["kind"]: row["letters"] for row in kinds}, [_letter(row, moments) for row in sample])
 
     def carry_out(

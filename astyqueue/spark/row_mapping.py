@@ -75,7 +75,11 @@ class Addressing:
     def _addressed(self, record: str, row: dict[str, object]) -> Addressed:
         one = self._composer.compose(self._body(row), self._options(row))
         id_ = record_id(self._source, record, due=one.due, begun=self._begun)
-        return Addressed(self._row(one, record, ids.moment(id_)), composed(one.value, one.priority, id_, seconds=self._remembered), one)
+        return Addressed(
+            self._row(one, record, ids.moment(id_)),
+            composed(one.value, one.priority, id_, seconds=self._remembered),
+            one,
+        )
 
     def _row(self, one: PreparedMessage, record: str, moment: int) -> str:
         """The row that the queue's placement gives; without a key by a hash of the record's id, so always the same."""
@@ -102,7 +106,14 @@ class Addressing:
         due, delay, key = (row[name] if name else None for name in (columns.due, columns.delay, columns.key))
         priority = row[columns.priority] if columns.priority else None
         headers = row[columns.headers] if columns.headers else None
-        if due is None and delay is None and key is None and priority is None and headers is None and self._task is None:
+        if (
+            due is None
+            and delay is None
+            and key is None
+            and priority is None
+            and headers is None
+            and self._task is None
+        ):
             return self._usual
         sent_headers = dict(headers) if isinstance(headers, dict) else {}
         if self._task is not None:

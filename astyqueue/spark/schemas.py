@@ -7,7 +7,17 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 import pyarrow as pa
-from pyspark.sql.types import BooleanType, DataType, IntegerType, LongType, MapType, StringType, StructField, StructType, TimestampType
+from pyspark.sql.types import (
+    BooleanType,
+    DataType,
+    IntegerType,
+    LongType,
+    MapType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
 
 from astyqueue.errors import BadInput
 from astyqueue.model.event import FLAT, Event
@@ -55,7 +65,13 @@ _COLUMNS: Final[Mapping[str, Mapping[str, DataType]]] = {
         "holder": StringType(),
         "reason": StringType(),
     },
-    DEAD: {**_MESSAGE, "died": TimestampType(), "kind": StringType(), "attempts": IntegerType(), "reason": StringType()},
+    DEAD: {
+        **_MESSAGE,
+        "died": TimestampType(),
+        "kind": StringType(),
+        "attempts": IntegerType(),
+        "reason": StringType(),
+    },
     HISTORY: {name: _PLAIN[kind] for name, kind in FLAT.items()},
 }
 TABLES: Final = tuple(_COLUMNS)
@@ -76,7 +92,9 @@ def checked(table: str, asked: StructType) -> StructType:
     for field in asked.fields:
         if columns.get(field.name) != field.dataType:
             known = ", ".join(f"{name} {kind.simpleString()}" for name, kind in columns.items())
-            message = f"table {table} has no column {field.name} {field.dataType.simpleString()}; its columns are {known}"
+            message = (
+                f"table {table} has no column {field.name} {field.dataType.simpleString()}; its columns are {known}"
+            )
             raise BadInput(message)
     return asked
 
@@ -86,7 +104,9 @@ class Shaping:
 
     def __init__(self, asked: StructType) -> None:
         """Make these columns, in this order."""
-        self._schema = pa.schema([pa.field(field.name, _ARROW[field.dataType], nullable=True) for field in asked.fields])
+        self._schema = pa.schema(
+            [pa.field(field.name, _ARROW[field.dataType], nullable=True) for field in asked.fields]
+        )
 
     def batch(self, records: Sequence[Record]) -> pa.RecordBatch:
         """One batch of these records, by the names of the columns."""
@@ -94,7 +114,9 @@ class Shaping:
 
     def events(self, events: Sequence[Event]) -> pa.RecordBatch:
         """One batch of these events, for `history`; column by column, at half the cost of a record for each event."""
-        return self._batch(lambda name: _texts(events, name) if name in _AS_TEXT else [getattr(event, name) for event in events])
+        return self._batch(
+            lambda name: _texts(events, name) if name in _AS_TEXT else [getattr(event, name) for event in events]
+        )
 
     def _batch(self, column: Callable[[str], Sequence[object]]) -> pa.RecordBatch:
         columns = [pa.array(column(field.name), field.type) for field in self._schema]

@@ -45,7 +45,11 @@ _SHOW: Final = b"\x00astyqueue: it did not start\n"
 
 
 def session(
-    master: str | None = None, *, name: str = "astyqueue", settings: Mapping[str, str] | None = None, quiet: bool = False
+    master: str | None = None,
+    *,
+    name: str = "astyqueue",
+    settings: Mapping[str, str] | None = None,
+    quiet: bool = False,
 ) -> SparkSession:
     """A session with the data source `astyqueue`: the one that this process has, or a new one.
 
@@ -150,7 +154,9 @@ def _homes() -> Iterator[Path]:
         yield Path(command).resolve().parent.parent
     for pattern in _INSTALLED:
         root = Path(pattern.partition("*")[0])
-        yield from sorted(home.resolve() for home in root.glob(pattern.removeprefix(f"{root}/")) if (home / "bin" / "java").exists())
+        yield from sorted(
+            home.resolve() for home in root.glob(pattern.removeprefix(f"{root}/")) if (home / "bin" / "java").exists()
+        )
 
 
 def _wrong_with(home: Path) -> str | None:
@@ -161,7 +167,9 @@ def _wrong_with(home: Path) -> str | None:
         release = _RELEASE.search(told)
         if release is None or int(release[1]) not in RELEASES:
             return f"it is Java {release[1] if release else 'of an unknown release'}"
-        modules = subprocess.run([java, "--list-modules"], capture_output=True, text=True, timeout=_SECONDS, check=True).stdout  # noqa: S603 - as above
+        modules = subprocess.run(
+            [java, "--list-modules"], capture_output=True, text=True, timeout=_SECONDS, check=True
+        ).stdout  # noqa: S603 - as above
     except (OSError, subprocess.SubprocessError) as error:
         return f"it does not run ({error})"
     return None if _MODULE in modules else f"it is a trimmed runtime without the module {_MODULE}"

@@ -76,7 +76,9 @@ class Position:
 
     def to(self, until: int) -> Position:
         """The position at `until`; a bucket that is further stays where it is."""
-        return Position(self.queue, tuple(max(bound, until) for bound in self.bounds), first=self.least if self.initial else None)
+        return Position(
+            self.queue, tuple(max(bound, until) for bound in self.bounds), first=self.least if self.initial else None
+        )
 
     def offset(self) -> Offset:
         """The offset, as `of` reads it."""

@@ -87,7 +87,9 @@ class StreamSink(DataSourceStreamArrowWriter):
         sources = {(message.source, message.batch) for message in messages if isinstance(message, Written)}
         queue = sending(self._sinking.place, create=self._sinking.create)
         for source, batch in sources:
-            queue.run(end_batch(queue=queue.name, source=source, batch=batch, before=str(batchId - 1) if batchId else None))
+            queue.run(
+                end_batch(queue=queue.name, source=source, batch=batch, before=str(batchId - 1) if batchId else None)
+            )
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
         """Do nothing: Spark runs the batch again, which sends the missing messages."""
@@ -110,7 +112,13 @@ def _check_age(sinking: Sinking, begun: int, now: int) -> None:
     """Warn about a query that began long ago: rows new to it count as sent at that moment, and delays from it."""
     if sinking.named and now - begun > _LONG_AGO:
         began = instant(begun)
-        _log.warning("old query queue=%s query=%s begun=%s %s", sinking.place.queue, sinking.query, f"{began:%Y-%m-%dT%H:%M:%SZ}", _ADVICE)
+        _log.warning(
+            "old query queue=%s query=%s begun=%s %s",
+            sinking.place.queue,
+            sinking.query,
+            f"{began:%Y-%m-%dT%H:%M:%SZ}",
+            _ADVICE,
+        )
 
 
 def _property(name: str) -> str:

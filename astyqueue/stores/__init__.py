@@ -9,7 +9,9 @@ from astyqueue.errors import BadSetting
 from astyqueue.store import Store
 from astyqueue.stores.url import locate
 
-_KINDS: Final = "memory://, memory://shared-name, sqlite:///relative.db, sqlite:////absolute.db, cassandra://host1,host2/keyspace"
+_KINDS: Final = (
+    "memory://, memory://shared-name, sqlite:///relative.db, sqlite:////absolute.db, cassandra://host1,host2/keyspace"
+)
 
 
 @runtime_checkable

@@ -38,7 +38,9 @@ class _Watch:
         with self._lock:
             self._watching.add(watching)
             if not self._registered and hasattr(os, "register_at_fork"):
-                os.register_at_fork(before=self._before, after_in_parent=self._after_in_parent, after_in_child=self._after_in_child)
+                os.register_at_fork(
+                    before=self._before, after_in_parent=self._after_in_parent, after_in_child=self._after_in_child
+                )
                 self._registered = True
 
     def _before(self) -> None:

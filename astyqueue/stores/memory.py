@@ -259,7 +259,9 @@ class Untended:
 
     def verify(self) -> list[Finding]:
         """A note that the store is in memory."""
-        return [note("store", "in memory", "its messages are lost when the process ends, and no other process sees them")]
+        return [
+            note("store", "in memory", "its messages are lost when the process ends, and no other process sees them")
+        ]
 
     def examine(self, rests: Mapping[str, int]) -> list[Finding]:  # noqa: ARG002 - a row here needs no rest
         """The findings of `verify`."""

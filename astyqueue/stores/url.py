@@ -37,7 +37,9 @@ class Location:
         for option in self.options:
             if option not in allowed:
                 has = f"its options are: {', '.join(sorted(allowed))}" if allowed else "it has no options"
-                named = f"{option!r}" if _NAME.fullmatch(option) else "of that name (a '?' in a password is written %3F)"
+                named = (
+                    f"{option!r}" if _NAME.fullmatch(option) else "of that name (a '?' in a password is written %3F)"
+                )
                 message = f"a {self.scheme} store has no option {named}; {has}"
                 raise BadSetting(message)
 

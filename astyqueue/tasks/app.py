@@ -41,7 +41,9 @@ class App(Declaring):
     are in the store when `send` returns.
     """
 
-    def __init__(self, url: str | None = None, *, name: str = "app", release: int | str | None = None, clock: Clock | None = None) -> None:
+    def __init__(
+        self, url: str | None = None, *, name: str = "app", release: int | str | None = None, clock: Clock | None = None
+    ) -> None:
         """Nothing is opened here; tests pass a `TimeMachine` as the clock.
 
         Give the app a name if several programs declare schedules for the same queues: each manages its own. `release`
@@ -128,12 +130,16 @@ class App(Declaring):
 
     def _add(self, function: Callable[P, R], options: TaskOptions) -> Task[P, R]:
         if options.name in self.tasks:
-            message = f"two tasks of this app are called {options.name!r}: give one of them another, @app.task(name=...)"
+            message = (
+                f"two tasks of this app are called {options.name!r}: give one of them another, @app.task(name=...)"
+            )
             raise BadInput(message)
         refuse_generator(function)
         if options.timeout is not None:
             as_microseconds(options.timeout)
-        MessageEncoder(Settings(name=check_queue_name(options.queue)), 0).compose(None, Message(None, max_attempts=options.max_attempts))
+        MessageEncoder(Settings(name=check_queue_name(options.queue)), 0).compose(
+            None, Message(None, max_attempts=options.max_attempts)
+        )
         task = Task(function, options, self.open)
         self._settings.setdefault(options.queue, {})
         self.tasks[options.name] = task
@@ -180,9 +186,7 @@ class App(Declaring):
         wanted = self.queues if queues is None else queues
         weights = dict(wanted) if isinstance(wanted, Mapping) else dict.fromkeys(wanted, 1)
         if unknown := sorted(set(weights) - {*self.queues, DEFAULT_QUEUE}):
-            message = (
-                f"this app has no queue {', '.join(map(repr, unknown))}, it has {', '.join(self.queues)}: declare it with app.queue(...)"
-            )
+            message = f"this app has no queue {', '.join(map(repr, unknown))}, it has {', '.join(self.queues)}: declare it with app.queue(...)"
             raise BadInput(message)
         builder = Dispatcher.builder()
         for name, threads in shares(weights, concurrency).items():
@@ -210,7 +214,11 @@ class App(Declaring):
         for name in sorted({*there, *self._declared}):
             created = name not in there
             declared = sorted(self._declared.get(name, {}))
-            found[name] = Reconciled(current=True, saved=declared) if dry_run and created else self.reconcile(self.open(name), instructions)
+            found[name] = (
+                Reconciled(current=True, saved=declared)
+                if dry_run and created
+                else self.reconcile(self.open(name), instructions)
+            )
         return found
 
     def _tasks_of(self, queue: str) -> list[str]:
@@ -233,6 +241,8 @@ class App(Declaring):
         """Return the app; leaving the block closes it."""
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         """Close the store."""
         self.close()

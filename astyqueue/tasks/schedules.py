@@ -65,13 +65,19 @@ class Declaring(ABC):
     def _add(self, function: Callable[P, R], options: TaskOptions) -> Task[P, R]:
         """Make a function a task."""
 
-    def scheduled(self, trigger: Trigger, **how: Unpack[Timetable]) -> Callable[[Callable[P, R] | Task[P, R]], Task[P, R]]:
+    def scheduled(
+        self, trigger: Trigger, **how: Unpack[Timetable]
+    ) -> Callable[[Callable[P, R] | Task[P, R]], Task[P, R]]:
         """A decorator that calls a function (or task) at each slot of a trigger; it returns the task."""
-        policies = Policies.read(how.get("misfire", "once"), how.get("overlap", "allow"), how.get("after_failure", "go on"))
+        policies = Policies.read(
+            how.get("misfire", "once"), how.get("overlap", "allow"), how.get("after_failure", "go on")
+        )
 
         def made(function: Callable[P, R] | Task[P, R]) -> Task[P, R]:
             task = function if isinstance(function, Task) else self._add(function, _options(function, how))
-            self._declare(how.get("schedule", task.name), _Declaration(task, trigger, policies, how.get("arguments", {})))
+            self._declare(
+                how.get("schedule", task.name), _Declaration(task, trigger, policies, how.get("arguments", {}))
+            )
             return task
 
         return made
@@ -82,7 +88,9 @@ class Declaring(ABC):
         """A decorator that calls a function by a cron expression: `@app.cron("0 9 * * mon-fri", "Europe/Paris")`."""
         return self.scheduled(Cron(expression, zone, seconds=seconds), **how)
 
-    def every(self, interval: Duration, **how: Unpack[Timetable]) -> Callable[[Callable[P, R] | Task[P, R]], Task[P, R]]:
+    def every(
+        self, interval: Duration, **how: Unpack[Timetable]
+    ) -> Callable[[Callable[P, R] | Task[P, R]], Task[P, R]]:
         """A decorator that calls a function at fixed intervals, first when the schedule is made: `@app.every("5m")`."""
         return self.scheduled(Every(interval), **how)
 

@@ -52,7 +52,9 @@ class Task(Generic[P, R_co]):
 
     __name__: str
 
-    def __init__(self, function: Callable[P, R_co], options: TaskOptions, opened: Callable[[str], MessageQueue]) -> None:
+    def __init__(
+        self, function: Callable[P, R_co], options: TaskOptions, opened: Callable[[str], MessageQueue]
+    ) -> None:
         """Use `app.task`."""
         functools.update_wrapper(self, function)
         self.options = options

@@ -117,7 +117,9 @@ def _spelled(day: object) -> str:
             return text
     except ValueError:
         pass
-    problem = f'invalid day {day!r}: give "2026-12-25", "12-25" for each year, "2026-12-24/2027-01-02" for a range, or a date'
+    problem = (
+        f'invalid day {day!r}: give "2026-12-25", "12-25" for each year, "2026-12-24/2027-01-02" for a range, or a date'
+    )
     raise BadInput(problem)
 
 
@@ -138,7 +140,10 @@ def _read_days(days: tuple[str, ...]) -> tuple[frozenset[str], tuple[_Span, ...]
 def _holds(days: tuple[str, ...], day: int) -> bool:
     """Whether a day, counted from 1970, is one of these."""
     yearly, spans = _read_days(days)
-    return any(span.first <= day <= span.last for span in spans) or (_EPOCH + timedelta(days=day)).isoformat()[5:] in yearly
+    return (
+        any(span.first <= day <= span.last for span in spans)
+        or (_EPOCH + timedelta(days=day)).isoformat()[5:] in yearly
+    )
 
 
 def _wall(zone: str, second: int) -> int:

@@ -55,7 +55,11 @@ class Excluding(Trigger):
     def __init__(self, trigger: Trigger, *calendars: Calendar) -> None:
         """BadInput without calendars."""
         self._fill(trigger=trigger, calendars=calendars)
-        if not isinstance(trigger, Trigger) or not calendars or not all(isinstance(calendar, Calendar) for calendar in calendars):
+        if (
+            not isinstance(trigger, Trigger)
+            or not calendars
+            or not all(isinstance(calendar, Calendar) for calendar in calendars)
+        ):
             problem = "Excluding takes a trigger, and then one calendar or more"
             raise BadInput(problem)
 

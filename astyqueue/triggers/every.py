@@ -49,8 +49,12 @@ class Every(Trigger):
         seed: str | None = None,
     ) -> None:
         """Start at `start`, or `delay` (Default: 0) after the trigger is anchored."""
-        self._fill(interval_us=as_microseconds(interval), count=count, seed=seed, jitter_us=as_microseconds(jitter) or None)
-        self._fill(start_us=None if start is None else instant_of(start), end_us=None if end is None else instant_of(end))
+        self._fill(
+            interval_us=as_microseconds(interval), count=count, seed=seed, jitter_us=as_microseconds(jitter) or None
+        )
+        self._fill(
+            start_us=None if start is None else instant_of(start), end_us=None if end is None else instant_of(end)
+        )
         self._fill(delay_us=None if delay is None else as_microseconds(delay))
         if problem := self._problem():
             raise BadInput(problem)

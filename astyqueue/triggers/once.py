@@ -25,7 +25,9 @@ class Once(Trigger):
         if (at is None) == (delay is None):
             problem = "Once takes a moment (at=) or a delay, one of the two"
             raise BadInput(problem)
-        self._fill(at_us=None if at is None else instant_of(at), delay_us=None if delay is None else as_microseconds(delay))
+        self._fill(
+            at_us=None if at is None else instant_of(at), delay_us=None if delay is None else as_microseconds(delay)
+        )
 
     def after(self, moment: int) -> int | None:
         """The moment itself if it is later than `moment`, else None."""

@@ -178,7 +178,9 @@ def _calendar(document: JsonValue) -> Calendar:
         return given.finished(Days([day if isinstance(day, str) else repr(day) for day in days], given.text("zone")))
     if kind != Times.kind:
         given.refuse(f"its kind is {kind!r}, which this astyqueue does not know")
-    return given.finished(Times(given.text("expression"), given.text("zone"), seconds=_with_seconds(given, given.text("form"))))
+    return given.finished(
+        Times(given.text("expression"), given.text("zone"), seconds=_with_seconds(given, given.text("form")))
+    )
 
 
 def _with_seconds(given: _Given, form: str) -> bool:

@@ -33,7 +33,9 @@ def facts_of(source: bytes) -> Facts:
         functions=len(functions),
         classes=len(found) - len(functions),
         documentable=1 + len(found),
-        documented=sum(ast.get_docstring(node, clean=False) is not None for node in (module, *(node for _, node in found))),
+        documented=sum(
+            ast.get_docstring(node, clean=False) is not None for node in (module, *(node for _, node in found))
+        ),
         longest=longest,
         longest_lines=longest_lines,
     )

@@ -43,7 +43,9 @@ class Balance:
 def show_found(screen: Screen, index: Index) -> None:
     """Show the longest functions, the share of docstrings by package, and totals."""
     longest = screen.table("The longest functions", "lines", "function", "file")
-    for row in index.database.execute("SELECT longest_lines, longest, path FROM files ORDER BY 1 DESC LIMIT ?", (_ROWS,)):
+    for row in index.database.execute(
+        "SELECT longest_lines, longest, path FROM files ORDER BY 1 DESC LIMIT ?", (_ROWS,)
+    ):
         longest.add_row(*map(plain, row))
     screen.say(longest)
     _show_documented(screen, index)

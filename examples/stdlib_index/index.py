@@ -23,7 +23,9 @@ _SCHEMA: Final = f"""
     );
     CREATE INDEX IF NOT EXISTS runs_by_path ON runs (path);
 """
-_UPSERT: Final = f"INSERT OR REPLACE INTO files (path, package, {_COLUMNS}) VALUES ({', '.join('?' * (2 + len(fields(Facts))))})"  # noqa: S608 - the names are ours
+_UPSERT: Final = (
+    f"INSERT OR REPLACE INTO files (path, package, {_COLUMNS}) VALUES ({', '.join('?' * (2 + len(fields(Facts))))})"  # noqa: S608 - the names are ours
+)
 
 
 class Index:
@@ -62,7 +64,10 @@ class Index:
 
     def running(self, process: int) -> list[str]:
         """The files of tasks that a process started and did not end."""
-        return [path for (path,) in self.database.execute("SELECT path FROM runs WHERE process = ? AND NOT ended", (process,))]
+        return [
+            path
+            for (path,) in self.database.execute("SELECT path FROM runs WHERE process = ? AND NOT ended", (process,))
+        ]
 
     def taker(self, path: str, after: int) -> int | None:
         """The process that started on a file next after the process `after`; None before any has."""

@@ -53,7 +53,9 @@ class Story:
 
     def go_on(self) -> None:
         """Poll until every message is settled; Stopped if the surviving worker ends or _TOO_LONG passes."""
-        self._screen.event(f"{self._survivor} and {self._victim} start, each a process of its own:", f"[bold]{' '.join(COMMAND)}[/]")
+        self._screen.event(
+            f"{self._survivor} and {self._victim} start, each a process of its own:", f"[bold]{' '.join(COMMAND)}[/]"
+        )
         while self._percent < 100:  # noqa: PLR2004 - percent
             self._count()
             if not self.caught and self._percent >= _KILL_AT and self._is_busy():
@@ -74,7 +76,9 @@ class Story:
             return
         counts = self._queue.counts()
         left = self._lease_ends - self._screen.seconds
-        self._screen.progress(counts, self._sent, f"the lease of {self._victim} ends in {max(left, 0):.1f} s" if self._orphans else "")
+        self._screen.progress(
+            counts, self._sent, f"the lease of {self._victim} ends in {max(left, 0):.1f} s" if self._orphans else ""
+        )
         self._percent = 100 * (self._sent - counts.total + counts.dead) // self._sent
         self._counted = self._screen.seconds
 
@@ -106,7 +110,9 @@ class Story:
         for path in tuple(self._orphans):
             if process := index.taker(path, after=self._victim.process):
                 self._orphans.remove(path)
-                self._screen.event(f"[bold green]its lease has ended: {self._workers.named(process)} takes over {plain(path)}[/]")
+                self._screen.event(
+                    f"[bold green]its lease has ended: {self._workers.named(process)} takes over {plain(path)}[/]"
+                )
 
 
 def _listed(paths: Sequence[str]) -> str:

@@ -28,7 +28,11 @@ class Worker:
         environment = {**os.environ, FOLDER_VARIABLE: str(folder), URL_VARIABLE: url, "PYTHONWARNINGS": "ignore"}
         with self.log.open("wb") as log:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", *COMMAND], stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, env=environment
+                [sys.executable, "-m", *COMMAND],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                env=environment,
             )
 
     def __str__(self) -> str:
@@ -85,7 +89,9 @@ class Workers:
         """Begin the block at whose end all workers are stopped."""
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         """Send SIGTERM to all, then SIGKILL to those that still run; ignore Ctrl-C meanwhile, at most 10 s a worker."""
         before = signal.signal(signal.SIGINT, signal.SIG_IGN)
         alive = [worker for worker in self._started if not worker.ended_within(0)]

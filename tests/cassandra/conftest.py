@@ -50,7 +50,9 @@ def node(one_node: LocalCassandra) -> LocalCassandra:
 @pytest.fixture(scope="module")
 def strict_node(pytestconfig: pytest.Config) -> Iterator[LocalCassandra]:
     """One node that gives up a read of more than 400 tombstones, where others pass 100 000."""
-    with _started(pytestconfig, 1, settings={"tombstone_warn_threshold": 200, "tombstone_failure_threshold": 400}) as cluster:
+    with _started(
+        pytestconfig, 1, settings={"tombstone_warn_threshold": 200, "tombstone_failure_threshold": 400}
+    ) as cluster:
         yield cluster
 
 
@@ -69,7 +71,9 @@ def ring(three_nodes: LocalCassandra) -> LocalCassandra:
 
 
 @contextmanager
-def _started(config: pytest.Config, nodes: int, *, settings: Mapping[str, object] | None = None) -> Iterator[LocalCassandra]:
+def _started(
+    config: pytest.Config, nodes: int, *, settings: Mapping[str, object] | None = None
+) -> Iterator[LocalCassandra]:
     """Local nodes, whatever Cassandra the other tests run on: no other can be killed here."""
     clock = SystemClock()
     began = clock.monotonic()
@@ -82,5 +86,8 @@ def _started(config: pytest.Config, nodes: int, *, settings: Mapping[str, object
         if reason:
             lacking(config, reason)
         took = (clock.monotonic() - began) / SECOND
-        tell(config, f"tested on {nodes} local node{'s' * (nodes > 1)}: {', '.join(cluster.contact_points)}, up after {took:.1f} s")
+        tell(
+            config,
+            f"tested on {nodes} local node{'s' * (nodes > 1)}: {', '.join(cluster.contact_points)}, up after {took:.1f} s",
+        )
         yield cluster

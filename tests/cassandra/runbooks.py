@@ -91,13 +91,17 @@ class Operator:
         if program == "export":
             self.environment |= dict([words[0].split("=", 1)])
         elif program == "cqlsh":
-            with told(self.ring, min(set(range(1, len(self.ring.contact_points) + 1)) - set(self.ring.down))) as session:
+            with told(
+                self.ring, min(set(range(1, len(self.ring.contact_points) + 1)) - set(self.ring.down))
+            ) as session:
                 session.execute(words[-1], timeout=60)
         else:
             assert program == "astyqueue", f"nobody said how to do this here: {command}"
             result = CliRunner().invoke(main, words, env=self.environment)
             # A doctor that finds a warning (10) has done what it was asked for; one that finds a problem has not been helped.
-            assert result.exit_code == 0 or (words[0], result.exit_code) == ("doctor", 10), f"{command}: {result.output}"
+            assert result.exit_code == 0 or (words[0], result.exit_code) == ("doctor", 10), (
+                f"{command}: {result.output}"
+            )
             self.said[command] = result.output
 
     def _words(self, command: str, node: int) -> list[str]:

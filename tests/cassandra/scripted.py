@@ -59,7 +59,9 @@ def put(bench: Bench, value: bytes, stamp: int | None = None, *, ttl: int | None
     bench.store.send(Batch(ROW, (Put(MESSAGE, value, stamp, ttl),)))
 
 
-def raised(bench: Bench, *puts: Put, deletes: tuple[Name, ...] = (), before: bytes | None = None, after: bytes = b"1") -> object:
+def raised(
+    bench: Bench, *puts: Put, deletes: tuple[Name, ...] = (), before: bytes | None = None, after: bytes = b"1"
+) -> object:
     """A commit as claims make them: on the header, and with it."""
     return bench.store.commit(Batch(ROW, (Put(HEADER, after), *puts), deletes), (Expectation(HEADER, before),))
 
@@ -87,7 +89,9 @@ def of_a_commit_and_a_plain_write_with_its_stamp_the_greater_value_stands(bench:
         yield shown(bench)
 
 
-def a_commit_deletes_a_microsecond_before_it_puts_and_at_one_stamp_a_delete_beats_a_put(bench: Bench) -> Iterator[object]:
+def a_commit_deletes_a_microsecond_before_it_puts_and_at_one_stamp_a_delete_beats_a_put(
+    bench: Bench,
+) -> Iterator[object]:
     put(bench, b"sent", bench.now() - HOUR)
     yield raised(bench, deletes=(MESSAGE,))
     stamp = written(bench, HEADER)
@@ -113,7 +117,12 @@ def of_one_commit_all_columns_have_one_stamp_and_the_next_is_later(bench: Bench)
 
 def a_refusal_shows_what_was_expected_as_it_is_and_changes_nothing(bench: Bench) -> Iterator[object]:
     yield raised(bench, Put(MESSAGE, b"m"))
-    expects = (Expectation(HEADER, b"0"), Expectation(MESSAGE, b"m"), Expectation(message(7), None), Expectation(message(8), b"x"))
+    expects = (
+        Expectation(HEADER, b"0"),
+        Expectation(MESSAGE, b"m"),
+        Expectation(message(7), None),
+        Expectation(message(8), b"x"),
+    )
     yield bench.store.commit(Batch(ROW, (Put(HEADER, b"2"), Put(message(7), b"7")), (MESSAGE,)), expects)
     yield shown(bench, HEADER, MESSAGE, message(7), message(8), exact=True)
 
@@ -156,14 +165,22 @@ def what_expired_is_absent_for_reads_and_for_commits(bench: Bench) -> Iterator[o
 
 
 def a_commit_whose_answer_is_lost_was_made_and_an_exact_read_shows_it(bench: Bench) -> Iterator[object]:
-    yield told(lambda: bench.losing("answer", lambda store: store.commit(Batch(ROW, (Put(HEADER, b"1"),)), (Expectation(HEADER, None),))))
+    yield told(
+        lambda: bench.losing(
+            "answer", lambda store: store.commit(Batch(ROW, (Put(HEADER, b"1"),)), (Expectation(HEADER, None),))
+        )
+    )
     yield shown(bench, exact=True)
     yield raised(bench)
     yield raised(bench, before=b"1", after=b"2")
 
 
 def a_commit_that_is_lost_on_its_way_is_as_unknown_and_was_not_made(bench: Bench) -> Iterator[object]:
-    yield told(lambda: bench.losing("question", lambda store: store.commit(Batch(ROW, (Put(HEADER, b"1"),)), (Expectation(HEADER, None),))))
+    yield told(
+        lambda: bench.losing(
+            "question", lambda store: store.commit(Batch(ROW, (Put(HEADER, b"1"),)), (Expectation(HEADER, None),))
+        )
+    )
     yield shown(bench, exact=True)
     yield raised(bench)
 
@@ -199,7 +216,13 @@ def a_slice_read_in_pages_shows_each_page_as_of_its_own_moment(bench: Bench) -> 
         yield [column.value for column in page]
         after, beyond = page[-1].name.id, True
         header = b"%d" % turn if turn else None
-        yield raised(bench, Put(message(inserted), b"%d" % inserted), deletes=(message(deleted),), before=header, after=b"%d" % (turn + 1))
+        yield raised(
+            bench,
+            Put(message(inserted), b"%d" % inserted),
+            deletes=(message(deleted),),
+            before=header,
+            after=b"%d" % (turn + 1),
+        )
     [rest] = bench.store.read((Slice(ROW, 2, 0, after=after, beyond=True),))
     yield [column.value for column in rest]
     [everything] = bench.store.read((Slice(ROW, 2, values=False),))

@@ -26,7 +26,9 @@ def test_on_cassandra_the_demo_loses_nothing_although_a_worker_is_killed_while_i
     with demo(tmp_path, "--cassandra") as running:
         said, _ = running.communicate(timeout=110)
     assert running.returncode == 0, said
-    [balance] = re.findall(r"^sent (\d+), done (\d+), dead (\d+), lost (\d+), delivered twice (\d+)$", said, re.MULTILINE)
+    [balance] = re.findall(
+        r"^sent (\d+), done (\d+), dead (\d+), lost (\d+), delivered twice (\d+)$", said, re.MULTILINE
+    )
     sent, done, dead, lost, twice = map(int, balance)
     assert (sent, lost) == (done + dead, 0)
     assert twice >= 1

@@ -74,7 +74,9 @@ def test_deleted_columns_that_are_forgotten_too_soon_are_a_problem(session: Sess
 
 
 def test_another_compaction_is_a_warning(session: Session, ill: str) -> None:
-    session.execute(f"ALTER TABLE {table(ill)} WITH compaction = {{'class': 'SizeTieredCompactionStrategy'}}", timeout=60)
+    session.execute(
+        f"ALTER TABLE {table(ill)} WITH compaction = {{'class': 'SizeTieredCompactionStrategy'}}", timeout=60
+    )
     assert found(ill)[f"table {table(ill)}"].severity is Severity.WARNING
     assert doctor(ill).exit_code == 10
 
@@ -135,7 +137,10 @@ def test_the_older_paxos_and_limits_under_which_queues_cannot_work_are_told() ->
         "minimum_timestamp_fail_threshold": "30m",
         "in_select_cartesian_product_fail_threshold": 100,
     }
-    with LocalCassandra(settings={"paxos_variant": "v1", **strict}) as node, administer(node.url("jobs"), clock=CLOCK) as looked_after:
+    with (
+        LocalCassandra(settings={"paxos_variant": "v1", **strict}) as node,
+        administer(node.url("jobs"), clock=CLOCK) as looked_after,
+    ):
         looked_after.migrate()
         seen = looked_after.examine({})
     [paxos] = [one for one in seen if one.subject == "paxos variant"]

@@ -24,8 +24,12 @@ def written(folder: Path) -> Path:
 
 def tried(folder: Path, *words: str, **environment: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *words]
-    inherited = {name: value for name, value in os.environ.items() if name not in ("CI", "JAVA_HOME", "ASTYQUEUE_CASSANDRA")}
-    return subprocess.run(command, cwd=folder, env=inherited | environment, capture_output=True, text=True, check=False, timeout=110)
+    inherited = {
+        name: value for name, value in os.environ.items() if name not in ("CI", "JAVA_HOME", "ASTYQUEUE_CASSANDRA")
+    }
+    return subprocess.run(
+        command, cwd=folder, env=inherited | environment, capture_output=True, text=True, check=False, timeout=110
+    )
 
 
 def nothing_here(folder: Path) -> dict[str, str]:
@@ -45,7 +49,11 @@ def test_without_a_cassandra_tests_on_it_are_skipped_and_the_last_lines_say_why(
     ran = tried(written(tmp_path), "test_orders.py", **nothing_here(tmp_path))
     assert ran.returncode == 0, ran.stdout
     assert re.search(r"^1 skipped", ran.stdout, re.MULTILINE), ran.stdout
-    assert re.search(r"^NOT TESTED on Cassandra: a local Cassandra needs Java|^NOT TESTED on Cassandra: the jars", ran.stdout, re.MULTILINE)
+    assert re.search(
+        r"^NOT TESTED on Cassandra: a local Cassandra needs Java|^NOT TESTED on Cassandra: the jars",
+        ran.stdout,
+        re.MULTILINE,
+    )
     assert "no Cassandra in a container" in ran.stdout
 
 

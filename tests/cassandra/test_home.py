@@ -38,7 +38,9 @@ def two_centres(tmp_path_factory: pytest.TempPathFactory, pytestconfig: pytest.C
         (home / "cassandra-rackdc.properties").write_text(f"dc=dc{number}\nrack=r1\n")
     with ExitStack() as held:
         try:
-            cluster = held.enter_context(LocalCassandra(2, settings={"endpoint_snitch": "GossipingPropertyFileSnitch"}, directory=folder))
+            cluster = held.enter_context(
+                LocalCassandra(2, settings={"endpoint_snitch": "GossipingPropertyFileSnitch"}, directory=folder)
+            )
         except CannotRunHere as error:
             lacking(pytestconfig, str(error))
         yield cluster
@@ -74,12 +76,18 @@ def works(place: str) -> bool:
 
 def test_only_clients_of_the_home_are_let_in(two_centres: LocalCassandra, name: str) -> None:
     told = migrated(url(two_centres, name, "dc=dc1"))
-    assert told[-1].startswith(f"the home of keyspace {name} is data centre dc1, consistency=local_quorum, serial=local_serial")
+    assert told[-1].startswith(
+        f"the home of keyspace {name} is data centre dc1, consistency=local_quorum, serial=local_serial"
+    )
     assert works(url(two_centres, name, "dc=dc1"))
     refused = {
-        url(two_centres, name, "dc=dc2", node=2): "the home of keyspace .* is data centre dc1, and this client works in dc2.*Put dc=dc1",
+        url(
+            two_centres, name, "dc=dc2", node=2
+        ): "the home of keyspace .* is data centre dc1, and this client works in dc2.*Put dc=dc1",
         url(two_centres, name): "this client names none of them.*Put dc=dc1 into the URL",
-        url(two_centres, name, "dc=dc1&serial=serial&consistency=quorum"): "used with consistency=local_quorum&serial=local_serial",
+        url(
+            two_centres, name, "dc=dc1&serial=serial&consistency=quorum"
+        ): "used with consistency=local_quorum&serial=local_serial",
     }
     for place, reason in refused.items():
         with pytest.raises(BadSetting, match=reason):
@@ -88,7 +96,9 @@ def test_only_clients_of_the_home_are_let_in(two_centres: LocalCassandra, name: 
     assert of_home(url(two_centres, name, "dc=dc1")).severity is Severity.OK
 
 
-def test_where_all_data_centres_decide_together_clients_of_each_are_let_in(two_centres: LocalCassandra, name: str) -> None:
+def test_where_all_data_centres_decide_together_clients_of_each_are_let_in(
+    two_centres: LocalCassandra, name: str
+) -> None:
     everywhere = "serial=serial&consistency=quorum"
     assert "all data centres, consistency=quorum, serial=serial" in migrated(url(two_centres, name, everywhere))[-1]
     assert works(url(two_centres, name, everywhere))
@@ -97,7 +107,9 @@ def test_where_all_data_centres_decide_together_clients_of_each_are_let_in(two_c
         open_store(url(two_centres, name, "dc=dc1"), clock=CLOCK)
 
 
-def test_which_is_the_home_of_a_keyspace_in_two_data_centres_has_to_be_said(two_centres: LocalCassandra, name: str) -> None:
+def test_which_is_the_home_of_a_keyspace_in_two_data_centres_has_to_be_said(
+    two_centres: LocalCassandra, name: str
+) -> None:
     with pytest.raises(BadSetting, match=r"--home dc1 or dc=dc1 in the URL; nothing was changed"):
         migrated(url(two_centres, name))
     with pytest.raises(BadSetting, match="name one of dc1, dc2"):
@@ -109,7 +121,9 @@ def test_which_is_the_home_of_a_keyspace_in_two_data_centres_has_to_be_said(two_
 def test_a_data_centre_without_copies_is_told(two_centres: LocalCassandra, name: str) -> None:
     migrated(url(two_centres, name, "dc=dc1"), copies="dc1:1")
     assert works(url(two_centres, name))
-    with pytest.raises(BadSetting, match=r"no copies in data centre dc2: its copies are in dc1. Put dc=dc1 into the URL"):
+    with pytest.raises(
+        BadSetting, match=r"no copies in data centre dc2: its copies are in dc1. Put dc=dc1 into the URL"
+    ):
         open_store(url(two_centres, name, "dc=dc2", node=2), clock=CLOCK)
     assert of_home(url(two_centres, name, "dc=dc2", node=2)).severity is Severity.PROBLEM
 
@@ -136,7 +150,9 @@ def test_a_keyspace_without_a_stored_home_works_where_a_data_centre_is_named_and
 def test_a_session_that_is_handed_in_must_ask_at_home_too(two_centres: LocalCassandra, name: str) -> None:
     migrated(url(two_centres, name, "dc=dc1"))
     elsewhere = ExecutionProfile(DCAwareRoundRobinPolicy("dc2"))
-    cluster = Cluster([two_centres.contact_points[1]], execution_profiles={EXEC_PROFILE_DEFAULT: elsewhere}, protocol_version=5)
+    cluster = Cluster(
+        [two_centres.contact_points[1]], execution_profiles={EXEC_PROFILE_DEFAULT: elsewhere}, protocol_version=5
+    )
     with cluster, pytest.raises(BadSetting, match="this client works in dc2"):
         open_store(cluster.connect(name), clock=CLOCK)
 
@@ -157,12 +173,17 @@ def test_the_home_is_moved_only_when_that_is_asked_for_and_from_a_data_centre_th
     finally:
         two_centres.restart(1)
     two_centres.nodetool(1, "repair", "--full", name)
-    with closing(open_store(there, clock=CLOCK)), pytest.raises(BadSetting, match="is data centre dc2, and this client works in dc1"):
+    with (
+        closing(open_store(there, clock=CLOCK)),
+        pytest.raises(BadSetting, match="is data centre dc2, and this client works in dc1"),
+    ):
         open_store(url(two_centres, name, "dc=dc1"), clock=CLOCK)
 
 
 @pytest.mark.full
-def test_the_runbook_of_a_lost_data_centre_moves_the_home_there_and_back(two_centres: LocalCassandra, name: str, tmp_path: Path) -> None:
+def test_the_runbook_of_a_lost_data_centre_moves_the_home_there_and_back(
+    two_centres: LocalCassandra, name: str, tmp_path: Path
+) -> None:
     first, second = two_centres.contact_points
     operator = Operator(two_centres, name, tmp_path, {"h1,h2,h3": first, "h4,h5,h6": second})
     places = {"on every node of dc1": (1,), "on every node of dc2": (2,)}

@@ -84,7 +84,9 @@ def arrives(ring: LocalCassandra, row: str, *names: Name) -> None:
 def test_what_a_node_brings_hours_late_into_a_closed_row_is_handed_out(ring: LocalCassandra, jobs: str) -> None:
     """One of the two by a rescan that goes no further back, the other by the workers, within half a day."""
     clock = TimeMachine()
-    clock.set((CLOCK.now() - BEHIND) // RING.time_shard_us * RING.time_shard_us)  # long enough before the end of a turn for all looks
+    clock.set(
+        (CLOCK.now() - BEHIND) // RING.time_shard_us * RING.time_shard_us
+    )  # long enough before the end of a turn for all looks
     with opened(jobs) as store:
         crew = Crew(store, clock, RING)
         worker = crew.join(hands=100)
@@ -99,7 +101,10 @@ def test_what_a_node_brings_hours_late_into_a_closed_row_is_handed_out(ring: Loc
         arrives(ring, row, first, second)
         pass_time(crew, worker, 15)
         assert not got(worker) & {first.id, second.id}
-        findings = {found.subject: found for found in run(examine(worker.core.process, Settings(name="mail", layout=RING)), store)}
+        findings = {
+            found.subject: found
+            for found in run(examine(worker.core.process, Settings(name="mail", layout=RING)), store)
+        }
         late = findings["late messages of queue mail"]
         assert late.severity is Severity.WARNING
         assert late.fact.startswith("2 messages ")

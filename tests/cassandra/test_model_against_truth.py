@@ -105,7 +105,10 @@ def session(one_node: LocalCassandra) -> Iterator[Session]:
 def way(one_node: LocalCassandra, session: Session) -> Iterator[Real]:  # noqa: ARG001 - the tables are there by then
     with Proxy(one_node.contact_points[0], one_node.contacts.port) as proxy:
         through = f"cassandra://{proxy.host}:{proxy.port}/{KEYSPACE}"
-        with closing(open_store(one_node.url(KEYSPACE), clock=CLOCK)) as store, closing(open_store(through, clock=CLOCK)) as lossy:
+        with (
+            closing(open_store(one_node.url(KEYSPACE), clock=CLOCK)) as store,
+            closing(open_store(through, clock=CLOCK)) as lossy,
+        ):
             yield Real(one_node, store, proxy=proxy, through=lossy)
 
 

@@ -44,7 +44,9 @@ REPLACEMENT = [
     STARTS,
 ]
 #: What the page has operators add to cassandra.yaml.
-CHECKS: Mapping[str, object] = {"startup_checks": {"check_data_resurrection": {"enabled": True, "excluded_tables": "jobs.history"}}}
+CHECKS: Mapping[str, object] = {
+    "startup_checks": {"check_data_resurrection": {"enabled": True, "excluded_tables": "jobs.history"}}
+}
 
 
 @pytest.fixture(scope="module")
@@ -74,7 +76,11 @@ def keyspace() -> str:
 def operator(nodes: LocalCassandra, folder: Path, keyspace: str) -> Iterator[Operator]:
     """Three nodes that run, and a keyspace of the test's own, which the test makes."""
     addresses = nodes.contact_points
-    stands_for = {"h1,h2,h3": ",".join(addresses), "dc1": "datacenter1", **{f"10.0.0.{node}": addresses[node - 1] for node in ALL}}
+    stands_for = {
+        "h1,h2,h3": ",".join(addresses),
+        "dc1": "datacenter1",
+        **{f"10.0.0.{node}": addresses[node - 1] for node in ALL},
+    }
     yield Operator(nodes, keyspace, folder, stands_for)
     nodes.restart(*nodes.down)
     with told(nodes, 1) as session:
@@ -188,7 +194,10 @@ class Clients:
         with emails(self._url) as queue:
             rest = drained(queue, self.sent.keys() - self.handed)
             lost = [str(queue.explain(self.sent[body])) for body in self.sent.keys() - self.handed - set(rest)]
-        return [*lost, *(f"acked before: {body}" for body in [*self.again, *(body for body in rest if body in self.acked)])]
+        return [
+            *lost,
+            *(f"acked before: {body}" for body in [*self.again, *(body for body in rest if body in self.acked)]),
+        ]
 
 
 def in_sync(operator: Operator) -> bool:
@@ -253,7 +262,12 @@ def test_a_node_with_a_new_disk_replaces_itself_while_clients_are_off(operator: 
         away(operator.ring, 1, lambda: sent(queue, "on two nodes"))
     stop, wipe, option, start = REPLACEMENT
     began = len(operator.ring.log(3))
-    by_hand: ByHand = {stop: operator.ring.kill, wipe: operator.ring.wipe, option: lambda _: None, start: operator.ring.restart}
+    by_hand: ByHand = {
+        stop: operator.ring.kill,
+        wipe: operator.ring.wipe,
+        option: lambda _: None,
+        start: operator.ring.restart,
+    }
     operator.follow("### A lost disk", {**EVERY_NODE, "on the node": (3,)}, by_hand)
     assert f"-Dcassandra.replace_address_first_boot={operator.ring.contact_points[2]}" in operator.ring.log(3)[began:]
     assert in_sync(operator)
@@ -301,7 +315,11 @@ def test_a_node_leaves_and_joins_under_paxos_v2_with_clients_on(operator: Operat
         for name in ("system_distributed", "system_traces"):
             session.execute(f"ALTER KEYSPACE {name} WITH replication = {two}", timeout=60)
     url = made(operator, 2)
-    places = {"on the node that leaves": (3,), "on the node that joins": (3,), "on every node that was there before": (1, 2)}
+    places = {
+        "on the node that leaves": (3,),
+        "on the node that joins": (3,),
+        "on every node that was there before": (1, 2),
+    }
     with Clients(url) as clients:
         by_hand: ByHand = {"nodetool decommission": operator.ring.retire, STARTS: operator.ring.restart}
         operator.follow("### Nodes that join and leave", places, by_hand)

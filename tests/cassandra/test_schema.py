@@ -25,7 +25,10 @@ CLOCK = SystemClock()
 DIFFERENCES = {
     "gc_grace_seconds = 60": ("gc_grace_seconds is 60 and should be 86400", Severity.PROBLEM),
     "default_time_to_live = 600": ("default_time_to_live is 600 and should be 0", Severity.PROBLEM),
-    "compaction = {'class': 'SizeTieredCompactionStrategy'}": ("compaction is {'class': 'SizeTieredCompactionStrategy'}", Severity.WARNING),
+    "compaction = {'class': 'SizeTieredCompactionStrategy'}": (
+        "compaction is {'class': 'SizeTieredCompactionStrategy'}",
+        Severity.WARNING,
+    ),
 }
 
 
@@ -49,7 +52,11 @@ def test_from_nothing_to_a_queue(cassandra: Contacts, fresh: str, looked_after: 
     with pytest.raises(WrongSchema, match=f"'astyqueue migrate --url cassandra://.../{fresh}'"):
         connect(cassandra.url(fresh))
     done = looked_after.migrate()
-    assert [sentence.split()[:2] for sentence in done] == [["made", "keyspace"], *[["made", "version"]] * 2, ["the", "home"]]
+    assert [sentence.split()[:2] for sentence in done] == [
+        ["made", "keyspace"],
+        *[["made", "version"]] * 2,
+        ["the", "home"],
+    ]
     assert looked_after.ready()
     assert {finding.severity for finding in looked_after.verify()} == {Severity.OK}
     with connect(cassandra.url(fresh)) as store:
@@ -72,8 +79,13 @@ def test_what_was_dropped_is_made_again(session: Session, fresh: str, looked_aft
     assert worst(looked_after.verify()) is Severity.OK
 
 
-def test_a_keyspace_that_is_there_keeps_its_replication_and_is_told_to_differ(cassandra: Contacts, session: Session, fresh: str) -> None:
-    session.execute(f"CREATE KEYSPACE \"{fresh}\" WITH replication = {{'class': 'SimpleStrategy', 'replication_factor': 1}}", timeout=60)
+def test_a_keyspace_that_is_there_keeps_its_replication_and_is_told_to_differ(
+    cassandra: Contacts, session: Session, fresh: str
+) -> None:
+    session.execute(
+        f"CREATE KEYSPACE \"{fresh}\" WITH replication = {{'class': 'SimpleStrategy', 'replication_factor': 1}}",
+        timeout=60,
+    )
     with administer(cassandra.url(fresh), clock=CLOCK, replication="1") as asked:
         told = asked.migrate()
         assert told[0].startswith(f"left keyspace {fresh} unchanged; to change it: stop all workers and senders")
@@ -97,11 +109,16 @@ def test_each_table_option_that_differs_is_told_and_its_remedy_mends_it(
     assert worst(looked_after.verify()) is Severity.OK
 
 
-def test_a_column_that_somebody_added_is_told_and_its_remedy_mends_it(session: Session, fresh: str, looked_after: Administration) -> None:
+def test_a_column_that_somebody_added_is_told_and_its_remedy_mends_it(
+    session: Session, fresh: str, looked_after: Administration
+) -> None:
     looked_after.migrate()
     session.execute(f'ALTER TABLE "{fresh}"."entries" ADD version int STATIC', timeout=60)
     [finding] = [finding for finding in looked_after.verify() if finding.severity]
-    assert (finding.fact.split(" that ")[0], finding.severity) == ("has an unknown column version (int, static)", Severity.WARNING)
+    assert (finding.fact.split(" that ")[0], finding.severity) == (
+        "has an unknown column version (int, static)",
+        Severity.WARNING,
+    )
     session.execute(finding.remedy, timeout=60)
     assert worst(looked_after.verify()) is Severity.OK
 
@@ -121,13 +138,20 @@ def test_a_keyspace_of_an_earlier_release_goes_on_and_is_noted_until_its_home_is
 
 def test_tables_of_a_newer_astyqueue_are_left_alone(session: Session, fresh: str, looked_after: Administration) -> None:
     looked_after.migrate()
-    session.execute(f"INSERT INTO \"{fresh}\".schema_versions (part, version, file) VALUES ('schema', 99, '0099_later')", timeout=60)  # noqa: S608 - our own keyspace
+    session.execute(
+        f"INSERT INTO \"{fresh}\".schema_versions (part, version, file) VALUES ('schema', 99, '0099_later')", timeout=60
+    )  # noqa: S608 - our own keyspace
     assert worst(looked_after.verify()) is Severity.PROBLEM
-    with pytest.raises(WrongSchema, match="has version 99 of the tables, and this astyqueue knows version 2; nothing was changed: upgrade"):
+    with pytest.raises(
+        WrongSchema,
+        match="has version 99 of the tables, and this astyqueue knows version 2; nothing was changed: upgrade",
+    ):
         looked_after.migrate()
 
 
-def test_what_is_printed_makes_the_same_when_it_is_run_by_hand(session: Session, fresh: str, cassandra: Contacts) -> None:
+def test_what_is_printed_makes_the_same_when_it_is_run_by_hand(
+    session: Session, fresh: str, cassandra: Contacts
+) -> None:
     with administer(f"{cassandra.url(fresh)}?dc=datacenter1", clock=CLOCK, replication="1") as asked:
         made, _, *inside = asked.statements()
         session.execute(made, timeout=60)
@@ -143,7 +167,9 @@ def test_printing_needs_no_server() -> None:
         assert "'west': '3'" in asked.statements()[0]
 
 
-def test_a_node_that_has_not_heard_of_a_new_table_yet_is_asked_again(session: Session, fresh: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_node_that_has_not_heard_of_a_new_table_yet_is_asked_again(
+    session: Session, fresh: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     ask, refused = session.execute, set[str]()
 
     def execute(statement: SimpleStatement | str, *values: object, **options: object) -> object:
@@ -170,7 +196,9 @@ def test_several_that_migrate_at_once_through_different_nodes_make_one_table(rin
     def migrate(node: str) -> None:
         profile = ExecutionProfile(WhiteListRoundRobinPolicy([node]))
         patient = {"connect_timeout": 60, "control_connection_timeout": 60}
-        with Cluster([node], execution_profiles={EXEC_PROFILE_DEFAULT: profile}, protocol_version=5, **patient) as cluster:
+        with Cluster(
+            [node], execution_profiles={EXEC_PROFILE_DEFAULT: profile}, protocol_version=5, **patient
+        ) as cluster:
             session = cluster.connect()
             start.wait(timeout=60)
             told.append(admin.Administration(session, Keyspace("together"), clock=CLOCK).migrate())

@@ -74,14 +74,18 @@ def fails_as_unavailable(act: Callable[[], object], told: str) -> bool:
     return False
 
 
-def test_a_column_that_is_only_expected_keeps_its_write_time_and_its_time_to_live(store: Store, session: Session, keyspace: str) -> None:
+def test_a_column_that_is_only_expected_keeps_its_write_time_and_its_time_to_live(
+    store: Store, session: Session, keyspace: str
+) -> None:
     store.commit(Batch(ROW, puts=(Put(HEADER, b"1", ttl=500),)), (Expectation(HEADER, None),))
     before = only(store, HEADER)
     expects = (Expectation(HEADER, b"1"), Expectation(LOCK, None))
     assert store.commit(Batch(ROW, puts=(Put(Name(2, 0, ids.LEAST, 1), b""),)), expects) == Committed()
     assert only(store, HEADER) == before
     assert only(store, LOCK) is None
-    (left,) = session.execute(f'SELECT TTL(value) AS seconds FROM "{keyspace}"."entries" WHERE row = %s AND type = 0', (ROW,))  # noqa: S608 - our own keyspace
+    (left,) = session.execute(
+        f'SELECT TTL(value) AS seconds FROM "{keyspace}"."entries" WHERE row = %s AND type = 0', (ROW,)
+    )  # noqa: S608 - our own keyspace
     assert 0 < left.seconds <= 500
 
 
@@ -140,14 +144,18 @@ def test_a_session_without_a_keyspace_is_refused(session: Session) -> None:
 
 @pytest.mark.filterwarnings("ignore:Legacy execution parameters:DeprecationWarning")
 def test_a_session_that_takes_no_profiles_is_refused(cassandra: Contacts, keyspace: str) -> None:
-    cluster = Cluster(list(cassandra.contact_points), cassandra.port, protocol_version=5, default_retry_policy=RetryPolicy())
+    cluster = Cluster(
+        list(cassandra.contact_points), cassandra.port, protocol_version=5, default_retry_policy=RetryPolicy()
+    )
     with cluster, pytest.raises(BadSetting, match="execution_profiles instead"):
         CassandraStore(cluster.connect(), keyspace)
 
 
 @beside_threads
 def test_both_sides_of_a_fork_go_on(store: Store) -> None:
-    assert in_a_fork(lambda: store.commit(Batch(ROW, puts=(Put(HEADER, b"child"),)), (Expectation(HEADER, None),)) == Committed())
+    assert in_a_fork(
+        lambda: store.commit(Batch(ROW, puts=(Put(HEADER, b"child"),)), (Expectation(HEADER, None),)) == Committed()
+    )
     assert store.commit(Batch(ROW, puts=(Put(HEADER, b"parent"),)), (Expectation(HEADER, b"child"),)) == Committed()
 
 
@@ -161,7 +169,9 @@ def test_a_session_that_is_handed_in_is_not_used_in_a_fork(session: Session, key
 
 
 def test_a_keyspace_or_table_that_is_not_there_says_how_to_make_it(cassandra: Contacts, session: Session) -> None:
-    with pytest.raises(WrongSchema, match=r"'nobody_made_it' .*'astyqueue migrate --url cassandra://.../nobody_made_it'"):
+    with pytest.raises(
+        WrongSchema, match=r"'nobody_made_it' .*'astyqueue migrate --url cassandra://.../nobody_made_it'"
+    ):
         open_store(cassandra.url("nobody_made_it"), clock=CLOCK)
     with pytest.raises(WrongSchema, match="astyqueue migrate --url"):
         CassandraStore(session, "system")
@@ -169,7 +179,10 @@ def test_a_keyspace_or_table_that_is_not_there_says_how_to_make_it(cassandra: Co
 
 def test_a_keyspace_of_another_shape_is_told_as_that(cassandra: Contacts, session: Session, keyspace: str) -> None:
     other = f"{keyspace}_other"
-    session.execute(f"CREATE KEYSPACE \"{other}\" WITH replication = {{'class': 'SimpleStrategy', 'replication_factor': 1}}", timeout=60)
+    session.execute(
+        f"CREATE KEYSPACE \"{other}\" WITH replication = {{'class': 'SimpleStrategy', 'replication_factor': 1}}",
+        timeout=60,
+    )
     session.execute(f'CREATE TABLE "{other}"."entries" (number int PRIMARY KEY)', timeout=60)
     try:
         with pytest.raises(StoreCorrupt, match=f"keyspace '{other}' differ from those of astyqueue"):
@@ -186,7 +199,10 @@ def test_making_the_schema_again_leaves_what_is_there(store: Store, session: Ses
 
 @pytest.mark.parametrize(
     ("asked", "told"),
-    [("127.0.0.77:1,127.0.0.78:1/jobs", "127.0.0.77, 127.0.0.78 port 1"), ("nosuch.invalid/jobs", "resolves to an address")],
+    [
+        ("127.0.0.77:1,127.0.0.78:1/jobs", "127.0.0.77, 127.0.0.78 port 1"),
+        ("nosuch.invalid/jobs", "resolves to an address"),
+    ],
 )
 def test_nodes_that_cannot_be_reached_are_named_and_how_long_it_was_tried(asked: str, told: str) -> None:
     with pytest.raises(StoreUnavailable, match=r"not connected after \d+\.\d s") as raised:

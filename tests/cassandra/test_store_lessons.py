@@ -57,7 +57,10 @@ def walked(result: ResultSet) -> int:
 def sent_and_deleted_by_a_commit(store: Store, *, stamp: int) -> bool:
     """Whether a message sent with this write time is gone once a commit has deleted it."""
     store.send(Batch(ROW, puts=(Put(MESSAGE, b"sent", stamp),)))
-    assert store.commit(Batch(ROW, puts=(Put(HEADER, b"1"),), deletes=(MESSAGE,)), (Expectation(HEADER, None),)) == Committed()
+    assert (
+        store.commit(Batch(ROW, puts=(Put(HEADER, b"1"),), deletes=(MESSAGE,)), (Expectation(HEADER, None),))
+        == Committed()
+    )
     return store.read((Named(ROW, (MESSAGE,)),)) == [[]]
 
 
@@ -106,5 +109,8 @@ def test_a_send_that_is_repeated_after_its_message_was_deleted_does_not_bring_it
 def test_a_plain_delete_from_a_clock_ahead_makes_a_lock_that_two_can_take(told: Session) -> None:
     ask(told, "CREATE TABLE locks (row int PRIMARY KEY, owner text)")
     ask(told, "DELETE FROM locks USING TIMESTAMP %s WHERE row = 0", CLOCK.now() + HOUR)
-    taken = [ask(told, "INSERT INTO locks (row, owner) VALUES (0, %s) IF NOT EXISTS", owner).one().applied for owner in ("ada", "bob")]
+    taken = [
+        ask(told, "INSERT INTO locks (row, owner) VALUES (0, %s) IF NOT EXISTS", owner).one().applied
+        for owner in ("ada", "bob")
+    ]
     assert taken == [True, True]

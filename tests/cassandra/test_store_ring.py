@@ -68,7 +68,9 @@ def counted_up(store: Store, rounds: int, *, until: int = 0) -> list[StoreError]
     while done < rounds or CLOCK.monotonic() < until:
         try:
             known = value(store)
-            outcome = store.commit(Batch(ROW, puts=(Put(HEADER, str(int(known or 0) + 1).encode()),)), (Expectation(HEADER, known),))
+            outcome = store.commit(
+                Batch(ROW, puts=(Put(HEADER, str(int(known or 0) + 1).encode()),)), (Expectation(HEADER, known),)
+            )
             done += outcome == Committed()
         except StoreError as error:
             errors.append(error)

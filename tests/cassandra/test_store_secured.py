@@ -43,7 +43,19 @@ class Authority:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         folder.mkdir()
-        openssl("req", "-x509", *KEY, "-subj", "/CN=authority", "-days", "2", "-keyout", self.path("ca.key"), "-out", self.path("ca.pem"))
+        openssl(
+            "req",
+            "-x509",
+            *KEY,
+            "-subj",
+            "/CN=authority",
+            "-days",
+            "2",
+            "-keyout",
+            self.path("ca.key"),
+            "-out",
+            self.path("ca.pem"),
+        )
 
     def path(self, name: str) -> str:
         return str(self._folder / name)
@@ -137,7 +149,9 @@ def worker(secured: LocalCassandra, authority: Authority) -> str:
 
 
 def test_a_queue_works_with_the_right_login_and_certificates(secured: LocalCassandra, authority: Authority) -> None:
-    with MessageQueue.builder().store(address(secured, LOGIN, authority, dc="datacenter1")).name("mail").build() as queue:
+    with (
+        MessageQueue.builder().store(address(secured, LOGIN, authority, dc="datacenter1")).name("mail").build() as queue
+    ):
         queue.send("one")
         with queue.receive() as batch:
             assert [delivery.body for delivery in batch] == ["one"]
@@ -145,7 +159,9 @@ def test_a_queue_works_with_the_right_login_and_certificates(secured: LocalCassa
 
 @pytest.mark.parametrize("login", ["cassandra:hunter2", "nobody:hunter2"])
 def test_a_wrong_login_is_told_and_never_shown(secured: LocalCassandra, authority: Authority, login: str) -> None:
-    with pytest.raises(StoreUnavailable, match=r"not connected after .*password are incorrect.*that the login is right") as raised:
+    with pytest.raises(
+        StoreUnavailable, match=r"not connected after .*password are incorrect.*that the login is right"
+    ) as raised:
         open_store(address(secured, login, authority), clock=CLOCK)
     assert "hunter2" not in str(raised.value)
     assert secured.contact_points[0] in str(raised.value)
@@ -156,7 +172,9 @@ def test_without_a_login_it_is_told_that_one_is_needed(secured: LocalCassandra, 
         open_store(address(secured, LOGIN, authority).replace(f"{LOGIN}@", ""), clock=CLOCK)
 
 
-def test_without_the_right_certificates_nobody_is_let_in(secured: LocalCassandra, authority: Authority, tmp_path: Path) -> None:
+def test_without_the_right_certificates_nobody_is_let_in(
+    secured: LocalCassandra, authority: Authority, tmp_path: Path
+) -> None:
     others = Authority(tmp_path / "others")
     others.certify("client")
     refused = {
@@ -170,7 +188,9 @@ def test_without_the_right_certificates_nobody_is_let_in(secured: LocalCassandra
             open_store(address(secured, LOGIN, authority, **options), clock=CLOCK)
 
 
-def test_the_name_in_the_certificate_counts_unless_only_the_chain_is_to_be_checked(secured: LocalCassandra, authority: Authority) -> None:
+def test_the_name_in_the_certificate_counts_unless_only_the_chain_is_to_be_checked(
+    secured: LocalCassandra, authority: Authority
+) -> None:
     with Proxy(secured.contact_points[0], secured.contacts.port, at="127.0.0.99") as proxy:
         url = address(secured, LOGIN, authority).replace(secured.contact_points[0], f"{proxy.host}:{proxy.port}")
         with pytest.raises(StoreUnavailable, match="not connected after"):
@@ -183,7 +203,9 @@ def test_a_file_that_is_not_there_is_told(secured: LocalCassandra, authority: Au
         open_store(address(secured, LOGIN, authority, ca="/nowhere/ca.pem"), clock=CLOCK)
 
 
-def test_a_guardrail_that_forbids_our_write_times_says_what_to_set(secured: LocalCassandra, authority: Authority, worker: str) -> None:
+def test_a_guardrail_that_forbids_our_write_times_says_what_to_set(
+    secured: LocalCassandra, authority: Authority, worker: str
+) -> None:
     """In a keyspace of its own: what the server has prepared for another login it lets pass."""
     there, name = address(secured, LOGIN, authority).replace("/jobs?", "/guarded?"), worker.partition(":")[0]
     assert migrated(there)
@@ -194,18 +216,33 @@ def test_a_guardrail_that_forbids_our_write_times_says_what_to_set(secured: Loca
         open_store(there.replace(LOGIN, worker), clock=CLOCK)
 
 
-def test_what_a_login_may_not_read_is_not_told_to_be_well(secured: LocalCassandra, authority: Authority, worker: str) -> None:
+def test_what_a_login_may_not_read_is_not_told_to_be_well(
+    secured: LocalCassandra, authority: Authority, worker: str
+) -> None:
     with administer(address(secured, worker, authority), clock=CLOCK) as looked_after:
         seen = looked_after.examine({})
     unknown = [one for one in seen if "unknown" in one.fact]
-    assert {one.subject.partition(" on ")[0] for one in unknown} == {"paxos variant", "guardrails", "tombstones per read"}
+    assert {one.subject.partition(" on ")[0] for one in unknown} == {
+        "paxos variant",
+        "guardrails",
+        "tombstones per read",
+    }
     assert all("GRANT SELECT ON KEYSPACE system_views TO" in one.remedy for one in unknown)
 
 
-def test_a_client_whose_logins_were_refused_for_a_while_goes_on_once_they_are_not(secured: LocalCassandra, authority: Authority) -> None:
-    with opened(address(secured, LOGIN, authority)) as session, Proxy(secured.contact_points[0], secured.contacts.port) as proxy:
-        session.execute("CREATE ROLE IF NOT EXISTS sender WITH PASSWORD = 'sender' AND LOGIN = true AND SUPERUSER = true")
-        url = address(secured, "sender:sender", authority, tls="chain").replace(secured.contact_points[0], f"{proxy.host}:{proxy.port}")
+def test_a_client_whose_logins_were_refused_for_a_while_goes_on_once_they_are_not(
+    secured: LocalCassandra, authority: Authority
+) -> None:
+    with (
+        opened(address(secured, LOGIN, authority)) as session,
+        Proxy(secured.contact_points[0], secured.contacts.port) as proxy,
+    ):
+        session.execute(
+            "CREATE ROLE IF NOT EXISTS sender WITH PASSWORD = 'sender' AND LOGIN = true AND SUPERUSER = true"
+        )
+        url = address(secured, "sender:sender", authority, tls="chain").replace(
+            secured.contact_points[0], f"{proxy.host}:{proxy.port}"
+        )
         with closing(open_store(url, clock=CLOCK)) as store:
             session.execute("ALTER ROLE sender WITH LOGIN = false")
             until = CLOCK.monotonic() + PATIENCE

@@ -72,7 +72,9 @@ def test_the_driver_does_not_go_round_the_proxy(session: Session, proxy: Proxy, 
 
 
 @pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
-def test_a_change_whose_answer_is_held_is_unknown_after_two_seconds_and_was_made_once(proxy: Proxy, store: Store, change: Change) -> None:
+def test_a_change_whose_answer_is_held_is_unknown_after_two_seconds_and_was_made_once(
+    proxy: Proxy, store: Store, change: Change
+) -> None:
     proxy.hold_answers()
     began = CLOCK.monotonic()
     with pytest.raises(OutcomeUnknown, match="read back before trying again"):
@@ -83,7 +85,9 @@ def test_a_change_whose_answer_is_held_is_unknown_after_two_seconds_and_was_made
 
 
 @pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
-def test_a_change_whose_answer_is_cut_off_is_unknown_at_once_and_was_made(proxy: Proxy, store: Store, change: Change) -> None:
+def test_a_change_whose_answer_is_cut_off_is_unknown_at_once_and_was_made(
+    proxy: Proxy, store: Store, change: Change
+) -> None:
     proxy.cut_at_next_answer()
     with pytest.raises(OutcomeUnknown):
         change(store)
@@ -148,7 +152,9 @@ def emptied(queue: MessageQueue) -> list[object]:
 
 
 @pytest.mark.parametrize("kind", [Commit, Send])
-def test_a_queue_loses_nothing_and_doubles_nothing_when_answers_are_lost(proxy: Proxy, store: Store, kind: type[Request]) -> None:
+def test_a_queue_loses_nothing_and_doubles_nothing_when_answers_are_lost(
+    proxy: Proxy, store: Store, kind: type[Request]
+) -> None:
     losing = Losing(store, proxy, every_third(kind))
     with MessageQueue.builder().store(losing).name(f"q{secrets.token_hex(4)}").lease("10m").build() as queue:
         for number in range(0, 60, 5):

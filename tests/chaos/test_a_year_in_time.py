@@ -127,7 +127,10 @@ def planned(begin: int, end: int) -> dict[str, tuple[Trigger, set[int]]]:
     crons = {f"{one.expression} {one.zone}": (Cron(one.expression, one.zone), one.slots(begin, end)) for one in CRONS}
     open_days = Plain("", "Europe/Paris", (0,), (7,), lambda day: f"{day:%m-%d}" not in HOLIDAYS)
     others: dict[str, tuple[Trigger, set[int]]] = {
-        "but on holidays": (Excluding(Cron("0 7 * * *", "Europe/Paris"), Days(HOLIDAYS, "Europe/Paris")), open_days.slots(begin, end)),
+        "but on holidays": (
+            Excluding(Cron("0 7 * * *", "Europe/Paris"), Days(HOLIDAYS, "Europe/Paris")),
+            open_days.slots(begin, end),
+        ),
         "every 2 hours": (Every("2h", delay="2h"), _even(begin, end, 120 * MINUTE)),
         "every 5 minutes for a day": (Every("5m", delay="5m", count=288), _even(begin, begin + DAY, 5 * MINUTE)),
         "every 500 minutes and a bit": (Every("30001s", delay="30001s"), _even(begin, end, 30_001 * SECOND)),
@@ -137,7 +140,9 @@ def planned(begin: int, end: int) -> dict[str, tuple[Trigger, set[int]]]:
             _even(begin, begin + 60 * DAY, 10 * DAY),
         ),
     }
-    return {name: (trigger, {slot for slot in slots if slot <= end}) for name, (trigger, slots) in (crons | others).items()}
+    return {
+        name: (trigger, {slot for slot in slots if slot <= end}) for name, (trigger, slots) in (crons | others).items()
+    }
 
 
 def _even(begin: int, end: int, interval: int) -> set[int]:
@@ -186,7 +191,10 @@ class Play:
         """Make the schedules, with the misfire policy that they have unless told otherwise."""
         worker = self.crew.workers[0]
         for name, (trigger, _) in schedules.items():
-            run(ScheduleAdmin(worker.core).save(name, ScheduleRequest(trigger, Message(None)), replaces=False), worker.store)
+            run(
+                ScheduleAdmin(worker.core).save(name, ScheduleRequest(trigger, Message(None)), replaces=False),
+                worker.store,
+            )
 
     def go(self, schedules: dict[str, tuple[Trigger, set[int]]]) -> None:
         """Let it all come, each moment at its time."""

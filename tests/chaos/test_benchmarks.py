@@ -24,8 +24,20 @@ FIGURES = {
         "latency_p50_ms",
         "latency_p99_ms",
     ),
-    *("cross_process_latency_p50_ms", "cross_process_latency_p99_ms", "idle_hour_latency_p50_ms", "idle_hour_latency_p99_ms"),
-    *("store_cpu_us_per_message", "messages_per_claim", "refused_commits_per_message", "fsync_ms", "store_write_ms", "raw_bytes_per_s"),
+    *(
+        "cross_process_latency_p50_ms",
+        "cross_process_latency_p99_ms",
+        "idle_hour_latency_p50_ms",
+        "idle_hour_latency_p99_ms",
+    ),
+    *(
+        "store_cpu_us_per_message",
+        "messages_per_claim",
+        "refused_commits_per_message",
+        "fsync_ms",
+        "store_write_ms",
+        "raw_bytes_per_s",
+    ),
 }
 #: What only a store in other processes has, what only a file has, and what is none at all when nobody else is at work.
 ELSEWHERE = {"store_cpu_us_per_message"}
@@ -88,16 +100,39 @@ def test_a_row_that_much_went_through_is_compared_with_a_fresh_one(
     assert main(["flat", *place, *small, "--json"]) == 0
     report = json.loads(capsys.readouterr().out)
     for told in (report, report["without_cursors"]):
-        for name in ("fresh_ms", "after_ms", "fresh_claim_ms", "after_claim_ms", "fresh_first_claim_ms", "after_first_claim_ms"):
+        for name in (
+            "fresh_ms",
+            "after_ms",
+            "fresh_claim_ms",
+            "after_claim_ms",
+            "fresh_first_claim_ms",
+            "after_first_claim_ms",
+        ):
             assert told[name]["median"] > 0
         assert (told["tombstones_per_poll"] is None) == (on == "on_sqlite")
     assert (report["conditions"]["released"], report["conditions"]["delayed"]) == (3, 3)
 
 
 @pytest.mark.parametrize("on", ON)
-def test_the_rate_of_workers_is_told_window_by_window(capsys: pytest.CaptureFixture[str], request: pytest.FixtureRequest, on: str) -> None:
+def test_the_rate_of_workers_is_told_window_by_window(
+    capsys: pytest.CaptureFixture[str], request: pytest.FixtureRequest, on: str
+) -> None:
     place = request.getfixturevalue(on)
-    runs = ["--minutes", "0.1", "--windows", "2", "--turns", "1", "--turn-seconds", "1", "--workers", "1", "--ahead", "500", "--json"]
+    runs = [
+        "--minutes",
+        "0.1",
+        "--windows",
+        "2",
+        "--turns",
+        "1",
+        "--turn-seconds",
+        "1",
+        "--workers",
+        "1",
+        "--ahead",
+        "500",
+        "--json",
+    ]
     assert main(["steady", *place, *runs]) == 0
     report = json.loads(capsys.readouterr().out)
     first, second = report["windows"]
@@ -115,23 +150,53 @@ def test_takers_and_processes_that_share_rows_are_compared(
 ) -> None:
     place = request.getfixturevalue(on)
     assert (
-        main(["contention", *place, "--messages", "400", "--takers", "8", "--taken", "200", "--processes", "2", "--runs", "1", "--json"])
+        main(
+            [
+                "contention",
+                *place,
+                "--messages",
+                "400",
+                "--takers",
+                "8",
+                "--taken",
+                "200",
+                "--processes",
+                "2",
+                "--runs",
+                "1",
+                "--json",
+            ]
+        )
         == 0
     )
     report = json.loads(capsys.readouterr().out)
     assert 0 < report["lock_attempts_per_message"]["median"] <= report["commits_per_message"]["median"]
     for count in (1, 2):
         assert report[f"processes_{count}_per_s"]["median"] > 0
-        assert report[f"processes_{count}_least_share"]["median"] <= 1 <= report[f"processes_{count}_greatest_share"]["median"]
+        assert (
+            report[f"processes_{count}_least_share"]["median"]
+            <= 1
+            <= report[f"processes_{count}_greatest_share"]["median"]
+        )
 
 
 @pytest.mark.parametrize("on", ON)
-def test_the_three_row_locks_are_compared(capsys: pytest.CaptureFixture[str], request: pytest.FixtureRequest, on: str) -> None:
+def test_the_three_row_locks_are_compared(
+    capsys: pytest.CaptureFixture[str], request: pytest.FixtureRequest, on: str
+) -> None:
     place = request.getfixturevalue(on)
     assert main(["locks", *place, "--messages", "400", "--claims", "5", "--samples", "3", "--runs", "2", "--json"]) == 0
     report = json.loads(capsys.readouterr().out)
     for lock in ("guard", "columns", "manager"):
-        for name in ("drain_per_s", "processes_per_s", "worker_cpu_us_per_message", "poll_ms", "claim_ms", "poll_ratio", "claim_ratio"):
+        for name in (
+            "drain_per_s",
+            "processes_per_s",
+            "worker_cpu_us_per_message",
+            "poll_ms",
+            "claim_ms",
+            "poll_ratio",
+            "claim_ratio",
+        ):
             assert 0 < report[f"{lock}_{name}"]["min"] <= report[f"{lock}_{name}"]["max"]
         assert (report[f"{lock}_tombstones_per_poll"] is None) == (on == "on_sqlite")
     for name in ("drain_per_s", "processes_per_s", "claim_ms"):

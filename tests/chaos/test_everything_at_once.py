@@ -54,7 +54,9 @@ async def take_in_tasks(queue: MessageQueue, tally: Tally) -> None:
 def test_threads_tasks_and_a_dispatcher_share_a_queue_and_do_everything_once(place: Place) -> None:
     queue = MessageQueue.builder().store(place.url).name("shared").concurrency_shards(3).priorities(2).build()
     tally = Tally()
-    dispatcher = Dispatcher.builder().queue(queue).handler(lambda delivery: tally.note(delivery.body), threads=3).build()
+    dispatcher = (
+        Dispatcher.builder().queue(queue).handler(lambda delivery: tally.note(delivery.body), threads=3).build()
+    )
     with dispatcher, ThreadPoolExecutor(8) as threads:
         takers = [threads.submit(take, queue, tally) for _ in range(5)]
         takers.append(threads.submit(asyncio.run, take_in_tasks(queue, tally)))

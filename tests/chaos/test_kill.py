@@ -123,7 +123,9 @@ class Workers:
     def kill_one(self) -> None:
         """Kill a worker while a handler of it is at work, and start another in its place."""
         until = CLOCK.monotonic() + PATIENCE
-        while not (victim := next((worker for worker in self.alive if worker.open("end") and worker.kill_in_flight()), None)):
+        while not (
+            victim := next((worker for worker in self.alive if worker.open("end") and worker.kill_in_flight()), None)
+        ):
             self.wait_for_news(until)
         self.alive.remove(victim)
         self.killed.append(victim)
@@ -190,7 +192,11 @@ class Story:
 
     def explained(self) -> list[tuple[Event, Worker]]:
         """Those of them that were in flight, not yet settled, in a worker that was killed."""
-        unsettled = {worker: set(worker.open("acked", "released", "lost", "rejected")) for worker in self._workers if worker.killed}
+        unsettled = {
+            worker: set(worker.open("acked", "released", "lost", "rejected"))
+            for worker in self._workers
+            if worker.killed
+        }
         return [(event, worker) for event, worker in self.doubles() if event in unsettled.get(worker, ())]
 
     def returns(self) -> Iterator[tuple[Worker, Event, Event | None]]:
@@ -240,7 +246,9 @@ def next_moment() -> int:
 def burst(first: int, chance: random.Random) -> list[Message]:
     """Work for now, and a little spread over the length of a time shard."""
     works = [chance.randint(*between) for between in (LONG,) * 2 + (SHORT,) * 6]
-    late = [chance.randint(0, LATEST) / SECOND if work <= SHORT[1] and chance.random() < 0.5 else None for work in works]
+    late = [
+        chance.randint(0, LATEST) / SECOND if work <= SHORT[1] and chance.random() < 0.5 else None for work in works
+    ]
     return [
         Message({"number": number, "work": work}, delay=delay)
         for number, (work, delay) in enumerate(zip(works, late, strict=True), start=first)

@@ -57,7 +57,9 @@ class Slow(Faulty):
         return super().perform(request)
 
 
-def deaths(opens: Callable[..., MessageQueue], store: Store, doing: Callable[[MessageQueue], object]) -> Iterator[tuple[int, bool]]:
+def deaths(
+    opens: Callable[..., MessageQueue], store: Store, doing: Callable[[MessageQueue], object]
+) -> Iterator[tuple[int, bool]]:
     """Have one process after the other do this and die at a later request, until one gets through."""
     for request, done in itertools.product(range(1, 100), (False, True)):
         if not _dies(opens, store, doing, request=request, done=done):
@@ -66,7 +68,14 @@ def deaths(opens: Callable[..., MessageQueue], store: Store, doing: Callable[[Me
         yield request, done
 
 
-def _dies(opens: Callable[..., MessageQueue], store: Store, doing: Callable[[MessageQueue], object], *, request: int, done: bool) -> bool:
+def _dies(
+    opens: Callable[..., MessageQueue],
+    store: Store,
+    doing: Callable[[MessageQueue], object],
+    *,
+    request: int,
+    done: bool,
+) -> bool:
     mortal = Mortal(store)
     queue = opens(mortal)
     mortal.dies_at(request, done=done)

@@ -12,9 +12,13 @@ import pytest
 
 ROOT: Final = Path(__file__).parents[2]
 PAGE: Final = (ROOT / "docs/reference/lineage.md").read_text()
-LINES: Final = [[cell.strip() for cell in line.strip("|").split(" | ")] for line in PAGE.splitlines() if line.startswith("|")]
+LINES: Final = [
+    [cell.strip() for cell in line.strip("|").split(" | ")] for line in PAGE.splitlines() if line.startswith("|")
+]
 #: The rows below the heading of each table.
-ROWS: Final = [cells for cells in LINES if not cells[0].startswith(("-", "what")) and cells[1] not in {"what", "what it did"}]
+ROWS: Final = [
+    cells for cells in LINES if not cells[0].startswith(("-", "what")) and cells[1] not in {"what", "what it did"}
+]
 _PLACE: Final = re.compile(r"`((?:astyqueue|tests)/[\w/.-]+)(?:::(\w+))?`")
 _TEST: Final = re.compile(r"`(tests/[\w/.]+\.py)::(\w+)`")
 _FAULT: Final = re.compile(r"[\d, and]+(?=: )")
@@ -39,7 +43,9 @@ def test_every_feature_of_an_ancestor_has_its_line(first: str) -> None:
 
 def test_each_line_names_tests_that_show_it_or_says_that_it_is_not_built() -> None:
     assert len(ROWS) > 150
-    assert [cells for cells in ROWS if not _TEST.search(cells[-1]) and not any("not built" in cell for cell in cells)] == []
+    assert [
+        cells for cells in ROWS if not _TEST.search(cells[-1]) and not any("not built" in cell for cell in cells)
+    ] == []
 
 
 def test_no_line_names_a_file_of_tests_for_what_some_test_in_it_may_show() -> None:
@@ -70,7 +76,9 @@ def test_each_fault_of_the_recipe_has_tests_whose_first_lines_name_it() -> None:
         for name, numbers in _faults(file).items()
         for number in numbers
     }
-    told = {(int(cells[0]), file, name) for cells in ROWS if cells[0].isdecimal() for file, name in _TEST.findall(cells[-1])}
+    told = {
+        (int(cells[0]), file, name) for cells in ROWS if cells[0].isdecimal() for file, name in _TEST.findall(cells[-1])
+    }
     assert {number for number, _, _ in told} == set(FAULTS)
     assert shown == told
 
@@ -93,11 +101,17 @@ def _last(decorator: ast.expr) -> str:
 
 def _is_everything(config: pytest.Config) -> bool:
     """Whether nothing was chosen by name, so that a file that was collected was so as a whole."""
-    return not (config.option.keyword or config.getoption("--store") or any("::" in argument for argument in config.args))
+    return not (
+        config.option.keyword or config.getoption("--store") or any("::" in argument for argument in config.args)
+    )
 
 
 def _faults(file: Path) -> dict[str, set[int]]:
     """The tests of a file, and the faults that they say they are about."""
-    tests = [node for node in ast.parse(file.read_text()).body if isinstance(node, ast.FunctionDef) and node.name.startswith("test_")]
+    tests = [
+        node
+        for node in ast.parse(file.read_text()).body
+        if isinstance(node, ast.FunctionDef) and node.name.startswith("test_")
+    ]
     named = {test.name: match[0] for test in tests if (match := _FAULT.match(ast.get_docstring(test) or ""))}
     return {name: {int(number) for number in re.findall(r"\d+", numbers)} for name, numbers in named.items()}

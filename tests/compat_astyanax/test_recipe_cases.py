@@ -58,7 +58,9 @@ def test_of_two_with_a_unique_key_one_is_sent_alone_or_among_many(queue: Message
     queue.send("first", key="taken", unique="reject")
     with pytest.raises(KeyTaken):
         queue.send("second", key="taken", unique="reject")
-    report = queue.send_many([Message("third", key="taken", unique="reject"), Message("fourth", key="new", unique="reject")])
+    report = queue.send_many(
+        [Message("third", key="taken", unique="reject"), Message("fourth", key="new", unique="reject")]
+    )
     assert (report.sent, list(report.taken)) == (1, [0])
     assert queue.counts().total == 2
     assert queue.delete(key="new")
@@ -115,7 +117,9 @@ def test_the_repeating_message_that_was_its_known_bug(queue: MessageQueue, clock
     assert [schedule.name for schedule in Schedules(queue).all()] == ["unique"]
 
 
-@pytest.mark.stores("memory", "sqlite")  # handlers run in real time, which the nodes' own clocks need not agree with to a second
+@pytest.mark.stores(
+    "memory", "sqlite"
+)  # handlers run in real time, which the nodes' own clocks need not agree with to a second
 def test_a_repeating_task_runs_five_times_through_a_dispatcher(place: Place) -> None:
     """It had to comment this out: the callback is called five times, and then nothing is left."""
     store = place.store(SystemClock())
@@ -180,7 +184,9 @@ def test_what_was_taken_is_counted_until_it_is_acked(queue: MessageQueue) -> Non
     assert queue.counts().total == 0
 
 
-def test_what_is_not_acked_is_hidden_until_its_lease_ends_and_no_longer(queue: MessageQueue, clock: TimeMachine) -> None:
+def test_what_is_not_acked_is_hidden_until_its_lease_ends_and_no_longer(
+    queue: MessageQueue, clock: TimeMachine
+) -> None:
     """The same: with both copies acked there is nothing left."""
     queue.send("work")
     [first] = queue.receive()
@@ -214,7 +220,9 @@ def test_five_runs_are_five_and_leave_nothing(
     assert Schedules(queue).all() == []
 
 
-@pytest.mark.parametrize("send", [lambda queue: queue.send("w", delay="1m"), lambda queue: queue.send("w", trigger=Once(delay="1m"))])
+@pytest.mark.parametrize(
+    "send", [lambda queue: queue.send("w", delay="1m"), lambda queue: queue.send("w", trigger=Once(delay="1m"))]
+)
 def test_a_read_respects_the_due_time_to_the_millisecond(
     queue: MessageQueue, clock: TimeMachine, send: Callable[[MessageQueue], object]
 ) -> None:

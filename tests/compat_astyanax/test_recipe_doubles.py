@@ -47,7 +47,9 @@ def _acked_twice(queue: MessageQueue, clock: TimeMachine, late: Delivery) -> Mes
 
 
 @pytest.mark.parametrize("key", ["order:7", None])
-def test_each_slot_has_one_run_though_every_run_is_read_and_acked_twice(queue: MessageQueue, clock: TimeMachine, key: str | None) -> None:
+def test_each_slot_has_one_run_though_every_run_is_read_and_acked_twice(
+    queue: MessageQueue, clock: TimeMachine, key: str | None
+) -> None:
     """16 and 17: the next run was sent as one was read and again as it was acked, by each who acked it: the chain forked."""
     queue.send("tick", trigger=Every("1m", count=RUNS), key=key, max_attempts=50)
     acked = each_run_late(queue, clock)
@@ -118,7 +120,9 @@ def test_what_was_sent_by_a_clock_that_is_ahead_comes_once(ahead: int, due: int)
 
 def test_what_was_deleted_is_remembered_for_a_day() -> None:
     """20: it was forgotten after five seconds, and a server that was away for longer brought it back."""
-    statements = [statement for part in parts("k")[1:] for statement in part.statements if statement.startswith("CREATE TABLE")]
+    statements = [
+        statement for part in parts("k")[1:] for statement in part.statements if statement.startswith("CREATE TABLE")
+    ]
     kept = {table.name: table.options["gc_grace_seconds"] for table in map(declared, statements)}
     assert kept["entries"] == "86400"
 
@@ -137,7 +141,9 @@ def test_an_interval_of_nothing_is_refused() -> None:
         Every(0)
 
 
-def test_an_outage_of_days_is_followed_by_one_run_unless_all_were_asked_for(queue: MessageQueue, clock: TimeMachine) -> None:
+def test_an_outage_of_days_is_followed_by_one_run_unless_all_were_asked_for(
+    queue: MessageQueue, clock: TimeMachine
+) -> None:
     """21: whatever had been missed came at once."""
     schedules = Schedules(queue)
     schedules.add("default", Every("1m", delay="1m"), "one")

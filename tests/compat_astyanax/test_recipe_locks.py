@@ -81,7 +81,9 @@ def test_of_two_who_found_a_row_empty_one_is_refused(opens: Opens, store: Store)
     assert len(got) == 1
 
 
-@pytest.mark.parametrize("error", [StoreUnavailable("away"), OutcomeUnknown("no answer")], ids=["unavailable", "unknown"])
+@pytest.mark.parametrize(
+    "error", [StoreUnavailable("away"), OutcomeUnknown("no answer")], ids=["unavailable", "unknown"]
+)
 @pytest.mark.parametrize("applied", [False, True])
 @pytest.mark.parametrize("at", range(1, 6))
 def test_an_error_at_any_request_of_a_claim_leaves_nothing_behind_that_stands_in_the_way(
@@ -122,7 +124,9 @@ def test_a_holder_that_paused_for_longer_than_its_lease_is_told_so(queue: Messag
     present.ack()
 
 
-def test_a_claim_of_a_hundred_keyed_messages_asks_no_more_questions_than_a_claim_of_one(opens: Opens, store: Store) -> None:
+def test_a_claim_of_a_hundred_keyed_messages_asks_no_more_questions_than_a_claim_of_one(
+    opens: Opens, store: Store
+) -> None:
     """7: for each message it read the entries of its key, one after the other, while it had the lock."""
     recording = Recording(store)
     queue = opens(recording)

@@ -55,7 +55,9 @@ class Refusing(Hook):
             raise Vetoed(outcome)
 
 
-def test_an_error_in_the_middle_of_settling_settles_the_others(queue: MessageQueue, opens: Opens, clock: TimeMachine) -> None:
+def test_an_error_in_the_middle_of_settling_settles_the_others(
+    queue: MessageQueue, opens: Opens, clock: TimeMachine
+) -> None:
     """8: also when it is a user's code that fails."""
     told = MessageQueue.builder().store(queue.store).name("jobs").clock(clock).hook(Refusing()).build()
     queue.send_many(["a", "b", "c"])
@@ -70,7 +72,9 @@ def test_an_error_in_the_middle_of_settling_settles_the_others(queue: MessageQue
 
 
 @pytest.mark.parametrize("options", CHOICES, ids=lambda options: "+".join(options) or "plain")
-def test_whatever_options_a_message_has_it_is_handed_out_and_acked(opens: Opens, clock: TimeMachine, options: dict[str, object]) -> None:
+def test_whatever_options_a_message_has_it_is_handed_out_and_acked(
+    opens: Opens, clock: TimeMachine, options: dict[str, object]
+) -> None:
     """9: with history and a key but no trigger, a message was lost each time it was read."""
     queue = opens(priorities=2)
     queue.send("work", **options)  # type: ignore[arg-type]  # options by name
@@ -104,7 +108,9 @@ def test_a_process_that_dies_at_any_request_loses_nothing_and_nothing_comes_afte
     assert opens().counts().total == 0
 
 
-def test_a_send_of_many_rows_that_dies_half_way_leaves_whole_messages(opens: Opens, store: Store, clock: TimeMachine) -> None:
+def test_a_send_of_many_rows_that_dies_half_way_leaves_whole_messages(
+    opens: Opens, store: Store, clock: TimeMachine
+) -> None:
     """10: also when it is the sender that dies."""
     messages = [Message(number, key=f"order:{number}") for number in range(6)]
     shards = partial(opens, concurrency_shards=4)
@@ -166,7 +172,13 @@ def test_no_message_is_written_with_a_time_to_live(opens: Opens, store: Store, c
     recording = Recording(store)
     queue = opens(recording)
     queue.send("in a year", delay="365d")
-    puts = [put for request in recording.requests if isinstance(request, Send) for batch in request.batches for put in batch.puts]
+    puts = [
+        put
+        for request in recording.requests
+        if isinstance(request, Send)
+        for batch in request.batches
+        for put in batch.puts
+    ]
     assert [put.ttl for put in puts if put.name.type == Type.MESSAGE] == [None]
     clock.advance("365d")
     assert [delivery.body for delivery in queue.receive()] == ["in a year"]
@@ -201,7 +213,9 @@ def test_a_message_without_a_handler_waits_for_one(queue: MessageQueue) -> None:
 
 
 @pytest.mark.parametrize("lease", ["500ms", "100ms", 0.5])
-def test_a_lease_of_less_than_a_second_is_none_of_nothing(queue: MessageQueue, clock: TimeMachine, lease: object) -> None:
+def test_a_lease_of_less_than_a_second_is_none_of_nothing(
+    queue: MessageQueue, clock: TimeMachine, lease: object
+) -> None:
     """14: a timeout below a second was cut to none, which meant: at most once."""
     queue.send("work", lease=lease)  # type: ignore[arg-type]  # a duration
     [first] = queue.receive()
@@ -215,7 +229,9 @@ def test_what_could_not_be_written_again_is_refused_when_it_is_first_sent(queue:
     """15: a next run that could not be written ended the chain without a word."""
     with pytest.raises(BadInput):
         queue.send({"when": object()}, trigger=Every("1m"))
-    assert [column for kind in (Type.MESSAGE, Type.TRIGGER) for column in store.read((Slice("jobs:home:0", kind),))[0]] == []
+    assert [
+        column for kind in (Type.MESSAGE, Type.TRIGGER) for column in store.read((Slice("jobs:home:0", kind),))[0]
+    ] == []
 
 
 def test_a_run_that_fails_for_good_ends_no_chain(queue: MessageQueue, clock: TimeMachine) -> None:
@@ -231,7 +247,9 @@ def test_a_run_that_fails_for_good_ends_no_chain(queue: MessageQueue, clock: Tim
     assert queue.counts().dead == 2
 
 
-def test_a_trigger_that_a_process_does_not_know_is_left_to_those_who_do(opens: Opens, clock: TimeMachine, store: Store) -> None:
+def test_a_trigger_that_a_process_does_not_know_is_left_to_those_who_do(
+    opens: Opens, clock: TimeMachine, store: Store
+) -> None:
     """15: a trigger that could not be read was an error, and the message was dropped."""
     triggers = Triggers()
     slot = instant(clock.now() + 60 * SECOND)

@@ -22,7 +22,9 @@ RING = {"time_shards": 30, "every": "1m", "concurrency_shards": 8}
 
 
 @pytest.mark.parametrize("comes_back_by", ["a lease that ran out", "a release", "a failure"])
-def test_what_comes_back_in_a_row_of_the_past_comes_when_it_is_due(opens: Opens, clock: TimeMachine, comes_back_by: str) -> None:
+def test_what_comes_back_in_a_row_of_the_past_comes_when_it_is_due(
+    opens: Opens, clock: TimeMachine, comes_back_by: str
+) -> None:
     """23: what landed in a bucket that was idle waited for its next turn, up to the whole ring."""
     queue = opens(**RING)
     queue.send("work")
@@ -59,7 +61,9 @@ def test_who_looked_at_nothing_for_several_shards_misses_none(opens: Opens, cloc
     assert found >= {f"{minute}:{number}" for minute in range(7) for number in range(2)}
 
 
-def test_a_message_in_one_of_hundreds_of_rows_is_found_without_any_time_passing(opens: Opens, clock: TimeMachine) -> None:
+def test_a_message_in_one_of_hundreds_of_rows_is_found_without_any_time_passing(
+    opens: Opens, clock: TimeMachine
+) -> None:
     """25: each empty shard was slept on for a second."""
     queue = opens(**RING)
     began = clock.monotonic()
@@ -82,7 +86,9 @@ def test_a_row_that_others_changed_does_not_end_the_whole_receive(opens: Opens, 
     other.send_many(range(4))
     other.send_many(range(4, 8))
     taken: list[object] = []
-    slow = opens(Slow(store, lambda: taken.extend(delivery.body for delivery in other.receive(1))), concurrency_shards=2)
+    slow = opens(
+        Slow(store, lambda: taken.extend(delivery.body for delivery in other.receive(1))), concurrency_shards=2
+    )
     got = [delivery.body for _ in range(3) for delivery in slow.receive(10)]
     assert len(taken) == 1
     assert len(got) >= 4
@@ -99,7 +105,9 @@ def test_closing_a_queue_commits_the_acks_it_was_given(opens: Opens, clock: Time
     assert everything(opens(), clock) == []
 
 
-def test_no_read_begins_at_the_start_of_a_row_that_much_has_passed(opens: Opens, store: Store, clock: TimeMachine) -> None:
+def test_no_read_begins_at_the_start_of_a_row_that_much_has_passed(
+    opens: Opens, store: Store, clock: TimeMachine
+) -> None:
     """27: each read walked over all that had been deleted at the head of its row."""
     recording = Recording(store)
     queue = opens(recording)
@@ -109,7 +117,11 @@ def test_no_read_begins_at_the_start_of_a_row_that_much_has_passed(opens: Opens,
     recording.requests.clear()
     assert queue.receive()
     reads = [wanted for request in recording.requests if isinstance(request, Read) for wanted in request.wanted]
-    walks = [wanted for wanted in reads if isinstance(wanted, Slice) and wanted.row.startswith("jobs:0") and wanted.type == Type.MESSAGE]
+    walks = [
+        wanted
+        for wanted in reads
+        if isinstance(wanted, Slice) and wanted.row.startswith("jobs:0") and wanted.type == Type.MESSAGE
+    ]
     assert walks
     assert all(wanted.after > bytes(16) for wanted in walks)
 
@@ -138,7 +150,9 @@ def test_an_ack_frees_the_unique_key(queue: MessageQueue, store: Store) -> None:
         assert store.read((Slice("jobs:home:0", Type.KEY),)) == [[]]
 
 
-def test_a_sender_that_dies_at_any_request_leaves_a_key_free_or_with_its_message(opens: Opens, store: Store, clock: TimeMachine) -> None:
+def test_a_sender_that_dies_at_any_request_leaves_a_key_free_or_with_its_message(
+    opens: Opens, store: Store, clock: TimeMachine
+) -> None:
     """28: one that died after its first write blocked the key for minutes, and one that died later for ever."""
     for request, done in deaths(opens, store, lambda queue: queue.send("work", key="order:7", unique="reject")):
         alive = opens()
@@ -149,7 +163,9 @@ def test_a_sender_that_dies_at_any_request_leaves_a_key_free_or_with_its_message
         assert len(everything_now(alive)) == 1
 
 
-@pytest.mark.parametrize("error", [OutcomeUnknown("no answer"), StoreUnavailable("away")], ids=["unknown", "unavailable"])
+@pytest.mark.parametrize(
+    "error", [OutcomeUnknown("no answer"), StoreUnavailable("away")], ids=["unknown", "unavailable"]
+)
 def test_of_two_unique_sends_one_is_there_whatever_becomes_of_the_answers(
     opens: Opens, store: Store, clock: TimeMachine, error: OutcomeUnknown | StoreUnavailable
 ) -> None:
@@ -160,7 +176,9 @@ def test_of_two_unique_sends_one_is_there_whatever_becomes_of_the_answers(
     assert everything(other, clock) == ["other"]
 
 
-def test_a_key_twice_in_one_call_is_there_once_and_a_plain_one_is_not_its_concern(queue: MessageQueue, clock: TimeMachine) -> None:
+def test_a_key_twice_in_one_call_is_there_once_and_a_plain_one_is_not_its_concern(
+    queue: MessageQueue, clock: TimeMachine
+) -> None:
     """28: a unique key that was twice in one call won for both, and a plain message with a key that was lost was dropped unsaid."""
     unique = [Message(number, key="k", unique="keep") for number in range(2)]
     report = queue.send_many([*unique, Message("plain", key="k")])

@@ -26,12 +26,16 @@ _BALANCE: Final = re.compile(r"^sent (\d+), done (\d+), dead (\d+), lost (\d+), 
 def demo(folder: Path, *words: str) -> subprocess.Popen[str]:
     environment = {**os.environ, "STDLIB_INDEX_FOLDER": str(folder), "PYTHONIOENCODING": "ascii"}
     command = [*_HEARING, sys.executable, "-m", "examples.stdlib_index", *words]
-    return subprocess.Popen(command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    return subprocess.Popen(
+        command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    )
 
 
 def workers(folder: Path) -> list[int]:
     """The processes of all workers that came so far as to say that they are ready."""
-    return [int(_READY.findall(log.read_text())[0]) for log in folder.glob("worker-*.log") if _READY.search(log.read_text())]
+    return [
+        int(_READY.findall(log.read_text())[0]) for log in folder.glob("worker-*.log") if _READY.search(log.read_text())
+    ]
 
 
 def is_there(process: int) -> bool:
@@ -70,7 +74,9 @@ def tried(said: str, folder: Path) -> str:
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-def test_the_demo_leaves_no_worker_behind_when_it_is_interrupted(number: signal.Signals, code: int, tmp_path: Path) -> None:
+def test_the_demo_leaves_no_worker_behind_when_it_is_interrupted(
+    number: signal.Signals, code: int, tmp_path: Path
+) -> None:
     with demo(tmp_path) as running:
         assert running.stdout is not None
         assert any("% done" in line for line in running.stdout)  # read only so far

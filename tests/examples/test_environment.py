@@ -69,5 +69,7 @@ def test_an_environment_that_make_made_is_made_anew_for_another_python(tmp_path:
     environment(tmp_path / "venv", python(tmp_path / "python3.12", "3.12"))
     old = tmp_path / "venv/old"
     old.touch()
-    assert environment(tmp_path / "venv", asked).stdout.startswith(f"making {tmp_path}/venv anew: it was of another Python\n")
+    assert environment(tmp_path / "venv", asked).stdout.startswith(
+        f"making {tmp_path}/venv anew: it was of another Python\n"
+    )
     assert not old.exists()

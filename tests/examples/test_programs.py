@@ -53,7 +53,9 @@ def test_an_example_says_the_same_on_another_store_by_a_change_of_url(name: str,
     text, urls = _URL.subn(f'"{place.url}"', (EXAMPLES / program.name).read_text())
     assert urls == 1
     program.write_text(text)
-    ran = subprocess.run([sys.executable, str(program)], cwd=tmp_path, capture_output=True, text=True, check=False, timeout=60)
+    ran = subprocess.run(
+        [sys.executable, str(program)], cwd=tmp_path, capture_output=True, text=True, check=False, timeout=60
+    )
     assert (ran.stdout.splitlines(), ran.returncode) == (SAYS[name], 0), ran.stderr
 
 

@@ -46,7 +46,13 @@ def typed(blocks: list[str], folder: Path, path: str) -> dict[str, str]:
             assert named, f"the README does not say what this file is called:\n{text}"
             folder.joinpath(named[1]).write_text(_url_in(folder, text))
     script = f"echo '{_NEXT}'\n".join(blocks)
-    environment = {"PATH": path, "HOME": str(folder), "ROOT": str(ROOT), "PACKAGES": sysconfig.get_path("purelib"), "LANG": "C.UTF-8"}
+    environment = {
+        "PATH": path,
+        "HOME": str(folder),
+        "ROOT": str(ROOT),
+        "PACKAGES": sysconfig.get_path("purelib"),
+        "LANG": "C.UTF-8",
+    }
     command = ["bash", "-euo", "pipefail", "-c", _url_in(folder, script)]
     ran = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False, timeout=100)
     assert ran.returncode == 0, f"{ran.stdout}\n{ran.stderr}"
@@ -73,7 +79,9 @@ def said(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
 
 
 @pytest.mark.parametrize(("begins", "says"), EXPECTED.items())
-def test_a_block_of_the_readme_prints_what_the_text_around_it_promises(begins: str, says: list[str], said: dict[str, str]) -> None:
+def test_a_block_of_the_readme_prints_what_the_text_around_it_promises(
+    begins: str, says: list[str], said: dict[str, str]
+) -> None:
     [printed] = [out for text, out in said.items() if text.startswith(begins)]
     assert [line for line in says if line not in printed] == []
 
@@ -82,7 +90,9 @@ def test_a_block_of_the_readme_prints_what_the_text_around_it_promises(begins: s
 def test_the_readme_is_right_on_another_store_by_a_change_of_url(place: Place, tmp_path: Path) -> None:
     tmp_path.joinpath("url").write_text(place.url)
     blocks = [text for text in TYPED if text != _INSTALL]
-    printed = "".join(typed(blocks, tmp_path, f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}").values())
+    printed = "".join(
+        typed(blocks, tmp_path, f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}").values()
+    )
     assert [line for says in EXPECTED.values() for line in says if line not in printed] == []
 
 

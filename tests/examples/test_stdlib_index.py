@@ -26,17 +26,25 @@ class Shop:
 
 
 def test_the_facts_of_a_file_are_those_of_all_that_is_defined_in_it() -> None:
-    expected = Facts(lines=10, functions=3, classes=1, documentable=5, documented=2, longest="Shop.close", longest_lines=4)
+    expected = Facts(
+        lines=10, functions=3, classes=1, documentable=5, documented=2, longest="Shop.close", longest_lines=4
+    )
     assert facts_of(SOURCE) == expected
 
 
 def test_a_file_without_functions_has_no_longest_one() -> None:
-    assert facts_of(b"") == Facts(lines=0, functions=0, classes=0, documentable=1, documented=0, longest="", longest_lines=0)
+    assert facts_of(b"") == Facts(
+        lines=0, functions=0, classes=0, documentable=1, documented=0, longest="", longest_lines=0
+    )
 
 
 @pytest.mark.parametrize(
     ("source", "reason"),
-    [(b"print 1", "line 1: Missing parentheses"), (b"# coding: uft-8", "unknown encoding: uft-8"), (b"\0", "null bytes")],
+    [
+        (b"print 1", "line 1: Missing parentheses"),
+        (b"# coding: uft-8", "unknown encoding: uft-8"),
+        (b"\0", "null bytes"),
+    ],
 )
 def test_what_is_no_python_has_a_plain_reason(source: bytes, reason: str) -> None:
     with pytest.raises((SyntaxError, ValueError)) as caught:
@@ -71,8 +79,12 @@ def test_finishing_a_file_twice_leaves_one_row(index: Index) -> None:
     assert (index.files(), index.started_twice()) == (1, {"shop.py": os.getpid()})
 
 
-@pytest.mark.parametrize(("done", "twice", "lost", "good"), [(8, 1, 0, True), (7, 1, 1, False), (8, 0, 0, False), (9, 1, -1, False)])
-def test_the_balance_is_good_only_if_nothing_was_lost_and_the_kill_caught_something(done: int, twice: int, lost: int, good: bool) -> None:  # noqa: FBT001 - a column of the table
+@pytest.mark.parametrize(
+    ("done", "twice", "lost", "good"), [(8, 1, 0, True), (7, 1, 1, False), (8, 0, 0, False), (9, 1, -1, False)]
+)
+def test_the_balance_is_good_only_if_nothing_was_lost_and_the_kill_caught_something(
+    done: int, twice: int, lost: int, good: bool
+) -> None:  # noqa: FBT001 - a column of the table
     balance = Balance(sent=10, on_disk=10, done=done, dead=2, twice=twice)
     assert (balance.lost, balance.good) == (lost, good)
     assert str(balance) == f"sent 10, done {done}, dead 2, lost {lost}, delivered twice {twice}"

@@ -55,7 +55,9 @@ class Explored:
     def require_none(self) -> Self:
         """Raise AssertionError with the shortest violation, if there is any."""
         if self.shortest is not None:
-            message = f"{len(self.violations)} of {self.schedules} schedules end badly, the shortest so: {self.shortest}"
+            message = (
+                f"{len(self.violations)} of {self.schedules} schedules end badly, the shortest so: {self.shortest}"
+            )
             raise AssertionError(message)
         return self
 

@@ -29,7 +29,11 @@ class Reach(NamedTuple):
         """Whether the two requests are answered the same, and leave the same, in either order."""
         if self.calls or other.calls:
             return False
-        return self.changes.isdisjoint(other.changes) and not self._looks_at(other.changes) and not other._looks_at(self.changes)
+        return (
+            self.changes.isdisjoint(other.changes)
+            and not self._looks_at(other.changes)
+            and not other._looks_at(self.changes)
+        )
 
     def _looks_at(self, places: frozenset[Place]) -> bool:
         return any(_covers(wanted, place) for wanted in self.looks for place in places)
@@ -66,4 +70,6 @@ def _covers(wanted: Wanted, place: Place) -> bool:
     if isinstance(wanted, Named):
         return place.name in wanted.names
     name = place.name
-    return name.type == wanted.type and wanted.priority in (None, name.priority) and wanted.after <= name.id < wanted.until
+    return (
+        name.type == wanted.type and wanted.priority in (None, name.priority) and wanted.after <= name.id < wanted.until
+    )

@@ -33,7 +33,9 @@ def increment() -> Steps[bool]:
     for _ in range(3):
         column = yield from read_column(ROW, COUNTER)
         known = column.value if column else None
-        outcome = yield from commit(Batch(ROW, (Put(COUNTER, b"%d" % (int(known or 0) + 1)),)), (Expectation(COUNTER, known),))
+        outcome = yield from commit(
+            Batch(ROW, (Put(COUNTER, b"%d" % (int(known or 0) + 1)),)), (Expectation(COUNTER, known),)
+        )
         if isinstance(outcome, Committed):
             return True
     return False
@@ -67,7 +69,10 @@ def busy(**actors: Actor) -> Callable[[], World]:
 def test_a_guarded_counter_loses_no_update_in_any_order() -> None:
     explored = explore(counting).require_none()
     assert explored.complete
-    assert (explored.schedules, explored.steps) == (6, 2 * 4 + 4 * 6)  # in four of six orders one is refused and tries again
+    assert (explored.schedules, explored.steps) == (
+        6,
+        2 * 4 + 4 * 6,
+    )  # in four of six orders one is refused and tries again
 
 
 def test_an_update_is_lost_without_the_guard() -> None:
@@ -83,7 +88,10 @@ def test_a_violation_prints_what_each_actor_did() -> None:
         explore(partial(counting, guarded=False)).require_none()
     told = str(raised.value).splitlines()
     assert told[0] == "4 of 6 schedules end badly, the shortest so: 2 were done and the counter says 1"
-    assert told[1:3] == ["   1  ann: read header of counts:0:0 -> nothing", "   2  bob: read header of counts:0:0 -> nothing"]
+    assert told[1:3] == [
+        "   1  ann: read header of counts:0:0 -> nothing",
+        "   2  bob: read header of counts:0:0 -> nothing",
+    ]
     assert told[3].endswith(": commit to counts:0:0: put header = b'1', if header is absent -> applied")
     assert told[-1].startswith("To see it again: replay(make_world, 'ann bob ")
 
@@ -154,7 +162,9 @@ def blind() -> Steps[bool]:
         column = yield from read_column(ROW, COUNTER)
         known = column.value if column else None
         try:
-            yield from commit(Batch(ROW, (Put(COUNTER, b"%d" % (int(known or 0) + 1)),)), (Expectation(COUNTER, known),))
+            yield from commit(
+                Batch(ROW, (Put(COUNTER, b"%d" % (int(known or 0) + 1)),)), (Expectation(COUNTER, known),)
+            )
         except OutcomeUnknown:
             continue
         return True
@@ -262,5 +272,13 @@ def test_schedules_read_as_they_print() -> None:
     line = "ann bob-1 ann+? bob-1-? ann~ ann! ."
     schedule = Schedule.parse(line)
     assert str(schedule) == line
-    assert [choice.mode for choice in schedule] == [Mode.GO, Mode.GO, Mode.APPLIED, Mode.LOST, Mode.HELD, Mode.UNANSWERED, Mode.END]
+    assert [choice.mode for choice in schedule] == [
+        Mode.GO,
+        Mode.GO,
+        Mode.APPLIED,
+        Mode.LOST,
+        Mode.HELD,
+        Mode.UNANSWERED,
+        Mode.END,
+    ]
     assert schedule[3].actor == "bob-1"

@@ -71,7 +71,10 @@ def test_pruning_misses_no_outcome(befalls: Befalls) -> None:
             return seen
 
         def told(history: History) -> str:
-            left = [[column.value for column in part] for part in history.store.read((Named("x", (COUNTER,)), Named("y", (COUNTER,))))]
+            left = [
+                [column.value for column in part]
+                for part in history.store.read((Named("x", (COUNTER,)), Named("y", (COUNTER,))))
+            ]
             return f"{left} {sorted(history.results.items())} {sorted(map(str, history.errors.items()))} {sorted(history.stopped)}"
 
         actors: dict[str, Actor] = {

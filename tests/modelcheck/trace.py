@@ -34,7 +34,9 @@ def tale(events: Iterable[Event]) -> str:
     """One line for each event, then the ids behind the names that it gives them."""
     teller = _Teller()
     lines = [f"{number:4}  {teller.event(event)}" for number, event in enumerate(events, 1)]
-    return "\n".join(lines + [f"      #{number} is {instant(moment(id_))}, {text(id_)}" for id_, number in teller.numbers.items()])
+    return "\n".join(
+        lines + [f"      #{number} is {instant(moment(id_))}, {text(id_)}" for id_, number in teller.numbers.items()]
+    )
 
 
 class _Teller:

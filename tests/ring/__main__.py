@@ -40,8 +40,12 @@ def main(arguments: list[str]) -> int:
 def _parser() -> argparse.ArgumentParser:
     made = argparse.ArgumentParser(prog="python -m tests.ring", description=__doc__)
     made.add_argument("--messages", type=int, default=1_000_000, help="so many at least (default: %(default)s)")
-    made.add_argument("--per-second", type=int, default=100_000, help="send so many at most (default: as many as are handled)")
-    made.add_argument("--ahead", type=int, default=20_000, help="so many are sent and not handled at most (default: %(default)s)")
+    made.add_argument(
+        "--per-second", type=int, default=100_000, help="send so many at most (default: as many as are handled)"
+    )
+    made.add_argument(
+        "--ahead", type=int, default=20_000, help="so many are sent and not handled at most (default: %(default)s)"
+    )
     made.add_argument("--lease", type=int, default=10, help="seconds (default: %(default)s)")
     made.add_argument("--lasts", type=float, default=25, help="seconds that a fault lasts (default: %(default)s)")
     made.add_argument("--rest", type=float, default=20, help="seconds between two of them (default: %(default)s)")
@@ -49,9 +53,14 @@ def _parser() -> argparse.ArgumentParser:
     made.add_argument("--no-faults", dest="faults", action="store_false", help="let nothing happen")
     made.add_argument("--every", default="1m", help="length of a time shard (default: %(default)s)")
     made.add_argument(
-        "--window", type=float, default=0, help="tell the rate and the nodes' work for so many seconds each (default: not at all)"
+        "--window",
+        type=float,
+        default=0,
+        help="tell the rate and the nodes' work for so many seconds each (default: not at all)",
     )
-    made.add_argument("--keep", type=Path, help="leave the journals in this directory, which must be empty or not there")
+    made.add_argument(
+        "--keep", type=Path, help="leave the journals in this directory, which must be empty or not there"
+    )
     made.add_argument("--json", help="write the figures to this file")
     return made
 

@@ -131,7 +131,11 @@ class _Play:
 
     def _enough(self) -> bool:
         happened = self._faults or not self._plan.faults
-        return bool(happened) and self._people.count("sent") >= self._plan.messages and self._now() >= self._plan.minutes * 60
+        return (
+            bool(happened)
+            and self._people.count("sent") >= self._plan.messages
+            and self._now() >= self._plan.minutes * 60
+        )
 
     def _now(self) -> float:
         return (CLOCK.monotonic() - self._began) / SECOND
@@ -167,7 +171,9 @@ class _Play:
         self._windows.look()
         if CLOCK.monotonic() >= self._next_told:
             self._next_told = CLOCK.monotonic() + _TOLD
-            said = " ".join(f"{word} {self._people.count(word)}" for word in ("sent", "unknown", "refused", "handed", "failed"))
+            said = " ".join(
+                f"{word} {self._people.count(word)}" for word in ("sent", "unknown", "refused", "handed", "failed")
+            )
             self._tell(f"{self._now():6.1f} s  {said}")
 
     def _drained(self) -> int:

@@ -84,7 +84,9 @@ class Watched(Faulty):
             outcome = super().perform(request)
         except StoreError as error:
             unknown = isinstance(error, OutcomeUnknown)
-            self._journal.write("failed", "unknown" if unknown else "undone", type(request).__name__, type(error).__name__)
+            self._journal.write(
+                "failed", "unknown" if unknown else "undone", type(request).__name__, type(error).__name__
+            )
             self._told(claims, "unknown" if unknown else "undone")
             raise
         self._told(claims, "done" if isinstance(outcome, Committed) else "refused")

@@ -66,7 +66,10 @@ class Testimony:
     def evidence(self, dead: Iterable[DeadLetter]) -> Evidence:
         """What the oracles ask for. Of the commits of a real store only claims are known, of its rows only what was left in the end."""
         row = RowTruth(takers=self.takers)
-        row.dead = {letter.id.id: Dead(letter.died, letter.attempts, letter.kind, letter.reason, letter.claim) for letter in dead}
+        row.dead = {
+            letter.id.id: Dead(letter.died, letter.attempts, letter.kind, letter.reason, letter.claim)
+            for letter in dead
+        }
         truth = Truth(_QUORUM, "")
         truth.rows["all"] = row
         return Evidence(self.history, truth, last_poll=0)
@@ -149,13 +152,17 @@ class _Reader:
         number, id_, attempt, nonce = line.said
         claim = self._claims[bytes.fromhex(nonce)]
         claim.done = True
-        handed = Handed(int(number), bytes.fromhex(id_), int(attempt), bytes.fromhex(nonce), claim.at, line.at, self._journal.name)
+        handed = Handed(
+            int(number), bytes.fromhex(id_), int(attempt), bytes.fromhex(nonce), claim.at, line.at, self._journal.name
+        )
         self._handed[handed.id, handed.nonce] = handed
         self._told.history.handed.append(handed)
 
     def _settle(self, line: Line) -> None:
         number, id_, nonce, outcome = line.said
-        settled = Settled(int(number), bytes.fromhex(id_), _KINDS[outcome], bytes.fromhex(nonce), line.at, len(self._unknowns))
+        settled = Settled(
+            int(number), bytes.fromhex(id_), _KINDS[outcome], bytes.fromhex(nonce), line.at, len(self._unknowns)
+        )
         settled.reason = REASON if outcome == "rejected" else ""
         self._settled[settled.id, settled.nonce] = settled
         self._told.history.settled.append(settled)
@@ -175,7 +182,9 @@ class _Reader:
             over = settled is not None and settled.result is Result.DONE
             outcome = ("lost" if settled.lost else settled.kind) if settled is not None and over else ""
             until = settled.told if settled is not None and over else _NEVER
-            self._told.holdings.append(Holding(handed.number, handed.nonce, handed.claimed, handed.told, until, outcome, handed.who))
+            self._told.holdings.append(
+                Holding(handed.number, handed.nonce, handed.claimed, handed.told, until, outcome, handed.who)
+            )
 
 
 def between(moments: list[int], since: int, until: int) -> int:

@@ -144,7 +144,9 @@ def befall(stage: Stage, fault: Fault) -> Befallen:
     lasts = max(fault.lasts, stage.lease + _BEYOND) if fault.kind is Kind.WORKER_FROZEN else fault.lasts
     began = CLOCK.monotonic()
     with _ACTS[fault.kind](stage, fault.victim):
-        began = CLOCK.monotonic() if fault.kind in OF_WORKERS else began  # it took a moment to find one with its hands full
+        began = (
+            CLOCK.monotonic() if fault.kind in OF_WORKERS else began
+        )  # it took a moment to find one with its hands full
         _wait(lasts)
     ended = CLOCK.monotonic()
     stage.ring.settle()

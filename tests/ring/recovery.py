@@ -95,7 +95,11 @@ def _seconds(microseconds: int) -> float:
 
 def table(figures: list[Figures]) -> str:
     """The figures in Markdown."""
-    rows = [list(_HEADINGS.values()), ["---"] * len(_HEADINGS), *([_cell(each[name]) for name in _HEADINGS] for each in figures)]
+    rows = [
+        list(_HEADINGS.values()),
+        ["---"] * len(_HEADINGS),
+        *([_cell(each[name]) for name in _HEADINGS] for each in figures),
+    ]
     return "\n".join(f"| {' | '.join(row)} |" for row in rows)
 
 

@@ -47,7 +47,9 @@ class Report:
     def __str__(self) -> str:
         figures = self.figures
         summary = ", ".join(
-            f"{name.replace('_', ' ')} {figures[name]}" for name in figures if name not in ("violations", "causes", "faults", "windows")
+            f"{name.replace('_', ' ')} {figures[name]}"
+            for name in figures
+            if name not in ("violations", "causes", "faults", "windows")
         )
         causes = (f"{count} doubles: {cause}" for cause, count in _causes(self.verdict, self.faults).items())
         windows = ("  ".join(f"{name} {value:,.1f}" for name, value in window.items()) for window in self.windows)
@@ -56,7 +58,9 @@ class Report:
 
 def _causes(verdict: Verdict, faults: list[Figures]) -> dict[str, int]:
     """How many doubles there were of each cause: what befell whom, and what became of the first of the two deliveries."""
-    named = (("unexplained" if double.cause is None else faults[double.cause]["fault"], double) for double in verdict.doubles)
+    named = (
+        ("unexplained" if double.cause is None else faults[double.cause]["fault"], double) for double in verdict.doubles
+    )
     return dict(Counter(f"{fault}; the first delivery {double.told}" for fault, double in named))
 
 
@@ -73,4 +77,6 @@ def judged(played: Played) -> Report:
     """The report on what was played."""
     told = observations.read(played.journals)
     verdict = judge(played, told)
-    return Report(verdict, recoveries(played, told, verdict), round((played.ended - played.began) / SECOND, 1), played.windows)
+    return Report(
+        verdict, recoveries(played, told, verdict), round((played.ended - played.began) / SECOND, 1), played.windows
+    )

@@ -62,4 +62,7 @@ _SUDDEN: Final = frozenset({Kind.WORKER_KILLED, Kind.PRODUCER_KILLED, Kind.CONNE
 
 def schedule(lasts: float, rest: float) -> tuple[Fault, ...]:
     """Every kind of fault, each lasting so many seconds where it lasts, with so many seconds after it."""
-    return tuple(Fault(kind, victim, 0 if kind in _SUDDEN else int(lasts * SECOND), int(rest * SECOND)) for kind, victim in _ORDER)
+    return tuple(
+        Fault(kind, victim, 0 if kind in _SUDDEN else int(lasts * SECOND), int(rest * SECOND))
+        for kind, victim in _ORDER
+    )

@@ -20,7 +20,9 @@ _TELLS: Final = 1_000
 @click.option("--seeds", default=1_000, show_default=True, help="How many.")
 @click.option("--first", default=0, show_default=True, help="The first of them, to go on where another run ended.")
 @click.option("--seed", type=int, help="Play this one only, and tell what is wrong with it.")
-@click.option("--shrink", "shrunk", type=int, help="Look for the smallest part of this one that still fails, and print it.")
+@click.option(
+    "--shrink", "shrunk", type=int, help="Look for the smallest part of this one that still fails, and print it."
+)
 @click.option("--processes", default=os.cpu_count() or 1, show_default=True, help="Side by side.")
 def main(*, seeds: int, first: int, seed: int | None, shrunk: int | None, processes: int) -> None:
     """Simulate worlds full of faults, and judge what came of them.

@@ -9,7 +9,12 @@ import pytest
 from astyqueue import ids
 from astyqueue.ids import LEAST
 from astyqueue.model.message import MessageId
-from tests.simulation.checkers.checkers import a_receipt_is_lost_for_a_reason, dead_letters_are_kept, nothing_comes_back, polls_are_cheap
+from tests.simulation.checkers.checkers import (
+    a_receipt_is_lost_for_a_reason,
+    dead_letters_are_kept,
+    nothing_comes_back,
+    polls_are_cheap,
+)
 from tests.simulation.checkers.reference_model import RowTruth, Truth
 from tests.simulation.engine.history import Dear, Evidence, Handed, History, Removed, Result, Sent, Settled
 
@@ -96,7 +101,9 @@ class Read(list[Sent]):
 
 def test_a_message_without_a_key_costs_no_look_at_all_others() -> None:
     history = History()
-    history.sent = Read(Sent(number, began=number, result=Result.DONE, message=MessageId(ROW, 0, LEAST)) for number in range(100))
+    history.sent = Read(
+        Sent(number, began=number, result=Result.DONE, message=MessageId(ROW, 0, LEAST)) for number in range(100)
+    )
     evidence = Evidence(history, Truth(2, ROW), 0)
     assert not any(evidence.removed(sent) for sent in history.sent)
     assert history.sent.times == 1

@@ -70,7 +70,9 @@ def test_a_replica_that_was_away_is_handed_its_hints(store: SimulatedStore, cloc
     assert contents(store) == b"1"
 
 
-def test_what_a_majority_did_not_answer_has_an_unknown_outcome_and_may_be_there_later(store: SimulatedStore, clock: SimulatedClock) -> None:
+def test_what_a_majority_did_not_answer_has_an_unknown_outcome_and_may_be_there_later(
+    store: SimulatedStore, clock: SimulatedClock
+) -> None:
     for replica in store.cluster.replicas[1:]:
         replica.paused_until = clock.timeline.now + 30 * SECOND
     store.cluster.replicas[1].up = store.cluster.replicas[2].up = True

@@ -37,7 +37,9 @@ WORLDS = {COLUMNS: range(13, 18), MANAGER: range(12)}
 class Place:
     """Two processes that share a manager which does what it should, unless it is told otherwise."""
 
-    def __init__(self, *, madness: float = 0, calls_take: int = SECOND // 1_000, ends_with_process: bool = False) -> None:
+    def __init__(
+        self, *, madness: float = 0, calls_take: int = SECOND // 1_000, ends_with_process: bool = False
+    ) -> None:
         self.timeline = Timeline()
         self.steps: Counter[str] = Counter()
         cluster = Cluster(self.timeline, Weather.fair(3), Chance(0), witness=_unseen)
@@ -46,7 +48,9 @@ class Place:
         manager._madness, manager._life, manager._ends_with_process = madness, None, ends_with_process  # noqa: SLF001 - these are drawn
         manager.time = lambda: calls_take  # type: ignore[method-assign]  # so is this
         self.told: list[tuple[str, bool]] = []
-        self.locks = {client: ManagedLock(client.clock, Desk(client, manager).hand_in) for client in (self.ann, self.bob)}
+        self.locks = {
+            client: ManagedLock(client.clock, Desk(client, manager).hand_in) for client in (self.ann, self.bob)
+        }
 
     def ask(self, client: SimulatedProcess, *, for_as_long: int = 0) -> None:
         """Have a process ask for the row, and keep it for so long if it gets it; time passes until it has let go."""
@@ -101,7 +105,9 @@ def test_a_mad_manager_does_everything_that_one_should_not_and_no_process_fails_
 
 
 @pytest.mark.parametrize("ahead", [0, 2 * TIMEOUT - SECOND, 2 * TIMEOUT + 2 * SECOND])
-def test_a_column_lock_that_nobody_has_is_refused_only_where_clocks_of_servers_differ_by_two_timeouts(ahead: int) -> None:
+def test_a_column_lock_that_nobody_has_is_refused_only_where_clocks_of_servers_differ_by_two_timeouts(
+    ahead: int,
+) -> None:
     clock = SimulatedClock()
     store = SimulatedStore(clock)
     store.cluster.replicas[0].clock.skew = ahead

@@ -121,7 +121,9 @@ def test_a_unique_send_of_unknown_outcome_that_cannot_be_looked_for_does_not_cla
     """Its commit is carried out, but has no answer; and then the store cannot be read."""
     store, process = MemoryStore(clock), Client("ann", clock.now)
     wanted = UniqueMessage("welcome:ada", 0, process.id_at(clock.now()), encode_plain(clock.now(), b"1"))
-    sending = send_replacing(process, HOME, wanted, keeps_due=False) if replaces else send_unique(process, HOME, [wanted])
+    sending = (
+        send_replacing(process, HOME, wanted, keeps_due=False) if replaces else send_unique(process, HOME, [wanted])
+    )
     asked = next(sending)
     while not isinstance(asked, Commit):
         asked = sending.send(perform(asked, store))
@@ -141,12 +143,18 @@ def test_what_an_unknown_settle_moved_is_not_taken_once_the_next_one_settles_wha
     clock.advance("1s")
     [held] = run(claim(process, snapshot, ClaimRequest(2, 60 * SECOND, 5)), store).claims
     unsure: list[SettlePlan] = []
-    snoozing = settle(process, ROW, SettleRequest(held.timer, {drawn[0]: Release(clock.now() + 90 * SECOND, 0, State.SNOOZED)}, unsure))
+    snoozing = settle(
+        process,
+        ROW,
+        SettleRequest(held.timer, {drawn[0]: Release(clock.now() + 90 * SECOND, 0, State.SNOOZED)}, unsure),
+    )
     perform(next(snoozing), store)
     snoozing.throw(OutcomeUnknown("no answer"))
     with pytest.raises(OutcomeUnknown):
         snoozing.throw(StoreUnavailable("away for a moment"))
-    for worked in run(settle(process, ROW, SettleRequest(held.timer, {drawn[1]: Extend(clock.now() + 70 * SECOND)}, unsure)), store).done:
+    for worked in run(
+        settle(process, ROW, SettleRequest(held.timer, {drawn[1]: Extend(clock.now() + 70 * SECOND)}, unsure)), store
+    ).done:
         snapshot.settled(worked.timer_change)
     clock.advance("2s")  # and the first of the late looks is due
     assert run(claim(process, snapshot, ClaimRequest(2, 60 * SECOND, 5)), store).claims == []
@@ -182,6 +190,8 @@ def test_what_is_acked_is_not_in_hand_any_more_although_its_extension_turns_out_
     with pytest.raises(OutcomeUnknown):
         extending.throw(StoreUnavailable("away for a moment"))
     acks: dict[Id, Outcome] = dict.fromkeys(drawn, ACK)
-    lost, parted = after_settling(hold, acks, run(settle(process, ROW, SettleRequest(hold.timer, acks, hold.unsure)), store))
+    lost, parted = after_settling(
+        hold, acks, run(settle(process, ROW, SettleRequest(hold.timer, acks, hold.unsure)), store)
+    )
     assert (lost, parted) == ([], [])
     assert not hold.deliveries

@@ -16,9 +16,17 @@ from tests.simulation.engine.simulation import simulate
 
 #: Sixty worlds in which, taken together, every step is taken.
 SEEDS = range(20, 80)
-STEPS = {"send", "send reject", "send keep", "send replace", "send debounce", "send repeatable", "schedule", "fire", "receive"} | {
-    *("claim", "claim with settles", "ack", "release", "extend", "reject", "delete", "clear", "redrive", "purge")
-}
+STEPS = {
+    "send",
+    "send reject",
+    "send keep",
+    "send replace",
+    "send debounce",
+    "send repeatable",
+    "schedule",
+    "fire",
+    "receive",
+} | {*("claim", "claim with settles", "ack", "release", "extend", "reject", "delete", "clear", "redrive", "purge")}
 
 
 def test_every_promise_holds_whatever_befalls_a_world() -> None:
@@ -69,9 +77,13 @@ def test_a_unique_send_is_not_refused_while_its_delayed_commit_may_still_be_carr
 
 @pytest.mark.parametrize("hash_seed", ["1", "2"])
 def test_a_seed_is_the_same_world_in_another_process(hash_seed: str) -> None:
-    program = "from tests.simulation.engine.simulation import simulate; print([simulate(seed).digest for seed in (3, 5)])"
+    program = (
+        "from tests.simulation.engine.simulation import simulate; print([simulate(seed).digest for seed in (3, 5)])"
+    )
     environment = {**os.environ, "PYTHONHASHSEED": hash_seed}
-    told = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True).stdout
+    told = subprocess.run(
+        [sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True
+    ).stdout
     assert told.strip() == str([simulate(seed).digest for seed in (3, 5)])
 
 

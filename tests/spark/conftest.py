@@ -47,7 +47,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.add_marker(pytest.mark.timeout(_SECONDS))
             if item.path.name in _SHOWN_ON_SQLITE and config.getoption("--store") == CASSANDRA:
                 item.add_marker(pytest.mark.full)
-            item.add_marker(pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::DeprecationWarning", "ignore::FutureWarning"))
+            item.add_marker(
+                pytest.mark.filterwarnings(
+                    "ignore::ResourceWarning", "ignore::DeprecationWarning", "ignore::FutureWarning"
+                )
+            )
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
@@ -91,7 +95,10 @@ def spark(java: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Spar
     from astyqueue.spark import session  # noqa: PLC0415 - as above
 
     os.environ["JAVA_HOME"] = str(java)
-    kept = {"spark.sql.warehouse.dir": str(tmp_path_factory.mktemp("warehouse")), "spark.local.dir": str(tmp_path_factory.mktemp("local"))}
+    kept = {
+        "spark.sql.warehouse.dir": str(tmp_path_factory.mktemp("warehouse")),
+        "spark.local.dir": str(tmp_path_factory.mktemp("local")),
+    }
     with warnings.catch_warnings(action="ignore"):
         made = session(MASTER, name="astyqueue-tests", settings=SETTINGS | kept)
     made.sparkContext.setLogLevel("ERROR")

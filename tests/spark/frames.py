@@ -32,7 +32,9 @@ class Frames:
         return self.spark.read.format("astyqueue").options(**told).load()
 
     def send(self, frame: DataFrame, queue: str = QUEUE, **options: object) -> None:
-        frame.write.format("astyqueue").mode("append").options(**self._options(queue, {"id_column": "id", **options})).save()
+        frame.write.format("astyqueue").mode("append").options(
+            **self._options(queue, {"id_column": "id", **options})
+        ).save()
 
     def follow(self, **options: object) -> DataFrame:
         told = self._options(QUEUE, {"table": "history", "lag": "0s", **options})

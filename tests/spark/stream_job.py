@@ -16,9 +16,15 @@ def main(url: str, *names: str) -> None:
     spark = session("local[2]", settings=SETTINGS)
     spark.sparkContext.setLogLevel("ERROR")
     place = {"url": url, "queue": source}
-    events = spark.readStream.format("astyqueue").options(**place, table="history", since="30d", lag="0s", rows_per_batch=most).load()
+    events = (
+        spark.readStream.format("astyqueue")
+        .options(**place, table="history", since="30d", lag="0s", rows_per_batch=most)
+        .load()
+    )
     rows = events.selectExpr("concat(message, ' ', kind, ' ', at) AS event", "kind", "attempt")
-    sink = rows.writeStream.format("astyqueue").options(url=url, queue=target, id_column="event", checkpointLocation=checkpoint)
+    sink = rows.writeStream.format("astyqueue").options(
+        url=url, queue=target, id_column="event", checkpointLocation=checkpoint
+    )
     sys.stdout.write("ready\n")
     sink.trigger(availableNow=True).start().awaitTermination()
     sys.stdout.write("ended\n")

@@ -34,7 +34,11 @@ def test_a_message_is_read_with_all_that_was_sent(frames: Frames) -> None:
     assert (row.id, row.queue, row.row, row.priority) == (str(sent.id), "emails", sent.id.row, 1)
     assert (row.key, row.headers, json.loads(row.body)) == ("k", {"task": "mail"}, {"to": ["ada", None]})
     assert (row.standing, row.attempts, row.reason, row.problem) == ("delayed", 0, None, None)
-    assert [row[name].replace(tzinfo=UTC) for name in ("due", "expires", "sent")] == [found.due, found.expires, found.sent]
+    assert [row[name].replace(tzinfo=UTC) for name in ("due", "expires", "sent")] == [
+        found.due,
+        found.expires,
+        found.sent,
+    ]
 
 
 def test_each_message_is_read_once_wherever_it_stands(frames: Frames) -> None:
@@ -75,7 +79,9 @@ def test_dead_letters_are_read_with_why_they_died(frames: Frames) -> None:
 def test_history_is_read_as_it_was_written(frames: Frames) -> None:
     queue = frames.queue()
     id_ = queue.send("hello").id
-    days = [Event(NOW - days * 86_400 * SECOND, Kind.DONE, "emails", id_, attempt=1, sent=NOW - 10**12) for days in range(3)]
+    days = [
+        Event(NOW - days * 86_400 * SECOND, Kind.DONE, "emails", id_, attempt=1, sent=NOW - 10**12) for days in range(3)
+    ]
     queue.run(record_events(Ring("emails", queue.settings.layout), days, 10**13))
     rows = frames.read("history").orderBy("at").collect()
     told = [event.flat() for event in sorted(days, key=lambda one: one.at)]
@@ -87,7 +93,9 @@ def test_history_is_read_as_it_was_written(frames: Frames) -> None:
     assert some.count() == 1
 
 
-def test_the_days_of_a_long_history_are_looked_into_a_few_at_a_time(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_days_of_a_long_history_are_looked_into_a_few_at_a_time(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
     asked: list[int] = []
 
     def counted(*wanted: Slice) -> Steps[list[list[Column]]]:
@@ -99,7 +107,9 @@ def test_the_days_of_a_long_history_are_looked_into_a_few_at_a_time(place: Place
         events = [Event(NOW - days * DAY, Kind.FAILED, "emails", queue.send("x").id) for days in (0, 9, 29)]
         queue.run(record_events(queue.core.ring, events, 10**13))
     monkeypatch.setattr(batch_reader, "read", counted)
-    reader = QueueReader(Reading.of({"url": place.url, "queue": "emails", "table": "history", "since": "30d"}), schema_of("history"))
+    reader = QueueReader(
+        Reading.of({"url": place.url, "queue": "emails", "table": "history", "since": "30d"}), schema_of("history")
+    )
     found = [one for partition in reader.partitions() for batch in reader.read(partition) for one in batch.to_pylist()]
     assert len(found) == 3
     assert sum(asked) >= 30 * 8
@@ -127,7 +137,12 @@ def test_only_the_rows_that_were_asked_for_are_read(frames: Frames) -> None:
 
 def test_some_columns_are_enough(frames: Frames) -> None:
     frames.queue().send("hello")
-    read = frames.spark.read.format("astyqueue").schema("body STRING, due TIMESTAMP").options(url=frames.url, queue="emails").load()
+    read = (
+        frames.spark.read.format("astyqueue")
+        .schema("body STRING, due TIMESTAMP")
+        .options(url=frames.url, queue="emails")
+        .load()
+    )
     assert [row.body for row in read.collect()] == ['"hello"']
 
 

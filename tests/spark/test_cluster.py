@@ -41,7 +41,9 @@ def daemon(log: Path, *command: str, java: Path) -> Iterator[None]:
     """A process of Spark's own, killed at the end with all that it started."""
     environment = os.environ | {"JAVA_HOME": str(java), "SPARK_DAEMON_MEMORY": "256m", "PYTHONPATH": str(ROOT)}
     with log.open("w") as told:
-        process = subprocess.Popen([str(CLASS), *command], env=environment, stdout=told, stderr=told, start_new_session=True)
+        process = subprocess.Popen(
+            [str(CLASS), *command], env=environment, stdout=told, stderr=told, start_new_session=True
+        )
     try:
         yield
     finally:
@@ -66,7 +68,14 @@ def master(java: Path, tmp_path: Path) -> Iterator[str]:
         held.enter_context(daemon(log, f"{package}.master.Master", *told, java=java))
         wait_for(log, "Starting Spark master")
         for number in (1, 2):
-            place = ("--host", f"127.0.0.{number}", "--webui-port", str(free_port()), "--work-dir", str(tmp_path / f"work-{number}"))
+            place = (
+                "--host",
+                f"127.0.0.{number}",
+                "--webui-port",
+                str(free_port()),
+                "--work-dir",
+                str(tmp_path / f"work-{number}"),
+            )
             worker = (f"{package}.worker.Worker", "--cores", "1", "--memory", "1g", *place, url)
             held.enter_context(daemon(tmp_path / f"worker-{number}.log", *worker, java=java))
         wait_for(log, "Registering worker", 2)

@@ -115,10 +115,22 @@ def test_a_manifest_counts_for_one_store(shell: Shell, frames: Frames, tmp_path:
 
 #: What is asked, the exit code, and what the one line says.
 REFUSED: Final = (
-    (["users.csv", "--queue", QUEUE, "--id-column", "user"], 2, "users.csv, read as CSV .*, has no column 'user'; it has 'id', 'name'"),
-    (["users.csv", *_TO, "--due-column", "name"], 2, "users.csv, .* all of it text: --due-column='name': the column is string and must"),
+    (
+        ["users.csv", "--queue", QUEUE, "--id-column", "user"],
+        2,
+        "users.csv, read as CSV .*, has no column 'user'; it has 'id', 'name'",
+    ),
+    (
+        ["users.csv", *_TO, "--due-column", "name"],
+        2,
+        "users.csv, .* all of it text: --due-column='name': the column is string and must",
+    ),
     (["users.csv", *_TO, "--priority-column", "name"], 2, "--priority-column='name': .* must be a whole number$"),
-    (["users.csv", "--queue", "nowhere", "--id-column", "id"], 1, r"no queue 'nowhere' \(--create creates it\); there are: emails$"),
+    (
+        ["users.csv", "--queue", "nowhere", "--id-column", "id"],
+        1,
+        r"no queue 'nowhere' \(--create creates it\); there are: emails$",
+    ),
     (["users.csv", "--queue", "a/b", "--id-column", "id", "--create"], 2, "'a/b' is not a valid queue name"),
     (["bytes.csv", *_TO], 2, r"bytes.csv, read as CSV .*, has no column 'id'; it has '\\x00\\x01"),
     (["empty.csv", *_TO], 2, "empty.csv, .*, has no column 'id'; it has none$"),
@@ -173,7 +185,13 @@ def bury(queue: MessageQueue, *reasons: str) -> None:
 def test_dead_letters_that_a_query_chooses_are_shown_then_put_back_and_recorded(shell: Shell, frames: Frames) -> None:
     queue = frames.queue()
     bury(queue, "timeout 1", "timeout 2", "no such address")
-    redrive = ("spark", "redrive", QUEUE, "--where", "reason LIKE 'timeout%' AND died > current_timestamp() - INTERVAL 1 HOUR")
+    redrive = (
+        "spark",
+        "redrive",
+        QUEUE,
+        "--where",
+        "reason LIKE 'timeout%' AND died > current_timestamp() - INTERVAL 1 HOUR",
+    )
     titles, *rows, last = shell(*redrive).stdout.splitlines()
     assert titles.split() == ["id", "died", "kind", "attempts", "reason"]
     died = {row.split()[1] for row in rows}
@@ -182,7 +200,12 @@ def test_dead_letters_that_a_query_chooses_are_shown_then_put_back_and_recorded(
     assert shell.json(*redrive) == {"queue": QUEUE, "dry_run": True, "chosen": 2, "kinds": {"rejected": 2}}
     assert (queue.counts().dead, list(Path().glob("*.jsonl"))) == (3, [])
     told = shell.json(*redrive, "--apply", "--audit", "audits/today.jsonl")
-    assert (told["redriven"], told["audit"], queue.counts().dead, queue.counts().waiting) == (2, "audits/today.jsonl", 1, 2)
+    assert (told["redriven"], told["audit"], queue.counts().dead, queue.counts().waiting) == (
+        2,
+        "audits/today.jsonl",
+        1,
+        2,
+    )
     lines = [json.loads(line) for line in Path("audits/today.jsonl").read_text().splitlines()]
     assert [line["what"] for line in lines] == ["redriving", "redriven"]
     assert set(lines[0]["ids"]) == {str(found.id) for found in queue.peek(10)}
@@ -190,11 +213,21 @@ def test_dead_letters_that_a_query_chooses_are_shown_then_put_back_and_recorded(
     assert shell(*redrive).stdout == "queue emails has no such dead letters\n"
 
 
-def test_a_condition_that_is_none_is_told_in_a_sentence(shell: Shell, frames: Frames, capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_condition_that_is_none_is_told_in_a_sentence(
+    shell: Shell, frames: Frames, capfd: pytest.CaptureFixture[str]
+) -> None:
     bury(frames.queue(), "timeout")
     for where, code, told in (
-        ("colour = 'red'", 2, r"^\"colour = 'red'\" is not a condition .*: A column.* with name `colour` .*; their columns are id, queue"),
-        ("reason LIKE (", 2, r"^'reason LIKE \(' is not a condition over dead letters: Syntax error at or near end of input; their"),
+        (
+            "colour = 'red'",
+            2,
+            r"^\"colour = 'red'\" is not a condition .*: A column.* with name `colour` .*; their columns are id, queue",
+        ),
+        (
+            "reason LIKE (",
+            2,
+            r"^'reason LIKE \(' is not a condition over dead letters: Syntax error at or near end of input; their",
+        ),
         ("1 / 0 = 1", 1, "^Division by zero"),
     ):
         assert re.search(told, shell.error("spark", "redrive", QUEUE, "--where", where, "--apply", code=code)), where
@@ -259,7 +292,11 @@ def test_a_history_becomes_tables_and_a_page_and_a_day_that_is_built_again_is_th
     assert told[3] == "the report is in pages/report.html"
     assert "no such address" in Path("pages/report.html").read_text()
     attempts = rows(spark, ATTEMPTS)
-    assert sorted((row["outcome"], row["ran"]) for row in attempts) == [("dead", SECOND), ("done", SECOND), ("done", SECOND)]
+    assert sorted((row["outcome"], row["ran"]) for row in attempts) == [
+        ("dead", SECOND),
+        ("done", SECOND),
+        ("done", SECOND),
+    ]
     before = {table: rows(spark, table) for table in TABLES if table is not LIVE}
     again = shell.json("pipeline", "run", "--out", "lake", *yesterday.day)
     assert again == {"days": 1, "events": 9, "out": "lake"}
@@ -289,7 +326,9 @@ def test_a_pipeline_without_anything_to_read_says_so(shell: Shell, frames: Frame
     frames.queue()
     refused = "s3://lake: tables are kept in a folder that this machine and Spark workers share: give its path"
     assert refused in shell("pipeline", "run", "--out", "s3://lake", code=2).stderr
-    assert "no queue nowhere; there are: emails" in shell.error("pipeline", "stream", "--out", "lake", "-Q", "nowhere", code=1)
+    assert "no queue nowhere; there are: emails" in shell.error(
+        "pipeline", "stream", "--out", "lake", "-Q", "nowhere", code=1
+    )
     told = shell("pipeline", "run", "--out", "lake")
     assert told.stdout == "nothing new was read\n"
     remedy = "to keep all from now on: astyqueue queues set emails history=all"

@@ -35,11 +35,16 @@ def test_rows_of_files_become_messages_and_text_stays_text(frames: Frames, tmp_p
     frames.rows(3, tasks=1).selectExpr("id + 100 AS id").write.parquet(table.as_uri())
     [part] = table.glob("*.parquet")
     told: list[Progress] = []
-    done = bulk(frames, tmp_path).send([csv(tmp_path, "some.csv", range(2)), Reading.of(lines), Reading.of(part)], told.append)
+    done = bulk(frames, tmp_path).send(
+        [csv(tmp_path, "some.csv", range(2)), Reading.of(lines), Reading.of(part)], told.append
+    )
     bodies = drained(queue)
     assert (done.rows, done.files, done.skipped) == (len(bodies), 3, 0)
     texts = [{"id": "0", "name": "000"}, {"id": "1", "name": "001"}]
-    nested, plain = [{"id": number, "to": [number]} for number in (7, 8)], [{"id": number} for number in (100, 101, 102)]
+    nested, plain = (
+        [{"id": number, "to": [number]} for number in (7, 8)],
+        [{"id": number} for number in (100, 101, 102)],
+    )
     assert sorted(map(str, bodies)) == sorted(map(str, [*texts, *nested, *plain]))
     assert told[-1].sent == told[-1].total
     assert [one.sent for one in told] == sorted(one.sent for one in told)
@@ -48,7 +53,9 @@ def test_rows_of_files_become_messages_and_text_stays_text(frames: Frames, tmp_p
 def test_a_file_may_have_any_name(frames: Frames, tmp_path: Path) -> None:
     queue = frames.queue()
     names = ("my users.csv", "übung 100%.csv", "users[1]*.csv", "a{b,c}?.csv", "back\\slash.csv")
-    done = bulk(frames, tmp_path).send([csv(tmp_path, name, range(place, place + 1)) for place, name in enumerate(names)])
+    done = bulk(frames, tmp_path).send(
+        [csv(tmp_path, name, range(place, place + 1)) for place, name in enumerate(names)]
+    )
     assert (done.rows, len(drained(queue))) == (len(names), len(names))
 
 

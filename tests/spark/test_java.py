@@ -55,7 +55,9 @@ def test_a_java_home_without_a_java_is_told(tmp_path: Path, monkeypatch: pytest.
         java_home()
 
 
-def test_a_python_for_the_workers_that_the_driver_has_not_got_is_told_before_anything_starts(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_python_for_the_workers_that_the_driver_has_not_got_is_told_before_anything_starts(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setenv("PYSPARK_PYTHON", "nowhere/bin/python")
     with pytest.raises(BadSetting, match="unpack an archive that they get into the current directory"):
         session()

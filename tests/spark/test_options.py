@@ -20,7 +20,9 @@ from astyqueue.units import SECOND
 PLACE = {"url": "cassandra://host/work", "queue": "emails"}
 
 
-def test_a_relative_file_is_the_same_file_for_workers_elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_relative_file_is_the_same_file_for_workers_elsewhere(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     assert everywhere("sqlite:///work.db?synchronous=normal") == f"sqlite:///{tmp_path}/work.db?synchronous=normal"
     assert everywhere("sqlite:////var/work.db") == "sqlite:////var/work.db"
@@ -47,7 +49,10 @@ def test_names_of_options_are_read_as_spark_spells_its_own_too(clock: TimeMachin
     following = Following.of({**PLACE, "rowsPerBatch": "7", "fail_on_data_loss": "False"}, clock)
     assert (following.most, following.complete) == (7, False)
     assert Following.of(PLACE, clock).complete
-    assert [Following.of({**PLACE, "failOnDataLoss": word}, clock).complete for word in ("on", "off", "yes", "no")] == [True, False] * 2
+    assert [Following.of({**PLACE, "failOnDataLoss": word}, clock).complete for word in ("on", "off", "yes", "no")] == [
+        True,
+        False,
+    ] * 2
     with pytest.raises(BadSetting, match="failOnDataLoss='maybe' is not one of true, 1, yes, on, false, 0, no, off"):
         Following.of({**PLACE, "failOnDataLoss": "maybe"}, clock)
 
@@ -68,7 +73,9 @@ def asks_any_one(options: dict[str, str], monkeypatch: pytest.MonkeyPatch, tmp_p
     return relaxed
 
 
-def test_any_one_copy_may_answer_a_read_at_once_but_not_the_pipeline(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_any_one_copy_may_answer_a_read_at_once_but_not_the_pipeline(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     assert asks_any_one(PLACE, monkeypatch, tmp_path)
     assert not asks_any_one({**PLACE, "consistency": "QUORUM"}, monkeypatch, tmp_path)
     assert not asks_any_one(stretch_options("", "emails", since=0, until=1), monkeypatch, tmp_path)

@@ -27,7 +27,9 @@ def bury(queue: MessageQueue, reasons: list[str]) -> dict[str, str]:
 def test_a_dry_run_counts_and_shows_and_changes_nothing(frames: Frames) -> None:
     queue = frames.queue()
     bury(queue, ["timeout 1", "timeout 2", "no such address"])
-    chosen = RedriveByQuery(frames.spark, frames.url, "emails", where="reason LIKE 'timeout%' AND headers['tenant'] = 'acme'").look()
+    chosen = RedriveByQuery(
+        frames.spark, frames.url, "emails", where="reason LIKE 'timeout%' AND headers['tenant'] = 'acme'"
+    ).look()
     assert (chosen.total, chosen.kinds) == (2, {"rejected": 2})
     assert sorted(str(letter["reason"]) for letter in chosen.sample) == ["timeout 1", "timeout 2"]
     assert queue.counts().dead == 3

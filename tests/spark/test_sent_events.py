@@ -57,7 +57,9 @@ def test_a_batch_of_a_stream_is_told_of_once(frames: Frames, tmp_path: Path) -> 
     rows = frames.spark.readStream.schema(frames.rows(1).schema).parquet(str(tmp_path / "rows"))
     sink = rows.writeStream.format("astyqueue").options(url=frames.url, queue=QUEUE, id_column="id")
     for _ in range(2):
-        sink.option("checkpointLocation", str(tmp_path / "checkpoint")).trigger(availableNow=True).start().awaitTermination()
+        sink.option("checkpointLocation", str(tmp_path / "checkpoint")).trigger(
+            availableNow=True
+        ).start().awaitTermination()
     assert told(queue) == dict.fromkeys([str(found.id) for found in queue.peek(2 * _COUNT)], 1)
     assert sum(told(queue).values()) == _COUNT
 
@@ -122,19 +124,30 @@ def test_what_an_older_version_told_of_at_the_moment_of_its_batch_is_not_told_of
         send(queue, begun=begun)
         queue.configure(history="all")
         ids = [found.id for found in queue.peek(_COUNT)]
-        queue.run(record_events(queue.core.ring, [Event(begun, Kind.SENT, QUEUE, id_, sent=begun, due=begun) for id_ in ids], 10**13))
+        queue.run(
+            record_events(
+                queue.core.ring, [Event(begun, Kind.SENT, QUEUE, id_, sent=begun, due=begun) for id_ in ids], 10**13
+            )
+        )
         assert send(queue, begun=begun) == 0
         assert told(queue) == dict.fromkeys(map(str, ids), 1)
 
 
 def send(queue: MessageQueue, begun: int | None = None) -> int:
     """As a task of Spark does, with the same rows each time; how many were not there."""
-    sinking = Sinking.of({"url": "sqlite:///elsewhere.db", "queue": QUEUE, "id_column": "id"}, StructType([StructField("id", LongType())]))
+    sinking = Sinking.of(
+        {"url": "sqlite:///elsewhere.db", "queue": QUEUE, "id_column": "id"},
+        StructType([StructField("id", LongType())]),
+    )
     batch = (
         queue.run(begin_batch(queue.core.process, queue=QUEUE, source="nightly", batch=""))
         if begun is None
         else BatchRecord(begun, ended=False)
     )
     outbox = Outbox(queue, in_flight=1, pace=Pace(None))
-    outbox.send(Addressing(queue.settings, sinking, source="nightly", begun=batch).of(pa.record_batch({"id": list(range(_COUNT))})))
+    outbox.send(
+        Addressing(queue.settings, sinking, source="nightly", begun=batch).of(
+            pa.record_batch({"id": list(range(_COUNT))})
+        )
+    )
     return outbox.put

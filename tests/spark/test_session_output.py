@@ -39,7 +39,9 @@ def finish(process: subprocess.Popen[str]) -> None:
             thread.join()
 
 
-def test_what_is_said_until_it_has_started_is_dropped_and_all_that_comes_later_is_shown(capfd: pytest.CaptureFixture[str]) -> None:
+def test_what_is_said_until_it_has_started_is_dropped_and_all_that_comes_later_is_shown(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
     with kept_back() as stderr:
         process = started(stderr)
     finish(process)

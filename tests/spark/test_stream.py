@@ -27,7 +27,9 @@ def run(frames: Frames, folder: Path, **options: object) -> list[int]:
     """Follow all there is now; the rows of each batch that had any, and what was read stands in the folder."""
     follow = frames.follow(since="30d", **options).where("kind = 'done'")
     writing = (
-        follow.writeStream.format("parquet").option("checkpointLocation", str(folder / "checkpoint")).option("path", str(folder / "out"))
+        follow.writeStream.format("parquet")
+        .option("checkpointLocation", str(folder / "checkpoint"))
+        .option("path", str(folder / "out"))
     )
     query = writing.trigger(availableNow=True).start()
     query.awaitTermination()
@@ -66,7 +68,10 @@ def test_what_is_younger_than_the_lag_waits(frames: Frames, tmp_path: Path) -> N
 def test_only_history_can_be_followed(frames: Frames, tmp_path: Path) -> None:
     frames.queue()
     writing = (
-        frames.follow(table="entries").writeStream.format("noop").option("checkpointLocation", str(tmp_path)).trigger(availableNow=True)
+        frames.follow(table="entries")
+        .writeStream.format("noop")
+        .option("checkpointLocation", str(tmp_path))
+        .trigger(availableNow=True)
     )
     query = writing.start()
     with pytest.raises(StreamingQueryException, match="only history can be followed"):

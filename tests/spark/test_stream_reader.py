@@ -70,7 +70,9 @@ def read(following: HistoryStream, start: Offset, end: Offset) -> list[int]:
 
 
 @pytest.mark.parametrize("limit", [ReadAllAvailable(), ReadMaxRows(10)])
-def test_a_stream_on_which_nothing_happens_has_no_batches_but_one_in_an_hour(place: Place, queue: MessageQueue, limit: ReadLimit) -> None:
+def test_a_stream_on_which_nothing_happens_has_no_batches_but_one_in_an_hour(
+    place: Place, queue: MessageQueue, limit: ReadLimit
+) -> None:
     following, now = stream(place), SystemClock().now()
     assert following.latestOffset(at(now - 50 * MINUTE), limit) == at(now - 50 * MINUTE)
     assert until(following.latestOffset(at(now - 61 * MINUTE), limit)) >= now
@@ -88,7 +90,9 @@ def test_a_bucket_with_few_events_does_not_go_ahead_of_the_others(place: Place, 
     assert [len(read(following, *pair)) for pair in pairwise(offsets[:4])] == [100, 100, 100]
 
 
-def test_how_far_a_stream_could_be_is_reported_also_where_batches_are_limited(place: Place, queue: MessageQueue) -> None:
+def test_how_far_a_stream_could_be_is_reported_also_where_batches_are_limited(
+    place: Place, queue: MessageQueue
+) -> None:
     now = SystemClock().now()
     tell(queue, [now - HOUR + number * SECOND for number in range(300)])
     following = stream(place, since="2h", lag="10s")
@@ -136,7 +140,10 @@ def test_a_checkpoint_with_an_offset_for_each_bucket_is_read_on_from(place: Plac
 @pytest.mark.parametrize("start", [at(0, 4), {"until": 0, "queue": "letters", "buckets": 2}, {"0": 0, "1": 0, "2": 0}])
 def test_a_checkpoint_of_another_queue_or_layout_is_refused(place: Place, queue: MessageQueue, start: Offset) -> None:
     following = stream(place)
-    for refused in (lambda: following.latestOffset(start, ReadAllAvailable()), lambda: following.partitions(start, start)):
+    for refused in (
+        lambda: following.latestOffset(start, ReadAllAvailable()),
+        lambda: following.partitions(start, start),
+    ):
         with pytest.raises(BadSetting, match=r"was dropped and created again.*begin with a new checkpoint"):
             refused()
     assert queue.counts().total == 0
@@ -165,4 +172,6 @@ def test_a_quiet_stream_moves_on_before_its_place_is_kept_no_longer(place: Place
     queue.configure(history_kept="1h")
     now = SystemClock().now()
     moved_on = until(stream(place).latestOffset(at(now - 31 * MINUTE), ReadAllAvailable()))
-    assert moved_on > now - MINUTE  # the stream's clock is corrected by the store's, so it may be a little behind this one
+    assert (
+        moved_on > now - MINUTE
+    )  # the stream's clock is corrected by the store's, so it may be a little behind this one

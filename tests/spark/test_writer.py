@@ -44,7 +44,9 @@ def numbers(found: list[object]) -> list[int]:
 def test_each_row_is_a_message_with_its_columns_as_the_body(frames: Frames) -> None:
     queue = frames.queue()
     frames.send(frames.rows(COUNT))
-    assert sorted(bodies(queue), key=str) == sorted(({"id": number, "name": f"user-{number}"} for number in range(COUNT)), key=str)
+    assert sorted(bodies(queue), key=str) == sorted(
+        ({"id": number, "name": f"user-{number}"} for number in range(COUNT)), key=str
+    )
 
 
 def test_columns_say_how_a_row_is_sent(frames: Frames) -> None:
@@ -54,7 +56,14 @@ def test_columns_say_how_a_row_is_sent(frames: Frames) -> None:
         [("a", '{"to": [1, null]}', due, "k-1", 2, {"task": "mail"}), ("b", '"text"', None, None, None, None)],
         "id STRING, text STRING, due TIMESTAMP, key STRING, priority INT, headers MAP<STRING, STRING>",
     )
-    frames.send(frame, json_column="text", due_column="due", key_column="key", priority_column="priority", headers_column="headers")
+    frames.send(
+        frame,
+        json_column="text",
+        due_column="due",
+        key_column="key",
+        priority_column="priority",
+        headers_column="headers",
+    )
     found = {json.dumps(one.body): one for one in queue.peek(10, include="all")}
     one, other = found['{"to": [1, null]}'], found['"text"']
     assert (one.due, one.key, one.priority, dict(one.headers)) == (due, "k-1", 2, {"task": "mail"})
@@ -77,7 +86,10 @@ def test_rows_may_be_calls_of_a_task(frames: Frames) -> None:
     queue = frames.queue()
     frames.send(frames.rows(1), task="shop.mail.welcome")
     [found] = queue.peek(2)
-    assert (found.body, dict(found.headers)) == ({"args": [], "kwargs": {"id": 0, "name": "user-0"}}, {"task": "shop.mail.welcome"})
+    assert (found.body, dict(found.headers)) == (
+        {"args": [], "kwargs": {"id": 0, "name": "user-0"}},
+        {"task": "shop.mail.welcome"},
+    )
 
 
 def test_a_query_that_runs_again_sends_what_is_missing(frames: Frames) -> None:
@@ -121,13 +133,18 @@ def test_a_query_that_was_sent_once_is_not_sent_again_however_long_after(place: 
 def test_a_query_that_may_send_more_is_remembered_by_its_messages_only(place: Place) -> None:
     with connect(place.url) as connection:
         queue = connection.queue("emails", time_shards=2, concurrency_shards=2)
-        assert (written(queue, place.url, 20, query="nightly"), written(queue, place.url, 30, query="nightly")) == (20, 10)
+        assert (written(queue, place.url, 20, query="nightly"), written(queue, place.url, 30, query="nightly")) == (
+            20,
+            10,
+        )
         drained(queue)
         forgotten(queue)
         assert written(queue, place.url, 20, query="nightly") == 20
 
 
-def test_who_sends_more_under_a_name_of_long_ago_is_told_what_that_means(place: Place, caplog: pytest.LogCaptureFixture) -> None:
+def test_who_sends_more_under_a_name_of_long_ago_is_told_what_that_means(
+    place: Place, caplog: pytest.LogCaptureFixture
+) -> None:
     with connect(place.url) as connection:
         queue = connection.queue("emails", time_shards=2, concurrency_shards=2)
         yesterday = new_client(TimeMachine(instant(SystemClock().now() - 24 * HOUR)))

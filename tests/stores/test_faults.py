@@ -90,7 +90,10 @@ def test_a_failing_store_counts_requests_of_the_kinds_it_is_told(clock: TimeMach
 
 def test_a_repeatable_process_draws_the_same_ids_and_nonces_every_time(clock: TimeMachine) -> None:
     first, again, other = (repeatable_process(name, clock) for name in ("ann", "ann", "bob"))
-    drawn = [[process.id_at(clock.now()), process.nonce(), process.id_at(7), process.nonce()] for process in (first, again, other)]
+    drawn = [
+        [process.id_at(clock.now()), process.nonce(), process.id_at(7), process.nonce()]
+        for process in (first, again, other)
+    ]
     assert drawn[0] == drawn[1]
     assert len({*drawn[0], *drawn[2]}) == 8
     assert [ids.moment(drawn[0][0]), ids.moment(drawn[0][2])] == [clock.now(), 7]

@@ -16,7 +16,14 @@ from astyqueue.stores import key_codec
 BYTES = st.integers(0, 255)
 TIMEUUIDS = st.builds(
     lambda ticks, rest: uuid.UUID(
-        fields=(ticks & 0xFFFFFFFF, ticks >> 32 & 0xFFFF, ticks >> 48 | 0x1000, rest[0] & 0x3F | 0x80, rest[1], int.from_bytes(rest[2:]))
+        fields=(
+            ticks & 0xFFFFFFFF,
+            ticks >> 32 & 0xFFFF,
+            ticks >> 48 | 0x1000,
+            rest[0] & 0x3F | 0x80,
+            rest[1],
+            int.from_bytes(rest[2:]),
+        )
     ),
     st.one_of(st.integers(0, (1 << 60) - 1), st.integers(1 << 59, (1 << 59) + 2)),
     st.binary(min_size=8, max_size=8),
@@ -50,14 +57,26 @@ def test_a_name_is_nineteen_bytes_and_comes_back(name: Name) -> None:
     assert isinstance(decoded, Name)
 
 
-@given(name=NAMES, kind=st.integers(0, 6), priority=st.none() | BYTES, after=TIMEUUIDS, until=TIMEUUIDS, beyond=st.booleans())
+@given(
+    name=NAMES,
+    kind=st.integers(0, 6),
+    priority=st.none() | BYTES,
+    after=TIMEUUIDS,
+    until=TIMEUUIDS,
+    beyond=st.booleans(),
+)
 def test_bounds_hold_exactly_the_names_of_a_slice(
     *, name: Name, kind: int, priority: int | None, after: uuid.UUID, until: uuid.UUID, beyond: bool
 ) -> None:
     first, last = ids.from_uuid(after), ids.from_uuid(until)
     low, high, by_id = key_codec.bounds(Slice("row", kind, priority, first, last, beyond=beyond))
     within = low <= key_codec.encode(name) < high and (by_id is None or by_id[0] <= name.id < by_id[1])
-    wanted = name.type == kind and priority in {None, name.priority} and first <= name.id < last and not (beyond and name.id == first)
+    wanted = (
+        name.type == kind
+        and priority in {None, name.priority}
+        and first <= name.id < last
+        and not (beyond and name.id == first)
+    )
     assert within == wanted
 
 
@@ -77,7 +96,9 @@ def test_every_name_of_a_type_is_in_its_whole_slice() -> None:
             assert low <= key_codec.encode(name) < high
 
 
-@pytest.mark.parametrize(("kind", "priority", "state"), [(256, 0, 0), (-1, 0, 0), (0, 256, 0), (0, -1, 0), (0, 0, 256), (0, 0, -1)])
+@pytest.mark.parametrize(
+    ("kind", "priority", "state"), [(256, 0, 0), (-1, 0, 0), (0, 256, 0), (0, -1, 0), (0, 0, 256), (0, 0, -1)]
+)
 def test_a_name_that_does_not_fit_is_refused(kind: int, priority: int, state: int) -> None:
     with pytest.raises(BadInput, match="0 to 255"):
         key_codec.encode(Name(kind, priority, ids.LEAST, state))

@@ -31,7 +31,9 @@ def columns(store: Store) -> list[Column]:
 
 
 @pytest.mark.parametrize("ttl", [None, 1000])
-def test_what_was_written_again_to_last_is_not_cleared_away_with_what_expired(store: Store, clock: TimeMachine, ttl: int | None) -> None:
+def test_what_was_written_again_to_last_is_not_cleared_away_with_what_expired(
+    store: Store, clock: TimeMachine, ttl: int | None
+) -> None:
     store.send(Batch(ROW, puts=(Put(name(0), b"short", ttl=10), Put(name(1), b"short", ttl=10))))
     store.send(Batch(ROW, puts=(Put(name(0), b"lasting", ttl=ttl),)))
     clock.advance("2m")

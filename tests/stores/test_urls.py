@@ -38,7 +38,9 @@ SENT = Batch("row", puts=(Put(NAME, b"here"),))
         ("memory://?synchronous=full", "no option 'synchronous'; it has no options"),
     ],
 )
-def test_a_wrong_url_says_what_there_is(url: str, told: str, clock: TimeMachine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_wrong_url_says_what_there_is(
+    url: str, told: str, clock: TimeMachine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     with pytest.raises(BadSetting) as raised:
         open_store(url, clock=clock)

@@ -85,7 +85,9 @@ def _docstrings(source: Source) -> Iterator[tuple[int, str]]:
 
 def _public_names(source: Source) -> Iterator[Finding]:
     rule = "the package lists its public names in __all__: constants, then classes, then the rest, each by the alphabet"
-    listed = [node for node in source.tree.body if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__"]
+    listed = [
+        node for node in source.tree.body if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__"
+    ]
     if not listed:
         yield source.found(1, "there is no __all__", rule)
     for node in listed:

@@ -42,7 +42,9 @@ def _class_size(source: Source, node: ast.ClassDef) -> Iterator[Finding]:
 def _function_size(source: Source, node: Function) -> Iterator[Finding]:
     lines = (node.end_lineno or node.lineno) - _body_start(node) + 1
     if lines > FUNCTION_LINES:
-        yield source.found(node.lineno, f"the body of {node.name} has {lines} lines", f"budget {FUNCTION_LINES}, docstring excluded")
+        yield source.found(
+            node.lineno, f"the body of {node.name} has {lines} lines", f"budget {FUNCTION_LINES}, docstring excluded"
+        )
 
 
 def _body_start(node: Function) -> int:
@@ -71,7 +73,12 @@ def _too_deep(node: ast.AST, depth: int) -> Iterator[int]:
 
 def _is_elif(child: ast.AST, parent: ast.AST) -> bool:
     """Whether this `if` stands under the other as `elif`: the syntax tree tells it from `else: if` by its column only."""
-    return isinstance(child, ast.If) and isinstance(parent, ast.If) and child in parent.orelse and child.col_offset == parent.col_offset
+    return (
+        isinstance(child, ast.If)
+        and isinstance(parent, ast.If)
+        and child in parent.orelse
+        and child.col_offset == parent.col_offset
+    )
 
 
 def _parameters(source: Source) -> Iterator[Finding]:
@@ -82,4 +89,8 @@ def _parameters(source: Source) -> Iterator[Finding]:
         bound = node in methods and "staticmethod" not in map(ast.unparse, node.decorator_list)
         positional = len(node.args.posonlyargs) + len(node.args.args) - bound
         if positional > POSITIONAL:
-            yield source.found(node.lineno, f"{node.name} takes {positional} positional parameters", f"budget {POSITIONAL}, self excluded")
+            yield source.found(
+                node.lineno,
+                f"{node.name} takes {positional} positional parameters",
+                f"budget {POSITIONAL}, self excluded",
+            )

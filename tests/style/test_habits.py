@@ -44,7 +44,9 @@ def test_sleeping_is_done_in_one_file_only(text: str, name: str) -> None:
     assert told(text, "astyqueue/waiting.py") == []
 
 
-@pytest.mark.parametrize("text", ["def now(): ...\nnow()", "time = clock.now()\ntime.sleep", "from .time import sleep\nsleep()"])
+@pytest.mark.parametrize(
+    "text", ["def now(): ...\nnow()", "time = clock.now()\ntime.sleep", "from .time import sleep\nsleep()"]
+)
 def test_what_only_sounds_like_a_clock_is_left_alone(text: str) -> None:
     assert told(text) == []
 

@@ -14,7 +14,9 @@ from _pytest.assertion.rewrite import AssertionRewritingHook
 import astyqueue.testing
 from tests.style.__main__ import ROOT
 
-PLANTED = "def test_that_python_is_optimised():\n    assert not __debug__\n\ndef test_that_fails():\n    assert 1 == 2\n"
+PLANTED = (
+    "def test_that_python_is_optimised():\n    assert not __debug__\n\ndef test_that_fails():\n    assert 1 == 2\n"
+)
 SUITES = [module.name for module in pkgutil.walk_packages(astyqueue.testing.__path__, "astyqueue.testing.")]
 
 

@@ -55,7 +55,9 @@ def test_a_decorated_function_at_the_top_of_a_body_counts_with_its_decorators() 
     assert told("def outer():\n" + inner + "    step()\n" * 37) == [(1, "the body of outer has 41 lines")]
 
 
-@pytest.mark.parametrize("fourth", ["if row", "for cell in row", "while row", "with row", "async with row", "async for cell in row"])
+@pytest.mark.parametrize(
+    "fourth", ["if row", "for cell in row", "while row", "with row", "async with row", "async for cell in row"]
+)
 def test_a_fourth_block_inside_three_is_too_deep(fourth: str) -> None:
     assert told("async " + NESTED.format(fourth=fourth).lstrip()) == [(5, "busy nests deeper than 3 blocks")]
 
@@ -87,7 +89,9 @@ def test_a_block_is_found_where_a_match_has_it() -> None:
     assert told(text) == []
 
 
-@pytest.mark.parametrize("parameters", ["a, b, c, d, e, f", "a, /, b, c, d, e, f", "a, b, c, d, e, f=1", "a, b, c, d, e, f, *, g"])
+@pytest.mark.parametrize(
+    "parameters", ["a, b, c, d, e, f", "a, /, b, c, d, e, f", "a, b, c, d, e, f=1", "a, b, c, d, e, f, *, g"]
+)
 def test_a_sixth_positional_parameter_is_one_too_many(parameters: str) -> None:
     assert told(f"def call({parameters}): ...") == [(1, "call takes 6 positional parameters")]
 

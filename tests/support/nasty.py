@@ -142,14 +142,29 @@ def fill(queue: MessageQueue) -> dict[MessageId, Nasty]:
 
 def schedule(queue: MessageQueue) -> list[str]:
     """Add schedules; their names, which are printable but as nasty as that goes."""
-    schedules, texts = Schedules(queue), {name: text for name, text in TEXTS.items() if text.isprintable() and 0 < len(text) <= 60}
-    triggers = [Every("36500d"), Once(datetime(5000, 1, 1, tzinfo=UTC)), Cron("0 0 29 2 *", "Asia/Kathmandu"), Every("1h", count=1)]
+    schedules, texts = (
+        Schedules(queue),
+        {name: text for name, text in TEXTS.items() if text.isprintable() and 0 < len(text) <= 60},
+    )
+    triggers = [
+        Every("36500d"),
+        Once(datetime(5000, 1, 1, tzinfo=UTC)),
+        Cron("0 0 29 2 *", "Asia/Kathmandu"),
+        Every("1h", count=1),
+    ]
     names = [*texts.values(), "n" * NAME_BYTES, "\U0001f9e8" * (NAME_BYTES // 4)]
     contents = list(TEXTS.values())
     for number, name in enumerate(names):
         text = contents[3 * number % len(contents)]
         message = Message({text: text}, key=_cut(text), headers={text: text, "task": text}, expires="36500d")
-        schedules.add(name, triggers[number % len(triggers)], message, misfire="all 1000", overlap="queue all", after_failure="pause")
+        schedules.add(
+            name,
+            triggers[number % len(triggers)],
+            message,
+            misfire="all 1000",
+            overlap="queue all",
+            after_failure="pause",
+        )
         if number % 2:
             schedules.run(name)
             schedules.pause(name, text)
@@ -180,9 +195,16 @@ def _texts() -> Iterator[Nasty]:
         yield Nasty(f"{name} as a body", Message(text), fates[number % len(fates)], text)
         call = {"args": [text], "kwargs": {text: text}}
         headers = {text: text, "task": text, "tenant": text}
-        yield Nasty(f"{name} as key, task and reason", Message(call, key=_cut(text), headers=headers), Fate.REJECTED, text)
+        yield Nasty(
+            f"{name} as key, task and reason", Message(call, key=_cut(text), headers=headers), Fate.REJECTED, text
+        )
         headers = {"task": f"shop.{text}", "tenant": text}
-        yield Nasty(f"{name} as an error", Message({text: [text]}, headers=headers, max_attempts=1 + number % 2), Fate.FAILS, text)
+        yield Nasty(
+            f"{name} as an error",
+            Message({text: [text]}, headers=headers, max_attempts=1 + number % 2),
+            Fate.FAILS,
+            text,
+        )
     yield Nasty("halves as a reason", Message("x"), Fate.REJECTED, HALVES)
     yield Nasty("halves as an error", Message("x"), Fate.FAILS, HALVES)
     yield Nasty("no reason", Message("x"), Fate.REJECTED)
@@ -205,14 +227,23 @@ def _bodies() -> Iterator[Nasty]:
 
 def _moments() -> Iterator[Nasty]:
     first, last = datetime(1600, 1, 1, tzinfo=UTC), datetime(5000, 1, 1, tzinfo=UTC)
-    for name, moment in (("first", first), ("last", last), ("before 1970", datetime(1969, 12, 31, 23, 59, 59, 999_999, UTC))):
+    for name, moment in (
+        ("first", first),
+        ("last", last),
+        ("before 1970", datetime(1969, 12, 31, 23, 59, 59, 999_999, UTC)),
+    ):
         yield Nasty(f"due at the {name} moment", Message(name, at=moment))
-        yield Nasty(f"due at the {name} moment with a key", Message(name, at=moment, key=f"due {name}", headers={"task": "\x1b[2J"}))
+        yield Nasty(
+            f"due at the {name} moment with a key",
+            Message(name, at=moment, key=f"due {name}", headers={"task": "\x1b[2J"}),
+        )
     yield Nasty("due long ago and dead", Message("x", at=first), Fate.REJECTED, "long ago")
     yield Nasty("due long ago and failed", Message("x", at=first, max_attempts=1), Fate.FAILS, "long ago")
     yield Nasty("due in another zone", Message("x", at=datetime(4999, 12, 31, 11, tzinfo=_EVENING)))
     yield Nasty("expires never", Message("x", expires=datetime.max.replace(tzinfo=UTC)))
-    yield Nasty("expires beyond every zone", Message("x", expires=datetime.max.replace(tzinfo=_EVENING)), Fate.REJECTED, "never")
+    yield Nasty(
+        "expires beyond every zone", Message("x", expires=datetime.max.replace(tzinfo=_EVENING)), Fate.REJECTED, "never"
+    )
     yield Nasty("expires with the last moment", Message("x", expires=last))
     yield Nasty("expired at once", Message("x", expires=0.000001, key="expired"), Fate.DONE)
     yield Nasty("delayed by a hundred years", Message("x", delay="36500d", expires="36500d"))
@@ -224,10 +255,14 @@ def _lengths() -> Iterator[Nasty]:
         task = letter * ((HEADERS_BYTES - 4) // len(letter.encode()))
         yield Nasty(f"the longest key of {name}", Message(name, key=key))
         yield Nasty(f"the longest unique key of {name}", Message(name, key=f"{key[:-1]}\n", unique="reject"))
-        yield Nasty(f"the longest task of {name}", Message(name, headers={"task": task}), Fate.REJECTED, f"no task {task}")
+        yield Nasty(
+            f"the longest task of {name}", Message(name, headers={"task": task}), Fate.REJECTED, f"no task {task}"
+        )
         yield Nasty(f"the longest reason of {name}", Message(name), Fate.REJECTED, letter * 50_000)
         yield Nasty(f"the longest error of {name}", Message(name, max_attempts=1), Fate.FAILS, letter * 50_000)
-    yield Nasty("as many headers as fit", Message("x", headers={f"{number:04}": "" for number in range(HEADERS_BYTES // 4)}))
+    yield Nasty(
+        "as many headers as fit", Message("x", headers={f"{number:04}": "" for number in range(HEADERS_BYTES // 4)})
+    )
 
 
 def _options() -> Iterator[Nasty]:
@@ -236,7 +271,9 @@ def _options() -> Iterator[Nasty]:
         yield Nasty(f"lease of {lease}, handed out", Message("x", lease=lease, headers={"task": "\x9b2J"}), Fate.DONE)
     for attempts in (1, 10_000):
         yield Nasty(f"{attempts} attempts", Message("x", max_attempts=attempts))
-        yield Nasty(f"{attempts} attempts, failed", Message("x", max_attempts=attempts), Fate.FAILS, "\x1b]0;failed\x07")
+        yield Nasty(
+            f"{attempts} attempts, failed", Message("x", max_attempts=attempts), Fate.FAILS, "\x1b]0;failed\x07"
+        )
 
 
 def _keys() -> Iterator[Nasty]:

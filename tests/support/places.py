@@ -118,9 +118,13 @@ class Apart(Faulty):
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--store", choices=(*EMBEDDED, CASSANDRA), help="Run the tests that need a store on this one, and no others.")
+    parser.addoption(
+        "--store", choices=(*EMBEDDED, CASSANDRA), help="Run the tests that need a store on this one, and no others."
+    )
     parser.addoption("--kills", type=int, help="How many workers to kill, instead of as many as take a minute or so.")
-    parser.addoption("--upgraded", type=int, help="How many messages each sender of a rolling upgrade sends, instead of 1000.")
+    parser.addoption(
+        "--upgraded", type=int, help="How many messages each sender of a rolling upgrade sends, instead of 1000."
+    )
 
 
 def pytest_configure(config: pytest.Config) -> None:

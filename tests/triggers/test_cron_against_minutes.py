@@ -27,7 +27,9 @@ WRONG_IN_CRONSIM: Final = {"Australia/Lord_Howe", "Pacific/Chatham", "America/St
 
 
 @A_ZONE
-def test_a_hundred_expressions_have_the_slots_that_every_minute_shows_around_changes_of_clocks(zone: str, which: int) -> None:
+def test_a_hundred_expressions_have_the_slots_that_every_minute_shows_around_changes_of_clocks(
+    zone: str, which: int
+) -> None:
     random = Random(f"around {zone}")
     spans = windows(zone, year(which), random)
     drawn = possible(random, 100)
@@ -52,7 +54,12 @@ def told_alike(drawn: Drawn) -> bool:
     stepped = {field for field in stars if drawn.texts[field] != "*"}
     fixed_alike = drawn.hours != EVERY_HOUR and not stars & {"minute", "hour"}
     shown_alike = drawn.texts["hour"] == "*"
-    return drawn.form == "unix" and not stepped & {"day", "weekday"} and (fixed_alike or shown_alike) and taken(drawn.expression)
+    return (
+        drawn.form == "unix"
+        and not stepped & {"day", "weekday"}
+        and (fixed_alike or shown_alike)
+        and taken(drawn.expression)
+    )
 
 
 def taken(expression: str) -> bool:

@@ -149,7 +149,8 @@ def test_the_layout_names_the_states_of_columns_as_the_code_does() -> None:
 def test_settings_have_the_defaults_and_bounds_of_the_models(heading: str, model: type[BaseModel]) -> None:
     told = {cells[1].strip("`"): tuple(cells[2:5]) for cells in table_below(DOCS / "reference/settings.md", heading)}
     assert {field: tuple(number(field, cell) for cell in cells) for field, cells in told.items()} == {
-        field: (info.default, bound(info.metadata, "ge"), bound(info.metadata, "le")) for field, info in model.model_fields.items()
+        field: (info.default, bound(info.metadata, "ge"), bound(info.metadata, "le"))
+        for field, info in model.model_fields.items()
     }
 
 
@@ -167,7 +168,9 @@ def bound(metadata: list[object], kind: str) -> int | None:
 
 
 @pytest.mark.parametrize(("heading", "asked"), [("## Layout", layout_of), ("## Behaviour", behaviour_of)])
-def test_settings_go_by_the_names_that_a_queue_is_asked_for(heading: str, asked: Callable[[dict[str, object]], dict[str, object]]) -> None:
+def test_settings_go_by_the_names_that_a_queue_is_asked_for(
+    heading: str, asked: Callable[[dict[str, object]], dict[str, object]]
+) -> None:
     for option, field, *_ in table_below(DOCS / "reference/settings.md", heading):
         assert list(asked({option.strip("`"): 1})) == [field.strip("`")]
 

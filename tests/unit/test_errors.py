@@ -70,7 +70,11 @@ def _classes() -> list[type[BaseException]]:
         for module in pkgutil.walk_packages(astyqueue.__path__, "astyqueue."):
             if not module.name.endswith("__main__"):
                 importlib.import_module(module.name)
-    return [found for found in _below(BaseException) if found.__module__.startswith("astyqueue.") and not found.__name__.startswith("_")]
+    return [
+        found
+        for found in _below(BaseException)
+        if found.__module__.startswith("astyqueue.") and not found.__name__.startswith("_")
+    ]
 
 
 def _below(parent: type[BaseException]) -> Iterator[type[BaseException]]:
@@ -130,7 +134,9 @@ def misread_an_expression() -> None:
 
 def test_a_pool_of_processes_hands_errors_on_and_stays_whole() -> None:
     with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
-        with pytest.raises(errors.BadExpression, match=r"cron expression '0 9 \* \*', hour: there is no such hour$") as told:
+        with pytest.raises(
+            errors.BadExpression, match=r"cron expression '0 9 \* \*', hour: there is no such hour$"
+        ) as told:
             pool.submit(misread_an_expression).result()
         assert told.value.field == "hour"
         with pytest.raises(errors.LeaseLost, match="receipt-0, receipt-1, receipt-2 and 156 more") as lost:

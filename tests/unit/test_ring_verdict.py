@@ -19,7 +19,9 @@ SENT = f"sending 10 0 2\nsent 11 0 2 targets:0:0 0 {ONE}{TWO}\n"
 
 def taken(nonce: str, at: int, number: int = 0, id_: str = ONE, attempt: int = 1) -> str:
     """A claim at this moment, and what it took handed to somebody a little later."""
-    return f"claim {at} {nonce} {id_}\nclaimed {at + 1} {nonce} done\nhanded {at + 2} {number} {id_} {attempt} {nonce}\n"
+    return (
+        f"claim {at} {nonce} {id_}\nclaimed {at + 1} {nonce} done\nhanded {at + 2} {number} {id_} {attempt} {nonce}\n"
+    )
 
 
 def settled(nonce: str, at: int, number: int = 0, id_: str = ONE, outcome: str = "acked") -> str:
@@ -74,7 +76,9 @@ def test_a_double_that_no_fault_explains_is_held_against_it(journals: list[Path]
         (befallen(Kind.NODE_FROZEN, 60, 90), False),
     ],
 )
-def test_a_fault_explains_a_double_of_what_was_in_hand_when_it_came(journals: list[Path], fault: Befallen, *, explains: bool) -> None:
+def test_a_fault_explains_a_double_of_what_was_in_hand_when_it_came(
+    journals: list[Path], fault: Befallen, *, explains: bool
+) -> None:
     found = verdict(journals, taken(FIRST, 20) + OTHER_ONE, taken(AGAIN, 40) + settled(AGAIN, 50), faults=(fault,))
     assert [double.cause for double in found.doubles] == [0 if explains else None]
     assert bool(found.violations) is not explains

@@ -25,7 +25,9 @@ def test_the_commands_below_a_heading_are_carried_out_by_a_test_or_it_says_that_
 
 
 def test_every_command_of_astyqueue_on_the_page_has_the_options_that_it_is_given() -> None:
-    typed = [shlex.split(step.command) for heading in HEADINGS for step in steps(section(heading)) if step.where == ANYWHERE]
+    typed = [
+        shlex.split(step.command) for heading in HEADINGS for step in steps(section(heading)) if step.where == ANYWHERE
+    ]
     own = [words[1:] for words in typed if words[0] == "astyqueue"]
     assert len(own) > 0
     for words in own:

@@ -11,7 +11,20 @@ import pytest
 from astyqueue.errors import BadInput, OutcomeUnknown, StoreUnavailable
 from astyqueue.ids import LEAST
 from astyqueue.protocol.steps import Commit, Read, Send, Steps, arun, commit, read, read_column, read_one, run
-from astyqueue.store import Batch, Column, Committed, Expectation, Name, Named, Outcome, Put, Refused, Slice, Store, Wanted
+from astyqueue.store import (
+    Batch,
+    Column,
+    Committed,
+    Expectation,
+    Name,
+    Named,
+    Outcome,
+    Put,
+    Refused,
+    Slice,
+    Store,
+    Wanted,
+)
 from astyqueue.stores.memory import MemoryStore
 from astyqueue.testing import Failing, Recording, TimeMachine
 from astyqueue.waiting import Rest, Wakeup

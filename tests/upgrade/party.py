@@ -29,7 +29,14 @@ FIRINGS: Final = 3
 def opened(url: str) -> MessageQueue:
     """The queue, made by the process that comes first."""
     builder = MessageQueue.builder().store(url).name(QUEUE)
-    return builder.time_shards(6, every="5s").concurrency_shards(3).priorities(3).lease("20s").backoff("100ms", cap="1s").build()
+    return (
+        builder.time_shards(6, every="5s")
+        .concurrency_shards(3)
+        .priorities(3)
+        .lease("20s")
+        .backoff("100ms", cap="1s")
+        .build()
+    )
 
 
 def message(number: int) -> Message:

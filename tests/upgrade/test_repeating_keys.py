@@ -34,7 +34,9 @@ def meddles(place: Place, previous: Path) -> Meddles:
     def run(*what: str) -> list[str]:
         environment = {**os.environ, "PYTHONPATH": str(previous), "PYTHONWARNINGS": "ignore"}
         command = [sys.executable, str(Path(meddler.__file__)), place.url, *what]
-        return subprocess.run(command, env=environment, capture_output=True, check=True, text=True, timeout=120).stdout.split()
+        return subprocess.run(
+            command, env=environment, capture_output=True, check=True, text=True, timeout=120
+        ).stdout.split()
 
     return run
 

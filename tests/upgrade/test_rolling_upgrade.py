@@ -100,7 +100,9 @@ def messages(pytestconfig: pytest.Config) -> int:
 
 def expected(count: int) -> Counter[str]:
     """What the journal says in the end of so many messages: each is done or rejected, once."""
-    return Counter(f"{'rejected' if number % party.KINDS == party.REJECTED else 'done'} {number}" for number in range(count))
+    return Counter(
+        f"{'rejected' if number % party.KINDS == party.REJECTED else 'done'} {number}" for number in range(count)
+    )
 
 
 @pytest.mark.timeout(600)

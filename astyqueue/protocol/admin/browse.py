@@ -17,7 +17,17 @@ from astyqueue.model.message import MessageId
 from astyqueue.model.schedule import Origin, Schedule
 from astyqueue.model.views import Content, Counts, Found, Include, Standing
 from astyqueue.protocol.client import Client
-from astyqueue.protocol.layout.columns import Entry, Mark, State, Timer, Type, dead_name, decode_dead, hidden_by, message_name
+from astyqueue.protocol.layout.columns import (
+    Entry,
+    Mark,
+    State,
+    Timer,
+    Type,
+    dead_name,
+    decode_dead,
+    hidden_by,
+    message_name,
+)
 from astyqueue.protocol.layout.rows import key_row
 from astyqueue.protocol.layout.schedule_column import message_of, readable_schedule, trigger_name
 from astyqueue.protocol.layout.unique_key import KeyOwner, decode_owner, key_name
@@ -88,7 +98,9 @@ def _standing(row: str, messages: Sequence[MessageId], now: int) -> Steps[list[F
     return found
 
 
-def peek(process: Client, rows: Sequence[str], *, levels: int, limit: int, include: Include = Include.DUE) -> Steps[list[Found]]:
+def peek(
+    process: Client, rows: Sequence[str], *, levels: int, limit: int, include: Include = Include.DUE
+) -> Steps[list[Found]]:
     """Up to `limit` messages in the order in which they would be delivered; none is claimed."""
     now = process.now()
     of_rows = yield from in_parallel(_places(row, levels, now=now, include=include, limit=limit) for row in rows)
@@ -143,7 +155,9 @@ class Walk:
         return (yield from self._new_found(places))
 
     def _unhidden(self, snapshot: RowSnapshot, level: int) -> Steps[list[_Place]]:
-        page = yield from unlisted_page(snapshot, level, scanned_up_to(snapshot, level) if self._after is None else self._after)
+        page = yield from unlisted_page(
+            snapshot, level, scanned_up_to(snapshot, level) if self._after is None else self._after
+        )
         self._after = page.last
         return [_unhidden(MessageId(self._row, level, id_), self._now) for id_ in page.ids]
 
@@ -201,14 +215,18 @@ def _counts(row: str, levels: int, now: int) -> Steps[Counts]:
 def _dead(row: str, level: int) -> Steps[int]:
     count, after = 0, LEAST
     while True:
-        page = yield from read_one(Slice(row, Type.DEAD, level, after=after, beyond=True, limit=PAGE_SIZE, values=False))
+        page = yield from read_one(
+            Slice(row, Type.DEAD, level, after=after, beyond=True, limit=PAGE_SIZE, values=False)
+        )
         count += len(page)
         if len(page) < PAGE_SIZE:
             return count
         after = page[-1].name.id
 
 
-def _unhidden_places(snapshot: RowSnapshot, level: int, include: Include, *, now: int, limit: int) -> Steps[list[_Place]]:
+def _unhidden_places(
+    snapshot: RowSnapshot, level: int, include: Include, *, now: int, limit: int
+) -> Steps[list[_Place]]:
     """The next messages of one priority that no timer hides: those due, those for the future, or both."""
     if include is Include.HIDDEN:
         return []
@@ -267,7 +285,9 @@ def found_by_key(process: Client, home: str, key: str) -> Steps[list[Found]]:
 
     For a repeated message: its last run if that exists, and the next run if the last one has ended.
     """
-    columns = {column.name.type: column for column in (yield from read_one(Named(home, (key_name(key), trigger_name(key)))))}
+    columns = {
+        column.name.type: column for column in (yield from read_one(Named(home, (key_name(key), trigger_name(key)))))
+    }
     owner = decode_owner(home, columns[Type.KEY].value) if Type.KEY in columns else None
     schedule = _own_schedule(home, key, columns.get(Type.TRIGGER))
     queue = home.split(":", 1)[0]

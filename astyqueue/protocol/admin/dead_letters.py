@@ -17,7 +17,17 @@ from astyqueue.model.message import MessageId
 from astyqueue.model.views import Content, DeadFilter, DeadLetter, RedriveReport
 from astyqueue.protocol.admin.browse import contents
 from astyqueue.protocol.client import Client
-from astyqueue.protocol.layout.columns import Dead, Entry, State, Timer, Type, dead_name, decode_dead, encoded, message_name
+from astyqueue.protocol.layout.columns import (
+    Dead,
+    Entry,
+    State,
+    Timer,
+    Type,
+    dead_name,
+    decode_dead,
+    encoded,
+    message_name,
+)
 from astyqueue.protocol.layout.rows import is_home
 from astyqueue.protocol.layout.unique_key import KeyOwner, key_name
 from astyqueue.protocol.row.snapshot import RowSnapshot
@@ -87,7 +97,12 @@ def dead_letter(message: MessageId) -> Steps[DeadLetter | None]:
 
 
 def redrive(
-    process: Client, chosen: Sequence[MessageId], *, force: bool = False, dry_run: bool = False, into: list[MessageId] | None = None
+    process: Client,
+    chosen: Sequence[MessageId],
+    *,
+    force: bool = False,
+    dry_run: bool = False,
+    into: list[MessageId] | None = None,
 ) -> Steps[RedriveReport]:
     """Put dead letters back: each may be claimed at once, and has all its attempts again.
 
@@ -133,7 +148,9 @@ class _Redriving:
         dead = yield from _dead_columns(row, self._chosen)
         fit = [column for column in dead if self._force or decode_dead(column.value).kind not in _HOPELESS]
         if is_home(row):
-            self.retaken = yield from reacquired_keys(row, [MessageId(row, column.name.priority, column.name.id) for column in fit])
+            self.retaken = yield from reacquired_keys(
+                row, [MessageId(row, column.name.priority, column.name.id) for column in fit]
+            )
             fit = [column for column in fit if self.retaken.get(column.name.id, ()) is not None]
         self.left = len(dead) - len(fit)
         return fit
@@ -171,7 +188,9 @@ def _parts(chosen: Sequence[MessageId], most: int) -> list[tuple[str, list[Messa
     ]
 
 
-def _scan(rows: Sequence[str], levels: int, *, after: MessageId | None, where: DeadFilter, limit: int) -> Steps[_Scanned]:
+def _scan(
+    rows: Sequence[str], levels: int, *, after: MessageId | None, where: DeadFilter, limit: int
+) -> Steps[_Scanned]:
     """The next dead columns of the first row and priority that has any behind `after`."""
     places = [(row, level) for row in rows for level in reversed(range(levels))]
     if after is not None:

@@ -102,7 +102,11 @@ class _Clearing:
         self._reached = None
         if snapshot.value != self._header:
             self._reset_dead()
-        plan = (yield from self._hidden(snapshot)) or (yield from self._dead(snapshot)) or (yield from self._waiting(snapshot))
+        plan = (
+            (yield from self._hidden(snapshot))
+            or (yield from self._dead(snapshot))
+            or (yield from self._waiting(snapshot))
+        )
         if plan is None or not is_home(snapshot.row):
             return plan
         found = yield from contents([MessageId(snapshot.row, name.priority, name.id) for name in plan.messages])
@@ -127,7 +131,9 @@ class _Clearing:
         if not names:
             return None
         present = yield from read_one(Named(snapshot.row, names, values=False))
-        return RemovalPlan([column.name for column in present], [], timers_without(snapshot, {name.id for name in names}))
+        return RemovalPlan(
+            [column.name for column in present], [], timers_without(snapshot, {name.id for name in names})
+        )
 
     def _dead(self, snapshot: RowSnapshot) -> Steps[CommitPlan | None]:
         for level in range(self.levels):
@@ -155,13 +161,19 @@ class _Clearing:
             if page.ids:
                 return [message_name(level, id_) for id_ in page.ids]
             after = page.last
-        self._passed[Type.MESSAGE, level] = max(scanned_up_to(snapshot, level), self._passed.get((Type.MESSAGE, level), LEAST))
+        self._passed[Type.MESSAGE, level] = max(
+            scanned_up_to(snapshot, level), self._passed.get((Type.MESSAGE, level), LEAST)
+        )
         return []
 
 
 def release_keys(plan: CommitPlan, row: str, found: Mapping[MessageId, Content]) -> Steps[CommitPlan]:
     """Add to a plan that it frees the keys these messages still have, and writes their marks."""
-    going = {id_.id: settle_effects(id_.priority, id_.id, content.envelope) for id_, content in found.items() if content.envelope}
+    going = {
+        id_.id: settle_effects(id_.priority, id_.id, content.envelope)
+        for id_, content in found.items()
+        if content.envelope
+    }
     plan.freed += yield from owned_keys(row, going)
     plan.puts += [along.mark for along in going.values() if along.mark]
     return plan

@@ -118,7 +118,12 @@ def explain(process: Client, message: MessageId, behaviour: Behaviour) -> Steps[
 
 def _find(message: MessageId, now: int) -> Steps[_Place | None]:
     snapshot = yield from peek_snapshot(message.row, 1, now)
-    found = (_Place(timer, one) for timer in (snapshot.timers or {}).values() for one in hidden_by(timer) if one.id == message.id)
+    found = (
+        _Place(timer, one)
+        for timer in (snapshot.timers or {}).values()
+        for one in hidden_by(timer)
+        if one.id == message.id
+    )
     return next(found, None)
 
 
@@ -183,7 +188,11 @@ def _hidden(facts: _Facts, place: _Place) -> tuple[Standing, str]:
 
 def _unknown_task(facts: _Facts) -> str:
     task = (facts.envelope.headers or {}).get(_TASK) if facts.envelope else None
-    return f"the worker that had it does not know its task {task!r}" if task else "the worker that had it has no handler for it"
+    return (
+        f"the worker that had it does not know its task {task!r}"
+        if task
+        else "the worker that had it has no handler for it"
+    )
 
 
 def _since(facts: _Facts) -> str:

@@ -138,7 +138,9 @@ def examine(process: Client, settings: Settings) -> Steps[list[Finding]]:
     for first in range(0, len(names), _AT_ONCE):
         for name in (yield from _with_anything(names[first : first + _AT_ONCE], levels)):
             rows[name] = yield from _read(name, levels, now)
-    for name, stranded in zip(names, (yield from in_parallel(_stranded(process, name, levels) for name in names)), strict=True):
+    for name, stranded in zip(
+        names, (yield from in_parallel(_stranded(process, name, levels) for name in names)), strict=True
+    ):
         rows[name].stranded = stranded
     stuck = yield from read_reports(settings.name)
     checked = _Checked(settings, list(rows.values()), now, stuck)
@@ -150,9 +152,14 @@ def examine(process: Client, settings: Settings) -> Steps[list[Finding]]:
 def _with_anything(names: Sequence[str], levels: int) -> Steps[list[str]]:
     """The rows that have more columns than a header; in a large ring most rows have not."""
     headers = yield from read(*(Named(name, (HEADER,)) for name in names))
-    first = {name: _first_columns(name, levels, found[0] if found else None) for name, found in zip(names, headers, strict=True)}
+    first = {
+        name: _first_columns(name, levels, found[0] if found else None)
+        for name, found in zip(names, headers, strict=True)
+    }
     found = yield from read(*(wanted for slices in first.values() for wanted in slices))
-    return list(dict.fromkeys(wanted.row for wanted, columns in zip(chain(*first.values()), found, strict=True) if columns))
+    return list(
+        dict.fromkeys(wanted.row for wanted, columns in zip(chain(*first.values()), found, strict=True) if columns)
+    )
 
 
 def _first_columns(name: str, levels: int, found: Column | None) -> list[Slice]:
@@ -342,7 +349,9 @@ def _parked(checked: _Checked) -> Iterator[Finding]:
     shows = f"astyqueue peek {name} --include all shows them"
     remedy = f"deploy workers that have these tasks; {shows}; delete those sent by mistake"
     bad = len(parked) > MANY_PARKED or oldest < checked.now - LATELY
-    yield Finding(f"parked messages of {checked.subject}", Severity.WARNING if bad else Severity.NOTE, fact, reason, remedy)
+    yield Finding(
+        f"parked messages of {checked.subject}", Severity.WARNING if bad else Severity.NOTE, fact, reason, remedy
+    )
 
 
 def _stuck(checked: _Checked) -> Iterator[Finding]:
@@ -363,10 +372,17 @@ def _dead_letters(checked: _Checked) -> Finding:
     kinds = ", ".join(f"{number} {kind}" for kind, number in deaths.kinds.most_common())
     remedy = f"astyqueue dead list {checked.settings.name}; then redrive what was fixed, and purge the rest"
     if not deaths.lately:
-        return note(subject, f"{count} ({kinds}), none within {length_text(LATELY)}", "they are kept until you decide", remedy=remedy)
+        return note(
+            subject,
+            f"{count} ({kinds}), none within {length_text(LATELY)}",
+            "they are kept until you decide",
+            remedy=remedy,
+        )
     (reason, times), *_ = deaths.reasons.most_common(1)
     fact = f"{count} ({kinds}), {deaths.lately} of them within {length_text(LATELY)}"
-    return Finding(subject, Severity.WARNING, fact, f"they grow more; most often ({times} times) because of: {reason}", remedy)
+    return Finding(
+        subject, Severity.WARNING, fact, f"they grow more; most often ({times} times) because of: {reason}", remedy
+    )
 
 
 def _undecodable(checked: _Checked) -> Iterator[Finding]:

@@ -103,7 +103,9 @@ def change_behaviour(name: str, changes: Mapping[str, object]) -> Steps[Settings
 
     def changed(stored: Settings) -> Settings:
         wanted = _settings(name, stored.layout.model_dump(), stored.behaviour.model_dump() | dict(changes))
-        return wanted.model_copy(update={"unread": {field: value for field, value in stored.unread.items() if field not in changes}})
+        return wanted.model_copy(
+            update={"unread": {field: value for field, value in stored.unread.items() if field not in changes}}
+        )
 
     return (yield from _exchange(name, changed))
 
@@ -200,7 +202,9 @@ def _gave_up(row: str) -> StoreUnavailable:
 
 def encode_settings(settings: Settings) -> bytes:
     """The value of the settings column; older releases can read it while settings unknown to them have defaults."""
-    unchanged = {field for field in _NEWER if getattr(settings.behaviour, field) == Behaviour.model_fields[field].default}
+    unchanged = {
+        field for field in _NEWER if getattr(settings.behaviour, field) == Behaviour.model_fields[field].default
+    }
     stored = settings.model_dump(mode="json", exclude={"behaviour": unchanged})
     return FORMAT + to_json(stored | {"behaviour": stored["behaviour"] | settings.unread})
 
@@ -219,7 +223,9 @@ def decode_settings(name: str, value: bytes, last: Behaviour = _DEFAULTS) -> Set
     read = {field: value for field, value in written.items() if _is_behaviour(field, value)}
     unread = {field: value for field, value in written.items() if field not in read}
     known = {field: getattr(last, field) for field in unread if field in Behaviour.model_fields}
-    return settings.model_copy(update={"behaviour": Behaviour.model_validate(known | read, strict=True), "unread": unread})
+    return settings.model_copy(
+        update={"behaviour": Behaviour.model_validate(known | read, strict=True), "unread": unread}
+    )
 
 
 def _object(value: object) -> dict[str, JsonValue]:
@@ -273,7 +279,9 @@ def _settings(name: str, layout: Mapping[str, object], behaviour: Mapping[str, o
         raise bad_setting(error) from error
 
 
-def _differences(stored: Layout | Behaviour, asked: Layout | Behaviour, fields: Mapping[str, object]) -> tuple[Difference, ...]:
+def _differences(
+    stored: Layout | Behaviour, asked: Layout | Behaviour, fields: Mapping[str, object]
+) -> tuple[Difference, ...]:
     """The requested fields that are stored with another value, as users write them."""
     values = [(field, getattr(stored, field), getattr(asked, field)) for field in fields]
     return tuple(

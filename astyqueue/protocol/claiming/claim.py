@@ -57,7 +57,12 @@ class ClaimResult:
 
 
 def claim(
-    process: Client, snapshot: RowSnapshot, order: ClaimRequest, *, settling: Sequence[SettleRequest] = (), into: ClaimResult | None = None
+    process: Client,
+    snapshot: RowSnapshot,
+    order: ClaimRequest,
+    *,
+    settling: Sequence[SettleRequest] = (),
+    into: ClaimResult | None = None,
 ) -> Steps[ClaimResult]:
     """Lease up to `order.want` due messages of a row, and settle others of it in the same commit if it is applied.
 
@@ -89,7 +94,9 @@ class _Claiming:
             yield from self._settle_alone()
         for _ in range(_TRIES):
             names = {settlement.timer.name for settlement in self.waiting}
-            picked = yield from scan_row(self.process.now(), self.snapshot, self.order, settling=names, burials=_CHANGES - self._settling)
+            picked = yield from scan_row(
+                self.process.now(), self.snapshot, self.order, settling=names, burials=_CHANGES - self._settling
+            )
             self.claimed.more, self.claimed.suspect = picked.more, picked.suspect
             worked = [plan_settle(self.process, settlement.timer, settlement.outcomes) for settlement in self.waiting]
             if not picked.anything and not any(part.sooner for part in worked):
@@ -101,7 +108,9 @@ class _Claiming:
             if self.order.yields:
                 break
         yield from self._settle_alone()
-        if self.snapshot.passed >= WORTH_STORING and self.snapshot.timers is not None:  # a floor may rise only where all timers are known
+        if (
+            self.snapshot.passed >= WORTH_STORING and self.snapshot.timers is not None
+        ):  # a floor may rise only where all timers are known
             current = [list(cursors) for cursors in self.snapshot.looks.cursors]
             yield from self._commit(ClaimPlan(self.order, self.process.now(), 0, cursors=current), [])
 
@@ -154,7 +163,9 @@ class _Claiming:
         owner = self.process.name if self.order.leases and (self.order.keeps or picked.room > 0) else ""
         return Header(version, floor, self.process.nonce(), owner, tuple(map(tuple, self.snapshot.looks.cursors)))
 
-    def _apply(self, change: RowTransaction, header: Header, made_of: tuple[ClaimPlan, list[Claim], list[SettlePlan]]) -> Steps[bool]:
+    def _apply(
+        self, change: RowTransaction, header: Header, made_of: tuple[ClaimPlan, list[Claim], list[SettlePlan]]
+    ) -> Steps[bool]:
         """Whether the commit was applied; a refusal shows the current header, an unknown outcome is read back."""
         picked, claims, worked = made_of
         settling = list(zip(self.waiting, worked, strict=True))
@@ -169,7 +180,9 @@ class _Claiming:
                 raise unknown from error
         for settlement, part in settling:
             settlement.end(part, applied=isinstance(outcome, Committed))
-        return isinstance(outcome, Committed) or self.snapshot.refused(outcome.present[HEADER], picked.now, picked.cursors)
+        return isinstance(outcome, Committed) or self.snapshot.refused(
+            outcome.present[HEADER], picked.now, picked.cursors
+        )
 
     def _took(self, picked: ClaimPlan, claims: list[Claim], worked: list[SettlePlan]) -> None:
         for part in worked:

@@ -31,7 +31,12 @@ _LATE: Final = 1_000
 
 
 def scan_row(
-    now: int, snapshot: RowSnapshot, order: ClaimRequest, *, settling: AbstractSet[Name] = frozenset(), burials: int = MOST
+    now: int,
+    snapshot: RowSnapshot,
+    order: ClaimRequest,
+    *,
+    settling: AbstractSet[Name] = frozenset(),
+    burials: int = MOST,
 ) -> Steps[ClaimPlan]:
     """A plan of what to claim: messages that landed late, then per priority redeliveries before waiting messages.
 
@@ -83,7 +88,8 @@ def has_work(row: str, heads: Iterable[Id], until: int) -> list[Slice]:
     """One slice per priority, which shows whether a message behind its head is due by `until` (microseconds)."""
     bound = ids.first_at(until + 1)
     return [
-        Slice(row, Type.MESSAGE, level, after=head, beyond=True, until=bound, limit=1, values=False) for level, head in enumerate(heads)
+        Slice(row, Type.MESSAGE, level, after=head, beyond=True, until=bound, limit=1, values=False)
+        for level, head in enumerate(heads)
     ]
 
 
@@ -131,7 +137,9 @@ def _again(snapshot: RowSnapshot, picked: ClaimPlan, due: list[Redelivery]) -> S
     wanted = due[: picked.room]
     while wanted and (limit := picked.fits(snapshot.sizes)):
         part, wanted = wanted[:limit], wanted[limit:]
-        present = yield from _read_by_name(snapshot, picked, [message_name(again.entry.priority, again.entry.id) for again in part])
+        present = yield from _read_by_name(
+            snapshot, picked, [message_name(again.entry.priority, again.entry.id) for again in part]
+        )
         plan_redeliveries(picked, part, present)
         for column in present:
             if column.name.id < ids.first_at(picked.now + 1):
@@ -197,7 +205,9 @@ def _late(snapshot: RowSnapshot, picked: ClaimPlan, scan: int) -> Steps[None]:
         until = min(cursors[0], ids.first_at(picked.now - SCAN_LAGS[scan]))
         if not picked.fits(snapshot.sizes) or cursors[scan] >= until:
             continue
-        wanted = Slice(snapshot.row, Type.MESSAGE, level, after=cursors[scan], beyond=True, until=until, limit=_LATE, values=False)
+        wanted = Slice(
+            snapshot.row, Type.MESSAGE, level, after=cursors[scan], beyond=True, until=until, limit=_LATE, values=False
+        )
         columns, _ = yield from _walk(snapshot, wanted, picked.now)
         snapshot.passed += len(columns)
         landed = [column for column in columns if column.name.id not in snapshot.hidden]

@@ -173,7 +173,12 @@ class ClaimPlan:
     def lapsed(self, timers: Iterable[Timer]) -> list[LeaseExpired]:
         """The messages of these timers that are claimed because their lease expired."""
         over = [timer for timer in timers if timer.state == State.LEASED and timer.due <= self.now]
-        return [LeaseExpired(entry, timer.holder) for timer in over for entry in timer.entries if entry.id in self.leaving[timer.name]]
+        return [
+            LeaseExpired(entry, timer.holder)
+            for timer in over
+            for entry in timer.entries
+            if entry.id in self.leaving[timer.name]
+        ]
 
     @property
     def consumed(self) -> list[Name]:
@@ -224,17 +229,25 @@ _SUSPECT: Final = -1
 
 
 def _of_timer(timer: Timer, now: int, *, company: bool) -> list[Redelivery]:
-    marked = [Redelivery(Entry(mark.id, mark.priority, mark.spent), timer, None) for mark in timer.marks if min(mark.due, timer.due) <= now]
+    marked = [
+        Redelivery(Entry(mark.id, mark.priority, mark.spent), timer, None)
+        for mark in timer.marks
+        if min(mark.due, timer.due) <= now
+    ]
     if timer.due > now:
         return marked
     if timer.state != State.LEASED:
         return marked + [Redelivery(entry, timer, None) for entry in timer.entries]
     if timer.made_for > 1:
         width = SUSPECT_GROUP if timer.made_for > SUSPECT_GROUP else 1
-        return marked + [Redelivery(entry, timer, (timer.name, index // width)) for index, entry in enumerate(timer.entries)]
+        return marked + [
+            Redelivery(entry, timer, (timer.name, index // width)) for index, entry in enumerate(timer.entries)
+        ]
     counts = timer.alone and not company
     part = 0 if counts else _SUSPECT
-    return marked + [Redelivery(entry._replace(spent=entry.spent + counts), timer, (timer.name, part)) for entry in timer.entries]
+    return marked + [
+        Redelivery(entry._replace(spent=entry.spent + counts), timer, (timer.name, part)) for entry in timer.entries
+    ]
 
 
 def plan_redeliveries(picked: ClaimPlan, due: list[Redelivery], present: list[Column]) -> None:

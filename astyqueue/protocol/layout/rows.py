@@ -72,7 +72,12 @@ def is_message_row(queue: str, row: str) -> bool:
 
 def _counts_below(written: str, bound: int) -> bool:
     """Whether this is a number as in the names of rows, at least zero and below the bound."""
-    return len(written) <= len(str(bound)) and written.isdecimal() and int(written) < bound and written == str(int(written))
+    return (
+        len(written) <= len(str(bound))
+        and written.isdecimal()
+        and int(written) < bound
+        and written == str(int(written))
+    )
 
 
 #: The year 5000: later than any due time, but still valid in an id.
@@ -141,7 +146,9 @@ class Ring:
         if name != self.queue or len(shards) != _SHARDS:
             return False
         turn, shard = shards
-        return (turn == _HOME or _counts_below(turn, self.layout.time_shards)) and _counts_below(shard, self.layout.concurrency_shards)
+        return (turn == _HOME or _counts_below(turn, self.layout.time_shards)) and _counts_below(
+            shard, self.layout.concurrency_shards
+        )
 
     def closes(self, moment: int) -> int:
         """When the time shard of this moment ends, in microseconds; the year 5000 if there is only one."""

@@ -83,7 +83,14 @@ def encode_schedule(schedule: Schedule) -> bytes:
         "misfire": [policies.misfire.kind, policies.misfire.bound],
         "overlap": policies.overlap,
         "after_failure": policies.after_failure,
-        "sends": [template.priority, template.key, template.headers, template.expires, template.lease, template.attempts],
+        "sends": [
+            template.priority,
+            template.key,
+            template.headers,
+            template.expires,
+            template.lease,
+            template.attempts,
+        ],
         "made": schedule.made,
         "mark": schedule.mark,
         "created": schedule.created,
@@ -160,7 +167,9 @@ def _template(fields: list[Any], body: bytes) -> Template:
         body,
         _number(priority, "priority", HIGHEST_PRIORITY),
         None if key is None else _text(key, "key"),
-        {name: _text(text, "headers") for name, text in headers.items()} if type(headers) is dict else _refuse("headers", headers),
+        {name: _text(text, "headers") for name, text in headers.items()}
+        if type(headers) is dict
+        else _refuse("headers", headers),
         None if expires is None else _number(expires, "expires", LONGEST),
         None if lease is None else _number(lease, "lease", LONGEST),
         None if attempts is None else _number(attempts, "attempts"),
@@ -169,11 +178,17 @@ def _template(fields: list[Any], body: bytes) -> Template:
 
 def _misfire(fields: list[Any]) -> Misfire:
     kind, bound = fields
-    return Misfire(kind, _number(bound, "misfire", LONGEST)) if _text(kind, "misfire") in MISFIRES else _refuse("misfire", kind)
+    return (
+        Misfire(kind, _number(bound, "misfire", LONGEST))
+        if _text(kind, "misfire") in MISFIRES
+        else _refuse("misfire", kind)
+    )
 
 
 def _firing(slot: object, slots: object, at: object, run: object, why: object) -> Firing:
-    return Firing(_moment(slot, "history"), _number(slots, "history"), _moment(at, "history"), _read(run), _text(why, "history"))
+    return Firing(
+        _moment(slot, "history"), _number(slots, "history"), _moment(at, "history"), _read(run), _text(why, "history")
+    )
 
 
 def _moment(value: Any, what: str) -> int:  # noqa: ANN401 - as read from JSON

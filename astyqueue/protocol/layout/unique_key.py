@@ -51,7 +51,9 @@ def settle_effects(priority: int, id_: Id, envelope: Envelope) -> SettleEffects:
     frees = key_name(envelope.key) if envelope.unique and envelope.key is not None else None
     if not envelope.repeatable:
         return SettleEffects(frees)
-    return SettleEffects(frees, removed_name(priority, id_), REMEMBERED if envelope.repeatable is True else envelope.repeatable)
+    return SettleEffects(
+        frees, removed_name(priority, id_), REMEMBERED if envelope.repeatable is True else envelope.repeatable
+    )
 
 
 def key_name(key: str) -> Name:

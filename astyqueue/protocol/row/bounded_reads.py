@@ -120,7 +120,9 @@ class BoundedRead(NamedTuple):
     long: bool
 
 
-def read_bounded(wanted: Slice, now: int, strides: ScanWindow, *, whole: bool = False, exact: bool = False) -> Steps[BoundedRead]:
+def read_bounded(
+    wanted: Slice, now: int, strides: ScanWindow, *, whole: bool = False, exact: bool = False
+) -> Steps[BoundedRead]:
     """The columns of a slice of one priority, read upwards in as many parts as needed.
 
     With `whole` one read is tried first: for slices that normally contain few tombstones. A slice that begins at the
@@ -166,7 +168,9 @@ class SlicedScan:
     _further: int = 0
 
     @classmethod
-    def through(cls, wanted: Slice, now: int, strides: ScanWindow, *, whole: bool = False, exact: bool = False) -> SlicedScan:
+    def through(
+        cls, wanted: Slice, now: int, strides: ScanWindow, *, whole: bool = False, exact: bool = False
+    ) -> SlicedScan:
         """Begin a scan; with `whole`, or at the start of the row, one read of the whole slice is tried first."""
         bound = ids.moment(wanted.until)
         start = max(0, ids.moment(wanted.after))
@@ -214,7 +218,9 @@ class SlicedScan:
 
     def _until(self) -> Id:
         rest = self.start >= self.end or (not self.apart and self.start + self.length >= self.end)
-        return self.wanted.until if rest else min(self.wanted.until, ids.first_at(min(self.start + self.length, self.end)))
+        return (
+            self.wanted.until if rest else min(self.wanted.until, ids.first_at(min(self.start + self.length, self.end)))
+        )
 
     def _shorten(self, part: Slice) -> bool:
         """Continue with a shorter part, or read some of the rest in parts first; False if there is no shorter part."""

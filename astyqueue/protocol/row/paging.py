@@ -41,7 +41,9 @@ def scanned_up_to(snapshot: RowSnapshot, level: int) -> Id:
     return snapshot.looks.cursors[level][-1]
 
 
-def unlisted_page(snapshot: RowSnapshot, level: int, after: Id, *, until: Id = ids.GREATEST, limit: int = PAGE_SIZE) -> Steps[Page]:
+def unlisted_page(
+    snapshot: RowSnapshot, level: int, after: Id, *, until: Id = ids.GREATEST, limit: int = PAGE_SIZE
+) -> Steps[Page]:
     """A page of one priority's messages that nothing lists; the dead columns are read after the messages."""
     wanted = Slice(snapshot.row, Type.MESSAGE, level, after=after, beyond=True, until=until, limit=limit, values=False)
     columns, _ = yield from read_bounded(wanted, snapshot.stood, snapshot.strides)

@@ -75,7 +75,9 @@ def list_stranded(process: Client, row: str, names: Sequence[Name]) -> Steps[int
 def _listing(process: Client, names: tuple[Name, ...], snapshot: RowSnapshot) -> Steps[CommitPlan | None]:
     # the dead columns are read after the messages, as before every claim
     present = yield from read_one(Named(snapshot.row, names, values=False))
-    dead = yield from read_one(Named(snapshot.row, tuple(dead_name(name.priority, name.id) for name in names), values=False))
+    dead = yield from read_one(
+        Named(snapshot.row, tuple(dead_name(name.priority, name.id) for name in names), values=False)
+    )
     elsewhere = snapshot.hidden.union(column.name.id for column in dead)
     lost = [column.name for column in present if column.name.id not in elsewhere]
     if not lost:
@@ -92,7 +94,9 @@ class RowRescan:
     ids it read, `listed` the messages it listed.
     """
 
-    def __init__(self, process: Client, row: str, levels: int, since: int | None = None, *, strides: ScanWindow | None = None) -> None:
+    def __init__(
+        self, process: Client, row: str, levels: int, since: int | None = None, *, strides: ScanWindow | None = None
+    ) -> None:
         """Rescan from the moment `since` (microseconds), or from the beginning; `strides`: the scan window of the row.
 
         While no rate of ids is known, one read of everything is tried first: most rows are short.
@@ -149,11 +153,15 @@ class RowRescan:
         ]
         if slices:
             yield from load_snapshot(snapshot, now)
-        self._walks = [SlicedScan.through(wanted, now, self._strides, whole=not self._strides.known) for wanted in slices]
+        self._walks = [
+            SlicedScan.through(wanted, now, self._strides, whole=not self._strides.known) for wanted in slices
+        ]
 
     def _living(self, names: list[Name]) -> Steps[list[Name]]:
         """Those that are not dead; `names` are of one priority. The dead columns are read after the messages."""
         first, last = names[0], names[-1]
-        dead = yield from read_one(Slice(self.row, Type.DEAD, first.priority, after=first.id, until=ids.behind(last.id), values=False))
+        dead = yield from read_one(
+            Slice(self.row, Type.DEAD, first.priority, after=first.id, until=ids.behind(last.id), values=False)
+        )
         dead_ids = {column.name.id for column in dead}
         return [name for name in names if name.id not in dead_ids]

@@ -227,7 +227,9 @@ def load_snapshot(snapshot: RowSnapshot, now: int) -> Steps[None]:
     """Make sure that the header and all timers of the row are known; the header is read first."""
     yield from load_header(snapshot, now)
     if snapshot.timers is None:
-        timers = yield from read_all_timers(snapshot.row, snapshot.header.floor if snapshot.header else 0, snapshot.strides_of_timers)
+        timers = yield from read_all_timers(
+            snapshot.row, snapshot.header.floor if snapshot.header else 0, snapshot.strides_of_timers
+        )
         snapshot.remember(timers)
         snapshot.dead = None
 
@@ -245,7 +247,10 @@ def read_all_timers(row: str, floor: int, strides: ScanWindow | None = None) -> 
 def load_dead(snapshot: RowSnapshot) -> Steps[set[Id]]:
     """The dead letters behind the heads: read after the messages, or cached since the timers were read."""
     if snapshot.dead is None:
-        slices = [Slice(snapshot.row, Type.DEAD, level, after=head, values=False) for level, head in enumerate(snapshot.looks.heads)]
+        slices = [
+            Slice(snapshot.row, Type.DEAD, level, after=head, values=False)
+            for level, head in enumerate(snapshot.looks.heads)
+        ]
         found = yield from read(*slices)
         snapshot.dead = {column.name.id for columns in found for column in columns}
     return snapshot.dead

@@ -168,7 +168,9 @@ Planning = Callable[[RowSnapshot], Steps[CommitPlan | None]]
 def timers_without(snapshot: RowSnapshot, leaving: set[Id]) -> list[tuple[Timer, Timer | None]]:
     """Each known timer that lists one of these messages, and what remains of it: its other receipts stay valid."""
     timers = (snapshot.timers or {}).values()
-    return [(timer, timer_without(timer, leaving)) for timer in timers if any(one.id in leaving for one in hidden_by(timer))]
+    return [
+        (timer, timer_without(timer, leaving)) for timer in timers if any(one.id in leaving for one in hidden_by(timer))
+    ]
 
 
 @dataclass(slots=True)

@@ -61,7 +61,9 @@ class ScheduleHandle:
             if changed is None:
                 return None
             if (key := changed[0].template.key) is not None:
-                yield from write_key_hints(self.process, [(key, MessageId(self.row, *sent)) for sent in changed[1].values()])
+                yield from write_key_hints(
+                    self.process, [(key, MessageId(self.row, *sent)) for sent in changed[1].values()]
+                )
             return self.edit(snapshot, column, ScheduleEdit(mark, before, *changed))
 
         yield from CommitLoop(self.process, RowSnapshot(self.row, 1)).carry_out(plan)
@@ -69,7 +71,9 @@ class ScheduleHandle:
 
     def edit(self, snapshot: RowSnapshot, column: Column | None, edit: ScheduleEdit) -> CommitPlan:
         """The commit that replaces a schedule; its slot timer is replaced whether or not its due time changes."""
-        plan = ScheduleEditPlan(shrunk=[(timer, None) for timer in slot_timers(snapshot, self.name)], kept=self, edit=edit)
+        plan = ScheduleEditPlan(
+            shrunk=[(timer, None) for timer in slot_timers(snapshot, self.name)], kept=self, edit=edit
+        )
         if edit.after is None:
             plan.freed = [column] if column else []
             return plan
@@ -77,7 +81,9 @@ class ScheduleHandle:
         plan.taken = [(column, Put(trigger_name(self.name), encode_schedule(after)))]
         plan.puts = [message_of(after, run, slot=slot, now=now) for slot, run in edit.sent.items()]
         slot = slot_timer(self.process, after)
-        plan.listed = [timer for timer in (slot, visible_from_now(self.process, plan.puts, now) if plan.puts else None) if timer]
+        plan.listed = [
+            timer for timer in (slot, visible_from_now(self.process, plan.puts, now) if plan.puts else None) if timer
+        ]
         return plan
 
 

@@ -18,7 +18,13 @@ from astyqueue.model.message import MessageId
 from astyqueue.model.schedule import AfterFailure, Origin, Overlap, Run, Schedule, Template
 from astyqueue.protocol.client import Client
 from astyqueue.protocol.layout.columns import HEADER, Entry, State, Timer, Type, dead_name, encoded, message_name
-from astyqueue.protocol.layout.schedule_column import decode_schedule, encode_schedule, message_of, slot_timer, trigger_name
+from astyqueue.protocol.layout.schedule_column import (
+    decode_schedule,
+    encode_schedule,
+    message_of,
+    slot_timer,
+    trigger_name,
+)
 from astyqueue.protocol.layout.unique_key import KeyOwner
 from astyqueue.protocol.row.snapshot import RowSnapshot, load_snapshot
 from astyqueue.protocol.row.transaction import RowTransaction, bump_header, timers_without
@@ -164,7 +170,9 @@ class RowSchedules:
         """The schedules of these timers: cached or read. A cached one is current: each change replaces its timer."""
         if len(self._known) > _REMEMBERED:
             self._known.clear()
-        wanted = {name: trigger_name(timer.holder) for name, timer in firing.timers.items() if (row, name) not in self._known}
+        wanted = {
+            name: trigger_name(timer.holder) for name, timer in firing.timers.items() if (row, name) not in self._known
+        }
         columns = (yield from read_one(Named(row, tuple(dict.fromkeys(wanted.values()))))) if wanted else []
         values = {column.name: column.value for column in columns}
         for name in firing.timers:
@@ -197,7 +205,11 @@ class RowSchedules:
             last = runs.get(schedule.run, LastRun()) if schedule.run else LastRun()
             try:
                 decision = decide(
-                    schedule, trigger, last, now=firing.now, room=min(_COLUMNS - columns, (_BYTES - size - len(value)) // body)
+                    schedule,
+                    trigger,
+                    last,
+                    now=firing.now,
+                    room=min(_COLUMNS - columns, (_BYTES - size - len(value)) // body),
                 )
             except Exception:  # noqa: BLE001 - a user's trigger may raise any error; other schedules must still fire
                 _log.exception("parked schedule=%s row=%s", schedule.name, row)
@@ -219,13 +231,17 @@ class RowSchedules:
         shrunk = timers_without(snapshot, firing.cancelled) if firing.cancelled else []
         for timer, left in shrunk:
             change.replace(timer, left)
-        change.delete(*[message_name(*decision.cancelled) for decision in firing.decisions.values() if decision.cancelled])
+        change.delete(
+            *[message_name(*decision.cancelled) for decision in firing.decisions.values() if decision.cancelled]
+        )
         yield from write_key_hints(self._process, _hints(snapshot.row, firing))
         if puts := _messages(change, firing):
             timers.append(visible_from_now(self._process, puts, firing.now))
         for timer in timers:
             change.put_timer(timer)
-        header = bump_header(self._process, change, snapshot.value, due=min((timer.due for timer in timers), default=None))
+        header = bump_header(
+            self._process, change, snapshot.value, due=min((timer.due for timer in timers), default=None)
+        )
         if not (yield from self._applied(change, snapshot, firing)):
             return False
         self._remember(snapshot, firing, slots)
@@ -270,7 +286,9 @@ class RowSchedules:
             self._known.pop((snapshot.row, name), None)
         for name, (timer, value) in slots.items():
             if timer:
-                self._known[snapshot.row, timer.name] = KnownSchedule(value, firing.decisions[name].schedule, firing.known[name].trigger)
+                self._known[snapshot.row, timer.name] = KnownSchedule(
+                    value, firing.decisions[name].schedule, firing.known[name].trigger
+                )
 
 
 def _ends(schedule: Schedule) -> bool:
@@ -306,12 +324,22 @@ def standing(row: str, runs: list[Run]) -> Steps[dict[Run, LastRun]]:
 
 def _asks(schedule: Schedule) -> bool:
     policies = schedule.policies
-    return bool(schedule.backlog) or schedule.ended or policies.overlap is not Overlap.ALLOW or policies.after_failure is AfterFailure.PAUSE
+    return (
+        bool(schedule.backlog)
+        or schedule.ended
+        or policies.overlap is not Overlap.ALLOW
+        or policies.after_failure is AfterFailure.PAUSE
+    )
 
 
 def _messages(change: RowTransaction, firing: Firing) -> list[Put]:
-    sent = [(decision.schedule, run, slot) for decision in firing.decisions.values() for slot, run in decision.sent.items()]
-    puts = [message_of(schedule, run, slot=slot, now=firing.now, unique=schedule.name in firing.keys) for schedule, run, slot in sent]
+    sent = [
+        (decision.schedule, run, slot) for decision in firing.decisions.values() for slot, run in decision.sent.items()
+    ]
+    puts = [
+        message_of(schedule, run, slot=slot, now=firing.now, unique=schedule.name in firing.keys)
+        for schedule, run, slot in sent
+    ]
     for put in puts:
         change.put(put.name, put.value)
     return puts
@@ -328,4 +356,6 @@ def _hints(row: str, firing: Firing) -> Iterator[tuple[str, MessageId]]:
 def visible_from_now(process: Client, puts: list[Put], due: int) -> Timer:
     """A timer, due at `due` (microseconds), for messages that a commit inserts: claims find them by it."""
     entries = tuple(Entry(put.name.id, put.name.priority, 0) for put in puts)
-    return encoded(Timer(Name(Type.TIMER, 0, process.id_at(due), State.SNOOZED), entries, process.nonce(), "", len(entries)))
+    return encoded(
+        Timer(Name(Type.TIMER, 0, process.id_at(due), State.SNOOZED), entries, process.nonce(), "", len(entries))
+    )

@@ -8,7 +8,17 @@ from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Final, NamedTuple
 
-from astyqueue.model.schedule import ALL_AT_MOST, BACKLOG, REMEMBERED, AfterFailure, Firing, Misfire, Overlap, Run, Schedule
+from astyqueue.model.schedule import (
+    ALL_AT_MOST,
+    BACKLOG,
+    REMEMBERED,
+    AfterFailure,
+    Firing,
+    Misfire,
+    Overlap,
+    Run,
+    Schedule,
+)
 from astyqueue.protocol.layout.schedule_column import run_of
 from astyqueue.triggers import Trigger
 from astyqueue.units import SECOND
@@ -99,7 +109,11 @@ class SkippedSlots(NamedTuple):
 
 def skipped_by(schedule: str, firings: Iterable[Firing]) -> list[SkippedSlots]:
     """The skipped slots among these firings."""
-    return [SkippedSlots(schedule, firing.slot, firing.slots, firing.at, firing.why) for firing in firings if firing.run is None]
+    return [
+        SkippedSlots(schedule, firing.slot, firing.slots, firing.at, firing.why)
+        for firing in firings
+        if firing.run is None
+    ]
 
 
 class LastRun(NamedTuple):

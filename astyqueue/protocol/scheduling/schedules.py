@@ -25,8 +25,24 @@ from astyqueue.protocol.row.snapshot import RowSnapshot
 from astyqueue.protocol.row.transaction import CommitLoop, CommitPlan, timers_without
 from astyqueue.protocol.scheduling.edit import ScheduleEdit, ScheduleHandle, ScheduleUpdate
 from astyqueue.protocol.scheduling.fire import FiredSlot, fired, standing
-from astyqueue.protocol.scheduling.policies import Decision, LastRun, SkippedSlots, decide, due_slots, remembered, skipped_by
-from astyqueue.protocol.sending.key_state import FREE, KeyState, cancel, key_states, keys_of, next_run_of, state_of_repeating
+from astyqueue.protocol.scheduling.policies import (
+    Decision,
+    LastRun,
+    SkippedSlots,
+    decide,
+    due_slots,
+    remembered,
+    skipped_by,
+)
+from astyqueue.protocol.sending.key_state import (
+    FREE,
+    KeyState,
+    cancel,
+    key_states,
+    keys_of,
+    next_run_of,
+    state_of_repeating,
+)
 from astyqueue.protocol.sending.unique import CANCELS, KeyHolder, checked, key_holder
 from astyqueue.protocol.steps import Steps, read_column, read_one
 from astyqueue.store import Column, Name, Put, Slice
@@ -66,7 +82,9 @@ def save(kept: ScheduleHandle, wanted: RequestedSchedule, *, replaces: bool) -> 
         now = kept.process.now()
         if wanted.origin is Origin.PEOPLE and (before is None or before.declared != wanted.trigger.document()):
             _check_will_fire(kept.name, wanted.trigger, now)
-        schedule = check_schedule(made(kept.name, wanted, mark=mark, now=now) if before is None else _remade(before, wanted, now))
+        schedule = check_schedule(
+            made(kept.name, wanted, mark=mark, now=now) if before is None else _remade(before, wanted, now)
+        )
         after[:] = [schedule]
         if schedule == before:
             return None
@@ -118,7 +136,11 @@ class RepeatingSend:
         in_the_way = [key] if key.owner else []
         if column is not None and before is not None and key.repeats is None:
             in_the_way.append((yield from state_of_repeating(row, column, before)))
-        stays = in_the_way if self._unique not in CANCELS else [state for state in in_the_way if state.in_hand(snapshot, now)]
+        stays = (
+            in_the_way
+            if self._unique not in CANCELS
+            else [state for state in in_the_way if state.in_hand(snapshot, now)]
+        )
         if holder := key_holder(row, stays[0]) if stays else None:
             self._holder = holder
             return None
@@ -131,11 +153,19 @@ class RepeatingSend:
         return checked(states.get(key_name(self._kept.name), FREE), self._kept.name)
 
     def _take_over(
-        self, snapshot: RowSnapshot, column: Column | None, before: Schedule | None, *, key: KeyState, in_the_way: list[KeyState]
+        self,
+        snapshot: RowSnapshot,
+        column: Column | None,
+        before: Schedule | None,
+        *,
+        key: KeyState,
+        in_the_way: list[KeyState],
     ) -> CommitPlan:
         """The commit that writes the schedule, and cancels the messages that it replaces."""
         row, now = self._kept.row, self._kept.process.now()
-        begun = _begun(check_schedule(made(self._kept.name, self._wanted, mark=self._mark, now=now)), self._wanted.trigger, now)
+        begun = _begun(
+            check_schedule(made(self._kept.name, self._wanted, mark=self._mark, now=now)), self._wanted.trigger, now
+        )
         run = begun.schedule.run or next_run_of(begun.schedule)
         plan = self._kept.edit(snapshot, column, ScheduleEdit(self._mark, before, begun.schedule, begun.sent))
         self.fired = fired(begun.schedule, begun.sent, now)
@@ -145,9 +175,13 @@ class RepeatingSend:
             elif state.repeats.run:
                 cancel(plan, snapshot, KeyState(None, state.owner))  # its schedule and slot timer are replaced anyway
         if self._unique:
-            plan.taken.append((key.column, Put(key_name(self._kept.name), KeyOwningSchedule(self._kept.name, self._mark).encode())))
+            plan.taken.append(
+                (key.column, Put(key_name(self._kept.name), KeyOwningSchedule(self._kept.name, self._mark).encode()))
+            )
         replaced = key_holder(row, in_the_way[0]) if in_the_way else None
-        self._holder = KeyHolder(MessageId(row, *run), sent=True, replaced=replaced.id if replaced else None, repeats=True)
+        self._holder = KeyHolder(
+            MessageId(row, *run), sent=True, replaced=replaced.id if replaced else None, repeats=True
+        )
         return plan
 
 
@@ -190,7 +224,9 @@ def _remade(before: Schedule, wanted: RequestedSchedule, now: int) -> Schedule:
     if trigger is None:
         return replace(schedule, declared=declared, last=last, next=None, slots=slots)
     anchored = trigger.anchored(now, seed=before.name)
-    return replace(schedule, declared=declared, anchored=anchored.document(), last=last, next=anchored.after(last), slots=slots)
+    return replace(
+        schedule, declared=declared, anchored=anchored.document(), last=last, next=anchored.after(last), slots=slots
+    )
 
 
 def _count_in(document: object) -> object:
@@ -336,7 +372,9 @@ def discard(process: Client, row: str, name: Name) -> Steps[bool]:
         if column is None:
             return None
         slots = [
-            timer for timer in (snapshot.timers or {}).values() if timer.state == State.NEXT_SLOT and trigger_name(timer.holder) == name
+            timer
+            for timer in (snapshot.timers or {}).values()
+            if timer.state == State.NEXT_SLOT and trigger_name(timer.holder) == name
         ]
         return _Discarding(freed=[column], shrunk=[(timer, None) for timer in slots])
 

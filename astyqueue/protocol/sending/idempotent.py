@@ -146,7 +146,9 @@ def _missing(row: str, wanted: Sequence[IdempotentMessage]) -> Steps[list[Idempo
     absent = [one for name, one in named.items() if name not in present]
     if not absent:
         return []
-    marks = yield from read_one(Named(row, tuple(removed_name(one.priority, one.id) for one in absent), values=False), exact=True)
+    marks = yield from read_one(
+        Named(row, tuple(removed_name(one.priority, one.id) for one in absent), values=False), exact=True
+    )
     settled = {column.name.id for column in marks}
     return [one for one in absent if one.id not in settled]
 

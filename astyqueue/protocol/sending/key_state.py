@@ -44,7 +44,9 @@ class KeyState(NamedTuple):
 
     def in_hand(self, snapshot: RowSnapshot, now: int) -> bool:
         """Whether the message is leased, by all timers of the row; one that was given back by a mark is not."""
-        leased = [timer for timer in (snapshot.timers or {}).values() if timer.state == State.LEASED and timer.due > now]
+        leased = [
+            timer for timer in (snapshot.timers or {}).values() if timer.state == State.LEASED and timer.due > now
+        ]
         return self.owner is not None and any(entry.id == self.owner.id for timer in leased for entry in timer.entries)
 
 
@@ -86,12 +88,16 @@ def _repeating(key: Column | None, column: Column, schedule: Schedule, living: s
     return KeyState(key, KeyOwner(schedule.name, *repeats.next_run), repeats)
 
 
-def _schedules(row: str, owners: Iterable[KeyOwningSchedule]) -> Steps[dict[KeyOwningSchedule, tuple[Column, Schedule]]]:
+def _schedules(
+    row: str, owners: Iterable[KeyOwningSchedule]
+) -> Steps[dict[KeyOwningSchedule, tuple[Column, Schedule]]]:
     """The schedules that own keys: those that exist and are still the ones that took them."""
     names = tuple(trigger_name(owner.key) for owner in owners)
     columns = (yield from read_one(Named(row, names), exact=True)) if names else []
     found = [(column, decode_schedule(row, column.value)) for column in columns]
-    return {KeyOwningSchedule(one.name, one.made): (column, one) for column, one in found if one.origin is Origin.MESSAGE}
+    return {
+        KeyOwningSchedule(one.name, one.made): (column, one) for column, one in found if one.origin is Origin.MESSAGE
+    }
 
 
 def _living(row: str, messages: Iterable[Run]) -> Steps[set[Id]]:
@@ -99,13 +105,19 @@ def _living(row: str, messages: Iterable[Run]) -> Steps[set[Id]]:
     names = [name(*message) for message in messages for name in (message_name, dead_name)]
     found = (yield from read_one(Named(row, tuple(names), values=False), exact=True)) if names else []
     there = {column.name for column in found}
-    return {name.id for name in there if name == message_name(name.priority, name.id) and dead_name(name.priority, name.id) not in there}
+    return {
+        name.id
+        for name in there
+        if name == message_name(name.priority, name.id) and dead_name(name.priority, name.id) not in there
+    }
 
 
 def keys_of(row: str, schedules: Iterable[Schedule]) -> Steps[dict[str, Column]]:
     """The columns of the keys that these schedules own, by the schedules' names."""
     wanted = {
-        key_name(one.name): KeyOwningSchedule(one.name, one.made) for one in schedules if one.origin is Origin.MESSAGE and one.template.key
+        key_name(one.name): KeyOwningSchedule(one.name, one.made)
+        for one in schedules
+        if one.origin is Origin.MESSAGE and one.template.key
     }
     columns = (yield from read_one(Named(row, tuple(wanted)))) if wanted else []
     held = [column for column in columns if column.value == wanted[column.name].encode()]
@@ -129,4 +141,8 @@ def cancel(plan: CommitPlan, snapshot: RowSnapshot, state: KeyState) -> None:
 
 def slot_timers(snapshot: RowSnapshot, schedule: str) -> list[Timer]:
     """The timers of a schedule's next slots."""
-    return [timer for timer in (snapshot.timers or {}).values() if timer.state == State.NEXT_SLOT and timer.holder == schedule]
+    return [
+        timer
+        for timer in (snapshot.timers or {}).values()
+        if timer.state == State.NEXT_SLOT and timer.holder == schedule
+    ]

@@ -8,7 +8,18 @@ from typing import Final, NamedTuple
 
 from astyqueue.ids import Id
 from astyqueue.protocol.client import Client
-from astyqueue.protocol.layout.columns import Dead, Entry, Header, Mark, State, Timer, Type, dead_name, encoded, message_name
+from astyqueue.protocol.layout.columns import (
+    Dead,
+    Entry,
+    Header,
+    Mark,
+    State,
+    Timer,
+    Type,
+    dead_name,
+    encoded,
+    message_name,
+)
 from astyqueue.protocol.layout.unique_key import NOTHING, SettleEffects
 from astyqueue.protocol.row.snapshot import TimerChange
 from astyqueue.protocol.row.transaction import RowTransaction

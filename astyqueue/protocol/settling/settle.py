@@ -46,7 +46,9 @@ class SettleRequest:
 
     def end(self, worked: SettlePlan, *, applied: bool) -> None:
         """Remove a commit whose outcome is known; if it was applied, no other commit on that timer can have been."""
-        self.unsure[:] = [one for one in self.unsure if one is not worked and not (applied and one.timer == worked.timer)]
+        self.unsure[:] = [
+            one for one in self.unsure if one is not worked and not (applied and one.timer == worked.timer)
+        ]
 
 
 @dataclass(slots=True)
@@ -96,7 +98,9 @@ def _remove_done(outcomes: dict[Id, Outcome], ids: Iterable[Id]) -> None:
         outcomes.pop(id_, None)
 
 
-def _find_done(row: str, outcomes: dict[Id, Outcome], unsure: Iterable[SettlePlan], *, into: SettleResult) -> Steps[None]:
+def _find_done(
+    row: str, outcomes: dict[Id, Outcome], unsure: Iterable[SettlePlan], *, into: SettleResult
+) -> Steps[None]:
     """Remove outcomes that a commit of unknown outcome has applied; if all its traces are there, it counts as done."""
     for worked in unsure if outcomes else ():
         kinds = yield from traces_of(row, worked)
@@ -108,7 +112,9 @@ def _find_done(row: str, outcomes: dict[Id, Outcome], unsure: Iterable[SettlePla
 
 def find_claim_timer(row: str, timer: Timer, wanted: Iterable[Id]) -> Steps[Timer | None]:
     """The current timer of the same claim that hides one of these messages; a claim's timers only move up."""
-    columns = yield from read_in_pages(Slice(row, Type.TIMER, 0, after=timer.name.id), _TIMERS_A_PAGE, ScanWindow(), exact=True)
+    columns = yield from read_in_pages(
+        Slice(row, Type.TIMER, 0, after=timer.name.id), _TIMERS_A_PAGE, ScanWindow(), exact=True
+    )
     for column in columns:
         found = _readable(row, column.name, column.value)
         if found and found.nonce == timer.nonce and not {entry.id for entry in found.entries}.isdisjoint(wanted):

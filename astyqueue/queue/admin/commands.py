@@ -58,7 +58,9 @@ class MessageCommands:
         timer = yield from self._timer(held, levels)
         events: Sequence[Event] = ()
         if envelope is not None:
-            delivery = BaseDelivery(row, ClaimedMessage(Entry(id_, priority, held.attempt - 1), envelope), Lease(row, timer, 0))
+            delivery = BaseDelivery(
+                row, ClaimedMessage(Entry(id_, priority, held.attempt - 1), envelope), Lease(row, timer, 0)
+            )
             events = self._history.of_outcome(delivery, outcome)
         yield from self._history.write(events)
         settled = yield from settle(self._process, row, SettleRequest(timer, {id_: outcome}))

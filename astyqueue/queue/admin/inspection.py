@@ -165,7 +165,9 @@ class QueueAdmin:
         end = min(now if finish is None else finish, now + DAY)
         start = max(end - self._core.settings.behaviour.history_kept_us if begin is None else begin, now - LONGEST)
         meant = None if message is None else self.own(message)
-        return HistoryCursor(self._core.ring, HistoryFilter(start, end + (until is None), meant, key, frozenset(map(kind_of, kinds))))
+        return HistoryCursor(
+            self._core.ring, HistoryFilter(start, end + (until is None), meant, key, frozenset(map(kind_of, kinds)))
+        )
 
     def peek(self, limit: int, include: str) -> Steps[list[Found]]:
         """Messages in the order of their delivery; none is claimed."""
@@ -232,7 +234,9 @@ class QueueAdmin:
         begun = self._core.clock.monotonic()
         after: MessageId | None = None
         while not redriving.cancelled():
-            page = yield from dead_letters.matching_page(self._rows, self._levels, after=after, where=wanted, limit=redriving.page)
+            page = yield from dead_letters.matching_page(
+                self._rows, self._levels, after=after, where=wanted, limit=redriving.page
+            )
             report += yield from self._orders.redrive(page.ids, force=redriving.force, dry_run=redriving.dry_run)
             for row in {id_.row for id_ in page.ids}:
                 self._core.claimer.changed(row)

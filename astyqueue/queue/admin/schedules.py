@@ -14,7 +14,16 @@ from astyqueue.model.body import encode_body
 from astyqueue.model.compose import Message, MessageEncoder, unique_of
 from astyqueue.model.event import Kind
 from astyqueue.model.message import MessageId, decode
-from astyqueue.model.schedule import SCHEDULE, Misfire, Origin, Overlap, Policies, Schedule, Template, check_schedule_name
+from astyqueue.model.schedule import (
+    SCHEDULE,
+    Misfire,
+    Origin,
+    Overlap,
+    Policies,
+    Schedule,
+    Template,
+    check_schedule_name,
+)
 from astyqueue.model.validation import check_text
 from astyqueue.protocol.admin.browse import contents
 from astyqueue.protocol.layout.rows import is_home
@@ -106,7 +115,9 @@ class ScheduleAdmin:
         _check_trigger(planned.trigger)
         yield from self._core.settings_sync.time.follow()
         kept = self.kept(name)
-        wanted = RequestedSchedule(planned.trigger, self.template(planned.message), planned.policies, planned.origin, planned.since)
+        wanted = RequestedSchedule(
+            planned.trigger, self.template(planned.message), planned.policies, planned.origin, planned.since
+        )
         schedule = yield from schedules.save(kept, wanted, replaces=replaces)
         yield from self._changed(kept)
         return schedule
@@ -142,14 +153,18 @@ class ScheduleAdmin:
         yield from self._core.settings_sync.time.follow()
         process = self._core.process
         kept = self.kept(f"message {process.nonce().hex()}" if message.key is None else _name_of(message.key))
-        repeating = schedules.RepeatingSend(kept, RequestedSchedule(trigger, template, policies, Origin.MESSAGE), unique)
+        repeating = schedules.RepeatingSend(
+            kept, RequestedSchedule(trigger, template, policies, Origin.MESSAGE), unique
+        )
         if unique is None:
             holder = yield from repeating.carry_out()
         else:
             holder = yield from sent_or_kept(process, repeating.carry_out, key=kept.name, unique=unique)
         if holder.sent:
             events = self._history.events
-            replaced = [events.of_order(Kind.CANCELLED, holder.replaced, kept.name, why="replaced")] if holder.replaced else []
+            replaced = (
+                [events.of_order(Kind.CANCELLED, holder.replaced, kept.name, why="replaced")] if holder.replaced else []
+            )
             sent = [*events.of_scheduled(kept.row, repeating.fired), *events.of_firing(kept.row, repeating.fired)]
             yield from self._history.tell([*replaced, *sent])
             yield from self._changed(kept)

@@ -127,7 +127,9 @@ class Claimer:
         """
         ticket = self._outcomes.demand(outcomes)
         ticket.wakeup = Wakeup(self._clock)
-        yield from self._lead.take_part(lambda: ticket.over, ticket.wakeup, until=None, undo=lambda: self._outcomes.withdraw(ticket))
+        yield from self._lead.take_part(
+            lambda: ticket.over, ticket.wakeup, until=None, undo=lambda: self._outcomes.withdraw(ticket)
+        )
         if ticket.error is not None:
             raise ticket.error
         return ticket.lost

@@ -49,7 +49,9 @@ class Lateness:
 class ScheduleFiring:
     """Fires due slots in the rows that this process claims from, unless turned off."""
 
-    def __init__(self, process: Client, stats: QueueStats, triggers: Triggers | None, *, history: HistoryWriter) -> None:
+    def __init__(
+        self, process: Client, stats: QueueStats, triggers: Triggers | None, *, history: HistoryWriter
+    ) -> None:
         """Without `triggers` this process fires nothing; other processes must."""
         self.lateness: dict[str, Lateness] = {}
         self._process = process

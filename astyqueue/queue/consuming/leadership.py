@@ -55,7 +55,9 @@ class Leadership:
         """Whether this monotonic moment has come."""
         return until is not None and self._clock.monotonic() >= until
 
-    def take_part(self, done: Callable[[], bool], me: Wakeup, *, until: int | None, undo: Callable[[], None] | None = None) -> Steps[None]:
+    def take_part(
+        self, done: Callable[[], bool], me: Wakeup, *, until: int | None, undo: Callable[[], None] | None = None
+    ) -> Steps[None]:
         """Lead while first in line and rest otherwise, until `done`; on error, call `undo` before another leads."""
         while True:
             try:
@@ -65,7 +67,9 @@ class Leadership:
             if done():
                 return
 
-    def _in_line(self, done: Callable[[], bool], me: Wakeup, *, until: int | None, undo: Callable[[], None] | None) -> Steps[None]:
+    def _in_line(
+        self, done: Callable[[], bool], me: Wakeup, *, until: int | None, undo: Callable[[], None] | None
+    ) -> Steps[None]:
         with self._lock:
             self._parties.append(me)
         self.wake()

@@ -61,9 +61,13 @@ class RenewalThread:
             self._inside += 1
             if self._inside == 1:
                 self._stop = threading.Event()
-                threading.Thread(target=self._keeping, args=(self._stop.is_set,), name="astyqueue:keeper", daemon=True).start()
+                threading.Thread(
+                    target=self._keeping, args=(self._stop.is_set,), name="astyqueue:keeper", daemon=True
+                ).start()
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         """Stop the thread when the last caller leaves; the next caller starts another."""
         with self._lock:
             self._inside -= 1

@@ -110,7 +110,9 @@ class SettleBuffer:
 
         While hooks run, `settling` keeps other callers from giving these deliveries an outcome.
         """
-        settling = [(delivery, _WORDS[type(outcome)]) for delivery, outcome in outcomes if not isinstance(outcome, Extend)]
+        settling = [
+            (delivery, _WORDS[type(outcome)]) for delivery, outcome in outcomes if not isinstance(outcome, Extend)
+        ]
         with self._lock:
             for delivery, _ in outcomes:
                 if decided := delivery.settled or delivery.settling:
@@ -141,7 +143,9 @@ class SettleBuffer:
             one.delivery.error = None  # it holds on to the frames in which it was raised
         self._incoming.extend(pending)
 
-    def _pending_of(self, delivery: BaseDelivery, outcome: Outcome, tickets: tuple[SettleTicket, ...]) -> PendingOutcome:
+    def _pending_of(
+        self, delivery: BaseDelivery, outcome: Outcome, tickets: tuple[SettleTicket, ...]
+    ) -> PendingOutcome:
         if isinstance(outcome, Ack | Reject) and not delivery.goes_alone:
             outcome = outcome._replace(along=delivery.along)
         return PendingOutcome(delivery, outcome, tickets, self._history.of_outcome(delivery, outcome))
@@ -259,7 +263,9 @@ class SettleBuffer:
     def _committed(self, hold: Lease, outcomes: dict[Id, Outcome]) -> list[PendingOutcome]:
         """Remove committed outcomes; later ones of the lease are sorted again, as their deliveries may have moved."""
         waiting = self._pending.pop(hold, {})
-        committed = [pending for id_, outcome in outcomes.items() if (pending := waiting.get(id_)) and pending.outcome is outcome]
+        committed = [
+            pending for id_, outcome in outcomes.items() if (pending := waiting.get(id_)) and pending.outcome is outcome
+        ]
         for pending in committed:
             del waiting[pending.delivery.id]
         self._incoming.extendleft(reversed(waiting.values()))

@@ -63,7 +63,9 @@ class Waiters:
         waiter.told()
         return True
 
-    def deal(self, row: str, held: list[ClaimedMessage], hold: Lease | None, *, shares: Shares) -> list[tuple[Waiter, list[BaseDelivery]]]:
+    def deal(
+        self, row: str, held: list[ClaimedMessage], hold: Lease | None, *, shares: Shares
+    ) -> list[tuple[Waiter, list[BaseDelivery]]]:
         """Assign these messages to the waiters by their shares; the rest is left over."""
         dealt: list[tuple[Waiter, list[BaseDelivery]]] = []
         first = 0

@@ -100,7 +100,9 @@ class Placement:
         # other threads may draw some in between: use the shards from the first on
         turns = [next(self._turn) for _ in range(runs)]
         bounds = [number * run // runs for run in range(runs + 1)] if runs else []
-        return [(ShardAssignment((turns[0] + run) % shards), range(bounds[run], bounds[run + 1])) for run in range(runs)]
+        return [
+            (ShardAssignment((turns[0] + run) % shards), range(bounds[run], bounds[run + 1])) for run in range(runs)
+        ]
 
     def _spot(self, one: PreparedMessage) -> ShardAssignment:
         if self._rule == SINGLE:
@@ -115,7 +117,9 @@ class Placement:
             message = f"queue {self._ring.queue!r} uses a placement function: pass the same one with .placement(...)"
             raise BadSetting(message)
         due = instant(one.due) if one.due else None
-        placing = PlacementRequest(one.key, one.priority, due, one.headers or _NO_HEADERS, self._ring.layout.concurrency_shards)
+        placing = PlacementRequest(
+            one.key, one.priority, due, one.headers or _NO_HEADERS, self._ring.layout.concurrency_shards
+        )
         shard = _answer(self._function, placing)
         if self._asked < _ASKED_TWICE:
             self._asked += 1

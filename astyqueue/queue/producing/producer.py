@@ -115,7 +115,11 @@ class Producer:
         """Send one message; it is in the store when this returns."""
         now = self._process.now()
         composed = self._composed(MessageEncoder(self._settings, now), message.body, message)
-        sent = (yield from self._send_unique(composed)) if composed.unique else (yield from self._send_plain(composed, now))
+        sent = (
+            (yield from self._send_unique(composed))
+            if composed.unique
+            else (yield from self._send_plain(composed, now))
+        )
         for hook in self._hooks if sent.new else ():
             notified(hook.after_send, message, sent.id)
         return sent
@@ -137,7 +141,9 @@ class Producer:
         report = SendReport()
         source = iter(items)
         while chunk := list(islice(source, _CHUNK)):
-            wanted = [(item.body, _own(item, options)) if isinstance(item, Message) else (item, options) for item in chunk]
+            wanted = [
+                (item.body, _own(item, options)) if isinstance(item, Message) else (item, options) for item in chunk
+            ]
             yield from self._send_chunk(wanted, report)
         return report
 
@@ -187,11 +193,17 @@ class Producer:
         yield from self._insert(parts, sent, composed)
         return sent
 
-    def _insert(self, parts: Sequence[_Part], sent: Mapping[int, MessageId], composed: Sequence[PreparedMessage | None]) -> Steps[None]:
+    def _insert(
+        self, parts: Sequence[_Part], sent: Mapping[int, MessageId], composed: Sequence[PreparedMessage | None]
+    ) -> Steps[None]:
         """Insert batches concurrently, `_TOGETHER` at a time, each with the history events of its messages."""
         for first in range(0, len(parts), _TOGETHER):
             together = parts[first : first + _TOGETHER]
-            told = [(sent[place], composed[place]) for part in together for place in part.places] if self._history.wants(Kind.SENT) else []
+            told = (
+                [(sent[place], composed[place]) for part in together for place in part.places]
+                if self._history.wants(Kind.SENT)
+                else []
+            )
             beside = self._history.beside(self._history.events.of_sending(id_, one) for id_, one in told if one)
             yield from send(self._process, *[part.batch for part in together], beside=beside)
             yield from self._arrived([(part.batch.row, moment(part.batch.puts[0].name.id)) for part in together])
@@ -202,7 +214,9 @@ class Producer:
             events, sent = self._history.events, {place: holder for place, holder in holders.items() if holder.sent}
             gone = [(holder.replaced, composed[place].key) for place, holder in sent.items() if holder.replaced]
             cancelled = [events.of_order(Kind.CANCELLED, id_, key, why="replaced") for id_, key in gone]
-            yield from self._history.tell([*cancelled, *(events.of_sending(one.id, composed[place]) for place, one in sent.items())])
+            yield from self._history.tell(
+                [*cancelled, *(events.of_sending(one.id, composed[place]) for place, one in sent.items())]
+            )
 
     def _composed(self, composer: MessageEncoder, body: object, options: Message) -> PreparedMessage:
         composed = composer.compose(body, options)
@@ -224,7 +238,9 @@ def as_message(item: object, options: Message) -> Message:
 
 
 def _own(message: Message, options: Message) -> Message:
-    if options != _NO_OPTIONS and (given := [name for name, usual in _OPTIONS.items() if getattr(options, name) != usual]):
+    if options != _NO_OPTIONS and (
+        given := [name for name, usual in _OPTIONS.items() if getattr(options, name) != usual]
+    ):
         problem = (
             f"a Message has its own options, so {', '.join(f'{name}=' for name in given)} beside it would be lost: "
             f"set {'it' if len(given) == 1 else 'them'} in the Message, or send its body"

@@ -78,7 +78,9 @@ class UniqueSender:
         return UniqueMessage(str(composed.key), composed.priority, id_, composed.value)
 
 
-def sent_or_kept(process: Client, attempt: Callable[[], Steps[KeyHolder]], *, key: str, unique: Unique | None) -> Steps[KeyHolder]:
+def sent_or_kept(
+    process: Client, attempt: Callable[[], Steps[KeyHolder]], *, key: str, unique: Unique | None
+) -> Steps[KeyHolder]:
     """The holder of a key after attempts to take it, if `unique` allows that holder; KeyTaken if not.
 
     If the previous holder ended before its state was read, the attempt is repeated.

@@ -221,7 +221,9 @@ class HeaderPoller:
     def wish(self, now: int) -> Steps[None]:
         """With nothing to do here, request a row: of a process that has too many, or one in which our claims fail."""
         at = self._clock.monotonic()
-        row = self.wishes.next({visit.snapshot.row: visit.lease for visit in self._current if self._row_states.shared}, at)
+        row = self.wishes.next(
+            {visit.snapshot.row: visit.lease for visit in self._current if self._row_states.shared}, at
+        )
         if row is None:
             return
         visit = self._row_states.of[row]
@@ -239,7 +241,9 @@ class HeaderPoller:
         row, floor = visit.snapshot.row, visit.floor
         until = now + min(max(0, self._agenda.at(row) - now), _RESTING) + 2 * _UNANSWERED
         timers = (
-            [] if visit.snapshot.known or floor is None else [Slice(row, Type.TIMER, 0, after=ids.first_at(floor), limit=1, values=False)]
+            []
+            if visit.snapshot.known or floor is None
+            else [Slice(row, Type.TIMER, 0, after=ids.first_at(floor), limit=1, values=False)]
         )
         return [*has_work(row, visit.seen_heads, until), *timers]
 

@@ -92,7 +92,9 @@ class CallingThread:
     def hand_in(self, call: ManagerCall) -> None:
         """Queue a call."""
         if self._thread is None:
-            self._thread = threading.Thread(target=_serve, args=(self._manager, self._calls), name="astyqueue-row-lock", daemon=True)
+            self._thread = threading.Thread(
+                target=_serve, args=(self._manager, self._calls), name="astyqueue-row-lock", daemon=True
+            )
             self._thread.start()
             weakref.finalize(self, self._calls.put, None)
         self._calls.put(call)

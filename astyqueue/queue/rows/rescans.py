@@ -133,7 +133,9 @@ class RescanScheduler:
     def _begin(self, row: str, last: LastRescan, now: int, *, header: Column) -> Steps[None]:
         """Begin with a row; if there is nothing to rescan in it, it is done at once and nothing is written."""
         strides = self._row_states.of[row].snapshot.strides
-        rescan = RowRescan(self._process, row, self._ring.layout.priorities, since(self._ring, row, last, now), strides=strides)
+        rescan = RowRescan(
+            self._process, row, self._ring.layout.priorities, since(self._ring, row, last, now), strides=strides
+        )
         yield from rescan.begin(header)
         if rescan.over:
             self._agenda.set(row, due(self._ring, row, LastRescan(now)) + self._up_to(_LATER))

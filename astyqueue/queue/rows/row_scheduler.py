@@ -81,7 +81,11 @@ class RowScheduler:
 
     def next_event(self, now: int) -> int:
         """The moment of the next scan or read."""
-        return now if self.row_states.news else min(self.row_states.looks.next(), self.poller.next_event(now), self.rescans.next_event(now))
+        return (
+            now
+            if self.row_states.news
+            else min(self.row_states.looks.next(), self.poller.next_event(now), self.rescans.next_event(now))
+        )
 
     def choose(self, now: int) -> RowState | None:
         """The row whose scan has been due longest; a row that another process works in is left to it for now."""

@@ -62,11 +62,15 @@ class RowStates:
         self.patience = 1 + random.random()
         self._strides = ScanWindow()
         self._sizes = MessageSizes()
-        self.of = {row: RowState(self._snapshot(row), RowLease(me, self.patience), self.first_heads) for row in ring.rows()}
+        self.of = {
+            row: RowState(self._snapshot(row), RowLease(me, self.patience), self.first_heads) for row in ring.rows()
+        }
 
     def _snapshot(self, row: str) -> RowSnapshot:
         """An empty snapshot. Rows of the ring share a scan window, as they fill alike; all rows share message sizes."""
-        return RowSnapshot(row, self._levels, sizes=self._sizes, strides=ScanWindow(None if is_home(row) else self._strides))
+        return RowSnapshot(
+            row, self._levels, sizes=self._sizes, strides=ScanWindow(None if is_home(row) else self._strides)
+        )
 
     @property
     def shared(self) -> bool:
@@ -130,7 +134,9 @@ class RowStates:
         """A row in which a slot may be due and which no other process owns."""
         self.take_in(now)
         homes = (self.of[row] for row in self.ring.homes())
-        return next((visit for visit in homes if visit.not_before <= now and _may_fire(visit, now, shared=self.shared)), None)
+        return next(
+            (visit for visit in homes if visit.not_before <= now and _may_fire(visit, now, shared=self.shared)), None
+        )
 
     def look_at(self, visit: RowState, work: int, *, at: int = 0) -> None:
         """Scan a row at the moment `work`, when something in it is due; not before `at`."""

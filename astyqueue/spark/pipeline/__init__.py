@@ -14,7 +14,14 @@ if TYPE_CHECKING:
 
 __all__ = ["Built", "Job", "Objective", "Objectives", "Span", "Stream"]
 
-_HOMES: Final = {"Built": "batch", "Job": "batch", "Objective": "slo", "Objectives": "slo", "Span": "batch", "Stream": "streaming"}
+_HOMES: Final = {
+    "Built": "batch",
+    "Job": "batch",
+    "Objective": "slo",
+    "Objectives": "slo",
+    "Span": "batch",
+    "Stream": "streaming",
+}
 
 
 __getattr__ = importing(globals(), _HOMES)

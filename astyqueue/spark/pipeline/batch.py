@@ -80,7 +80,13 @@ class Job:
     """Builds the tables of a folder."""
 
     def __init__(
-        self, spark: SparkSession, out: Path, *, objectives: Objectives | None = None, approximately: bool = False, wait: int = 0
+        self,
+        spark: SparkSession,
+        out: Path,
+        *,
+        objectives: Objectives | None = None,
+        approximately: bool = False,
+        wait: int = 0,
     ) -> None:
         """Percentiles are exact, or with `approximately` estimated, which takes less memory for days with many values.
 
@@ -97,7 +103,9 @@ class Job:
         kept = {queue: looking(Place(everywhere(url), queue)).settings.behaviour.history_kept_us for queue in queues}
         return self.run_on(partial(events, self._spark, url), kept, span, clock=clock)
 
-    def run_on(self, read: Reader, queues: Mapping[str, int], span: Span | None = None, *, clock: Clock | None = None) -> Built:
+    def run_on(
+        self, read: Reader, queues: Mapping[str, int], span: Span | None = None, *, clock: Clock | None = None
+    ) -> Built:
         """As `run`, with the events that `read` returns; `queues` has the microseconds that each keeps its history."""
         with configured(self._spark, UTC), self._lake.writer(wait=self._wait) as writer:
             return self._run(writer, read, queues, span or Span(), now=(clock or SystemClock()).now())
@@ -126,7 +134,9 @@ class Job:
         """Add events to those in the table, each once. Of duplicates a `lost` one wins: a loss is known later."""
         together = self._lake.read(EVENTS, touched).unionByName(fresh)
         same = Window.partitionBy(*APART).orderBy(F.col("lost").desc_nulls_last())
-        writer.write(EVENTS, together.withColumn("rank", F.row_number().over(same)).where("rank = 1").drop("rank"), touched)
+        writer.write(
+            EVENTS, together.withColumn("rank", F.row_number().over(same)).where("rank = 1").drop("rank"), touched
+        )
 
     def rebuild(self, days: Collection[Day]) -> Built:
         """Rebuild the other tables for these days from the table of events, and update messages sent earlier."""
@@ -177,7 +187,9 @@ class Job:
         queues = dict(before.queues)
         for queue, (mark, since, until) in read.items():
             so_far = until if mark is None else max(mark, until) if since <= mark else mark
-            queues[queue] = ReadSoFar(until_us=so_far, days=days.get(queue, {}), objective=self._objectives.of(queue).text)
+            queues[queue] = ReadSoFar(
+                until_us=so_far, days=days.get(queue, {}), objective=self._objectives.of(queue).text
+            )
         manifests.store(self._lake.folder, Manifest(queues=queues))
 
 

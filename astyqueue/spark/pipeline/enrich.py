@@ -56,7 +56,9 @@ def marked(events: DataFrame) -> DataFrame:
     order.
     """
     subject = F.coalesce("message", F.concat(F.lit(":"), "key"))
-    known = _tidy(events.where(~sure(F.col("lost")))).withColumns({"subject": subject, "written": F.col("at"), "at": _when()})
+    known = _tidy(events.where(~sure(F.col("lost")))).withColumns(
+        {"subject": subject, "written": F.col("at"), "at": _when()}
+    )
     named = known.withColumns(
         {
             "explained": is_(Kind.DEAD) & sure(F.col("why").isin(*_EXPLAINED)),
@@ -67,7 +69,11 @@ def marked(events: DataFrame) -> DataFrame:
             "key": F.when(~is_(Kind.FIRED, Kind.SKIPPED), F.col("key")),
             "schedule": F.coalesce("schedule", F.when(is_(Kind.FIRED, Kind.SKIPPED), F.col("key"))),
         }
-    ).withColumn("ends", is_(Kind.DONE, Kind.FAILED, Kind.RELEASED) | (is_(Kind.DEAD) & ~F.col("explained") & F.col("began").isNotNull()))
+    ).withColumn(
+        "ends",
+        is_(Kind.DONE, Kind.FAILED, Kind.RELEASED)
+        | (is_(Kind.DEAD) & ~F.col("explained") & F.col("began").isNotNull()),
+    )
     seen = named.withColumns(_neighbours()).where(~is_(Kind.SENT) | (F.col("written") == F.col("first_sent")))
     columns = {
         "outcome": _outcome(),
@@ -97,7 +103,8 @@ def _neighbours() -> dict[str, Column]:
         "last_done": F.max(F.when(is_(Kind.DONE), F.col("at"))).over(of_one),
         "last_claim": F.max(claimed_at).over(of_one),
         "last_end": F.max(F.when(is_(*_SETTLING), F.struct("at", "kind"))).over(of_one),
-        "unended": is_(Kind.CLAIMED) & (F.count(claims).over(of_attempt.orderBy("at")) > F.count(ends).over(of_attempt)),
+        "unended": is_(Kind.CLAIMED)
+        & (F.count(claims).over(of_attempt.orderBy("at")) > F.count(ends).over(of_attempt)),
         "claim": F.max(claimed_at).over(of_attempt),
         "dead_here": F.max(dead).over(Window.partitionBy("queue", "subject", "at")),
         "dead_near": F.max(dead & F.col("explained")).over(near),
@@ -107,7 +114,11 @@ def _neighbours() -> dict[str, Column]:
 def _tidy(events: DataFrame) -> DataFrame:
     texts = {name: F.nullif(F.col(name), F.lit("")) for name in ("worker", "why", "reason", "failure", "trace")}
     return events.withColumns(
-        {**texts, "host": bounded(F.nullif(F.col("host"), F.lit(""))), **{name: bounded(F.col(name)) for name in _NAMES}}
+        {
+            **texts,
+            "host": bounded(F.nullif(F.col("host"), F.lit(""))),
+            **{name: bounded(F.col(name)) for name in _NAMES},
+        }
     )
 
 

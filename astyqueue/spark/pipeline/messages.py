@@ -55,7 +55,17 @@ def joined(rows: DataFrame) -> DataFrame:
         **{name: F.min(name) for name in _FIXED},
     }
     found = rows.groupBy("queue", "message").agg(*[merged[name].alias(name) for name in merged])
-    flat = found.select("queue", "message", "attempts", "waited", *_FIXED, "last.changed", "last.event", "last_attempt.*", "last_failure.*")
+    flat = found.select(
+        "queue",
+        "message",
+        "attempts",
+        "waited",
+        *_FIXED,
+        "last.changed",
+        "last.event",
+        "last_attempt.*",
+        "last_failure.*",
+    )
     return _judged(flat.where(F.col("sent").isNotNull() & F.col("changed").isNotNull())).select(*MESSAGES.schema.names)
 
 

@@ -74,14 +74,23 @@ class Table:
     def kinds(self) -> dict[str, str]:
         """Its columns and their Spark types, the columns of partitions last."""
         kinds = {field.name: _TYPES[field.kind] for field in self.fields}
-        return {name: kind for name, kind in kinds.items() if name not in PARTITIONS} | {name: kinds[name] for name in PARTITIONS}
+        return {name: kind for name, kind in kinds.items() if name not in PARTITIONS} | {
+            name: kinds[name] for name in PARTITIONS
+        }
 
     @property
     def schema(self) -> StructType:
         """The columns as a Spark schema."""
         from pyspark.sql import types  # noqa: PLC0415 - a reader of the tables, such as the report, needs no Spark
 
-        known = (types.StringType, types.LongType, types.BooleanType, types.TimestampType, types.DoubleType, types.DateType)
+        known = (
+            types.StringType,
+            types.LongType,
+            types.BooleanType,
+            types.TimestampType,
+            types.DoubleType,
+            types.DateType,
+        )
         of_kind = {kind.simpleString(): kind for kind in (each() for each in known)}
         return types.StructType([types.StructField(name, of_kind[kind]) for name, kind in self.kinds.items()])
 
@@ -281,11 +290,16 @@ SCHEDULES: Final = Table(
         Field("schedule", "text", "the schedule"),
         Field("fired", "number", "slots that sent a message"),
         Field("skipped", "number", "times that slots were skipped, one or several at a time"),
-        *(Field(f"late_{part}", "percentile", f"from the slot to its firing: {share:.0%} are not longer") for part, share in PARTS),
+        *(
+            Field(f"late_{part}", "percentile", f"from the slot to its firing: {share:.0%} are not longer")
+            for part, share in PARTS
+        ),
         Field("late_max", "length", "from the slot to its firing: the longest"),
         Field("started", "number", "its messages whose handler first began; counted when that attempt ended"),
         *(
-            Field(f"start_{part}", "percentile", f"from due to the first start of the handler: {share:.0%} are not longer")
+            Field(
+                f"start_{part}", "percentile", f"from due to the first start of the handler: {share:.0%} are not longer"
+            )
             for part, share in PARTS
         ),
         Field("start_max", "length", "from due to the first start of the handler: the longest"),

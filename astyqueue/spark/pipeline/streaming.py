@@ -62,7 +62,9 @@ def minutes(events: DataFrame, objectives: Objectives, watermark: str = WATERMAR
 class Stream:
     """Follows the history of queues, and updates the table `live` of a folder."""
 
-    def __init__(self, spark: SparkSession, out: Path, *, objectives: Objectives | None = None, watermark: str = WATERMARK) -> None:
+    def __init__(
+        self, spark: SparkSession, out: Path, *, objectives: Objectives | None = None, watermark: str = WATERMARK
+    ) -> None:
         """Nothing runs yet. BadSetting for a Spark Connect server: its workers see neither our session nor our disk."""
         if is_elsewhere(spark):
             message = "the stream writes its table in this process, not on a Spark Connect server: use a master"
@@ -72,14 +74,19 @@ class Stream:
         self._objectives = objectives or Objectives()
         self._watermark = watermark
 
-    def start(self, url: str, queues: Iterable[str], *, since: int, once: bool = False, accept_gap: bool = False) -> list[StreamingQuery]:
+    def start(
+        self, url: str, queues: Iterable[str], *, since: int, once: bool = False, accept_gap: bool = False
+    ) -> list[StreamingQuery]:
         """Follow these queues, from `since` (microseconds) or from where an earlier stream into this folder ended.
 
         With `once`, up to the current end of history; else until the queries are stopped. A query fails if history that
         the earlier stream did not read has expired, unless `accept_gap`.
         """
         with configured(self._spark, UTC):
-            found = {queue: followed(self._spark, url, queue, since=since, accept_gap=accept_gap) for queue in sorted(set(queues))}
+            found = {
+                queue: followed(self._spark, url, queue, since=since, accept_gap=accept_gap)
+                for queue in sorted(set(queues))
+            }
         return [self.follow(queue, events, once=once) for queue, events in found.items()]
 
     def follow(self, queue: str, events: DataFrame, *, once: bool = False) -> StreamingQuery:

@@ -19,7 +19,16 @@ ACCURACY: Final = 10_000
 _ENDED: Final = ("done", "failed", "released", "dead")
 #: The format of a moment as a member.
 SPELLED: Final = "yyyy-MM-dd'T'HH:mm'Z'"
-_COUNTED: Final = (Kind.SENT, Kind.DONE, Kind.DEAD, Kind.RETRIED, Kind.RELEASED, Kind.REDRIVEN, Kind.CANCELLED, Kind.FAILED)
+_COUNTED: Final = (
+    Kind.SENT,
+    Kind.DONE,
+    Kind.DEAD,
+    Kind.RETRIED,
+    Kind.RELEASED,
+    Kind.REDRIVEN,
+    Kind.CANCELLED,
+    Kind.FAILED,
+)
 
 
 def attempts(events: DataFrame) -> DataFrame:
@@ -75,7 +84,8 @@ def _objective(objectives: Objectives) -> tuple[Column, Column, Column]:
         its = F.col("queue") == queue
         own_text, own_value, own_limit = parts(objective)
         text, value, limit = (
-            F.when(its, own).otherwise(other) for own, other in ((own_text, text), (own_value, value), (own_limit, limit))
+            F.when(its, own).otherwise(other)
+            for own, other in ((own_text, text), (own_value, value), (own_limit, limit))
         )
     return text, value, limit
 
@@ -113,7 +123,10 @@ def measures(percentiles: Percentiles) -> list[Column]:
 def summed(name: str, values: Column, percentiles: Percentiles) -> list[Column]:
     """The columns of percentiles and maximum of some values."""
     found = percentiles(values)
-    return [*(found[place].alias(f"{name}_{part}") for place, (part, _) in enumerate(PARTS)), F.max(values).alias(f"{name}_max")]
+    return [
+        *(found[place].alias(f"{name}_{part}") for place, (part, _) in enumerate(PARTS)),
+        F.max(values).alias(f"{name}_max"),
+    ]
 
 
 #: The failure of an event without a reason.

@@ -118,7 +118,11 @@ class CassandraStore:
                 raise Closed(message)
             if self._talk is None:
                 self._talk = Conversation(
-                    self._connected(), self._keyspace, levels=self._levels, place=self._place, dc_is_chosen=self._dc_is_chosen
+                    self._connected(),
+                    self._keyspace,
+                    levels=self._levels,
+                    place=self._place,
+                    dc_is_chosen=self._dc_is_chosen,
                 )
             return self._talk
 
@@ -144,7 +148,9 @@ def opened(location: Location, *, clock: Clock, relaxed: bool = False) -> Cassan
     address = Address.of(location)
     levels = replace(address.levels, reads=ANY_ONE) if relaxed else address.levels
     connecting = partial(connect, address, clock)
-    return CassandraStore(connecting, address.keyspace, levels=levels, place=address.shown, dc_is_chosen=bool(address.dc))
+    return CassandraStore(
+        connecting, address.keyspace, levels=levels, place=address.shown, dc_is_chosen=bool(address.dc)
+    )
 
 
 def lent(session: Session) -> CassandraStore:
@@ -152,4 +158,6 @@ def lent(session: Session) -> CassandraStore:
     if session.keyspace is None:
         message = "this driver session has no keyspace: create it with cluster.connect('name'), or call its set_keyspace('name')"
         raise BadSetting(message)
-    return CassandraStore(session, session.keyspace, place=f"Cassandra, keyspace {session.keyspace} of the session that was passed in")
+    return CassandraStore(
+        session, session.keyspace, place=f"Cassandra, keyspace {session.keyspace} of the session that was passed in"
+    )

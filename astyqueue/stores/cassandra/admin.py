@@ -89,7 +89,9 @@ class Administration:
             settle = partial(self._settle_home, inquiry)
             done = [*self._make_keyspace(inquiry), *Migration(inquiry, settle_home=settle).carry_out()]
         version = newest(self._keyspace.name)
-        return done or [f"nothing to do: keyspace {self._keyspace.name} has version {version} of the tables, the newest"]
+        return done or [
+            f"nothing to do: keyspace {self._keyspace.name} has version {version} of the tables, the newest"
+        ]
 
     def verify(self) -> list[Finding]:
         """Compare the keyspace, the version of its tables and the tables with what they should be."""
@@ -98,7 +100,9 @@ class Administration:
             kept = Catalog(inquiry).keyspace()
             if kept is None:
                 reason = "queues need a keyspace"
-                return [Finding(f"keyspace {self._keyspace.name}", Severity.PROBLEM, "does not exist", reason, _MIGRATE)]
+                return [
+                    Finding(f"keyspace {self._keyspace.name}", Severity.PROBLEM, "does not exist", reason, _MIGRATE)
+                ]
             catalog = Catalog(inquiry)
             tables = catalog.tables()
             home = [self._verify_home(catalog, kept)] if VERSIONS in tables else []
@@ -111,11 +115,18 @@ class Administration:
         """
         with self._translated(failure_of_read):
             examination = Examination(self._inquiry(), clock=self._clock)
-            found = [*examination.of_cluster(), *diagnostics.login(shown=self._shows_login), *examination.of_keyspace(rests)]
+            found = [
+                *examination.of_cluster(),
+                *diagnostics.login(shown=self._shows_login),
+                *examination.of_keyspace(rests),
+            ]
         try:
             return found + self.verify()
         except StoreError as error:
-            reason, remedy = "too few nodes answer, or too late", "resolve the findings on the nodes first, then run it again"
+            reason, remedy = (
+                "too few nodes answer, or too late",
+                "resolve the findings on the nodes first, then run it again",
+            )
             return [*found, Finding("tables", Severity.PROBLEM, f"could not be compared: {error}", reason, remedy)]
 
     def ready(self) -> bool:
@@ -166,16 +177,18 @@ class Administration:
         fact = f"{kept.told()}, durable writes {'on' if kept.durable else 'off'}"
         if not change:
             return ok(subject, fact)
-        reason = "this is not what was requested" if kept.durable else "a server that stops loses the writes it acknowledged last"
+        reason = (
+            "this is not what was requested"
+            if kept.durable
+            else "a server that stops loses the writes it acknowledged last"
+        )
         return Finding(subject, Severity.WARNING, fact, reason, change, see=diagnostics.SEE_COPIES)
 
     def _wanted_home(self, copied_to: Sequence[str], here: str) -> Home | None:
         """The home that was requested or that follows from where the copies are; None if neither determines it."""
         dc = self._home or self._keyspace.dc or (copied_to[0] if len(copied_to) == 1 else "" if copied_to else here)
         if self._levels.is_local and dc and copied_to and dc not in copied_to:
-            message = (
-                f"keyspace {self._keyspace.name} has no copies in {dc}, so {dc} cannot be its home: name one of {', '.join(copied_to)}"
-            )
+            message = f"keyspace {self._keyspace.name} has no copies in {dc}, so {dc} cannot be its home: name one of {', '.join(copied_to)}"
             raise BadSetting(message)
         return Home.of(dc, self._levels) if dc or not self._levels.is_local else None
 
@@ -225,7 +238,12 @@ class Administration:
         if len(kept.data_centres) > 1:
             reason = "clients can work in two data centres and may receive the same message"
             return Finding(
-                subject, Severity.PROBLEM, "is not stored", reason, "run 'astyqueue migrate --home NAME' on this URL", see=_SEE_HOME
+                subject,
+                Severity.PROBLEM,
+                "is not stored",
+                reason,
+                "run 'astyqueue migrate --home NAME' on this URL",
+                see=_SEE_HOME,
             )
         reason = "an earlier astyqueue made this keyspace; with one data centre this is safe"
         return note(subject, "is not stored", reason, remedy=_MIGRATE)
@@ -244,7 +262,9 @@ class Administration:
             return Finding(subject, Severity.PROBLEM, newer(there, known), reason, "upgrade this process")
         if there < known:
             reason = "tables or columns of later versions are missing"
-            return Finding(subject, Severity.PROBLEM, f"{there or 'none is recorded'}; the newest is {known}", reason, _MIGRATE)
+            return Finding(
+                subject, Severity.PROBLEM, f"{there or 'none is recorded'}; the newest is {known}", reason, _MIGRATE
+            )
         return ok(subject, f"{there}, the newest")
 
     @contextmanager

@@ -6,7 +6,14 @@ from collections.abc import Iterable
 from typing import Final
 
 from cassandra import ConsistencyLevel, OperationTimedOut, Timeout, Unavailable
-from cassandra.cluster import EXEC_PROFILE_DEFAULT, ExecutionProfile, NoHostAvailable, ResponseFuture, ResultSet, Session
+from cassandra.cluster import (
+    EXEC_PROFILE_DEFAULT,
+    ExecutionProfile,
+    NoHostAvailable,
+    ResponseFuture,
+    ResultSet,
+    Session,
+)
 from cassandra.connection import ConnectionException
 from cassandra.policies import FallthroughRetryPolicy, NoSpeculativeExecutionPolicy, RetryPolicy
 from cassandra.pool import Host
@@ -40,7 +47,9 @@ _WATCH: Final = SystemClock()
 class Conversation:
     """The prepared statements of a session, and an execution profile for each kind of request."""
 
-    def __init__(self, session: Session, keyspace: str, *, levels: Levels, place: str, dc_is_chosen: bool = True) -> None:
+    def __init__(
+        self, session: Session, keyspace: str, *, levels: Levels, place: str, dc_is_chosen: bool = True
+    ) -> None:
         """Prepare the statements.
 
         WrongSchema: the keyspace or its tables do not exist; BadSetting: it has another home or levels.
@@ -52,17 +61,23 @@ class Conversation:
         # Speculation only for idempotent requests: reads, and sends, which carry their write times.
         self._speculation = speculation = Speculation(SystemClock())
         self._reading = self._profile(reads, retry_policy=RetryPolicy(), speculative_execution_policy=speculation)
-        self._reading_exactly = self._profile(serial, retry_policy=RetryPolicy(), speculative_execution_policy=speculation)
+        self._reading_exactly = self._profile(
+            serial, retry_policy=RetryPolicy(), speculative_execution_policy=speculation
+        )
         # The driver does not retry changes, so its errors show whether anything can have been changed.
         once = FallthroughRetryPolicy()
         self._sending = self._profile(plain, retry_policy=once, speculative_execution_policy=speculation)
         self._committing = self._profile(
-            plain, retry_policy=once, serial_consistency_level=serial, speculative_execution_policy=NoSpeculativeExecutionPolicy()
+            plain,
+            retry_policy=once,
+            serial_consistency_level=serial,
+            speculative_execution_policy=NoSpeculativeExecutionPolicy(),
         )
         try:
             self._check_profiles()
             self._statements = {
-                table: Statements(session, f'"{checked_keyspace(keyspace)}"."{table}"') for table in sorted(key_codec.TABLES)
+                table: Statements(session, f'"{checked_keyspace(keyspace)}"."{table}"')
+                for table in sorted(key_codec.TABLES)
             }
             self._check_home(Catalog(Inquiry(session, keyspace)), levels, chosen=dc_is_chosen)
         except FAILURES as error:
@@ -92,7 +107,9 @@ class Conversation:
         for batch in batches:
             key_codec.changes(batch)
             _countable(batch, ())
-        changes = [queries.sent(self._statements[batch.table], batch) for batch in batches if batch.puts or batch.deletes]
+        changes = [
+            queries.sent(self._statements[batch.table], batch) for batch in batches if batch.puts or batch.deletes
+        ]
         asked = [self._attempt(change, self._sending) for change in changes]
         if errors := [error for each in asked if (error := self._failure(each))]:
             same = len(errors) == len(asked) and len({type(error) for error in errors}) == 1
@@ -115,7 +132,9 @@ class Conversation:
         rows = list(self._changed(queries.committed(self._statements[batch.table], batch, expects), self._committing))
         if rows[0][0]:
             return Committed()
-        return Refused(queries.present(expects, [row for row in rows if len(row) > 1]))  # a row of one value: no column exists
+        return Refused(
+            queries.present(expects, [row for row in rows if len(row) > 1])
+        )  # a row of one value: no column exists
 
     def _ask(self, wanted: Wanted, *, exact: bool) -> list[Attempt]:
         profile = self._reading_exactly if exact else self._reading

@@ -8,7 +8,12 @@ from typing import Final
 
 from cassandra import DependencyException, ProtocolVersion
 from cassandra.cluster import EXEC_PROFILE_DEFAULT, Cluster, ExecutionProfile, Session
-from cassandra.policies import DCAwareRoundRobinPolicy, ExponentialReconnectionPolicy, LoadBalancingPolicy, TokenAwarePolicy
+from cassandra.policies import (
+    DCAwareRoundRobinPolicy,
+    ExponentialReconnectionPolicy,
+    LoadBalancingPolicy,
+    TokenAwarePolicy,
+)
 from cassandra.pool import Host
 from cassandra.query import Statement
 

@@ -66,7 +66,10 @@ def _does_not_fit(number: int) -> BadInput:
 
 def key_list(names: Iterable[Name]) -> bytes:
     """Names encoded as one value: a list of tuples."""
-    packed = [_LISTED.pack(_LISTED_BYTES, 1, kind, 1, priority, 16, id_, 1, state) for kind, priority, id_, state in map(key, names)]
+    packed = [
+        _LISTED.pack(_LISTED_BYTES, 1, kind, 1, priority, 16, id_, 1, state)
+        for kind, priority, id_, state in map(key, names)
+    ]
     return _COUNT.pack(len(packed)) + b"".join(packed)
 
 

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from typing import Final
 
 _TABLE: Final = re.compile(
-    r'CREATE TABLE IF NOT EXISTS "(?P<name>\w+)" \((?P<columns>.*?),\s*PRIMARY KEY \((?P<key>.*?)\)\s*\) WITH (?P<options>.*)', re.DOTALL
+    r'CREATE TABLE IF NOT EXISTS "(?P<name>\w+)" \((?P<columns>.*?),\s*PRIMARY KEY \((?P<key>.*?)\)\s*\) WITH (?P<options>.*)',
+    re.DOTALL,
 )
 _COLUMN: Final = re.compile(r"(\w+) (\w+)")
 _ORDER: Final = re.compile(r"(\w+) (ASC|DESC)\b")
@@ -50,7 +51,10 @@ def _columns(found: re.Match[str]) -> Iterator[tuple[str, str]]:
     orders = dict(_ORDER.findall(found["options"]))
     partition, _, clustering = found["key"].partition(")")
     places = {name: in_words("partition_key", at, "") for at, name in enumerate(re.findall(r"\w+", partition))}
-    places |= {name: in_words("clustering", at, orders.get(name, "ASC")) for at, name in enumerate(re.findall(r"\w+", clustering))}
+    places |= {
+        name: in_words("clustering", at, orders.get(name, "ASC"))
+        for at, name in enumerate(re.findall(r"\w+", clustering))
+    }
     for name, kind in _COLUMN.findall(found["columns"]):
         yield name, f"{kind}, {places.get(name, 'regular')}"
 

@@ -38,7 +38,15 @@ GRANT: Final = "GRANT SELECT ON KEYSPACE system_views TO the role of this login"
 #: A send is stamped an hour in the past, and a retry keeps its stamp; the servers must allow stamps at least this old.
 STAMPS_BACK: Final = 2 * 3600 * SECOND
 _DURATION: Final = re.compile(r"(\d+)\s*([a-zµ]+)")
-_MICROSECONDS: Final = {"us": 1, "µs": 1, "ms": 1_000, "s": SECOND, "m": 60 * SECOND, "h": 3600 * SECOND, "d": 86_400 * SECOND}
+_MICROSECONDS: Final = {
+    "us": 1,
+    "µs": 1,
+    "ms": 1_000,
+    "s": SECOND,
+    "m": 60 * SECOND,
+    "h": 3600 * SECOND,
+    "d": 86_400 * SECOND,
+}
 
 
 class Offset(NamedTuple):
@@ -81,7 +89,10 @@ def nodes(dc: str, all_nodes: Sequence[Node], *, copies: int, elsewhere: int = 0
     others = f"; {elsewhere} in other data centres were not queried" if elsewhere else ""
     subject = f"nodes of {dc}"
     if not silent:
-        return ok(subject, f"{_counted(len(all_nodes), 'node')} of {len(all_nodes)} answer{'s' * (len(all_nodes) == 1)}{others}")
+        return ok(
+            subject,
+            f"{_counted(len(all_nodes), 'node')} of {len(all_nodes)} answer{'s' * (len(all_nodes) == 1)}{others}",
+        )
     does = "does" if len(silent) == 1 else "do"
     fact = f"{_listed(node.name for node in silent)} of {len(all_nodes)} nodes {does} not answer ({silent[0].silent})"
     remedy = (
@@ -91,9 +102,7 @@ def nodes(dc: str, all_nodes: Sequence[Node], *, copies: int, elsewhere: int = 0
     spare = copies - (copies // 2 + 1)
     if len(silent) <= spare:
         left = spare - len(silent)
-        reason = (
-            f"a majority of the {copies} copies of a row must answer: {_counted(left, 'more node') if left else 'no further node'} may fail"
-        )
+        reason = f"a majority of the {copies} copies of a row must answer: {_counted(left, 'more node') if left else 'no further node'} may fail"
         return Finding(subject, Severity.WARNING, fact, reason, remedy, see=_SEE_RUNBOOKS)
     reason = f"rows with {'their only copy' if copies == 1 else f'{spare + 1} of {copies} copies'} there can be neither read nor written"
     return Finding(subject, Severity.PROBLEM, fact, reason, remedy, see=_SEE_RUNBOOKS)
@@ -118,7 +127,9 @@ def paxos(up: Sequence[Node]) -> Finding:
         return Finding(subject, Severity.PROBLEM, f"v1 on {older}", reason, remedy, see=_SEE_PAXOS)
     unknown = [node for node in up if not variants[node.name]]
     reason = "servers before 4.1 have only v1, which is unsafe while nodes join or leave"
-    return note(subject, f"unknown on {_listed(node.name for node in unknown)}", reason, remedy=_grant(unknown), see=_SEE_PAXOS)
+    return note(
+        subject, f"unknown on {_listed(node.name for node in unknown)}", reason, remedy=_grant(unknown), see=_SEE_PAXOS
+    )
 
 
 def releases(up: Sequence[Node]) -> Iterator[Finding]:
@@ -131,7 +142,9 @@ def releases(up: Sequence[Node]) -> Iterator[Finding]:
             "releases before 4.1 have no Paxos v2; 4.1.0 to 4.1.5 may reapply a Paxos commit whose deletion was purged "
             "(CASSANDRA-19617): settled messages come back"
         )
-        yield Finding(subject, Severity.PROBLEM, unsound, reason, "upgrade to 4.1.6 or later, or to 5.0", see=_SEE_VERSIONS)
+        yield Finding(
+            subject, Severity.PROBLEM, unsound, reason, "upgrade to 4.1.6 or later, or to 5.0", see=_SEE_VERSIONS
+        )
     kinds = sorted(set(known.values()))
     if len(kinds) > 1:
         reason = "while releases are mixed it is unsafe to change tables, to repair, and to add or remove nodes"
@@ -153,14 +166,20 @@ def guardrails(up: Sequence[Node]) -> Iterator[Finding]:
     if forbidden:
         reason = "a limit of the server may reject the requests of queues, and this login may not read the limits"
         yield note(
-            "guardrails", f"unknown on {_listed(node.name for node in forbidden)}", reason, remedy=_grant(forbidden), see=_SEE_GRANTS
+            "guardrails",
+            f"unknown on {_listed(node.name for node in forbidden)}",
+            reason,
+            remedy=_grant(forbidden),
+            see=_SEE_GRANTS,
         )
     for guardrail in GUARDRAILS:
         refusing = [node for node in up if guardrail.refuses(node.settings.get(guardrail.setting, ""))]
         if refusing:
             value = refusing[0].settings[guardrail.setting]
             fact = f"{guardrail.setting} is {value} on {_listed(node.name for node in refusing)}"
-            yield Finding("guardrails", guardrail.severity, fact, guardrail.reason, guardrail.remedy, see=_SEE_GUARDRAILS)
+            yield Finding(
+                "guardrails", guardrail.severity, fact, guardrail.reason, guardrail.remedy, see=_SEE_GUARDRAILS
+            )
 
 
 def _grant(nodes: Iterable[Node]) -> str:
@@ -218,7 +237,9 @@ def agreement(up: Sequence[Node]) -> Finding:
         return ok(subject, "all nodes that answer have the same schema")
     fact = f"{len(versions)} versions, for example on {_listed(versions.values())}"
     reason = "a node that does not know a table rejects requests on it"
-    remedy = "wait a minute and check again; if it remains, find the node with 'nodetool describecluster' and restart it"
+    remedy = (
+        "wait a minute and check again; if it remains, find the node with 'nodetool describecluster' and restart it"
+    )
     return Finding(subject, Severity.WARNING, fact, reason, remedy)
 
 
@@ -285,15 +306,15 @@ def rests(grace: int, rests_of: Mapping[str, int]) -> Iterator[Finding]:
 
 
 def _rest(subject: str, rest: int, grace: int) -> Finding:
-    reason = (
-        f"tombstones are kept for gc_grace_seconds, {_hours(grace)}; a row that is reused earlier still contains them, which slows reads"
-    )
+    reason = f"tombstones are kept for gc_grace_seconds, {_hours(grace)}; a row that is reused earlier still contains them, which slows reads"
     fact = f"{_hours(rest)}; tombstones are kept for {_hours(grace)}"
     if rest >= grace + (_SLACK_HOURS - 1) * 3600:
         return ok(subject, fact)
     other = f'make a queue with .time_shards({-(-grace // 3600) + _SLACK_HOURS}, every="1h") under another name and move the messages to it'
     if rest > GC_GRACE:
-        other += f"; or lower gc_grace_seconds to {_hours(GC_GRACE)}, if every node is repaired in full more often than that"
+        other += (
+            f"; or lower gc_grace_seconds to {_hours(GC_GRACE)}, if every node is repaired in full more often than that"
+        )
     if rest > grace:
         left = f"that leaves {_hours(rest - grace)} to purge them, and after a repair or an outage compaction may take longer"
         return Finding(subject, Severity.NOTE, fact, left, other, see=SEE_DELETES)

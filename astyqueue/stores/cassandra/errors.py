@@ -95,7 +95,9 @@ def failure_of_change(error: Exception, place: str, *, nodes: int = 1, plain: bo
     not_tried = isinstance(error, _NOT_TRIED) or (plain and isinstance(error, _NOT_BEGUN))
     if not_tried and (nodes <= 1 or isinstance(error, NoHostAvailable)):
         return StoreUnavailable(f"{place}: {told(error)}. Nothing was changed; try again")
-    return OutcomeUnknown(f"{place}: {told(error)}. The change may have been applied or not; read back before trying again")
+    return OutcomeUnknown(
+        f"{place}: {told(error)}. The change may have been applied or not; read back before trying again"
+    )
 
 
 def failure_to_prepare(error: Exception, place: str, keyspace: str) -> AstyqueueError:
@@ -140,7 +142,9 @@ def _refused(error: Exception, place: str) -> AstyqueueError:
     for signs, kind, remedy in _REFUSALS:
         if any(sign in text.lower() for sign in signs):
             return kind(f"{place}: {text}. Nothing was changed; {remedy}")
-    return StoreCorrupt(f"{place}: {text}. Nothing was changed; 'astyqueue verify' shows how the table differs from astyqueue's")
+    return StoreCorrupt(
+        f"{place}: {text}. Nothing was changed; 'astyqueue verify' shows how the table differs from astyqueue's"
+    )
 
 
 def _sentence(error: object) -> str:

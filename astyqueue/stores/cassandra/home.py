@@ -78,7 +78,9 @@ def objection(keyspace: str, data_centres: Sequence[str], home: Home | None, cli
     levels = client.levels
     if not has_copies(data_centres, client.dc):
         reason = f"its copies are in {', '.join(data_centres)}"
-        return Objection(f"keyspace {keyspace} has no copies in data centre {client.dc}", reason, _name(home, data_centres[0]))
+        return Objection(
+            f"keyspace {keyspace} has no copies in data centre {client.dc}", reason, _name(home, data_centres[0])
+        )
     if home and (levels.consistency, levels.serial) != (home.consistency, home.serial):
         return Objection(
             f"keyspace {keyspace} is used with consistency={home.consistency}&serial={home.serial}, and this client has "
@@ -96,7 +98,8 @@ def objection(keyspace: str, data_centres: Sequence[str], home: Home | None, cli
         return Objection(
             f"keyspace {keyspace} has copies in {', '.join(data_centres)}, and this client names none of them",
             "chance decides in which of them it works, and clients in two of them may receive the same message",
-            _name(home, "NAME") + ("" if home else ", the data centre of all clients, and run 'astyqueue migrate --home NAME'"),
+            _name(home, "NAME")
+            + ("" if home else ", the data centre of all clients, and run 'astyqueue migrate --home NAME'"),
         )
     return None
 

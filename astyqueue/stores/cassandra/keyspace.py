@@ -18,7 +18,9 @@ ONE_AT_A_TIME: Final = (
     "ALTER KEYSPACE by one copy at a time (1 to 2, 2 to 3), each time followed by 'nodetool repair --full' on every node before the next; "
     "or stop all workers and senders first, and start them after the repair"
 )
-_OR_AT_ONCE: Final = " (never several steps at once, unless all workers and senders are stopped until the last repair is done)"
+_OR_AT_ONCE: Final = (
+    " (never several steps at once, unless all workers and senders are stopped until the last repair is done)"
+)
 _REPAIR: Final = "'nodetool repair --full' on every node"
 _DC_AND_COPIES: Final = re.compile(r"([\w.-]+):([1-9]\d*)")
 _STRATEGY: Final = "NetworkTopologyStrategy"
@@ -40,7 +42,10 @@ class Keyspace:
 
     def statement(self, dc: str = "", nodes: int = COPIES) -> str:
         """The CQL that creates it; the default replication is for this data centre and its number of nodes."""
-        copies = self.replication or {"class": _STRATEGY, self.dc or dc or "replication_factor": str(COPIES if nodes > 1 else 1)}
+        copies = self.replication or {
+            "class": _STRATEGY,
+            self.dc or dc or "replication_factor": str(COPIES if nodes > 1 else 1),
+        }
         return f'CREATE KEYSPACE IF NOT EXISTS "{checked_keyspace(self.name)}" WITH {self._options(copies)}'
 
     def differs(self, kept: Kept, data_centres: set[str]) -> str:
@@ -61,8 +66,12 @@ class Keyspace:
             return statement
         if wanted["class"] != kept.replication["class"]:
             return f"stop all workers and senders, because this may move every copy; then {statement}; then {_REPAIR}; then restart them"
-        steps = [f'ALTER KEYSPACE "{self.name}" WITH {self._options(copies)}' for copies in _steps(kept.replication, wanted)]
-        return "".join(f"{step}; then {_REPAIR}; then " for step in steps).removesuffix("; then ") + _OR_AT_ONCE * (len(steps) > 1)
+        steps = [
+            f'ALTER KEYSPACE "{self.name}" WITH {self._options(copies)}' for copies in _steps(kept.replication, wanted)
+        ]
+        return "".join(f"{step}; then {_REPAIR}; then " for step in steps).removesuffix("; then ") + _OR_AT_ONCE * (
+            len(steps) > 1
+        )
 
     def _options(self, copies: Replication) -> str:
         pairs = ", ".join(f"{literal(name)}: {literal(value)}" for name, value in copies.items())
@@ -103,7 +112,9 @@ def replication(text: str) -> Replication:
     pairs = [_DC_AND_COPIES.fullmatch(part.strip()) for part in text.split(",")]
     named = {pair[1]: pair[2] for pair in pairs if pair}
     if len(named) != len(pairs):
-        message = f"invalid replication {text!r}: write dc1:3, or dc1:3,dc2:3, or a number of copies in every data centre"
+        message = (
+            f"invalid replication {text!r}: write dc1:3, or dc1:3,dc2:3, or a number of copies in every data centre"
+        )
         raise BadSetting(message)
     return {"class": _STRATEGY, **named}
 

@@ -37,11 +37,15 @@ class Inquiry:
 
     def anyone(self, statement: str, *values: object) -> list[Any]:
         """The rows of a statement that any node can answer, such as one on the schema."""
-        return list(self._session.execute(statement, values or None, timeout=PATIENCE_SECONDS, execution_profile=self._profile))
+        return list(
+            self._session.execute(statement, values or None, timeout=PATIENCE_SECONDS, execution_profile=self._profile)
+        )
 
     def one(self, host: Host, statement: str, *values: object) -> list[Any]:
         """The rows of a statement sent to this node only, within `NODE_SECONDS`."""
-        answer = self._session.execute(statement, values or None, timeout=NODE_SECONDS, execution_profile=self._profile, host=host)
+        answer = self._session.execute(
+            statement, values or None, timeout=NODE_SECONDS, execution_profile=self._profile, host=host
+        )
         return list(answer)
 
     def inside(self, statement: str, *values: object) -> list[Any]:
@@ -60,7 +64,9 @@ class Inquiry:
         request = SimpleStatement(
             statement, keyspace=self.keyspace, consistency_level=level, serial_consistency_level=ConsistencyLevel.SERIAL
         )
-        return list(self._session.execute(request, values or None, timeout=PATIENCE_SECONDS, execution_profile=self._profile))
+        return list(
+            self._session.execute(request, values or None, timeout=PATIENCE_SECONDS, execution_profile=self._profile)
+        )
 
 
 class Catalog:
@@ -100,7 +106,9 @@ class Catalog:
             words = f"{row.type}, {in_words(row.kind, row.position, row.clustering_order)}"
             columns.setdefault(row.table_name, {})[row.column_name] = words
         return {
-            row.table_name: Kept(columns.get(row.table_name, {}), {name: _option(value) for name, value in row._asdict().items()})
+            row.table_name: Kept(
+                columns.get(row.table_name, {}), {name: _option(value) for name, value in row._asdict().items()}
+            )
             for row in self._inquiry.anyone(_TABLES, self._inquiry.keyspace)
         }
 

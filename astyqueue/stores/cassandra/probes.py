@@ -21,7 +21,9 @@ from astyqueue.stores.key_codec import TABLES
 _HERE: Final = "SELECT data_center, schema_version, release_version FROM system.local"
 _TIME: Final = "SELECT toUnixTimestamp(now()) AS milliseconds FROM system.local"
 _SETTINGS: Final = "SELECT name, value FROM system_views.settings"
-_TOMBSTONES: Final = "SELECT p99th, max FROM system_views.tombstones_per_read WHERE keyspace_name = %s AND table_name = %s"
+_TOMBSTONES: Final = (
+    "SELECT p99th, max FROM system_views.tombstones_per_read WHERE keyspace_name = %s AND table_name = %s"
+)
 #: The number of times to query a node's clock; the fastest answer has the least error.
 _TRIES: Final = 5
 _MILLISECOND: Final = 1_000
@@ -89,7 +91,11 @@ class Examination:
 
     def _settings(self, host: Host) -> dict[str, str]:
         """The settings in `_WANTED` that have a value."""
-        return {row.name: row.value for row in self._inquiry.one(host, _SETTINGS) if row.name in _WANTED and row.value is not None}
+        return {
+            row.name: row.value
+            for row in self._inquiry.one(host, _SETTINGS)
+            if row.name in _WANTED and row.value is not None
+        }
 
     def _tombstones(self, host: Host, table: str) -> Tombstones:
         found = self._inquiry.one(host, _TOMBSTONES, self._inquiry.keyspace, table)

@@ -114,7 +114,9 @@ def _slice(statements: Statements, wanted: Slice, row: bytes) -> BoundStatement:
     if wanted.priority is None:
         return bound(statements.slices_of_type[wanted.values], [row, kind, limit if _is_whole(wanted) else UNSET_VALUE])
     bounds = (codec.timeuuid(wanted.after), codec.timeuuid(wanted.until))
-    return bound(statements.slices[wanted.values, wanted.beyond], [row, kind, codec.tiny(wanted.priority), *bounds, limit])
+    return bound(
+        statements.slices[wanted.values, wanted.beyond], [row, kind, codec.tiny(wanted.priority), *bounds, limit]
+    )
 
 
 def _is_whole(wanted: Slice) -> bool:
@@ -177,5 +179,7 @@ class Statements:
             for values in (True, False)
             for beyond in (True, False)
         }
-        self.slices_of_type: Final = {values: prepared(_SLICE_OF_TYPE, value=_VALUE[values]) for values in (True, False)}
+        self.slices_of_type: Final = {
+            values: prepared(_SLICE_OF_TYPE, value=_VALUE[values]) for values in (True, False)
+        }
         self.named: Final = {values: prepared(_NAMED, value=_VALUE[values]) for values in (True, False)}

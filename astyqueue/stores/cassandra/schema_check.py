@@ -52,13 +52,23 @@ def _columns(subject: str, wanted: Table, kept: Kept) -> Iterator[Finding]:
         if name not in kept.columns:
             yield Finding(subject, Severity.PROBLEM, f"has no column {name} ({words})", reason, _RESTORE)
         elif kept.columns[name] != words:
-            yield Finding(subject, Severity.PROBLEM, f"column {name} is {kept.columns[name]} and should be {words}", reason, _RESTORE)
+            yield Finding(
+                subject,
+                Severity.PROBLEM,
+                f"column {name} is {kept.columns[name]} and should be {words}",
+                reason,
+                _RESTORE,
+            )
     for name in kept.columns.keys() - wanted.columns.keys():
         fact = f"has an unknown column {name} ({kept.columns[name]})"
         static = kept.columns[name].endswith("static")
         why = "a static column makes conditional batches scan tombstones" if static else "astyqueue did not add it"
         yield Finding(
-            subject, Severity.WARNING if static else Severity.NOTE, fact, why, f"ALTER TABLE {subject[6:]} DROP {identifier(name)};"
+            subject,
+            Severity.WARNING if static else Severity.NOTE,
+            fact,
+            why,
+            f"ALTER TABLE {subject[6:]} DROP {identifier(name)};",
         )
 
 
@@ -73,7 +83,9 @@ def _options(subject: str, keyspace: str, tables: tuple[Table, Kept]) -> Iterato
         unsafe = _is_unsafe(name, there, wanted=value)
         why = "" if name == _TTL and not unsafe else _WHY.get(name, "")
         severity = Severity.PROBLEM if unsafe else Severity.WARNING
-        yield Finding(subject, severity, f"{name} is {found} and should be {written}", why, remedy, see=_SEE.get(name, ""))
+        yield Finding(
+            subject, severity, f"{name} is {found} and should be {written}", why, remedy, see=_SEE.get(name, "")
+        )
 
 
 def _is_as_wanted(name: str, wanted: Option, there: Option) -> bool:
@@ -86,7 +98,9 @@ def _is_as_wanted(name: str, wanted: Option, there: Option) -> bool:
 def _alike(wanted: Option, there: Option) -> Option:
     """The keys of a map that are declared; a class by its short name."""
     if isinstance(wanted, dict) and isinstance(there, dict):
-        return {key: value.rpartition(".")[2] if key == "class" else value for key, value in there.items() if key in wanted}
+        return {
+            key: value.rpartition(".")[2] if key == "class" else value for key, value in there.items() if key in wanted
+        }
     return there
 
 

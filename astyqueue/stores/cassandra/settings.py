@@ -122,7 +122,9 @@ class Address:
             message = f"a cassandra URL names a keyspace: {_EXAMPLE}"
             raise BadSetting(message)
         options = location.options
-        levels = Levels(options.get("consistency", "local_quorum").lower(), options.get("serial", "local_serial").lower())
+        levels = Levels(
+            options.get("consistency", "local_quorum").lower(), options.get("serial", "local_serial").lower()
+        )
         file = _password_file(options, user, password)
         address = cls(
             contact_points,
@@ -151,7 +153,9 @@ class Address:
     @property
     def shown(self) -> str:
         """The contact points, the port and the data centre, for errors and logs."""
-        return f"Cassandra at {', '.join(self.contact_points)} port {self.port}" + (f", data centre {self.dc}" if self.dc else "")
+        return f"Cassandra at {', '.join(self.contact_points)} port {self.port}" + (
+            f", data centre {self.dc}" if self.dc else ""
+        )
 
 
 def _password_file(options: dict[str, str], user: str, password: str) -> Path | None:
@@ -169,7 +173,9 @@ def read_password(file: Path) -> str:
     try:
         password = file.read_text(encoding="utf-8").removesuffix("\n").removesuffix("\r")
     except (OSError, UnicodeDecodeError) as error:
-        message = f"the password_file {file} cannot be read ({getattr(error, 'strerror', None) or 'it is not UTF-8 text'})"
+        message = (
+            f"the password_file {file} cannot be read ({getattr(error, 'strerror', None) or 'it is not UTF-8 text'})"
+        )
         raise BadSetting(message) from error
     if not password:
         message = f"the password_file {file} is empty: it must contain the password and nothing else"

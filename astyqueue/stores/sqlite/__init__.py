@@ -158,7 +158,9 @@ class SQLiteStore:
     def _check_identity(self) -> None:
         """Raise StoreGone for a removed or replaced file: writes to it would be lost with the last connection."""
         if self._file.identity() != self._identity:
-            message = f"{self._file.path} is not the file that was opened: it was moved or replaced. Restart this process"
+            message = (
+                f"{self._file.path} is not the file that was opened: it was moved or replaced. Restart this process"
+            )
             raise StoreGone(message)
         self._seen_at = self._clock.monotonic()
 
@@ -233,7 +235,9 @@ def _path(place: str) -> Path:
         message = "a sqlite store needs a file; for a store in memory use memory://"
         raise BadSetting(message)
     named = place[1:]
-    absolute = f"/{named.lstrip('/')}" if named.startswith("/") else named  # two slashes in front would be the name of a machine
+    absolute = (
+        f"/{named.lstrip('/')}" if named.startswith("/") else named
+    )  # two slashes in front would be the name of a machine
     try:
         return Path(absolute).absolute()
     except FileNotFoundError as error:

@@ -59,13 +59,17 @@ class FileHealth:
     def _of_format(self) -> list[Finding]:
         subject = f"file {self._file.path}"
         if not self._file.path.exists():
-            return [note(subject, f"does not exist; opening a store creates it in format {SCHEMA}", "nothing was sent yet")]
+            return [
+                note(subject, f"does not exist; opening a store creates it in format {SCHEMA}", "nothing was sent yet")
+            ]
         with self._open_read_only() as connection:
             format_ = _format(subject, _number(connection, "application_id"), _number(connection, "user_version"))
             differs = "" if format_.severity is Severity.PROBLEM else self._file.difference(connection)
         if differs:
             reason = "another program changed or made it; no store can be opened on it"
-            return [Finding(subject, Severity.PROBLEM, differs, reason, "restore a backup, or name another file in the URL")]
+            return [
+                Finding(subject, Severity.PROBLEM, differs, reason, "restore a backup, or name another file in the URL")
+            ]
         return [format_]
 
     def examine(self, rests: Mapping[str, int]) -> list[Finding]:  # noqa: ARG002 - a row in a file needs no rest
@@ -84,7 +88,10 @@ class FileHealth:
         ]
         try:
             with self._open_read_only() as connection:
-                found += [_journal(str(connection.execute("PRAGMA journal_mode").fetchone()[0])), _pages(connection, size)]
+                found += [
+                    _journal(str(connection.execute("PRAGMA journal_mode").fetchone()[0])),
+                    _pages(connection, size),
+                ]
         except StoreCorrupt as error:
             found.append(_damaged("pages of the file", str(error.__cause__)))
         return found
@@ -93,7 +100,9 @@ class FileHealth:
         """A note if every user of this machine may read the file."""
         if self._file.path.exists() and (mode := stat.S_IMODE(self._file.path.stat().st_mode)) & stat.S_IROTH:
             reason = "all users of this machine can read its messages, unless a directory above it denies them access"
-            yield note("mode of the file", f"{mode:04o}", reason, remedy="chmod o-rwx the file, its -wal and its -shm file")
+            yield note(
+                "mode of the file", f"{mode:04o}", reason, remedy="chmod o-rwx the file, its -wal and its -shm file"
+            )
 
     def ready(self) -> bool:
         """Whether the file exists and a store can be opened on it; creates no file."""
@@ -124,7 +133,9 @@ def room(free: int, size: int) -> Finding:
     if free >= max(_LITTLE_ROOM, size // 2):
         return ok("room on the disk", fact)
     reason = "on a full disk every send, claim and settle fails (StoreFull); stored messages stay"
-    remedy = "free disk space; after a purge of dead letters or a drain, 'VACUUM' in the sqlite3 shell releases unused pages"
+    remedy = (
+        "free disk space; after a purge of dead letters or a drain, 'VACUUM' in the sqlite3 shell releases unused pages"
+    )
     return Finding("room on the disk", Severity.PROBLEM if free < _NO_ROOM else Severity.WARNING, fact, reason, remedy)
 
 
@@ -135,7 +146,9 @@ def _format(subject: str, application: int, version: int) -> Finding:
         return ok(subject, f"has format {version}, the newest")
     if application == APPLICATION_ID:
         reason, remedy = "a newer astyqueue made it", "upgrade this process, or use another file"
-        return Finding(subject, Severity.PROBLEM, f"has format {version}, and this astyqueue knows {SCHEMA}", reason, remedy)
+        return Finding(
+            subject, Severity.PROBLEM, f"has format {version}, and this astyqueue knows {SCHEMA}", reason, remedy
+        )
     reason, remedy = "it was left unchanged", "name another file in the URL"
     return Finding(subject, Severity.PROBLEM, "is a database of another application", reason, remedy)
 
@@ -152,7 +165,12 @@ def _synchronous(mode: str) -> Finding:
     if mode == "full":
         return ok("synchronous", "full: acknowledged changes survive a crash of the machine")
     reason = "the last changes may be lost when the machine (not the process) crashes; the file stays consistent"
-    return note("synchronous", mode, reason, remedy="remove ?synchronous=normal from the URL to wait for the disk at every change")
+    return note(
+        "synchronous",
+        mode,
+        reason,
+        remedy="remove ?synchronous=normal from the URL to wait for the disk at every change",
+    )
 
 
 def _log(size: int) -> Finding:
@@ -167,7 +185,12 @@ def _log(size: int) -> Finding:
 def _pages(connection: sqlite3.Connection, size: int) -> Finding:
     if size > _QUICKLY_CHECKED:
         remedy = "run 'PRAGMA quick_check' in the sqlite3 shell"
-        return note("pages of the file", f"not checked: the file has {_megabytes(size)}", "the check would take long", remedy=remedy)
+        return note(
+            "pages of the file",
+            f"not checked: the file has {_megabytes(size)}",
+            "the check would take long",
+            remedy=remedy,
+        )
     answer = str(connection.execute("PRAGMA quick_check(1)").fetchone()[0])
     if answer == "ok":
         return ok("pages of the file", "all are intact")
@@ -176,7 +199,9 @@ def _pages(connection: sqlite3.Connection, size: int) -> Finding:
 
 def _damaged(subject: str, fact: str) -> Finding:
     reason = "the disk, or a program that wrote into the file, damaged it"
-    remedy = "stop every process that uses it and keep a copy; then restore a backup or try '.recover' in the sqlite3 shell"
+    remedy = (
+        "stop every process that uses it and keep a copy; then restore a backup or try '.recover' in the sqlite3 shell"
+    )
     return Finding(subject, Severity.PROBLEM, fact, reason, remedy)
 
 

@@ -95,15 +95,27 @@ class Session:
             with contextlib.suppress(sqlite3.Error):
                 self.drop()
 
-    def present(self, batch: Batch, expects: tuple[Expectation, ...], expected: list[bytes], *, now: int) -> dict[Name, bytes | None]:
+    def present(
+        self, batch: Batch, expects: tuple[Expectation, ...], expected: list[bytes], *, now: int
+    ) -> dict[Name, bytes | None]:
         """The current values of the columns in a commit's expectations."""
-        found = {name: value for name, value, _ in _find(self._connected(), Named(batch.row, (), table=batch.table), expected, now=now)}
+        found = {
+            name: value
+            for name, value, _ in _find(self._connected(), Named(batch.row, (), table=batch.table), expected, now=now)
+        }
         return {each.name: found.get(name) for each, name in zip(expects, expected, strict=True)}
 
     def put_plainly(self, batch: Batch, changes: Changes, *, now: int, stamp: int) -> None:
         """Apply a batch; the later stamp wins. `stamp` is for puts that have none."""
         rows = [
-            (batch.row, name, stamp if claimed is None else claimed, None if ttl is None else now + ttl * SECOND, value, now)
+            (
+                batch.row,
+                name,
+                stamp if claimed is None else claimed,
+                None if ttl is None else now + ttl * SECOND,
+                value,
+                now,
+            )
             for name, (_, value, claimed, ttl) in zip(changes.puts, batch.puts, strict=True)
         ]
         self._connected().executemany(_STATEMENTS[batch.table].send, rows)
@@ -134,7 +146,9 @@ class Session:
         """Each writer of columns with a time to live deletes expired ones."""
         adding = sum(ttl is not None for _, _, _, ttl in batch.puts)
         if adding:
-            self._connected().execute(_STATEMENTS[batch.table].forget, (now - _FORGET_AFTER, 2 * adding + _FORGET_AT_LEAST))
+            self._connected().execute(
+                _STATEMENTS[batch.table].forget, (now - _FORGET_AFTER, 2 * adding + _FORGET_AT_LEAST)
+            )
 
     def _keep(self, connection: sqlite3.Connection, kept: _Kept) -> None:
         if sum(map(len, kept.answer)) > _KEPT_COLUMNS:
@@ -158,7 +172,9 @@ def _slice(connection: sqlite3.Connection, wanted: Slice, now: int) -> list[tupl
     return connection.execute(text, (wanted.row, low, high, now, *(by_id or ()), limit)).fetchall()
 
 
-def _find(connection: sqlite3.Connection, wanted: Named, names: Iterable[bytes], *, now: int) -> list[tuple[bytes, bytes, int]]:
+def _find(
+    connection: sqlite3.Connection, wanted: Named, names: Iterable[bytes], *, now: int
+) -> list[tuple[bytes, bytes, int]]:
     texts = _STATEMENTS[wanted.table].named
     found: list[tuple[bytes, bytes, int]] = []
     for some in _in_lengths(sorted(set(names))):

@@ -146,7 +146,9 @@ class DatabaseFile:
                 raise StoreCorrupt(message)
             return version
         if application or version or _number(connection, "SELECT count(*) FROM sqlite_master"):
-            message = f"{self.path} is a database of another application; it was left unchanged. Name another file in the URL"
+            message = (
+                f"{self.path} is a database of another application; it was left unchanged. Name another file in the URL"
+            )
             raise BadSetting(message)
         return 0
 
@@ -173,7 +175,9 @@ class DatabaseFile:
                 raise
             return False
         if mode != "wal":
-            message = f"{self.path}: this file system has no shared memory for SQLite's write-ahead log; use a local disk"
+            message = (
+                f"{self.path}: this file system has no shared memory for SQLite's write-ahead log; use a local disk"
+            )
             raise StoreUnavailable(message)
         return True
 

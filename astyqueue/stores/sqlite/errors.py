@@ -15,7 +15,9 @@ _BUSY: Final = (
     "Another process held its lock for too long. Find the process, for example with 'fuser -v'; "
     "to wait longer set ?busy_timeout=seconds in the URL"
 )
-_CORRUPT: Final = "Stop every process that uses it and keep a copy; then restore a backup or try '.recover' in the sqlite3 shell"
+_CORRUPT: Final = (
+    "Stop every process that uses it and keep a copy; then restore a backup or try '.recover' in the sqlite3 shell"
+)
 _NOT_WRITABLE: Final = "Make the file and its directory writable for this user"
 
 _MEANINGS: Final[dict[int, tuple[type[AstyqueueError], str]]] = {
@@ -30,7 +32,10 @@ _MEANINGS: Final[dict[int, tuple[type[AstyqueueError], str]]] = {
     sqlite3.SQLITE_READONLY: (StoreUnavailable, _NOT_WRITABLE),
     sqlite3.SQLITE_PERM: (StoreUnavailable, _NOT_WRITABLE),
     sqlite3.SQLITE_AUTH: (StoreUnavailable, _NOT_WRITABLE),
-    sqlite3.SQLITE_CANTOPEN: (StoreUnavailable, "Check that it exists, and that this user may open it and its -wal and -shm files"),
+    sqlite3.SQLITE_CANTOPEN: (
+        StoreUnavailable,
+        "Check that it exists, and that this user may open it and its -wal and -shm files",
+    ),
     sqlite3.SQLITE_TOOBIG: (BadInput, "This is more than SQLite can hold in one value"),
 }
 _OTHERWISE: Final = (StoreUnavailable, "Nothing was changed; check the disk before trying again")
@@ -54,7 +59,9 @@ def failure_of_commit(error: sqlite3.Error, path: Path) -> AstyqueueError:
     """
     if _code(error) in {sqlite3.SQLITE_FULL, sqlite3.SQLITE_BUSY}:
         return failure(error, path)
-    return OutcomeUnknown(f"{path}: {error} ({_name(error)}) in a COMMIT. The change may be durable or not; read back before trying again")
+    return OutcomeUnknown(
+        f"{path}: {error} ({_name(error)}) in a COMMIT. The change may be durable or not; read back before trying again"
+    )
 
 
 def is_busy(error: sqlite3.Error) -> bool:

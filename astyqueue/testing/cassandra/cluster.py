@@ -103,7 +103,9 @@ class LocalCassandra:
     def __enter__(self) -> Self:
         return self.start()
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self.close()
 
     @property
@@ -186,7 +188,9 @@ class LocalCassandra:
         program = jars(self._version, java)
         network = Network(self._size, (self._port, self._storage_port, self._management_port))
         self._held.callback(network.close)
-        home = self._directory or Path(self._held.enter_context(tempfile.TemporaryDirectory(prefix="astyqueue-cassandra-")))
+        home = self._directory or Path(
+            self._held.enter_context(tempfile.TemporaryDirectory(prefix="astyqueue-cassandra-"))
+        )
         keeper = Keeper()
         self._held.callback(keeper.close)
         plan = Plan(

@@ -23,7 +23,9 @@ class Contacts:
         pairs = [part.strip().partition(":") for part in written.split(",") if part.strip()]
         ports = {port or str(PORT) for _, _, port in pairs}
         if len(ports) != 1 or not (port := ports.pop()).isdecimal():
-            message = f"invalid contact points {written!r}: write host1,host2 or host1:9043,host2:9043, with one port for all"
+            message = (
+                f"invalid contact points {written!r}: write host1,host2 or host1:9043,host2:9043, with one port for all"
+            )
             raise BadSetting(message)
         return cls(tuple(host for host, _, _ in pairs), int(port))
 

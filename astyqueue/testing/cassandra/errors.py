@@ -45,7 +45,9 @@ class NoMaven(CannotRunHere):
     def __init__(self, version: str) -> None:
         """`version` is the release of Cassandra that is missing."""
         self.version = version
-        super().__init__(f"the jars of Cassandra {version} are not cached and there is no `mvn` to fetch them: install Maven")
+        super().__init__(
+            f"the jars of Cassandra {version} are not cached and there is no `mvn` to fetch them: install Maven"
+        )
 
 
 class JarsNotFetched(CannotRunHere):
@@ -55,7 +57,9 @@ class JarsNotFetched(CannotRunHere):
         """`told` is the beginning of Maven's output."""
         self.version = version
         self.told = told
-        super().__init__(f"Maven could not fetch Cassandra {version}; fix its settings or the network and try again. Its output:\n{told}")
+        super().__init__(
+            f"Maven could not fetch Cassandra {version}; fix its settings or the network and try again. Its output:\n{told}"
+        )
 
 
 class OtherJars(CannotRunHere):
@@ -91,7 +95,9 @@ class NoContainer(CannotRunHere):
     def __init__(self, told: str) -> None:
         """`told` is the reason."""
         self.told = told
-        super().__init__(f"no Cassandra in a container: {told}; it needs a Docker engine that answers and `pip install testcontainers`")
+        super().__init__(
+            f"no Cassandra in a container: {told}; it needs a Docker engine that answers and `pip install testcontainers`"
+        )
 
 
 class NothingProvided(CannotRunHere):

@@ -33,7 +33,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "The Cassandra to test on: 'local' (nodes started here), 'container', or contact points such as host1,host2:9042. "
         f"Default: {CONTACT_POINTS}, or the first of 'local' and 'container' that this machine can run."
     )
-    parser.getgroup("astyqueue").addoption("--cassandra", metavar="WHERE", default=os.environ.get(CONTACT_POINTS, ""), help=text)
+    parser.getgroup("astyqueue").addoption(
+        "--cassandra", metavar="WHERE", default=os.environ.get(CONTACT_POINTS, ""), help=text
+    )
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:

@@ -25,7 +25,9 @@ class Network:
         for network in _NETWORKS:
             self.addresses = tuple(f"{network}.{node}" for node in range(1, nodes + 1))
             with contextlib.suppress(OSError):  # in a shared temporary folder another user may have the file
-                self._lock = os.open(Path(tempfile.gettempdir()) / f"astyqueue-{os.getuid()}-{network}.lock", _LOCK, 0o600)
+                self._lock = os.open(
+                    Path(tempfile.gettempdir()) / f"astyqueue-{os.getuid()}-{network}.lock", _LOCK, 0o600
+                )
                 if _locked(self._lock) and _free(self.addresses, ports):
                     return
                 self.close()

@@ -109,9 +109,24 @@ class Plan:
 
     def nodetool(self, address: str, home: Path, words: Sequence[str]) -> Sequence[str]:
         """The command that runs nodetool on this node, which must be running."""
-        places = (f"-Duser.home={home}", f"-Dcassandra.storagedir={home}", f"-Dlogback.configurationFile={home / 'logback.xml'}")
+        places = (
+            f"-Duser.home={home}",
+            f"-Dcassandra.storagedir={home}",
+            f"-Dlogback.configurationFile={home / 'logback.xml'}",
+        )
         reached = ("-h", address, "-p", str(self.management_port), "-u", _MANAGER, "-pwf", str(home / _LOGIN))
-        return str(self.java.program), "-Xmx128m", *_SMALL, *_opened(), *places, "-cp", f"{self.jars}/*", _NODETOOL, *reached, *words
+        return (
+            str(self.java.program),
+            "-Xmx128m",
+            *_SMALL,
+            *_opened(),
+            *places,
+            "-cp",
+            f"{self.jars}/*",
+            _NODETOOL,
+            *reached,
+            *words,
+        )
 
     def _settings(self, address: str, beginning: Beginning) -> dict[str, object]:
         """The settings of one node; the caller's override the defaults."""
@@ -126,7 +141,9 @@ class Plan:
             "initial_token": str(_TOKENS * node // len(self.addresses) - _TOKENS // 2),
             "auto_bootstrap": fetches,
             "endpoint_snitch": "SimpleSnitch",
-            "seed_provider": [{"class_name": "org.apache.cassandra.locator.SimpleSeedProvider", "parameters": [{"seeds": seeds}]}],
+            "seed_provider": [
+                {"class_name": "org.apache.cassandra.locator.SimpleSeedProvider", "parameters": [{"seeds": seeds}]}
+            ],
             "listen_address": address,
             "rpc_address": address,
             "broadcast_address": self.known[address],
@@ -150,7 +167,11 @@ class Plan:
         yield from (str(self.java.program), f"-Xms{self.heap}", f"-Xmx{self.heap}", *_SMALL)
         yield from _opened()
         yield from (f"-javaagent:{agent}" for agent in self.jars.glob("jamm-*.jar"))
-        yield from ("-Djdk.attach.allowAttachSelf=true", "-Dio.netty.tryReflectionSetAccessible=true", "-Dcassandra-foreground=yes")
+        yield from (
+            "-Djdk.attach.allowAttachSelf=true",
+            "-Dio.netty.tryReflectionSetAccessible=true",
+            "-Dcassandra-foreground=yes",
+        )
         yield from (f"-Dcassandra.{name}={value}" for name, value in _HASTE.items())
         yield f"-Dcassandra.config={(home / 'cassandra.yaml').as_uri()}"
         yield from (f"-Dcassandra.storagedir={home / 'data'}", f"-Dcassandra.logdir={home}")
@@ -163,7 +184,12 @@ class Plan:
         A user of the agent can run any code in the node, so it requires a password, which other users cannot read.
         """
         ports = {"port": self.management_port, "rmi.port": self.management_port}
-        login = {"authenticate": "true", "password.file": home / _LOGIN, "password.toHashes": "false", "access.file": home / _ACCESS}
+        login = {
+            "authenticate": "true",
+            "password.file": home / _LOGIN,
+            "password.toHashes": "false",
+            "access.file": home / _ACCESS,
+        }
         options = ports | {"host": address, "ssl": "false"} | login
         yield from (f"-Dcom.sun.management.jmxremote.{name}={value}" for name, value in options.items())
         yield f"-Djava.rmi.server.hostname={address}"

@@ -38,7 +38,9 @@ def provided(where: str = "") -> Iterator[Provided]:
     with ExitStack() as held:
         kind, contacts = _started(held, where)
         took = (clock.monotonic() - began) / SECOND
-        yield Provided(contacts, f"{kind}: {', '.join(contacts.contact_points)} port {contacts.port}, up after {took:.1f} s")
+        yield Provided(
+            contacts, f"{kind}: {', '.join(contacts.contact_points)} port {contacts.port}, up after {took:.1f} s"
+        )
 
 
 def _started(held: ExitStack, where: str) -> tuple[str, Contacts]:

@@ -23,7 +23,9 @@ import pytest
 
 # Assertions that pytest rewrites hold under `python -O` too. They must be registered before these modules are imported,
 # so this package does it for all test classes that inherit the suite.
-pytest.register_assert_rewrite(*(f"{__name__}.{room}" for room in ("batches", "commits", "many", "slices", "tables", "times")))
+pytest.register_assert_rewrite(
+    *(f"{__name__}.{room}" for room in ("batches", "commits", "many", "slices", "tables", "times"))
+)
 
 from astyqueue.testing import TimeMachine  # noqa: E402 - after the registration
 from astyqueue.testing.conformance.batches import BatchPromises  # noqa: E402 - as above

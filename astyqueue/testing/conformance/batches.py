@@ -6,7 +6,18 @@ import pytest
 
 from astyqueue.errors import BadInput, BadSetting, Closed
 from astyqueue.store import Batch, Name, Named, Put, Slice, Store
-from astyqueue.testing.conformance.examples import COUNTER, OTHER_KIND, ROW, contents, having, name, names, past, put_all, value
+from astyqueue.testing.conformance.examples import (
+    COUNTER,
+    OTHER_KIND,
+    ROW,
+    contents,
+    having,
+    name,
+    names,
+    past,
+    put_all,
+    value,
+)
 from astyqueue.testing.timemachine import TimeMachine
 
 MEBIBYTE = 1 << 20
@@ -47,7 +58,8 @@ class BatchPromises:
         assert [len(contents(store, row)) for row in ("a", "a:0", "b")] == [2, 0, 2]
 
     @pytest.mark.parametrize(
-        "row", ["queue:key:größe", "queue:key:中文 with spaces", "queue:key:🦉", "queue:key:'\"%_\\", "e\u0301", "\u00e9"]
+        "row",
+        ["queue:key:größe", "queue:key:中文 with spaces", "queue:key:🦉", "queue:key:'\"%_\\", "e\u0301", "\u00e9"],
     )
     def test_a_row_may_have_any_text_as_its_key(self, store: Store, clock: TimeMachine, row: str) -> None:
         put_all(store, clock, names(1), row=row)
@@ -77,16 +89,26 @@ class BatchPromises:
         store.send(*[Batch(row, tuple(Put(each, row.encode(), past(clock)) for each in names(50))) for row in rows])
         assert [set(contents(store, row).values()) for row in rows] == [{row.encode()} for row in rows]
 
-    def test_of_batches_that_are_sent_together_none_is_applied_if_one_cannot_be(self, store: Store, clock: TimeMachine) -> None:
+    def test_of_batches_that_are_sent_together_none_is_applied_if_one_cannot_be(
+        self, store: Store, clock: TimeMachine
+    ) -> None:
         good = Batch(ROW, (Put(name(0), b"", past(clock)),))
         with pytest.raises(BadInput):
             store.send(good, Batch("b", (Put(name(0), b"", past(clock)),), deletes=(name(0),)))
         assert contents(store) == {}
 
-    def test_a_name_both_put_and_deleted_is_refused_and_nothing_is_changed(self, store: Store, clock: TimeMachine) -> None:
+    def test_a_name_both_put_and_deleted_is_refused_and_nothing_is_changed(
+        self, store: Store, clock: TimeMachine
+    ) -> None:
         put_all(store, clock, names(2))
         with pytest.raises(BadInput):
-            store.send(Batch(ROW, puts=(Put(name(5), b"", past(clock)), Put(name(0), b"", past(clock))), deletes=(name(1), name(0))))
+            store.send(
+                Batch(
+                    ROW,
+                    puts=(Put(name(5), b"", past(clock)), Put(name(0), b"", past(clock))),
+                    deletes=(name(1), name(0)),
+                )
+            )
         with pytest.raises(BadInput):
             store.commit(Batch(ROW, puts=(Put(COUNTER, b"1"),), deletes=(name(1), COUNTER)), having(COUNTER, None))
         assert list(contents(store)) == list(names(2))
@@ -100,7 +122,13 @@ class BatchPromises:
             store.read((Named(ROW, names(1), table="entreis"),))
 
     @pytest.mark.parametrize(
-        "wrong", [Name(256, 0, name(0).id, 0), Name(0, 256, name(0).id, 0), Name(0, -1, name(0).id, 0), Name(0, 0, name(0).id, 256)]
+        "wrong",
+        [
+            Name(256, 0, name(0).id, 0),
+            Name(0, 256, name(0).id, 0),
+            Name(0, -1, name(0).id, 0),
+            Name(0, 0, name(0).id, 256),
+        ],
     )
     def test_a_name_out_of_bounds_is_refused(self, store: Store, wrong: Name) -> None:
         with pytest.raises(BadInput):

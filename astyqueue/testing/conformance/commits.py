@@ -6,7 +6,18 @@ import pytest
 
 from astyqueue.errors import BadInput
 from astyqueue.store import Batch, Committed, Expectation, Put, Refused, Store
-from astyqueue.testing.conformance.examples import COUNTER, LOCK, ROW, contents, having, name, names, past, put_all, value
+from astyqueue.testing.conformance.examples import (
+    COUNTER,
+    LOCK,
+    ROW,
+    contents,
+    having,
+    name,
+    names,
+    past,
+    put_all,
+    value,
+)
 from astyqueue.testing.timemachine import TimeMachine
 
 
@@ -23,11 +34,15 @@ class CommitPromises:
         assert value(store, COUNTER) == b"10"
 
     @pytest.mark.parametrize("expected", [None, b"", b"0", b"1\x00", b"2"])
-    def test_a_commit_that_expected_something_else_changes_nothing(self, store: Store, clock: TimeMachine, expected: bytes | None) -> None:
+    def test_a_commit_that_expected_something_else_changes_nothing(
+        self, store: Store, clock: TimeMachine, expected: bytes | None
+    ) -> None:
         store.commit(Batch(ROW, puts=(Put(COUNTER, b"1"),)), having(COUNTER, None))
         put_all(store, clock, names(2))
         before = contents(store)
-        refused = store.commit(Batch(ROW, puts=(Put(COUNTER, b"9"), Put(LOCK, b"9")), deletes=names(2)), having(COUNTER, expected))
+        refused = store.commit(
+            Batch(ROW, puts=(Put(COUNTER, b"9"), Put(LOCK, b"9")), deletes=names(2)), having(COUNTER, expected)
+        )
         assert refused == Refused({COUNTER: b"1"})
         assert contents(store) == before
 
@@ -64,7 +79,10 @@ class CommitPromises:
 
     def test_a_commit_deletes_what_plain_sends_wrote(self, store: Store, clock: TimeMachine) -> None:
         put_all(store, clock, names(50))
-        assert store.commit(Batch(ROW, puts=(Put(COUNTER, b"1"),), deletes=names(49)), having(COUNTER, None)) == Committed()
+        assert (
+            store.commit(Batch(ROW, puts=(Put(COUNTER, b"1"),), deletes=names(49)), having(COUNTER, None))
+            == Committed()
+        )
         assert contents(store) == {COUNTER: b"1", name(49): name(49).id}
 
     def test_expectations_are_of_the_commits_own_row(self, store: Store) -> None:

@@ -42,7 +42,13 @@ class SharingPromises:
     def test_a_counter_raised_by_many_threads_counts_every_commit_that_was_applied(self, store: Store) -> None:
         start = Barrier(THREADS)
         with ThreadPoolExecutor(THREADS) as threads:
-            ended = sum((future.result(PATIENCE) for future in [threads.submit(count_up, store, start) for _ in range(THREADS)]), Counter())
+            ended = sum(
+                (
+                    future.result(PATIENCE)
+                    for future in [threads.submit(count_up, store, start) for _ in range(THREADS)]
+                ),
+                Counter(),
+            )
         assert ended.total() == THREADS * TRIES
         assert ended[Committed] <= int(value(store, COUNTER) or b"0") <= ended[Committed] + ended[OutcomeUnknown]
         assert ended[Committed] >= 1

@@ -18,7 +18,9 @@ EARLY, MIDDLE, LATE = (name(order).id for order in (3, 5, 8))
 class SlicePromises:
     """A read returns exactly the wanted columns, in the order of their names."""
 
-    def test_columns_come_in_the_order_of_their_ids_whatever_the_order_of_sending(self, store: Store, clock: TimeMachine) -> None:
+    def test_columns_come_in_the_order_of_their_ids_whatever_the_order_of_sending(
+        self, store: Store, clock: TimeMachine
+    ) -> None:
         for order in (4, 0, 3, 1, 2):
             put_all(store, clock, (name(order),))
         assert found(store, Slice(ROW, KIND, 0)) == list(names(5))
@@ -30,9 +32,13 @@ class SlicePromises:
 
     def test_states_of_one_id_come_in_ascending_order(self, store: Store, clock: TimeMachine) -> None:
         put_all(store, clock, tuple(name(order, state=state) for order in (0, 1) for state in (5, 2, 3)))
-        assert found(store, Slice(ROW, KIND, 0)) == [name(order, state=state) for order in (0, 1) for state in (2, 3, 5)]
+        assert found(store, Slice(ROW, KIND, 0)) == [
+            name(order, state=state) for order in (0, 1) for state in (2, 3, 5)
+        ]
 
-    def test_ids_of_one_moment_are_ordered_by_their_other_bytes_as_signed_numbers(self, store: Store, clock: TimeMachine) -> None:
+    def test_ids_of_one_moment_are_ordered_by_their_other_bytes_as_signed_numbers(
+        self, store: Store, clock: TimeMachine
+    ) -> None:
         tails = [
             bytes((first, 0x40, *rest))
             for first in (0x80, 0xBF)
@@ -56,7 +62,9 @@ class SlicePromises:
         assert found(store, Slice(ROW, KIND, 1)) == [name(0, priority=1)]
 
     @pytest.mark.parametrize("priority", [0, None])
-    def test_bounds_take_in_the_first_id_and_leave_out_the_last(self, store: Store, clock: TimeMachine, priority: int | None) -> None:
+    def test_bounds_take_in_the_first_id_and_leave_out_the_last(
+        self, store: Store, clock: TimeMachine, priority: int | None
+    ) -> None:
         put_all(store, clock, names(10))
         assert found(store, Slice(ROW, KIND, priority, after=EARLY, until=LATE)) == list(names(10)[3:8])
         assert found(store, Slice(ROW, KIND, priority, after=EARLY)) == list(names(10)[3:])
@@ -64,12 +72,16 @@ class SlicePromises:
         assert found(store, Slice(ROW, KIND, priority, after=LATE, until=EARLY)) == []
 
     @pytest.mark.parametrize("priority", [0, None])
-    def test_beyond_an_id_none_of_its_states_is_got(self, store: Store, clock: TimeMachine, priority: int | None) -> None:
+    def test_beyond_an_id_none_of_its_states_is_got(
+        self, store: Store, clock: TimeMachine, priority: int | None
+    ) -> None:
         put_all(store, clock, tuple(name(order, state=state) for order in (4, 5, 6) for state in (1, 2)))
         got = found(store, Slice(ROW, KIND, priority, after=MIDDLE, beyond=True))
         assert got == [name(6, state=1), name(6, state=2)]
 
-    def test_bounds_without_a_priority_are_bounds_of_the_ids_of_every_priority(self, store: Store, clock: TimeMachine) -> None:
+    def test_bounds_without_a_priority_are_bounds_of_the_ids_of_every_priority(
+        self, store: Store, clock: TimeMachine
+    ) -> None:
         put_all(store, clock, tuple(name(order, priority=priority) for order in range(10) for priority in (0, 1)))
         got = found(store, Slice(ROW, KIND, after=EARLY, until=MIDDLE))
         assert got == [name(order, priority=priority) for priority in (1, 0) for order in (3, 4)]
@@ -82,7 +94,9 @@ class SlicePromises:
         assert got == [name(1, tail=low), name(1, tail=high)]
 
     @pytest.mark.parametrize("priority", [0, None])
-    def test_a_limit_gets_the_first_of_what_is_between_the_bounds(self, store: Store, clock: TimeMachine, priority: int | None) -> None:
+    def test_a_limit_gets_the_first_of_what_is_between_the_bounds(
+        self, store: Store, clock: TimeMachine, priority: int | None
+    ) -> None:
         put_all(store, clock, names(10))
         assert found(store, Slice(ROW, KIND, priority, after=EARLY, limit=3)) == list(names(10)[3:6])
         assert found(store, Slice(ROW, KIND, priority, after=EARLY, until=MIDDLE, limit=9)) == list(names(10)[3:5])
@@ -99,13 +113,19 @@ class SlicePromises:
             got += found(store, Slice(ROW, KIND, 0, after=got[-1].id, beyond=True, limit=10))
         assert got == list(names(25))
 
-    def test_without_values_names_and_write_times_are_got_and_values_are_empty(self, store: Store, clock: TimeMachine) -> None:
+    def test_without_values_names_and_write_times_are_got_and_values_are_empty(
+        self, store: Store, clock: TimeMachine
+    ) -> None:
         put_all(store, clock, names(3))
-        whole, bare, named = store.read((Slice(ROW, KIND), Slice(ROW, KIND, values=False), Named(ROW, names(3), values=False)))
+        whole, bare, named = store.read(
+            (Slice(ROW, KIND), Slice(ROW, KIND, values=False), Named(ROW, names(3), values=False))
+        )
         assert [column.value for column in whole] == [each.id for each in names(3)]
         assert bare == named == [column._replace(value=b"") for column in whole]
 
-    def test_columns_asked_for_by_name_come_in_the_order_of_names_and_those_missing_do_not(self, store: Store, clock: TimeMachine) -> None:
+    def test_columns_asked_for_by_name_come_in_the_order_of_names_and_those_missing_do_not(
+        self, store: Store, clock: TimeMachine
+    ) -> None:
         there = (name(0, priority=1), name(0), name(2), name(2, kind=OTHER_KIND))
         put_all(store, clock, (*there, name(1)))
         asked = (there[3], there[2], name(7), there[0], name(0, state=2), there[1], name(0, priority=2))
@@ -123,8 +143,15 @@ class SlicePromises:
     def test_one_read_answers_each_slice_in_its_place(self, store: Store, clock: TimeMachine) -> None:
         put_all(store, clock, names(3))
         put_all(store, clock, names(1), row="other")
-        answers = store.read((Slice(ROW, KIND, limit=2), Slice("nothing", KIND), Named("other", names(3)), Slice(ROW, KIND, limit=1)))
-        assert [[column.name for column in answer] for answer in answers] == [list(names(2)), [], list(names(1)), list(names(1))]
+        answers = store.read(
+            (Slice(ROW, KIND, limit=2), Slice("nothing", KIND), Named("other", names(3)), Slice(ROW, KIND, limit=1))
+        )
+        assert [[column.name for column in answer] for answer in answers] == [
+            list(names(2)),
+            [],
+            list(names(1)),
+            list(names(1)),
+        ]
         assert store.read(()) == []
 
     def test_asking_again_gets_what_has_come_since(self, store: Store, clock: TimeMachine) -> None:

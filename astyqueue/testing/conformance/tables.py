@@ -47,7 +47,9 @@ class TablePromises:
         assert [[column.value for column in columns] for columns in found] == [[b"entries"], [b"history"]]
 
     @pytest.mark.parametrize("table", [ENTRIES, HISTORY])
-    def test_what_is_deleted_from_one_table_stays_in_the_other(self, store: Store, clock: TimeMachine, table: str) -> None:
+    def test_what_is_deleted_from_one_table_stays_in_the_other(
+        self, store: Store, clock: TimeMachine, table: str
+    ) -> None:
         for each in (ENTRIES, HISTORY):
             store.send(Batch(ROW, (Put(name(0), b"", past(clock)),), table=each))
         store.send(Batch(ROW, deletes=(name(0),), table=table))

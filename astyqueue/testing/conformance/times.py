@@ -45,7 +45,9 @@ class TimePromises:
         ((column,),) = store.read((Named(ROW, (name(0),)),))
         assert abs(column.written - clock.now()) < TOLERANCE
 
-    def test_a_commit_was_written_now_and_each_later_than_the_one_before(self, store: Store, clock: TimeMachine) -> None:
+    def test_a_commit_was_written_now_and_each_later_than_the_one_before(
+        self, store: Store, clock: TimeMachine
+    ) -> None:
         times, known = [], None
         for number in (b"1", b"2", b"3"):
             store.commit(Batch(ROW, puts=(Put(COUNTER, number),)), having(COUNTER, known))
@@ -56,7 +58,11 @@ class TimePromises:
         assert abs(times[-1] - clock.now()) < TOLERANCE
 
     def test_a_column_is_gone_once_its_time_to_live_has_passed(self, store: Store, clock: TimeMachine) -> None:
-        store.send(Batch(ROW, puts=(Put(name(0), b"short", ttl=3), Put(name(1), b"longer", ttl=600), Put(name(2), b"for good"))))
+        store.send(
+            Batch(
+                ROW, puts=(Put(name(0), b"short", ttl=3), Put(name(1), b"longer", ttl=600), Put(name(2), b"for good"))
+            )
+        )
         assert found(store, Slice(ROW, KIND)) == [name(0), name(1), name(2)]
         clock.advance(4)
         assert found(store, Slice(ROW, KIND)) == [name(1), name(2)]
@@ -78,7 +84,9 @@ class TimePromises:
         clock.advance(4)
         assert value(store, name(0)) == b"for good"
 
-    def test_what_a_commit_inserts_may_have_a_time_to_live_and_counts_as_absent_afterwards(self, store: Store, clock: TimeMachine) -> None:
+    def test_what_a_commit_inserts_may_have_a_time_to_live_and_counts_as_absent_afterwards(
+        self, store: Store, clock: TimeMachine
+    ) -> None:
         store.commit(Batch(ROW, puts=(Put(LOCK, b"held", ttl=3),)), having(LOCK, None))
         assert store.commit(Batch(ROW, puts=(Put(LOCK, b"mine"),)), having(LOCK, None)) == Refused({LOCK: b"held"})
         clock.advance(4)

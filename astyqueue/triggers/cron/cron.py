@@ -54,7 +54,9 @@ class Cron(Trigger):
         """
         form: Form = "seconds" if seconds else "unix"
         self._fill(expression=" ".join(expression.split()), form=form, zone=zone_named(zone), count=count)
-        self._fill(start_us=None if start is None else instant_of(start), end_us=None if end is None else instant_of(end))
+        self._fill(
+            start_us=None if start is None else instant_of(start), end_us=None if end is None else instant_of(end)
+        )
         _checked(self)
 
     @classmethod
@@ -77,7 +79,11 @@ class Cron(Trigger):
             raise not_anchored(self)
         earliest = max(moment, -1) if self.start_us is None else max(moment, self.start_us - 1, -1)
         found = self._first(earliest // SECOND + 1)
-        return None if found is None or found * SECOND > (LATEST if self.end_us is None else self.end_us) else found * SECOND
+        return (
+            None
+            if found is None or found * SECOND > (LATEST if self.end_us is None else self.end_us)
+            else found * SECOND
+        )
 
     def anchored(self, moment: int, *, seed: str = "") -> Cron:  # noqa: ARG002 - nothing is drawn
         """The same with a count replaced by the end it leads to, counted from `start`, or else from this moment."""

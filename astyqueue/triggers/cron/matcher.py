@@ -62,7 +62,11 @@ class Fields:
         if self.admits_day(day) and (time := self._time(rest)) is not None:
             return day * DAY + time
         following = self._day(day + 1)
-        return None if following is None else following * DAY + self.hours[0] * HOUR + self.minutes[0] * MINUTE + self.seconds[0]
+        return (
+            None
+            if following is None
+            else following * DAY + self.hours[0] * HOUR + self.minutes[0] * MINUTE + self.seconds[0]
+        )
 
     def first_not(self, wall: int) -> int | None:
         """The first wall time from this one on that the fields do not admit; None if none is within 130 years."""
@@ -82,7 +86,11 @@ class Fields:
     @property
     def _any_day(self) -> bool:
         """Whether the day fields admit each day of a month."""
-        return (self.month_days is None and self.weekdays is None) or self.month_days == EVERY_MONTH_DAY or self.weekdays == EVERY_WEEKDAY
+        return (
+            (self.month_days is None and self.weekdays is None)
+            or self.month_days == EVERY_MONTH_DAY
+            or self.weekdays == EVERY_WEEKDAY
+        )
 
     def _evenly(self) -> int:
         """The length in seconds of the longest unit of which the fields admit either all wall times or none."""
@@ -130,14 +138,18 @@ class Fields:
 @lru_cache(maxsize=4_096)
 def _days(fields: Fields, year: int, month: int) -> tuple[int, ...]:
     """The days of this month that the day fields admit, in order."""
-    weekday_before, length = monthrange(year, month)  # calendar counts from Monday, so this is the day before as counted from Sunday
+    weekday_before, length = monthrange(
+        year, month
+    )  # calendar counts from Monday, so this is the day before as counted from Sunday
     return tuple(day for day in range(1, length + 1) if _admits(fields, day, (weekday_before, length)))
 
 
 def _admits(fields: Fields, day: int, month: tuple[int, int]) -> bool:
     """Whether the day fields admit a day of a month, given the weekday before its first day, and its length."""
     weekday_before, length = month
-    by_day = fields.month_days is not None and (day in fields.month_days or (day == length and LAST in fields.month_days))
+    by_day = fields.month_days is not None and (
+        day in fields.month_days or (day == length and LAST in fields.month_days)
+    )
     if fields.weekdays is None:
         return by_day or fields.month_days is None
     weekday = (weekday_before + day) % 7

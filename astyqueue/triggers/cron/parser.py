@@ -66,7 +66,9 @@ _SHORT: Final = {
     "@hourly": "0 * * * *",
 }
 
-_ELEMENT: Final = re.compile(r"(?:\*|(?P<low>[a-z]+|[0-9]{1,9})(?:-(?P<high>[a-z]+|[0-9]{1,9}))?)(?:/(?P<step>[0-9]{1,9}))?")
+_ELEMENT: Final = re.compile(
+    r"(?:\*|(?P<low>[a-z]+|[0-9]{1,9})(?:-(?P<high>[a-z]+|[0-9]{1,9}))?)(?:/(?P<step>[0-9]{1,9}))?"
+)
 _NTH: Final = re.compile(r"([a-z]+|[0-9]{1,9})#([0-9]{1,9})")
 _LAST_OF: Final = re.compile(r"l([a-z]{3}|[0-9])|([a-z]{3}|[0-9])l")
 _FREE: Final = frozenset({"*", "*/1"})
@@ -104,17 +106,29 @@ def _split(expression: str, form: Form) -> dict[_Kind, str]:
     fields = next((kind for kind in kinds if len(kind) == len(texts)), None)
     if fields is None:
         ways = " or ".join(f"{len(kind)} fields ({', '.join(field.name for field in kind)})" for kind in kinds)
-        hint = "; in Python, Cron(..., seconds=True) takes seconds as a last field and Cron.quartz as the first" if form == "unix" else ""
+        hint = (
+            "; in Python, Cron(..., seconds=True) takes seconds as a last field and Cron.quartz as the first"
+            if form == "unix"
+            else ""
+        )
         raise BadExpression(expression, "", f"it has {len(texts)} fields, and this form has {ways}{hint}")
     read = dict(zip(fields, texts, strict=True))
-    return _without_question_marks(expression, read) if form == "quartz" and not expression.strip().startswith("@") else read
+    return (
+        _without_question_marks(expression, read)
+        if form == "quartz" and not expression.strip().startswith("@")
+        else read
+    )
 
 
 def _without_question_marks(expression: str, texts: dict[_Kind, str]) -> dict[_Kind, str]:
     """Of Quartz's two day fields one is `?`, which restricts nothing."""
     if [texts[_MONTH_DAY], texts[_QUARTZ_WEEKDAY]].count("?") != 1:
-        raise BadExpression(expression, _QUARTZ_WEEKDAY.name, "of day of month and day of week exactly one is ? in Quartz's form")
-    return {kind: "*" if text == "?" and kind in {_MONTH_DAY, _QUARTZ_WEEKDAY} else text for kind, text in texts.items()}
+        raise BadExpression(
+            expression, _QUARTZ_WEEKDAY.name, "of day of month and day of week exactly one is ? in Quartz's form"
+        )
+    return {
+        kind: "*" if text == "?" and kind in {_MONTH_DAY, _QUARTZ_WEEKDAY} else text for kind, text in texts.items()
+    }
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +152,9 @@ class _Reading:
         """The days of the month, `LAST` for `L`; None if the field restricts nothing."""
         if self.free:
             return None
-        admitted = (value for element in self._elements() for value in ([LAST] if element == "l" else self._element(element)))
+        admitted = (
+            value for element in self._elements() for value in ([LAST] if element == "l" else self._element(element))
+        )
         return tuple(sorted(set(admitted)))
 
     def weekdays(self) -> tuple[tuple[int, int], ...] | None:

@@ -69,13 +69,17 @@ class Cluster:
         """All is up and empty; `witness` sees every proposal that a replica accepts."""
         self.timeline = timeline
         self.weather = weather
-        self.replicas = [Replica(number, SkewedClock(timeline, weather.node_skew(chance))) for number in range(weather.replicas)]
+        self.replicas = [
+            Replica(number, SkewedClock(timeline, weather.node_skew(chance))) for number in range(weather.replicas)
+        ]
         self.network = Network(timeline, weather, chance)
         self.coordinator = Coordinator(self.network, self.replicas, witness=witness, chance=chance)
         self.graves: Counter[str] = Counter()
         self._chance = chance
 
-    def request(self, asked: Read | Send | Commit, machine: SkewedClock, hear: Hear, watch: Watch | None = None) -> None:
+    def request(
+        self, asked: Read | Send | Commit, machine: SkewedClock, hear: Hear, watch: Watch | None = None
+    ) -> None:
         """Have a request carried out; `hear` gets the answer, or the StoreError, once. `watch` hears of pages of messages."""
         jobs: Sequence[Job]
         match asked:
@@ -87,7 +91,9 @@ class Cluster:
                 jobs = [partial(self._plainly, each, watch) for each in wanted]
             case Send(batch, more):
                 parts = _Parts(partial(self._heard_of_send, hear), 1 + len(more))
-                jobs = [partial(self._send, each, machine.machine() + place) for place, each in enumerate((batch, *more))]
+                jobs = [
+                    partial(self._send, each, machine.machine() + place) for place, each in enumerate((batch, *more))
+                ]
             case Commit(batch, expects):
                 parts = _Parts(partial(self._heard_of_commit, hear), 1)
                 jobs = [partial(self._commit, batch, expects)]
@@ -110,7 +116,9 @@ class Cluster:
         if home.paused_until > self.timeline.now:
             self.timeline.at(home.paused_until, self._begin, home, job, hear)
         elif home.up:
-            self.network.coordinate(home, job(home), lambda answer: self.timeline.after(self.network.way(), hear, answer))
+            self.network.coordinate(
+                home, job(home), lambda answer: self.timeline.after(self.network.way(), hear, answer)
+            )
 
     @staticmethod
     def _heard_of_read(hear: Hear, answers: list[object]) -> None:

@@ -101,7 +101,9 @@ class Coordinator:
         behind = {replica.number: lack for replica, found in answers if (lack := lacking(together, found))}
         if behind:
             targets = [replica for replica, _ in answers if replica.number in behind]
-            repaired: Answers = yield Ask(targets, lambda replica: replica.write(row, behind[replica.number]), len(targets), writes=True)
+            repaired: Answers = yield Ask(
+                targets, lambda replica: replica.write(row, behind[replica.number]), len(targets), writes=True
+            )
             if len(repaired) < len(targets):
                 raise TimedOut
         return together
@@ -120,7 +122,9 @@ class Coordinator:
             beyond = max((answer for _, answer in answers if not isinstance(answer, Promise)), default=None)
             if len(promises) < self.quorum and beyond is None:
                 raise TimedOut
-            found = yield from self._with_promises(home, row, promises, mine=Decision(ballot, {}, ballot), deciding=deciding)
+            found = yield from self._with_promises(
+                home, row, promises, mine=Decision(ballot, {}, ballot), deciding=deciding
+            )
             if found is not None:
                 return found
             pause += _BACK_OFF
@@ -148,7 +152,9 @@ class Coordinator:
         changes = deciding(found, mine.ballot)
         if changes is None and all(promise.stable for _, promise in promises):
             return found
-        proposal = Decision(mine.ballot, changes or {}, mine.ballot)  # nothing, or what nobody saw accepted could still be decided
+        proposal = Decision(
+            mine.ballot, changes or {}, mine.ballot
+        )  # nothing, or what nobody saw accepted could still be decided
         return found if (yield from self._propose(home, row, proposal)) else None
 
     def _stamped(self, begun: Decision, mine: Decision) -> Changes:

@@ -143,7 +143,9 @@ class Network:
     def _do(self, home: Replica, target: Replica, gathering: _Gathering) -> None:
         """A message has reached a replica. What it writes it shows and tells of when that is on its disk."""
         if gathering.ask.writes and self.weather.sync_us and not self.calm:
-            self.timeline.after(int(self._chance.random() * self.weather.sync_us), self._synced, (home, target), target.life, gathering)
+            self.timeline.after(
+                int(self._chance.random() * self.weather.sync_us), self._synced, (home, target), target.life, gathering
+            )
         else:
             self.carry((target, home), self._answered, gathering, target, gathering.ask.does(target))
 
@@ -158,7 +160,9 @@ class Network:
         gathering.heard.add(target.number)
         gathering.answers.append((target, answer))
         gathering.good += gathering.ask.well(answer)
-        if not gathering.over and (gathering.good >= gathering.ask.need or len(gathering.answers) == len(gathering.ask.targets)):
+        if not gathering.over and (
+            gathering.good >= gathering.ask.need or len(gathering.answers) == len(gathering.ask.targets)
+        ):
             gathering.over = True
             gathering.go_on(list(gathering.answers))
 

@@ -42,7 +42,9 @@ class SimulatedStore:
     spread = Spread()
     at_once = 1
 
-    def __init__(self, clock: SimulatedClock, *, replicas: int = 3, weather: Weather | None = None, seed: int = 0) -> None:
+    def __init__(
+        self, clock: SimulatedClock, *, replicas: int = 3, weather: Weather | None = None, seed: int = 0
+    ) -> None:
         """All replicas are up and empty."""
         chance = Chance(seed)
         self.cluster = Cluster(clock.timeline, weather or Weather.fair(replicas), chance, witness=_unseen)
@@ -54,7 +56,9 @@ class SimulatedStore:
         """As the port says."""
         for each in wanted:
             key_codec.known(each.table)
-        return cast("list[list[Column]]", self._answer(Read(tuple(replace(each, row=_placed(each)) for each in wanted), exact)))
+        return cast(
+            "list[list[Column]]", self._answer(Read(tuple(replace(each, row=_placed(each)) for each in wanted), exact))
+        )
 
     def send(self, batch: Batch, *more: Batch) -> None:
         """As the port says."""

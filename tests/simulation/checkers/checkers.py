@@ -37,7 +37,13 @@ def everything_is_found_in_time(evidence: Evidence) -> Iterator[str]:
     sent = {one.number: one for one in evidence.history.sent}
     for handed in evidence.history.handed:
         one = sent.get(handed.number)
-        if one and handed.who == WALKER and handed.number not in seen and one.result is Result.DONE and abs(one.clock_error) < _FAR_OFF:
+        if (
+            one
+            and handed.who == WALKER
+            and handed.number not in seen
+            and one.result is Result.DONE
+            and abs(one.clock_error) < _FAR_OFF
+        ):
             yield f"message {one.number} was passed over: nobody saw it before somebody walked over half a day once more"
         seen.add(handed.number)
 
@@ -158,7 +164,9 @@ def dead_letters_are_kept(evidence: Evidence) -> Iterator[str]:
     reasons: dict[Id, set[str]] = defaultdict(set)
     for one in evidence.history.settled:
         reasons[one.id].add(one.reason)
-    rejected = [one for one in evidence.history.settled if one.kind == "reject" and one.result is Result.DONE and not one.lost]
+    rejected = [
+        one for one in evidence.history.settled if one.kind == "reject" and one.result is Result.DONE and not one.lost
+    ]
     for one in [one for one in rejected if not meant(one)]:
         if one.id not in dead:
             yield f"message {one.number} was rejected and is no dead letter"

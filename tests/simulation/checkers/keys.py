@@ -34,7 +34,11 @@ def one_message_has_a_key(evidence: Evidence) -> Iterator[str]:
 
 def keys_are_taken_by_somebody(evidence: Evidence) -> Iterator[str]:
     """Whoever is told that a key is taken is told of a message that had not surely ended before he asked."""
-    over = {one.id: one.told for one in evidence.history.settled if one.kind == "ack" and one.result is Result.DONE and not one.lost}
+    over = {
+        one.id: one.told
+        for one in evidence.history.settled
+        if one.kind == "ack" and one.result is Result.DONE and not one.lost
+    }
     for sent in evidence.history.sent:
         if sent.holder is not None and over.get(sent.holder, _FOR_EVER) < sent.began:
             yield f"message {sent.number} was not sent, for its key was said to be that of a message that was acked long before"
@@ -82,7 +86,11 @@ def what_commits_put_is_not_lost(evidence: Evidence) -> Iterator[str]:
 
 def slots_have_one_message_each(evidence: Evidence) -> Iterator[str]:
     """At the end each slot of each schedule was fired or skipped; none of those that were to be fired without fail lacks its message."""
-    schedules = {schedule.name: (home, schedule) for home in evidence.truth.homes.values() for schedule in home.schedules.values()}
+    schedules = {
+        schedule.name: (home, schedule)
+        for home in evidence.truth.homes.values()
+        for schedule in home.schedules.values()
+    }
     for saved in evidence.history.saved:
         if saved.name in schedules:
             home, schedule = schedules[saved.name]

@@ -115,7 +115,9 @@ class Truth:
         row.timers[timer.name] = timer
         for one in hidden_by(timer):
             if one.id in row.where:
-                self._say(commit.row, f"{ids.text(one.id)} is listed in two timers: two receipts of it could be current")
+                self._say(
+                    commit.row, f"{ids.text(one.id)} is listed in two timers: two receipts of it could be current"
+                )
             if one.id in row.gone:
                 self._say(commit.row, f"{ids.text(one.id)} is taken although it was settled or removed before")
             if one.id in row.dead and one.id not in commit.revived:
@@ -135,7 +137,10 @@ class Truth:
         taken_again = timer.state == State.LEASED and timer.nonce != before.nonce
         counts = before.state == State.LEASED and (not taken_again or (before.made_for == 1 and before.alone))
         if not least <= spent <= least + counts:
-            self._say(commit.row, f"attempts go from {least} to {spent}, of a timer made for {before.made_for} with alone={before.alone}")
+            self._say(
+                commit.row,
+                f"attempts go from {least} to {spent}, of a timer made for {before.made_for} with alone={before.alone}",
+            )
 
     def _bury(self, row: RowTruth, commit: _Commit) -> None:
         for id_ in commit.revived:

@@ -80,7 +80,9 @@ class Weather:
     @classmethod
     def fair(cls, replicas: int) -> Weather:
         """No faults."""
-        return cls(frozenset(), replicas, drop=0, duplicate=0, late=0, sync_us=0, page=2_000, graves=100_000, stamped_anew=True)
+        return cls(
+            frozenset(), replicas, drop=0, duplicate=0, late=0, sync_us=0, page=2_000, graves=100_000, stamped_anew=True
+        )
 
     def without(self, faults: frozenset[Fault]) -> Weather:
         """The same with these faults left out."""

@@ -32,7 +32,11 @@ class Evidence:
 
     def orders(self, id_: Id, row: str) -> Iterator[Removed]:
         """What people ordered that may have removed this message, if it was carried out in time."""
-        return (one for one in self.history.removed if one.what != "redrive" and (one.row == row if one.ids is None else id_ in one.ids))
+        return (
+            one
+            for one in self.history.removed
+            if one.what != "redrive" and (one.row == row if one.ids is None else id_ in one.ids)
+        )
 
     def removed(self, sent: Sent) -> bool:
         """Whether somebody may have removed it, or put another in its place, after its send began."""
@@ -46,7 +50,9 @@ class Evidence:
     def comes_again(self) -> set[Id]:
         """The messages that may be sent again although somebody removed them: repeatable ones whose row was cleared, or letters purged."""
         sent = (one.message for one in self.history.sent if one.repeats and one.message)
-        return {one.id for one in sent if any(order.what in ("clear", "purge") for order in self.orders(one.id, one.row))}
+        return {
+            one.id for one in sent if any(order.what in ("clear", "purge") for order in self.orders(one.id, one.row))
+        }
 
     def replacing(self, sent: Sent) -> Iterator[Sent]:
         """The sends that may have put themselves in the place of this one."""

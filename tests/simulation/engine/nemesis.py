@@ -59,7 +59,9 @@ class Trouble:
     def _part(self) -> None:
         ends = frozenset(replica.number for replica in self._chance.sample(self._cluster.replicas, 2))
         self._cluster.network.parted.add(ends)
-        self._cluster.timeline.after(int(self._chance.expovariate(1 / (2 * SECOND))), self._cluster.network.parted.discard, ends)
+        self._cluster.timeline.after(
+            int(self._chance.expovariate(1 / (2 * SECOND))), self._cluster.network.parted.discard, ends
+        )
 
     def _pause_node(self) -> None:
         node = self._node()
@@ -83,7 +85,9 @@ class Trouble:
     def _jump(self) -> None:
         far = self._chance.choice((SECOND, 10 * SECOND, 300 * SECOND))
         jump = self._chance.randint(-far, far)
-        machine = self._chance.choice([*[replica.clock for replica in self._cluster.replicas], *[client.clock for client in self._clients]])
+        machine = self._chance.choice(
+            [*[replica.clock for replica in self._cluster.replicas], *[client.clock for client in self._clients]]
+        )
         machine.skew += jump
 
     def _pause_client(self) -> None:

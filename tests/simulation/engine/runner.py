@@ -107,7 +107,15 @@ class Summary:
         legend = [f"{number:>4}  {fault}" for number, fault in enumerate(Fault, 1)]
         head = " " * width + "".join(f"{number:>10}" for number, _ in enumerate(Fault, 1))
         return "\n".join(
-            [*legend, "", head, *(f"{step:<{width}}" + "".join(f"{self.coverage[step, fault]:>10}" for fault in Fault) for step in steps)]
+            [
+                *legend,
+                "",
+                head,
+                *(
+                    f"{step:<{width}}" + "".join(f"{self.coverage[step, fault]:>10}" for fault in Fault)
+                    for step in steps
+                ),
+            ]
         )
 
 

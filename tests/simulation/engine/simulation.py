@@ -117,7 +117,9 @@ class _World:
         self.operations = 0
         self.repaired = self.timeline.now
         self.locks = self._drawn_locks(lock)
-        self.populace = Populace(self.cluster, self.history, chance, meddling=meddling, standing=self.truth.standing, locks=self.locks)
+        self.populace = Populace(
+            self.cluster, self.history, chance, meddling=meddling, standing=self.truth.standing, locks=self.locks
+        )
         self.trouble = Trouble(self.cluster, self.populace.clients, chance.own("trouble"))
 
     def _drawn_locks(self, kind: str | None) -> Locks:
@@ -169,7 +171,9 @@ class _World:
             part = f"{burst}: {client.name} {what}"
             if self.parts.plays(part):
                 own = self.chance.own(part)
-                client.start(agent(own), own.choice((0, own.randint(0, SECOND // 2))))  # half of them get in each other's way
+                client.start(
+                    agent(own), own.choice((0, own.randint(0, SECOND // 2)))
+                )  # half of them get in each other's way
         for fault in Fault:
             times = chance.randint(1, 3)
             if fault in self.weather.faults and self.trouble.brings(fault) and self.parts.plays(f"{burst}: {fault}"):
@@ -207,7 +211,9 @@ class _World:
         levels = range(self.populace.levels)
         passed = {(row, level) for level in levels for row in self._send_last(2, level)}
         taker = self._finish("measure", (0, 11 * _MINUTE))
-        while not passed.issuperset(product(rows := self._send_last_measured(taker, level := self.chance.choice(levels)), levels)):
+        while not passed.issuperset(
+            product(rows := self._send_last_measured(taker, level := self.chance.choice(levels)), levels)
+        ):
             passed.update(product(rows, [level]))
         self.graves = sum(self.cluster.graves[row] for row in rows)
 

@@ -26,7 +26,9 @@ def _without_puts(kind: Type) -> Any:  # noqa: ANN401 - a way of meddling
     def change(asked: Asked) -> Asked:
         if not isinstance(asked, Commit):
             return asked
-        return replace(asked, batch=replace(asked.batch, puts=tuple(put for put in asked.batch.puts if put.name.type != kind)))
+        return replace(
+            asked, batch=replace(asked.batch, puts=tuple(put for put in asked.batch.puts if put.name.type != kind))
+        )
 
     return asking_otherwise(change)
 
@@ -34,7 +36,9 @@ def _without_puts(kind: Type) -> Any:  # noqa: ANN401 - a way of meddling
 def _dying_with_their_keys(asked: Asked) -> Asked:
     if not isinstance(asked, Commit) or not any(put.name.type == Type.DEAD for put in asked.batch.puts):
         return asked
-    return replace(asked, batch=replace(asked.batch, deletes=tuple(name for name in asked.batch.deletes if name.type != Type.KEY)))
+    return replace(
+        asked, batch=replace(asked.batch, deletes=tuple(name for name in asked.batch.deletes if name.type != Type.KEY))
+    )
 
 
 def _firing_blindly(asked: Asked) -> Asked:
@@ -50,7 +54,9 @@ def _stamped_with_sending(priority: int, id_: Id, value: bytes, *, sent: int) ->
 def _walking() -> list[Patches]:
     honest = Cluster._commit  # noqa: SLF001 - the mistake is made there
 
-    def careless(cluster: Cluster, batch: Batch, expects: tuple[Expectation, ...], home: Replica) -> Coordinating[Outcome]:
+    def careless(
+        cluster: Cluster, batch: Batch, expects: tuple[Expectation, ...], home: Replica
+    ) -> Coordinating[Outcome]:
         """A condition on a static column has the server look for the first living column, over all graves before it."""
         for cell in home.rows.get(batch.row, Row()).between(*_MESSAGES).values():
             if cell.kind != DELETED:
@@ -63,7 +69,12 @@ def _walking() -> list[Patches]:
 
 HOMES: Final = (
     Planted("keys taken and freed without conditions", 1_000, meddling=without(Type.KEY), first=130),
-    Planted("a key freed whoever has it", 4_000, lambda: [mock.patch.object(unique_key, "_names", return_value=True)], first=100),
+    Planted(
+        "a key freed whoever has it",
+        4_000,
+        lambda: [mock.patch.object(unique_key, "_names", return_value=True)],
+        first=100,
+    ),
     Planted("dead letters keep their keys", 100, meddling=asking_otherwise(_dying_with_their_keys)),
     Planted(
         "a unique send of unknown outcome is repeated",
@@ -74,5 +85,9 @@ HOMES: Final = (
     Planted("slots fired without conditions", 400, meddling=asking_otherwise(_firing_blindly), first=50),
     Planted("repeatable sends leave no mark", 100, meddling=_without_puts(Type.REMOVED)),
     Planted("a condition on a static column", 100, _walking),
-    Planted("stamps from the moment of sending", 400, lambda: [mock.patch.object(producer, "message_put", _stamped_with_sending)]),
+    Planted(
+        "stamps from the moment of sending",
+        400,
+        lambda: [mock.patch.object(producer, "message_put", _stamped_with_sending)],
+    ),
 )

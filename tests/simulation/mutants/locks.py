@@ -73,6 +73,11 @@ LOCKS: Final = (
     Planted("a lock of the dead is never gone round", 200, _going_round(lambda _: False), lock="manager"),
     Planted("locks are gone round at once", 60, _going_round(lambda _: True), lock="manager"),
     Planted("lock columns last", 200, _lasting, lock="columns"),
-    Planted("rows with nothing to claim stay locked", 60, lambda: [mock.patch.object(row_locks, "_free", _keeping)], lock="columns"),
+    Planted(
+        "rows with nothing to claim stay locked",
+        60,
+        lambda: [mock.patch.object(row_locks, "_free", _keeping)],
+        lock="columns",
+    ),
     Planted("a yes that comes too late is kept", 400, _keeping_what_comes_late, lock="manager"),
 )

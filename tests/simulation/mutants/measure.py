@@ -30,7 +30,9 @@ def measured(planted: Planted, times: int = 5) -> tuple[str, bool]:
     needed = [seeds for seeds, _ in caught]
     told = caught[0][1].violations[0][:90] if caught else "NOT NOTICED"
     figures = f"{median(needed):>6.0f} ({min(needed)}-{max(needed)})" if caught else "     -"
-    return f"{planted.name:<46}{figures:<20} {len(caught)} of {times} times within {planted.within}: {told}", len(caught) == times
+    return f"{planted.name:<46}{figures:<20} {len(caught)} of {times} times within {planted.within}: {told}", len(
+        caught
+    ) == times
 
 
 def _measured(place_and_times: tuple[int, int]) -> tuple[str, bool]:

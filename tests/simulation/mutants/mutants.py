@@ -79,7 +79,9 @@ def _old_messages() -> list[Patches]:
     kept: dict[tuple[int, int], tuple[int, list[Column]]] = {}
     walk = scan._walk  # noqa: SLF001 - the mistake is made there
 
-    def remembering(seen: RowSnapshot, wanted: Slice, now: int, *, whole: bool = False) -> Steps[tuple[list[Column], bool]]:
+    def remembering(
+        seen: RowSnapshot, wanted: Slice, now: int, *, whole: bool = False
+    ) -> Steps[tuple[list[Column], bool]]:
         place = (id(seen), wanted.priority or 0)
         at, columns = kept.get(place, (0, []))
         left = [column for column in columns if column.name.id > wanted.after]
@@ -160,10 +162,17 @@ def _acking_first(asked: Asked) -> Asked:
     if not isinstance(asked, Commit) or HEADER not in [each.name for each in asked.expects]:
         return asked
     leased = [
-        decode_timer("", put.name, put.value) for put in asked.batch.puts if put.name.type == Type.TIMER and put.name.state == State.LEASED
+        decode_timer("", put.name, put.value)
+        for put in asked.batch.puts
+        if put.name.type == Type.TIMER and put.name.state == State.LEASED
     ]
     names = {message_name(entry.priority, entry.id) for timer in leased for entry in timer.entries}
-    return replace(asked, batch=replace(asked.batch, deletes=tuple({**dict.fromkeys(asked.batch.deletes), **dict.fromkeys(sorted(names))})))
+    return replace(
+        asked,
+        batch=replace(
+            asked.batch, deletes=tuple({**dict.fromkeys(asked.batch.deletes), **dict.fromkeys(sorted(names))})
+        ),
+    )
 
 
 def _burying_nobody(asked: Asked) -> Asked:

@@ -98,7 +98,11 @@ class Taker:
         for _ in range(60):
             fired = yield from self._fire(row)
             if (
-                not (yield from self._go_in(row, ClaimRequest(20, self.behaviour.lease_us, self.behaviour.max_attempts), [], None))
+                not (
+                    yield from self._go_in(
+                        row, ClaimRequest(20, self.behaviour.lease_us, self.behaviour.max_attempts), [], None
+                    )
+                )
                 and not fired
             ):
                 return
@@ -119,11 +123,15 @@ class Taker:
     def _claim(self, row: str) -> Generator[Request | Pause, Any, None]:
         in_hand = sum(len(hold.deliveries) for hold in self.holds)
         want = self.chance.randint(1, _MOST)
-        order = ClaimRequest(want, self.behaviour.lease_us, self.behaviour.max_attempts, in_hand, yields=self.chance.random() < 0.3)
+        order = ClaimRequest(
+            want, self.behaviour.lease_us, self.behaviour.max_attempts, in_hand, yields=self.chance.random() < 0.3
+        )
         joined = [hold for hold in self.holds if hold.row == row and self.chance.random() < 0.5]
         yield from self._go_in(row, order, [(hold, self._outcomes(hold)) for hold in joined], self.chance)
 
-    def _go_in(self, row: str, order: ClaimRequest, joined: _Joined, patience: Chance | None) -> Generator[Request | Pause, Any, bool]:
+    def _go_in(
+        self, row: str, order: ClaimRequest, joined: _Joined, patience: Chance | None
+    ) -> Generator[Request | Pause, Any, bool]:
         """Claim, under the lock of the row if there is one; whether anything came of it."""
         if self.locked is None:
             claimed = yield from self._take(row, order, joined)
@@ -178,7 +186,9 @@ class Taker:
         self.history.settled += notes.values()
         return notes
 
-    def _settled(self, hold: Lease, outcomes: dict[Id, Outcome], settled: SettleResult, *, notes: dict[Id, Noted]) -> None:
+    def _settled(
+        self, hold: Lease, outcomes: dict[Id, Outcome], settled: SettleResult, *, notes: dict[Id, Noted]
+    ) -> None:
         """Follow what was committed, and note what was told of each."""
         lost, parted = after_settling(hold, outcomes, settled)
         gone = {delivery.id for delivery in lost}
@@ -189,8 +199,13 @@ class Taker:
 
     def _outcomes(self, hold: Lease) -> dict[Id, Outcome]:
         """What is to become of some or all of what is held."""
-        chosen = [delivery for delivery in hold.deliveries.values() if self.chance.random() < 0.7] or list(hold.deliveries.values())
-        return {delivery.id: outcome_for(delivery, self.process.now(), self.behaviour, chance=self.chance) for delivery in chosen}
+        chosen = [delivery for delivery in hold.deliveries.values() if self.chance.random() < 0.7] or list(
+            hold.deliveries.values()
+        )
+        return {
+            delivery.id: outcome_for(delivery, self.process.now(), self.behaviour, chance=self.chance)
+            for delivery in chosen
+        }
 
 
 def acking(delivery: BaseDelivery) -> Ack:
@@ -229,4 +244,6 @@ def asked(delivery: BaseDelivery, outcome: Outcome, client: SimulatedProcess) ->
     nonce = delivery.hold.timer.nonce if delivery.hold else b""
     number = delivery.body if isinstance(delivery.body, int) else -1
     reason = outcome.reason if isinstance(outcome, Reject) else ""
-    return history.Settled(number, delivery.id, kinds[type(outcome)], nonce, client.clock.monotonic(), client.unknowns, reason=reason)
+    return history.Settled(
+        number, delivery.id, kinds[type(outcome)], nonce, client.clock.monotonic(), client.unknowns, reason=reason
+    )

@@ -210,7 +210,9 @@ Claiming = Callable[[ClaimRequest], Steps[ClaimResult]]
 class LockedRows:
     """The rows of a queue as a taker has them that claims under a lock: it watches their headers as claimers do."""
 
-    def __init__(self, client: SimulatedProcess, process: Client, ways: ClientOptions, scheduler: RowScheduler, *, locks: Locks) -> None:
+    def __init__(
+        self, client: SimulatedProcess, process: Client, ways: ClientOptions, scheduler: RowScheduler, *, locks: Locks
+    ) -> None:
         """Nothing is known of any row. What is learnt is in `snapshots`."""
         self.snapshots = {row: visit.snapshot for row, visit in scheduler.row_states.of.items()}
         self._who = client.name

@@ -79,7 +79,9 @@ class Person:
         keyed = [one for one in known if one.key]
         chosen = keyed if keyed and self.chance.random() < 0.5 else known
         if chosen and (message := self.chance.choice(chosen).message):
-            yield from self._note("delete", message.row, [message.id], act=lambda: delete.delete(self.core.process, message))
+            yield from self._note(
+                "delete", message.row, [message.id], act=lambda: delete.delete(self.core.process, message)
+            )
 
     def _clear(self, row: str) -> Steps[None]:
         levels = self.core.settings.layout.priorities

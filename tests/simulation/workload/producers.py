@@ -90,7 +90,10 @@ class Sender:
         records = [self.history.send(self.client.clock.monotonic()) for _ in range(self.chance.randint(1, 2))]
         for one in records:
             one.repeats = True
-        wanted = [idempotent_message(encode_plain(now, b"%d" % one.number), 0, numbered_id(source, one.number, now)) for one in records]
+        wanted = [
+            idempotent_message(encode_plain(now, b"%d" % one.number), 0, numbered_id(source, one.number, now))
+            for one in records
+        ]
         for _ in range(times):
             yield self._pause(20_000, SECOND)
             self.history.begins("send repeatable")
@@ -149,4 +152,7 @@ class Sender:
 
     def _failed(self, sent: list[Sent], error: StoreError) -> None:
         for one in sent:
-            one.result, one.told = Result.UNKNOWN if isinstance(error, OutcomeUnknown) else Result.REFUSED, self.client.clock.monotonic()
+            one.result, one.told = (
+                Result.UNKNOWN if isinstance(error, OutcomeUnknown) else Result.REFUSED,
+                self.client.clock.monotonic(),
+            )

@@ -40,7 +40,16 @@ Deed = tuple[SimulatedProcess, str, Callable[[Chance], Agent]]
 class Populace:
     """All processes of a world. Some worlds have unique keys, some have schedules, and some have sends that are repeated."""
 
-    def __init__(self, cluster: Cluster, history: History, chance: Chance, *, meddling: Meddling, standing: Standing, locks: Locks) -> None:
+    def __init__(
+        self,
+        cluster: Cluster,
+        history: History,
+        chance: Chance,
+        *,
+        meddling: Meddling,
+        standing: Standing,
+        locks: Locks,
+    ) -> None:
         """One or two people, and two or three takers. `standing` tells the header of a row as it stands."""
         self.clients: list[SimulatedProcess] = []
         self._cluster = cluster
@@ -111,7 +120,10 @@ class Populace:
     def _client(self, name: str, skew: int | None) -> SimulatedProcess:
         drawn = self._cluster.weather.client_skew(self._chance.own(f"clock of {name}"))
         client = SimulatedProcess(
-            name, SkewedClock(self._cluster.timeline, drawn if skew is None else skew), self._cluster, meddling=self._meddling
+            name,
+            SkewedClock(self._cluster.timeline, drawn if skew is None else skew),
+            self._cluster,
+            meddling=self._meddling,
         )
         self.clients.append(client)
         return client

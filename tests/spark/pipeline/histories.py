@@ -26,12 +26,16 @@ QUEUE: Final = "emails"
 class Life:
     """What happens to one message; every call tells of one moment, so many seconds after noon."""
 
-    def __init__(self, name: str, sent: float = 0.0, *, due: float | None = None, queue: str = QUEUE, **told: str) -> None:
+    def __init__(
+        self, name: str, sent: float = 0.0, *, due: float | None = None, queue: str = QUEUE, **told: str
+    ) -> None:
         """It is sent; `told` are its row, task, tenant, schedule and key."""
         at = NOON + int(sent * SECOND)
         message = MessageId(told.get("row", f"{queue}:0:0"), 0, ids.derived(at, name))
         first_due = at if due is None else NOON + int(due * SECOND)
-        about = Event(at, Kind.SENT, queue, message, worker="web1:7:aa", sent=at, due=first_due, task=told.get("task", "welcome"))
+        about = Event(
+            at, Kind.SENT, queue, message, worker="web1:7:aa", sent=at, due=first_due, task=told.get("task", "welcome")
+        )
         self._about = replace(about, tenant=told.get("tenant"), schedule=told.get("schedule"), key=told.get("key"))
         self.events = [self._about]
         self._attempt = 0
@@ -58,7 +62,9 @@ class Life:
     def failed(self, at: float, reason: str = "KeyError: 'x'", *, dies: bool = False) -> Life:
         """Its handler raised."""
         self._tell(at, Kind.FAILED, reason=reason, **self._ending())
-        return self._tell(at, Kind.DEAD if dies else Kind.RETRIED, reason=reason, why="failed" if dies else "", **self._ending())
+        return self._tell(
+            at, Kind.DEAD if dies else Kind.RETRIED, reason=reason, why="failed" if dies else "", **self._ending()
+        )
 
     def rejected(self, at: float, reason: str) -> Life:
         """Its handler said that no attempt will do."""
@@ -87,7 +93,9 @@ class Life:
         return {"claimed": self._claimed, "began": self._began}
 
     def _tell(self, at: float, kind: Kind, **told: object) -> Life:
-        event = replace(self._about, at=NOON + int(at * SECOND), kind=kind, attempt=self._attempt, worker=self._worker, **told)  # type: ignore[arg-type]  # the fields of events
+        event = replace(
+            self._about, at=NOON + int(at * SECOND), kind=kind, attempt=self._attempt, worker=self._worker, **told
+        )  # type: ignore[arg-type]  # the fields of events
         self.events.append(event)
         return self
 
@@ -97,7 +105,9 @@ def fired(at: float, slot: float, schedule: str = "digest", *, queue: str = QUEU
     moment = NOON + int(at * SECOND)
     message = MessageId(f"{queue}:home:0", 0, ids.derived(moment, schedule))
     slotted = NOON + int(slot * SECOND)
-    return Event(moment, Kind.FIRED, queue, message, key=schedule, schedule=schedule, sent=moment, due=slotted, slot=slotted)
+    return Event(
+        moment, Kind.FIRED, queue, message, key=schedule, schedule=schedule, sent=moment, due=slotted, slot=slotted
+    )
 
 
 def frame(spark: SparkSession, events: Iterable[Event]) -> DataFrame:

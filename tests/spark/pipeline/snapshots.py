@@ -64,4 +64,6 @@ class Store:
 
     def _read(self, queue: str, *, since: int, until: int) -> DataFrame:
         self.asked.append((since, until))
-        return frame(self._spark, [event for event in self.events if event.queue == queue and since <= event.at < until])
+        return frame(
+            self._spark, [event for event in self.events if event.queue == queue and since <= event.at < until]
+        )

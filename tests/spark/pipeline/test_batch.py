@@ -139,7 +139,10 @@ def test_what_lies_between_the_last_run_and_a_later_stretch_is_read_by_the_next_
 
 def test_a_stretch_of_several_queues_that_is_built_again_leaves_finished_what_ended_after_it(store: Store) -> None:
     queues = ("busy", "calm")
-    store.add(Life("a", queue="busy").claimed(1).done(2), Life("b", 20 * HOUR, queue="busy").claimed(20 * HOUR).done(21 * HOUR))
+    store.add(
+        Life("a", queue="busy").claimed(1).done(2),
+        Life("b", 20 * HOUR, queue="busy").claimed(20 * HOUR).done(21 * HOUR),
+    )
     store.add(Life("c", queue="calm").claimed(1).done(44 * HOUR))
     store.run(90 * HOUR, queues=queues)
     before = store.rows(MESSAGES, "queue = 'calm'")
@@ -149,7 +152,10 @@ def test_a_stretch_of_several_queues_that_is_built_again_leaves_finished_what_en
 
 
 def test_days_apart_that_are_built_again_leave_what_is_known_of_the_days_between(store: Store) -> None:
-    store.add(Life("a").claimed(1).done(72 * HOUR), Life("b", 1).claimed(72 * HOUR).failed(73 * HOUR).claimed(145 * HOUR).done(146 * HOUR))
+    store.add(
+        Life("a").claimed(1).done(72 * HOUR),
+        Life("b", 1).claimed(72 * HOUR).failed(73 * HOUR).claimed(145 * HOUR).done(146 * HOUR),
+    )
     store.add(Life("c", 120 * HOUR).claimed(120 * HOUR).done(121 * HOUR))
     store.run(200 * HOUR)
     before = sorted(store.rows(MESSAGES), key=str)
@@ -193,7 +199,16 @@ def test_days_are_those_of_utc_in_a_session_of_another_zone_which_keeps_it(store
 
 
 def skipped(slot: int) -> Event:
-    return Event(NOON, Kind.SKIPPED, QUEUE, None, key="digest", schedule="digest", slot=NOON - slot * SECOND, reason="the last one runs")
+    return Event(
+        NOON,
+        Kind.SKIPPED,
+        QUEUE,
+        None,
+        key="digest",
+        schedule="digest",
+        slot=NOON - slot * SECOND,
+        reason="the last one runs",
+    )
 
 
 def test_slots_that_were_skipped_at_one_moment_are_counted_each(store: Store) -> None:
@@ -229,7 +244,9 @@ def test_a_column_that_older_events_lack_is_unknown_there(store: Store, spark: S
     assert [(row["state"], row["tenant"]) for row in store.rows(MESSAGES)] == [("done", None)] * 2
 
 
-@pytest.mark.parametrize("change", ["* except (at)", "* except (attempt); cast(attempt as int) as attempt", "*; 1 as more"])
+@pytest.mark.parametrize(
+    "change", ["* except (at)", "* except (attempt); cast(attempt as int) as attempt", "*; 1 as more"]
+)
 def test_events_of_another_kind_are_not_to_be_removed(store: Store, spark: SparkSession, change: str) -> None:
     store.add(Life("a").claimed(1).done(2), Life("b", 20 * HOUR).claimed(20 * HOUR).done(21 * HOUR))
     store.run(23 * HOUR)

@@ -40,14 +40,20 @@ def events(spark: SparkSession) -> DataFrame:
         Life("double", 8, row="emails:0:1").claimed(9).done(10).claimed(40).done(41),
         Life("late receipt", 9).claimed(10).done(11, lost=True),
     )
-    slots = [event for slot in (fired(60.5, 60), fired(122, 120)) for event in (slot, replace(slot, kind=Kind.SENT, key=None, slot=None))]
+    slots = [
+        event
+        for slot in (fired(60.5, 60), fired(122, 120))
+        for event in (slot, replace(slot, kind=Kind.SENT, key=None, slot=None))
+    ]
     known = marked(frame(spark, [*some, *slots]))
     return waited_once(known, messages(known)).persist()
 
 
 def rows(frame: DataFrame, *columns: str) -> dict[object, Row]:
     """Rows by what stands in these columns."""
-    return {row[columns[0]] if len(columns) == 1 else tuple(row[name] for name in columns): row for row in frame.collect()}
+    return {
+        row[columns[0]] if len(columns) == 1 else tuple(row[name] for name in columns): row for row in frame.collect()
+    }
 
 
 @pytest.fixture(scope="module")
@@ -127,7 +133,9 @@ def test_rows_about_one_message_come_to_the_same_however_they_are_put_together(e
 
 
 def test_attempts_end_as_somebody_said_or_as_nobody_did(events: DataFrame) -> None:
-    found = Counter((row["outcome"], row["attempt"], row["ran"] and row["ran"] // SECOND) for row in attempts(events).collect())
+    found = Counter(
+        (row["outcome"], row["attempt"], row["ran"] and row["ran"] // SECOND) for row in attempts(events).collect()
+    )
     assert found == {
         ("done", 1, 2): 1,
         ("done", 1, 1): 2,
@@ -144,14 +152,25 @@ def test_attempts_end_as_somebody_said_or_as_nobody_did(events: DataFrame) -> No
 def test_failures_of_one_cause_are_one_row(events: DataFrame) -> None:
     found = rows(failures(events), "task", "failure")
     report = found["report", "KeyError: <quoted>"]
-    assert (report["times"], report["messages"], report["dead"], report["hosts"], report["example"]) == (2, 1, 1, 2, "KeyError: 'b'")
+    assert (report["times"], report["messages"], report["dead"], report["hosts"], report["example"]) == (
+        2,
+        1,
+        1,
+        2,
+        "KeyError: 'b'",
+    )
     assert (found["welcome", "no such address"]["times"], found["welcome", "no such address"]["dead"]) == (1, 1)
     assert found["welcome", "its lease ran out"]["dead"] == 0
 
 
 def test_a_schedule_is_late_by_what_lies_between_a_slot_and_its_firing(events: DataFrame) -> None:
     [digest] = schedules(events).collect()
-    assert (digest["schedule"], digest["fired"], digest["late_p50"], digest["late_max"]) == ("digest", 2, 1.25 * SECOND, 2 * SECOND)
+    assert (digest["schedule"], digest["fired"], digest["late_p50"], digest["late_max"]) == (
+        "digest",
+        2,
+        1.25 * SECOND,
+        2 * SECOND,
+    )
     assert digest["started"] == 0
 
 

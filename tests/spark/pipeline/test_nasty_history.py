@@ -26,8 +26,41 @@ from tests.support.nasty import fill, schedule
 
 #: Elements of the page; whatever else is in it was put there by a message.
 ELEMENTS = {
-    *("html", "head", "meta", "title", "style", "body", "main", "h1", "h2", "h3", "p", "div", "b", "span", "section", "footer"),
-    *("table", "thead", "tbody", "tr", "th", "td", "code", "details", "summary", "svg", "line", "text", "path", "circle", "rect"),
+    *(
+        "html",
+        "head",
+        "meta",
+        "title",
+        "style",
+        "body",
+        "main",
+        "h1",
+        "h2",
+        "h3",
+        "p",
+        "div",
+        "b",
+        "span",
+        "section",
+        "footer",
+    ),
+    *(
+        "table",
+        "thead",
+        "tbody",
+        "tr",
+        "th",
+        "td",
+        "code",
+        "details",
+        "summary",
+        "svg",
+        "line",
+        "text",
+        "path",
+        "circle",
+        "rect",
+    ),
 }
 
 
@@ -101,12 +134,23 @@ def test_the_numbers_are_those_of_the_queue(told: Told) -> None:
 def test_each_event_message_and_attempt_is_in_its_table(told: Told, spark: SparkSession) -> None:
     events = spark.read.schema(EVENTS.schema).parquet(str(told.folder / "lake" / EVENTS.name))
     assert events.count() == len(told.history)
-    messages = spark.read.schema(MESSAGES.schema).parquet(str(told.folder / "lake" / MESSAGES.name)).select("message", "task").collect()
+    messages = (
+        spark.read.schema(MESSAGES.schema)
+        .parquet(str(told.folder / "lake" / MESSAGES.name))
+        .select("message", "task")
+        .collect()
+    )
     tasks = {str(event.message): event.task for event in told.history if event.message}
     assert {row["message"]: row["task"] for row in messages} == {
         message: shortened(task) if task is not None else None for message, task in tasks.items()
     }
-    attempts = spark.read.schema(ATTEMPTS.schema).parquet(str(told.folder / "lake" / ATTEMPTS.name)).select("task").distinct().collect()
+    attempts = (
+        spark.read.schema(ATTEMPTS.schema)
+        .parquet(str(told.folder / "lake" / ATTEMPTS.name))
+        .select("task")
+        .distinct()
+        .collect()
+    )
     assert max(len(row["task"] or "") for row in attempts) == LONGEST
 
 
@@ -118,5 +162,8 @@ def test_the_page_tells_of_the_most_frequent_failures_as_they_are(told: Told, sp
     shown = [int(row[2]) for row in Reading(told.page).rows if len(row) == 5]
     assert sum(shown) == sum(times.values())
     most = [failure for failure, number in times.items() if number == max(times.values())]
-    seen = {f"Failures by cause; the most frequent: {printable(failure)}, {count(times[failure])} times." for failure in most}
+    seen = {
+        f"Failures by cause; the most frequent: {printable(failure)}, {count(times[failure])} times."
+        for failure in most
+    }
     assert len(seen & set(Elements(told.page).texts)) == 1

@@ -78,10 +78,15 @@ def test_a_folder_is_of_this_machine_and_has_the_name_that_was_said(spark: Spark
         store.run(300)
     finally:
         hadoop.set("fs.defaultFS", before)
-    assert [row["state"] for row in pyarrow.parquet.read_table(store.out / MESSAGES.name).to_pylist()] == ["done", "done"]
+    assert [row["state"] for row in pyarrow.parquet.read_table(store.out / MESSAGES.name).to_pylist()] == [
+        "done",
+        "done",
+    ]
 
 
-def test_rows_that_turn_up_for_a_day_after_the_days_were_counted_replace_nothing(spark: SparkSession, tmp_path: Path) -> None:
+def test_rows_that_turn_up_for_a_day_after_the_days_were_counted_replace_nothing(
+    spark: SparkSession, tmp_path: Path
+) -> None:
     today, tomorrow = Day(QUEUE, date(2026, 3, 14)), Day(QUEUE, date(2026, 3, 15))
     events = told(Life("a").claimed(1).done(2), Life("b", 20 * HOUR).claimed(20 * HOUR).done(20 * HOUR + 1))
     lake = Lake(spark, tmp_path / "lake")
@@ -134,6 +139,9 @@ def test_a_run_into_a_folder_that_another_process_writes_is_refused(spark: Spark
         connection.queue("calls", history="all").send("hello")
     with locked(out, BATCH):
         ended = CliRunner().invoke(main, ["pipeline", "run", "--url", url, "--out", str(out)])
-    assert (ended.exit_code, f"the tables in {out} are being written by process {os.getpid()}" in ended.stderr) == (1, True)
+    assert (ended.exit_code, f"the tables in {out} are being written by process {os.getpid()}" in ended.stderr) == (
+        1,
+        True,
+    )
     assert not list(out.rglob("*.parquet"))
     assert spark.range(1).count() == 1

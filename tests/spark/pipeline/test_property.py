@@ -26,13 +26,24 @@ def fared(chance: random.Random, number: int) -> Life:
     """A message to which anything may happen."""
     at = chance.uniform(0, 200)
     queue, task, row = chance.choice(QUEUES), chance.choice("abc"), chance.randrange(3)
-    life = Life(str(number), at, queue=queue, task=task, row=f"{queue}:0:{row}", tenant=chance.choice(["acme", "globex"]))
+    life = Life(
+        str(number), at, queue=queue, task=task, row=f"{queue}:0:{row}", tenant=chance.choice(["acme", "globex"])
+    )
     for attempt in range(1, 5):
         at += chance.expovariate(0.5)
         began = at + chance.uniform(0, 0.2)
         life.claimed(at, f"host{chance.randrange(3)}:1:aa", began=began)
         at = began + chance.expovariate(0.3)
-        fates = {"done": 50, "failed": 15, "rejected": 5, "lapsed": 5, "nothing": 5, "again": 5, "given back": 10, "deleted": 5}
+        fates = {
+            "done": 50,
+            "failed": 15,
+            "rejected": 5,
+            "lapsed": 5,
+            "nothing": 5,
+            "again": 5,
+            "given back": 10,
+            "deleted": 5,
+        }
         match chance.choices(list(fates), list(fates.values()))[0]:
             case "done":
                 return life.done(at)
@@ -59,7 +70,9 @@ class Plain:
     def __init__(self, events: Sequence[Event]) -> None:
         self.counts: Counter[tuple[str, str, str, str]] = Counter()
         self.values: dict[tuple[str, str, str, str], list[int]] = {}
-        last_done = {event.message: event.at for event in sorted(events, key=lambda event: event.at) if event.kind is Kind.DONE}
+        last_done = {
+            event.message: event.at for event in sorted(events, key=lambda event: event.at) if event.kind is Kind.DONE
+        }
         self.first_began: dict[object, int] = {}
         for event in events:
             if event.began is not None:
@@ -68,7 +81,9 @@ class Plain:
         for event in events:
             counts = event.kind is not Kind.DONE or last_done[event.message] == event.at
             explained = event.kind is Kind.DEAD and event.message in after_failure
-            after_failure = (after_failure | {event.message}) if event.kind is Kind.FAILED else (after_failure - {event.message})
+            after_failure = (
+                (after_failure | {event.message}) if event.kind is Kind.FAILED else (after_failure - {event.message})
+            )
             for place in places(event):
                 self.add(place, event, counts=counts, explained=explained)
 
@@ -76,7 +91,12 @@ class Plain:
         name = "expired" if event.why == "lapsed" else str(event.kind)
         self.counts[(*place, name)] += counts
         ends = name in {"done", "failed", "released"} or (name == "dead" and not explained)
-        if ends and event.due is not None and event.began is not None and event.began == self.first_began[event.message]:
+        if (
+            ends
+            and event.due is not None
+            and event.began is not None
+            and event.began == self.first_began[event.message]
+        ):
             self.values.setdefault((*place, "wait"), []).append(event.began - event.due)
         if ends and event.began is not None:
             self.values.setdefault((*place, "run"), []).append(event.at - event.began)
@@ -115,7 +135,9 @@ def test_random_histories_come_to_what_plain_python_says(spark: SparkSession, se
     chance.shuffle(events)
     known = marked(frame(spark, events)).persist()
     once = waited_once(known, messages(known))
-    found = {(row["queue"], row["grain"], row["member"]): row for row in facts(once, Objectives.read(["wait<=2s"])).collect()}
+    found = {
+        (row["queue"], row["grain"], row["member"]): row for row in facts(once, Objectives.read(["wait<=2s"])).collect()
+    }
     assert {place[:3] for place in plain.counts} - found.keys() == set()
     for place, row in found.items():
         if row["grain"] == "hour":

@@ -42,7 +42,9 @@ class Reading(HTMLParser):
         told = dict(attrs)
         self._open.append(tag)
         self._card = told.get("data-name") or self._card
-        self.fetched += [value for name, value in attrs if name in {"src", "href"} and value and not value.startswith("#")]
+        self.fetched += [
+            value for name, value in attrs if name in {"src", "href"} and value and not value.startswith("#")
+        ]
         if tag == "tr":
             self.rows.append([])
         if tag == "td":
@@ -109,7 +111,11 @@ def last(history: Sequence[Event], kind: Kind) -> dict[object, Event]:
 
 def first_waits(history: Sequence[Event]) -> list[int]:
     """Of each message, from when it was due to the first time it was begun."""
-    began = [(event.began, event.due or 0, event.message) for event in history if event.began is not None and event.kind in ENDED]
+    began = [
+        (event.began, event.due or 0, event.message)
+        for event in history
+        if event.began is not None and event.kind in ENDED
+    ]
     first = {message: moment - due for moment, due, message in sorted(began, key=itemgetter(0), reverse=True)}
     return list(first.values())
 
@@ -145,7 +151,14 @@ def test_the_page_needs_nothing_but_itself(page: tuple[Path, list[Event]]) -> No
 
 
 def test_a_browser_shows_the_numbers(page: tuple[Path, list[Event]], browser: str) -> None:
-    command = [browser, "--headless=new", "--no-sandbox", "--disable-gpu", f"--user-data-dir={page[0].parent}/browser", "--dump-dom"]
+    command = [
+        browser,
+        "--headless=new",
+        "--no-sandbox",
+        "--disable-gpu",
+        f"--user-data-dir={page[0].parent}/browser",
+        "--dump-dom",
+    ]
     shown = subprocess.run([*command, page[0].as_uri()], capture_output=True, text=True, timeout=100, check=True).stdout
     assert Reading(shown).cards == Reading(page[0].read_text()).cards != {}
     assert shown.count("<svg") > 0
@@ -153,13 +166,17 @@ def test_a_browser_shows_the_numbers(page: tuple[Path, list[Event]], browser: st
 
 def built(spark: SparkSession, folder: Path, *events: Event) -> Reading:
     """The report on a history."""
-    Job(spark, folder / "lake").run_on(lambda *_, **__: frame(spark, events), {QUEUE: DAY}, Span(NOON - DAY, NOON + DAY))
+    Job(spark, folder / "lake").run_on(
+        lambda *_, **__: frame(spark, events), {QUEUE: DAY}, Span(NOON - DAY, NOON + DAY)
+    )
     write(folder / "lake", folder / "report.html")
     return Reading((folder / "report.html").read_text())
 
 
 def test_a_single_message_makes_sense(spark: SparkSession, tmp_path: Path) -> None:
-    reading = built(spark, tmp_path, *told(Life("<b>only</b>", task="<script>", tenant="a & b").claimed(1).done(2)), fired(3, 2))
+    reading = built(
+        spark, tmp_path, *told(Life("<b>only</b>", task="<script>", tenant="a & b").claimed(1).done(2)), fired(3, 2)
+    )
     assert (reading.cards["sent"], reading.cards["done"], reading.cards["wait-p95"]) == ("2", "1", "1.00 s")
     assert ["<script>", "1", *["1.00 s"] * 4, "1.00 s", "100 %"] in reading.rows
     assert "Schedules" in reading.titles

@@ -39,7 +39,12 @@ print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss // 1024)
 
 def store(folder: Path, table: Table, **told: object) -> None:
     """A table of one day, of which these columns are known."""
-    kinds = {"string": pa.string(), "bigint": pa.int64(), "double": pa.float64(), "timestamp": pa.timestamp("us", tz="UTC")}
+    kinds = {
+        "string": pa.string(),
+        "bigint": pa.int64(),
+        "double": pa.float64(),
+        "timestamp": pa.timestamp("us", tz="UTC"),
+    }
     arrays = {name: pa.array(values).cast(kinds[table.kinds[name]]) for name, values in told.items()}
     day = folder / table.name / "queue=emails" / "day=2026-03-14"
     day.mkdir(parents=True, exist_ok=True)
@@ -59,23 +64,62 @@ def hostile(folder: Path, rows: int, different: int) -> None:
     names = [*(f"task {number}\0" for number in range(different - 1)), LONG]
     ended = NOON + np.arange(rows) * 1_000
     ran = np.arange(rows) % 1_000 * 1_000
-    store(folder, MESSAGES, sent=ended, changed=ended, settled=ended, state=repeated(["dead", "done", "done"], rows), took=ran)
-    store(folder, ATTEMPTS, task=repeated(names, rows), ended=ended, outcome=repeated(["done", "failed"], rows), waited=ran, ran=ran)
+    store(
+        folder,
+        MESSAGES,
+        sent=ended,
+        changed=ended,
+        settled=ended,
+        state=repeated(["dead", "done", "done"], rows),
+        took=ran,
+    )
+    store(
+        folder,
+        ATTEMPTS,
+        task=repeated(names, rows),
+        ended=ended,
+        outcome=repeated(["done", "failed"], rows),
+        waited=ran,
+        ran=ran,
+    )
     grains = repeated(["key", "tenant", "host", "key"], rows)
     ones = np.ones(rows, dtype=np.int64)
     counted = dict.fromkeys(("sent", "done", "dead", "attempts", "failed", "expired"), ones)
     store(folder, FACTS, grain=grains, member=repeated(names, rows), ran=ran, **counted)
     days = min(rows, 100_000)
-    told = {"failure": repeated(["<number> is bad", LONG[:200]], days), "example": repeated(["4711 is bad", LONG[:1_000]], days)}
-    store(folder, FAILURES, task=repeated(names[-days:], days), times=ones[:days], dead=ones[:days], last=ended[:days], **told)
+    told = {
+        "failure": repeated(["<number> is bad", LONG[:200]], days),
+        "example": repeated(["4711 is bad", LONG[:1_000]], days),
+    }
+    store(
+        folder,
+        FAILURES,
+        task=repeated(names[-days:], days),
+        times=ones[:days],
+        dead=ones[:days],
+        last=ended[:days],
+        **told,
+    )
     counted = dict.fromkeys(("fired", "skipped", "started", "within_1s"), ones[:days])
     store(folder, SCHEDULES, schedule=repeated(names[-days:], days), **counted)
 
 
 def peak(folder: Path) -> int:
     """Megabytes that the command of the report needed at the most."""
-    command = [sys.executable, "-m", "astyqueue", "pipeline", "report", "--out", str(folder), "--to", str(folder / "report.html")]
-    ended = subprocess.run([sys.executable, "-c", MEASURE, *command], capture_output=True, text=True, check=True, timeout=300)
+    command = [
+        sys.executable,
+        "-m",
+        "astyqueue",
+        "pipeline",
+        "report",
+        "--out",
+        str(folder),
+        "--to",
+        str(folder / "report.html"),
+    ]
+    ended = subprocess.run(
+        [sys.executable, "-c", MEASURE, *command], capture_output=True, text=True, check=True, timeout=300
+    )
     return int(ended.stdout)
 
 
@@ -84,7 +128,9 @@ def test_a_million_rows_of_a_hundred_thousand_names_need_a_bounded_memory(tmp_pa
     hostile(tmp_path / "small", 100, 10)
     hostile(tmp_path / "large", 1_000_000, 100_001)
     small, large = peak(tmp_path / "small"), peak(tmp_path / "large")
-    sys.stdout.write(f"1 000 000 attempts, messages and facts with 100 000 names: {large} MB at the most; 100 rows: {small} MB\n")
+    sys.stdout.write(
+        f"1 000 000 attempts, messages and facts with 100 000 names: {large} MB at the most; 100 rows: {small} MB\n"
+    )
     assert large < MEGABYTES
     page = (tmp_path / "large" / "report.html").stat().st_size
     assert page < 1_000_000
@@ -99,7 +145,12 @@ def test_what_is_not_shown_is_in_a_row_of_its_own_so_that_a_table_adds_up(tmp_pa
     hostile(tmp_path, 10_000, 1_001)
     rows = rows_of(tmp_path)
     others = [row for row in rows if row[0].startswith("and ")]
-    assert [row[0] for row in others] == ["and 981 others", "and 981 others", f"and {count(9_980)} others", *["and 980 others"] * 2]
+    assert [row[0] for row in others] == [
+        "and 981 others",
+        "and 981 others",
+        f"and {count(9_980)} others",
+        *["and 980 others"] * 2,
+    ]
     for told in (row for row in others if row[-1].endswith("%")):
         assert told[1] not in {"0", ""}
 
@@ -116,7 +167,13 @@ def test_names_beyond_those_that_are_told_apart_are_others(tmp_path: Path, monke
 
 def test_a_name_that_ends_with_nothing_is_not_the_name_without_that(tmp_path: Path) -> None:
     store(
-        tmp_path, ATTEMPTS, task=["pay", "pay\0", "pay\0\0", None], ended=[NOON] * 4, outcome=["done"] * 4, waited=[0] * 4, ran=[SECOND] * 4
+        tmp_path,
+        ATTEMPTS,
+        task=["pay", "pay\0", "pay\0\0", None],
+        ended=[NOON] * 4,
+        outcome=["done"] * 4,
+        waited=[0] * 4,
+        ran=[SECOND] * 4,
     )
     shown = [row[:2] for row in rows_of(tmp_path) if row[0].startswith(("pay", "(no task)"))]
     assert sorted(shown) == [["(no task)", "1"], ["pay", "1"], ["pay\\u0000", "1"], ["pay\\u0000\\u0000", "1"]]
@@ -135,7 +192,9 @@ def test_moments_of_far_ages_are_read_as_they_were_written(tmp_path: Path) -> No
     day = tmp_path / MESSAGES.name / "queue=emails" / "day=2026-03-14"
     day.mkdir(parents=True)
     parquet.write_table(
-        pa.table({"sent": pa.array(far, pa.timestamp("us", tz="UTC"))}), day / "part.parquet", use_deprecated_int96_timestamps=True
+        pa.table({"sent": pa.array(far, pa.timestamp("us", tz="UTC"))}),
+        day / "part.parquet",
+        use_deprecated_int96_timestamps=True,
     )
     progress.store(tmp_path, Manifest(queues={"emails": ReadSoFar(until_us=0)}))
     [figures] = load(tmp_path)

@@ -15,7 +15,9 @@ def test_a_level_is_for_all_queues_or_for_the_one_it_names() -> None:
     assert Objectives.read([]).of("emails") == DEFAULT
 
 
-@pytest.mark.parametrize("text", ["wait", "wait<5s", "wait>=5s", "speed<=5s", "wait<=", "wait<=soon", "a queue:wait<=5s", ""])
+@pytest.mark.parametrize(
+    "text", ["wait", "wait<5s", "wait>=5s", "speed<=5s", "wait<=", "wait<=soon", "a queue:wait<=5s", ""]
+)
 def test_what_is_no_level_is_refused(text: str) -> None:
     with pytest.raises(BadInput):
         Objectives.read([text])

@@ -31,7 +31,11 @@ class Arriving:
         Stream(self._spark, self.out, watermark="1 minute").follow(QUEUE, self._events(), once=True).awaitTermination()
 
     def minutes(self) -> dict[str, tuple[int, int, int]]:
-        rows = self._spark.read.schema(LIVE.schema).parquet(str(self.out / "live")).collect() if (self.out / "live").exists() else []
+        rows = (
+            self._spark.read.schema(LIVE.schema).parquet(str(self.out / "live")).collect()
+            if (self.out / "live").exists()
+            else []
+        )
         assert len({row["member"] for row in rows}) == len(rows)
         return {row["member"]: (row["sent"], row["done"], row["failed"]) for row in rows}
 
@@ -54,13 +58,19 @@ def test_minutes_are_told_once_the_watermark_has_passed_them_also_after_a_restar
     assert arriving.minutes() == {"2026-03-14T12:00Z": (2, 2, 0), "2026-03-14T12:01Z": (1, 0, 1)}
     arriving.add(*told(Life("too late", 40).claimed(41).done(42)), *Life("d", 400).events)
     arriving.follow()
-    assert arriving.minutes() == {"2026-03-14T12:00Z": (2, 2, 0), "2026-03-14T12:01Z": (1, 0, 1), "2026-03-14T12:03Z": (1, 0, 0)}
+    assert arriving.minutes() == {
+        "2026-03-14T12:00Z": (2, 2, 0),
+        "2026-03-14T12:01Z": (1, 0, 1),
+        "2026-03-14T12:03Z": (1, 0, 0),
+    }
 
 
 def test_a_batch_that_comes_again_takes_the_same_places(arriving: Arriving, spark: SparkSession) -> None:
     arriving.add(*told(Life("a").claimed(1).done(2)), *Life("c", 300).events)
     arriving.follow()
-    batch = spark.createDataFrame(spark.read.schema(LIVE.schema).parquet(str(arriving.out / "live")).collect(), LIVE.schema)
+    batch = spark.createDataFrame(
+        spark.read.schema(LIVE.schema).parquet(str(arriving.out / "live")).collect(), LIVE.schema
+    )
     keep(Lake(spark, arriving.out), batch)
     assert arriving.minutes() == {"2026-03-14T12:00Z": (1, 1, 0)}
 

@@ -17,8 +17,18 @@ from astyqueue.spark.pipeline.progress import Manifest, ReadSoFar
 
 ROOT = Path(__file__).parents[3]
 #: Runs a command in a Python in which some packages are not installed.
-RUN = "import sys; sys.modules.update(dict.fromkeys(sys.argv.pop(1).split(','))); from astyqueue.cli import main; main()"
-MESSAGE = {"message": "m-1", "row": "emails:0:0", "state": "done", "took": 1_000_000, "attempts": 1, "waited": 500_000, "ran": 500_000}
+RUN = (
+    "import sys; sys.modules.update(dict.fromkeys(sys.argv.pop(1).split(','))); from astyqueue.cli import main; main()"
+)
+MESSAGE = {
+    "message": "m-1",
+    "row": "emails:0:0",
+    "state": "done",
+    "took": 1_000_000,
+    "attempts": 1,
+    "waited": 500_000,
+    "ran": 500_000,
+}
 NOON = datetime(2026, 3, 14, 12, tzinfo=UTC)
 
 
@@ -34,7 +44,18 @@ def lake(tmp_path: Path) -> Path:
 
 
 def report(lake: Path, *, missing: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-c", RUN, missing, "pipeline", "report", "--out", str(lake), "--to", str(lake / "report.html")]
+    command = [
+        sys.executable,
+        "-c",
+        RUN,
+        missing,
+        "pipeline",
+        "report",
+        "--out",
+        str(lake),
+        "--to",
+        str(lake / "report.html"),
+    ]
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
 
 

@@ -130,7 +130,9 @@ def test_files_take_the_place_of_those_of_their_day(tmp_path: Path, table: Path)
 
 
 @pytest.mark.parametrize("lasting", [True, False])
-def test_a_folder_of_new_files_that_was_removed_meanwhile_costs_no_day(tmp_path: Path, table: Path, *, lasting: bool) -> None:
+def test_a_folder_of_new_files_that_was_removed_meanwhile_costs_no_day(
+    tmp_path: Path, table: Path, *, lasting: bool
+) -> None:
     before = contents(table)
     with pytest.raises(FilesLost, match="the table was left as it was"):
         publish(tmp_path / "staged", table, {DAY, OTHER_DAY}, lasting=lasting)
@@ -187,6 +189,8 @@ def test_a_table_without_rows_is_an_empty_folder(tmp_path: Path) -> None:
     assert list((tmp_path / "schedules").iterdir()) == []
 
 
-def test_a_day_of_which_nothing_is_left_is_removed_from_a_table_that_can_be_built_again(tmp_path: Path, table: Path) -> None:
+def test_a_day_of_which_nothing_is_left_is_removed_from_a_table_that_can_be_built_again(
+    tmp_path: Path, table: Path
+) -> None:
     publish(staged(tmp_path / "staged", DAY), table, {DAY, OTHER_DAY}, lasting=False)
     assert contents(table) == {str(DAY): ["new"]}

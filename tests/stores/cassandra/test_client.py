@@ -81,7 +81,9 @@ def test_what_was_sent_to_several_nodes_is_not_begun_anew_for_one_of_them_may_do
     assert len(session.begun) == 1
 
 
-@pytest.mark.parametrize("error", [TOO_FEW, IN_VAIN, OperationTimedOut(), OverloadedErrorMessage(0x1001, "overloaded", None)])
+@pytest.mark.parametrize(
+    "error", [TOO_FEW, IN_VAIN, OperationTimedOut(), OverloadedErrorMessage(0x1001, "overloaded", None)]
+)
 def test_a_node_that_waited_for_others_in_vain_is_asked_last_from_then_on(wary: Wary, error: Exception) -> None:
     _, attempt = attempted(*[Asked(["first"], error, "first")] * 2, choosing=wary)
     with pytest.raises(type(error)):
@@ -97,7 +99,9 @@ def test_of_several_that_were_asked_only_the_one_that_waited_in_vain_is_asked_la
 
 
 def test_what_only_reads_is_asked_once_more_when_a_node_waited_for_others_in_vain() -> None:
-    _, attempt = attempted(Asked(["cut off"], ReadTimeout("in vain")), Asked(["with the majority"], "read"), reading=True)
+    _, attempt = attempted(
+        Asked(["cut off"], ReadTimeout("in vain")), Asked(["with the majority"], "read"), reading=True
+    )
     assert attempt.result() == "read"
 
 

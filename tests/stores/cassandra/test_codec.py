@@ -35,7 +35,9 @@ def test_bounds_of_slices_are_timeuuids_too(bound: bytes) -> None:
 @given(st.lists(NAMES, max_size=5))
 def test_a_list_of_names_is_written_as_the_driver_would_write_it(names: list[Name]) -> None:
     key = TupleType.apply_parameters([ByteType, ByteType, TimeUUIDType, ByteType])
-    as_driver = ListType.apply_parameters([key]).serialize([(n.type, n.priority, ids.as_uuid(n.id), n.state) for n in names], 5)
+    as_driver = ListType.apply_parameters([key]).serialize(
+        [(n.type, n.priority, ids.as_uuid(n.id), n.state) for n in names], 5
+    )
     assert codec.key_list(names) == as_driver
 
 

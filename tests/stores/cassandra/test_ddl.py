@@ -55,7 +55,11 @@ def test_the_table_with_the_lock_has_an_id_that_follows_from_its_keyspace_alone(
 
 def test_what_a_table_should_be_is_read_from_the_statement_that_makes_it() -> None:
     table = declared(entries())
-    assert (table.name, table.columns["row"], table.columns["value"]) == ("entries", "text, partition key column 0", "blob, regular")
+    assert (table.name, table.columns["row"], table.columns["value"]) == (
+        "entries",
+        "text, partition key column 0",
+        "blob, regular",
+    )
     assert table.columns["priority"] == "tinyint, clustering column 1, descending"
     assert table.options["gc_grace_seconds"] == "86400"
     assert isinstance(table.options["compaction"], dict)
@@ -75,9 +79,12 @@ def test_a_keyspace_is_made_with_the_replication_asked_for() -> None:
 
 
 @pytest.mark.parametrize(
-    ("dc", "nodes", "copies"), [("", 3, "'here': '3'"), ("dc2", 9, "'dc2': '3'"), ("", 2, "'here': '3'"), ("", 1, "'here': '1'")]
+    ("dc", "nodes", "copies"),
+    [("", 3, "'here': '3'"), ("dc2", 9, "'dc2': '3'"), ("", 2, "'here': '3'"), ("", 1, "'here': '1'")],
 )
-def test_unless_said_there_are_three_copies_in_the_home_data_centre_or_one_on_a_single_node(dc: str, nodes: int, copies: str) -> None:
+def test_unless_said_there_are_three_copies_in_the_home_data_centre_or_one_on_a_single_node(
+    dc: str, nodes: int, copies: str
+) -> None:
     assert copies in Keyspace("jobs", dc=dc).statement("here", nodes)
 
 
@@ -91,7 +98,10 @@ def test_what_a_url_calls_a_data_centre_ends_no_statement_that_is_printed_for_cq
 
 def test_what_a_server_calls_a_data_centre_ends_no_statement_that_is_told_as_a_remedy() -> None:
     kept = Kept({"class": "NetworkTopologyStrategy", HOSTILE: "3", "dc1": "1"}, durable=True)
-    for change in (Keyspace("jobs", replication("dc1:2")).change(kept, {"dc1"}), Keyspace("jobs", durable=False).change(kept, {"dc1"})):
+    for change in (
+        Keyspace("jobs", replication("dc1:2")).change(kept, {"dc1"}),
+        Keyspace("jobs", durable=False).change(kept, {"dc1"}),
+    ):
         assert "DROP KEYSPACE" in change
         assert "DROP KEYSPACE" not in LITERAL.sub("", change)
 
@@ -121,7 +131,12 @@ def test_a_keyspace_in_use_gets_one_copy_more_at_a_time_with_a_repair_after_each
     kept = Kept({"class": "NetworkTopologyStrategy", "dc1": "1"}, durable=True)
     change = Keyspace("jobs", replication("dc1:3")).change(kept, {"dc1"})
     assert altered(change) == ["'dc1': '2'", "'dc1': '3'"]
-    assert [part.startswith("'nodetool repair --full'") for part in change.split("; then ")] == [False, True, False, True]
+    assert [part.startswith("'nodetool repair --full'") for part in change.split("; then ")] == [
+        False,
+        True,
+        False,
+        True,
+    ]
     assert "unless all workers and senders are stopped" in change
 
 
@@ -152,7 +167,9 @@ def test_a_keyspace_that_cannot_be_is_refused(wrong: str) -> None:
 def test_plain_and_conditional_statements_are_apart_and_only_plain_ones_carry_a_stamp() -> None:
     made = Statements(Prepared(), '"jobs"."entries"')
     assert [text for text in (made.put, made.delete, made.commit) if " IF " in text] == []
-    assert [text for text in (made.commit, made.commit_if, made.delete, made.delete_if, made.always) if "TIMESTAMP" in text] == []
+    assert [
+        text for text in (made.commit, made.commit_if, made.delete, made.delete_if, made.always) if "TIMESTAMP" in text
+    ] == []
     assert "USING TIMESTAMP ? AND TTL ?" in made.put
     assert all(text.endswith(" IF value = ?") for text in (made.commit_if, made.delete_if))
 

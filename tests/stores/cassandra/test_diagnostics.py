@@ -23,7 +23,9 @@ def up(count: int) -> list[Node]:
 
 def ahead(*seconds: float, uncertain: float = 0.002) -> list[Node]:
     """Nodes whose clocks are so far ahead of ours."""
-    return [Node(f"n{at}", offset=Offset(int(each * SECOND), int(uncertain * SECOND))) for at, each in enumerate(seconds, 1)]
+    return [
+        Node(f"n{at}", offset=Offset(int(each * SECOND), int(uncertain * SECOND))) for at, each in enumerate(seconds, 1)
+    ]
 
 
 def kept(durable: bool = True, **copies: int) -> Kept:  # noqa: FBT001, FBT002 - as it reads
@@ -42,7 +44,9 @@ def kept(durable: bool = True, **copies: int) -> Kept:  # noqa: FBT001, FBT002 -
         (1, 1, Severity.PROBLEM, "their only copy"),
     ],
 )
-def test_nodes_that_are_away_matter_by_how_many_copies_are_left(silent: int, copies: int, severity: Severity, told: str) -> None:
+def test_nodes_that_are_away_matter_by_how_many_copies_are_left(
+    silent: int, copies: int, severity: Severity, told: str
+) -> None:
     nodes = [*up(3), *(Node(f"gone{number}", silent="no answer") for number in range(silent))]
     finding = diagnostics.nodes("dc1", nodes, copies=copies)
     assert (finding.severity, told in finding.reason) == (severity, True)
@@ -51,7 +55,10 @@ def test_nodes_that_are_away_matter_by_how_many_copies_are_left(silent: int, cop
 
 
 def test_nodes_of_other_data_centres_are_said_not_to_have_been_asked() -> None:
-    assert diagnostics.nodes("dc1", up(3), copies=3, elsewhere=2).fact == "3 nodes of 3 answer; 2 in other data centres were not queried"
+    assert (
+        diagnostics.nodes("dc1", up(3), copies=3, elsewhere=2).fact
+        == "3 nodes of 3 answer; 2 in other data centres were not queried"
+    )
     assert diagnostics.nodes("dc1", up(1), copies=1).fact == "1 node of 1 answers"
 
 
@@ -65,13 +72,18 @@ def test_nodes_of_other_data_centres_are_said_not_to_have_been_asked() -> None:
     ],
 )
 def test_the_older_paxos_is_told_of_the_nodes_that_use_it(variants: list[str], severity: Severity, told: str) -> None:
-    nodes = [Node(f"n{at}", settings={"paxos_variant": variant} if variant else {}) for at, variant in enumerate(variants, 1)]
+    nodes = [
+        Node(f"n{at}", settings={"paxos_variant": variant} if variant else {}) for at, variant in enumerate(variants, 1)
+    ]
     finding = diagnostics.paxos(nodes)
     assert (finding.severity, finding.fact) == (severity, told)
 
 
 def test_where_the_older_paxos_is_no_node_may_come_or_go() -> None:
-    assert "do not add, remove or replace a node" in diagnostics.paxos([Node("n1", settings={"paxos_variant": "v1"})]).remedy
+    assert (
+        "do not add, remove or replace a node"
+        in diagnostics.paxos([Node("n1", settings={"paxos_variant": "v1"})]).remedy
+    )
 
 
 @pytest.mark.parametrize(
@@ -217,9 +229,13 @@ def test_a_row_should_rest_longer_than_what_was_deleted_is_kept(rest: int, sever
     assert (finding.severity, finding.fact) == (severity, told)
 
 
-def test_what_rests_too_shortly_gets_more_shards_and_keeping_the_deleted_for_less_than_verify_asks_is_never_advised() -> None:
+def test_what_rests_too_shortly_gets_more_shards_and_keeping_the_deleted_for_less_than_verify_asks_is_never_advised() -> (
+    None
+):
     [short] = diagnostics.rests(GC_GRACE, {"a": 9 * HOUR})
-    assert short.remedy == 'make a queue with .time_shards(30, every="1h") under another name and move the messages to it'
+    assert (
+        short.remedy == 'make a queue with .time_shards(30, every="1h") under another name and move the messages to it'
+    )
     [usual] = diagnostics.rests(10 * GC_GRACE, {"a": 29 * HOUR})
     assert '.time_shards(246, every="1h")' in usual.remedy
     assert "lower gc_grace_seconds to 24 h, if every node is repaired in full more often" in usual.remedy

@@ -22,7 +22,16 @@ from cassandra.cluster import NoHostAvailable
 from cassandra.connection import ConnectionException, ConnectionShutdown
 from cassandra.protocol import ErrorMessage, IsBootstrappingErrorMessage, OverloadedErrorMessage, SyntaxException
 
-from astyqueue.errors import AstyqueueError, BadInput, OutcomeUnknown, SliceTooLong, StoreCorrupt, StoreFull, StoreUnavailable, WrongSchema
+from astyqueue.errors import (
+    AstyqueueError,
+    BadInput,
+    OutcomeUnknown,
+    SliceTooLong,
+    StoreCorrupt,
+    StoreFull,
+    StoreUnavailable,
+    WrongSchema,
+)
 from astyqueue.stores.cassandra.cluster import reconnecting
 from astyqueue.stores.cassandra.errors import FAILURES, failure_of_change, failure_of_read, failure_to_prepare, told
 
@@ -47,7 +56,10 @@ UNKNOWN = [
     ConnectionException("broken pipe"),
 ]
 NOTHING_CHANGED: list[tuple[Exception, type[AstyqueueError]]] = [
-    (Unavailable("too few", consistency=ConsistencyLevel.LOCAL_QUORUM, required_replicas=2, alive_replicas=1), StoreUnavailable),
+    (
+        Unavailable("too few", consistency=ConsistencyLevel.LOCAL_QUORUM, required_replicas=2, alive_replicas=1),
+        StoreUnavailable,
+    ),
     (NoHostAvailable("none", {"h1": ConnectionException("pool is shut down")}), StoreUnavailable),
     (NoHostAvailable("none", {}), StoreUnavailable),
     (Unauthorized("User ada has no MODIFY permission"), StoreUnavailable),
@@ -55,8 +67,16 @@ NOTHING_CHANGED: list[tuple[Exception, type[AstyqueueError]]] = [
     (invalid("unconfigured table entries"), StoreUnavailable),
     (invalid("CQL Message of size 5242984 bytes exceeds allowed maximum of 4194304 bytes"), BadInput),
     (invalid("Rejected an oversized mutation (9000000/4194304)"), BadInput),
-    (invalid("Guardrail replica_disk_usage violated: Write request failed because disk usage exceeds failure threshold"), StoreFull),
-    (invalid("Guardrail user_timestamps violated: User provided timestamps (USING TIMESTAMP) is not allowed"), StoreUnavailable),
+    (
+        invalid(
+            "Guardrail replica_disk_usage violated: Write request failed because disk usage exceeds failure threshold"
+        ),
+        StoreFull,
+    ),
+    (
+        invalid("Guardrail user_timestamps violated: User provided timestamps (USING TIMESTAMP) is not allowed"),
+        StoreUnavailable,
+    ),
     (
         invalid("The modification to table entries has a timestamp 1 before the minimum allowable failure threshold 2"),
         StoreUnavailable,
@@ -78,9 +98,17 @@ def failed_read(code: int) -> ReadFailure:
 
 @pytest.mark.parametrize(
     ("code", "exact_slice", "kind"),
-    [(1, False, SliceTooLong), (1, True, SliceTooLong), (0, True, SliceTooLong), (0, False, StoreUnavailable), (3, True, StoreUnavailable)],
+    [
+        (1, False, SliceTooLong),
+        (1, True, SliceTooLong),
+        (0, True, SliceTooLong),
+        (0, False, StoreUnavailable),
+        (3, True, StoreUnavailable),
+    ],
 )
-def test_a_replica_that_failed_on_tombstones_has_a_shorter_slice_tried(code: int, *, exact_slice: bool, kind: type[AstyqueueError]) -> None:
+def test_a_replica_that_failed_on_tombstones_has_a_shorter_slice_tried(
+    code: int, *, exact_slice: bool, kind: type[AstyqueueError]
+) -> None:
     """Within a Paxos round it gives no reason, so there any failure without one may be that."""
     assert type(failure_of_read(failed_read(code), PLACE, exact_slice=exact_slice)) is kind
 
@@ -100,7 +128,11 @@ def test_what_was_never_begun_has_changed_nothing(error: Exception, kind: type[A
 
 
 def test_a_failure_says_where_and_what_to_do() -> None:
-    said = str(failure_of_change(NoHostAvailable("none", {"h1": ConnectionException("refused"), "h2": OSError("no route")}), PLACE))
+    said = str(
+        failure_of_change(
+            NoHostAvailable("none", {"h1": ConnectionException("refused"), "h2": OSError("no route")}), PLACE
+        )
+    )
     assert said == f"{PLACE}: no node is reachable (h1: refused; h2: no route). Nothing was changed; try again"
 
 
@@ -121,7 +153,9 @@ def test_a_missing_schema_says_how_to_make_it(missing: str) -> None:
 
 
 def test_a_guardrail_that_is_met_while_a_connection_is_made_ready_says_nothing_of_the_tables() -> None:
-    failed = failure_to_prepare(invalid("Guardrail user_timestamps violated: User provided timestamps is not allowed"), PLACE, "jobs")
+    failed = failure_to_prepare(
+        invalid("Guardrail user_timestamps violated: User provided timestamps is not allowed"), PLACE, "jobs"
+    )
     assert type(failed) is StoreUnavailable
     assert "set user_timestamps_enabled to true" in str(failed)
 
@@ -136,7 +170,8 @@ def test_a_second_node_that_could_not_begin_says_nothing_about_the_first() -> No
 
 
 @pytest.mark.parametrize(
-    "error", [OverloadedErrorMessage(0x1001, "overloaded", None), IsBootstrappingErrorMessage(0x1002, "bootstrapping", None)]
+    "error",
+    [OverloadedErrorMessage(0x1001, "overloaded", None), IsBootstrappingErrorMessage(0x1002, "bootstrapping", None)],
 )
 def test_an_overloaded_coordinator_has_not_begun_a_send_but_may_have_decided_a_commit(error: Exception) -> None:
     assert type(failure_of_change(error, PLACE, plain=True)) is StoreUnavailable

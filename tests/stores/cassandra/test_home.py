@@ -47,7 +47,9 @@ def test_a_client_at_home_is_let_in(copies: tuple[str, ...], home: Home | None, 
         (TWO, DC1, Client("dc1", Levels("all")), "this client has consistency=all&serial=local_serial"),
     ],
 )
-def test_a_client_elsewhere_or_with_other_levels_is_not(copies: tuple[str, ...], home: Home | None, client: Client, told: str) -> None:
+def test_a_client_elsewhere_or_with_other_levels_is_not(
+    copies: tuple[str, ...], home: Home | None, client: Client, told: str
+) -> None:
     assert told in str(objection("jobs", copies, home, client))
 
 

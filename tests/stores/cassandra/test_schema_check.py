@@ -37,7 +37,13 @@ def test_a_table_that_is_not_there_is_made_by_migrate() -> None:
 
 @pytest.mark.parametrize(
     ("seconds", "severity"),
-    [("60", Severity.PROBLEM), ("14399", Severity.PROBLEM), ("14400", Severity.WARNING), ("86400", Severity.OK), ("864000", Severity.OK)],
+    [
+        ("60", Severity.PROBLEM),
+        ("14399", Severity.PROBLEM),
+        ("14400", Severity.WARNING),
+        ("86400", Severity.OK),
+        ("864000", Severity.OK),
+    ],
 )
 def test_deleted_columns_may_be_kept_for_longer_but_not_for_less(seconds: str, severity: Severity) -> None:
     [finding] = verify_table("jobs", WANTED, kept(gc_grace_seconds=seconds))
@@ -48,9 +54,13 @@ def test_deleted_columns_may_be_kept_for_longer_but_not_for_less(seconds: str, s
 
 
 def test_another_compaction_is_told_with_the_statement_that_mends_it() -> None:
-    [finding] = verify_table("jobs", WANTED, kept(compaction={"class": "org.apache.cassandra.db.compaction.SizeTieredCompactionStrategy"}))
+    [finding] = verify_table(
+        "jobs", WANTED, kept(compaction={"class": "org.apache.cassandra.db.compaction.SizeTieredCompactionStrategy"})
+    )
     assert finding.severity is Severity.WARNING
-    assert finding.fact.startswith("compaction is {'class': 'SizeTieredCompactionStrategy'} and should be {'class': 'LeveledComp")
+    assert finding.fact.startswith(
+        "compaction is {'class': 'SizeTieredCompactionStrategy'} and should be {'class': 'LeveledComp"
+    )
     assert finding.remedy.startswith(
         "ALTER TABLE \"jobs\".\"entries\" WITH compaction = {'class': 'LeveledCompactionStrategy', 'sstable_size"
     )
@@ -67,7 +77,11 @@ Change = Callable[[dict[str, str]], dict[str, str]]
 @pytest.mark.parametrize(
     ("change", "fact", "severity"),
     [
-        (lambda columns: {n: w for n, w in columns.items() if n != "state"}, "has no column state (tinyint, clus", Severity.PROBLEM),
+        (
+            lambda columns: {n: w for n, w in columns.items() if n != "state"},
+            "has no column state (tinyint, clus",
+            Severity.PROBLEM,
+        ),
         (
             lambda columns: columns | {"priority": "tinyint, clustering column 1, ascending"},
             "column priority is tinyint, ",

@@ -23,11 +23,15 @@ def address(url: str) -> Address:
 
 
 def test_a_url_without_options_takes_the_usual_ones() -> None:
-    assert address("cassandra://h1,h2/jobs") == Address(("h1", "h2"), "jobs", 9042, levels=Levels("local_quorum", "local_serial"))
+    assert address("cassandra://h1,h2/jobs") == Address(
+        ("h1", "h2"), "jobs", 9042, levels=Levels("local_quorum", "local_serial")
+    )
 
 
 def test_a_url_may_say_everything() -> None:
-    said = address("cassandra://ada:pw@h1:9043,h2:9043/jobs?dc=dc1&consistency=QUORUM&serial=serial&tls=1&ca=a.pem&cert=c.pem&key=k.pem")
+    said = address(
+        "cassandra://ada:pw@h1:9043,h2:9043/jobs?dc=dc1&consistency=QUORUM&serial=serial&tls=1&ca=a.pem&cert=c.pem&key=k.pem"
+    )
     tls = Tls("full", "a.pem", "c.pem", "k.pem")
     assert said == Address(("h1", "h2"), "jobs", 9043, "ada", "pw", "dc1", Levels("quorum", "serial"), tls)
 
@@ -39,7 +43,12 @@ def test_a_password_may_be_any_text() -> None:
 
 @pytest.mark.parametrize(
     ("login", "user", "password"),
-    [("us%3Aer:pw", "us:er", "pw"), ("us%40er:p%3Aw", "us@er", "p:w"), ("ada:a:b", "ada", "a:b"), ("a%252Fb:%2525", "a%2Fb", "%25")],
+    [
+        ("us%3Aer:pw", "us:er", "pw"),
+        ("us%40er:p%3Aw", "us@er", "p:w"),
+        ("ada:a:b", "ada", "a:b"),
+        ("a%252Fb:%2525", "a%2Fb", "%25"),
+    ],
 )
 def test_a_login_is_taken_apart_before_it_is_decoded(login: str, user: str, password: str) -> None:
     said = address(f"cassandra://{login}@h1/jobs?tls=1")
@@ -55,7 +64,9 @@ def test_files_for_tls_ask_for_tls() -> None:
     assert address("cassandra://h1/jobs?ca=a.pem").tls == Tls("full", "a.pem")
     assert address("cassandra://h1/jobs?tls=chain").tls == Tls("chain")
     assert {address(f"cassandra://h1/jobs?tls={word}").tls for word in ("0", "no", "off", "false")} == {None}
-    assert {address(f"cassandra://h1/jobs?tls={word}").tls for word in ("1", "yes", "on", "True", "full")} == {Tls("full")}
+    assert {address(f"cassandra://h1/jobs?tls={word}").tls for word in ("1", "yes", "on", "True", "full")} == {
+        Tls("full")
+    }
 
 
 def test_tls_checks_the_certificate_and_unless_told_otherwise_the_name() -> None:
@@ -84,11 +95,17 @@ def test_a_certificate_that_is_not_there_is_a_wrong_setting(tmp_path: Path) -> N
         ("cassandra://u:secret@h1:none/jobs", "one port"),
         ("cassandra://u:secret@h1:/jobs", "one port"),
         ("cassandra://u:secret@h1:70000/jobs", "one port"),
-        ("cassandra://u:secret@h1/jobs?datacenter=dc1", "no option 'datacenter'; its options are: ca, cert, consistency, dc"),
+        (
+            "cassandra://u:secret@h1/jobs?datacenter=dc1",
+            "no option 'datacenter'; its options are: ca, cert, consistency, dc",
+        ),
         ("cassandra://u:secret@h1/jobs?consistency=one", "consistency='one' is not one of local_quorum, quorum, all"),
         ("cassandra://u:secret@h1/jobs?serial=quorum", "serial='quorum' is not one of local_serial, serial"),
         ("cassandra://u:secret@h1/jobs?serial=serial", "add consistency=quorum or consistency=all to the URL"),
-        ("cassandra://u:secret@h1/jobs?consistency=quorum", "add consistency=local_quorum or consistency=all to the URL"),
+        (
+            "cassandra://u:secret@h1/jobs?consistency=quorum",
+            "add consistency=local_quorum or consistency=all to the URL",
+        ),
         ("cassandra://u:secret@h1/jobs?tls=maybe", "unknown tls='maybe'"),
         ("cassandra://u:secret@h1/jobs?tls=0&ca=a.pem", "omit them or put tls=1"),
         ("cassandra://u:secret@h1/jobs?tls=1&key=k.pem", "option 'key' requires 'cert'"),
@@ -118,7 +135,9 @@ def test_what_shows_a_url_in_parts_does_not_show_the_password() -> None:
 @pytest.mark.parametrize("login", ["cassandra://ada:secret@h1/jobs", "cassandra://ada:secret@127.0.0.1,10.0.0.1/jobs"])
 def test_a_login_crosses_no_network_in_the_clear_unless_the_url_says_so(login: str) -> None:
     for url in (login, f"{login}?tls="):
-        with pytest.raises(BadSetting, match=r"unencrypted.*add tls=1 to the URL, or tls=chain.*tls=0 allows it") as raised:
+        with pytest.raises(
+            BadSetting, match=r"unencrypted.*add tls=1 to the URL, or tls=chain.*tls=0 allows it"
+        ) as raised:
             address(url)
         assert "secret" not in str(raised.value)
     assert [address(f"{login}?{option}").shows_login for option in ("tls=0", "tls=1", "tls=chain", "ca=a.pem")] == [
@@ -170,7 +189,12 @@ def test_a_file_of_a_password_that_cannot_be_used_is_a_wrong_setting(tmp_path: P
     empty, binary = tmp_path / "empty", tmp_path / "binary"
     empty.write_text("\n")
     binary.write_bytes(b"\xff\xfe")
-    for file, told in {empty: "is empty", binary: "not UTF-8", tmp_path / "none": "No such file", tmp_path: "Is a directory"}.items():
+    for file, told in {
+        empty: "is empty",
+        binary: "not UTF-8",
+        tmp_path / "none": "No such file",
+        tmp_path: "Is a directory",
+    }.items():
         with pytest.raises(BadSetting, match=told):
             login_of(address(f"cassandra://ada@h1/jobs?tls=1&password_file={file}"))
 

@@ -41,14 +41,18 @@ def answered(speculation: Speculation, host: Host, took: int, *, in_time: bool =
     return speculation.answered(host, took, in_time=in_time)
 
 
-def test_a_request_without_an_answer_is_asked_of_two_further_nodes(speculation: Speculation, clock: TimeMachine) -> None:
+def test_a_request_without_an_answer_is_asked_of_two_further_nodes(
+    speculation: Speculation, clock: TimeMachine
+) -> None:
     assert begun(speculation)[1] == 0.15
     assert unanswered(speculation, clock) == 2
     assert speculation.counters == (2, 2)
 
 
 @pytest.mark.parametrize(("usual", "patience"), [(3, 0.1), (240, 0.24), (900, 0.5)])
-def test_it_waits_as_long_as_99_of_100_requests_took_lately_within_bounds(speculation: Speculation, usual: int, patience: float) -> None:
+def test_it_waits_as_long_as_99_of_100_requests_took_lately_within_bounds(
+    speculation: Speculation, usual: int, patience: float
+) -> None:
     for number in range(100):
         answered(speculation, HOSTS[number % 3], (2 if number % 20 else usual) * MILLISECOND)
     assert begun(speculation)[1] == patience
@@ -57,13 +61,17 @@ def test_it_waits_as_long_as_99_of_100_requests_took_lately_within_bounds(specul
     assert begun(speculation)[1] == 0.1
 
 
-def test_when_all_is_slow_one_request_in_ten_is_asked_twice_at_most(speculation: Speculation, clock: TimeMachine) -> None:
+def test_when_all_is_slow_one_request_in_ten_is_asked_twice_at_most(
+    speculation: Speculation, clock: TimeMachine
+) -> None:
     asked_again = sum(unanswered(speculation, clock) for _ in range(2_000))
     assert speculation.counters == (2_000, asked_again)
     assert 2_000 // 10 <= asked_again <= 2_000 // 10 + 20
 
 
-def test_requests_under_way_at_once_keep_to_the_budget_in_the_long_run(speculation: Speculation, clock: TimeMachine) -> None:
+def test_requests_under_way_at_once_keep_to_the_budget_in_the_long_run(
+    speculation: Speculation, clock: TimeMachine
+) -> None:
     for _ in range(50):
         plans = [plan for plan, delay in (begun(speculation) for _ in range(40)) if delay >= 0]
         clock.advance("1s")

@@ -76,7 +76,9 @@ class Levelling(Reading):
     """Gets lower priorities first."""
 
     def told(self, columns: list[Column]) -> list[Column]:
-        return sorted(columns, key=lambda column: (column.name.type, column.name.priority, column.name.id, column.name.state))
+        return sorted(
+            columns, key=lambda column: (column.name.type, column.name.priority, column.name.id, column.name.state)
+        )
 
 
 class Generous(Reading):
@@ -128,7 +130,9 @@ class Jumbling(MemoryStore):
         super().send(*[replace(batch, table=HISTORY) if batch.table == ENTRIES else batch for batch in batches])
 
     def read(self, wanted: tuple[Wanted, ...], *, exact: bool = False) -> list[list[Column]]:
-        return super().read(tuple(replace(each, table=HISTORY) if each.table == ENTRIES else each for each in wanted), exact=exact)
+        return super().read(
+            tuple(replace(each, table=HISTORY) if each.table == ENTRIES else each for each in wanted), exact=exact
+        )
 
 
 class Open(MemoryStore):

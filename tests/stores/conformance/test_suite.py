@@ -15,7 +15,11 @@ BROKEN_STORES = Path(__file__).with_name("broken.py")
 def test_each_broken_store_is_caught_also_when_python_is_optimised() -> None:
     settings = ["--noconftest", "-p", "no:cacheprovider", "-q", "--tb=no", "-rf"]
     ran = subprocess.run(
-        [sys.executable, "-O", "-m", "pytest", *settings, str(BROKEN_STORES)], capture_output=True, text=True, check=False, timeout=60
+        [sys.executable, "-O", "-m", "pytest", *settings, str(BROKEN_STORES)],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
     )
     caught = re.findall(r"^FAILED .*\[(?:.*-)?(\w+)(?:-.*)?\]", ran.stdout, re.MULTILINE)
     assert {kind.__name__ for kind in BROKEN} == {name for name in caught if name[:1].isupper()}, ran.stdout

@@ -87,7 +87,10 @@ def test_a_file_of_a_newer_astyqueue_is_a_problem(file: Path, shell: sqlite3.Con
         assert looked_after.verify()[0].severity is Severity.PROBLEM
         with pytest.raises(WrongSchema, match="upgrade this process"):
             looked_after.migrate()
-    assert [finding.severity for finding in health_check.examine(f"sqlite:///{file}", clock=CLOCK)] == [Severity.PROBLEM, Severity.OK]
+    assert [finding.severity for finding in health_check.examine(f"sqlite:///{file}", clock=CLOCK)] == [
+        Severity.PROBLEM,
+        Severity.OK,
+    ]
 
 
 def test_a_database_of_another_application_is_a_problem(tmp_path: Path) -> None:
@@ -136,7 +139,10 @@ def test_what_is_left_of_a_file_is_a_problem_and_no_end_of_the_examination(file:
     assert damage.severity is Severity.PROBLEM
     assert "restore a backup" in damage.remedy
     assert f"file {file}" in {finding.subject for finding in health_check.examine(f"sqlite:///{file}", clock=CLOCK)}
-    with administer(f"sqlite:///{file}", clock=CLOCK) as looked_after, pytest.raises(StoreCorrupt, match="restore a backup"):
+    with (
+        administer(f"sqlite:///{file}", clock=CLOCK) as looked_after,
+        pytest.raises(StoreCorrupt, match="restore a backup"),
+    ):
         looked_after.migrate()
 
 

@@ -84,7 +84,10 @@ def test_a_page_damaged_in_the_middle_is_told_by_whoever_reads_it(path: Path, cl
     filled(path, clock)
     whole = path.read_bytes()
     path.write_bytes(whole[: 5 * 16384] + b"\xa5" * 16384 + whole[6 * 16384 :])
-    with closing(open_store(f"sqlite:///{path}", clock=clock)) as store, pytest.raises(StoreCorrupt, match="keep a copy"):
+    with (
+        closing(open_store(f"sqlite:///{path}", clock=clock)) as store,
+        pytest.raises(StoreCorrupt, match="keep a copy"),
+    ):
         store.read((Slice(ROW, 2),))
 
 
@@ -151,7 +154,9 @@ def test_a_file_that_only_looks_like_ours_is_refused_before_anything_in_it_is_re
 def test_what_people_add_beside_our_tables_is_let_be(path: Path, clock: TimeMachine) -> None:
     filled(path, clock, count=2)
     with closing(sqlite3.connect(path)) as connection:
-        connection.executescript("CREATE VIEW mine AS SELECT count(*) FROM entries; CREATE TABLE theirs (it); DROP VIEW readable; ANALYZE")
+        connection.executescript(
+            "CREATE VIEW mine AS SELECT count(*) FROM entries; CREATE TABLE theirs (it); DROP VIEW readable; ANALYZE"
+        )
     with closing(open_store(f"sqlite:///{path}", clock=clock)) as store:
         assert len(store.read((Slice(ROW, 2),))[0]) == 2
 
@@ -175,7 +180,9 @@ def test_a_statement_that_takes_long_ends_at_ctrl_c(path: Path, clock: TimeMachi
         f'try: connection.execute("{ENDLESS}").fetchall()\n'
         "except sqlite3.Error as error: raise failure(error, path)"
     )
-    with subprocess.Popen([sys.executable, "-c", waits, str(path)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(
+        [sys.executable, "-c", waits, str(path)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "at it\n"
         process.send_signal(signal.SIGINT)
@@ -235,7 +242,8 @@ def test_a_file_is_marked_as_ours(path: Path, clock: TimeMachine) -> None:
     filled(path, clock)
     with closing(sqlite3.connect(path)) as connection:
         marks = [
-            connection.execute(f"PRAGMA {mark}").fetchone()[0] for mark in ("application_id", "user_version", "journal_mode", "page_size")
+            connection.execute(f"PRAGMA {mark}").fetchone()[0]
+            for mark in ("application_id", "user_version", "journal_mode", "page_size")
         ]
     assert marks == [APPLICATION_ID, SCHEMA, "wal", 16384]
 
@@ -302,7 +310,9 @@ def test_a_full_disk_changes_nothing_and_once_there_is_room_work_goes_on(path: P
         large = tuple(name(order) for order in range(5))
         store.send(Batch(ROW, puts=tuple(Put(each, bytes(30_000)) for each in large)))
         with pytest.raises(StoreFull, match="free disk space"):
-            store.send(Batch(ROW, puts=tuple(Put(name(100 + order), bytes(30_000)) for order in range(10)), deletes=large[:1]))
+            store.send(
+                Batch(ROW, puts=tuple(Put(name(100 + order), bytes(30_000)) for order in range(10)), deletes=large[:1])
+            )
         with pytest.raises(StoreFull):
             store.commit(Batch(ROW, puts=(Put(name(200), bytes(300_000)),), deletes=large[:1]), ())
         assert [column.name for column in store.read((Slice(ROW, 2, values=False),))[0]] == list(large)

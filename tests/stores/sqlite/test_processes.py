@@ -242,7 +242,9 @@ def start(url: str) -> Iterator[Start]:
 
     def run(text: str) -> subprocess.Popen[str]:
         pipe = subprocess.PIPE
-        process = subprocess.Popen([sys.executable, "-c", BEGINNING + text, url], stdin=pipe, stdout=pipe, stderr=pipe, text=True)
+        process = subprocess.Popen(
+            [sys.executable, "-c", BEGINNING + text, url], stdin=pipe, stdout=pipe, stderr=pipe, text=True
+        )
         started.append(process)
         return process
 
@@ -266,14 +268,18 @@ def line(process: subprocess.Popen[str]) -> str:
     return process.stdout.readline()
 
 
-def test_four_processes_that_open_a_new_file_at_once_count_to_two_thousand(start: Start, url: str, clock: TimeMachine) -> None:
+def test_four_processes_that_open_a_new_file_at_once_count_to_two_thousand(
+    start: Start, url: str, clock: TimeMachine
+) -> None:
     for process in [start(COUNT_TO_500) for _ in range(4)]:
         finish(process)
     with closing(open_store(url, clock=clock)) as store:
         assert store.read((Named(ROW, (COUNTER,)),))[0][0].value == b"2000"
 
 
-def test_a_writer_killed_before_its_commit_leaves_nothing_and_lets_the_next_one_write(start: Start, url: str, clock: TimeMachine) -> None:
+def test_a_writer_killed_before_its_commit_leaves_nothing_and_lets_the_next_one_write(
+    start: Start, url: str, clock: TimeMachine
+) -> None:
     hanging = start(STOP_BEFORE_THE_COMMIT)
     assert "not committed" in line(hanging)
     with closing(open_store(f"{url}&busy_timeout=0.1", clock=clock)) as store:
@@ -287,7 +293,9 @@ def test_a_writer_killed_before_its_commit_leaves_nothing_and_lets_the_next_one_
         assert len(columns(store)) == 1
 
 
-def test_a_writer_killed_at_any_moment_leaves_whole_batches_and_all_that_returned(start: Start, url: str, clock: TimeMachine) -> None:
+def test_a_writer_killed_at_any_moment_leaves_whole_batches_and_all_that_returned(
+    start: Start, url: str, clock: TimeMachine
+) -> None:
     for _ in range(5):
         writer = start(SEND_WITHOUT_END)
         returned = max(int(line(writer)) for _ in range(40))

@@ -60,7 +60,9 @@ def test_reads_go_on_while_another_writes(store: Store, path: Path) -> None:
     assert store.read(WANTED) == [[]]
 
 
-def test_who_keeps_asking_sees_what_other_threads_and_stores_wrote(store: Store, path: Path, clock: TimeMachine) -> None:
+def test_who_keeps_asking_sees_what_other_threads_and_stores_wrote(
+    store: Store, path: Path, clock: TimeMachine
+) -> None:
     with closing(open_store(f"sqlite:///{path}", clock=clock)) as other, ThreadPoolExecutor(1) as threads:
         for count in range(0, 10, 2):
             assert [len(store.read(WANTED)[0]) for _ in range(3)] == [count] * 3

@@ -309,7 +309,13 @@ def test_a_rescan_is_awaited(play: Callable[[Scene], None], clock: TimeMachine) 
 def test_what_cannot_be_done_as_asked_is_bad_input(play: Callable[[Scene], None]) -> None:
     async def scene(awaited: aio.MessageQueue) -> None:
         queue: Any = awaited  # wrong types are the point
-        for asked in (queue.peek("10"), queue.delete(key=5), queue.reject("receipt", 5), queue.send(1, trigger="1h"), queue.receive("1")):
+        for asked in (
+            queue.peek("10"),
+            queue.delete(key=5),
+            queue.reject("receipt", 5),
+            queue.send(1, trigger="1h"),
+            queue.receive("1"),
+        ):
             with pytest.raises(BadInput):
                 await asked
         with pytest.raises(BadInput):

@@ -57,7 +57,9 @@ def play(clock: TimeMachine, store: Slow) -> Callable[[Scene], None]:
 
     def run(scene: Scene) -> None:
         async def whole() -> None:
-            async with await aio.MessageQueue.builder().store(store).name("emails").lease("30s").clock(clock).build() as queue:
+            async with (
+                await aio.MessageQueue.builder().store(store).name("emails").lease("30s").clock(clock).build() as queue
+            ):
                 await scene(queue)
 
         asyncio.run(asyncio.wait_for(whole(), timeout=30))
@@ -147,7 +149,9 @@ def test_an_ack_that_was_cancelled_stands(play: Callable[[Scene], None], store: 
 
 @pytest.mark.parametrize("error", [None, StoreUnavailable("away")], ids=["answered", "failed"])
 @pytest.mark.parametrize("last", [True, False], ids=["last request", "more to come"])
-def test_steps_learn_the_answer_before_the_cancellation_comes(store: Slow, error: Exception | None, *, last: bool) -> None:
+def test_steps_learn_the_answer_before_the_cancellation_comes(
+    store: Slow, error: Exception | None, *, last: bool
+) -> None:
     heard: list[object] = []
 
     def steps() -> Steps[object]:

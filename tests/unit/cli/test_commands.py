@@ -22,7 +22,12 @@ from tests.unit.cli.conftest import Shell
 def test_what_is_sent_is_found_by_the_id_that_was_printed(shell: Shell, connection: Connection) -> None:
     id_ = shell("send", "emails", '{"to": "ada"}', "--key", "welcome:ada").stdout.strip()
     [found] = shell.json("get", id_)
-    assert (found["id"], found["body"], found["key"], found["standing"]) == (id_, {"to": "ada"}, "welcome:ada", "waiting")
+    assert (found["id"], found["body"], found["key"], found["standing"]) == (
+        id_,
+        {"to": "ada"},
+        "welcome:ada",
+        "waiting",
+    )
     assert connection.queue("emails").counts().waiting == 1
 
 
@@ -35,14 +40,18 @@ def test_a_message_with_a_unique_key_is_sent_once(shell: Shell, connection: Conn
     connection.queue("emails")
     [first] = shell.json("send", "emails", "1", "--key", "ada", "--unique", "keep")
     assert shell.json("send", "emails", "2", "--key", "ada", "--unique", "keep") == [{"id": first["id"], "new": False}]
-    assert f"is taken by message {first['id']}" in shell.error("send", "emails", "3", "--key", "ada", "--unique", "reject", code=1)
+    assert f"is taken by message {first['id']}" in shell.error(
+        "send", "emails", "3", "--key", "ada", "--unique", "reject", code=1
+    )
     lines = ("send", "emails", "-", "--lines", "--key", "ada", "--unique")
     taken = "sent 0 messages to emails; not sent because the key was taken: "
     assert shell(*lines, "reject", stdin="4\n5\n", code=1).stdout == f"{taken}2\n"
     assert shell(*lines, "keep", stdin="4\n").stdout == f"{taken}1\n"
 
 
-def test_who_keeps_the_message_that_has_the_key_is_told_that_nothing_was_sent(shell: Shell, connection: Connection) -> None:
+def test_who_keeps_the_message_that_has_the_key_is_told_that_nothing_was_sent(
+    shell: Shell, connection: Connection
+) -> None:
     first = shell("send", "emails", "1", "--key", "ada", "--unique", "keep")
     again = shell("send", "emails", "2", "--key", "ada", "--unique", "keep")
     assert (first.stderr, again.stderr) == ("", "astyqueue: nothing was sent: this message has the key 'ada'\n")
@@ -65,7 +74,9 @@ def test_of_a_part_it_is_told_that_there_is_more(shell: Shell, connection: Conne
     assert shell("history", "emails", "--limit", "3").stderr == ""
 
 
-@pytest.mark.parametrize("words", [["peek", "emails", "-n"], ["history", "emails", "-n"], ["history", "emails", "--last"]])
+@pytest.mark.parametrize(
+    "words", [["peek", "emails", "-n"], ["history", "emails", "-n"], ["history", "emails", "--last"]]
+)
 def test_more_than_there_can_be_is_all(shell: Shell, connection: Connection, words: list[str]) -> None:
     queue = connection.queue("emails")
     queue.configure(history="all")
@@ -84,12 +95,16 @@ def test_bodies_are_told_apart_by_their_types_and_calls_by_their_tasks(shell: Sh
 
 
 @pytest.mark.stores("sqlite")
-def test_a_pipe_without_letters_for_a_text_gets_them_written_out(shell: Shell, connection: Connection, url: str) -> None:
+def test_a_pipe_without_letters_for_a_text_gets_them_written_out(
+    shell: Shell, connection: Connection, url: str
+) -> None:
     text = "\u00fc \u6771 \U0001f9e8"
     id_ = str(connection.queue("emails").send(text).id)
     command = [sys.executable, "-m", "astyqueue", "get", id_, "--url", url]
     done = [
-        subprocess.run([*command, *form], env={**os.environ, "PYTHONIOENCODING": "koi8-r"}, check=True, capture_output=True).stdout
+        subprocess.run(
+            [*command, *form], env={**os.environ, "PYTHONIOENCODING": "koi8-r"}, check=True, capture_output=True
+        ).stdout
         for form in ([], ["--json"])
     ]
     assert b'"\\xfc \\u6771 \\U0001f9e8"' in done[0]
@@ -189,7 +204,9 @@ def test_a_task_is_called_by_its_name(shell: Shell, connection: Connection, argu
         (["1", "--key", ""], "key ''"),
     ],
 )
-def test_what_cannot_be_sent_is_told_in_one_line(shell: Shell, connection: Connection, options: list[str], told: str) -> None:
+def test_what_cannot_be_sent_is_told_in_one_line(
+    shell: Shell, connection: Connection, options: list[str], told: str
+) -> None:
     assert told in shell.error("send", "emails", *options, code=2)
     assert connection.queue("emails").counts().total == 0
 
@@ -288,7 +305,9 @@ def test_a_traceback_is_shown_only_when_asked_for(shell: Shell, words: list[str]
     assert "Traceback" not in shell("counts", "--url", "amqp://", code=2).stderr
 
 
-def test_a_directory_that_was_removed_keeps_nobody_from_a_store_elsewhere(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_directory_that_was_removed_keeps_nobody_from_a_store_elsewhere(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with connect(f"sqlite:///{folder}/mail.db") as store:
         store.queue("emails")
     gone = folder / "gone"

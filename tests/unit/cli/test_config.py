@@ -25,7 +25,9 @@ def shown(shell: Shell, *options: str) -> int:
     return len(shell.json("peek", "emails", *options))
 
 
-def test_a_flag_beats_the_environment_which_beats_the_file(shell: Shell, three: Path, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_flag_beats_the_environment_which_beats_the_file(
+    shell: Shell, three: Path, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     file = three / "astyqueue.toml"
     file.write_text(f'url = "{url}"\n')
     assert shown(shell) == 3
@@ -73,7 +75,9 @@ def test_which_file_options_come_from_is_told(shell: Shell, three: Path, url: st
         ("[migrate]\nmove-home = true", "move_home"),
     ],
 )
-def test_what_destroys_is_never_asked_for_in_a_file(shell: Shell, three: Path, url: str, text: str, option: str) -> None:
+def test_what_destroys_is_never_asked_for_in_a_file(
+    shell: Shell, three: Path, url: str, text: str, option: str
+) -> None:
     (three / "astyqueue.toml").write_text(text)
     for words in (["clear", "emails"], ["drop", "emails"], ["counts"]):
         told = shell.error(*words, "--url", url, code=2)
@@ -86,7 +90,9 @@ def test_what_destroys_is_never_asked_for_in_a_file(shell: Shell, three: Path, u
 @pytest.mark.parametrize(
     "text", ['url = "sqlite:///evil.db"', '[pipeline.run]\nmaster = "spark://evil"', '[spark.enqueue]\nmanifest = "m"']
 )
-def test_a_file_that_others_can_write_says_nothing_of_places(shell: Shell, three: Path, url: str, text: str, mode: int) -> None:
+def test_a_file_that_others_can_write_says_nothing_of_places(
+    shell: Shell, three: Path, url: str, text: str, mode: int
+) -> None:
     file = three / "astyqueue.toml"
     file.write_text(text)
     file.chmod(mode)
@@ -99,7 +105,9 @@ def test_a_file_that_others_can_write_says_nothing_of_places(shell: Shell, three
     assert shown(shell, "--url", url) == 1
 
 
-def test_a_file_of_another_user_says_nothing_of_places(shell: Shell, three: Path, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_of_another_user_says_nothing_of_places(
+    shell: Shell, three: Path, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (three / "astyqueue.toml").write_text('url = "sqlite:///evil.db"')
     owner = os.geteuid()
     if owner == 0:
@@ -110,7 +118,9 @@ def test_a_file_of_another_user_says_nothing_of_places(shell: Shell, three: Path
 
 
 def test_pyproject_has_a_table_for_us(shell: Shell, three: Path, url: str) -> None:
-    (three / "pyproject.toml").write_text(f'[tool.astyqueue]\nurl = "{url}"\n[tool.astyqueue.queues.list]\njson = true\n')
+    (three / "pyproject.toml").write_text(
+        f'[tool.astyqueue]\nurl = "{url}"\n[tool.astyqueue.queues.list]\njson = true\n'
+    )
     assert shell("queues", "list").stdout.startswith('{"name": "emails"')
 
 

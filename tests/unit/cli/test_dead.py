@@ -50,8 +50,12 @@ def test_those_that_fit_are_meant(shell: Shell, buried: Buried, options: list[st
     assert [letter["reason"] for letter in shell.json("dead", "list", "emails", *options)] == expected
 
 
-@pytest.mark.parametrize("options", [["--reason", ""], ["--task", ""], ["--key", ""], ["--since", "1h", "--until", "2h"]])
-def test_a_filter_that_says_nothing_purges_nothing(shell: Shell, buried: Buried, connection: Connection, options: list[str]) -> None:
+@pytest.mark.parametrize(
+    "options", [["--reason", ""], ["--task", ""], ["--key", ""], ["--since", "1h", "--until", "2h"]]
+)
+def test_a_filter_that_says_nothing_purges_nothing(
+    shell: Shell, buried: Buried, connection: Connection, options: list[str]
+) -> None:
     buried("one", "two")
     shell.error("dead", "purge", "emails", "--yes", *options, code=2)
     assert connection.queue("emails").counts().dead == 2
@@ -64,14 +68,19 @@ def test_purging_what_is_not_there_asks_for_nothing(shell: Shell, buried: Buried
 
 def test_redrive_puts_back_those_that_fit(shell: Shell, buried: Buried, connection: Connection) -> None:
     buried("one", "two")
-    assert shell("dead", "redrive", "emails", "--reason", "two", "--dry-run").stdout == "would put back 1 dead letter of queue emails\n"
+    assert (
+        shell("dead", "redrive", "emails", "--reason", "two", "--dry-run").stdout
+        == "would put back 1 dead letter of queue emails\n"
+    )
     assert connection.queue("emails").counts().dead == 2
     assert shell("dead", "redrive", "emails", "--reason", "two").stdout == "put back 1 dead letter of queue emails\n"
     counts = connection.queue("emails").counts()
     assert (counts.waiting, counts.dead) == (1, 1)
 
 
-def test_an_interrupted_redrive_says_how_far_it_came(shell: Shell, buried: Buried, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interrupted_redrive_says_how_far_it_came(
+    shell: Shell, buried: Buried, monkeypatch: pytest.MonkeyPatch
+) -> None:
     buried("one", "two", "three")
     redrive = MessageQueue.redrive
 
@@ -90,7 +99,9 @@ def test_purge_must_be_meant(shell: Shell, buried: Buried, connection: Connectio
     buried("one", "two")
     assert "This would delete 2 dead letters" in shell.error("dead", "purge", "emails", code=2)
     assert connection.queue("emails").counts().dead == 2
-    assert shell("dead", "purge", "emails", "--reason", "one", "--yes").stdout == "deleted 1 dead letter of queue emails\n"
+    assert (
+        shell("dead", "purge", "emails", "--reason", "one", "--yes").stdout == "deleted 1 dead letter of queue emails\n"
+    )
     assert connection.queue("emails").counts().dead == 1
 
 

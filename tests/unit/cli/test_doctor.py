@@ -50,7 +50,9 @@ def test_what_differs_has_an_exit_code_of_its_own(shell: Shell, folder: Path) ->
 
 def test_what_migrate_would_run_is_printed_without_a_server(shell: Shell) -> None:
     text = shell("migrate", "--url", CASSANDRA, "--print-cql", "--replication", "west:3,dc2:2", "--no-durable").stdout
-    assert text.startswith("CREATE KEYSPACE IF NOT EXISTS \"jobs\" WITH replication = {'class': 'NetworkTopologyStrategy', 'west': '3', '")
+    assert text.startswith(
+        "CREATE KEYSPACE IF NOT EXISTS \"jobs\" WITH replication = {'class': 'NetworkTopologyStrategy', 'west': '3', '"
+    )
     assert "durable_writes = false;" in text
     assert 'USE "jobs";' in text
     assert 'CREATE TABLE IF NOT EXISTS "entries"' in text
@@ -64,8 +66,13 @@ def test_a_home_is_where_copies_are_and_where_it_is_needed(shell: Shell) -> None
     assert "'home'" not in shell("migrate", "--url", two, *copies).stdout
     assert "VALUES ('home', 0, 'dc2', " in shell("migrate", "--url", two, *copies, "--home", "dc2").stdout
     assert "name one of dc1, dc2" in shell.error("migrate", "--url", two, *copies, "--home", "dc3", code=2)
-    assert "omit the home" in shell.error("migrate", "--url", f"{two}?serial=serial&consistency=quorum", "--home", "dc1", code=2)
-    assert "'home', 0, '', 'quorum/serial'" in shell("migrate", "--url", f"{two}?serial=serial&consistency=quorum", *copies).stdout
+    assert "omit the home" in shell.error(
+        "migrate", "--url", f"{two}?serial=serial&consistency=quorum", "--home", "dc1", code=2
+    )
+    assert (
+        "'home', 0, '', 'quorum/serial'"
+        in shell("migrate", "--url", f"{two}?serial=serial&consistency=quorum", *copies).stdout
+    )
     assert "requires the new one" in shell.error("migrate", "--url", two, "--move-home", code=2)
     assert "no replication, home" in shell.error("migrate", "--url", "memory://", "--home", "dc1", code=2)
 
@@ -94,7 +101,9 @@ def test_the_doctor_ends_by_the_worst_it_found(shell: Shell, connection: Connect
     queue.receive()[0].reject("no such address")
     result = shell("doctor", code=10)
     assert "warning  dead letters of queue emails: 1 (1 rejected), 1 of them within 1h\n" in result.stdout
-    assert "           do:  astyqueue dead list emails; then redrive what was fixed, and purge the rest\n" in result.stdout
+    assert (
+        "           do:  astyqueue dead list emails; then redrive what was fixed, and purge the rest\n" in result.stdout
+    )
     assert result.stdout.endswith(" checks: 1 warning, 1 note\n")
     newer(folder)
     assert "problem  file " in shell("doctor", code=20).stdout
@@ -103,7 +112,9 @@ def test_the_doctor_ends_by_the_worst_it_found(shell: Shell, connection: Connect
 def test_a_terminal_shows_findings_in_colours(folder: Path) -> None:
     assert folder.exists()
     leader, follower = pty.openpty()
-    with subprocess.Popen([sys.executable, "-m", "astyqueue", "doctor", "--url", "memory://"], stdout=follower) as process:
+    with subprocess.Popen(
+        [sys.executable, "-m", "astyqueue", "doctor", "--url", "memory://"], stdout=follower
+    ) as process:
         process.wait(timeout=60)
         told = os.read(leader, 4096).decode()
     os.close(leader)

@@ -22,7 +22,9 @@ def test_a_message_s_history_is_told_in_order(shell: Shell, connection: Connecti
     assert [event["kind"] for event in told] == ["sent", "claimed", "failed", "retried"]
     assert {event["task"] for event in told} == {"welcome"}
     assert told[2]["failure"] == "mailbox <number> is full"
-    assert [event["kind"] for event in shell.json("history", "emails", "--key", "ada", "--kind", "failed")] == ["failed"]
+    assert [event["kind"] for event in shell.json("history", "emails", "--key", "ada", "--kind", "failed")] == [
+        "failed"
+    ]
     assert "mailbox 17 is full" in shell("history", "emails").stdout
 
 

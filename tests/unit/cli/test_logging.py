@@ -31,7 +31,9 @@ def line(capsys: pytest.CaptureFixture[str]) -> str:
 
 def test_a_line_for_people(capsys: pytest.CaptureFixture[str]) -> None:
     configure("info", "text")
-    record = logging.makeLogRecord({"name": "shop", "levelname": "INFO", "levelno": logging.INFO, "msg": "hello", "created": MOMENT})
+    record = logging.makeLogRecord(
+        {"name": "shop", "levelname": "INFO", "levelno": logging.INFO, "msg": "hello", "created": MOMENT}
+    )
     logging.getLogger("shop").handle(record)
     assert line(capsys) == "2027-01-15T08:00:00.123Z INFO shop hello"
 
@@ -51,7 +53,9 @@ def test_no_text_can_pass_for_a_line_of_the_log(capsys: pytest.CaptureFixture[st
     assert all(line.startswith("    ") and line.isprintable() for line in lines[2:])
 
 
-def test_warnings_of_other_commands_are_printed_in_a_line(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_warnings_of_other_commands_are_printed_in_a_line(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(logging.getLogger(), "handlers", [])
     warn()
     logging.getLogger("astyqueue.schedules").info("not told")

@@ -73,7 +73,9 @@ class Store:
             "key": sorted({one.key for one in self.found if one.key is not None})[:: self.step],
             "schedules name": self.schedules,
         }
-        return known.get(f"{path} {name}") or known.get(f"{path.partition(' ')[0]} {name}") or known.get(name) or [QUEUE]
+        return (
+            known.get(f"{path} {name}") or known.get(f"{path.partition(' ')[0]} {name}") or known.get(name) or [QUEUE]
+        )
 
 
 @pytest.fixture
@@ -87,7 +89,9 @@ def store(place: Place, monkeypatch: pytest.MonkeyPatch) -> Iterator[Store]:
         schedules = schedule(queue)
         dead = queue.dead_letters(2_000)
         found = [*queue.peek(2_000, include="all"), *(queue.get(letter.id) for letter in dead)]
-        yield Store(place.url, nasty, found, dead, schedules, 1 if place.kind == "memory" else 10)  # a file is opened for each command
+        yield Store(
+            place.url, nasty, found, dead, schedules, 1 if place.kind == "memory" else 10
+        )  # a file is opened for each command
 
 
 class Terminal(io.TextIOWrapper):
@@ -108,7 +112,11 @@ class Printed:
 
     def check(self) -> None:
         """See that it ended well, and that nothing but lines came out."""
-        assert self.code == 0 or (self.words[0] == "doctor" and self.code in FINDINGS), (self.words, self.code, self.err)
+        assert self.code == 0 or (self.words[0] == "doctor" and self.code in FINDINGS), (
+            self.words,
+            self.code,
+            self.err,
+        )
         assert "Traceback" not in self.err
         for text in (STYLES.sub("", self.out), self.err):
             lines = text.split("\n")
@@ -140,11 +148,20 @@ def looks() -> list[tuple[str, click.Command]]:
 
 def options(command: click.Command) -> Iterator[list[str]]:
     """The options with which a command shows other things: none, each flag, each choice; and always as much as there is."""
-    own = [one for one in command.params if isinstance(one, click.Option) and one.name not in _OURS and not isinstance(one, Deliberate)]
+    own = [
+        one
+        for one in command.params
+        if isinstance(one, click.Option) and one.name not in _OURS and not isinstance(one, Deliberate)
+    ]
     most = ["--limit", ALL] if any(one.name == "limit" for one in own) else []
     yield most
     yield from ([*most, one.opts[-1]] for one in own if one.is_flag)
-    yield from ([*most, one.opts[-1], choice] for one in own if isinstance(one.type, click.Choice) for choice in one.type.choices)
+    yield from (
+        [*most, one.opts[-1], choice]
+        for one in own
+        if isinstance(one.type, click.Choice)
+        for choice in one.type.choices
+    )
 
 
 def typed(store: Store) -> Iterator[list[str]]:
@@ -199,7 +216,13 @@ def test_json_says_what_was_sent_and_why_it_died(store: Store) -> None:
 
 @pytest.mark.stores("sqlite")
 @pytest.mark.parametrize(
-    "words", [["peek", QUEUE, "--include", "all", "-n", ALL], ["history", QUEUE, "--trace"], ["dead", "list", QUEUE], ["doctor"]]
+    "words",
+    [
+        ["peek", QUEUE, "--include", "all", "-n", ALL],
+        ["history", QUEUE, "--trace"],
+        ["dead", "list", QUEUE],
+        ["doctor"],
+    ],
 )
 def test_on_a_real_terminal(store: Store, words: list[str]) -> None:
     ours, theirs = pty.openpty()
@@ -212,7 +235,9 @@ def test_on_a_real_terminal(store: Store, words: list[str]) -> None:
 
     listener = threading.Thread(target=listen)
     listener.start()
-    with subprocess.Popen([sys.executable, "-m", "astyqueue", *words, "--url", store.url], stdout=theirs, stderr=theirs) as process:
+    with subprocess.Popen(
+        [sys.executable, "-m", "astyqueue", *words, "--url", store.url], stdout=theirs, stderr=theirs
+    ) as process:
         os.close(theirs)
         code = process.wait(60)
     listener.join(60)
@@ -242,12 +267,29 @@ def test_a_worker_logs_one_line_an_event_whatever_it_is_about(place: Place, fold
             queue.send({"args": [text], "kwargs": {}}, headers={"task": "fail"})
             queue.send({text: text}, headers={"task": "fail"}, key=text[:100] or None)
             queue.send(text, headers={"task": text})
-    words = [sys.executable, "-m", "astyqueue", "worker", "jobs", "--burst", "--log-level", "debug", "--log-format", form]
-    done = subprocess.run(words, env={**os.environ, "ASTYQUEUE_URL": place.url}, capture_output=True, check=True, text=True)
+    words = [
+        sys.executable,
+        "-m",
+        "astyqueue",
+        "worker",
+        "jobs",
+        "--burst",
+        "--log-level",
+        "debug",
+        "--log-format",
+        form,
+    ]
+    done = subprocess.run(
+        words, env={**os.environ, "ASTYQUEUE_URL": place.url}, capture_output=True, check=True, text=True
+    )
     lines = done.stderr.split("\n")
     assert lines == [printable(line) for line in lines]
     if form == "json":
         assert {json.loads(line)["level"] for line in lines if line} == {"info", "error", "warning", "debug"}
     else:
-        events = [re.match(r"\d{4}-\d\d-\d\dT\S+Z (DEBUG|INFO|WARNING|ERROR) astyqueue\S* ", line) for line in lines if line[:4].strip()]
+        events = [
+            re.match(r"\d{4}-\d\d-\d\dT\S+Z (DEBUG|INFO|WARNING|ERROR) astyqueue\S* ", line)
+            for line in lines
+            if line[:4].strip()
+        ]
         assert {event and event[1] for event in events} == {"INFO", "ERROR", "WARNING", "DEBUG"}

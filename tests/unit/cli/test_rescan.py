@@ -35,7 +35,9 @@ def strand(connection: Connection, *hours: float) -> list[str]:
     return [str(moment) for moment in moments]
 
 
-def test_what_landed_late_is_handed_out_and_a_second_time_there_is_nothing(shell: Shell, connection: Connection) -> None:
+def test_what_landed_late_is_handed_out_and_a_second_time_there_is_nothing(
+    shell: Shell, connection: Connection
+) -> None:
     bodies = strand(connection, 20, 5)
     told = "scanned 2 ids in 2 rows of queue emails, handed out {} missed messages\n"
     assert shell("rescan", "emails").stdout == told.format(2)
@@ -48,7 +50,14 @@ def test_what_landed_late_is_handed_out_and_a_second_time_there_is_nothing(shell
 def test_how_far_back_it_looks_can_be_said(shell: Shell, connection: Connection, since: str, listed: int) -> None:
     strand(connection, 20, 5)
     [told] = shell.json("rescan", "emails", "--since", since)
-    assert told == {"queue": "emails", "rows": 2, "looked": listed, "listed": listed, "unreadable": [], "interrupted": False}
+    assert told == {
+        "queue": "emails",
+        "rows": 2,
+        "looked": listed,
+        "listed": listed,
+        "unreadable": [],
+        "interrupted": False,
+    }
 
 
 def test_a_moment_that_is_none_is_told(shell: Shell, connection: Connection) -> None:
@@ -57,7 +66,9 @@ def test_a_moment_that_is_none_is_told(shell: Shell, connection: Connection) -> 
     assert "no queue 'emials'" in shell.error("rescan", "emials", code=1)
 
 
-def test_a_row_that_cannot_be_read_is_named_and_the_others_are_looked_through(shell: Shell, connection: Connection) -> None:
+def test_a_row_that_cannot_be_read_is_named_and_the_others_are_looked_through(
+    shell: Shell, connection: Connection
+) -> None:
     strand(connection, 5)
     connection.store.commit(Batch("emails:home:0", (Put(HEADER, b"\x7fof a newer release"),)), ())
     result = shell("rescan", "emails", code=1)
@@ -65,7 +76,9 @@ def test_a_row_that_cannot_be_read_is_named_and_the_others_are_looked_through(sh
     assert result.stdout.startswith(expected)
 
 
-def test_an_interrupted_rescan_says_how_far_it_came(shell: Shell, connection: Connection, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interrupted_rescan_says_how_far_it_came(
+    shell: Shell, connection: Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
     strand(connection, 5)
     rescan = MessageQueue.rescan
 

@@ -14,12 +14,28 @@ from tests.unit.cli.conftest import Shell
 def test_a_schedule_is_added_listed_and_shown(shell: Shell, connection: Connection) -> None:
     assert connection.queues() == ["emails"]
     assert shell("schedules", "list", "emails").stdout == "queue emails has no schedule\n"
-    added = ("schedules", "add", "emails", "digest", "--cron", "0 9 * * *", "--zone", "Europe/Paris", "--body", '{"to": "ada"}')
+    added = (
+        "schedules",
+        "add",
+        "emails",
+        "digest",
+        "--cron",
+        "0 9 * * *",
+        "--zone",
+        "Europe/Paris",
+        "--body",
+        '{"to": "ada"}',
+    )
     assert shell(*added, "--overlap", "skip").stdout.startswith("schedule digest of queue emails: next 2")
     [listed] = shell.json("schedules", "list", "emails")
     [shown] = shell.json("schedules", "show", "emails", "digest")
     assert listed == shown
-    assert (shown["name"], shown["body"], shown["overlap"], shown["misfire"]) == ("digest", {"to": "ada"}, "skip", "once")
+    assert (shown["name"], shown["body"], shown["overlap"], shown["misfire"]) == (
+        "digest",
+        {"to": "ada"},
+        "skip",
+        "once",
+    )
     assert shell("schedules", "list", "emails").stdout.splitlines()[1].startswith("digest")
     assert "already" in shell.error(*added, code=2)
     assert shell.json(*added, "--replace")[0]["overlap"] == "allow"
@@ -33,7 +49,9 @@ def test_a_schedule_is_added_listed_and_shown(shell: Shell, connection: Connecti
         (["--at", "2999-01-01T00:00:00Z"], "once 2999-01-01T00:00:00Z"),
     ],
 )
-def test_triggers_are_told_as_they_are_written(shell: Shell, connection: Connection, options: list[str], told: str) -> None:
+def test_triggers_are_told_as_they_are_written(
+    shell: Shell, connection: Connection, options: list[str], told: str
+) -> None:
     assert connection
     shell("schedules", "add", "emails", "digest", *options, "--body", '"x"')
     assert shell("schedules", "list", "emails").stdout.splitlines()[1].endswith(told)
@@ -59,7 +77,20 @@ def test_its_next_slots_are_listed(shell: Shell, connection: Connection) -> None
 
 
 def test_it_is_paused_resumed_run_backfilled_and_deleted(shell: Shell, connection: Connection) -> None:
-    shell("schedules", "add", "emails", "digest", "--cron", "0 9 * * *", "--task", "shop.digest", "--body", '["ada"]', "--key", "k")
+    shell(
+        "schedules",
+        "add",
+        "emails",
+        "digest",
+        "--cron",
+        "0 9 * * *",
+        "--task",
+        "shop.digest",
+        "--body",
+        '["ada"]',
+        "--key",
+        "k",
+    )
     assert shell.json("schedules", "pause", "emails", "digest", "--why", "holidays")[0]["paused"] == "holidays"
     assert shell.json("schedules", "resume", "emails", "digest")[0]["paused"] is None
     [ran] = shell.json("schedules", "run", "emails", "digest")
@@ -82,7 +113,10 @@ def test_it_is_paused_resumed_run_backfilled_and_deleted(shell: Shell, connectio
         (["--every", "5m", "--at", "2030-01-01T00:00:00Z"], "no trigger, or more than one"),
         (["--cron", "61 * * * *"], "minute"),
         (["--every", "5m", "--misfire", "never"], "misfire is"),
-        (["--every", "5m", "--overlap", "never"], "overlap is one of allow, skip, queue one, queue all, cancel running, not 'never'"),
+        (
+            ["--every", "5m", "--overlap", "never"],
+            "overlap is one of allow, skip, queue one, queue all, cancel running, not 'never'",
+        ),
         (["--every", "5m", "--after-failure", "never"], "after_failure is one of go on, pause, not 'never'"),
         (["--every", "5m", "--body", "{"], "not JSON"),
         (["--every", "5m", "--zone", "Nowhere/None"], "--zone needs --cron"),
@@ -122,7 +156,9 @@ def test_the_declarations_of_an_app_are_made_to_count_and_others_pruned(
 
     assert connection.queues() == ["emails"]
     shell("schedules", "add", "emails", "digest", "--every", "1h")
-    assert reconcile("refund report") == "saved schedule refund of queue emails\nsaved schedule report of queue emails\n"
+    assert (
+        reconcile("refund report") == "saved schedule refund of queue emails\nsaved schedule report of queue emails\n"
+    )
     left = "left (--prune removes it) schedule refund of queue emails\n"
     assert reconcile("report") == left
     would = '{"queue": "emails", "schedule": "refund", "did": "removed", "dry_run": true}\n'

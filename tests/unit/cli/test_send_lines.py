@@ -54,7 +54,9 @@ def send(store: Watched, clock: TimeMachine, *, since: int = 1) -> MessageQueue:
     queue = MessageQueue.builder().store(store).name("emails").clock(clock).build()
     sender = LineSender(queue, lambda line: Message(int(line)))
     sender.send(
-        io.StringIO("".join(f"{number}\n" for number in range(1, LINES + 1))), Output(instant(clock.now()), as_json=True), since=since
+        io.StringIO("".join(f"{number}\n" for number in range(1, LINES + 1))),
+        Output(instant(clock.now()), as_json=True),
+        since=since,
     )
     return queue
 
@@ -73,7 +75,9 @@ def test_what_was_sent_before_the_store_refused_is_told(clock: TimeMachine) -> N
     assert queue.counts().total == LINES
 
 
-def test_ctrl_c_stops_between_two_chunks_and_says_where_to_go_on(clock: TimeMachine, capsys: pytest.CaptureFixture[str]) -> None:
+def test_ctrl_c_stops_between_two_chunks_and_says_where_to_go_on(
+    clock: TimeMachine, capsys: pytest.CaptureFixture[str]
+) -> None:
     store = Watched(clock, most=1_100, then=press)
     with pytest.raises(click.exceptions.Exit) as ended:
         send(store, clock)

@@ -79,7 +79,9 @@ class Worker:
         self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         self.told: list[str] = []
         self._lines: queue.SimpleQueue[str] = queue.SimpleQueue()
-        self._readers = [threading.Thread(target=self._read, args=[pipe]) for pipe in (self.process.stdout, self.process.stderr)]
+        self._readers = [
+            threading.Thread(target=self._read, args=[pipe]) for pipe in (self.process.stdout, self.process.stderr)
+        ]
         for reader in self._readers:
             reader.start()
 
@@ -151,7 +153,9 @@ def emails(jobs: Path, url: str) -> Iterator[Connection]:
 
 def send(connection: Connection, task: str, *arguments: str, delay: str = "0s", max_attempts: int = 5) -> str:
     body = {"args": arguments, "kwargs": {}}
-    sent = connection.queue("emails").send(body, headers={"task": f"jobs.{task}"}, delay=delay, max_attempts=max_attempts)
+    sent = connection.queue("emails").send(
+        body, headers={"task": f"jobs.{task}"}, delay=delay, max_attempts=max_attempts
+    )
     return str(sent.id)
 
 
@@ -163,7 +167,9 @@ def notes(folder: Path) -> list[str]:
     return (folder / "notes.txt").read_text().splitlines() if (folder / "notes.txt").exists() else []
 
 
-def test_term_finishes_what_runs_and_gives_back_the_rest(worker: Callable[..., Worker], emails: Connection, jobs: Path) -> None:
+def test_term_finishes_what_runs_and_gives_back_the_rest(
+    worker: Callable[..., Worker], emails: Connection, jobs: Path
+) -> None:
     for _ in range(3):
         send(emails, "hold", "gate")
     process = worker("jobs:app", "-Q", "emails", "-c", "1")
@@ -173,7 +179,9 @@ def test_term_finishes_what_runs_and_gives_back_the_rest(worker: Callable[..., W
     (jobs / "gate").write_text("open")
     process.ends(0)
     assert notes(jobs) == ["held"]
-    assert [(found.standing, found.spent) for found in emails.queue("emails").peek(include="all")] == [("waiting", 0)] * 2
+    assert [(found.standing, found.spent) for found in emails.queue("emails").peek(include="all")] == [
+        ("waiting", 0)
+    ] * 2
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
@@ -192,7 +200,9 @@ def test_a_second_signal_gives_back_what_runs(
     assert "Traceback" not in process.output
 
 
-def test_what_runs_longer_than_the_drain_may_take_is_given_back(worker: Callable[..., Worker], emails: Connection) -> None:
+def test_what_runs_longer_than_the_drain_may_take_is_given_back(
+    worker: Callable[..., Worker], emails: Connection
+) -> None:
     send(emails, "hold", "gate")
     process = worker("jobs:app", "--drain-timeout", "100ms")
     process.until("begun")
@@ -218,7 +228,9 @@ def test_a_burst_over_empty_queues_ends_at_once(worker: Callable[..., Worker]) -
     worker("jobs:app", "--burst").ends(0)
 
 
-def test_no_more_messages_are_worked_on_than_asked_for(worker: Callable[..., Worker], emails: Connection, jobs: Path) -> None:
+def test_no_more_messages_are_worked_on_than_asked_for(
+    worker: Callable[..., Worker], emails: Connection, jobs: Path
+) -> None:
     for number in range(20):
         send(emails, "note", str(number))
     worker("jobs:app", "--max-messages", "5").ends(0)
@@ -271,7 +283,9 @@ def test_a_flag_beats_the_app_which_beats_the_environment(
         (["jobs:app", "--url", "sqlite:////no/such/place/work.db"], 3, "create it"),
     ],
 )
-def test_a_worker_that_cannot_begin_says_why(worker: Callable[..., Worker], jobs: Path, words: list[str], code: int, told: str) -> None:
+def test_a_worker_that_cannot_begin_says_why(
+    worker: Callable[..., Worker], jobs: Path, words: list[str], code: int, told: str
+) -> None:
     (jobs / "broken.py").write_text("1 / 0\n")
     process = worker(*words)
     process.ends(code)
@@ -297,7 +311,10 @@ def test_messages_that_cannot_be_read_become_dead_letters_and_the_worker_goes_on
     worker: Callable[..., Worker], emails: Connection, jobs: Path
 ) -> None:
     now = SystemClock().now() - SECOND
-    wrong = [*(envelope % now for envelope in UNREADABLE), b"[%d,0,null,null,null,null,null,%b1%b]" % (now, b"[" * 250, b"]" * 250)]
+    wrong = [
+        *(envelope % now for envelope in UNREADABLE),
+        b"[%d,0,null,null,null,null,null,%b1%b]" % (now, b"[" * 250, b"]" * 250),
+    ]
     puts = [Put(message_name(0, ids.at(now)), b"\x01" + envelope) for envelope in wrong]
     emails.store.commit(Batch("emails:0:0", (*puts, Put(message_name(0, ids.at(now)), b"\x02{}"))), ())
     emails.store.commit(Batch("emails:home:0", (Put(trigger_name("digest"), b"\x09"),)), ())
@@ -327,7 +344,9 @@ def test_the_file_that_a_worker_has_options_from_is_a_line_of_its_log(
     assert notes(jobs) == ["done"]
 
 
-def test_a_worker_whose_tasks_are_stuck_ends_with_a_code_of_its_own(worker: Callable[..., Worker], emails: Connection) -> None:
+def test_a_worker_whose_tasks_are_stuck_ends_with_a_code_of_its_own(
+    worker: Callable[..., Worker], emails: Connection
+) -> None:
     send(emails, "slow", max_attempts=1)
     process = worker("jobs:app", "--max-stalled", "1")
     process.ends(4)

@@ -16,7 +16,19 @@ from astyqueue.protocol.admin.settings import SETTINGS
 from astyqueue.protocol.coordination.column_lock import LockState
 from astyqueue.protocol.coordination.doorbell import BELL, WANTED
 from astyqueue.protocol.history import EVENT, OF_KEY, OF_MESSAGE
-from astyqueue.protocol.layout.columns import HEADER, LOOKS, Entry, Header, Mark, State, Timer, Type, dead_name, encoded, message_name
+from astyqueue.protocol.layout.columns import (
+    HEADER,
+    LOOKS,
+    Entry,
+    Header,
+    Mark,
+    State,
+    Timer,
+    Type,
+    dead_name,
+    encoded,
+    message_name,
+)
 from astyqueue.protocol.layout.rows import QUEUES, TIME, doorbell_row, history_row, key_row, settings_row
 from astyqueue.protocol.layout.schedule_column import encode_schedule, trigger_name
 from astyqueue.protocol.layout.unique_key import KeyOwner, key_name, removed_name
@@ -33,7 +45,24 @@ SCHEDULE: Final = "a damaged schedule"
 
 #: What may stand where something else belongs.
 NASTY: Final[list[Any]] = [
-    *(None, True, False, -1, 0, 1, 200, 1 << 40, 95 * 10**15, 1 << 62, 1 << 64, 10**30, -(10**30), 1.5, float("nan"), float("inf")),
+    *(
+        None,
+        True,
+        False,
+        -1,
+        0,
+        1,
+        200,
+        1 << 40,
+        95 * 10**15,
+        1 << 62,
+        1 << 64,
+        10**30,
+        -(10**30),
+        1.5,
+        float("nan"),
+        float("inf"),
+    ),
     *(
         "",
         "x",
@@ -73,10 +102,18 @@ def replaced(draw: some.DrawFn, sound: Any, wrong: some.SearchStrategy[Any] = na
     if not isinstance(sound, list | dict) or not sound or draw(some.integers(0, 9)) == 0:
         return draw(wrong)
     copy: Any = list(sound) if isinstance(sound, list) else dict(sound)
-    places = draw(some.lists(some.sampled_from(range(len(copy)) if isinstance(copy, list) else sorted(copy)), min_size=1, max_size=2))
+    places = draw(
+        some.lists(
+            some.sampled_from(range(len(copy)) if isinstance(copy, list) else sorted(copy)), min_size=1, max_size=2
+        )
+    )
     for place in places:
         part = copy[place]
-        copy[place] = draw(replaced(part, wrong)) if isinstance(part, list | dict) and part and draw(some.booleans()) else draw(wrong)
+        copy[place] = (
+            draw(replaced(part, wrong))
+            if isinstance(part, list | dict) and part and draw(some.booleans())
+            else draw(wrong)
+        )
     match draw(some.integers(0, 9)):
         case 0 if isinstance(copy, list):
             copy.pop()
@@ -107,7 +144,9 @@ def as_json(sound: Any, wrong: some.SearchStrategy[Any] = nasty) -> some.SearchS
 
 def bent(sound: bytes) -> some.SearchStrategy[bytes]:
     """Bytes that were sound, and some of which are others now, or missing."""
-    places = some.lists(some.tuples(some.integers(0, max(0, len(sound) - 1)), some.integers(0, 255)), min_size=1, max_size=3)
+    places = some.lists(
+        some.tuples(some.integers(0, max(0, len(sound) - 1)), some.integers(0, 255)), min_size=1, max_size=3
+    )
 
     def bend(bends: list[tuple[int, int]]) -> bytes:
         value = bytearray(sound)
@@ -147,7 +186,16 @@ class Damages:
         return some.sampled_from(self.ids)
 
     def messages(self) -> some.SearchStrategy[Damage]:
-        sound = [self.now - SECOND, 0, "k", {"task": "x", "schedule": "s"}, self.now + 10**9, 30 * SECOND, 5, {"to": "ada"}]
+        sound = [
+            self.now - SECOND,
+            0,
+            "k",
+            {"task": "x", "schedule": "s"},
+            self.now + 10**9,
+            30 * SECOND,
+            5,
+            {"to": "ada"},
+        ]
         value = some.one_of(as_json([*sound, True, False]), as_json(sound), as_json([*sound, False, True]))
         return some.builds(Damage, some.sampled_from(ROWS), self._id().map(lambda id_: message_name(0, id_)), value)
 
@@ -156,14 +204,20 @@ class Damages:
         return some.builds(Damage, some.sampled_from(ROWS), self._id().map(lambda id_: dead_name(0, id_)), value)
 
     def keys(self) -> some.SearchStrategy[Damage]:
-        return some.builds(Damage, some.just(ROWS[1]), some.just(key_name(KEY)), bent(KeyOwner(KEY, 0, self.ids[0]).encode()))
+        return some.builds(
+            Damage, some.just(ROWS[1]), some.just(key_name(KEY)), bent(KeyOwner(KEY, 0, self.ids[0]).encode())
+        )
 
     def removed(self) -> some.SearchStrategy[Damage]:
-        return some.builds(Damage, some.sampled_from(ROWS), self._id().map(lambda id_: removed_name(0, id_)), some.binary(max_size=20))
+        return some.builds(
+            Damage, some.sampled_from(ROWS), self._id().map(lambda id_: removed_name(0, id_)), some.binary(max_size=20)
+        )
 
     def hints(self) -> some.SearchStrategy[Damage]:
         name = self._id().map(lambda id_: Name(Type.MESSAGE, 0, id_, State.NONE))
-        texts = some.sampled_from([b"", b"emails:settings", b"emails:bell", b"other:0:0", b"emails:0:0:0", b"emails:0:0", b"\xff\xff"])
+        texts = some.sampled_from(
+            [b"", b"emails:settings", b"emails:bell", b"other:0:0", b"emails:0:0:0", b"emails:0:0", b"\xff\xff"]
+        )
         value = some.one_of(texts.map(lambda text: FORMAT + text), framed(texts))
         return some.builds(Damage, some.just(key_row(QUEUE, HINTED)), name, value)
 
@@ -173,7 +227,15 @@ class Damages:
         return some.builds(lambda place, value: Damage(place[0], place[1], value), places, value)
 
     def settings(self) -> some.SearchStrategy[Damage]:
-        behaviour = {"lease_us": 1, "max_attempts": 1, "backoff_us": 1, "backoff_cap_us": 1, "paused": 1, "body_bytes": 1, "history": 1}
+        behaviour = {
+            "lease_us": 1,
+            "max_attempts": 1,
+            "backoff_us": 1,
+            "backoff_cap_us": 1,
+            "paused": 1,
+            "body_bytes": 1,
+            "history": 1,
+        }
         layout = {"time_shards": 1, "time_shard_us": 1, "concurrency_shards": 1, "priorities": 1, "placement": 1}
         sound = {"name": QUEUE, "layout": layout, "behaviour": behaviour, "history_kept_us": 1}
         never: some.SearchStrategy[Any] = some.sampled_from(
@@ -186,7 +248,14 @@ class Damages:
         return some.builds(Damage, some.just(QUEUES), name, as_json("nobody's"))
 
     def events(self) -> some.SearchStrategy[Damage]:
-        sound = {"message": str(MessageId(ROWS[0], 0, self.ids[0])), "key": KEY, "attempt": 1, "worker": "host:1:a", "sent": 1, "due": 1}
+        sound = {
+            "message": str(MessageId(ROWS[0], 0, self.ids[0])),
+            "key": KEY,
+            "attempt": 1,
+            "worker": "host:1:a",
+            "sent": 1,
+            "due": 1,
+        }
         facts = {
             **sound,
             "claimed": 1,
@@ -199,12 +268,16 @@ class Damages:
             "lost": False,
             "task": "t",
         }
-        name = some.builds(lambda id_, state: Name(EVENT, 0, id_, state), some.sampled_from(self.ids[:2]), some.integers(0, 20))
+        name = some.builds(
+            lambda id_, state: Name(EVENT, 0, id_, state), some.sampled_from(self.ids[:2]), some.integers(0, 20)
+        )
         return some.builds(Damage, some.just(history_row(QUEUE, self.now, 0)), name, as_json(facts), some.just(HISTORY))
 
     def listings(self) -> some.SearchStrategy[Damage]:
         texts = {OF_KEY: KEY, OF_MESSAGE: str(MessageId(ROWS[0], 0, self.ids[0]))}
-        name = some.sampled_from(sorted(texts)).map(lambda kind: Name(kind, 0, ids.listed(texts[kind], self.now - SECOND), 0))
+        name = some.sampled_from(sorted(texts)).map(
+            lambda kind: Name(kind, 0, ids.listed(texts[kind], self.now - SECOND), 0)
+        )
         value = some.one_of(framed(some.binary(max_size=20)), framed(self._id()), some.just(FORMAT + b"\xff" * 16))
         return some.builds(Damage, some.just(history_row(QUEUE, self.now, 0)), name, value, some.just(HISTORY))
 
@@ -214,29 +287,46 @@ class Damages:
 
     def schedules(self) -> some.SearchStrategy[list[Damage]]:
         """A schedule that cannot be what it says, and the timer that says that it is due."""
-        wanted = RequestedSchedule(Every("1h"), Template(b'{"to":"ada"}', headers={"a": "b"}), Policies.read("all", "queue all", "pause"))
+        wanted = RequestedSchedule(
+            Every("1h"), Template(b'{"to":"ada"}', headers={"a": "b"}), Policies.read("all", "queue all", "pause")
+        )
         head, _, body = encode_schedule(made(SCHEDULE, wanted, mark="m", now=self.now - SECOND))[1:].partition(b"\n")
-        fields = json.loads(head) | {"backlog": [self.now], "run": f"0/{self.ids[0].hex()}", "history": [[1, 1, 1, None, "why"]]}
+        fields = json.loads(head) | {
+            "backlog": [self.now],
+            "run": f"0/{self.ids[0].hex()}",
+            "history": [[1, 1, 1, None, "why"]],
+        }
         heads = replaced(fields).map(lambda value: json.dumps(value).encode())
         bodies = some.sampled_from([body, body, body, b"", b"{", b"[" * 250])
         value = framed(some.builds(lambda head, body: b"%b\n%b" % (head, body), heads, bodies))
         slot = encoded(Timer(Name(Type.TIMER, 0, self.soon[0], State.NEXT_SLOT), (), bytes(8), SCHEDULE, 0))
-        return value.map(lambda value: [Damage(ROWS[1], trigger_name(SCHEDULE), value), Damage(ROWS[1], slot.name, slot.value)])
+        return value.map(
+            lambda value: [Damage(ROWS[1], trigger_name(SCHEDULE), value), Damage(ROWS[1], slot.name, slot.value)]
+        )
 
     def headers(self) -> some.SearchStrategy[Damage]:
         numbers = some.sampled_from([0, 1, self.now, 1 << 62, (1 << 64) - 1])
         cursors = some.sampled_from([ids.LEAST, self.ids[3], ids.GREATEST, b"\xff" * 16])
-        sound = some.builds(lambda version, floor, one: Header(version, floor, bytes(8), "a", ((one,) * LOOKS,)), numbers, numbers, cursors)
+        sound = some.builds(
+            lambda version, floor, one: Header(version, floor, bytes(8), "a", ((one,) * LOOKS,)),
+            numbers,
+            numbers,
+            cursors,
+        )
         value = sound.flatmap(lambda header: some.just(header.encode()) | bent(header.encode()))
         return some.builds(Damage, some.sampled_from(ROWS), some.just(HEADER), value)
 
     def timers(self) -> some.SearchStrategy[Damage]:
-        lists = some.sampled_from([(), (Entry(self.ids[0], 0, 1), Entry(self.ids[1], 0, 2)), (Entry(b"\xff" * 16, 200, 65_535),)])
+        lists = some.sampled_from(
+            [(), (Entry(self.ids[0], 0, 1), Entry(self.ids[1], 0, 2)), (Entry(b"\xff" * 16, 200, 65_535),)]
+        )
         marks = some.sampled_from([(), (Mark(self.ids[2], 0, 1, self.now),), (Mark(self.ids[2], 9, 1, (1 << 64) - 1),)])
         due = some.sampled_from([*self.soon, *self.soon, ids.at(self.now + 3_600 * SECOND), ids.LEAST, ids.GREATEST])
         name = some.builds(lambda id_, state: Name(Type.TIMER, 0, id_, state), due, some.integers(0, 9))
         sound = some.builds(
-            lambda listed, marked: Timer(HEADER, listed, bytes(8), "host:1:a", len(listed), marks=marked).encode(), lists, marks
+            lambda listed, marked: Timer(HEADER, listed, bytes(8), "host:1:a", len(listed), marks=marked).encode(),
+            lists,
+            marks,
         )
         value = sound.flatmap(lambda timer: some.just(timer) | bent(timer))
         return some.builds(Damage, some.sampled_from(ROWS), name, value)

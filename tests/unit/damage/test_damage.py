@@ -54,7 +54,11 @@ def examples(usual: int) -> settings:
 def urls(place: Place, tmp_path: Path) -> Callable[[], str]:
     """Makes the URL of a store that is empty."""
     names = (f"{tmp_path.name}-{number}" for number in itertools.count())
-    return lambda: f"memory://{next(names)}" if place.kind == "memory" else f"sqlite:///{tmp_path}/{next(names)}.db?synchronous=normal"
+    return lambda: (
+        f"memory://{next(names)}"
+        if place.kind == "memory"
+        else f"sqlite:///{tmp_path}/{next(names)}.db?synchronous=normal"
+    )
 
 
 def inflict(store: Store, damages: Sequence[Damage]) -> None:
@@ -79,7 +83,9 @@ class Patient:
         self._data = data
 
     def _open(self) -> MessageQueue:
-        connection = self._held.enter_context(connect(self.url, clock=self.clock if isinstance(self.clock, TimeMachine) else None))
+        connection = self._held.enter_context(
+            connect(self.url, clock=self.clock if isinstance(self.clock, TimeMachine) else None)
+        )
         return connection.queue(QUEUE, **ONE_ROW, history="all", backoff="1s")
 
     def __enter__(self) -> Self:
@@ -101,16 +107,27 @@ class Patient:
     @property
     def damaged(self) -> list[MessageId]:
         return [
-            MessageId(one.row, one.name.priority, one.name.id) for one in self.damages if one.name.type == Type.MESSAGE and one.name.state
+            MessageId(one.row, one.name.priority, one.name.id)
+            for one in self.damages
+            if one.name.type == Type.MESSAGE and one.name.state
         ]
 
     def looks(self) -> Iterator[Callable[[], object]]:
         """All that there is to look at a queue, and that changes nothing."""
         queue, schedules = self.queue, Schedules(self.queue)
         yield from (lambda: [found.as_json() for found in queue.peek(100, "all")], lambda: queue.counts().as_json())
-        yield from (lambda: [found.as_json() for found in queue.find(KEY)], lambda: [queue.find("a sound key"), queue.find(HINTED)])
-        yield from (lambda: [letter.as_json() for letter in queue.dead_letters()], lambda: [one.as_json() for one in schedules.all()])
-        yield from (lambda: [event.as_json() for event in queue.history()], lambda: [one.as_json() for one in queue.history(key=KEY)])
+        yield from (
+            lambda: [found.as_json() for found in queue.find(KEY)],
+            lambda: [queue.find("a sound key"), queue.find(HINTED)],
+        )
+        yield from (
+            lambda: [letter.as_json() for letter in queue.dead_letters()],
+            lambda: [one.as_json() for one in schedules.all()],
+        )
+        yield from (
+            lambda: [event.as_json() for event in queue.history()],
+            lambda: [one.as_json() for one in queue.history(key=KEY)],
+        )
         for id_ in self.damaged:
             yield partial(self._look_at, id_)
 
@@ -121,8 +138,19 @@ class Patient:
 
 def touch(delivery: Delivery) -> None:
     """Use all that a handler can ask of a delivery."""
-    told = delivery.id, delivery.key, delivery.body, delivery.headers, delivery.attempt, delivery.sent, delivery.due, delivery.expires
-    assert repr((told, delivery.lease_until, delivery.receipt, delivery.message_id, delivery.attempts_allowed, delivery))
+    told = (
+        delivery.id,
+        delivery.key,
+        delivery.body,
+        delivery.headers,
+        delivery.attempt,
+        delivery.sent,
+        delivery.due,
+        delivery.expires,
+    )
+    assert repr(
+        (told, delivery.lease_until, delivery.receipt, delivery.message_id, delivery.attempts_allowed, delivery)
+    )
 
 
 def received(patient: Patient, clock: TimeMachine) -> Counter[object]:
@@ -144,7 +172,9 @@ def test_what_is_sound_is_received_beside_whatever_is_not(urls: Callable[[], str
     with Patient(urls(), clock, data) as patient:
         patient.suffer(lambda damages: damages.harmless)
         for look in patient.looks():
-            with contextlib.suppress(StoreCorrupt, NotFound):  # of the one key, and of messages that are no longer there
+            with contextlib.suppress(
+                StoreCorrupt, NotFound
+            ):  # of the one key, and of messages that are no longer there
                 look()
         handled = sum((received(patient, clock) for _ in range(8)), Counter())
         assert patient.sound <= handled
@@ -200,7 +230,14 @@ def test_every_thread_of_a_dispatcher_goes_on(urls: Callable[[], str], data: som
 
 
 COMMANDS = [
-    *(["peek", QUEUE, "--include", "all"], ["counts"], ["counts", QUEUE], ["find", QUEUE, KEY], ["dead", "list", QUEUE], ["doctor"]),
+    *(
+        ["peek", QUEUE, "--include", "all"],
+        ["counts"],
+        ["counts", QUEUE],
+        ["find", QUEUE, KEY],
+        ["dead", "list", QUEUE],
+        ["doctor"],
+    ),
     *(["history", QUEUE], ["history", QUEUE, "--key", KEY], ["queues", "list"], ["queues", "show", QUEUE]),
     *(["schedules", "list", QUEUE], ["schedules", "show", QUEUE, SCHEDULE], ["schedules", "next", QUEUE, SCHEDULE]),
 ]
@@ -215,5 +252,9 @@ def test_no_command_ends_in_a_traceback(urls: Callable[[], str], data: some.Data
         for words in [*COMMANDS, *of_messages]:
             for form in ([], ["--json"]):
                 result = CliRunner().invoke(main, [*words, *form, "--url", patient.url])
-                assert result.exception is None or isinstance(result.exception, SystemExit), (words, result.exc_info, patient.damages)
+                assert result.exception is None or isinstance(result.exception, SystemExit), (
+                    words,
+                    result.exc_info,
+                    patient.damages,
+                )
                 assert len(result.stderr.splitlines()) <= 1 + len(patient.damages)

@@ -21,7 +21,9 @@ def stages(place: Place) -> Iterator[Stages]:
     """Makes stages; their dispatchers are stopped at the end."""
     made: list[Stage] = []
 
-    def stage(clock: Clock | None = None, store: Store | None = None, *, hooks: Iterable[Hook] = (), **options: object) -> Stage:
+    def stage(
+        clock: Clock | None = None, store: Store | None = None, *, hooks: Iterable[Hook] = (), **options: object
+    ) -> Stage:
         clock = clock or SystemClock()
         made.append(Stage(clock, store or place.store(clock), hooks=hooks, **options))
         return made[-1]

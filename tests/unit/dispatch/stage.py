@@ -124,7 +124,9 @@ class Stage:
     def look_around(self) -> None:
         """Let whoever claims go once through everything there is to do."""
         claimer = self.queue.core.claimer
-        self.queue.run(claimer.take(Waiter(lambda: 0, lambda _: None), lambda: False, until=self.queue.clock.monotonic()))
+        self.queue.run(
+            claimer.take(Waiter(lambda: 0, lambda _: None), lambda: False, until=self.queue.clock.monotonic())
+        )
 
     @property
     def commits(self) -> int:

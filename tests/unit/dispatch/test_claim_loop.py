@@ -21,7 +21,9 @@ from tests.unit.dispatch.stage import DEADLINE, Breaking, Gate, Stage
 @pytest.mark.parametrize("kind", [Read, Commit])
 @pytest.mark.parametrize("at", [8, 9, 10, 12, 15])
 @pytest.mark.parametrize("applied", [True, False])
-def test_after_an_error_of_the_store_it_goes_on(place: Place, stages: Stages, kind: type[Read | Commit], at: int, *, applied: bool) -> None:
+def test_after_an_error_of_the_store_it_goes_on(
+    place: Place, stages: Stages, kind: type[Read | Commit], at: int, *, applied: bool
+) -> None:
     clock = SystemClock()
     error = OutcomeUnknown("planted") if applied else StoreUnavailable("planted")
     stage = stages(clock, Failing(place.store(clock), error, at=at, of=(kind,), applied=applied), lease="1s")
@@ -96,7 +98,9 @@ def test_a_broken_hook_costs_no_thread(stages: Stages) -> None:
         assert everything.acquire(timeout=DEADLINE)
 
 
-def test_what_a_dispatcher_gives_back_because_nobody_has_time_for_it_is_no_hooks_business(stages: Stages, clock: TimeMachine) -> None:
+def test_what_a_dispatcher_gives_back_because_nobody_has_time_for_it_is_no_hooks_business(
+    stages: Stages, clock: TimeMachine
+) -> None:
     class NoReleases(Hook):
         def before_settle(self, delivery: BaseDelivery, outcome: str) -> None:
             assert outcome != "released", delivery

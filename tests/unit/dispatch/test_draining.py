@@ -274,7 +274,9 @@ def test_a_forgotten_dispatcher_lets_the_interpreter_exit_and_loses_no_ack(place
         Dispatcher.builder().queue(queue).handler(handle, threads=2).build().start()
         assert done["one"].wait(20) and done["stuck"].wait(20)
     """
-    finished = subprocess.run([sys.executable, "-c", textwrap.dedent(program), url], timeout=60, check=False, capture_output=True)
+    finished = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(program), url], timeout=60, check=False, capture_output=True
+    )
     assert (finished.returncode, b"Traceback" in finished.stderr) == (0, False), finished.stderr
     from astyqueue.queue.connection import connect  # noqa: PLC0415 - only here
 
@@ -296,7 +298,14 @@ def test_two_queues_drain_together(stages: Stages, clock: TimeMachine) -> None:
     gate = Gate()
     first.queue.send("one")
     second.queue.send("two")
-    built = Dispatcher.builder().queue(first.queue).handler(gate, threads=1).queue(second.queue).handler(gate, threads=1).build()
+    built = (
+        Dispatcher.builder()
+        .queue(first.queue)
+        .handler(gate, threads=1)
+        .queue(second.queue)
+        .handler(gate, threads=1)
+        .build()
+    )
     first.begin(built)
     gate.when_entered(2)
     gate.open.set()

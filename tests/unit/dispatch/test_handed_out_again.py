@@ -51,7 +51,9 @@ def taken(queue: MessageQueue) -> Delivery:
     return delivery
 
 
-def handed_out_twice(queue: MessageQueue, clock: TimeMachine, executions: HandlerExecutions, held: Held) -> tuple[Delivery, Delivery]:
+def handed_out_twice(
+    queue: MessageQueue, clock: TimeMachine, executions: HandlerExecutions, held: Held
+) -> tuple[Delivery, Delivery]:
     """The first delivery is being worked on when its lease runs out, and the second comes here as well."""
     first = taken(queue)
     first.renew_until = clock.now()
@@ -67,7 +69,9 @@ def handed_out_twice(queue: MessageQueue, clock: TimeMachine, executions: Handle
     return first, second
 
 
-def test_what_nobody_here_handles_is_given_back_also_under_its_second_receipt(queue: MessageQueue, clock: TimeMachine) -> None:
+def test_what_nobody_here_handles_is_given_back_also_under_its_second_receipt(
+    queue: MessageQueue, clock: TimeMachine
+) -> None:
     held = Held()
     queue.send("work", headers={"task": "unknown"})
     here = executions(queue, lambda roster: roster.ask(held, timeout=None, max_attempts=None))
@@ -76,7 +80,9 @@ def test_what_nobody_here_handles_is_given_back_also_under_its_second_receipt(qu
     assert queue.counts().parked == 1
 
 
-def test_work_that_succeeded_is_acked_by_the_second_receipt_if_the_first_was_lost(queue: MessageQueue, clock: TimeMachine) -> None:
+def test_work_that_succeeded_is_acked_by_the_second_receipt_if_the_first_was_lost(
+    queue: MessageQueue, clock: TimeMachine
+) -> None:
     held = Held()
     queue.send("work")
     here = executions(queue, lambda roster: roster.add(Handler("work", held), None))

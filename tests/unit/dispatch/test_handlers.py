@@ -268,14 +268,17 @@ def test_what_cannot_be_is_refused(still: Stage) -> None:
 
 
 @pytest.mark.parametrize(
-    "options", [{"threads": 0}, {"threads": 1.5}, {"backlog": -1}, {"max_attempts": 0}, {"timeout": 0}, {"timeout": "soon"}]
+    "options",
+    [{"threads": 0}, {"threads": 1.5}, {"backlog": -1}, {"max_attempts": 0}, {"timeout": 0}, {"timeout": "soon"}],
 )
 def test_options_out_of_bounds_are_refused(still: Stage, options: dict[str, object]) -> None:
     with pytest.raises(BadInput):
         Dispatcher.builder().queue(still.queue).handler(print, **options)  # type: ignore[arg-type]  # wrong on purpose
 
 
-def test_lines_of_the_log_say_what_happened_and_carry_it_as_fields(stage: Stage, caplog: pytest.LogCaptureFixture) -> None:
+def test_lines_of_the_log_say_what_happened_and_carry_it_as_fields(
+    stage: Stage, caplog: pytest.LogCaptureFixture
+) -> None:
     caplog.set_level(logging.INFO, logger="astyqueue.worker")
     stage.queue.send({"secret": 1}, headers={"task": "mail.send"})
     handled(stage, built(stage).handler(lambda _: None, task="mail.send"), 1)
@@ -295,7 +298,9 @@ def test_nobody_is_told_of_what_goes_well_when_nobody_listens(stage: Stage, capl
     assert [record for record in caplog.records if record.name.startswith("astyqueue")] == []
 
 
-def test_where_an_error_came_from_is_told_to_those_who_ask_for_that_much(stage: Stage, caplog: pytest.LogCaptureFixture) -> None:
+def test_where_an_error_came_from_is_told_to_those_who_ask_for_that_much(
+    stage: Stage, caplog: pytest.LogCaptureFixture
+) -> None:
     caplog.set_level(logging.DEBUG, logger="astyqueue.worker")
     stage.queue.send(1)
     handled(stage, built(stage).handler(lambda _: 1 // 0, max_attempts=1), 1)

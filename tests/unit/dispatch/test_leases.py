@@ -79,7 +79,10 @@ def test_a_handler_past_its_timeout_has_failed_and_what_it_does_later_is_ignored
     for thread in dispatcher.threads:
         thread.join(DEADLINE)
     assert stage.heard.count("acked") == 0
-    assert [record.getMessage().split()[0] for record in caplog.records if record.levelno == logging.WARNING] == ["stalled", "late"]
+    assert [record.getMessage().split()[0] for record in caplog.records if record.levelno == logging.WARNING] == [
+        "stalled",
+        "late",
+    ]
 
 
 def test_a_handler_that_always_takes_too_long_ends_as_a_dead_letter(stages: Stages, clock: TimeMachine) -> None:
@@ -119,7 +122,9 @@ def test_other_messages_go_on_while_a_handler_is_stuck(stages: Stages, clock: Ti
     gate.open.set()
 
 
-def test_a_delivery_whose_lease_ran_out_in_the_backlog_is_not_begun(place: Place, stages: Stages, clock: TimeMachine) -> None:
+def test_a_delivery_whose_lease_ran_out_in_the_backlog_is_not_begun(
+    place: Place, stages: Stages, clock: TimeMachine
+) -> None:
     """As when the store is away, or a machine sleeps: leases are not renewed, and then it is much later."""
     broken = Breaking(place.store(clock))
     stage = stages(clock, broken, lease="10s")

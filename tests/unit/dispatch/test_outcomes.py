@@ -33,7 +33,11 @@ def timers(stage: Stage) -> list[tuple[int, str, int]]:
     columns = stage.queue.run(read_one(Slice("emails:0:0", Type.TIMER, 0)))
     decoded = [decode_timer("emails:0:0", column.name, column.value) for column in columns]
     now = stage.queue.clock.now()
-    return [(round((timer.due - now) / SECOND), State(timer.state).name, entry.spent) for timer in decoded for entry in timer.entries]
+    return [
+        (round((timer.due - now) / SECOND), State(timer.state).name, entry.spent)
+        for timer in decoded
+        for entry in timer.entries
+    ]
 
 
 def reasons(stage: Stage) -> list[tuple[str, str, int]]:
@@ -78,7 +82,9 @@ def test_a_handler_that_returns_has_its_message_acked_whatever_it_returns(still:
     ],
     ids=lambda error: type(error).__name__,
 )
-def test_whatever_a_handler_raises_is_a_failed_attempt_and_its_thread_goes_on(still: Stage, error: BaseException) -> None:
+def test_whatever_a_handler_raises_is_a_failed_attempt_and_its_thread_goes_on(
+    still: Stage, error: BaseException
+) -> None:
     threads: list[int] = []
     good = threading.Event()
 
@@ -99,7 +105,9 @@ def test_whatever_a_handler_raises_is_a_failed_attempt_and_its_thread_goes_on(st
     assert 1 <= pause <= 2
 
 
-def test_the_last_failed_attempt_makes_a_dead_letter_with_the_error_in_one_line(stages: Stages, clock: TimeMachine) -> None:
+def test_the_last_failed_attempt_makes_a_dead_letter_with_the_error_in_one_line(
+    stages: Stages, clock: TimeMachine
+) -> None:
     stage = stages(clock, max_attempts=3)
     stage.queue.send("bad")
     attempts: list[int] = []
@@ -124,7 +132,9 @@ def test_the_attempts_of_a_handler_beat_those_of_its_queue(stages: Stages, clock
     assert reasons(stage) == [("failed", "ValueError: bad", 1)]
 
 
-def test_an_error_whose_text_cannot_be_written_makes_a_dead_letter_like_any_other(stages: Stages, clock: TimeMachine) -> None:
+def test_an_error_whose_text_cannot_be_written_makes_a_dead_letter_like_any_other(
+    stages: Stages, clock: TimeMachine
+) -> None:
     stage = stages(clock)
     stage.queue.send("bad")
     stage.once(raising(ValueError("no file \udcff")), max_attempts=1)
@@ -176,7 +186,9 @@ def test_snooze_until_a_moment_costs_no_attempt(still: Stage, clock: TimeMachine
     assert timers(still) == [(7200, "SNOOZED", 0)]
 
 
-def test_a_handler_that_settles_its_delivery_itself_is_left_its_outcome(still: Stage, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_handler_that_settles_its_delivery_itself_is_left_its_outcome(
+    still: Stage, caplog: pytest.LogCaptureFixture
+) -> None:
     still.queue.send("one")
 
     def handle(delivery: Delivery) -> None:
@@ -186,7 +198,9 @@ def test_a_handler_that_settles_its_delivery_itself_is_left_its_outcome(still: S
 
     still.once(handle)
     assert timers(still) == [(300, "SNOOZED", 0)]
-    assert [record.getMessage().split()[0] for record in caplog.records if record.levelno == logging.WARNING] == ["failed"]
+    assert [record.getMessage().split()[0] for record in caplog.records if record.levelno == logging.WARNING] == [
+        "failed"
+    ]
 
 
 def test_a_message_handed_out_at_most_once_is_handled_and_not_settled(still: Stage) -> None:

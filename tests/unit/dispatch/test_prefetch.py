@@ -23,7 +23,9 @@ MILLISECOND = SECOND // 1_000
 
 
 @pytest.mark.parametrize(("threads", "backlog"), [(1, 0), (2, 5), (3, 10), (1, 1)])
-def test_blocked_handlers_leave_all_but_their_own_and_the_backlog_in_the_queue(stage: Stage, threads: int, backlog: int) -> None:
+def test_blocked_handlers_leave_all_but_their_own_and_the_backlog_in_the_queue(
+    stage: Stage, threads: int, backlog: int
+) -> None:
     """The backlog is filled in gulps of half its bound, so it may lack a little less than that."""
     gate = Gate()
     stage.queue.send_many(range(50))
@@ -77,7 +79,9 @@ class CommitGate(Faulty):
         return super().perform(request)
 
 
-def test_messages_are_claimed_together_and_acks_that_come_during_a_commit_share_the_next(stages: Stages, place: Place) -> None:
+def test_messages_are_claimed_together_and_acks_that_come_during_a_commit_share_the_next(
+    stages: Stages, place: Place
+) -> None:
     gate = CommitGate(place.store(SystemClock()))
     stage = stages(store=gate)
     stage.queue.send_many(range(200))
@@ -160,7 +164,9 @@ def test_the_bound_starts_at_nothing_and_grows_while_handlers_are_quick() -> Non
     assert pace.bound == 400
 
 
-@pytest.mark.parametrize(("took", "bound"), [(SECOND, 0), (200 * MILLISECOND, 4), (100 * MILLISECOND, 8), (10 * MILLISECOND, 80), (1, 400)])
+@pytest.mark.parametrize(
+    ("took", "bound"), [(SECOND, 0), (200 * MILLISECOND, 4), (100 * MILLISECOND, 8), (10 * MILLISECOND, 80), (1, 400)]
+)
 def test_the_bound_is_what_handlers_take_in_a_tenth_of_a_second(took: int, bound: int) -> None:
     pace = AdaptivePrefetch(8, LEASE)
     for _ in range(300):

@@ -147,7 +147,9 @@ def test_a_handler_thread_that_dies_is_replaced_and_the_log_says_so(
     assert told.startswith("thread died queue=emails error='MemoryError")
 
 
-def test_handler_threads_that_die_again_and_again_end_the_dispatcher_with_an_error(stages: Stages, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_handler_threads_that_die_again_and_again_end_the_dispatcher_with_an_error(
+    stages: Stages, monkeypatch: pytest.MonkeyPatch
+) -> None:
     stage = stages()
     dispatcher = Dispatcher.builder().queue(stage.queue).handler(print, threads=2).build()
 

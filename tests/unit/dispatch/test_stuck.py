@@ -77,10 +77,14 @@ def lines() -> Iterator[Lines]:
 
 def found(stage: Stage) -> list[Finding]:
     settings = stage.queue.settings
-    return [one for one in stage.queue.run(examine(stage.queue.core.process, settings)) if one.subject.startswith("worker ")]
+    return [
+        one for one in stage.queue.run(examine(stage.queue.core.process, settings)) if one.subject.startswith("worker ")
+    ]
 
 
-def test_a_message_that_dies_of_its_timeout_is_told_as_dead_like_any_other(stage: Stage, clock: TimeMachine, lines: Lines) -> None:
+def test_a_message_that_dies_of_its_timeout_is_told_as_dead_like_any_other(
+    stage: Stage, clock: TimeMachine, lines: Lines
+) -> None:
     gate = Gate()
     get_stuck(stage, clock, gate, threads=2, count=1)
     assert lines.first("dead").levelno == logging.ERROR
@@ -157,7 +161,9 @@ def test_a_dispatcher_that_is_to_begin_one_message_claims_no_more(stage: Stage) 
     assert stage.heard.outcomes == [(0, "acked")]
 
 
-def test_it_ends_by_itself_with_the_last_message_and_leaves_the_others_as_they_were(stages: Stages, lines: Lines) -> None:
+def test_it_ends_by_itself_with_the_last_message_and_leaves_the_others_as_they_were(
+    stages: Stages, lines: Lines
+) -> None:
     one, other = stages(), stages()
     for stage in (one, other):
         stage.queue.send_many(range(20))

@@ -11,7 +11,9 @@ from tests.unit.dispatch.stage import Gate
 from tests.unit.dispatch.test_draining import ended, in_a_thread
 
 
-def test_a_drain_whose_last_handler_is_given_up_ends_then_and_not_when_its_own_time_is_over(stages: Stages, clock: TimeMachine) -> None:
+def test_a_drain_whose_last_handler_is_given_up_ends_then_and_not_when_its_own_time_is_over(
+    stages: Stages, clock: TimeMachine
+) -> None:
     stage = stages(clock, lease="10s")
     gate = Gate()
     stage.queue.send("stuck")

@@ -163,11 +163,17 @@ class Graves(Faulty):
 
     def perform(self, request: Request) -> object:
         if isinstance(request, Send):
-            alive = tuple(put for put in request.batch.puts if self._graves.get(put.name, -1) < (put.stamp or self._clock.now()))
+            alive = tuple(
+                put for put in request.batch.puts if self._graves.get(put.name, -1) < (put.stamp or self._clock.now())
+            )
             return super().perform(Send(replace(request.batch, puts=alive)))
         answer = super().perform(request)
         if isinstance(request, Commit):
-            there = {column.name for columns in self._store.read((Slice(ROW, Type.MESSAGE, values=False),)) for column in columns}
+            there = {
+                column.name
+                for columns in self._store.read((Slice(ROW, Type.MESSAGE, values=False),))
+                for column in columns
+            }
             self._graves |= {name: self._clock.now() for name in request.batch.deletes if name not in there}
         return answer
 

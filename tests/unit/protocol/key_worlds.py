@@ -70,7 +70,9 @@ class KeyWatch(Watched):
 
     def wrong_keys(self) -> Iterator[str]:
         """What no keys may look like: what lives and has a key is named by that, and each key names what lives."""
-        messages, keys, triggers = self._store.read(tuple(Slice(self._row, kind) for kind in (Type.MESSAGE, Type.KEY, Type.TRIGGER)))
+        messages, keys, triggers = self._store.read(
+            tuple(Slice(self._row, kind) for kind in (Type.MESSAGE, Type.KEY, Type.TRIGGER))
+        )
         living = {column.name.id: decode(column.value) for column in messages if column.name.id not in self._last.dead}
         schedules = [decode_schedule(self._row, column.value) for column in triggers]
         self.promised |= {next_run_of(schedule).id for schedule in schedules}
@@ -83,7 +85,10 @@ class KeyWatch(Watched):
         ]
         if missing := Counter([*singles, *repeated]) - Counter(owners):
             yield f"{missing.total()} living messages do not have their keys"
-        if any(owner not in repeated if isinstance(owner, KeyOwningSchedule) else owner.id not in living for owner in owners):
+        if any(
+            owner not in repeated if isinstance(owner, KeyOwningSchedule) else owner.id not in living
+            for owner in owners
+        ):
             yield "a key names a message that is gone or dead"
         if any(times > 1 for times in Counter(one.key for one in [*singles, *repeated]).values()):
             yield "two living messages have one key"
@@ -163,7 +168,9 @@ class KeyScene(Scene):
             watch = cast("KeyWatch", self.store)
             ever = watch.ever | watch.promised
             assert all(one.own in ever for one in sendings if one.sent), "a send was reported that was not done"
-            assert not any(one.own in ever for one in sendings if one.holder and not one.sent), "a refused send was done"
+            assert not any(one.own in ever for one in sendings if one.holder and not one.sent), (
+                "a refused send was done"
+            )
             assert all(one.holder in ever for one in sendings if one.holder), "a message that never was has the key"
             self.sent += [one.own for one in sendings if one.sent]
             self.nothing_lost(history)
@@ -179,7 +186,9 @@ class KeyScene(Scene):
 
 
 def rejecting(held: ClaimedMessage) -> Outcome:
-    return Reject("rejected", "of no use", held.entry.spent + 1, settle_effects(held.entry.priority, held.entry.id, held.envelope))
+    return Reject(
+        "rejected", "of no use", held.entry.spent + 1, settle_effects(held.entry.priority, held.entry.id, held.envelope)
+    )
 
 
 def sends(scene: KeyScene, name: str, *, replaces: bool = False, **options: object) -> Actor:

@@ -35,7 +35,19 @@ from tests.unit.protocol.key_worlds import KEY, KeyScene, redrives, rejecting, s
 from tests.unit.protocol.repeating_worlds import LAST_DUE, RepeatScene, fires
 from tests.unit.protocol.worlds import LEASE, Taking, acking, begin, put_at, settler
 
-KINDS: Final = ("claim", "ack", "release", "extend", "reject", "redrive", "cancel", "unique send", "repeatable send", "fire", "expiry")
+KINDS: Final = (
+    "claim",
+    "ack",
+    "release",
+    "extend",
+    "reject",
+    "redrive",
+    "cancel",
+    "unique send",
+    "repeatable send",
+    "fire",
+    "expiry",
+)
 PAIRS: Final = tuple(combinations_with_replacement(KINDS, 2))
 Pair = tuple[str, str]
 #: These are about a message that somebody holds.
@@ -120,13 +132,17 @@ class Meeting(KeyScene):
             self.taken = self._in_hand(key="another" if how is How.OTHER else KEY)
         elif self._begins_waiting:
             self.has(**self._passing)  # type: ignore[arg-type]  # it names neither the sender nor the key
-        if how is How.BESIDE or ("claim" in self.kinds and how is not How.OVER and self.kinds & _OF_A_HOLDER - {"expiry"}):
+        if how is How.BESIDE or (
+            "claim" in self.kinds and how is not How.OVER and self.kinds & _OF_A_HOLDER - {"expiry"}
+        ):
             self._wait()
         self.clock.advance(61 if "fire" in self.kinds else LEASE // SECOND + 1 if how is How.OVER else 1)
 
     @property
     def _begins_waiting(self) -> bool:
-        return self.kinds == {"claim"} or bool(self._passing) or ("cancel" in self.kinds and "redrive" not in self.kinds)
+        return (
+            self.kinds == {"claim"} or bool(self._passing) or ("cancel" in self.kinds and "redrive" not in self.kinds)
+        )
 
     @property
     def _passing(self) -> dict[str, int]:
@@ -136,7 +152,9 @@ class Meeting(KeyScene):
     def _schedule(self) -> None:
         overlap = "cancel running" if self.how is How.CANCELS else "skip"
         wanted = RequestedSchedule(
-            Every("1m", delay="1m"), Template(b"1"), Policies.read(misfire="all", overlap=overlap, after_failure="go on")
+            Every("1m", delay="1m"),
+            Template(b"1"),
+            Policies.read(misfire="all", overlap=overlap, after_failure="go on"),
         )
         run(save(ScheduleHandle(self.process("maker"), self.row, "digest"), wanted, replaces=True), self.store)
 

@@ -61,7 +61,9 @@ def summary(told: Mapping[Pair, Told]) -> str:
     """How many pairs are shown, and orders of theirs; those of pairs that cannot fail are not among them."""
     orders = {pair: one.crashes + one.unknowns + one.pauses for pair, one in told.items()}
     shown = sum(number for pair, number in orders.items() if not told[pair].why)
-    numbers = [_written(number) for number in (sum(not one.why for one in told.values()), shown, sum(orders.values()) - shown)]
+    numbers = [
+        _written(number) for number in (sum(not one.why for one in told.values()), shown, sum(orders.values()) - shown)
+    ]
     return f"{_SHOWN}{numbers[0]} of {len(told)} pairs, {numbers[1]} orders. Not counted: {numbers[2]} orders of pairs that cannot fail.**"
 
 

@@ -21,7 +21,11 @@ _MET: Final = "| overlap | sent, at |"
 
 def misfires() -> list[str]:
     """A line for each misfire policy."""
-    return [_LATE, "|---|---|---|", *(f"| `{misfire}` | {_slept(misfire)} | {_jumped(misfire)} |" for misfire in MISFIRES)]
+    return [
+        _LATE,
+        "|---|---|---|",
+        *(f"| `{misfire}` | {_slept(misfire)} | {_jumped(misfire)} |" for misfire in MISFIRES),
+    ]
 
 
 def overlaps() -> list[str]:

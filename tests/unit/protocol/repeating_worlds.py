@@ -58,7 +58,9 @@ class RepeatScene(KeyScene):
 
     def repeating(self, name: str, unique: Unique, *, count: int = 2, delay: int = 0) -> Steps[KeyHolder]:
         """Has a message come again under the key."""
-        wanted = RequestedSchedule(Every(MINUTE // SECOND, count=count, delay=delay), Template(b"1", key=KEY), _OWN, Origin.MESSAGE)
+        wanted = RequestedSchedule(
+            Every(MINUTE // SECOND, count=count, delay=delay), Template(b"1", key=KEY), _OWN, Origin.MESSAGE
+        )
         return RepeatingSend(self.kept(name), wanted, unique).carry_out()
 
     def world(self, **actors: Actor) -> World:
@@ -91,7 +93,9 @@ def working(process: Client) -> Steps[None]:
     yield from RowSchedules(process, Triggers()).fire(snapshot)
     claimed = yield from claim(process, snapshot, ClaimRequest(10, LEASE, ATTEMPTS))
     for taken in claimed.claims:
-        yield from settle(process, taken.row, SettleRequest(taken.timer, {held.entry.id: acking(held) for held in taken.held}))
+        yield from settle(
+            process, taken.row, SettleRequest(taken.timer, {held.entry.id: acking(held) for held in taken.held})
+        )
 
 
 def repeats(scene: RepeatScene, name: str, unique: Unique) -> Actor:

@@ -117,7 +117,11 @@ class Timetable(Scene):
     def slot_timers(self) -> list[str]:
         """The schedules that have a timer, by name, each as often as it has one."""
         columns = self.store.read((Slice(ROW, Type.TIMER),))[0]
-        return sorted(decode_timer(ROW, column.name, column.value).holder for column in columns if column.name.state == State.NEXT_SLOT)
+        return sorted(
+            decode_timer(ROW, column.name, column.value).holder
+            for column in columns
+            if column.name.state == State.NEXT_SLOT
+        )
 
     def play(self, **actors: Actor) -> World:
         """A world that is judged by `once_each`."""
@@ -146,7 +150,9 @@ class Timetable(Scene):
         missing = set(slots) - born - skipped - set(schedule.backlog)
         if not schedule.paused:
             assert not missing, f"{len(missing)} slots of {schedule.name} have no message"
-            assert self.slot_timers().count(schedule.name) == (schedule.wakes is not None), "a schedule has lost its timer, or has two"
+            assert self.slot_timers().count(schedule.name) == (schedule.wakes is not None), (
+                "a schedule has lost its timer, or has two"
+            )
         assert not born & skipped, "a slot was fired and skipped"
         assert schedule.fired == len(born), f"{schedule.fired} are counted, {len(born)} were fired"
 
@@ -162,7 +168,9 @@ def working(process: Client, *, want: int = 10, snapshot: RowSnapshot | None = N
     return done
 
 
-def firer(table: Timetable, name: str, *, first: Callable[[], None] | None = None, snapshot: RowSnapshot | None = None) -> Actor:
+def firer(
+    table: Timetable, name: str, *, first: Callable[[], None] | None = None, snapshot: RowSnapshot | None = None
+) -> Actor:
     """Fires once; `first` comes before all."""
 
     def act() -> Work:

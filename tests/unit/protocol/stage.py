@@ -50,7 +50,9 @@ class Stage:
     def run(self, steps: Steps[T], store: Store | None = None) -> T:
         return run(steps, store or self.store)
 
-    def send(self, body: str = "", *, row: str = ROW, priority: int = 0, delay: int = 0, expires: int | None = None) -> MessageId:
+    def send(
+        self, body: str = "", *, row: str = ROW, priority: int = 0, delay: int = 0, expires: int | None = None
+    ) -> MessageId:
         """A message that is due after `delay` seconds; its body is also its key and its header `task`."""
         due = self.clock.now() + delay * SECOND
         envelope = Envelope(self.clock.now(), due, body, {"task": body}, expires, None, None, None)

@@ -57,7 +57,9 @@ def test_of_two_who_begin_at_once_both_find_the_same(store: Store, clock: TimeMa
 
 
 @pytest.mark.parametrize("applied", [True, False])
-def test_a_moment_of_unknown_outcome_is_read_back(store: Store, clock: TimeMachine, ann: Client, *, applied: bool) -> None:
+def test_a_moment_of_unknown_outcome_is_read_back(
+    store: Store, clock: TimeMachine, ann: Client, *, applied: bool
+) -> None:
     first = run(beginning(ann), Failing(store, OutcomeUnknown(), of=(Commit,), applied=applied))
     clock.advance("1s")
     assert run(beginning(repeatable_process("bob", clock)), store) == first

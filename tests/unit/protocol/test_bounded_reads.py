@@ -195,7 +195,14 @@ def test_an_hour_that_a_late_look_has_left_out_is_walked_without_a_failure_by_wh
 @pytest.mark.parametrize("rate", [30, 300, 3_000])
 def test_who_never_worked_in_a_row_fails_a_few_times_and_remembers(rate: int) -> None:
     scene = Scene()
-    hour = Slice(ROW, Type.MESSAGE, 0, after=ids.first_at(scene.now - 3_600 * SECOND), until=ids.first_at(scene.now), values=False)
+    hour = Slice(
+        ROW,
+        Type.MESSAGE,
+        0,
+        after=ids.first_at(scene.now - 3_600 * SECOND),
+        until=ids.first_at(scene.now),
+        values=False,
+    )
     row = Row(scene.store, rate=rate, since=scene.now - 3_600 * SECOND, until=scene.now)
     strides = ScanWindow()
     run(read_bounded(hour, scene.now, strides), row)
@@ -299,7 +306,9 @@ def test_a_lease_that_moves_up_while_timers_are_read_in_stretches_is_seen() -> N
 
 def extend(scene: LongLease) -> None:
     """The lease moves to a later timer."""
-    scene.settle(scene.held, {held.entry.id: Extend(scene.now + 7_200 * SECOND) for held in scene.held.held}, name="dan")
+    scene.settle(
+        scene.held, {held.entry.id: Extend(scene.now + 7_200 * SECOND) for held in scene.held.held}, name="dan"
+    )
 
 
 @pytest.mark.parametrize("back", [0, 1, 2, 40 * SECOND])

@@ -61,7 +61,9 @@ def every_standing(stage: Stage) -> dict[Standing, MessageId]:
 
 def test_each_message_is_found_where_it_stands(stage: Stage) -> None:
     messages = every_standing(stage)
-    assert {standing: found(stage, message).standing for standing, message in messages.items()} == {each: each for each in Standing}
+    assert {standing: found(stage, message).standing for standing, message in messages.items()} == {
+        each: each for each in Standing
+    }
 
 
 def test_a_message_that_is_not_there_is_not_found(stage: Stage) -> None:
@@ -99,7 +101,11 @@ def test_what_a_lease_hid_waits_again_once_the_lease_ran_out(stage: Stage) -> No
     stage.clock.set(stage.clock.now() + LEASE - 1)
     assert (found(stage, sent).standing, stage.counts()) == (Standing.IN_FLIGHT, Counts(in_flight=1))
     stage.clock.set(stage.clock.now() + 1)
-    assert (found(stage, sent).standing, found(stage, sent).until, stage.counts()) == (Standing.WAITING, None, Counts(waiting=1))
+    assert (found(stage, sent).standing, found(stage, sent).until, stage.counts()) == (
+        Standing.WAITING,
+        None,
+        Counts(waiting=1),
+    )
 
 
 def test_a_mark_counts_as_backing_off_until_its_own_time(stage: Stage) -> None:
@@ -146,7 +152,13 @@ def test_counts_read_only_names_of_messages(stage: Stage) -> None:
     every_standing(stage)
     recording = Recording(stage.store)
     stage.run(counts(stage.ann, [ROW], levels=1), recording)
-    slices = [each for asked in recording.requests if isinstance(asked, Read) for each in asked.wanted if isinstance(each, Slice)]
+    slices = [
+        each
+        for asked in recording.requests
+        if isinstance(asked, Read)
+        for each in asked.wanted
+        if isinstance(each, Slice)
+    ]
     assert {each.type for each in slices if each.values} == {Type.TIMER}
     assert all(each.limit for each in slices if each.type == Type.MESSAGE)
 
@@ -171,7 +183,13 @@ def test_what_was_settled_long_ago_is_not_walked_over(stage: Stage) -> None:
         stage.send("later")
     recording = Recording(stage.store)
     assert stage.run(counts(stage.ann, [ROW], levels=1), recording).in_flight == 22
-    slices = [each for asked in recording.requests if isinstance(asked, Read) for each in asked.wanted if isinstance(each, Slice)]
+    slices = [
+        each
+        for asked in recording.requests
+        if isinstance(asked, Read)
+        for each in asked.wanted
+        if isinstance(each, Slice)
+    ]
     assert all(each.after >= taken.held[-1].entry.id for each in slices if each.type == Type.MESSAGE)
 
 
@@ -239,7 +257,9 @@ def test_a_message_that_goes_while_it_is_peeked_at_is_left_out(stage: Stage) -> 
 
     class Late(Recording):
         def perform(self, request: Request) -> object:
-            wants_values = isinstance(request, Read) and not isinstance(request.wanted[0], Slice) and len(self.requests) > 2
+            wants_values = (
+                isinstance(request, Read) and not isinstance(request.wanted[0], Slice) and len(self.requests) > 2
+            )
             if wants_values:
                 stage.run(delete(stage.bob, first))
             return super().perform(request)

@@ -63,7 +63,9 @@ def test_a_message_past_its_expiry_dies_instead_of_being_handed_out() -> None:
 
 
 @pytest.mark.parametrize(("own", "deliveries"), [(None, ATTEMPTS), (2, 2), (7, 7)])
-def test_a_message_that_always_outlives_its_lease_dies_after_the_attempts_of_the_queue_or_its_own(own: int | None, deliveries: int) -> None:
+def test_a_message_that_always_outlives_its_lease_dies_after_the_attempts_of_the_queue_or_its_own(
+    own: int | None, deliveries: int
+) -> None:
     scene = Scene()
     scene.put(put_at(scene.now, attempts=own))
     spent = []
@@ -97,7 +99,9 @@ def test_a_message_with_lease_zero_comes_once_also_when_the_outcome_was_unknown(
 
 def test_messages_of_different_leases_share_a_claim_but_no_timer() -> None:
     scene = Scene()
-    scene.put(put_at(scene.now), put_at(scene.now, 1, lease=5 * SECOND), put_at(scene.now, 2), put_at(scene.now, 3, lease=0))
+    scene.put(
+        put_at(scene.now), put_at(scene.now, 1, lease=5 * SECOND), put_at(scene.now, 2), put_at(scene.now, 3, lease=0)
+    )
     claimed = scene.do("ann")
     assert [len(taken.held) for taken in claimed.claims] == [2, 1]
     assert [taken.timer.due - scene.now for taken in claimed.claims] == [LEASE, 5 * SECOND]
@@ -124,7 +128,9 @@ def test_what_expired_comes_back_in_smaller_claims() -> None:
     assert alone.claims[0].timer.alone
     assert alone.claims[0].held[0].entry.spent == 0, "it expired in company, and that counts nothing"
     scene.clock.advance("31s")
-    again = {held.entry.id: held.entry.spent for _ in range(200) for taken in scene.do("dan").claims for held in taken.held}
+    again = {
+        held.entry.id: held.entry.spent for _ in range(200) for taken in scene.do("dan").claims for held in taken.held
+    }
     assert again.pop(alone.claims[0].held[0].entry.id) == 1, "it expired alone, and that counts"
     assert set(again.values()) == {0}
     scene.store.require_lawful()

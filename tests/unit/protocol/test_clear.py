@@ -114,7 +114,9 @@ def test_commits_of_a_clear_are_bounded(stage: Stage) -> None:
     stage.claim(150)
     recording = Recording(stage.store)
     assert stage.run(clear(stage.bob, ROW, 1), recording) == 600
-    sizes = [len(asked.batch.puts) + len(asked.batch.deletes) for asked in recording.requests if isinstance(asked, Commit)]
+    sizes = [
+        len(asked.batch.puts) + len(asked.batch.deletes) for asked in recording.requests if isinstance(asked, Commit)
+    ]
     assert max(sizes) <= 202
     assert len(sizes) == 3 + 1 + 1, "three hundred dead letters, what is in hand, and what waits; none was refused"
 

@@ -86,7 +86,9 @@ def test_the_winner_writes_one_column_however_many_candidates_there_are(store: S
     assert len(columns(store)) == 3
 
 
-def test_a_clock_that_is_slow_sorts_first_and_still_leaves_a_lock_to_its_holder(store: Store, clock: TimeMachine) -> None:
+def test_a_clock_that_is_slow_sorts_first_and_still_leaves_a_lock_to_its_holder(
+    store: Store, clock: TimeMachine
+) -> None:
     grip = run(lock_of("ann", clock).acquire(ROW), store)
     assert grip is not None
     assert run(lock_of("bob", clock, ahead=-2 * SECOND).acquire(ROW), store) is None
@@ -109,7 +111,9 @@ def test_a_column_that_is_not_there_when_it_is_read_back_is_no_lock(store: Store
 
 
 @pytest.mark.parametrize(("of", "at"), [(Send, 1), (Read, 1), (Send, 2)])
-def test_an_error_leaves_nothing_behind_and_writes_nothing_twice(store: Store, clock: TimeMachine, of: type[Send | Read], at: int) -> None:
+def test_an_error_leaves_nothing_behind_and_writes_nothing_twice(
+    store: Store, clock: TimeMachine, of: type[Send | Read], at: int
+) -> None:
     recording = Recording(store)
     failing = Failing(recording, StoreUnavailable("it is away"), of=(of,), at=at)
     with pytest.raises(StoreUnavailable):

@@ -63,7 +63,13 @@ def test_only_dead_letters_are_shown_as_such(stage: Stage) -> None:
 def test_a_message_that_cannot_be_read_is_shown_with_its_bytes(stage: Stage) -> None:
     letter = stage.run(dead_letter(stage.bury_undecodable()))
     assert letter is not None
-    assert (letter.kind, letter.raw, letter.body, letter.sent, dict(letter.headers)) == ("undecodable", b"\x63what is this", None, None, {})
+    assert (letter.kind, letter.raw, letter.body, letter.sent, dict(letter.headers)) == (
+        "undecodable",
+        b"\x63what is this",
+        None,
+        None,
+        {},
+    )
     assert "format byte 63" in (letter.problem or "")
     assert letter.as_json()["raw"] == b"\x63what is this".hex()
 
@@ -123,7 +129,9 @@ def test_pages_go_through_rows_and_priorities() -> None:
         (DeadFilter(reason="mailbox", headers={"task": "early"}), []),
     ],
 )
-def test_a_filter_chooses_by_what_happened_and_by_what_was_sent(stage: Stage, where: DeadFilter, expected: list[object]) -> None:
+def test_a_filter_chooses_by_what_happened_and_by_what_was_sent(
+    stage: Stage, where: DeadFilter, expected: list[object]
+) -> None:
     stage.bury("early", reason="bounced")
     stage.bury("ada", "bob", reason="Mailbox full")
     stage.bury_undecodable()

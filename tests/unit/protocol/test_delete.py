@@ -83,7 +83,9 @@ def test_a_message_that_was_given_back_by_a_mark_is_deleted(stage: Stage) -> Non
     first, second = stage.send_many(2)
     [taken] = stage.claim(2)
     refused = Meddling(stage.store, [partial(stage.run, delete(stage.bob, stage.send()))])
-    stage.run(settle(stage.ann, ROW, SettleRequest(taken.timer, {first.id: Release(stage.clock.now() + SECOND, 1)})), refused)
+    stage.run(
+        settle(stage.ann, ROW, SettleRequest(taken.timer, {first.id: Release(stage.clock.now() + SECOND, 1)})), refused
+    )
     assert stage.counts().backing_off == 1
     assert stage.run(delete(stage.bob, first))
     assert stage.counts().total == 1

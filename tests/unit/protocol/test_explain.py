@@ -68,7 +68,10 @@ def test_a_message_that_waits_says_who_changed_its_row_last_and_when(stage: Stag
     waiting = stage.send()
     assert why(stage, waiting).endswith("It waits its turn: its row was last changed 2026-01-01T00:00:00Z (now) by ann")
     stage.clock.advance(600)
-    assert "No worker seems to be running on this queue: its row was last changed 2026-01-01T00:00:00Z (10m ago)" in why(stage, waiting)
+    assert (
+        "No worker seems to be running on this queue: its row was last changed 2026-01-01T00:00:00Z (10m ago)"
+        in why(stage, waiting)
+    )
 
 
 def test_a_message_in_hand_says_by_whom_for_which_attempt_and_until_when(stage: Stage) -> None:
@@ -85,18 +88,34 @@ def test_a_lease_that_ran_out_is_told_with_its_holder(stage: Stage) -> None:
     stage.clock.set(stage.clock.now() + LEASE + 5 * SECOND)
     found = explained(stage, sent)
     assert (found.standing, found.holder, found.until) == (Standing.WAITING, "ann", None)
-    assert found.why.startswith("the lease of ann ran out 2026-01-01T00:01:00Z (5s ago) without an outcome. No worker seems")
+    assert found.why.startswith(
+        "the lease of ann ran out 2026-01-01T00:01:00Z (5s ago) without an outcome. No worker seems"
+    )
 
 
 @pytest.mark.parametrize(
     ("state", "standing", "told"),
     [
-        (State.BACKING_OFF, Standing.BACKING_OFF, "attempt 1 of 5 failed, and it rests until 2026-01-01T00:00:30Z (in 30s)"),
-        (State.SNOOZED, Standing.SNOOZED, "it was put off until 2026-01-01T00:00:30Z (in 30s), at no cost of an attempt"),
-        (State.PARKED, Standing.PARKED, "the worker that had it does not know its task 'welcome'; it is offered again 2026"),
+        (
+            State.BACKING_OFF,
+            Standing.BACKING_OFF,
+            "attempt 1 of 5 failed, and it rests until 2026-01-01T00:00:30Z (in 30s)",
+        ),
+        (
+            State.SNOOZED,
+            Standing.SNOOZED,
+            "it was put off until 2026-01-01T00:00:30Z (in 30s), at no cost of an attempt",
+        ),
+        (
+            State.PARKED,
+            Standing.PARKED,
+            "the worker that had it does not know its task 'welcome'; it is offered again 2026",
+        ),
     ],
 )
-def test_what_was_given_back_says_after_what_and_until_when(stage: Stage, state: State, standing: Standing, told: str) -> None:
+def test_what_was_given_back_says_after_what_and_until_when(
+    stage: Stage, state: State, standing: Standing, told: str
+) -> None:
     found = explained(stage, released(stage, state))
     assert (found.standing, found.until) == (standing, stage.clock.now() + 30 * SECOND)
     assert found.why.startswith(told)
@@ -106,7 +125,10 @@ def test_what_was_given_back_says_after_what_and_until_when(stage: Stage, state:
     ("state", "told"),
     [
         (State.BACKING_OFF, "its rest after attempt 1 of 5 ended 2026-01-01T00:00:30Z (now). It waits its turn"),
-        (State.SNOOZED, "any consumer may take it since 2026-01-01T00:00:30Z (now), given back, put off or redriven before. It w"),
+        (
+            State.SNOOZED,
+            "any consumer may take it since 2026-01-01T00:00:30Z (now), given back, put off or redriven before. It w",
+        ),
         (State.PARKED, "the worker that had it does not know its task 'welcome', and it is offered again since 2026"),
     ],
 )
@@ -133,7 +155,9 @@ def test_a_dead_letter_says_why_and_since_when(stage: Stage) -> None:
     [dead] = stage.bury("a", reason="no such address")
     found = explained(stage, dead)
     assert found.standing is Standing.DEAD
-    assert found.why.startswith("it is a dead letter since 2026-01-01T00:00:00Z (now), because its consumer rejected it: no such address")
+    assert found.why.startswith(
+        "it is a dead letter since 2026-01-01T00:00:00Z (now), because its consumer rejected it: no such address"
+    )
     assert found.life[-1].what == "became a dead letter, after 1 attempt: no such address"
     stage.run(redrive(stage.ann, [dead]))
     assert explained(stage, dead).standing is Standing.WAITING
@@ -150,7 +174,9 @@ def test_what_the_next_look_will_bury_says_so(stage: Stage) -> None:
     expired = sent_with(stage, expires=stage.clock.now() + SECOND)
     unreadable = stage.put(b"\x63what is this", stage.clock.now())
     stage.clock.advance(5)
-    assert "But it expired 2026-01-01T00:00:01Z (4s ago); the next claim that reads it makes it a dead letter" in why(stage, expired)
+    assert "But it expired 2026-01-01T00:00:01Z (4s ago); the next claim that reads it makes it a dead letter" in why(
+        stage, expired
+    )
     assert "But its message cannot be read: format byte 63" in why(stage, unreadable)
     assert "But its 5 attempts are used up" in why(stage, used_up)
 
@@ -174,7 +200,9 @@ def test_what_is_gone_says_what_can_be_said_of_it(stage: Stage) -> None:
     stage.run(delete(stage.ann, later))
     assert explained(stage, done).standing is None
     assert "it was acked or deleted, or never sent" in why(stage, done)
-    assert "would not have been due before 2026-01-01T00:01:30Z (in 1m30s): it was deleted, or never sent" in why(stage, later)
+    assert "would not have been due before 2026-01-01T00:01:30Z (in 1m30s): it was deleted, or never sent" in why(
+        stage, later
+    )
 
 
 def test_its_life_is_told_in_the_order_of_time(stage: Stage) -> None:

@@ -223,7 +223,9 @@ def test_a_schedule_changed_by_others_is_read_anew(table: Timetable) -> None:
     ],
     ids=["pause", "run", "remove"],
 )
-def test_a_change_of_unknown_outcome_is_done_once(table: Timetable, change: Callable[[Timetable], object], applied: bool) -> None:  # noqa: FBT001 - a parameter of the test
+def test_a_change_of_unknown_outcome_is_done_once(
+    table: Timetable, change: Callable[[Timetable], object], applied: bool
+) -> None:  # noqa: FBT001 - a parameter of the test
     before = table.make()
     failing = Failing(table.births, OutcomeUnknown(), of=(Commit,), applied=applied)
     run(change(table), failing)  # type: ignore[arg-type]  # they are steps

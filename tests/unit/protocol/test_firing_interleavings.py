@@ -21,7 +21,9 @@ from tests.unit.protocol.schedule_table import BODY, Timetable, firer, worker
 from tests.unit.protocol.worlds import settler
 
 
-def due(minutes: int = 1, names: tuple[str, ...] = ("digest",), unguarded: tuple[int, ...] = (), **policies: str) -> Timetable:
+def due(
+    minutes: int = 1, names: tuple[str, ...] = ("digest",), unguarded: tuple[int, ...] = (), **policies: str
+) -> Timetable:
     """So many slots of each of these schedules are due."""
     table = Timetable(unguarded)
     for name in names:
@@ -105,7 +107,9 @@ def removing() -> World:
 
 
 def replacing() -> World:
-    wanted = RequestedSchedule(Every("1m", delay="1m"), replace(BODY, priority=0, key="digest"), Policies(Misfire.read("all")))
+    wanted = RequestedSchedule(
+        Every("1m", delay="1m"), replace(BODY, priority=0, key="digest"), Policies(Misfire.read("all"))
+    )
     return against(lambda table: save(table.kept("digest", by="pat"), wanted, replaces=True))
 
 
@@ -142,8 +146,12 @@ WORLDS: list[tuple[Making, Befalls, int]] = [
 ]
 
 
-@pytest.mark.parametrize(("make", "befalls", "least"), WORLDS, ids=[f"{make.__name__}-{named(befalls)}" for make, befalls, _ in WORLDS])
-def test_each_slot_has_exactly_one_message_in_whatever_order_things_happen(make: Making, befalls: Befalls, least: int) -> None:
+@pytest.mark.parametrize(
+    ("make", "befalls", "least"), WORLDS, ids=[f"{make.__name__}-{named(befalls)}" for make, befalls, _ in WORLDS]
+)
+def test_each_slot_has_exactly_one_message_in_whatever_order_things_happen(
+    make: Making, befalls: Befalls, least: int
+) -> None:
     explored = played(make, befalls).require_none()
     assert explored.complete
     assert explored.schedules >= least

@@ -51,7 +51,9 @@ def test_work_that_nobody_takes_is_told_with_its_age_and_the_last_who_came(stage
     stage.clock.advance(MINUTE + 1)
     found = examined(stage)[QUEUE]
     assert found.severity is Severity.WARNING
-    assert found.fact.startswith("the oldest message that is due waits since 2026-01-01T00:00:00Z (1m1s ago) (row mail:0:0), and no worker")
+    assert found.fact.startswith(
+        "the oldest message that is due waits since 2026-01-01T00:00:00Z (1m1s ago) (row mail:0:0), and no worker"
+    )
     assert found.fact.endswith("takes from 1 row of 2")
     assert found.reason == "no process has changed them for 1m or more; the last were: ann"
     assert "start a worker" in found.remedy
@@ -91,7 +93,10 @@ def test_every_row_and_priority_is_looked_at(stage: Stage) -> None:
 
 def test_a_paused_queue_is_a_note_until_work_waits_in_it(stage: Stage) -> None:
     stage.send()
-    assert (examined(stage, paused=True)[QUEUE].severity, examined(stage, paused=True)[QUEUE].fact) == (Severity.NOTE, "is paused")
+    assert (examined(stage, paused=True)[QUEUE].severity, examined(stage, paused=True)[QUEUE].fact) == (
+        Severity.NOTE,
+        "is paused",
+    )
     stage.clock.advance(2 * MINUTE)
     waits = examined(stage, paused=True)[QUEUE]
     assert (waits.severity, waits.remedy) == (Severity.WARNING, "astyqueue queues set mail paused=no")
@@ -118,7 +123,9 @@ TIMER = Name(Type.TIMER, 0, ids.first_at(0), State.LEASED)
 
 
 @pytest.mark.parametrize(("name", "what"), [(HEADER, "its header"), (TIMER, f"the timer {ids.text(TIMER.id)}/2")])
-def test_a_header_or_timer_that_cannot_be_read_is_a_problem_of_its_row_alone(stage: Stage, name: Name, what: str) -> None:
+def test_a_header_or_timer_that_cannot_be_read_is_a_problem_of_its_row_alone(
+    stage: Stage, name: Name, what: str
+) -> None:
     stage.store.send(Batch(ROW, (Put(name, b"\x63"),)))
     found = examined(stage, layout=Layout(concurrency_shards=2))
     broken = found[f"row {ROW}"]
@@ -147,7 +154,9 @@ def test_what_landed_where_no_look_reaches_it_is_told_with_its_age_and_the_remed
     stage.clock.advance("1h")
     found = examined(stage)["late messages of queue mail"]
     assert found.severity is Severity.WARNING
-    assert found.fact == "2 messages that no worker looks for, the oldest of 2026-01-01T01:00:00Z (3h ago) (row mail:0:0)"
+    assert (
+        found.fact == "2 messages that no worker looks for, the oldest of 2026-01-01T01:00:00Z (3h ago) (row mail:0:0)"
+    )
     assert found.remedy.startswith("astyqueue rescan mail ")
 
 
@@ -181,7 +190,10 @@ def test_reasons_that_all_differ_are_not_all_remembered_and_all_letters_are_coun
     stage.bury("first", reason=usual)
     stage.bury("second", reason=usual)
     puts = [
-        Put(dead_name(0, ids.at(stage.clock.now())), Dead(stage.clock.now(), 1, "failed", f"no user {number}", "").encode())
+        Put(
+            dead_name(0, ids.at(stage.clock.now())),
+            Dead(stage.clock.now(), 1, "failed", f"no user {number}", "").encode(),
+        )
         for number in range(1_500)
     ]
     for first in range(0, len(puts), 200):
@@ -192,9 +204,12 @@ def test_reasons_that_all_differ_are_not_all_remembered_and_all_letters_are_coun
 
 
 @pytest.mark.parametrize(
-    ("every", "shards", "told"), [(3_600, 8, "222 messages"), (600, 8, "1.33e+03 messages"), (3_600, 1, "27.8 messages")]
+    ("every", "shards", "told"),
+    [(3_600, 8, "222 messages"), (600, 8, "1.33e+03 messages"), (3_600, 1, "27.8 messages")],
 )
-def test_it_is_told_how_much_may_pile_up_in_the_rows_of_a_ring(stage: Stage, every: int, shards: int, told: str) -> None:
+def test_it_is_told_how_much_may_pile_up_in_the_rows_of_a_ring(
+    stage: Stage, every: int, shards: int, told: str
+) -> None:
     found = examined(stage, layout=Layout(time_shards=30, time_shard_us=every * SECOND, concurrency_shards=shards))
     finding = found["size of the rows of queue mail"]
     assert finding.severity is Severity.OK

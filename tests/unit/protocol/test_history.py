@@ -35,7 +35,9 @@ from astyqueue.units import SECOND
 NOON = 1_767_268_800 * SECOND
 RING = Ring("emails", Layout(concurrency_shards=3))
 MESSAGE = MessageId("emails:0:0", 0, ids.at(NOON))
-EVENT = Event(NOON, Kind.DONE, "emails", MESSAGE, "ada", 2, "host:1:abc", "welcome", sent=NOON - 5, due=NOON - 4, began=NOON - 1)
+EVENT = Event(
+    NOON, Kind.DONE, "emails", MESSAGE, "ada", 2, "host:1:abc", "welcome", sent=NOON - 5, due=NOON - 4, began=NOON - 1
+)
 
 
 def column(event: Event) -> Column:
@@ -63,7 +65,12 @@ def test_an_event_is_read_back_as_it_was_written(event: Event) -> None:
 
 def test_the_same_event_has_the_same_name_whoever_writes_it_and_whatever_else_it_says() -> None:
     assert event_name(EVENT) == event_name(replace(EVENT, worker="other:2:def", lost=True))
-    others = (replace(EVENT, attempt=3), replace(EVENT, kind=Kind.DEAD), replace(EVENT, at=NOON + 1), replace(EVENT, message=None))
+    others = (
+        replace(EVENT, attempt=3),
+        replace(EVENT, kind=Kind.DEAD),
+        replace(EVENT, at=NOON + 1),
+        replace(EVENT, message=None),
+    )
     assert len({event_name(EVENT), *map(event_name, others)}) == 5
 
 
@@ -101,7 +108,8 @@ def test_messages_that_are_sent_together_are_listed_each_in_a_place_of_its_own()
     """Of these two the names of the events end alike, and one of them was listed where the other is."""
     first = int.from_bytes(ids.first_at(NOON))
     pair = [
-        replace(EVENT, kind=Kind.SENT, attempt=0, message=MessageId("emails:0:0", 0, (first + n).to_bytes(16))) for n in (10_913, 14_622)
+        replace(EVENT, kind=Kind.SENT, attempt=0, message=MessageId("emails:0:0", 0, (first + n).to_bytes(16)))
+        for n in (10_913, 14_622)
     ]
     assert len({int.from_bytes(event_name(event).id[-4:]) >> 2 for event in pair}) == 1
     store = MemoryStore(TimeMachine(NOON))
@@ -109,7 +117,8 @@ def test_messages_that_are_sent_together_are_listed_each_in_a_place_of_its_own()
     run(record_events(ring, pair, DAY), store)
     assert (
         sorted(
-            run(HistoryCursor(ring, HistoryFilter(NOON, NOON + 1, key="ada")).go_on(), store), key=lambda event: event.message or MESSAGE
+            run(HistoryCursor(ring, HistoryFilter(NOON, NOON + 1, key="ada")).go_on(), store),
+            key=lambda event: event.message or MESSAGE,
         )
         == pair
     )
@@ -119,7 +128,12 @@ def test_many_messages_and_attempts_of_one_moment_are_listed_each_in_a_place_of_
     first = int.from_bytes(ids.at(NOON))
     messages = [MessageId("emails:0:0", 0, (first + number).to_bytes(16)) for number in range(5_000)]
     events = [replace(EVENT, message=message, attempt=attempt) for message in messages for attempt in range(5)]
-    by_key = [put.name for batch in batches_of(Ring("emails", Layout()), events, DAY) for put in batch.puts if put.name.type == 2]
+    by_key = [
+        put.name
+        for batch in batches_of(Ring("emails", Layout()), events, DAY)
+        for put in batch.puts
+        if put.name.type == 2
+    ]
     assert len(by_key) == len(set(by_key)) == 25_000
 
 

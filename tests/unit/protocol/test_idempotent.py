@@ -13,7 +13,13 @@ from astyqueue.protocol.admin.delete import delete
 from astyqueue.protocol.claiming.claim import Claim
 from astyqueue.protocol.layout.columns import State, Type
 from astyqueue.protocol.layout.unique_key import removed_name
-from astyqueue.protocol.sending.idempotent import IdempotentMessage, composed, idempotent_message, numbered_id, send_idempotent
+from astyqueue.protocol.sending.idempotent import (
+    IdempotentMessage,
+    composed,
+    idempotent_message,
+    numbered_id,
+    send_idempotent,
+)
 from astyqueue.protocol.settling.outcomes import Reject
 from astyqueue.protocol.steps import Commit, run
 from astyqueue.store import Named, Slice
@@ -29,7 +35,10 @@ from tests.unit.protocol.worlds import Scene, Taking, acking, begin, settler
 def records(scene: Scene, count: int, *, before: int = 0) -> list[IdempotentMessage]:
     """The first records of a source; they were written so many seconds ago."""
     moment = scene.now - before * SECOND
-    return [idempotent_message(encode_plain(moment, b"%d" % number), 0, numbered_id("disk-7", number, moment)) for number in range(count)]
+    return [
+        idempotent_message(encode_plain(moment, b"%d" % number), 0, numbered_id("disk-7", number, moment))
+        for number in range(count)
+    ]
 
 
 @pytest.fixture
@@ -69,7 +78,9 @@ def test_that_something_was_settled_is_forgotten_after_a_day(scene: Scene) -> No
 @pytest.mark.stores("memory", "sqlite")  # elsewhere columns go by the store's own clock
 def test_that_something_was_settled_is_remembered_for_as_long_as_its_envelope_says(scene: Scene) -> None:
     long, short = (
-        composed(encode_plain(scene.now, b'"hello"'), 0, numbered_id("disk-7", number, scene.now), seconds=days * 86_400)
+        composed(
+            encode_plain(scene.now, b'"hello"'), 0, numbered_id("disk-7", number, scene.now), seconds=days * 86_400
+        )
         for number, days in enumerate((30, 7))
     )
     assert sent(scene, [long, short]) == 2
@@ -89,7 +100,10 @@ def test_an_envelope_says_for_how_long_only_if_that_is_not_a_day() -> None:
     )
     week = decode(composed(value, 0, ids.LEAST, seconds=7 * 86_400).value)
     assert (week.repeatable, decode(composed(value, 0, ids.LEAST).value).repeatable) == (7 * 86_400, True)
-    assert idempotent_message(value, 0, ids.LEAST, seconds=7 * 86_400).value == composed(value, 0, ids.LEAST, seconds=7 * 86_400).value
+    assert (
+        idempotent_message(value, 0, ids.LEAST, seconds=7 * 86_400).value
+        == composed(value, 0, ids.LEAST, seconds=7 * 86_400).value
+    )
 
 
 def test_a_dead_letter_is_not_sent_again_and_what_was_deleted_is_neither(scene: Scene) -> None:
@@ -170,7 +184,9 @@ MEETS: dict[str, Meets] = {
     "another": lambda scene, wanted, _: sends(scene, "bob", wanted),
     "claim": lambda scene, _, __: Taking(scene, "bob", first=begin),
     "ack": lambda scene, _, taken: settler(scene, "eve", taken, {one.entry.id: acking(one) for one in taken.held}),  # type: ignore[union-attr, arg-type]  # only where it is held
-    "reject": lambda scene, _, taken: settler(scene, "eve", taken, {one.entry.id: Reject("rejected", "", 1) for one in taken.held}),  # type: ignore[union-attr, arg-type]  # only where it is held
+    "reject": lambda scene, _, taken: settler(
+        scene, "eve", taken, {one.entry.id: Reject("rejected", "", 1) for one in taken.held}
+    ),  # type: ignore[union-attr, arg-type]  # only where it is held
 }
 
 
@@ -192,7 +208,9 @@ def test_no_order_of_events_sends_a_record_twice(other: str, befalls: Befalls) -
             came_back = world.judge(history)  # type: ignore[arg-type]  # what it is handed
             run(send_idempotent(scene.process("sweeper"), ROW, wanted), scene.store)
             gone = wanted[0].id in scene.store.gone
-            assert not (gone and wanted[0].id in picture(scene.store).messages), "a record came back after it was settled"
+            assert not (gone and wanted[0].id in picture(scene.store).messages), (
+                "a record came back after it was settled"
+            )
             return came_back
 
         return World(world.store, world.actors, judged)

@@ -51,7 +51,9 @@ def three_warm(unguarded: tuple[int, ...] = ()) -> World:
     snapshots = {name: warm(scene, name) for name in ("ann", "bob", "cyd")}
     scene.clock.advance(0.1)
     scene.sent += scene.send(2)
-    return scene.world(**{name: Taking(scene, name, snapshot=snapshot, outcome=None, want=1) for name, snapshot in snapshots.items()})
+    return scene.world(
+        **{name: Taking(scene, name, snapshot=snapshot, outcome=None, want=1) for name, snapshot in snapshots.items()}
+    )
 
 
 def three_cold(unguarded: tuple[int, ...] = ()) -> World:
@@ -65,7 +67,10 @@ def expiring(unguarded: tuple[int, ...] = ()) -> World:
     scene = Scene(messages=1, unguarded=unguarded)
     scene.do("eve")
     snapshots = [warm(scene, "ann"), warm(scene, "bob")]
-    ann, bob = Taking(scene, "ann", snapshots[0], first=begin), Taking(scene, "bob", snapshots[1], first=Tick(scene.clock, LEASE // SECOND))
+    ann, bob = (
+        Taking(scene, "ann", snapshots[0], first=begin),
+        Taking(scene, "bob", snapshots[1], first=Tick(scene.clock, LEASE // SECOND)),
+    )
     return scene.world(ann=ann, bob=bob)
 
 
@@ -142,7 +147,9 @@ def joined_pair(unguarded: tuple[int, ...] = ()) -> World:
     settling = [SettleRequest(one.timer, {one.held[0].entry.id: ACK}) for one in (early, late)]
     scene.sent += scene.send(1)
     snapshots = well_known(scene), well_known(scene)
-    return scene.world(ann=joiner(scene, "ann", settling, snapshot=snapshots[0]), bob=Taking(scene, "bob", snapshot=snapshots[1]))
+    return scene.world(
+        ann=joiner(scene, "ann", settling, snapshot=snapshots[0]), bob=Taking(scene, "bob", snapshot=snapshots[1])
+    )
 
 
 def two_settle(unguarded: tuple[int, ...] = ()) -> World:
@@ -210,7 +217,9 @@ WORLDS: list[tuple[Making, Befalls, int]] = [
 ]
 
 
-@pytest.mark.parametrize(("make", "befalls", "least"), WORLDS, ids=[f"{make.__name__}-{named(befalls)}" for make, befalls, _ in WORLDS])
+@pytest.mark.parametrize(
+    ("make", "befalls", "least"), WORLDS, ids=[f"{make.__name__}-{named(befalls)}" for make, befalls, _ in WORLDS]
+)
 def test_no_order_of_events_breaks_a_promise(make: Making, befalls: Befalls, least: int) -> None:
     explored = played(make, befalls).require_none()
     assert explored.complete

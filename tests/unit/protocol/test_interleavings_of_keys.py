@@ -14,7 +14,18 @@ from astyqueue.protocol.layout.columns import Type
 from tests.modelcheck.executor import World
 from tests.modelcheck.schedule import Actor
 from tests.unit.protocol.faults import CRASH, PAUSE, UNKNOWN, Befalls, named, played
-from tests.unit.protocol.key_worlds import SHELF, KeyScene, clears, given_back, purges, redrives, rejecting, removes, sends, takes_late
+from tests.unit.protocol.key_worlds import (
+    SHELF,
+    KeyScene,
+    clears,
+    given_back,
+    purges,
+    redrives,
+    rejecting,
+    removes,
+    sends,
+    takes_late,
+)
 from tests.unit.protocol.worlds import Taking, acking, begin, settler
 
 #: What an actor does, given the scene, its name, the message that has the key and the claim that holds it, if any does.
@@ -73,7 +84,9 @@ def meeting(first: str, second: str, state: str, careless: tuple[int, ...] = ())
         expiring = "expiry" in (first, second)
         scene.has(expires=scene.now + SHELF * 1_000_000 if expiring else None)
     scene.clock.advance(1)
-    return scene.world(**{name: KINDS[kind][1](scene, name, taken) for name, kind in zip(_NAMES, (first, second), strict=True)})
+    return scene.world(
+        **{name: KINDS[kind][1](scene, name, taken) for name, kind in zip(_NAMES, (first, second), strict=True)}
+    )
 
 
 #: These leave keys as they are; how they meet is played elsewhere.
@@ -88,8 +101,12 @@ def pairs() -> Iterator[tuple[str, str, str, Befalls]]:
     """
     for first, second in combinations_with_replacement(KINDS, 2):
         met = {first, second}
-        befall = [CRASH] if "clear" in met else [CRASH, UNKNOWN, PAUSE] if met & {"send", "redrive"} else [CRASH, UNKNOWN]
-        states = [state for state in (FREE, WAITING, HELD, DEAD) if all(state in KINDS[kind][0].split() for kind in met)]
+        befall = (
+            [CRASH] if "clear" in met else [CRASH, UNKNOWN, PAUSE] if met & {"send", "redrive"} else [CRASH, UNKNOWN]
+        )
+        states = [
+            state for state in (FREE, WAITING, HELD, DEAD) if all(state in KINDS[kind][0].split() for kind in met)
+        ]
         if not met <= _INDIFFERENT:
             yield from ((first, second, state, befalls) for state in states for befalls in befall)
 
@@ -97,7 +114,9 @@ def pairs() -> Iterator[tuple[str, str, str, Befalls]]:
 @pytest.mark.parametrize(
     ("first", "second", "state", "befalls"), list(pairs()), ids=lambda one: one if isinstance(one, str) else named(one)
 )
-def test_no_order_of_two_commits_breaks_the_promise_of_a_key(first: str, second: str, state: str, befalls: Befalls) -> None:
+def test_no_order_of_two_commits_breaks_the_promise_of_a_key(
+    first: str, second: str, state: str, befalls: Befalls
+) -> None:
     world = partial(meeting, first, second, state)
     world.__dict__["__name__"] = f"{first} and {second}, the key {state}"
     explored = played(world, befalls).require_none()

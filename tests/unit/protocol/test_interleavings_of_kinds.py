@@ -21,9 +21,15 @@ NOTHING_EXPECTED = tuple(Type)
 CHEAP = 100
 #: What these kinds are called where a unique key is played in each of its states.
 OF_KEYS = {"send": "unique send", "replace": "cancel", "reclaim": "expiry"}
-PLAYED = {frozenset(OF_KEYS.get(kind, kind) for kind in (first, second)) for first, second, _, befalls in pairs() if befalls == CRASH}
+PLAYED = {
+    frozenset(OF_KEYS.get(kind, kind) for kind in (first, second))
+    for first, second, _, befalls in pairs()
+    if befalls == CRASH
+}
 #: Played there, at greater length; not those that meet in a world of their own here.
-ELSEWHERE = [pair for pair in PAIRS if frozenset(pair) in PLAYED and {"unique send", "cancel"} & {*pair} and pair not in HOW]
+ELSEWHERE = [
+    pair for pair in PAIRS if frozenset(pair) in PLAYED and {"unique send", "cancel"} & {*pair} and pair not in HOW
+]
 HERE = [pair for pair in PAIRS if pair not in ELSEWHERE]
 MEETINGS = [(*pair, CRASH) for pair in HERE] + [(*pair, UNKNOWN) for pair in HERE if TOLD[pair].unknowns <= CHEAP]
 #: What a test says for the numbers at the end of a run: see `tests/conftest.py`.
@@ -36,11 +42,17 @@ def world(first: str, second: str) -> partial[World]:
     return make
 
 
-@pytest.mark.parametrize(("first", "second", "befalls"), MEETINGS, ids=lambda one: one if isinstance(one, str) else named(one))
-def test_no_order_of_two_kinds_of_commits_breaks_a_promise(first: str, second: str, befalls: Befalls, record_property: Saying) -> None:
+@pytest.mark.parametrize(
+    ("first", "second", "befalls"), MEETINGS, ids=lambda one: one if isinstance(one, str) else named(one)
+)
+def test_no_order_of_two_kinds_of_commits_breaks_a_promise(
+    first: str, second: str, befalls: Befalls, record_property: Saying
+) -> None:
     """A world that lost its orders shows nothing any more; `python -m tests.unit.protocol.pair_coverage` tells the guide of new ones."""
     unable = UNABLE.get((first, second))
-    explored = played(world(first, second), befalls, note=f"; not counted, {cannot_fail(unable)}" if unable else "").require_none()
+    explored = played(
+        world(first, second), befalls, note=f"; not counted, {cannot_fail(unable)}" if unable else ""
+    ).require_none()
     record_property("orders not counted" if unable else "orders that could fail", explored.schedules)
     least = TOLD[first, second].crashes if befalls == CRASH else TOLD[first, second].unknowns
     assert explored.complete
@@ -63,7 +75,12 @@ def in_vain() -> Iterator[object]:
 
     Without its expectations a release breaks a promise alone when its outcome is unknown: it is repeated as a mark.
     """
-    worlds = [(pair, how, befalls) for pair in UNABLE for how in UNABLE[pair].how for befalls in (PLAIN, CRASH, UNKNOWN, PAUSE)]
+    worlds = [
+        (pair, how, befalls)
+        for pair in UNABLE
+        for how in UNABLE[pair].how
+        for befalls in (PLAIN, CRASH, UNKNOWN, PAUSE)
+    ]
     for pair, how, befalls in worlds:
         if pair[0] != "release" or befalls != UNKNOWN:
             marks = [pytest.mark.full] if how is not How.PLAIN and befalls != PLAIN else []
@@ -83,7 +100,9 @@ def test_a_pair_that_is_said_to_be_unable_to_fail_does_not_without_what_commits_
 
 def test_the_guide_tells_of_every_pair_and_which_of_them_cannot_fail() -> None:
     assert list(TOLD) == list(PAIRS)
-    assert {pair: one.why for pair, one in TOLD.items() if one.why} == {pair: unable.why for pair, unable in UNABLE.items()}
+    assert {pair: one.why for pair, one in TOLD.items() if one.why} == {
+        pair: unable.why for pair, unable in UNABLE.items()
+    }
     assert all(bool(one.breaks) != bool(one.why) for one in TOLD.values())
     assert summary(TOLD) in PAGE.read_text()
     assert len(SHOWN) == 57

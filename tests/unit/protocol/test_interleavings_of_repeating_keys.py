@@ -93,7 +93,9 @@ def pairs() -> Iterator[tuple[str, str, str, Befalls]]:
 @pytest.mark.parametrize(
     ("first", "second", "state", "befalls"), list(pairs()), ids=lambda one: one if isinstance(one, str) else named(one)
 )
-def test_no_order_of_two_commits_breaks_the_promise_of_the_key(first: str, second: str, state: str, befalls: Befalls) -> None:
+def test_no_order_of_two_commits_breaks_the_promise_of_the_key(
+    first: str, second: str, state: str, befalls: Befalls
+) -> None:
     world = partial(meeting, first, second, state)
     world.__dict__["__name__"] = f"{first} and {second}, the key {state}"
     explored = played(world, befalls).require_none()
@@ -106,4 +108,6 @@ def test_no_order_of_two_commits_breaks_the_promise_of_the_key(first: str, secon
     [("send", "repeat", FREE), ("repeat", "repeat instead", FREE), ("replace", "stop", HELD), ("fire", "stop", DUE)],
 )
 def test_without_expectations_on_keys_and_headers_promises_break(first: str, second: str, state: str) -> None:
-    assert played(partial(meeting, first, second, state, (Type.KEY, Type.LOCK, Type.TIMER, Type.TRIGGER)), {}).violations
+    assert played(
+        partial(meeting, first, second, state, (Type.KEY, Type.LOCK, Type.TIMER, Type.TRIGGER)), {}
+    ).violations

@@ -64,14 +64,20 @@ class Late(Faulty):
 
 
 @pytest.mark.parametrize("replaces", [False, True])
-def test_a_send_whose_first_try_comes_late_and_is_done_with_is_not_sent_twice(scene: KeyScene, *, replaces: bool) -> None:
+def test_a_send_whose_first_try_comes_late_and_is_done_with_is_not_sent_twice(
+    scene: KeyScene, *, replaces: bool
+) -> None:
     def others() -> None:
         for taken in scene.do("ann").claims:
             scene.acked(taken)
 
     wanted = scene.keyed("pat")
     process = scene.process("pat")
-    sending = send_replacing(process, scene.row, wanted, keeps_due=False) if replaces else send_unique(process, scene.row, [wanted])
+    sending = (
+        send_replacing(process, scene.row, wanted, keeps_due=False)
+        if replaces
+        else send_unique(process, scene.row, [wanted])
+    )
     with pytest.raises(OutcomeUnknown):
         run(sending, Late(scene.store, others))
     assert wanted.id in scene.store.gone
@@ -108,7 +114,9 @@ def test_a_send_is_not_said_to_be_refused_while_its_first_commit_may_still_be_ca
     assert isinstance(scene.store.commit(request.batch, request.expects), Committed)
 
 
-def test_a_commit_loop_does_not_end_with_nothing_to_do_while_its_first_commit_may_still_be_carried_out(scene: KeyScene) -> None:
+def test_a_commit_loop_does_not_end_with_nothing_to_do_while_its_first_commit_may_still_be_carried_out(
+    scene: KeyScene,
+) -> None:
     class Puts(CommitPlan):
         def was_done(self, row: str) -> Steps[bool]:
             yield from ()
@@ -162,7 +170,9 @@ def test_an_ack_of_unknown_outcome_frees_no_key_of_a_message_that_was_claimed_ag
 
     lost = Failing(scene.store, OutcomeUnknown("no answer"), of=(Commit,))
     acks = {held.entry.id: acking(held) for held in taken.held}
-    settled = run(settle(scene.process("eve"), scene.row, SettleRequest(taken.timer, acks)), Meanwhile(lost, others, at=2))
+    settled = run(
+        settle(scene.process("eve"), scene.row, SettleRequest(taken.timer, acks)), Meanwhile(lost, others, at=2)
+    )
     assert settled.lost == list(acks)
     assert scene.owner() == scene.sent[0]
     scene.store.require_lawful()
@@ -211,7 +221,10 @@ def test_two_hundred_dead_letters_and_an_ack_of_a_hundred_keyed_messages_fit_int
     assert len(taken.held) == 100
     for first in (100, 200):
         scene.clock.advance(1)
-        stale = [scene.keyed(f"{first + number}", key=f"key-{first + number}", expires=scene.now + 1) for number in range(100)]
+        stale = [
+            scene.keyed(f"{first + number}", key=f"key-{first + number}", expires=scene.now + 1)
+            for number in range(100)
+        ]
         run(send_unique(scene.process("pat"), scene.row, stale), scene.store)
     scene.clock.advance(1)
     seen = Recording(scene.store)
@@ -220,7 +233,9 @@ def test_two_hundred_dead_letters_and_an_ack_of_a_hundred_keyed_messages_fit_int
     for _ in range(3):
         run(claim(scene.process("ann"), snapshot, ClaimRequest(200, LEASE, ATTEMPTS), settling=settling), seen)
         settling = []
-    sizes = [len(request.batch.puts) + len(request.batch.deletes) for request in seen.requests if isinstance(request, Commit)]
+    sizes = [
+        len(request.batch.puts) + len(request.batch.deletes) for request in seen.requests if isinstance(request, Commit)
+    ]
     assert max(sizes) <= 450
     assert not scene.columns(Type.KEY)
     assert len(picture(scene.store, scene.row).dead) == 200
@@ -301,7 +316,9 @@ def test_a_store_that_never_answers_is_asked_a_few_times_and_then_it_is_told(sce
     assert store.asked == 5
 
 
-def test_two_keys_of_one_hash_are_told_apart_and_the_second_is_refused_in_words(scene: KeyScene, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_two_keys_of_one_hash_are_told_apart_and_the_second_is_refused_in_words(
+    scene: KeyScene, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(ids, "of_text", lambda _: ids.first_at(7))
     scene.has("pat")
     with pytest.raises(BadInput, match="'welcome:bob' and 'welcome:ada' have the same hash"):
@@ -309,7 +326,9 @@ def test_two_keys_of_one_hash_are_told_apart_and_the_second_is_refused_in_words(
 
 
 @pytest.mark.parametrize("value", [b"", b"\x63newer", b"\x01\x00" + bytes(15), b"\x01\x00" + bytes(16) + b"\xff"])
-def test_a_key_that_cannot_be_read_is_neither_taken_nor_freed_and_stops_nobody_else(scene: KeyScene, value: bytes) -> None:
+def test_a_key_that_cannot_be_read_is_neither_taken_nor_freed_and_stops_nobody_else(
+    scene: KeyScene, value: bytes
+) -> None:
     scene.has("pat", lease=0)
     name = key_name(KEY)
     scene.store.commit(Batch(scene.row, (Put(name, value),)), ())

@@ -62,7 +62,10 @@ class Loaded(Scene):
         self.load(messages, size)
 
     def load(self, messages: int, size: int) -> list[Id]:
-        puts = [message_put(0, ids.at(self.now + number), _body(size, self.now), sent=self.now) for number in range(messages)]
+        puts = [
+            message_put(0, ids.at(self.now + number), _body(size, self.now), sent=self.now)
+            for number in range(messages)
+        ]
         self.clock.advance("1s")
         self.put(*puts)
         return [put.name.id for put in puts]
@@ -136,7 +139,9 @@ def test_what_was_released_in_small_messages_is_claimed_again_with_one_read() ->
         claimed = run(claim(scene.process("ann"), scene.snapshot, ClaimRequest(200, LEASE, ATTEMPTS)), scene.store)
         for taken in claimed.claims:
             due = scene.now + delay
-            scene.settle(taken, {held.entry.id: Release(due, 0, State.SNOOZED) for held in taken.held}, snapshot=scene.snapshot)
+            scene.settle(
+                taken, {held.entry.id: Release(due, 0, State.SNOOZED) for held in taken.held}, snapshot=scene.snapshot
+            )
     scene.clock.advance("1m")
     assert len(scene.take()) == 200
     assert sum(size > 0 for size in scene.weighing.bytes) == 1
@@ -144,7 +149,10 @@ def test_what_was_released_in_small_messages_is_claimed_again_with_one_read() ->
 
 def test_what_lands_late_is_taken_a_few_at_a_time() -> None:
     scene = Loaded(messages=1, size=10)
-    late = [message_put(0, ids.at(scene.now + number), _body(250 * KIBIBYTE, scene.now), sent=scene.now) for number in range(60)]
+    late = [
+        message_put(0, ids.at(scene.now + number), _body(250 * KIBIBYTE, scene.now), sent=scene.now)
+        for number in range(60)
+    ]
     scene.clock.advance("1s")
     scene.load(1, 10)
     assert len(scene.take()) == 2

@@ -108,7 +108,9 @@ def played(play: Play, step: tuple[str, str, int, int]) -> None:
     """One step: what is done, by whom, how, and what the store does to its first commit."""
     what, name, how, fate = step
     unknown = OutcomeUnknown("no answer")
-    store: Store = Failing(play.scene.store, unknown, of=(Commit,), applied=fate == 1) if fate in (1, 2) else play.scene.store
+    store: Store = (
+        Failing(play.scene.store, unknown, of=(Commit,), applied=fate == 1) if fate in (1, 2) else play.scene.store
+    )
     match what:
         case "send":
             play.send(LATE[how % len(LATE)])
@@ -132,9 +134,13 @@ STEPS = some.lists(
 )
 
 
-@settings(max_examples=120, deadline=None, database=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
+@settings(
+    max_examples=120, deadline=None, database=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
+)
 @given(STEPS)
-def test_every_live_message_is_in_one_place_and_the_floor_is_below_every_timer(steps: list[tuple[str, str, int, int]]) -> None:
+def test_every_live_message_is_in_one_place_and_the_floor_is_below_every_timer(
+    steps: list[tuple[str, str, int, int]],
+) -> None:
     play = Play()
     for step in steps:
         played(play, step)

@@ -70,7 +70,9 @@ def test_a_few_that_are_parked_are_a_note(stage: Stage) -> None:
     parked(stage, 3)
     found = examined(stage)["parked messages of queue mail"]
     assert found.severity is Severity.NOTE
-    assert found.fact.startswith("3 messages of tasks that the workers which had them do not know, the oldest due 2026-01-01T00:00:00Z")
+    assert found.fact.startswith(
+        "3 messages of tasks that the workers which had them do not know, the oldest due 2026-01-01T00:00:00Z"
+    )
 
 
 @pytest.mark.parametrize(("count", "minutes"), [(1_001, 1), (1, 61)])

@@ -185,7 +185,9 @@ def test_a_letter_that_was_redriven_meanwhile_is_not_purged(stage: Stage) -> Non
 @pytest.mark.parametrize("applied", [True, False])
 @pytest.mark.parametrize("others_went_on", [True, False])
 @pytest.mark.parametrize("command", [redriven, purge], ids=["redrive", "purge"])
-def test_an_unknown_outcome_is_read_back(stage: Stage, command: Command, *, applied: bool, others_went_on: bool) -> None:
+def test_an_unknown_outcome_is_read_back(
+    stage: Stage, command: Command, *, applied: bool, others_went_on: bool
+) -> None:
     sent = stage.bury("a", "b")
     other = stage.bury("c")
 

@@ -14,7 +14,14 @@ from astyqueue.protocol.claiming.claim import claim
 from astyqueue.protocol.claiming.selection import ClaimRequest
 from astyqueue.protocol.layout.columns import Type, message_name
 from astyqueue.protocol.row.bounded_reads import ScanWindow
-from astyqueue.protocol.row.rescan import RESCANNED, LastRescan, RowRescan, last_rescan_in, list_stranded, write_last_rescan
+from astyqueue.protocol.row.rescan import (
+    RESCANNED,
+    LastRescan,
+    RowRescan,
+    last_rescan_in,
+    list_stranded,
+    write_last_rescan,
+)
 from astyqueue.protocol.row.snapshot import RowSnapshot
 from astyqueue.protocol.settling.outcomes import Reject
 from astyqueue.protocol.steps import Commit, Read, Send, Steps, run
@@ -97,7 +104,13 @@ def test_a_clear_walks_over_what_all_looks_have_passed_once() -> None:
         scene.clock.advance("1s")
     seen = Recording(scene.store)
     assert run(clear(scene.process("ann"), ROW, 1), seen) == 450
-    walks = [wanted for each in seen.requests if isinstance(each, Read) for wanted in each.wanted if isinstance(wanted, Slice)]
+    walks = [
+        wanted
+        for each in seen.requests
+        if isinstance(each, Read)
+        for wanted in each.wanted
+        if isinstance(wanted, Slice)
+    ]
     assert sum(wanted.type == Type.MESSAGE and wanted.after == ids.LEAST for wanted in walks) == 1
 
 
@@ -163,7 +176,13 @@ def test_where_the_rate_of_ids_is_known_no_stretch_of_a_rescan_passes_more_of_th
     seen = Recording(scene.store)
     scanning = RowRescan(scene.process("rex"), ROW, 1, scene.now - 2 * HOUR, strides=strides)
     run(to_its_end(scanning), seen)
-    walks = [wanted for each in seen.requests if isinstance(each, Read) for wanted in each.wanted if isinstance(wanted, Slice)]
+    walks = [
+        wanted
+        for each in seen.requests
+        if isinstance(each, Read)
+        for wanted in each.wanted
+        if isinstance(wanted, Slice)
+    ]
     stretches = [ids.moment(wanted.until) - ids.moment(wanted.after) for wanted in walks if wanted.type == Type.MESSAGE]
     assert max(stretches) <= strides.longest == 40 * SECOND
     assert handed_out(scene) == [lost]

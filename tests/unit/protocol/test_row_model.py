@@ -94,7 +94,9 @@ def test_a_look_reads_the_header_exactly_then_timers_then_messages_then_dead_let
 def test_a_message_that_dies_between_two_reads_of_a_claim_is_not_handed_out(at: int) -> None:
     scene = Scene(messages=1)
     taken = scene.do("ann").claims[0]
-    rejecting = settle(scene.process("ann"), ROW, SettleRequest(taken.timer, {taken.held[0].entry.id: Reject("rejected", "no", 1)}))
+    rejecting = settle(
+        scene.process("ann"), ROW, SettleRequest(taken.timer, {taken.held[0].entry.id: Reject("rejected", "no", 1)})
+    )
     store = Meanwhile(scene.store, partial(run, rejecting, scene.store), at=at)
     claimed = run(claim(scene.process("bob"), RowSnapshot(ROW, 1), ClaimRequest(10, LEASE, ATTEMPTS)), store)
     assert not claimed.claims
@@ -113,7 +115,9 @@ def test_an_owner_who_commits_all_the_time_does_not_starve_a_settle(outcome: obj
         assert scene.do("bob", snapshot=snapshot).claims
 
     store = Meanwhile(scene.store, owner)
-    settled = run(settle(scene.process("ann"), ROW, SettleRequest(taken.timer, {taken.held[0].entry.id: outcome})), store)  # type: ignore[dict-item]  # parametrized over all outcomes
+    settled = run(
+        settle(scene.process("ann"), ROW, SettleRequest(taken.timer, {taken.held[0].entry.id: outcome})), store
+    )  # type: ignore[dict-item]  # parametrized over all outcomes
     assert not settled.lost
     assert len(store.requests) == 1
     assert scene.store.raised == before + 1, "only the owner raised the header"
@@ -261,7 +265,8 @@ def test_more_outcomes_than_a_commit_should_hold_go_before_the_claim() -> None:
     scene.clock.advance(1)
     scene.send(5)
     settling = [
-        SettleRequest(taken.timer, {held.entry.id: Reject("failed", "x" * 5_000, 1) for held in taken.held}) for taken in (first, second)
+        SettleRequest(taken.timer, {held.entry.id: Reject("failed", "x" * 5_000, 1) for held in taken.held})
+        for taken in (first, second)
     ]
     seen = Recording(scene.store)
     run(claim(scene.process("ann"), RowSnapshot(ROW, 1), ClaimRequest(200, LEASE, ATTEMPTS), settling=settling), seen)

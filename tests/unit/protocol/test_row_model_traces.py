@@ -138,7 +138,13 @@ def test_after_a_refusal_timers_then_messages_then_dead_columns_are_read_again()
     commits = [at for at, request in enumerate(seen.requests) if isinstance(request, Commit)]
     assert claimed.refused == 1
     again = seen.requests[commits[0] + 1 : commits[1]]
-    asked = [wanted.type for request in again if isinstance(request, Read) for wanted in request.wanted if isinstance(wanted, Slice)]
+    asked = [
+        wanted.type
+        for request in again
+        if isinstance(request, Read)
+        for wanted in request.wanted
+        if isinstance(wanted, Slice)
+    ]
     assert asked[0] == Type.TIMER
     assert asked.index(Type.MESSAGE) < len(asked) - asked[::-1].index(Type.DEAD) - 1
     assert scene.sent[0] not in [held.entry.id for one in claimed.claims for held in one.held]

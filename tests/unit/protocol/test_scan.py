@@ -61,7 +61,11 @@ def test_each_of_ten_thousand_ids_is_looked_at_a_fixed_number_of_times() -> None
     store = Counting(MemoryStore(clock))
     sent = stream(10_000, clock, store)
     process, snapshot = repeatable_process("ann", clock), RowSnapshot(ROW, 1)
-    claimed = [one for _ in range(50) for one in run(claim(process, snapshot, ClaimRequest(200, LEASE, ATTEMPTS)), store).claims]
+    claimed = [
+        one
+        for _ in range(50)
+        for one in run(claim(process, snapshot, ClaimRequest(200, LEASE, ATTEMPTS)), store).claims
+    ]
     assert [held.entry.id for one in claimed for held in one.held] == sent
     for one in claimed:
         parked = {held.entry.id: Release(clock.now() + 86_400 * SECOND, 0, State.PARKED) for held in one.held}
@@ -102,7 +106,9 @@ def test_an_idle_row_is_read_once_a_look_and_its_old_ids_no_more() -> None:
         scene.clock.advance("5m")
         run(claim(scene.process("ann"), snapshot, ClaimRequest(10, LEASE, ATTEMPTS)), seen)
     reads = [each for request in seen.requests if isinstance(request, Read) for each in request.wanted]
-    assert [(each.type, each.after) for each in reads if isinstance(each, Slice)] == [(Type.MESSAGE, scene.sent[-1])] * 10
+    assert [(each.type, each.after) for each in reads if isinstance(each, Slice)] == [
+        (Type.MESSAGE, scene.sent[-1])
+    ] * 10
     assert snapshot.next_look(scene.now) is None
 
 
@@ -111,7 +117,8 @@ def test_what_came_from_timers_one_by_one_is_not_in_the_way_of_each_poll(levels:
     scene = Scene()
     snapshot = RowSnapshot(ROW, levels)
     wanted = [
-        idempotent_message(encode_plain(scene.now, b"%d" % number), 0, numbered_id("source", number, scene.now)) for number in range(5)
+        idempotent_message(encode_plain(scene.now, b"%d" % number), 0, numbered_id("source", number, scene.now))
+        for number in range(5)
     ]
     run(send_idempotent(scene.process("ann"), ROW, wanted), scene.store)
     for _ in wanted:
@@ -120,13 +127,21 @@ def test_what_came_from_timers_one_by_one_is_not_in_the_way_of_each_poll(levels:
     seen = Recording(scene.store)
     for _ in range(2):
         run(claim(scene.process("ann"), snapshot, ClaimRequest(1, LEASE, ATTEMPTS)), seen)
-    heads = [each.after for request in seen.requests if isinstance(request, Read) for each in request.wanted if isinstance(each, Slice)]
+    heads = [
+        each.after
+        for request in seen.requests
+        if isinstance(request, Read)
+        for each in request.wanted
+        if isinstance(each, Slice)
+    ]
     assert heads[-1] == max(each.id for each in wanted)
 
 
 @pytest.mark.parametrize(("late", "found_after"), [(0.3, 0.6), (0.3, 11), (5, 11), (55, 601), (300, 602)])
 @pytest.mark.parametrize("newcomer", [False, True])
-def test_what_lands_behind_the_head_is_found_by_a_later_look(late: float, found_after: float, *, newcomer: bool) -> None:
+def test_what_lands_behind_the_head_is_found_by_a_later_look(
+    late: float, found_after: float, *, newcomer: bool
+) -> None:
     scene = Scene(messages=1)
     snapshot = RowSnapshot(ROW, 1)
     scene.clock.advance(0.01)
@@ -149,7 +164,11 @@ def test_a_walk_over_a_thousand_ids_without_a_claim_is_stored_for_others() -> No
     clock, store = scene.clock, MemoryStore(scene.clock)
     sent = stream(1_500, clock, store)
     process, snapshot = repeatable_process("ann", clock), RowSnapshot(ROW, 1)
-    claimed = [one for _ in range(8) for one in run(claim(process, snapshot, ClaimRequest(200, 86_400 * SECOND, ATTEMPTS)), store).claims]
+    claimed = [
+        one
+        for _ in range(8)
+        for one in run(claim(process, snapshot, ClaimRequest(200, 86_400 * SECOND, ATTEMPTS)), store).claims
+    ]
     assert sum(len(one.held) for one in claimed) == len(sent)
     before = stored_header(store)
     clock.advance("11m")
@@ -198,7 +217,12 @@ def test_what_others_hold_ahead_of_the_head_is_walked_over(want: int) -> None:
     scene.do("bob", want=19)
     snapshot = warm(scene, "ann")
     snapshot.looks.cursors = [[bytes(16)] * LOOKS]
-    found = [held.entry.id for _ in range(21) for one in scene.do("ann", snapshot=snapshot, want=want).claims for held in one.held]
+    found = [
+        held.entry.id
+        for _ in range(21)
+        for one in scene.do("ann", snapshot=snapshot, want=want).claims
+        for held in one.held
+    ]
     assert found == [scene.sent[-1]]
 
 
@@ -220,5 +244,7 @@ def test_a_priority_that_is_full_of_what_is_due_again_is_not_read_from_its_head_
     store = Recording(scene.store)
     claimed = run(claim(scene.process("ann"), snapshot, ClaimRequest(3, LEASE, ATTEMPTS)), store)
     asked = [one for request in store.requests if isinstance(request, Read) for one in request.wanted]
-    assert [one.priority for one in asked if isinstance(one, Slice) and one.type == Type.MESSAGE and one.limit == 1] == [2]
+    assert [
+        one.priority for one in asked if isinstance(one, Slice) and one.type == Type.MESSAGE and one.limit == 1
+    ] == [2]
     assert sum(len(one.held) for one in claimed.claims) == 3

@@ -79,7 +79,9 @@ class AwayAfterwards(Faulty):
 
 
 @pytest.mark.parametrize("error", [StoreUnavailable("away"), OutcomeUnknown("no answer"), StoreCorrupt("what is this")])
-def test_a_late_send_that_cannot_be_listed_was_sent_all_the_same(error: StoreError, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_late_send_that_cannot_be_listed_was_sent_all_the_same(
+    error: StoreError, caplog: pytest.LogCaptureFixture
+) -> None:
     scene = Scene()
     put = put_at(scene.now - LATE - 1)
     run(send(scene.process("pat"), Batch(ROW, (put,))), AwayAfterwards(scene.store, error))
@@ -92,7 +94,9 @@ def test_a_late_send_that_cannot_be_listed_was_sent_all_the_same(error: StoreErr
 
 
 @pytest.mark.parametrize("name", [HEADER, Name(Type.TIMER, 0, first_at(SECOND), State.LEASED)])
-def test_a_late_send_to_a_row_that_cannot_be_read_was_sent_all_the_same(name: Name, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_late_send_to_a_row_that_cannot_be_read_was_sent_all_the_same(
+    name: Name, caplog: pytest.LogCaptureFixture
+) -> None:
     """Its caller would send it again, and it is there."""
     scene = Scene()
     scene.store.send(Batch(ROW, (Put(name, b"\x7fof a newer release"),)))
@@ -102,7 +106,9 @@ def test_a_late_send_to_a_row_that_cannot_be_read_was_sent_all_the_same(name: Na
     assert "cannot be read" in caplog.text
 
 
-def test_a_late_send_beside_a_claimer_that_never_rests_ends_and_asks_for_a_pause(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_late_send_beside_a_claimer_that_never_rests_ends_and_asks_for_a_pause(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     scene = Scene()
     put = put_at(scene.now - LATE - 1)
 
@@ -140,7 +146,9 @@ class BeforeCommits(Faulty):
 
 
 @pytest.mark.parametrize(("late", "listed"), [(LATE, False), (LATE + 1, True)])
-def test_a_send_acknowledged_more_than_a_minute_late_is_listed_where_it_must_be_seen(late: int, *, listed: bool) -> None:
+def test_a_send_acknowledged_more_than_a_minute_late_is_listed_where_it_must_be_seen(
+    late: int, *, listed: bool
+) -> None:
     scene = Scene()
     put = put_at(scene.now - late)
     run(send(scene.process("pat"), Batch(ROW, (put,))), scene.store)
@@ -203,7 +211,10 @@ def test_a_late_send_that_is_deleted_while_it_is_being_listed_stays_deleted(at: 
     scene = Scene(messages=1)
     put = put_at(scene.now - LATE - 1, 1)
     deleting = delete(scene.process("dan"), MessageId(ROW, 0, put.name.id))
-    run(send(scene.process("pat"), Batch(ROW, (put,))), Meanwhile(scene.store, partial(run, deleting, scene.store), at=at))
+    run(
+        send(scene.process("pat"), Batch(ROW, (put,))),
+        Meanwhile(scene.store, partial(run, deleting, scene.store), at=at),
+    )
     assert put.name.id not in picture(scene.store).messages | picture(scene.store).places.keys()
 
 

@@ -6,7 +6,15 @@ import json
 
 import pytest
 
-from astyqueue.errors import BadInput, BadSetting, LayoutDiffers, NotFound, OutcomeUnknown, StoreUnavailable, Undecodable
+from astyqueue.errors import (
+    BadInput,
+    BadSetting,
+    LayoutDiffers,
+    NotFound,
+    OutcomeUnknown,
+    StoreUnavailable,
+    Undecodable,
+)
 from astyqueue.model.settings import Behaviour, Layout, Settings, check_queue_name
 from astyqueue.protocol.admin.settings import (
     SETTINGS,
@@ -102,7 +110,9 @@ def test_of_two_who_create_a_queue_at_once_both_get_the_same() -> None:
                 return f"{ann} and {bob}"
             return None if stage.run(list_queues()) == ["mail"] else "it is not listed"
 
-        return World(stage.store, {"ann": lambda: opened(lease_us=MINUTE), "bob": lambda: opened(lease_us=2 * MINUTE)}, judge)
+        return World(
+            stage.store, {"ann": lambda: opened(lease_us=MINUTE), "bob": lambda: opened(lease_us=2 * MINUTE)}, judge
+        )
 
     explored = explore(make_world, isolated=True, unknowns=1).require_none()
     assert explored.complete
@@ -165,7 +175,9 @@ def test_names_that_no_queue_may_have(stage: Stage, name: str) -> None:
         ({"colour": "red"}, "a queue has no setting 'colour'"),
     ],
 )
-def test_a_setting_that_no_queue_can_have_is_refused_in_plain_words(stage: Stage, asked: dict[str, object], complaint: str) -> None:
+def test_a_setting_that_no_queue_can_have_is_refused_in_plain_words(
+    stage: Stage, asked: dict[str, object], complaint: str
+) -> None:
     with pytest.raises(BadSetting) as raised:
         stage.run(opened(**asked))
     assert str(raised.value) == complaint

@@ -85,7 +85,9 @@ def test_a_settle_of_unknown_outcome_is_done_once(outcome: Outcome, *, applied: 
 
 @pytest.mark.parametrize("applied", [True, False], ids=["applied", "not applied"])
 @pytest.mark.parametrize("outcome", OUTCOMES, ids=WORDS)
-def test_a_settle_whose_outcome_cannot_be_read_back_does_not_say_that_nothing_was_changed(outcome: Outcome, *, applied: bool) -> None:
+def test_a_settle_whose_outcome_cannot_be_read_back_does_not_say_that_nothing_was_changed(
+    outcome: Outcome, *, applied: bool
+) -> None:
     scene = Scene(messages=2)
     taken = scene.do("ann").claims[0]
     wanted = SettleRequest(taken.timer, {scene.sent[0]: outcome})
@@ -101,7 +103,9 @@ def test_a_settle_whose_outcome_cannot_be_read_back_does_not_say_that_nothing_wa
 
 @pytest.mark.parametrize("applied", [True, False], ids=["applied", "not applied"])
 @pytest.mark.parametrize("outcome", OUTCOMES, ids=WORDS)
-def test_a_settle_of_unknown_outcome_is_told_apart_from_another_settle_of_its_timer(outcome: Outcome, *, applied: bool) -> None:
+def test_a_settle_of_unknown_outcome_is_told_apart_from_another_settle_of_its_timer(
+    outcome: Outcome, *, applied: bool
+) -> None:
     scene = Scene(messages=2)
     taken = scene.do("ann").claims[0]
     first, second = scene.sent
@@ -138,7 +142,10 @@ def marked(scene: Scene) -> SettleResult:
     """Ann gives her message back, to come again in a second; the header is refused."""
     taken = scene.do("ann").claims[0]
     store = Meanwhile(scene.store, partial(owned, scene, RowSnapshot(ROW, 1)), at=2)
-    return run(settle(scene.process("ann"), ROW, SettleRequest(taken.timer, {scene.sent[0]: Release(scene.now + SECOND, 3)})), store)
+    return run(
+        settle(scene.process("ann"), ROW, SettleRequest(taken.timer, {scene.sent[0]: Release(scene.now + SECOND, 3)})),
+        store,
+    )
 
 
 def test_a_mark_ends_the_receipt_and_any_newcomer_hands_the_message_out_when_it_is_due() -> None:
@@ -158,7 +165,10 @@ def test_a_mark_that_nobody_saw_comes_back_with_its_timer_and_counts_as_no_expir
     taken = scene.do("ann").claims[0]
     scene.do("bob", snapshot=snapshot)
     store = Meanwhile(scene.store, partial(owned, scene, snapshot), at=2)
-    run(settle(scene.process("ann"), ROW, SettleRequest(taken.timer, {scene.sent[0]: Release(scene.now + SECOND, 3)})), store)
+    run(
+        settle(scene.process("ann"), ROW, SettleRequest(taken.timer, {scene.sent[0]: Release(scene.now + SECOND, 3)})),
+        store,
+    )
     scene.clock.advance(2)
     assert not scene.do("owner", snapshot=snapshot).claims, "it remembers the timer without the mark"
     scene.clock.advance("29s")
@@ -181,9 +191,15 @@ def test_pauses_that_end_within_a_twentieth_share_a_timer_due_with_the_last_of_t
     scene = Scene(messages=6)
     taken = scene.do("ann").claims[0]
     pauses = [100, 103, 105, 106, 111, 112]
-    scene.settle(taken, {id_: Release(scene.now + pause * SECOND, 1) for id_, pause in zip(scene.sent, pauses, strict=True)})
+    scene.settle(
+        taken, {id_: Release(scene.now + pause * SECOND, 1) for id_, pause in zip(scene.sent, pauses, strict=True)}
+    )
     timers = picture(scene.store).timers
-    assert [((timer.due - scene.now) // SECOND, len(timer.entries)) for timer in timers] == [(105, 3), (111, 2), (112, 1)]
+    assert [((timer.due - scene.now) // SECOND, len(timer.entries)) for timer in timers] == [
+        (105, 3),
+        (111, 2),
+        (112, 1),
+    ]
 
 
 def test_a_lease_is_never_shortened() -> None:
@@ -212,7 +228,9 @@ def test_only_the_ids_that_are_gone_from_a_claim_are_lost() -> None:
     assert scene.store.gone == {second, third}
 
 
-def test_an_ack_that_goes_along_with_a_claim_is_lost_like_any_other_if_the_message_is_not_under_the_timer_any_more() -> None:
+def test_an_ack_that_goes_along_with_a_claim_is_lost_like_any_other_if_the_message_is_not_under_the_timer_any_more() -> (
+    None
+):
     """Somebody else took a part of what was held; the holder learnt of it as it settled another part."""
     scene = Scene(messages=3)
     taken = scene.do("ann").claims[0]
@@ -221,7 +239,10 @@ def test_an_ack_that_goes_along_with_a_claim_is_lost_like_any_other_if_the_messa
     [*_, worked] = scene.settle(taken, {second: ACK}).done
     assert worked.left is not None
     settling = [SettleRequest(worked.left, {first: ACK, third: ACK})]
-    claimed = run(claim(scene.process("ann"), RowSnapshot(ROW, 1), ClaimRequest(1, LEASE, ATTEMPTS), settling=settling), scene.store)
+    claimed = run(
+        claim(scene.process("ann"), RowSnapshot(ROW, 1), ClaimRequest(1, LEASE, ATTEMPTS), settling=settling),
+        scene.store,
+    )
     assert claimed.settled[worked.left.name].lost == [first]
     assert scene.store.gone == {second, third}
 

@@ -65,9 +65,9 @@ def test_a_clock_set_back_an_hour_strands_nothing(*, newcomer: bool) -> None:
     scene.acked(taken, snapshot=looking)
     scene.put(early)
     scene.clock.advance("11s")
-    assert [held.entry.id for one in scene.do("ann", snapshot=looking).claims for held in one.held] == [early.name.id], (
-        "late looks go on too"
-    )
+    assert [held.entry.id for one in scene.do("ann", snapshot=looking).claims for held in one.held] == [
+        early.name.id
+    ], "late looks go on too"
 
 
 @pytest.mark.parametrize("levels", [1, 2])
@@ -82,9 +82,9 @@ def test_what_was_settled_before_a_clock_was_set_back_is_walked_over_once(levels
     early = put_at(scene.now - 10 * SECOND, 7)
     scene.put(early)
     scene.clock.advance("11s")
-    assert [held.entry.id for one in scene.do("ann", snapshot=snapshot).claims for held in one.held] == [early.name.id], (
-        "late looks meet it"
-    )
+    assert [held.entry.id for one in scene.do("ann", snapshot=snapshot).claims for held in one.held] == [
+        early.name.id
+    ], "late looks meet it"
 
 
 def test_cursors_set_ahead_by_a_wrong_clock_are_held_back_by_the_write_time_of_their_header() -> None:
@@ -127,7 +127,12 @@ def test_a_spoilt_sight_hands_out_the_same_messages(spoil: str) -> None:
             snapshot.looks.looked = [1 << 60] * LOOKS
         case _:
             snapshot.forget()
-    found = [held.entry.id for _ in range(3) for one in scene.do("ann", snapshot=snapshot, want=3).claims for held in one.held]
+    found = [
+        held.entry.id
+        for _ in range(3)
+        for one in scene.do("ann", snapshot=snapshot, want=3).claims
+        for held in one.held
+    ]
     assert found == scene.sent[2:]
     assert not scene.acked(taken).lost
     scene.store.require_lawful()
@@ -157,9 +162,13 @@ def test_more_timers_than_a_page_are_all_known() -> None:
     assert snapshot.next_due() == machine.now()
 
 
-ID = some.binary(min_size=16, max_size=16).map(lambda drawn: bytes([drawn[0] & 0x0F]) + drawn[1:])  # an id has a version, not stored
+ID = some.binary(min_size=16, max_size=16).map(
+    lambda drawn: bytes([drawn[0] & 0x0F]) + drawn[1:]
+)  # an id has a version, not stored
 ENTRIES = some.lists(some.builds(Entry, ID, some.integers(0, 9), some.integers(0, 10_000)), max_size=5).map(tuple)
-MARKS = some.lists(some.builds(Mark, ID, some.integers(0, 9), some.integers(0, 10_000), some.integers(0, 1 << 52)), max_size=3).map(tuple)
+MARKS = some.lists(
+    some.builds(Mark, ID, some.integers(0, 9), some.integers(0, 10_000), some.integers(0, 1 << 52)), max_size=3
+).map(tuple)
 TIMERS = some.builds(
     Timer,
     some.just(Name(Type.TIMER, 0, ids.first_at(5), State.LEASED)),
@@ -188,7 +197,9 @@ def test_a_timer_cut_short_is_an_error_or_ends_between_two_marks(timer: Timer, d
 
 
 @given(
-    some.integers(0, 1 << 60), some.integers(0, 1 << 60), some.lists(some.lists(ID, min_size=LOOKS, max_size=LOOKS).map(tuple), max_size=3)
+    some.integers(0, 1 << 60),
+    some.integers(0, 1 << 60),
+    some.lists(some.lists(ID, min_size=LOOKS, max_size=LOOKS).map(tuple), max_size=3),
 )
 def test_a_header_reads_as_it_was_written(version: int, floor: int, cursors: list[tuple[ids.Id, ...]]) -> None:
     header = Header(version, floor, b"a commit", "host-1", tuple(cursors))

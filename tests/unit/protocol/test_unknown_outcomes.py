@@ -45,11 +45,15 @@ def test_a_message_that_is_still_there_shows_that_an_ack_was_not_done() -> None:
         scene.clock.advance("31s")
         for again in scene.do("bob").claims:
             ids = {held.entry.id for held in again.held}
-            scene.settle(again, {id_: ACK if id_ == first else Extend(scene.now + 2 * LEASE) for id_ in ids}, name="bob")
+            scene.settle(
+                again, {id_: ACK if id_ == first else Extend(scene.now + 2 * LEASE) for id_ in ids}, name="bob"
+            )
 
     unknown = Failing(scene.store, OutcomeUnknown("no answer"), of=(Commit,))
     store = Meanwhile(unknown, meanwhile, at=2)
-    assert sorted(run(settle(scene.process("ann"), ROW, SettleRequest(taken.timer, {first: ACK, second: ACK})), store).lost) == [
+    assert sorted(
+        run(settle(scene.process("ann"), ROW, SettleRequest(taken.timer, {first: ACK, second: ACK})), store).lost
+    ) == [
         first,
         second,
     ]
@@ -67,7 +71,9 @@ def test_a_store_that_never_answers_a_commit_is_told_of_and_nothing_is_lost() ->
 
 @pytest.mark.parametrize("outcome", OUTCOMES, ids=WORDS)
 @pytest.mark.parametrize("broken_off", [True, False], ids=["interrupted", "read-back failed"])
-def test_a_settle_whose_end_was_not_learned_is_found_done_when_it_is_tried_again(outcome: Outcome, *, broken_off: bool) -> None:
+def test_a_settle_whose_end_was_not_learned_is_found_done_when_it_is_tried_again(
+    outcome: Outcome, *, broken_off: bool
+) -> None:
     scene = Scene(messages=2)
     taken = scene.do("ann").claims[0]
     first, second = scene.sent

@@ -58,8 +58,20 @@ def acking(held: ClaimedMessage) -> Outcome:
 def put_at(moment: int, number: int = 0, *, priority: int = 0, sent: int | None = None, **options: object) -> Put:
     """A message with the id of a moment; `number` tells those of one moment apart."""
     id_ = ids.first_at(moment)[:8] + bytes(7) + bytes([number + 1])
-    plain = {"sent": sent or moment, "due": 0, "key": None, "headers": None, "expires": None, "lease": None, "attempts": None}
-    value = encode(Envelope(**(plain | options), body=None), b"%d" % number) if options else encode_plain(sent or moment, b"%d" % number)  # type: ignore[arg-type]  # an example's options are what the example says
+    plain = {
+        "sent": sent or moment,
+        "due": 0,
+        "key": None,
+        "headers": None,
+        "expires": None,
+        "lease": None,
+        "attempts": None,
+    }
+    value = (
+        encode(Envelope(**(plain | options), body=None), b"%d" % number)
+        if options
+        else encode_plain(sent or moment, b"%d" % number)
+    )  # type: ignore[arg-type]  # an example's options are what the example says
     return message_put(priority, id_, value, sent=sent or moment)
 
 
@@ -68,7 +80,9 @@ class Scene:
 
     opens: ClassVar[Callable[[Clock], Store]] = MemoryStore
 
-    def __init__(self, *, messages: int = 0, unguarded: tuple[int, ...] = (), graves: bool = False, row: str = ROW) -> None:
+    def __init__(
+        self, *, messages: int = 0, unguarded: tuple[int, ...] = (), graves: bool = False, row: str = ROW
+    ) -> None:
         self.row = row
         self.clock = TimeMachine()
         store = Scene.opens(self.clock)
@@ -108,9 +122,13 @@ class Scene:
         if puts:
             self.store.send(Batch(self.row, puts))
 
-    def do(self, name: str, *, snapshot: RowSnapshot | None = None, want: int = 10, in_hand: int = 0, lease: int = LEASE) -> ClaimResult:
+    def do(
+        self, name: str, *, snapshot: RowSnapshot | None = None, want: int = 10, in_hand: int = 0, lease: int = LEASE
+    ) -> ClaimResult:
         """One claim, at once."""
-        steps = claim(self.process(name), snapshot or RowSnapshot(self.row, 1), ClaimRequest(want, lease, ATTEMPTS, in_hand))
+        steps = claim(
+            self.process(name), snapshot or RowSnapshot(self.row, 1), ClaimRequest(want, lease, ATTEMPTS, in_hand)
+        )
         return run(steps, self.store)
 
     def settle(
@@ -177,7 +195,9 @@ class Scene:
 def _removed_by_others(history: History, told: Mapping[str, Told]) -> list[str]:
     """Who was told that its ack was done of a message that another's commit removed: the first that did, of any that touch it."""
     commits = [
-        (actor, asked) for (actor, _), asked, answer in history.events if isinstance(asked, Commit) and isinstance(answer, Committed)
+        (actor, asked)
+        for (actor, _), asked, answer in history.events
+        if isinstance(asked, Commit) and isinstance(answer, Committed)
     ]
     removed: dict[Id, str] = {}
     for actor, asked in commits:
@@ -206,7 +226,9 @@ class Taking:
         process, told = self.scene.process(self.name), Told()
         if self.first:
             yield self.first
-        claimed = yield from claim(process, self.snapshot or RowSnapshot(self.scene.row, 1), ClaimRequest(self.want, LEASE, ATTEMPTS))
+        claimed = yield from claim(
+            process, self.snapshot or RowSnapshot(self.scene.row, 1), ClaimRequest(self.want, LEASE, ATTEMPTS)
+        )
         for taken in claimed.claims:
             told.handed += [(held.entry.id, held.entry.spent) for held in taken.held]
             if self.outcome is not None:
@@ -238,7 +260,9 @@ def joiner(scene: Scene, name: str, settling: list[SettleRequest], *, snapshot: 
 
     def act() -> Work:
         process, told = scene.process(name), Told()
-        claimed = yield from claim(process, snapshot or RowSnapshot(ROW, 1), ClaimRequest(10, LEASE, ATTEMPTS, 1), settling=settling)
+        claimed = yield from claim(
+            process, snapshot or RowSnapshot(ROW, 1), ClaimRequest(10, LEASE, ATTEMPTS, 1), settling=settling
+        )
         for settlement in settling:
             told.settled(settlement.outcomes, claimed.settled[settlement.timer.name])
         for taken in claimed.claims:

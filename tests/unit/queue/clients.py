@@ -25,7 +25,9 @@ def claims(request: Request) -> bool:
 class Party:
     """It takes up to ten messages at a time, and does not wait for any."""
 
-    def __init__(self, store: Store, clock: Clock, ways: ClientOptions = DEFAULT_OPTIONS, layout: Layout | None = None) -> None:
+    def __init__(
+        self, store: Store, clock: Clock, ways: ClientOptions = DEFAULT_OPTIONS, layout: Layout | None = None
+    ) -> None:
         self.core = QueueRuntime(Settings(name="mail", layout=layout or Layout()), clock, (), ways=ways)
         self.requests: list[Request] = []
         self._store = store

@@ -112,7 +112,9 @@ def test_what_is_handed_out_at_most_once_goes_to_the_next_taker_when_its_own_has
     assert scene.queue.stats.dropped == 0
 
 
-def test_what_is_handed_out_at_most_once_and_goes_to_nobody_is_counted_and_told(scene: Scene, caplog: pytest.LogCaptureFixture) -> None:
+def test_what_is_handed_out_at_most_once_and_goes_to_nobody_is_counted_and_told(
+    scene: Scene, caplog: pytest.LogCaptureFixture
+) -> None:
     scene.play(lease=0)
     scene.queue.close()
     assert scene.queue.stats.dropped == 1

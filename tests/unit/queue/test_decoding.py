@@ -77,7 +77,9 @@ def test_an_envelope_with_a_wrong_field_is_undecodable_and_names_it(field: str, 
             decode(b"\x01" + json.dumps(short).encode())
 
 
-@pytest.mark.parametrize(("lease", "read"), [(0, 0), (None, None), (1, LEASE_LEAST), (10**30, LEASE_MOST), (30 * SECOND, 30 * SECOND)])
+@pytest.mark.parametrize(
+    ("lease", "read"), [(0, 0), (None, None), (1, LEASE_LEAST), (10**30, LEASE_MOST), (30 * SECOND, 30 * SECOND)]
+)
 def test_a_stored_lease_is_brought_within_bounds(lease: int | None, read: int | None) -> None:
     assert decode(envelope(lease=lease)).lease == read
 
@@ -117,7 +119,9 @@ def test_a_name_that_is_too_long_is_not_cut_within_a_character() -> None:
     assert header.owner == "x" + "é" * 127
 
 
-@pytest.mark.parametrize("wrong", [b"\xff" * 18 + b"k", bytes([1, 200]) + bytes(16) + b"k", bytes([1, 0]) + b"\xff" * 16 + b"k"])
+@pytest.mark.parametrize(
+    "wrong", [b"\xff" * 18 + b"k", bytes([1, 200]) + bytes(16) + b"k", bytes([1, 0]) + b"\xff" * 16 + b"k"]
+)
 def test_a_key_of_a_message_that_cannot_be_is_not_taken_for_one(wrong: bytes) -> None:
     with pytest.raises(StoreCorrupt):
         decode_owner("row", wrong)
@@ -125,7 +129,9 @@ def test_a_key_of_a_message_that_cannot_be_is_not_taken_for_one(wrong: bytes) ->
     assert decode_owner("row", sound.encode()) == sound
 
 
-@pytest.mark.parametrize("fields", [{"at": 1}, [1, 1, "k", "r"], ["1", 1, "k", "r", ""], [10**30, 1, "k", "r", ""], [1, 1, 5, "r", ""], 5])
+@pytest.mark.parametrize(
+    "fields", [{"at": 1}, [1, 1, "k", "r"], ["1", 1, "k", "r", ""], [10**30, 1, "k", "r", ""], [1, 1, 5, "r", ""], 5]
+)
 def test_a_dead_column_that_cannot_be_read_says_so(fields: object) -> None:
     dead = decode_dead(b"\x01" + json.dumps(fields).encode())
     assert (dead.at, dead.kind) == (0, "undecodable")
@@ -133,25 +139,36 @@ def test_a_dead_column_that_cannot_be_read_says_so(fields: object) -> None:
 
 
 @pytest.mark.parametrize(
-    ("field", "wrong"), [("attempt", "1"), ("attempt", -1), ("due", 10**30), ("lost", 1), ("key", 5), ("reason", []), ("slot", 1.5)]
+    ("field", "wrong"),
+    [("attempt", "1"), ("attempt", -1), ("due", 10**30), ("lost", 1), ("key", 5), ("reason", []), ("slot", 1.5)],
 )
 def test_an_event_with_a_wrong_field_is_shown_without_it(field: str, wrong: object) -> None:
     name = Name(EVENT, 0, ids.at(NOW), 3)
-    event = decode_event("emails:2026-01-01:0", Column(name, b"\x01" + json.dumps({"attempt": 1, field: wrong}).encode(), 0))
+    event = decode_event(
+        "emails:2026-01-01:0", Column(name, b"\x01" + json.dumps({"attempt": 1, field: wrong}).encode(), 0)
+    )
     assert (event.at, event.kind) == (NOW, Kind.FAILED)
     assert f"invalid {field}" in event.reason
 
 
-@pytest.mark.parametrize("row", ["", "emails", "emails:settings", "emails:bell", "other:0:0", "emails:0:0:0", "emails::0", "emails:0:x"])
-def test_a_hint_to_what_is_no_row_of_messages_is_ignored(clock: TimeMachine, store: Store, queue: MessageQueue, row: str) -> None:
+@pytest.mark.parametrize(
+    "row", ["", "emails", "emails:settings", "emails:bell", "other:0:0", "emails:0:0:0", "emails::0", "emails:0:x"]
+)
+def test_a_hint_to_what_is_no_row_of_messages_is_ignored(
+    clock: TimeMachine, store: Store, queue: MessageQueue, row: str
+) -> None:
     assert not is_message_row("emails", row)
     sent = queue.send("body", key="k")
     name = Name(Type.MESSAGE, 0, ids.at(clock.now()), State.NONE)
-    store.commit(Batch(key_row("emails", "k"), (Put(name, b"\x01" + row.encode()), Put(name._replace(state=7), b"\xff"))), ())
+    store.commit(
+        Batch(key_row("emails", "k"), (Put(name, b"\x01" + row.encode()), Put(name._replace(state=7), b"\xff"))), ()
+    )
     assert [found.id for found in queue.find("k")] == [sent.id]
 
 
-def test_a_message_that_was_sent_to_expire_never_is_handed_out(queue: MessageQueue, store: Store, clock: TimeMachine) -> None:
+def test_a_message_that_was_sent_to_expire_never_is_handed_out(
+    queue: MessageQueue, store: Store, clock: TimeMachine
+) -> None:
     never = microseconds(datetime.max.replace(tzinfo=UTC))
     now = clock.now() - SECOND
     value = b'\x01[%d,0,null,null,%d,null,null,"work"]' % (now, never)

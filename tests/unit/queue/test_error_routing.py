@@ -63,7 +63,9 @@ def queue(clock: TimeMachine, store: Stubborn) -> MessageQueue:
     return MessageQueue.builder().store(store).name("emails").lease("30s").clock(clock).build()
 
 
-def test_an_ack_that_leads_is_not_told_that_a_claim_failed(queue: MessageQueue, store: Stubborn, clock: TimeMachine) -> None:
+def test_an_ack_that_leads_is_not_told_that_a_claim_failed(
+    queue: MessageQueue, store: Stubborn, clock: TimeMachine
+) -> None:
     """The thread that acks is kept waiting until another one wants messages; then it leads, and claims for that one."""
     queue.send("one")
     [held] = queue.receive()
@@ -85,7 +87,9 @@ def test_an_ack_that_leads_is_not_told_that_a_claim_failed(queue: MessageQueue, 
 
 def test_a_task_that_acks_is_not_told_that_a_claim_failed(store: Stubborn, clock: TimeMachine) -> None:
     async def scene() -> None:
-        async with await aio.MessageQueue.builder().store(store).name("emails").lease("30s").clock(clock).build() as queue:
+        async with (
+            await aio.MessageQueue.builder().store(store).name("emails").lease("30s").clock(clock).build() as queue
+        ):
             await queue.send("one")
             [held] = await queue.receive()
             assert not await queue.receive()
@@ -108,7 +112,9 @@ def commits(request: Request) -> bool:
     return isinstance(request, Commit)
 
 
-def test_who_waits_for_messages_is_not_told_that_an_ack_failed(queue: MessageQueue, store: Stubborn, clock: TimeMachine) -> None:
+def test_who_waits_for_messages_is_not_told_that_an_ack_failed(
+    queue: MessageQueue, store: Stubborn, clock: TimeMachine
+) -> None:
     queue.send("one")
     [held] = queue.receive()
     with ThreadPoolExecutor(1) as threads:
@@ -125,7 +131,9 @@ def test_who_waits_for_messages_is_not_told_that_an_ack_failed(queue: MessageQue
 
 def test_a_task_that_waits_for_messages_is_not_told_that_an_ack_failed(store: Stubborn, clock: TimeMachine) -> None:
     async def scene() -> None:
-        async with await aio.MessageQueue.builder().store(store).name("emails").lease("30s").clock(clock).build() as queue:
+        async with (
+            await aio.MessageQueue.builder().store(store).name("emails").lease("30s").clock(clock).build() as queue
+        ):
             await queue.send("one")
             [held] = await queue.receive()
             taking = asyncio.create_task(queue.receive(1, wait="1h"))

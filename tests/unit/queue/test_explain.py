@@ -23,7 +23,9 @@ def examined(queue: MessageQueue) -> dict[str, Finding]:
 
 def test_a_message_is_explained_from_its_sending_to_its_ack(queue: MessageQueue) -> None:
     sent = queue.send("hello").id
-    assert queue.explain(sent).why.endswith("Nothing was ever claimed from its row: start a worker or a consumer on this queue")
+    assert queue.explain(sent).why.endswith(
+        "Nothing was ever claimed from its row: start a worker or a consumer on this queue"
+    )
     with queue.receive() as [delivery]:
         held = queue.explain(str(sent))
         assert (held.standing, held.holder) == (Standing.IN_FLIGHT, queue.core.process.name)
@@ -86,7 +88,9 @@ def test_a_paused_queue_and_its_dead_letters_are_found(queue: MessageQueue) -> N
     assert "(1 times) because of: no such address" in dead.reason
 
 
-def test_a_message_that_failed_once_and_was_done_then_does_not_read_as_lost(queue: MessageQueue, clock: TimeMachine) -> None:
+def test_a_message_that_failed_once_and_was_done_then_does_not_read_as_lost(
+    queue: MessageQueue, clock: TimeMachine
+) -> None:
     sent = queue.send("hello").id
     with contextlib.suppress(ZeroDivisionError), queue.receive() as [_]:
         1 / 0  # noqa: B018 - raised while the message is in hand

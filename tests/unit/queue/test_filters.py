@@ -14,7 +14,10 @@ from astyqueue.model.views import DeathKind
 from astyqueue.testing import TimeMachine
 
 REFUSED: list[tuple[dict[str, Any], str]] = [
-    ({"reson": "no such address"}, r"not chosen by 'reson', but by kind, reason, since, until, key, task; did you mean 'reason'\?$"),
+    (
+        {"reson": "no such address"},
+        r"not chosen by 'reson', but by kind, reason, since, until, key, task; did you mean 'reason'\?$",
+    ),
     ({"queue": "emails"}, "not chosen by 'queue', but by kind, reason, since, until, key, task$"),
     ({"kind": "bogus"}, "invalid kind='bogus': one of failed, rejected, attempts, expired, undecodable$"),
     ({"reason": ""}, "reason='' chooses nothing: give some text, or leave reason out to mean all"),
@@ -34,7 +37,9 @@ def bury(queue: MessageQueue, *reasons: str) -> None:
 
 @pytest.mark.parametrize("verb", ["purge", "redrive", "dead_letters"])
 @pytest.mark.parametrize(("where", "told"), REFUSED)
-def test_a_filter_that_is_not_understood_touches_no_dead_letter(queue: MessageQueue, verb: str, where: dict[str, Any], told: str) -> None:
+def test_a_filter_that_is_not_understood_touches_no_dead_letter(
+    queue: MessageQueue, verb: str, where: dict[str, Any], told: str
+) -> None:
     bury(queue, "no such address", "mailbox full")
     with pytest.raises(BadInput, match=told):
         getattr(queue, verb)(**where)

@@ -77,7 +77,11 @@ def test_a_message_that_comes_again_is_found_by_its_run_and_between_runs_by_the_
         assert [found.id for found in queue.find(KEY)] == [run.message_id]
         run.ack()
         [to_come] = queue.find(KEY)
-        assert (to_come.body, to_come.standing.value, to_come.until) == ("tick", "delayed", clock.instant + timedelta(minutes=1))
+        assert (to_come.body, to_come.standing.value, to_come.until) == (
+            "tick",
+            "delayed",
+            clock.instant + timedelta(minutes=1),
+        )
         clock.advance("1m")
     [run] = queue.receive(5)
     assert run.message_id == to_come.id
@@ -85,7 +89,9 @@ def test_a_message_that_comes_again_is_found_by_its_run_and_between_runs_by_the_
     assert [found.standing.value for found in queue.find(KEY)] == ["dead", "delayed"]
     clock.advance("1m")
     [last] = queue.receive(5)
-    assert [found.id for found in queue.find(KEY)] == ([last.message_id] if unique else [run.message_id, last.message_id])[-1:]
+    assert [found.id for found in queue.find(KEY)] == (
+        [last.message_id] if unique else [run.message_id, last.message_id]
+    )[-1:]
 
 
 def test_a_key_that_could_name_no_schedule_is_deleted_too(queue: MessageQueue) -> None:
@@ -105,14 +111,19 @@ def test_delete_takes_an_id_or_a_key_and_find_a_key(queue: MessageQueue) -> None
     assert queue.delete(sent.id)
 
 
-def test_a_hint_is_written_before_its_message_and_none_for_a_message_without_a_key(place: Place, clock: TimeMachine) -> None:
+def test_a_hint_is_written_before_its_message_and_none_for_a_message_without_a_key(
+    place: Place, clock: TimeMachine
+) -> None:
     store = Recording(place.store(clock))
     queue = MessageQueue.builder().store(store).name("emails").clock(clock).build()
     store.requests.clear()
     queue.send("keyed", key=KEY)
     queue.send("plain")
     rows = [batch.row for request in store.requests if isinstance(request, Send) for batch in request.batches]
-    assert [row for row in rows if not row.endswith(("bell", ":time"))][:2] == [key_row("emails", KEY), queue.find(KEY)[0].id.row]
+    assert [row for row in rows if not row.endswith(("bell", ":time"))][:2] == [
+        key_row("emails", KEY),
+        queue.find(KEY)[0].id.row,
+    ]
     assert rows.count(key_row("emails", KEY)) == 1
 
 
@@ -130,7 +141,9 @@ def test_a_hint_without_a_message_is_harmless_and_removed_by_who_meets_it_an_hou
 
 
 @pytest.mark.stores("memory", "sqlite")  # elsewhere columns go by the store's own clock
-def test_a_hint_goes_by_itself_thirty_days_after_its_message_was_due(queue: MessageQueue, store: Store, clock: TimeMachine) -> None:
+def test_a_hint_goes_by_itself_thirty_days_after_its_message_was_due(
+    queue: MessageQueue, store: Store, clock: TimeMachine
+) -> None:
     queue.send("body", key=KEY, delay="1h")
     clock.advance(LASTS)
     assert len(queue.find(KEY)) == 1
@@ -159,7 +172,9 @@ def test_what_hides_messages_is_read_once_for_all_of_a_key(builder: QueueBuilder
     assert len(reads) < 30
 
 
-def test_keyed_messages_of_many_shards_and_times_are_found(builder: QueueBuilder[MessageQueue], clock: TimeMachine) -> None:
+def test_keyed_messages_of_many_shards_and_times_are_found(
+    builder: QueueBuilder[MessageQueue], clock: TimeMachine
+) -> None:
     queue = builder.concurrency_shards(4).time_shards(3, every="1h").priorities(2).build()
     sent = []
     for hour in range(5):

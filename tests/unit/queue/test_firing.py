@@ -91,7 +91,12 @@ def test_hands_that_are_full_fire_all_the_same(place: Place, clock: TimeMachine)
     crew = Crew(place.store(clock), clock, Layout())
     worker = crew.join(hands=1, busy_for=3_600 * SECOND)
     worker.send(1)
-    run(ScheduleAdmin(worker.core).save("digest", ScheduleRequest(Every("1m", delay="10s"), Message(None)), replaces=False), worker.store)
+    run(
+        ScheduleAdmin(worker.core).save(
+            "digest", ScheduleRequest(Every("1m", delay="10s"), Message(None)), replaces=False
+        ),
+        worker.store,
+    )
     crew.pass_time(15 * SECOND)
     assert worker.core.claimer.stats.fired <= 1
     schedule = run(ScheduleAdmin(worker.core).show("digest"), worker.store)
@@ -114,7 +119,9 @@ def test_idle_schedules_cost_no_reads(place: Place, clock: TimeMachine) -> None:
     assert abs(reads(50) - reads(0)) <= 1
 
 
-def test_a_paused_schedule_fires_nothing_and_goes_on_with_the_next_slot(queue: MessageQueue, clock: TimeMachine) -> None:
+def test_a_paused_schedule_fires_nothing_and_goes_on_with_the_next_slot(
+    queue: MessageQueue, clock: TimeMachine
+) -> None:
     schedules = Schedules(queue)
     schedules.add("digest", Every("1m", delay="1m"), "hello")
     assert schedules.pause("digest").paused == "by hand"
@@ -281,7 +288,10 @@ def test_a_message_that_says_it_is_a_schedules_does_not_make_that_one_late(
     schedules = Schedules(queue)
     schedules.add("digest", Every("1m", delay="1m"), "hello")
     queue.send_many(
-        [Message("not I", key="k", unique="keep", headers={"schedule": "digest"}), Message("nor I", headers={"schedule": "none"})]
+        [
+            Message("not I", key="k", unique="keep", headers={"schedule": "digest"}),
+            Message("nor I", headers={"schedule": "none"}),
+        ]
     )
     clock.advance("63s")
     while take(queue):
@@ -292,7 +302,11 @@ def test_a_message_that_says_it_is_a_schedules_does_not_make_that_one_late(
 
 def test_what_no_schedule_can_send_is_refused(queue: MessageQueue) -> None:
     schedules = Schedules(queue)
-    for message in (Message(1, delay=5), Message(1, expires=datetime(2030, 1, 1, tzinfo=UTC)), Message(1, key="k", unique="keep")):
+    for message in (
+        Message(1, delay=5),
+        Message(1, expires=datetime(2030, 1, 1, tzinfo=UTC)),
+        Message(1, key="k", unique="keep"),
+    ):
         with pytest.raises(BadInput):
             schedules.add("digest", Every("1m"), message)
     with pytest.raises(BadInput, match="not a valid schedule name"):

@@ -55,7 +55,9 @@ def in_another_thread(work: Callable[[], object]) -> BaseException | None:
         return threads.submit(work).exception(DEADLINE)
 
 
-@pytest.mark.parametrize("second", [Delivery.ack, Delivery.release, Delivery.fail, Delivery.reject, lambda delivery: delivery.extend("1m")])
+@pytest.mark.parametrize(
+    "second", [Delivery.ack, Delivery.release, Delivery.fail, Delivery.reject, lambda delivery: delivery.extend("1m")]
+)
 def test_a_thread_that_settles_while_the_hooks_are_asked_about_anothers_outcome_gets_an_error(
     hooked: MessageQueue, hook: Interrupted, second: Callable[[Delivery], object]
 ) -> None:
@@ -108,7 +110,9 @@ def test_of_several_deliveries_one_of_which_is_settled_none_is_changed(hooked: M
     assert hooked.counts().total == 0
 
 
-def test_a_renewal_does_not_shorten_the_extension_that_a_user_asked_for(queue: MessageQueue, clock: TimeMachine) -> None:
+def test_a_renewal_does_not_shorten_the_extension_that_a_user_asked_for(
+    queue: MessageQueue, clock: TimeMachine
+) -> None:
     queue.send("one")
     [delivery] = queue.receive()
     outcomes = queue.core.claimer._outcomes  # noqa: SLF001 - the order is the point

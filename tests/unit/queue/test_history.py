@@ -49,10 +49,25 @@ def test_a_life_is_told_in_order(queue: MessageQueue, clock: TimeMachine) -> Non
     queue.close()
     queue = _again(queue)
     life = list(queue.history(sent.id))
-    assert [event.kind for event in life] == [Kind.SENT, Kind.CLAIMED, Kind.FAILED, Kind.RETRIED, Kind.CLAIMED, Kind.DONE]
-    assert {(event.key, event.task, event.tenant, event.message) for event in life} == {("ada", "welcome", "acme", sent.id)}
+    assert [event.kind for event in life] == [
+        Kind.SENT,
+        Kind.CLAIMED,
+        Kind.FAILED,
+        Kind.RETRIED,
+        Kind.CLAIMED,
+        Kind.DONE,
+    ]
+    assert {(event.key, event.task, event.tenant, event.message) for event in life} == {
+        ("ada", "welcome", "acme", sent.id)
+    }
     done, failed = life[-1], life[2]
-    assert (done.attempt, done.ran, done.took, failed.attempt, failed.waited) == (2, 3 * SECOND, 65 * SECOND, 1, 2 * SECOND)
+    assert (done.attempt, done.ran, done.took, failed.attempt, failed.waited) == (
+        2,
+        3 * SECOND,
+        65 * SECOND,
+        1,
+        2 * SECOND,
+    )
     assert (failed.reason, failed.failure) == ("mailbox 17 is full", "mailbox <number> is full")
     assert life[3].until is not None
     assert life[3].until > failed.at
@@ -64,7 +79,11 @@ def _again(queue: MessageQueue) -> MessageQueue:
 
 @pytest.mark.parametrize(
     ("history", "told"),
-    [("none", []), ("failures", ["failed", "retried"]), ("all", ["sent", "claimed", "failed", "retried", "claimed", "done"])],
+    [
+        ("none", []),
+        ("failures", ["failed", "retried"]),
+        ("all", ["sent", "claimed", "failed", "retried", "claimed", "done"]),
+    ],
 )
 def test_the_setting_says_what_is_kept(builder: Builder, clock: TimeMachine, history: str, told: list[str]) -> None:
     queue = builder.options(history=history).build()
@@ -168,7 +187,11 @@ def test_a_long_failure_is_cut_before_it_waits_in_memory(queue: MessageQueue) ->
 def test_a_rejected_message_is_dead_and_did_not_fail(queue: MessageQueue) -> None:
     sent = queue.send("hello")
     queue.receive()[0].reject("not ours")
-    assert [(event.kind, event.why, event.reason) for event in queue.history(sent.id)][-1] == (Kind.DEAD, "rejected", "not ours")
+    assert [(event.kind, event.why, event.reason) for event in queue.history(sent.id)][-1] == (
+        Kind.DEAD,
+        "rejected",
+        "not ours",
+    )
 
 
 def test_a_release_tells_until_when_and_costs_no_attempt(queue: MessageQueue, clock: TimeMachine) -> None:
@@ -223,7 +246,9 @@ def test_settling_by_receipt_is_told(queue: MessageQueue, another: MessageQueue)
     assert kinds(queue, sent.id)[-1] == "done"
 
 
-def test_a_settle_that_came_too_late_is_told_to_be_lost(queue: MessageQueue, another: MessageQueue, clock: TimeMachine) -> None:
+def test_a_settle_that_came_too_late_is_told_to_be_lost(
+    queue: MessageQueue, another: MessageQueue, clock: TimeMachine
+) -> None:
     sent = queue.send("hello")
     [delivery] = queue.receive()
     clock.advance("31s")
@@ -279,7 +304,9 @@ def _rest_of(steps: Steps[None], request: Request) -> Steps[None]:
             return
 
 
-def test_slots_that_were_fired_or_skipped_are_told_under_the_name_of_their_schedule(queue: MessageQueue, clock: TimeMachine) -> None:
+def test_slots_that_were_fired_or_skipped_are_told_under_the_name_of_their_schedule(
+    queue: MessageQueue, clock: TimeMachine
+) -> None:
     schedules = Schedules(queue)
     schedules.add("digest", Every("1h", delay="1h"), "hello", overlap="skip")
     clock.advance("1h")
@@ -297,7 +324,9 @@ def test_slots_that_were_fired_or_skipped_are_told_under_the_name_of_their_sched
 @pytest.fixture
 def sent_events(queue: MessageQueue) -> Callable[[], list[tuple[object, ...]]]:
     """The events that messages were sent: which, when, due when, with which key, by which schedule."""
-    return lambda: [(event.message, event.at, event.due, event.key, event.schedule) for event in queue.history(kinds=["sent"])]
+    return lambda: [
+        (event.message, event.at, event.due, event.key, event.schedule) for event in queue.history(kinds=["sent"])
+    ]
 
 
 def test_every_message_of_a_schedule_has_its_sending_told(
@@ -333,11 +362,16 @@ def test_the_first_run_of_a_message_with_a_trigger_has_its_sending_told(
     second = queue.receive()[0].message_id
     clock.advance("1s")
     queue.receive()
-    assert sent_events() == [(first, began, began, "ada", "ada"), (second, clock.now() - SECOND, clock.now() - SECOND, "ada", "ada")]
+    assert sent_events() == [
+        (first, began, began, "ada", "ada"),
+        (second, clock.now() - SECOND, clock.now() - SECOND, "ada", "ada"),
+    ]
     assert [event.message for event in queue.history(kinds=["fired"])] == [first, second]
 
 
-def test_slots_that_came_while_a_schedule_was_paused_are_told_as_skipped(queue: MessageQueue, clock: TimeMachine) -> None:
+def test_slots_that_came_while_a_schedule_was_paused_are_told_as_skipped(
+    queue: MessageQueue, clock: TimeMachine
+) -> None:
     schedules = Schedules(queue)
     schedules.add("digest", Every("1h", delay="1h"), "hello")
     schedules.pause("digest")

@@ -49,7 +49,9 @@ def test_the_history_is_in_the_store_before_the_settle(store: Store, builder: Bu
     assert {batch.table for batch in changes[0].batches} == {HISTORY}
 
 
-def test_when_the_history_cannot_be_written_nothing_is_settled_and_trying_again_is_right(store: Store, builder: Builder) -> None:
+def test_when_the_history_cannot_be_written_nothing_is_settled_and_trying_again_is_right(
+    store: Store, builder: Builder
+) -> None:
     queue = builder.options(history="all").build()
     sent = queue.send("hello")
     queue.close()
@@ -63,7 +65,9 @@ def test_when_the_history_cannot_be_written_nothing_is_settled_and_trying_again_
     assert kinds(queue, sent.id)[-1] == "done"
 
 
-def test_a_send_that_fails_half_way_leaves_events_only_of_what_is_there(store: Store, builder: Builder, clock: TimeMachine) -> None:
+def test_a_send_that_fails_half_way_leaves_events_only_of_what_is_there(
+    store: Store, builder: Builder, clock: TimeMachine
+) -> None:
     """Keys in twenty shards are twenty batches, which go eight at a time."""
     builder.options(history="all").concurrency_shards(20).build().close()
     many = [Message(number, key=f"key-{number}") for number in range(200)]
@@ -98,7 +102,11 @@ def test_a_crash_between_history_and_settle_leaves_an_event_of_an_attempt_that_c
     queue = builder.options(history="all").build()
     sent = queue.send("hello")
     crashing = (
-        MessageQueue.builder().store(Failing(store, StoreUnavailable("gone"), of=(Commit,), at=2)).name("emails").clock(clock).build()
+        MessageQueue.builder()
+        .store(Failing(store, StoreUnavailable("gone"), of=(Commit,), at=2))
+        .name("emails")
+        .clock(clock)
+        .build()
     )
     [delivery] = crashing.receive()
     with pytest.raises(StoreUnavailable):
@@ -160,7 +168,9 @@ def test_more_events_than_a_page_come_each_once_and_in_order(builder: Builder, s
 
 
 @pytest.mark.parametrize("shards", [1, 3])
-def test_more_events_of_a_key_than_a_page_come_each_once_and_in_order(builder: Builder, clock: TimeMachine, shards: int) -> None:
+def test_more_events_of_a_key_than_a_page_come_each_once_and_in_order(
+    builder: Builder, clock: TimeMachine, shards: int
+) -> None:
     queue = builder.options(history="all", concurrency_shards=shards).build()
     sent: list[object] = []
     for _ in range(3):
@@ -171,7 +181,9 @@ def test_more_events_of_a_key_than_a_page_come_each_once_and_in_order(builder: B
     assert [event.at for event in found] == sorted(event.at for event in found)
 
 
-def test_the_first_events_of_a_key_are_found_without_reading_all_of_it(store: Store, builder: Builder, clock: TimeMachine) -> None:
+def test_the_first_events_of_a_key_are_found_without_reading_all_of_it(
+    store: Store, builder: Builder, clock: TimeMachine
+) -> None:
     recorded = Recording(store)
     queue = builder.store(recorded).options(history="all").build()
     for _ in range(40):
@@ -179,7 +191,13 @@ def test_the_first_events_of_a_key_are_found_without_reading_all_of_it(store: St
         clock.advance("1m")
     recorded.requests.clear()
     assert len(kinds(queue, key="k", limit=5)) == 5
-    named = [wanted for request in recorded.requests if isinstance(request, Read) for wanted in request.wanted if isinstance(wanted, Named)]
+    named = [
+        wanted
+        for request in recorded.requests
+        if isinstance(request, Read)
+        for wanted in request.wanted
+        if isinstance(wanted, Named)
+    ]
     assert sum(len(wanted.names) for wanted in named) <= 500
 
 
@@ -188,7 +206,10 @@ def test_what_waits_while_the_store_is_away_is_written_later_and_of_too_much_the
 ) -> None:
     history = queue.core.claimer.history
     message = queue.send("hello").id
-    made = [replace(history.events.of_order(Kind.CLAIMED, message, None, why=str(number)), at=clock.now() + number) for number in range(3)]
+    made = [
+        replace(history.events.of_order(Kind.CLAIMED, message, None, why=str(number)), at=clock.now() + number)
+        for number in range(3)
+    ]
     history.note(Kind.CLAIMED, lambda: made)
     flushing = history.flush()
     next(flushing)
@@ -214,7 +235,9 @@ def test_what_was_put_back_is_told_although_more_could_not_be(store: Store, buil
     assert [event.message for event in queue.history(kinds=["redriven"])] == letters[:1]
 
 
-def test_slots_that_were_skipped_before_the_store_failed_are_told(store: Store, builder: Builder, clock: TimeMachine) -> None:
+def test_slots_that_were_skipped_before_the_store_failed_are_told(
+    store: Store, builder: Builder, clock: TimeMachine
+) -> None:
     queue = builder.build()
     Schedules(queue).add("digest", Every("1m", delay="1m"), "hello", overlap="skip", misfire="all")
     clock.advance("2h")
@@ -262,7 +285,9 @@ def test_a_history_that_keeps_no_successes_costs_them_nothing(store: Store, buil
     assert [request for request in recorded.requests if _tells(request)] == []
 
 
-def test_keeping_everything_costs_one_request_a_settle_and_none_a_send_or_a_claim(store: Store, builder: Builder) -> None:
+def test_keeping_everything_costs_one_request_a_settle_and_none_a_send_or_a_claim(
+    store: Store, builder: Builder
+) -> None:
     counts = {history: _requests(builder, store, history) for history in ("none", "all")}
     (sends, claims, settles), (kept_sends, kept_claims, kept_settles) = counts["none"], counts["all"]
     assert (kept_sends, kept_claims, kept_settles) == (sends, claims, settles + 1)

@@ -47,7 +47,9 @@ class Diary(Hook):
         assert reason
 
 
-def test_hooks_hear_of_messages_whose_leases_all_ran_out(builder: QueueBuilder[MessageQueue], clock: TimeMachine) -> None:
+def test_hooks_hear_of_messages_whose_leases_all_ran_out(
+    builder: QueueBuilder[MessageQueue], clock: TimeMachine
+) -> None:
     diary = Diary()
     queue = builder.hook(diary).build()
     hopeless = queue.send("hopeless", max_attempts=1).id
@@ -59,7 +61,9 @@ def test_hooks_hear_of_messages_whose_leases_all_ran_out(builder: QueueBuilder[M
     assert [letter.id for letter in queue.dead_letters()] == [hopeless]
 
 
-def test_hooks_hear_of_messages_that_die_as_they_are_looked_at(builder: QueueBuilder[MessageQueue], clock: TimeMachine) -> None:
+def test_hooks_hear_of_messages_that_die_as_they_are_looked_at(
+    builder: QueueBuilder[MessageQueue], clock: TimeMachine
+) -> None:
     diary = Diary()
     queue = builder.options(**ONE_ROW).hook(diary).build()
     expired = queue.send("too late", expires="1s").id
@@ -121,7 +125,9 @@ def test_a_hook_may_refuse_an_outcome_and_the_delivery_stays_in_hand(builder: Qu
     assert queue.counts().total == 0
 
 
-def test_a_hook_that_fails_afterwards_changes_nothing(builder: QueueBuilder[MessageQueue], caplog: pytest.LogCaptureFixture) -> None:
+def test_a_hook_that_fails_afterwards_changes_nothing(
+    builder: QueueBuilder[MessageQueue], caplog: pytest.LogCaptureFixture
+) -> None:
     class Clumsy(Hook):
         def after_send(self, message: Message, sent: MessageId) -> None:
             raise RuntimeError(str(sent) + str(message.body))
@@ -159,7 +165,9 @@ def test_leaving_endless_deliveries_with_an_error_counts_an_attempt(queue: Messa
     assert [(delivery.body, delivery.attempt) for delivery in queue.receive(5)] == [("bad", 2)]
 
 
-def test_what_endless_deliveries_hold_is_renewed(builder: QueueBuilder[MessageQueue], store: Store, clock: TimeMachine) -> None:
+def test_what_endless_deliveries_hold_is_renewed(
+    builder: QueueBuilder[MessageQueue], store: Store, clock: TimeMachine
+) -> None:
     renewed = threading.Event()
 
     class Renewals(Hook):
@@ -240,7 +248,9 @@ def test_deliveries_that_come_several_at_a_time_are_settled_in_few_commits(
     assert sum(isinstance(request, Commit) for request in recorded.requests) <= commits
 
 
-def test_what_was_acked_by_going_on_is_done_when_the_loop_is_left(queue: MessageQueue, another: MessageQueue, clock: TimeMachine) -> None:
+def test_what_was_acked_by_going_on_is_done_when_the_loop_is_left(
+    queue: MessageQueue, another: MessageQueue, clock: TimeMachine
+) -> None:
     queue.send_many(range(10))
     for delivery in queue.deliveries(ahead=10):
         if delivery.body == 4:

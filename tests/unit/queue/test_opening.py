@@ -23,7 +23,9 @@ from astyqueue.testing import TimeMachine
 from tests.support.places import ONE_ROW, Place
 
 
-def test_a_queue_that_exists_keeps_its_layout_and_says_what_differs(builder: QueueBuilder[MessageQueue], store: Store) -> None:
+def test_a_queue_that_exists_keeps_its_layout_and_says_what_differs(
+    builder: QueueBuilder[MessageQueue], store: Store
+) -> None:
     builder.time_shards(3, every="5s").concurrency_shards(2).build()
     with pytest.raises(LayoutDiffers, match="concurrency_shards"):
         MessageQueue.builder().store(store).name("emails").concurrency_shards(4).build()
@@ -53,7 +55,9 @@ def test_what_is_missing_or_unknown_is_said_plainly(builder: QueueBuilder[Messag
         builder.name("a:b").build()
 
 
-def test_changed_behaviour_is_followed_by_others_within_ten_seconds(queue: MessageQueue, another: MessageQueue, clock: TimeMachine) -> None:
+def test_changed_behaviour_is_followed_by_others_within_ten_seconds(
+    queue: MessageQueue, another: MessageQueue, clock: TimeMachine
+) -> None:
     queue.configure(max_attempts=9)
     assert queue.settings.behaviour.max_attempts == 9
     clock.advance("10s")
@@ -78,7 +82,8 @@ def test_an_unknown_setting_is_answered_with_those_that_can_be_changed(queue: Me
     with pytest.raises(BadSetting, match="no setting 'leese'; did you mean 'lease'"):
         queue.configure(leese="5m")
     with pytest.raises(
-        BadSetting, match=r"no setting 'colour'; it has backoff, backoff_cap, body_bytes, deduplication, history, .*paused$"
+        BadSetting,
+        match=r"no setting 'colour'; it has backoff, backoff_cap, body_bytes, deduplication, history, .*paused$",
     ):
         queue.configure(colour="blue")
 
@@ -166,7 +171,17 @@ def test_a_queue_that_has_more_rows_already_can_be_opened(store: Store, clock: T
 def test_a_queue_knows_its_rows_by_their_names() -> None:
     ring = Ring("emails", Layout(time_shards=30, concurrency_shards=8))
     assert all(map(ring.contains, ring.rows()))
-    others = ["emails", "emails:0", "emails:30:0", "emails:0:8", "emails:home:8", "mails:0:0", "emails:00:0", "emails:-1:0", "emails:+1:0"]
+    others = [
+        "emails",
+        "emails:0",
+        "emails:30:0",
+        "emails:0:8",
+        "emails:home:8",
+        "mails:0:0",
+        "emails:00:0",
+        "emails:-1:0",
+        "emails:+1:0",
+    ]
     odd = [
         "emails:0:0:0",
         "emails:home:home",

@@ -66,7 +66,9 @@ def test_calls_of_one_batch_go_to_the_shards_in_turn(wide: Wide) -> None:
 
 
 @pytest.mark.parametrize("options", [{}, {"delay": "1m"}, {"headers": {"tenant": "ada"}}])
-def test_what_a_call_sends_to_one_shard_keeps_its_order(wide: Wide, clock: TimeMachine, options: dict[str, object]) -> None:
+def test_what_a_call_sends_to_one_shard_keeps_its_order(
+    wide: Wide, clock: TimeMachine, options: dict[str, object]
+) -> None:
     with wide().build() as queue:
         sent = rows(queue, *[Message(number, **options) for number in range(400)])  # type: ignore[arg-type]  # they are options of a message
         clock.advance("2m")
@@ -80,12 +82,27 @@ def test_messages_with_and_without_keys_each_go_where_they_belong(wide: Wide) ->
     with wide().build() as queue:
         sent = rows(queue, *[Message(number, key=None if number % 2 else f"key-{number % 6}") for number in range(400)])
         assert spread(sent[1::2]) == [50] * 4
-        assert all(row.rsplit(":", 1)[1] == str(zlib.crc32(f"key-{2 * number % 6}".encode()) % 4) for number, row in enumerate(sent[::2]))
+        assert all(
+            row.rsplit(":", 1)[1] == str(zlib.crc32(f"key-{2 * number % 6}".encode()) % 4)
+            for number, row in enumerate(sent[::2])
+        )
 
 
-@pytest.mark.parametrize(("placement", "expected"), [("time", [50] * 8), ("key", [50] * 8), ("single", [400]), (lambda _: 3, [400])])
-def test_each_placement_spreads_what_it_does_not_decide(store: Store, clock: TimeMachine, placement: str, expected: list[int]) -> None:
-    with MessageQueue.builder().store(store).name("emails").clock(clock).concurrency_shards(8).placement(placement).build() as queue:
+@pytest.mark.parametrize(
+    ("placement", "expected"), [("time", [50] * 8), ("key", [50] * 8), ("single", [400]), (lambda _: 3, [400])]
+)
+def test_each_placement_spreads_what_it_does_not_decide(
+    store: Store, clock: TimeMachine, placement: str, expected: list[int]
+) -> None:
+    with (
+        MessageQueue.builder()
+        .store(store)
+        .name("emails")
+        .clock(clock)
+        .concurrency_shards(8)
+        .placement(placement)
+        .build() as queue
+    ):
         assert spread(rows(queue, *map(Message, range(400)))) == expected
 
 
@@ -96,7 +113,9 @@ def test_spreading_costs_no_request_and_at_most_a_batch_for_each_shard(store: St
             recorded.requests.clear()
             queue.send_many(range(messages))
             sends = [
-                request for request in recorded.requests if isinstance(request, Send) and request.batch.puts[0].name.type == Type.MESSAGE
+                request
+                for request in recorded.requests
+                if isinstance(request, Send) and request.batch.puts[0].name.type == Type.MESSAGE
             ]
             assert len(sends) == -(-messages // 1_000)
             assert sum(len(send.batches) for send in sends) == batches
@@ -106,7 +125,13 @@ def test_messages_that_are_due_at_many_moments_share_batches(store: Store, clock
     recorded = Recording(store)
     with MessageQueue.builder().store(recorded).name("emails").clock(clock).build() as queue:
         queue.send_many(Message(number, delay=200 - number) for number in range(200))
-        batches = [batch for request in recorded.requests if isinstance(request, Send) for batch in request.batches if len(batch.puts) > 1]
+        batches = [
+            batch
+            for request in recorded.requests
+            if isinstance(request, Send)
+            for batch in request.batches
+            if len(batch.puts) > 1
+        ]
         assert [len(batch.puts) for batch in batches] == [200]
 
 
@@ -122,7 +147,15 @@ def test_by_key_all_messages_of_a_key_lie_in_one_row_whenever_they_are_due(wide:
 def test_single_puts_everything_into_one_row(store: Store, clock: TimeMachine) -> None:
     with MessageQueue.builder().store(store).name("emails").clock(clock).placement("single").build() as queue:
         assert (queue.settings.layout.time_shards, queue.settings.layout.concurrency_shards) == (1, 1)
-    with MessageQueue.builder().store(store).name("wide").clock(clock).concurrency_shards(4).placement("single").build() as queue:
+    with (
+        MessageQueue.builder()
+        .store(store)
+        .name("wide")
+        .clock(clock)
+        .concurrency_shards(4)
+        .placement("single")
+        .build() as queue
+    ):
         sent = rows(queue, Message(1), Message(2, key="ada"), Message(3, delay="1h"), Message(4, key="bob", priority=0))
         sent += [queue.send(5, key=key, unique="reject").id.row for key in "cdef"]
         assert len(set(sent)) == 1
@@ -195,7 +228,10 @@ def test_a_function_that_fails_is_named(wide: Wide) -> None:
     def hash_of_the_key(message: PlacementRequest) -> int:
         return len(message.key) % message.shards  # type: ignore[arg-type]  # there is no key, that is the point
 
-    with wide().placement(hash_of_the_key).build() as queue, pytest.raises(BadSetting, match="hash_of_the_key failed for PlacementRequest"):
+    with (
+        wide().placement(hash_of_the_key).build() as queue,
+        pytest.raises(BadSetting, match="hash_of_the_key failed for PlacementRequest"),
+    ):
         queue.send("one")
 
 

@@ -60,7 +60,10 @@ def test_an_error_in_the_block_counts_for_the_one_in_hand_and_gives_the_others_b
         work()
     assert [(delivery.body, delivery.attempt) for delivery in queue.receive(3)] == [("third", 1)]
     clock.advance("3s")
-    assert sorted((str(delivery.body), delivery.attempt) for delivery in queue.receive(3)) == [("first", 2), ("second", 2)]
+    assert sorted((str(delivery.body), delivery.attempt) for delivery in queue.receive(3)) == [
+        ("first", 2),
+        ("second", 2),
+    ]
 
 
 def test_a_message_is_hidden_while_its_lease_runs_and_comes_back_afterwards(
@@ -108,7 +111,9 @@ def test_an_extended_lease_holds_longer(queue: MessageQueue, another: MessageQue
     assert queue.counts().total == 0
 
 
-def test_extending_one_of_several_leaves_the_others_as_they_are(queue: MessageQueue, another: MessageQueue, clock: TimeMachine) -> None:
+def test_extending_one_of_several_leaves_the_others_as_they_are(
+    queue: MessageQueue, another: MessageQueue, clock: TimeMachine
+) -> None:
     queue.send_many(["long", "short"])
     long, short = queue.receive(2)
     long.extend("5m")
@@ -129,7 +134,9 @@ def test_a_released_message_costs_no_attempt_and_waits_out_its_delay(queue: Mess
     assert again.attempt == 1
 
 
-def test_failed_attempts_pause_longer_each_time_and_end_as_a_dead_letter(queue: MessageQueue, clock: TimeMachine) -> None:
+def test_failed_attempts_pause_longer_each_time_and_end_as_a_dead_letter(
+    queue: MessageQueue, clock: TimeMachine
+) -> None:
     queue.configure(max_attempts=3, backoff="10s")
     queue.send("bad")
     for attempt, pause in ((1, "10s"), (2, "20s"), (3, "0s")):
@@ -178,7 +185,9 @@ def test_waiting_in_vain_ends_empty(queue: MessageQueue, clock: TimeMachine) -> 
         assert len(waiting.result(timeout=10)) == 0
 
 
-def test_what_another_process_sends_is_seen_by_one_that_waits(queue: MessageQueue, another: MessageQueue, clock: TimeMachine) -> None:
+def test_what_another_process_sends_is_seen_by_one_that_waits(
+    queue: MessageQueue, another: MessageQueue, clock: TimeMachine
+) -> None:
     with ThreadPoolExecutor(1) as threads:
         waiting = threads.submit(queue.receive, 1, "1h")
         clock.when_waiting(1)
@@ -206,7 +215,9 @@ def test_sixty_takers_share_claims_and_get_every_message_once(queue: MessageQueu
     assert queue.counts().total == 0
 
 
-def test_a_taker_that_waits_behind_another_is_served_when_that_one_leaves(queue: MessageQueue, clock: TimeMachine) -> None:
+def test_a_taker_that_waits_behind_another_is_served_when_that_one_leaves(
+    queue: MessageQueue, clock: TimeMachine
+) -> None:
     with ThreadPoolExecutor(2) as threads:
         first, second = threads.submit(queue.receive, 1, "1h"), threads.submit(queue.receive, 1, "1h")
         clock.when_waiting(2)
@@ -216,7 +227,9 @@ def test_a_taker_that_waits_behind_another_is_served_when_that_one_leaves(queue:
     assert taken == {"one", "two"}
 
 
-def test_what_ran_out_together_is_received_together_though_under_claims_of_its_own(queue: MessageQueue, clock: TimeMachine) -> None:
+def test_what_ran_out_together_is_received_together_though_under_claims_of_its_own(
+    queue: MessageQueue, clock: TimeMachine
+) -> None:
     queue.send_many(["a", "b", "c"])
     queue.receive(3)
     clock.advance("31s")
@@ -259,7 +272,16 @@ def test_one_dead_letter_is_put_back_by_its_id_and_the_others_stay(queue: Messag
         (lambda batch: (len(batch), None in batch), ["a", "b", "c"]),
         (lambda _: None, ["a", "b", "c"]),
     ],
-    ids=["left early", "in step with others", "gone through", "gone through again", "by place", "a part", "only counted", "untouched"],
+    ids=[
+        "left early",
+        "in step with others",
+        "gone through",
+        "gone through again",
+        "by place",
+        "a part",
+        "only counted",
+        "untouched",
+    ],
 )
 def test_leaving_cleanly_acks_what_was_reached_and_gives_the_rest_back_at_once(
     queue: MessageQueue, handle: Callable[[Received], object], done: list[str]

@@ -100,7 +100,9 @@ def test_whatever_the_ring_each_moment_is_covered_by_a_rescan_within_half_a_day_
     for moment in (turn, turn + layout.time_shard_us // 2, turn + layout.time_shard_us - 1):
         for landed in (moment + lap * part // 16 for part in range(17)):
             seen_to = max(landed, turn + layout.time_shard_us + 10 * MINUTE)
-            first = next(start for start_from, start in rescans if start >= landed and start_from <= moment < start - 10 * MINUTE)
+            first = next(
+                start for start_from, start in rescans if start >= landed and start_from <= moment < start - 10 * MINUTE
+            )
             assert first - seen_to <= EVERY
         times = sum(start_from <= moment < start - 10 * MINUTE for start_from, start in rescans)
         assert times <= (lap + layout.time_shard_us) // EVERY + 2 + 10 * MINUTE // lap
@@ -118,7 +120,9 @@ def test_what_lands_in_a_closed_row_is_found_within_half_a_day_until_the_ring_ha
     assert found_after(crew, worker, stray, within=FOUND_WITHIN) <= FOUND_WITHIN
 
 
-def test_what_lands_in_a_closed_row_is_found_although_nothing_else_ever_happens_in_the_queue(store: Store, clock: TimeMachine) -> None:
+def test_what_lands_in_a_closed_row_is_found_although_nothing_else_ever_happens_in_the_queue(
+    store: Store, clock: TimeMachine
+) -> None:
     crew, worker = working(store, clock, RING)
     worker.send(3)
     pass_time(crew, "90m")
@@ -130,7 +134,9 @@ def test_what_lands_in_a_closed_row_is_found_although_nothing_else_ever_happens_
 
 @pytest.mark.parametrize("late", ["11m", "5h", "11h30m"])
 @pytest.mark.parametrize("row", ["mail:0:0", "mail:home:0"])
-def test_what_lands_in_a_row_that_never_closes_is_found_within_half_a_day(store: Store, clock: TimeMachine, row: str, late: str) -> None:
+def test_what_lands_in_a_row_that_never_closes_is_found_within_half_a_day(
+    store: Store, clock: TimeMachine, row: str, late: str
+) -> None:
     """With the twenty minutes before, the latest of them lands just under twelve hours after its time."""
     crew, worker = working(store, clock, NEVER_CLOSES)
     worker.send(1)
@@ -143,7 +149,9 @@ def test_what_lands_in_a_row_that_never_closes_is_found_within_half_a_day(store:
 
 
 @pytest.mark.parametrize("late", ["2h", "20h"])
-def test_the_next_process_rescans_what_its_forerunner_did_not_come_to(store: Store, clock: TimeMachine, late: str) -> None:
+def test_the_next_process_rescans_what_its_forerunner_did_not_come_to(
+    store: Store, clock: TimeMachine, late: str
+) -> None:
     """Workers that are replaced more often than twice a day would never rescan anything, if each began to count anew."""
     crew, worker = working(store, clock, RING)
     pass_time(crew, "3h", sends=worker)
@@ -195,7 +203,9 @@ def test_each_id_is_rescanned_a_fixed_number_of_times(store: Store, clock: TimeM
     assert times <= (RING.time_shards + 1) * RING.time_shard_us // EVERY + 2
 
 
-def test_a_row_that_never_closes_is_rescanned_twice_a_day_and_each_id_of_it_twice(store: Store, clock: TimeMachine) -> None:
+def test_a_row_that_never_closes_is_rescanned_twice_a_day_and_each_id_of_it_twice(
+    store: Store, clock: TimeMachine
+) -> None:
     crew, worker = working(store, clock, NEVER_CLOSES)
     pass_time(crew, "30m", sends=worker)
     seen = worker.got[-1][1].id
@@ -223,7 +233,12 @@ def rescanned(last: LastRescan) -> Batch:
 
 def completed(worker: Worker, row: str) -> int:
     """How many rescans of a row a worker brought to their end."""
-    puts = [put for request in worker.requests if isinstance(request, Send) and request.batch.row == row for put in request.batch.puts]
+    puts = [
+        put
+        for request in worker.requests
+        if isinstance(request, Send) and request.batch.row == row
+        for put in request.batch.puts
+    ]
     return sum(put.name == RESCANNED and not last_rescan_in(Column(*put[:2], MAX), MAX).going for put in puts)
 
 
@@ -234,5 +249,9 @@ def slices(worker: Worker) -> list[Slice | Named]:
 
 def rescanning(worker: Worker, row: str | None = None) -> list[Slice]:
     """The slices that its rescans read: names alone from an id on, where late looks begin behind one."""
-    found = [wanted for wanted in slices(worker) if isinstance(wanted, Slice) and wanted.type == Type.MESSAGE and wanted.limit == PAGE_SIZE]
+    found = [
+        wanted
+        for wanted in slices(worker)
+        if isinstance(wanted, Slice) and wanted.type == Type.MESSAGE and wanted.limit == PAGE_SIZE
+    ]
     return [wanted for wanted in found if not wanted.values and not wanted.beyond and row in (None, wanted.row)]

@@ -58,7 +58,9 @@ async def _first(queue: aio.MessageQueue) -> object:
         return next(iter(batch)).body
 
 
-def test_a_task_that_is_cancelled_while_it_waits_for_a_manager_leaves_no_row_locked(store: Store, clock: TimeMachine) -> None:
+def test_a_task_that_is_cancelled_while_it_waits_for_a_manager_leaves_no_row_locked(
+    store: Store, clock: TimeMachine
+) -> None:
     manager = Silent()
 
     async def scene() -> None:
@@ -124,6 +126,8 @@ def test_what_is_no_lock_is_refused_when_it_is_named(builder: QueueBuilder[Messa
 
 
 @pytest.mark.parametrize("timeout", ["99ms", "11m", 0])
-def test_a_timeout_that_would_stop_rows_too_long_or_not_at_all_is_refused(builder: QueueBuilder[MessageQueue], timeout: str) -> None:
+def test_a_timeout_that_would_stop_rows_too_long_or_not_at_all_is_refused(
+    builder: QueueBuilder[MessageQueue], timeout: str
+) -> None:
     with pytest.raises(BadSetting, match="must be from 100ms to 10m"):
         builder.row_lock("columns", timeout=timeout)

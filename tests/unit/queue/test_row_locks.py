@@ -69,12 +69,17 @@ def lock_columns(store: Store, row: str = ROW) -> list[Name]:
 def left(store: Store, clock: TimeMachine, layout: Layout | None = None) -> int:
     process = Client("judge", clock.now)
     return run(
-        counts(process, QueueRuntime(Settings(name="mail", layout=layout or Layout()), clock, ()).ring.rows(), levels=1), store
+        counts(
+            process, QueueRuntime(Settings(name="mail", layout=layout or Layout()), clock, ()).ring.rows(), levels=1
+        ),
+        store,
     ).total
 
 
 @pytest.mark.parametrize("lock", EXCLUSIVE)
-def test_while_one_process_claims_from_a_row_others_keep_out(store: Store, clock: TimeMachine, locks: Locks, lock: str) -> None:
+def test_while_one_process_claims_from_a_row_others_keep_out(
+    store: Store, clock: TimeMachine, locks: Locks, lock: str
+) -> None:
     ann, bob = (Party(store, clock, locks.ways(lock)) for _ in range(2))
     ann.send(15)
     ann.stop_before()
@@ -130,7 +135,9 @@ def test_a_manager_that_lies_or_fails_loses_nothing_and_doubles_nothing(
 
 
 @pytest.mark.parametrize("lock", EVERY)
-def test_a_dead_holder_stops_a_row_for_the_timeout_and_no_longer(store: Store, clock: TimeMachine, locks: Locks, lock: str) -> None:
+def test_a_dead_holder_stops_a_row_for_the_timeout_and_no_longer(
+    store: Store, clock: TimeMachine, locks: Locks, lock: str
+) -> None:
     crew = Crew(store, clock, Layout())
     dead = Party(store, clock, locks.ways(lock))
     dead.send(5)
@@ -146,14 +153,19 @@ def test_a_dead_holder_stops_a_row_for_the_timeout_and_no_longer(store: Store, c
 
 
 @pytest.mark.parametrize("lock", EVERY)
-def test_a_row_is_let_go_of_in_the_commit_of_the_claim(place: Place, clock: TimeMachine, locks: Locks, lock: str) -> None:
+def test_a_row_is_let_go_of_in_the_commit_of_the_claim(
+    place: Place, clock: TimeMachine, locks: Locks, lock: str
+) -> None:
     store = place.store(clock)
     usual, party = Party(place.store(clock), clock), Party(store, clock, locks.ways(lock))
     for each in (usual, party):
         each.send(5)
         each.requests.clear()
         assert len(each.take()) == 5
-    requests = [[sum(isinstance(request, kind) for request in each.requests) for kind in (Send, Read, Commit)] for each in (usual, party)]
+    requests = [
+        [sum(isinstance(request, kind) for request in each.requests) for kind in (Send, Read, Commit)]
+        for each in (usual, party)
+    ]
     extra = [more - less for less, more in zip(*requests, strict=True)]
     assert extra == ([2, 1, 0] if lock == "columns" else [0, 0, 0])
     last = party.requests[-1]
@@ -166,7 +178,9 @@ def test_a_row_is_let_go_of_in_the_commit_of_the_claim(place: Place, clock: Time
 
 
 @pytest.mark.parametrize("lock", EXCLUSIVE)
-def test_a_row_with_nothing_to_claim_is_let_go_of_too(store: Store, clock: TimeMachine, locks: Locks, lock: str) -> None:
+def test_a_row_with_nothing_to_claim_is_let_go_of_too(
+    store: Store, clock: TimeMachine, locks: Locks, lock: str
+) -> None:
     ann, bob = (Party(store, clock, locks.ways(lock)) for _ in range(2))
     ann.send()
     assert len(ann.take()) == 1
@@ -180,7 +194,9 @@ def test_a_row_with_nothing_to_claim_is_let_go_of_too(store: Store, clock: TimeM
 
 
 @pytest.mark.parametrize("lock", EXCLUSIVE)
-def test_a_row_that_cannot_be_claimed_from_is_let_go_of_too(store: Store, clock: TimeMachine, locks: Locks, lock: str) -> None:
+def test_a_row_that_cannot_be_claimed_from_is_let_go_of_too(
+    store: Store, clock: TimeMachine, locks: Locks, lock: str
+) -> None:
     party = Party(store, clock, locks.ways(lock))
     party.send()
     store.commit(Batch(ROW, (Put(HEADER, b"\xff"),)), ())
@@ -192,7 +208,9 @@ def test_a_row_that_cannot_be_claimed_from_is_let_go_of_too(store: Store, clock:
 
 @pytest.mark.parametrize("layout", [Layout(), TWO_ROWS], ids=["one row", "two rows"])
 @pytest.mark.parametrize("lock", EVERY)
-def test_two_processes_both_get_their_part(store: Store, clock: TimeMachine, locks: Locks, lock: str, layout: Layout) -> None:
+def test_two_processes_both_get_their_part(
+    store: Store, clock: TimeMachine, locks: Locks, lock: str, layout: Layout
+) -> None:
     crew = Crew(store, clock, layout)
     ann, bob = (crew.join(ways=locks.ways(lock), hands=5, busy_for=10 * MILLISECOND, paced=True) for _ in range(2))
     sender = crew.outsider()
@@ -202,7 +220,9 @@ def test_two_processes_both_get_their_part(store: Store, clock: TimeMachine, loc
 
 
 @pytest.mark.parametrize("lock", EVERY)
-def test_an_ack_goes_through_while_somebody_else_has_the_row(store: Store, clock: TimeMachine, locks: Locks, lock: str) -> None:
+def test_an_ack_goes_through_while_somebody_else_has_the_row(
+    store: Store, clock: TimeMachine, locks: Locks, lock: str
+) -> None:
     ann, bob = (Party(store, clock, locks.ways(lock)) for _ in range(2))
     ann.send(15)
     mine = ann.take()
@@ -215,7 +235,9 @@ def test_an_ack_goes_through_while_somebody_else_has_the_row(store: Store, clock
 
 
 @pytest.mark.parametrize("lock", EXCLUSIVE)
-def test_a_busy_row_costs_the_others_nothing_and_is_soon_tried_again(store: Store, clock: TimeMachine, locks: Locks, lock: str) -> None:
+def test_a_busy_row_costs_the_others_nothing_and_is_soon_tried_again(
+    store: Store, clock: TimeMachine, locks: Locks, lock: str
+) -> None:
     crew = Crew(store, clock, TWO_ROWS)
     holder = Party(store, clock, locks.ways(lock), TWO_ROWS)
     holder.send(11)
@@ -283,7 +305,9 @@ def test_a_yes_that_comes_too_late_is_given_back(store: Store, clock: TimeMachin
 
 
 @pytest.mark.parametrize("lock", EVERY)
-def test_without_a_row_lease_no_name_is_left_in_the_header(store: Store, clock: TimeMachine, locks: Locks, lock: str) -> None:
+def test_without_a_row_lease_no_name_is_left_in_the_header(
+    store: Store, clock: TimeMachine, locks: Locks, lock: str
+) -> None:
     party = Party(store, clock, locks.ways(lock))
     party.send()
     party.take()

@@ -28,7 +28,9 @@ def test_the_row_that_waited_longest_comes_first_so_none_starves(clock: TimeMach
     assert {"emails:0:0", "emails:0:1", "emails:0:2"} < set(visited)
 
 
-def test_what_is_due_and_was_not_taken_is_looked_at_again_after_a_while_and_not_without_pause(clock: TimeMachine) -> None:
+def test_what_is_due_and_was_not_taken_is_looked_at_again_after_a_while_and_not_without_pause(
+    clock: TimeMachine,
+) -> None:
     scheduler = RowScheduler(Ring("emails", Layout()), clock, "ann")
     visit = scheduler.row_states.of["emails:0:0"]
     process = repeatable_process("ann", clock)
@@ -41,7 +43,9 @@ def test_what_is_due_and_was_not_taken_is_looked_at_again_after_a_while_and_not_
     assert scheduler.choose(clock.now()) is visit
 
 
-def test_a_row_is_left_alone_longer_after_each_error_and_no_longer_than_at_first_once_it_went_well(clock: TimeMachine) -> None:
+def test_a_row_is_left_alone_longer_after_each_error_and_no_longer_than_at_first_once_it_went_well(
+    clock: TimeMachine,
+) -> None:
     scheduler = RowScheduler(Ring("emails", Layout()), clock, "ann")
     visit = scheduler.row_states.of["emails:0:0"]
     pauses = ["50ms", "100ms", "200ms", "400ms", "800ms", "1.6s", "3.2s", "5s", "5s"]

@@ -106,7 +106,9 @@ def test_whatever_is_accepted_can_be_received(queue: MessageQueue) -> None:
         ({"expires": 0}, "before it is due"),
     ],
 )
-def test_an_option_out_of_bounds_is_refused_and_nothing_is_sent(queue: MessageQueue, options: dict[str, object], told: str) -> None:
+def test_an_option_out_of_bounds_is_refused_and_nothing_is_sent(
+    queue: MessageQueue, options: dict[str, object], told: str
+) -> None:
     with pytest.raises(BadInput, match=told):
         queue.send("body", **options)  # type: ignore[arg-type]  # wrong types are among the examples
     assert queue.counts().total == 0
@@ -119,7 +121,9 @@ def test_an_option_out_of_bounds_is_refused_and_nothing_is_sent(queue: MessageQu
         ({"max_attempts": 4}, "4 exceeds.*max_attempts_cap of 3"),
     ],
 )
-def test_a_message_may_not_ask_for_more_than_its_queue_allows(queue: MessageQueue, options: dict[str, object], told: str) -> None:
+def test_a_message_may_not_ask_for_more_than_its_queue_allows(
+    queue: MessageQueue, options: dict[str, object], told: str
+) -> None:
     queue.configure(lease_cap="1m", max_attempts_cap=3)
     with pytest.raises(BadInput, match=told):
         queue.send("body", **options)  # type: ignore[arg-type]  # the options are of many types
@@ -168,7 +172,12 @@ def test_all_that_is_sent_along_arrives(queue: MessageQueue, clock: TimeMachine)
     queue.send("body", key="welcome:ada", at=at, headers={"trace": "7"}, expires="1h", lease="5m", max_attempts=2)
     clock.advance("1m")
     [held] = queue.receive()
-    assert (held.key, held.headers, held.due, held.sent) == ("welcome:ada", {"trace": "7"}, at, at - timedelta(minutes=1))
+    assert (held.key, held.headers, held.due, held.sent) == (
+        "welcome:ada",
+        {"trace": "7"},
+        at,
+        at - timedelta(minutes=1),
+    )
     assert held.lease_until == at + timedelta(minutes=5)
     assert held.expires == at + timedelta(hours=1)
     assert held.attempts_allowed == 2
@@ -207,7 +216,9 @@ def test_any_number_is_sent_in_bounded_memory(place: Place, clock: TimeMachine) 
     def bodies() -> Iterator[int]:
         nonlocal ahead
         for number in range(5_000):
-            sent = sum(len(batch.puts) for request in store.requests if isinstance(request, Send) for batch in request.batches)
+            sent = sum(
+                len(batch.puts) for request in store.requests if isinstance(request, Send) for batch in request.batches
+            )
             ahead = max(ahead, number - sent)
             yield number
 

@@ -54,7 +54,9 @@ def test_what_can_be_read_is_followed(queue: MessageQueue, store: Store, clock: 
     assert queue.settings.behaviour.paused
 
 
-def test_an_older_client_keeps_what_it_does_not_know_when_it_changes_something_else(queue: MessageQueue, store: Store) -> None:
+def test_an_older_client_keeps_what_it_does_not_know_when_it_changes_something_else(
+    queue: MessageQueue, store: Store
+) -> None:
     overwrite(store, newer(store, rate=5))
     queue.configure(lease="5m")
     assert (stored(store)["behaviour"]["rate"], stored(store)["behaviour"]["lease_us"]) == (5, 300_000_000)

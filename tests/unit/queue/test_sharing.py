@@ -174,7 +174,9 @@ class Graves(Faulty):
 
 
 @pytest.mark.parametrize("layout", [Layout(), WIDE], ids=["one row", "eight rows"])
-def test_delayed_messages_that_were_cancelled_are_not_walked_over_before_their_time(clock: TimeMachine, layout: Layout) -> None:
+def test_delayed_messages_that_were_cancelled_are_not_walked_over_before_their_time(
+    clock: TimeMachine, layout: Layout
+) -> None:
     store = Graves(MemoryStore(clock))
     crew = Crew(store, clock, layout)
     crew.join()
@@ -272,7 +274,13 @@ def test_a_row_that_is_known_to_have_work_is_not_asked_at_each_ring_of_the_bell(
     crew.pass_time(5 * SECOND)
     worker.requests.clear()
     crew.pass_time(5 * SECOND, each=lambda: sender.send(1))
-    glances = [one for request in worker.requests if isinstance(request, Read) for one in request.wanted if _asks_what_waits(one)]
+    glances = [
+        one
+        for request in worker.requests
+        if isinstance(request, Read)
+        for one in request.wanted
+        if _asks_what_waits(one)
+    ]
     assert len(glances) <= 20
     assert len(worker.got) >= 180
 

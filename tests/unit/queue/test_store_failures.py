@@ -57,7 +57,9 @@ def test_leases_that_ran_out_unsettled_do_not_stop_their_process(queue: MessageQ
     assert sorted(map(str, seen)) == ["a", "b", "c"]
 
 
-def test_a_clock_set_back_while_a_consumer_rests_strands_nothing(queue: MessageQueue, another: MessageQueue, clock: TimeMachine) -> None:
+def test_a_clock_set_back_while_a_consumer_rests_strands_nothing(
+    queue: MessageQueue, another: MessageQueue, clock: TimeMachine
+) -> None:
     another.send("before")
     with queue.receive() as batch:
         assert len(batch) == 1
@@ -70,7 +72,9 @@ def test_a_clock_set_back_while_a_consumer_rests_strands_nothing(queue: MessageQ
         assert [delivery.body for delivery in waiting.result(timeout=10)] == ["after"]
 
 
-def test_a_row_that_cannot_be_read_leaves_the_others_their_turn(builder: QueueBuilder[MessageQueue], store: Store) -> None:
+def test_a_row_that_cannot_be_read_leaves_the_others_their_turn(
+    builder: QueueBuilder[MessageQueue], store: Store
+) -> None:
     queue = builder.concurrency_shards(2).build()
     rows = {queue.send(number).id.row for number in range(2)}
     store.send(Batch(min(rows), (Put(HEADER, b"nonsense"),)))
@@ -150,7 +154,9 @@ class Meeting(deque[PendingOutcome]):
 
 
 @pytest.mark.parametrize("parties", [1, 2, 3, 7])
-def test_of_outcomes_that_are_handed_in_at_once_one_calls_the_leader_and_the_others_need_not(queue: MessageQueue, parties: int) -> None:
+def test_of_outcomes_that_are_handed_in_at_once_one_calls_the_leader_and_the_others_need_not(
+    queue: MessageQueue, parties: int
+) -> None:
     queue.send_many(range(parties))
     outcomes, held = queue.core.claimer._outcomes, list(queue.receive(parties))  # noqa: SLF001 - the moment is the point
     outcomes._incoming = Meeting(parties)  # noqa: SLF001 - as above

@@ -46,7 +46,9 @@ def test_a_message_that_nobody_works_on_is_replaced(queue: MessageQueue, policy:
     assert [delivery.body for delivery in queue.receive(5)] == ["second"]
 
 
-def test_what_replaces_is_due_when_the_other_was_and_what_debounces_as_it_says(queue: MessageQueue, clock: TimeMachine) -> None:
+def test_what_replaces_is_due_when_the_other_was_and_what_debounces_as_it_says(
+    queue: MessageQueue, clock: TimeMachine
+) -> None:
     for policy, waits in (("replace", "1s"), ("debounce", "9s")):
         queue.send("early", key=policy, unique=policy, delay="10s")
         clock.advance("9s")
@@ -71,7 +73,9 @@ def test_a_message_in_hand_is_left_alone(queue: MessageQueue, policy: str) -> No
     assert queue.send("third", key=KEY, unique=policy).new
 
 
-def test_a_message_whose_lease_ran_out_is_replaced_and_its_receipt_is_lost(queue: MessageQueue, clock: TimeMachine) -> None:
+def test_a_message_whose_lease_ran_out_is_replaced_and_its_receipt_is_lost(
+    queue: MessageQueue, clock: TimeMachine
+) -> None:
     queue.send("first", key=KEY, unique="replace")
     [held] = queue.receive()
     clock.advance("30s")
@@ -97,7 +101,9 @@ ENDS: dict[str, Ends] = {
 
 
 @pytest.mark.parametrize("end", ENDS.values(), ids=ENDS)
-def test_a_key_is_free_in_the_moment_its_message_ends(queue: MessageQueue, another: MessageQueue, end: Ends, clock: TimeMachine) -> None:
+def test_a_key_is_free_in_the_moment_its_message_ends(
+    queue: MessageQueue, another: MessageQueue, end: Ends, clock: TimeMachine
+) -> None:
     sent = queue.send("first", key=KEY, unique="reject", max_attempts=1)
     end(queue, sent.id)
     clock.advance(1)
@@ -138,7 +144,11 @@ def test_a_dead_letter_takes_its_key_again_if_it_is_free_and_is_left_if_not(queu
     first = queue.send("first", key=KEY, unique="reject")
     queue.receive()[0].reject()
     second = queue.send("second", key=KEY, unique="reject")
-    assert (queue.redrive(dry_run=True).left, queue.redrive().left, queue.redrive(first.id, force=True).left) == (1, 1, 1)
+    assert (queue.redrive(dry_run=True).left, queue.redrive().left, queue.redrive(first.id, force=True).left) == (
+        1,
+        1,
+        1,
+    )
     queue.delete(second.id)
     assert queue.redrive().redriven == 1
     with pytest.raises(KeyTaken) as refused:
@@ -167,7 +177,15 @@ def test_a_key_that_cannot_be_read_leaves_its_dead_letter_and_no_other(queue: Me
 
 def test_many_are_sent_and_the_report_says_which_keys_were_taken(queue: MessageQueue) -> None:
     there = queue.send("there", key="a", unique="reject").id
-    policies = [("a", "reject"), ("a", "keep"), ("b", "reject"), ("b", "reject"), ("a", "replace"), ("c", None), (None, None)]
+    policies = [
+        ("a", "reject"),
+        ("a", "keep"),
+        ("b", "reject"),
+        ("b", "reject"),
+        ("a", "replace"),
+        ("c", None),
+        (None, None),
+    ]
     report = queue.send_many(Message(number, key=key, unique=policy) for number, (key, policy) in enumerate(policies))
     assert report.taken == {0: there, 3: report.ids[2]}
     assert report.kept == {1}
@@ -194,7 +212,8 @@ def test_unique_keys_live_in_home_rows_and_plain_ones_where_they_did(builder: Qu
 
 
 @pytest.mark.parametrize(
-    ("options", "told"), [({"unique": "sometimes", "key": "a"}, "one of reject, keep"), ({"unique": "keep"}, "without a key")]
+    ("options", "told"),
+    [({"unique": "sometimes", "key": "a"}, "one of reject, keep"), ({"unique": "keep"}, "without a key")],
 )
 def test_a_wrong_policy_is_refused_and_nothing_is_sent(queue: MessageQueue, options: dict[str, str], told: str) -> None:
     with pytest.raises(BadInput, match=told):
@@ -203,7 +222,9 @@ def test_a_wrong_policy_is_refused_and_nothing_is_sent(queue: MessageQueue, opti
 
 
 @pytest.mark.parametrize("applied", [True, False])
-def test_a_send_of_unknown_outcome_is_read_back_and_there_once(place: Place, clock: TimeMachine, *, applied: bool) -> None:
+def test_a_send_of_unknown_outcome_is_read_back_and_there_once(
+    place: Place, clock: TimeMachine, *, applied: bool
+) -> None:
     store = Failing(place.store(clock), OutcomeUnknown("no answer"), of=(Commit,), at=2, applied=applied)
     queue = MessageQueue.builder().store(store).name("emails").clock(clock).build()
     assert queue.send("once", key=KEY, unique="reject").new

@@ -82,7 +82,9 @@ def test_one_that_comes_again_meets_a_single_one(queue: MessageQueue, unique: st
 
 
 @pytest.mark.parametrize("unique", ["replace", "debounce"])
-def test_a_single_one_takes_the_place_of_one_that_comes_again(queue: MessageQueue, clock: TimeMachine, unique: str) -> None:
+def test_a_single_one_takes_the_place_of_one_that_comes_again(
+    queue: MessageQueue, clock: TimeMachine, unique: str
+) -> None:
     queue.send("again", key=KEY, unique="reject", trigger=HOURLY)
     [run] = queue.receive(5)
     with pytest.raises(KeyTaken, match="in flight"):
@@ -150,7 +152,9 @@ def test_the_last_run_has_the_key_until_it_ends(
 
 
 @pytest.mark.parametrize("trigger", [Every("1m", count=1), Every("1m", count=1, delay="1m"), Once(delay="1m")])
-def test_one_that_comes_but_once_hands_its_key_to_that_run(queue: MessageQueue, store: Store, clock: TimeMachine, trigger: Trigger) -> None:
+def test_one_that_comes_but_once_hands_its_key_to_that_run(
+    queue: MessageQueue, store: Store, clock: TimeMachine, trigger: Trigger
+) -> None:
     queue.send("work", key=KEY, unique="reject", trigger=trigger)
     with pytest.raises(KeyTaken):
         takes(queue, "reject")
@@ -177,7 +181,9 @@ STOPS: dict[str, Callable[[MessageQueue, MessageId], object]] = {
 def test_what_stops_it_frees_its_key(
     queue: MessageQueue, store: Store, stop: Callable[[MessageQueue, MessageId], object], run: str
 ) -> None:
-    sent = queue.send("work", key=KEY, unique="reject", trigger=Every("1h", delay="1h") if run == "is to come" else HOURLY)
+    sent = queue.send(
+        "work", key=KEY, unique="reject", trigger=Every("1h", delay="1h") if run == "is to come" else HOURLY
+    )
     held = queue.receive(5) if run == "runs" else []
     assert stop(queue, sent.id)
     assert not store.read((Named("emails:home:0", (key_name(KEY),)),))[0]
@@ -199,7 +205,9 @@ def test_a_run_that_dies_between_leaves_the_key_where_it_is(queue: MessageQueue,
         takes(queue, "reject", HOURLY)
 
 
-def test_the_end_of_a_paused_one_frees_the_key_when_its_last_run_has_ended(queue: MessageQueue, store: Store, clock: TimeMachine) -> None:
+def test_the_end_of_a_paused_one_frees_the_key_when_its_last_run_has_ended(
+    queue: MessageQueue, store: Store, clock: TimeMachine
+) -> None:
     schedules = Schedules(queue)
     queue.send("work", key=KEY, unique="reject", trigger=Every("1m", count=2))
     [run] = queue.receive(5)
@@ -295,13 +303,19 @@ def test_deleting_a_run_reads_its_own_schedule_and_no_other(store: Store, builde
     with builder.store(recorded).build() as again:
         assert again.delete(sent.id)
     slices = [
-        wanted for request in recorded.requests if isinstance(request, Read) for wanted in request.wanted if isinstance(wanted, Slice)
+        wanted
+        for request in recorded.requests
+        if isinstance(request, Read)
+        for wanted in request.wanted
+        if isinstance(wanted, Slice)
     ]
     assert not [wanted for wanted in slices if wanted.type == Type.TRIGGER]
     assert len(Schedules(queue).all()) == 150
 
 
-def test_a_run_that_is_gone_is_looked_for_in_pages(store: Store, builder: QueueBuilder[MessageQueue], clock: TimeMachine) -> None:
+def test_a_run_that_is_gone_is_looked_for_in_pages(
+    store: Store, builder: QueueBuilder[MessageQueue], clock: TimeMachine
+) -> None:
     queue = builder.build()
     sent = [queue.send(number, trigger=Every("1h")).id for number in range(150)]
     assert len([delivery.ack() for _ in range(2) for delivery in queue.receive(100)]) == 150  # type: ignore[func-returns-value]  # how many those were
@@ -309,7 +323,11 @@ def test_a_run_that_is_gone_is_looked_for_in_pages(store: Store, builder: QueueB
     with builder.store(recorded).build() as again:
         assert again.delete(sent[77])
     slices = [
-        wanted for request in recorded.requests if isinstance(request, Read) for wanted in request.wanted if isinstance(wanted, Slice)
+        wanted
+        for request in recorded.requests
+        if isinstance(request, Read)
+        for wanted in request.wanted
+        if isinstance(wanted, Slice)
     ]
     assert {wanted.limit for wanted in slices if wanted.type == Type.TRIGGER} == {100}
     clock.advance("1h")
@@ -325,7 +343,9 @@ def test_a_run_that_is_gone_is_looked_for_in_pages(store: Store, builder: QueueB
         ({"unique": "keep", "key": KEY, "delay": 3}, "give no delay"),
     ],
 )
-def test_a_wrong_wish_is_refused_and_nothing_is_there_of_it(queue: MessageQueue, store: Store, options: dict[str, str], told: str) -> None:
+def test_a_wrong_wish_is_refused_and_nothing_is_there_of_it(
+    queue: MessageQueue, store: Store, options: dict[str, str], told: str
+) -> None:
     with pytest.raises(BadInput, match=told):
         queue.send("body", trigger=HOURLY, **options)  # type: ignore[arg-type]  # the names are those of its options
     assert everything(store) == set()
@@ -348,7 +368,9 @@ def test_what_was_replaced_is_in_the_history(builder: QueueBuilder[MessageQueue]
     assert third.new
 
 
-def test_a_schedule_that_cannot_be_read_hinders_nobody_from_finding_or_deleting_other_messages(queue: MessageQueue, store: Store) -> None:
+def test_a_schedule_that_cannot_be_read_hinders_nobody_from_finding_or_deleting_other_messages(
+    queue: MessageQueue, store: Store
+) -> None:
     plain = queue.send("plain", key=KEY).id
     gone = queue.send("work", key="weekly", trigger=HOURLY).id
     queue.delete(gone)

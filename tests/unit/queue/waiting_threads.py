@@ -106,7 +106,9 @@ class Crew:
         """A process that only sends."""
         return Worker(QueueRuntime(self._settings, self.clock, ()), self._store)
 
-    def pass_time(self, microseconds: int, *, each: Callable[[], None] = lambda: None, step: int = 5 * MILLISECOND) -> None:
+    def pass_time(
+        self, microseconds: int, *, each: Callable[[], None] = lambda: None, step: int = 5 * MILLISECOND
+    ) -> None:
         """Let time pass, and let everybody work meanwhile; `each` is done at every step."""
         for _ in range(microseconds // step):
             self.clock.advance(step / SECOND)

@@ -95,7 +95,9 @@ def test_a_later_release_removes_what_it_no_longer_declares(fleet: Fleet) -> Non
     assert fleet.schedules() == {"digest": "code"}
 
 
-def test_a_release_that_says_no_order_removes_nothing_and_says_what_is_left(fleet: Fleet, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_release_that_says_no_order_removes_nothing_and_says_what_is_left(
+    fleet: Fleet, caplog: pytest.LogCaptureFixture
+) -> None:
     fleet.start("digest", "report")
     fleet.start("digest", "refund")
     assert set(fleet.schedules()) == {"digest", "report", "refund"}
@@ -231,7 +233,9 @@ def test_a_roll_back_counts_when_a_person_says_so(fleet: Fleet, releases: tuple[
     fleet.start("digest", release=releases[0])
     fleet.start("digest", "refund", every="5m", release=releases[1])
     old = fleet.app("digest", release=releases[0])
-    assert old.reconcile_all(prune=True, dry_run=True)["default"] == Reconciled(current=True, saved=["digest"], removed=["refund"])
+    assert old.reconcile_all(prune=True, dry_run=True)["default"] == Reconciled(
+        current=True, saved=["digest"], removed=["refund"]
+    )
     assert set(fleet.schedules()) == {"digest", "refund"}
     assert old.reconcile_all(prune=True)["default"] == Reconciled(current=True, saved=["digest"], removed=["refund"])
     assert old.reconcile_all(prune=True)["default"] == Reconciled(current=True)
@@ -302,7 +306,9 @@ def test_what_has_no_order_is_refused_as_a_release(release: object) -> None:
         App("memory://", release=release)  # type: ignore[arg-type]  # that is what is tried
 
 
-def test_the_environment_may_say_which_release_this_is(place: Place, clock: TimeMachine, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_environment_may_say_which_release_this_is(
+    place: Place, clock: TimeMachine, monkeypatch: pytest.MonkeyPatch
+) -> None:
     fleet = Fleet(place.url, clock)
     monkeypatch.setenv("ASTYQUEUE_RELEASE", "2")
     fleet.start("digest").close()

@@ -18,7 +18,12 @@ from tests.support.places import ONE_ROW, Place
 @pytest.fixture
 def queue(place: Place, clock: TimeMachine) -> MessageQueue:
     return (
-        MessageQueue.builder().store(place.store(clock)).clock(clock).name("mail").options(lease="1s", max_attempts=50, **ONE_ROW).build()
+        MessageQueue.builder()
+        .store(place.store(clock))
+        .clock(clock)
+        .name("mail")
+        .options(lease="1s", max_attempts=50, **ONE_ROW)
+        .build()
     )
 
 
@@ -151,7 +156,9 @@ def test_the_recipe_s_five_runs_are_five(queue: MessageQueue, clock: TimeMachine
     assert left(queue) == set()
 
 
-@pytest.mark.parametrize(("misfire", "overlap", "slots"), [(None, None, [0, 1, 2, 3, 4]), ("latest", None, [0, 4]), (None, "skip", [0])])
+@pytest.mark.parametrize(
+    ("misfire", "overlap", "slots"), [(None, None, [0, 1, 2, 3, 4]), ("latest", None, [0, 4]), (None, "skip", [0])]
+)
 def test_a_message_says_by_which_policies_it_comes_again(
     queue: MessageQueue, clock: TimeMachine, misfire: str | None, overlap: str | None, slots: list[int]
 ) -> None:
@@ -173,7 +180,9 @@ def test_a_message_says_by_which_policies_it_comes_again(
     assert left(queue) == set()
 
 
-def test_policies_without_a_trigger_and_runs_beside_each_other_under_one_unique_key_are_refused(queue: MessageQueue) -> None:
+def test_policies_without_a_trigger_and_runs_beside_each_other_under_one_unique_key_are_refused(
+    queue: MessageQueue,
+) -> None:
     with pytest.raises(BadInput, match="give a trigger= too"):
         queue.send("hello", overlap="skip")
     with pytest.raises(BadInput, match="one at a time"):

@@ -11,7 +11,9 @@ from astyqueue.stores.url import locate
 
 
 @pytest.mark.parametrize("folder", ["plain", "a%20b", "a b", "what?", "über"])
-@pytest.mark.parametrize(("written", "meant"), [("work.db", "work.db"), ("my%20work.db", "my work.db"), ("what%3F.db", "what?.db")])
+@pytest.mark.parametrize(
+    ("written", "meant"), [("work.db", "work.db"), ("my%20work.db", "my work.db"), ("what%3F.db", "what?.db")]
+)
 def test_a_relative_url_names_the_same_file_in_another_directory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, folder: str, written: str, meant: str
 ) -> None:
@@ -24,6 +26,8 @@ def test_a_relative_url_names_the_same_file_in_another_directory(
     assert locate(found).options == {"synchronous": "normal"}
 
 
-@pytest.mark.parametrize("url", ["sqlite:////var/work.db", "sqlite:////var/my%20work.db", "cassandra://user:p%2Fw@host/work"])
+@pytest.mark.parametrize(
+    "url", ["sqlite:////var/work.db", "sqlite:////var/my%20work.db", "cassandra://user:p%2Fw@host/work"]
+)
 def test_an_absolute_url_stays_as_it_is(url: str) -> None:
     assert everywhere(url) == url

@@ -152,7 +152,10 @@ def test_arguments_that_the_task_does_not_take_are_refused_where_they_are_sent(a
 
     with pytest.raises(TypeError) as raised:
         welcome.send()  # type: ignore[call-arg]  # that is the point
-    assert str(raised.value) == "task welcome was not sent: missing a required argument: 'address'; it takes (address, lang='en')"
+    assert (
+        str(raised.value)
+        == "task welcome was not sent: missing a required argument: 'address'; it takes (address, lang='en')"
+    )
     assert not app.open().receive()
 
 
@@ -160,7 +163,9 @@ def test_an_argument_without_a_json_form_is_named(app: App) -> None:
     @app.task(name="welcome")
     def welcome(address: str, when: object) -> None: ...
 
-    with pytest.raises(BadInput, match=r"task welcome was not sent: argument when\['first'\] is datetime.* has no JSON form"):
+    with pytest.raises(
+        BadInput, match=r"task welcome was not sent: argument when\['first'\] is datetime.* has no JSON form"
+    ):
         welcome.send("ada", {"first": datetime(2026, 1, 1, tzinfo=UTC)})
 
 

@@ -28,11 +28,15 @@ def test_every_thread_is_given_and_nobody_goes_without(weights: dict[str, int], 
     given_out = shares(weights, len(weights) + spare)
     assert sum(given_out.values()) == len(weights) + spare
     assert min(given_out.values()) >= 1
-    assert all(given_out[one] >= given_out[other] for one in weights for other in weights if weights[one] > weights[other])
+    assert all(
+        given_out[one] >= given_out[other] for one in weights for other in weights if weights[one] > weights[other]
+    )
 
 
 def test_fewer_threads_than_queues_are_refused() -> None:
-    with pytest.raises(BadInput, match=r"concurrency 1 is less than the number of queues, 2 \(a, b\).*to 2 or more \(-c\)"):
+    with pytest.raises(
+        BadInput, match=r"concurrency 1 is less than the number of queues, 2 \(a, b\).*to 2 or more \(-c\)"
+    ):
         shares({"a": 1, "b": 1}, 1)
 
 

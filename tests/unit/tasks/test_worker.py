@@ -86,7 +86,9 @@ def test_a_task_can_ask_for_the_delivery_it_runs_for(app: App, seen: Seen) -> No
         assert seen.first() == [sent.id]
 
 
-def test_a_task_that_fails_is_tried_as_often_as_it_says(app: App, seen: Seen, dead: Callable[[], list[DeadLetter]]) -> None:
+def test_a_task_that_fails_is_tried_as_often_as_it_says(
+    app: App, seen: Seen, dead: Callable[[], list[DeadLetter]]
+) -> None:
     @app.task(queue="emails", max_attempts=3)
     def welcome() -> None:
         seen.note(current_delivery().attempt)
@@ -173,8 +175,14 @@ CARD = "4111-1111"
     ("body", "shape"),
     [
         ({"card": CARD, CARD: 1}, "an object of 2 keys"),
-        ({"args": {"card": CARD}, "kwargs": CARD}, "an object of 2 keys, its args an object of 1 keys, its kwargs text of 9 characters"),
-        ({"args": [CARD], "kwargs": {}, CARD: 1}, "an object of 3 keys, its args a list of 1, its kwargs an object of 0 keys"),
+        (
+            {"args": {"card": CARD}, "kwargs": CARD},
+            "an object of 2 keys, its args an object of 1 keys, its kwargs text of 9 characters",
+        ),
+        (
+            {"args": [CARD], "kwargs": {}, CARD: 1},
+            "an object of 3 keys, its args a list of 1, its kwargs an object of 0 keys",
+        ),
         ([CARD] * 3, "a list of 3"),
         (CARD, "text of 9 characters"),
         (411111111111, "a number"),
@@ -209,7 +217,9 @@ def test_a_task_that_is_not_known_here_is_parked(app: App, seen: Seen) -> None:
     assert app.open("emails").counts().parked == 1
 
 
-def test_a_result_that_nobody_takes_is_told_for_debugging(app: App, seen: Seen, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_result_that_nobody_takes_is_told_for_debugging(
+    app: App, seen: Seen, caplog: pytest.LogCaptureFixture
+) -> None:
     caplog.set_level(logging.DEBUG, "astyqueue.tasks")
 
     @app.task(name="double")
@@ -300,7 +310,9 @@ def test_the_default_queue_is_served_when_it_is_declared_or_used_or_the_only_one
         assert app.queues == ["emails", "default"]
 
 
-def test_a_worker_says_what_it_serves_with_how_many_threads(app: App, place: Place, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_worker_says_what_it_serves_with_how_many_threads(
+    app: App, place: Place, caplog: pytest.LogCaptureFixture
+) -> None:
     caplog.set_level(logging.INFO, "astyqueue.worker")
     for number in range(22):
         app.task(queue="emails", name=f"mail.{number:02}")(lambda: None)

@@ -49,7 +49,9 @@ class Drawn:
     @property
     def expression(self) -> str:
         unix = [self.texts[field] for field in ("minute", "hour", "day", "month", "weekday")]
-        return " ".join({"unix": unix, "seconds": [*unix, self.texts["second"]], "quartz": [self.texts["second"], *unix]}[self.form])
+        return " ".join(
+            {"unix": unix, "seconds": [*unix, self.texts["second"]], "quartz": [self.texts["second"], *unix]}[self.form]
+        )
 
     def trigger(self, zone: str) -> Cron:
         if self.form == "quartz":
@@ -66,7 +68,10 @@ def possible(random: Random, count: int) -> list[Drawn]:
             one.trigger("UTC")
         except BadExpression as error:
             assert "never fire" in str(error)  # noqa: PT017 - most are not refused
-            assert not any(one.day(date.fromordinal(day)) for day in range(date(1990, 1, 1).toordinal(), date(2050, 1, 1).toordinal()))
+            assert not any(
+                one.day(date.fromordinal(day))
+                for day in range(date(1990, 1, 1).toordinal(), date(2050, 1, 1).toordinal())
+            )
         else:
             found.append(one)
     return found
@@ -82,12 +87,19 @@ def drawn(random: Random) -> Drawn:
     texts["hour"], hours = random.choices(hours_drawn, (4, 4, 3, 1))[0]
     texts["month"], months = random.choices((some(random, MONTH), ("*", frozenset(range(1, 13)))), (1, 6))[0]
     days = [] if random.random() < 0.65 else [month_days(random)]
-    weekdays = [] if random.random() < 0.65 or (form == "quartz" and days) else [by_weekday(random, quartz=form == "quartz")]
+    weekdays = (
+        [] if random.random() < 0.65 or (form == "quartz" and days) else [by_weekday(random, quartz=form == "quartz")]
+    )
     texts["day"] = days[0][0] if days else free if weekdays else "*"
     texts["weekday"] = weekdays[0][0] if weekdays else free
     either = [test for _, test in (*days, *weekdays)]
     return Drawn(
-        form, texts, seconds, minutes, hours, lambda day: day.month in months and (not either or any(test(day) for test in either))
+        form,
+        texts,
+        seconds,
+        minutes,
+        hours,
+        lambda day: day.month in months and (not either or any(test(day) for test in either)),
     )
 
 
@@ -107,7 +119,10 @@ def some(random: Random, bounds: Bounds, *, most: int | None = None) -> Meaning:
         (f"{said(high)}/{step}", frozenset(range(high, bounds.most + 1, step))),
         (f"*/{step}", frozenset(range(bounds.least, bounds.most + 1, step))),
     ]
-    between, around = frozenset(range(low, high + 1)), frozenset({*range(high, bounds.most + 1), *range(bounds.least, low + 1)})
+    between, around = (
+        frozenset(range(low, high + 1)),
+        frozenset({*range(high, bounds.most + 1), *range(bounds.least, low + 1)}),
+    )
     kinds += [(f"{said(low)}-{said(high)}", between)] if len(between) < 12 else []
     kinds += [(f"{said(high)}-{said(low)}", around)] if len(around) < 12 else []
     return random.choice(kinds)

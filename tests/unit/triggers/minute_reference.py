@@ -123,4 +123,8 @@ def windows(zone: str, days: range, random: Random) -> list[Minutes]:
 def differing(drawn: Drawn, zone: str, spans: Iterable[Minutes]) -> list[int]:
     """The seconds that are slots only by looking at every minute, or only by asking the trigger."""
     trigger = drawn.trigger(zone)
-    return [second for span in spans for second in sorted(set(span.slots(drawn)) ^ set(fired(trigger, span.begin, span.end)))]
+    return [
+        second
+        for span in spans
+        for second in sorted(set(span.slots(drawn)) ^ set(fired(trigger, span.begin, span.end)))
+    ]

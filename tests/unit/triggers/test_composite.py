@@ -24,7 +24,9 @@ DAY = 86_400 * SECOND
 A_ZONE = st.sampled_from([zone for zone, _ in ZONES])
 CRONS = st.builds(lambda seed, zone: possible(Random(seed), 1)[0].trigger(zone), st.integers(0, 200), A_ZONE)
 EVERIES = st.builds(
-    lambda minutes, jitter: Every(minutes * 60, start=START, jitter=jitter * 60), st.integers(20, 3_000), st.integers(0, 20)
+    lambda minutes, jitter: Every(minutes * 60, start=START, jitter=jitter * 60),
+    st.integers(20, 3_000),
+    st.integers(0, 20),
 )
 TRIGGERS: st.SearchStrategy[Trigger] = st.one_of(CRONS, EVERIES, st.just(Once(START + timedelta(days=2))))
 TEXTS = ["* 2-3 * 3 *", "* * * 3 sat,sun", "0-29 * * 3 *", "* * 28-30 * *", "15 * * 3 *", "* 22-5 * 3 mon"]
@@ -64,7 +66,9 @@ def covers(calendar: Calendar, slot: int) -> bool:
     wall = instant(slot).astimezone(ZoneInfo(calendar.zone))
     if isinstance(calendar, Days):
         return any(
-            day.startswith(wall.date().isoformat()) or day == f"{wall:%m-%d}" or ("/" in day and in_row(day, wall.date()))
+            day.startswith(wall.date().isoformat())
+            or day == f"{wall:%m-%d}"
+            or ("/" in day and in_row(day, wall.date()))
             for day in calendar.days
         )
     return {
@@ -104,7 +108,9 @@ def test_a_trigger_that_is_wholly_excluded_has_no_slot() -> None:
     assert Excluding(Every("1m", start=START), Times("0-29 * * * *"), Times("30-59 * * * *")).after(BEGIN) is None
 
 
-@pytest.mark.parametrize("days", [["2026-01-01/9999-12-31"], [f"{date(2000, 1, 1) + timedelta(day):%m-%d}" for day in range(366)]])
+@pytest.mark.parametrize(
+    "days", [["2026-01-01/9999-12-31"], [f"{date(2000, 1, 1) + timedelta(day):%m-%d}" for day in range(366)]]
+)
 def test_days_without_end_leave_no_slot(days: list[str]) -> None:
     assert Excluding(Every("1h", start=START), Days(days)).after(BEGIN) is None
 

@@ -58,7 +58,9 @@ def test_the_page_has_rows_for_all_sorts() -> None:
 
 
 @pytest.mark.parametrize(("zone", "which"), [ZONES[0], ZONES[2], ZONES[4]], ids=["Berlin", "Lord Howe", "St John's"])
-def test_random_expressions_have_the_slots_that_every_minute_shows_around_changes_of_clocks(zone: str, which: int) -> None:
+def test_random_expressions_have_the_slots_that_every_minute_shows_around_changes_of_clocks(
+    zone: str, which: int
+) -> None:
     random = Random(f"short {zone}")
     spans = [Minutes(zone, day - 1, day + 1) for day in changes(zone, year(which))]
     drawn = possible(random, 30)
@@ -72,7 +74,10 @@ def test_the_oracle_itself_sees_a_gap_a_fold_and_every_hour() -> None:
     assert fold.begin == at("2026-10-25") // SECOND
     half_past_two = Drawn("unix", {}, frozenset({0}), frozenset({30}), frozenset({2}), lambda _: True)
     every_half_hour = Drawn("unix", {}, frozenset({0}), frozenset({0, 30}), EVERY_HOUR, lambda _: True)
-    assert [gap.slots(half_past_two), fold.slots(half_past_two)] == [[at("2026-03-29 01:00") // SECOND], [at("2026-10-25 00:30") // SECOND]]
+    assert [gap.slots(half_past_two), fold.slots(half_past_two)] == [
+        [at("2026-03-29 01:00") // SECOND],
+        [at("2026-10-25 00:30") // SECOND],
+    ]
     assert [len(gap.slots(every_half_hour)), len(fold.slots(every_half_hour))] == [48, 48]
 
 
@@ -103,7 +108,10 @@ def test_the_example_of_the_recipe_fires_every_five_seconds() -> None:
 
 
 def test_seconds_come_last_when_asked_for() -> None:
-    assert [slot.second for slot in islice(Cron("* * * * * 10,40", seconds=True).upcoming(datetime(2026, 1, 1, tzinfo=UTC)), 3)] == [
+    assert [
+        slot.second
+        for slot in islice(Cron("* * * * * 10,40", seconds=True).upcoming(datetime(2026, 1, 1, tzinfo=UTC)), 3)
+    ] == [
         10,
         40,
         10,
@@ -182,7 +190,9 @@ def test_midnight_fires_once_where_the_clocks_go_back_at_a_minute_past_it() -> N
     ]
 
 
-def test_no_time_fires_twice_where_a_law_would_put_clocks_back_over_the_turn_of_the_year(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_time_fires_twice_where_a_law_would_put_clocks_back_over_the_turn_of_the_year(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     change = at("2026-12-31 23:30") // SECOND
     monkeypatch.setattr("astyqueue.triggers.cron.timezone._offset", lambda _, second: 3_600 if second < change else 0)
     quarter_past = Cron("15 0 * * *", "Etc/GMT+9")  # a zone that no other test asks for: what a zone does is remembered
@@ -192,7 +202,11 @@ def test_no_time_fires_twice_where_a_law_would_put_clocks_back_over_the_turn_of_
 def test_start_and_end_are_both_included() -> None:
     nine = datetime(2026, 5, 1, 9, tzinfo=UTC)
     trigger = Cron("0 9 * * *", start=nine, end=nine + timedelta(days=2))
-    assert list(trigger.upcoming(datetime(2020, 1, 1, tzinfo=UTC))) == [nine, nine + timedelta(days=1), nine + timedelta(days=2)]
+    assert list(trigger.upcoming(datetime(2020, 1, 1, tzinfo=UTC))) == [
+        nine,
+        nine + timedelta(days=1),
+        nine + timedelta(days=2),
+    ]
 
 
 def test_a_count_is_a_number_of_slots_from_the_anchor_on() -> None:
@@ -207,7 +221,9 @@ def test_a_count_with_a_start_is_counted_from_there_whenever_it_is_anchored() ->
 
 
 def test_a_count_that_the_end_cuts_short_leaves_the_end() -> None:
-    trigger = Cron("0 9 * * *", start=datetime(2026, 5, 1, tzinfo=UTC), end=datetime(2026, 5, 2, 12, tzinfo=UTC), count=9)
+    trigger = Cron(
+        "0 9 * * *", start=datetime(2026, 5, 1, tzinfo=UTC), end=datetime(2026, 5, 2, 12, tzinfo=UTC), count=9
+    )
     assert len(list(slots(trigger.anchored(0), 0, at("2027-01-01")))) == 2
 
 

@@ -21,9 +21,21 @@ REFUSED = [
     ("0 0 * march *", "month", "'march' is not understood: give 1 to 12 or jan to dec"),
     ("0 0 * * fry", "day of week", "'fry' is not understood: give 0 to 7 or sun to sat"),
     ("x * * * *", "minute", "'x' is not understood: give 0 to 59"),
-    ("-5 * * * *", "minute", "'-5' is not understood: give 0 to 59, a range such as 1-5, steps such as */2, or a list of those"),
-    ("1.5 * * * *", "minute", "'1.5' is not understood: give 0 to 59, a range such as 1-5, steps such as */2, or a list of those"),
-    ("\u0663 * * * *", "minute", "'\u0663' is not understood: give 0 to 59, a range such as 1-5, steps such as */2, or a list of those"),
+    (
+        "-5 * * * *",
+        "minute",
+        "'-5' is not understood: give 0 to 59, a range such as 1-5, steps such as */2, or a list of those",
+    ),
+    (
+        "1.5 * * * *",
+        "minute",
+        "'1.5' is not understood: give 0 to 59, a range such as 1-5, steps such as */2, or a list of those",
+    ),
+    (
+        "\u0663 * * * *",
+        "minute",
+        "'\u0663' is not understood: give 0 to 59, a range such as 1-5, steps such as */2, or a list of those",
+    ),
     ("1,,2 * * * *", "minute", "an element before, between or after its commas is empty"),
     ("*/0 * * * *", "minute", "the step of '*/0' is not from 1 to 59: steps restart with each cycle of the field"),
     ("*/60 * * * *", "minute", "the step of '*/60' is not from 1 to 59: steps restart with each cycle of the field"),
@@ -80,7 +92,9 @@ def test_quartz_has_rules_of_its_own(expression: str, field: str, why: str) -> N
 
 
 def test_a_sixth_field_has_to_be_asked_for() -> None:
-    with pytest.raises(BadExpression, match=r"Cron\(\.\.\., seconds=True\) takes seconds as a last field and Cron\.quartz as the first"):
+    with pytest.raises(
+        BadExpression, match=r"Cron\(\.\.\., seconds=True\) takes seconds as a last field and Cron\.quartz as the first"
+    ):
         Cron("* * * * * *")
     with pytest.raises(BadExpression, match="has 5 fields, and this form has 6 fields"):
         Cron("* * * * *", seconds=True)
@@ -114,7 +128,10 @@ def test_blanks_and_capitals_do_not_matter() -> None:
 
 
 @settings(deadline=None)  # a shared machine may take its time
-@given(text=st.text(alphabet="0123456789*/-,#?LWljanfri @", max_size=25), form=st.sampled_from(["unix", "seconds", "quartz"]))
+@given(
+    text=st.text(alphabet="0123456789*/-,#?LWljanfri @", max_size=25),
+    form=st.sampled_from(["unix", "seconds", "quartz"]),
+)
 def test_whatever_is_written_is_read_or_refused(text: str, form: Form) -> None:
     try:
         fields = read_expression(text, form)

@@ -77,7 +77,10 @@ def test_a_slot_at_the_end_is_the_last() -> None:
 
 def test_elapsed_time_knows_no_change_of_clocks() -> None:
     night = datetime(2026, 3, 28, 12, tzinfo=UTC)
-    assert list(islice(Every("24h", start=night).upcoming(night), 2)) == [night + timedelta(days=1), night + timedelta(days=2)]
+    assert list(islice(Every("24h", start=night).upcoming(night), 2)) == [
+        night + timedelta(days=1),
+        night + timedelta(days=2),
+    ]
 
 
 def test_jitter_is_the_same_in_every_process_and_release() -> None:
@@ -110,8 +113,12 @@ def test_a_seed_of_its_own_is_not_replaced() -> None:
     share=st.floats(0, 1),
     moments=st.lists(st.integers(BEGIN - HOUR, BEGIN + 1_000 * HOUR), min_size=2, max_size=2),
 )
-def test_with_any_jitter_slots_stay_in_order_and_none_is_left_out(interval: int, share: float, moments: list[int]) -> None:
-    trigger = Every(timedelta(microseconds=interval), start=START, jitter=timedelta(microseconds=int(interval * share)), seed="s")
+def test_with_any_jitter_slots_stay_in_order_and_none_is_left_out(
+    interval: int, share: float, moments: list[int]
+) -> None:
+    trigger = Every(
+        timedelta(microseconds=interval), start=START, jitter=timedelta(microseconds=int(interval * share)), seed="s"
+    )
     early, late = sorted(moments)
     slot, following = trigger.after(early), trigger.after(late)
     assert slot is not None

@@ -43,7 +43,8 @@ SINGLE: st.SearchStrategy[Trigger] = st.one_of(ONCES, EVERIES, CRONS)
 TRIGGERS = st.recursive(
     SINGLE,
     lambda inner: (
-        st.builds(lambda triggers: AnyOf(*triggers), st.lists(inner, min_size=1, max_size=3)) | st.builds(Excluding, inner, CALENDARS)
+        st.builds(lambda triggers: AnyOf(*triggers), st.lists(inner, min_size=1, max_size=3))
+        | st.builds(Excluding, inner, CALENDARS)
     ),
 )
 
@@ -64,8 +65,21 @@ def test_what_is_stored_stays_readable() -> None:
             "kind": "any of",
             "triggers": [
                 {"kind": "once", "at_us": 1_777_626_000_000_000},
-                {"kind": "every", "interval_us": 3_600_000_000, "start_us": 0, "count": 5, "jitter_us": 1_000_000, "seed": "s"},
-                {"kind": "cron", "expression": "0 9 * * *", "zone": "Europe/Paris", "form": "unix", "end_us": 1_777_626_000_000_000},
+                {
+                    "kind": "every",
+                    "interval_us": 3_600_000_000,
+                    "start_us": 0,
+                    "count": 5,
+                    "jitter_us": 1_000_000,
+                    "seed": "s",
+                },
+                {
+                    "kind": "cron",
+                    "expression": "0 9 * * *",
+                    "zone": "Europe/Paris",
+                    "form": "unix",
+                    "end_us": 1_777_626_000_000_000,
+                },
             ],
         },
         "calendars": [
@@ -93,9 +107,16 @@ def test_what_is_stored_stays_readable() -> None:
         ({"kind": "cron", "expression": "@never", "zone": "UTC", "form": "unix"}, "the short forms are"),
         ({"kind": "any of", "triggers": 5}, "triggers is 5, not a list"),
         ({"kind": "any of", "triggers": []}, "one trigger or more"),
-        ({"kind": "excluding", "trigger": {"kind": "once", "at_us": 5}, "calendars": [{"kind": "moon"}]}, "its kind is 'moon'"),
         (
-            {"kind": "excluding", "trigger": {"kind": "once", "at_us": 5}, "calendars": [{"kind": "days", "days": [5], "zone": "UTC"}]},
+            {"kind": "excluding", "trigger": {"kind": "once", "at_us": 5}, "calendars": [{"kind": "moon"}]},
+            "its kind is 'moon'",
+        ),
+        (
+            {
+                "kind": "excluding",
+                "trigger": {"kind": "once", "at_us": 5},
+                "calendars": [{"kind": "days", "days": [5], "zone": "UTC"}],
+            },
             "invalid day",
         ),
         ({"kind": "custom", "name": "moon", "arguments": 5}, "its arguments are not a JSON object"),
@@ -130,7 +151,9 @@ def test_a_registered_trigger_goes_by_its_name_and_its_arguments() -> None:
 
 
 def test_a_name_that_is_not_registered_here_is_named() -> None:
-    with pytest.raises(UnknownTrigger, match="no trigger named 'after the full hour' is registered in this process") as raised:
+    with pytest.raises(
+        UnknownTrigger, match="no trigger named 'after the full hour' is registered in this process"
+    ) as raised:
         Triggers().read(OWN)
     assert raised.value.name == "after the full hour"
 
@@ -148,7 +171,9 @@ def test_arguments_are_json() -> None:
     assert make().after(0) is None
 
 
-@pytest.mark.parametrize("answer", [START, START - timedelta(days=1), START.replace(tzinfo=None) + timedelta(days=1), 5])
+@pytest.mark.parametrize(
+    "answer", [START, START - timedelta(days=1), START.replace(tzinfo=None) + timedelta(days=1), 5]
+)
 def test_an_answer_that_is_not_later_is_refused(answer: object) -> None:
     make = Triggers().register("own")(lambda _: answer)  # type: ignore[arg-type, return-value]  # wrong answers are the point
     with pytest.raises(BadInput, match="it must return None, or an aware datetime later than that"):

@@ -63,7 +63,9 @@ def lines(told: str, drawn: Sequence[Line], *, times: Times, scale: Scale) -> El
         picture.append(tag("text", tick.text, class_="label", x=x, y=_HEIGHT - 12, text_anchor="middle"))
     ends: list[tuple[float, Line]] = []
     for line in drawn:
-        placed = [None if value is None else _at(times.place(moment), scale.place(value)) for moment, value in line.points]
+        placed = [
+            None if value is None else _at(times.place(moment), scale.place(value)) for moment, value in line.points
+        ]
         picture.extend(_drawn(line, placed))
         ends += [(place[1], line) for place in placed[::-1] if place is not None][:1]
     picture.extend(_names(ends))
@@ -82,7 +84,9 @@ def _drawn(line: Line, placed: Sequence[tuple[float, float] | None]) -> list[Ele
             x, y = place
             path += f"{'L' if before else 'M'}{x:.1f} {y:.1f}"
             alone = not before and (here + 1 == len(placed) or placed[here + 1] is None)
-            dots += [tag("circle", class_=f"dot {line.style}", cx=x, cy=y, r=2.5)] if alone or len(placed) <= _FEW else []
+            dots += (
+                [tag("circle", class_=f"dot {line.style}", cx=x, cy=y, r=2.5)] if alone or len(placed) <= _FEW else []
+            )
         before = place is not None
     return [tag("path", class_=f"line {line.style}", d=path), *dots] if path else []
 
@@ -120,11 +124,25 @@ def heat(told: str, *, rows: Sequence[str], columns: Sequence[str], cells: Seque
         picture.append(tag("text", name, class_="label", x=x, y=_TOP + high * len(rows) + 18, text_anchor="middle"))
     for row in range(len(rows)):
         for column in range(len(columns)):
-            place = {"x": _LEFT + wide * column + 1, "y": _TOP + high * row + 1, "width": wide - 2, "height": high - 2, "rx": 3}
+            place = {
+                "x": _LEFT + wide * column + 1,
+                "y": _TOP + high * row + 1,
+                "width": wide - 2,
+                "height": high - 2,
+                "rx": 3,
+            }
             picture.append(tag("rect", class_="empty", **place))
     for cell in cells:
-        place = {"x": _LEFT + wide * cell.column + 1, "y": _TOP + high * cell.row + 1, "width": wide - 2, "height": high - 2, "rx": 3}
-        picture.append(tag("rect", tag("title", cell.text), class_="warm", fill_opacity=0.12 + 0.88 * cell.depth, **place))
+        place = {
+            "x": _LEFT + wide * cell.column + 1,
+            "y": _TOP + high * cell.row + 1,
+            "width": wide - 2,
+            "height": high - 2,
+            "rx": 3,
+        }
+        picture.append(
+            tag("rect", tag("title", cell.text), class_="warm", fill_opacity=0.12 + 0.88 * cell.depth, **place)
+        )
     return picture
 
 
@@ -147,7 +165,9 @@ def bars(told: str, drawn: Sequence[Bar], mean: float | None = None) -> Element:
         shown = name if len(name) <= 30 else f"{name[:29]}\N{HORIZONTAL ELLIPSIS}"  # noqa: PLR2004 - letters that fit
         picture.append(tag("text", tag("title", bar.name), class_="label", x=left - 8, y=y + 15, text_anchor="end"))
         picture[-1][0].tail = shown
-        picture.append(tag("rect", class_="bar", x=left, y=y + 3, width=max(1.0, across * bar.size), height=high - 7, rx=2))
+        picture.append(
+            tag("rect", class_="bar", x=left, y=y + 3, width=max(1.0, across * bar.size), height=high - 7, rx=2)
+        )
         picture.append(tag("text", bar.text, class_="label", x=left + across * bar.size + 6, y=y + 15))
     if mean is not None:
         x = left + across * mean
@@ -157,7 +177,9 @@ def bars(told: str, drawn: Sequence[Bar], mean: float | None = None) -> Element:
 
 def _picture(told: str, height: float) -> Element:
     """An empty picture with its text for screen readers."""
-    return tag("svg", tag("title", told), role="img", aria_label=told, viewBox=f"0 0 {_WIDTH} {height:.0f}", width=_WIDTH)
+    return tag(
+        "svg", tag("title", told), role="img", aria_label=told, viewBox=f"0 0 {_WIDTH} {height:.0f}", width=_WIDTH
+    )
 
 
 class Tick(NamedTuple):
@@ -227,7 +249,9 @@ class Counts:
     @property
     def ticks(self) -> list[Tick]:
         """Labels at round numbers."""
-        return [Tick(self.place(self._step * at), count(self._step * at)) for at in range(round(self._top / self._step) + 1)]
+        return [
+            Tick(self.place(self._step * at), count(self._step * at)) for at in range(round(self._top / self._step) + 1)
+        ]
 
 
 @dataclass(frozen=True, slots=True)

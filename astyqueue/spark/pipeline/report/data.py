@@ -67,12 +67,18 @@ class Figures:
         """The first and the last moment in the tables, in microseconds; None without any."""
         columns = [self.messages.numbers("sent"), self.messages.numbers("changed"), self.attempts.numbers("ended")]
         moments = [known for column in columns if len(known := column[~np.isnan(column)])]
-        return (min(float(known.min()) for known in moments), max(float(known.max()) for known in moments)) if moments else None
+        return (
+            (min(float(known.min()) for known in moments), max(float(known.max()) for known in moments))
+            if moments
+            else None
+        )
 
     def counts(self) -> dict[str, int]:
         """The number of messages, in all (`sent`) and by state, of attempts by outcome, and of retries."""
         states, outcomes = self.messages.names("state"), self.attempts.names("outcome")
-        of_states = {name: int(states.among(name).sum()) for name in ("done", "dead", "cancelled", "in flight", "waiting")}
+        of_states = {
+            name: int(states.among(name).sum()) for name in ("done", "dead", "cancelled", "in flight", "waiting")
+        }
         of_outcomes = {name: int(outcomes.among(name).sum()) for name in ("failed", "expired", "released")}
         return {"sent": len(states.codes), **of_states, **of_outcomes, "retried": self.total("retried")}
 
@@ -109,7 +115,10 @@ def _figures(folder: Path, days: Days, *, queue: str, so_far: progress.ReadSoFar
         instant(so_far.until_us),
         messages=read(folder, MESSAGES, wanted, ("sent", "changed", "settled", "state", "took")),
         attempts=read(folder, ATTEMPTS, wanted, ("task", "ended", "outcome", "waited", "ran")),
-        facts={grain: read(folder, FACTS, wanted & (arrow.field("grain") == grain), columns) for grain, columns in _FACTS.items()},
+        facts={
+            grain: read(folder, FACTS, wanted & (arrow.field("grain") == grain), columns)
+            for grain, columns in _FACTS.items()
+        },
         failures=Causes.of(rows(FAILURES, *_CAUSE)),
         schedules=Schedules.of(rows(SCHEDULES, "schedule", "day", *_SLOTS, *_LATE), MOST, _SLOTS),
     )
@@ -146,7 +155,9 @@ class Causes:
         causes = cls()
         for record in records:
             name = str(record["failure"]), shortened(str(record["task"] or ""))
-            cause = Cause(number(record, "times"), number(record, "dead"), moment(record, "last"), str(record["example"] or ""))
+            cause = Cause(
+                number(record, "times"), number(record, "dead"), moment(record, "last"), str(record["example"] or "")
+            )
             if name in causes.found or len(causes.found) < MOST_CAUSES:
                 causes.found[name] = causes.found.get(name, Cause()) + cause
             else:
@@ -218,6 +229,9 @@ def in_short(figures: Figures) -> Mapping[str, object]:
     """The outcomes of a queue's messages and the 95th percentiles of their lengths, as text."""
     counts = figures.counts()
     named = {"queue": figures.queue, **{name: counts[name] for name in ("sent", "done", "dead", "retried", "expired")}}
-    lengths = {f"{name}_p95": length(summary.parts[1] if summary.parts else None) for name, summary in figures.lengths().items()}
+    lengths = {
+        f"{name}_p95": length(summary.parts[1] if summary.parts else None)
+        for name, summary in figures.lengths().items()
+    }
     met, of = figures.total("objective_met"), figures.total("objective_of")
     return {**named, **lengths, "met": f"{share(met, of)} {figures.objective}"}

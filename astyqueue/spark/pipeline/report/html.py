@@ -83,7 +83,10 @@ def table(headings: Sequence[Heading], rows: Sequence[Row], caption: str, last: 
     """A table that scrolls on a small screen: the first MOST rows, and then `last`, the row for all others."""
     head = tag("tr", *[tag("th", heading.title, scope="col", class_=_style(heading)) for heading in headings])
     shown = [*rows[:MOST], *([last] if last else [])]
-    body = [tag("tr", *[tag("td", cell, class_=_style(heading)) for heading, cell in zip(headings, row, strict=True)]) for row in shown]
+    body = [
+        tag("tr", *[tag("td", cell, class_=_style(heading)) for heading, cell in zip(headings, row, strict=True)])
+        for row in shown
+    ]
     made = tag("table", tag("thead", head), tag("tbody", *body), class_="wide", aria_label=caption)
     left = 0 if last else len(rows) - MOST
     return tag("div", made, tag("p", f"and {left} more", class_="note") if left > 0 else None, class_="scroll")

@@ -56,7 +56,13 @@ def report(queues: Sequence[Figures]) -> Element:
     )
     main = tag("main", tag("h1", "Message outcomes"), tag("p", _period(queues), class_="soft"))
     if len(queues) > 1:
-        main.append(tag("nav", *[tag("a", figures.queue, href=f"#queue-{figures.queue}") for figures in queues], aria_label="Queues"))
+        main.append(
+            tag(
+                "nav",
+                *[tag("a", figures.queue, href=f"#queue-{figures.queue}") for figures in queues],
+                aria_label="Queues",
+            )
+        )
     for figures in queues:
         main.extend(list(_queue(figures)))
     main.append(_footer())
@@ -109,7 +115,9 @@ def cards(figures: Figures) -> Element:
     ]
     if open_:
         shown.append(_card(count(open_), "not done yet", name="open"))
-    shown += [_card(_part(lengths[name], 1), f"p95 {sections.TITLES[name].lower()}", name=f"{name}-p95") for name in lengths]
+    shown += [
+        _card(_part(lengths[name], 1), f"p95 {sections.TITLES[name].lower()}", name=f"{name}-p95") for name in lengths
+    ]
     met, of = figures.total("objective_met"), figures.total("objective_of")
     if of:
         shown.append(

@@ -55,7 +55,9 @@ class Names:
         used, places = np.unique(np.asarray(array.indices.fill_null(-1)), return_inverse=True)
         unknown = [""] * int((used < 0).sum())
         names = array.dictionary.take(pa.array(used[used >= 0])).to_pylist()
-        self._codes.append(np.array([self._number(shortened(name)) for name in (*unknown, *names)], dtype=np.int32)[places])
+        self._codes.append(
+            np.array([self._number(shortened(name)) for name in (*unknown, *names)], dtype=np.int32)[places]
+        )
 
     @cached_property
     def codes(self) -> Codes:
@@ -79,7 +81,9 @@ class Names:
 
     def sums(self, values: Numbers) -> Numbers:
         """The sum of values for each code; unknown values are left out."""
-        sums: Numbers = np.bincount(self.codes, weights=np.nan_to_num(values), minlength=len(self.names)).astype(np.float64)
+        sums: Numbers = np.bincount(self.codes, weights=np.nan_to_num(values), minlength=len(self.names)).astype(
+            np.float64
+        )
         return sums
 
     def _number(self, name: str) -> int:
@@ -132,7 +136,12 @@ class Summary:
         known = values[~np.isnan(values)]
         if not len(known):
             return cls(0, None, None)
-        return cls(len(known), tuple(float(part) for part in np.quantile(known, _SHARES)), float(known.max()), float(known.sum()))
+        return cls(
+            len(known),
+            tuple(float(part) for part in np.quantile(known, _SHARES)),
+            float(known.max()),
+            float(known.sum()),
+        )
 
 
 class Summaries:
@@ -192,7 +201,9 @@ def batches(folder: Path, table: Table, wanted: arrow.Expression, columns: Seque
     kind = arrow.ParquetFileFormat(read_options=reading)
     partitioning = arrow.partitioning(_PARTITIONED, flavor="hive")
     found = arrow.dataset(place, format=kind, partitioning=partitioning, schema=schema, exclude_invalid_files=False)
-    scanner = found.scanner(columns=list(columns), filter=wanted, batch_size=_ROWS, batch_readahead=1, fragment_readahead=1)
+    scanner = found.scanner(
+        columns=list(columns), filter=wanted, batch_size=_ROWS, batch_readahead=1, fragment_readahead=1
+    )
     yield from scanner.to_batches()
 
 

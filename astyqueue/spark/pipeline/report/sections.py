@@ -14,7 +14,20 @@ from astyqueue.spark.pipeline.names import shortened
 from astyqueue.spark.pipeline.report import time_series
 from astyqueue.spark.pipeline.report.charts import Bar, Cell, Counts, Lengths, bars, heat, lines
 from astyqueue.spark.pipeline.report.data import Cause, Figures, measured, number
-from astyqueue.spark.pipeline.report.html import MOST, NONE, Heading, count, folded, length, others, plain, share, table, tag, text
+from astyqueue.spark.pipeline.report.html import (
+    MOST,
+    NONE,
+    Heading,
+    count,
+    folded,
+    length,
+    others,
+    plain,
+    share,
+    table,
+    tag,
+    text,
+)
 from astyqueue.spark.pipeline.report.reader import MOST_NAMES, OTHERS, Summaries, Summary
 from astyqueue.spark.pipeline.report.time_series import Stretches
 from astyqueue.spark.pipeline.schemas import LENGTHS, PARTS
@@ -69,7 +82,10 @@ def parts_of(summary: Summary) -> list[str]:
 
 def summed_up(figures: Figures) -> Element:
     """The table of percentiles of the whole period."""
-    rows = [[TITLES[name], _MEANINGS[name], count(summary.number), *parts_of(summary)] for name, summary in figures.lengths().items()]
+    rows = [
+        [TITLES[name], _MEANINGS[name], count(summary.number), *parts_of(summary)]
+        for name, summary in figures.lengths().items()
+    ]
     headings = [text(""), text("meaning"), *map(Heading, ("number", "p50", "p95", "p99", "longest"))]
     return table(headings, rows, "Percentiles")
 
@@ -95,9 +111,16 @@ def warm_hours(figures: Figures) -> Element | None:
     ]
     longest, most = max(hours, key=lambda hour: hour[1])
     seen = f"The longest was {length(most)}, in the hour from {longest:%d %b %H:%M} on."
-    picture = heat(f"{title}. {seen}", rows=[f"{day:%d %b}" for day in days], columns=[f"{hour:02}" for hour in range(24)], cells=cells)
+    picture = heat(
+        f"{title}. {seen}",
+        rows=[f"{day:%d %b}" for day in days],
+        columns=[f"{hour:02}" for hour in range(24)],
+        cells=cells,
+    )
     listed = table(
-        [text("hour (UTC)"), Heading("p95 of waiting")], [[f"{began:%Y-%m-%d %H:%M}", length(waited)] for began, waited in hours], title
+        [text("hour (UTC)"), Heading("p95 of waiting")],
+        [[f"{began:%Y-%m-%d %H:%M}", length(waited)] for began, waited in hours],
+        title,
     )
     note = f"The wait that 95 % did not exceed, in each hour (UTC); darker is longer. {seen}"
     return plotted(title, note, picture, folded("as a table", listed))
@@ -114,7 +137,13 @@ def failing(figures: Figures) -> Element:
     drawn = [Bar(failure, times / most, count(times)) for failure, times in alike[:_BARS]]
     rows = [_cause(failure, task, cause) for (failure, task), cause in ranked[:MOST]]
     left = sum((cause for _, cause in ranked[MOST:]), causes.others)
-    last = [others(len(ranked) - MOST, complete=not causes.others.times), NONE, count(left.times), count(left.dead), NONE]
+    last = [
+        others(len(ranked) - MOST, complete=not causes.others.times),
+        NONE,
+        count(left.times),
+        count(left.dead),
+        NONE,
+    ]
     headings = [text("cause"), text("task"), *map(Heading, ("times", "made dead")), text("the last one")]
     note = "Attempts that failed and messages that died, by cause: the reason without its variable parts."
     picture = bars(f"Failures by cause; the most frequent: {first}, {count(most)} times.", drawn)
@@ -138,7 +167,9 @@ def tasks(figures: Figures) -> Element | None:
     drawn = [Bar(task, _p95(summary) / max(longest, 1), length(_p95(summary))) for task, summary in found[:_BARS]]
     rows = [[task, *_cost(summary, summaries.together)] for task, summary in found]
     left = summaries.others(ranked[:MOST])
-    last = [others(len(ranked) - MOST, complete=names.complete), *_cost(left, summaries.together)] if left.number else None
+    last = (
+        [others(len(ranked) - MOST, complete=names.complete), *_cost(left, summaries.together)] if left.number else None
+    )
     headings = [text("task"), *map(Heading, ("attempts", "p50", "p95", "p99", "longest", "together", "share"))]
     note = "Running time of attempts: bars are the 95th percentile, the slowest task first; together is the sum."
     if not names.complete:
@@ -184,10 +215,17 @@ def shares(figures: Figures, grain: str, title: str, *, told: str) -> Element | 
 
     def row(name: str, codes: Sequence[int]) -> list[str]:
         time = float(cost[codes].sum())
-        return [name, *(count(counted[codes].sum()) for counted in counts.values()), length(time), share(time, float(cost.sum()))]
+        return [
+            name,
+            *(count(counted[codes].sum()) for counted in counts.values()),
+            length(time),
+            share(time, float(cost.sum())),
+        ]
 
     rows = [row(members.names[code], [code]) for code in ranked[:MOST]]
-    last = row(others(len(left) - 1, complete=members.complete), left) if len(left) > 1 or not members.complete else None
+    last = (
+        row(others(len(left) - 1, complete=members.complete), left) if len(left) > 1 or not members.complete else None
+    )
     note = told if members.complete else f"{told} {_MANY}"
     return plotted(title, note, table([text(grain), *map(Heading, (*counts, "time", "share"))], rows, title, last))
 
@@ -199,7 +237,12 @@ def punctual(figures: Figures) -> Element | None:
         return None
     rows = [
         [
-            *(shortened(str(record["schedule"])), f"{record['day']}", count(number(record, "fired")), count(number(record, "skipped"))),
+            *(
+                shortened(str(record["schedule"])),
+                f"{record['day']}",
+                count(number(record, "fired")),
+                count(number(record, "skipped")),
+            ),
             *(length(measured(record, name)) for name in ("late_p50", "late_p95", "late_max")),
             *(
                 count(number(record, "started")),

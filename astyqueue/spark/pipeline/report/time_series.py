@@ -65,7 +65,10 @@ def throughput(figures: Figures, stretches: Stretches) -> list[Line]:
         ("failed", "fail"): attempts.numbers("ended")[attempts.names("outcome").among("failed", "dead", "expired")],
     }
     counted = {line: stretches.counted(found) for line, found in moments.items() if len(found)}
-    return [Line(name, style, list(zip(stretches.middles(), _whole(found), strict=True))) for (name, style), found in counted.items()]
+    return [
+        Line(name, style, list(zip(stretches.middles(), _whole(found), strict=True)))
+        for (name, style), found in counted.items()
+    ]
 
 
 def _whole(counts: Sequence[int]) -> list[float | None]:
@@ -89,7 +92,10 @@ def lengths(figures: Figures, which: str, stretches: Stretches) -> list[Line]:
         Line(
             name,
             _STYLES[place],
-            [(at, None if found is None else found[place]) for at, found in zip(stretches.middles(), parts, strict=True)],
+            [
+                (at, None if found is None else found[place])
+                for at, found in zip(stretches.middles(), parts, strict=True)
+            ],
         )
         for place, (name, _) in enumerate(PARTS)
     ]

@@ -51,7 +51,9 @@ def parts(keyspace: str) -> list[Part]:
 
     The first, version 0, creates the table in which the others are recorded.
     """
-    files = sorted((each for each in resources.files(__name__).iterdir() if each.name.endswith(".cql")), key=lambda each: each.name)
+    files = sorted(
+        (each for each in resources.files(__name__).iterdir() if each.name.endswith(".cql")), key=lambda each: each.name
+    )
     first, *others = (_part(each.name.removesuffix(".cql"), each.read_text()) for each in files)
     return [first._replace(statements=tuple(_with_id(text, keyspace) for text in first.statements)), *others]
 
