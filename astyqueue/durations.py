@@ -96,7 +96,8 @@ def instant_of(moment: object) -> int:
         raise BadInput(problem)
     found = microseconds(moment)
     if not EARLIEST <= found <= LATEST:
-        problem = f"{moment.isoformat()} is out of range: an instant lies between {_FIRST.isoformat()} and {_LAST.isoformat()}"
+        bounds = f"{_FIRST.isoformat()} and {_LAST.isoformat()}"
+        problem = f"{moment.isoformat()} is out of range: an instant lies between {bounds}"
         raise BadInput(problem)
     return found
 

@@ -132,8 +132,8 @@ class KeyTaken(AstyqueueError):
             "it was stopped, or its last run is done, dead or deleted" if repeats else "that is done, dead or deleted"
         )
         super().__init__(
-            f"key {key!r:.120} is taken by {'repeating ' if repeats else ''}message {id} ({standing.replace('_', ' ')}), "
-            f"so nothing was sent. The key is free once {until}; "
+            f"key {key!r:.120} is taken by {'repeating ' if repeats else ''}message {id} "
+            f"({standing.replace('_', ' ')}), so nothing was sent. The key is free once {until}; "
             'send with unique="keep" to keep that message, or unique="replace" to replace it unless it is under a lease'
         )
 

@@ -1,4 +1,7 @@
-"""`python -m benchmarks NAME ...`: answer one question about speed; `python -m benchmarks NAME --help` tells its options."""
+"""`python -m benchmarks NAME ...`: answer one question about speed.
+
+`python -m benchmarks NAME --help` prints its options.
+"""
 
 from __future__ import annotations
 

@@ -26,7 +26,10 @@ from benchmarks.workload import bodies
 #: Rows in one batch, and batches under way at once; the best of these counts.
 _BATCHES: Final = (100, 200, 500)
 _UNDER_WAY: Final = (4, 16)
-_INSERT: Final = 'UPDATE "{keyspace}"."entries" USING TIMESTAMP ? SET value = ? WHERE row = ? AND type = ? AND priority = ? AND id = ? AND state = ?'
+_INSERT: Final = (
+    'UPDATE "{keyspace}"."entries" USING TIMESTAMP ? SET value = ? '
+    "WHERE row = ? AND type = ? AND priority = ? AND id = ? AND state = ?"
+)
 
 Row = list[Any]
 Bind = Callable[[Row], BoundStatement]
@@ -73,7 +76,10 @@ def _one(begin: Callable[[], ResponseFuture]) -> Callable[[], None]:
 
 
 def _rows(count: int, size: int) -> list[Row]:
-    """The values of rows just like those of messages with such bodies, as bytes already: binding them is not what is measured."""
+    """The values of rows like those of messages with bodies of `size` bytes.
+
+    They are bytes already, because the benchmark does not measure how long it takes to bind them.
+    """
     now = CLOCK.now()
     stamp, row = now.to_bytes(8), ROW.encode()
     names = [message_name(0, id_) for id_ in IdSource(CLOCK).block(count, now)]

@@ -21,8 +21,8 @@ from astyqueue.testing import LocalCassandra
 from astyqueue.testing.cassandra import Contacts
 from benchmarks.target import CLOCK
 
-#: The nodes of tests are small and start quickly; these have the memory and the commit log that `cassandra.yaml` gives a node,
-#: and both of Java's compilers.
+#: The nodes of tests are small and start quickly; these have the memory and the commit log that `cassandra.yaml` gives
+#: a node, and both of Java's compilers.
 _SETTINGS: Final = {
     "commitlog_sync": "periodic",
     "commitlog_sync_period": "10s",
@@ -83,7 +83,7 @@ class OnCassandra:
 
 @contextlib.contextmanager
 def on_cassandra(nodes: int, at: str | None) -> Iterator[OnCassandra]:
-    """A keyspace on so many nodes of our own, or on the Cassandra whose contact points are named; it is gone afterwards."""
+    """A keyspace for the length of a block, on so many local nodes or on the Cassandra at the contact points `at`."""
     with contextlib.ExitStack() as held:
         local = None
         if at is None:

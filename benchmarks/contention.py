@@ -1,7 +1,7 @@
 """What it costs when many want messages at once: threads of one process, and processes that share rows.
 
-Sixty-four threads receive one message at a time; one thread does so through the claimer and by the bare steps; one, two,
-four and eight processes drain the same eight rows. Everything is measured in turn in each run.
+Sixty-four threads receive one message at a time; one thread does so through the claimer and by the bare steps; one,
+two, four and eight processes drain the same eight rows. Everything is measured in turn in each run.
 """
 
 from __future__ import annotations

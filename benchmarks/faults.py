@@ -1,7 +1,7 @@
-"""What a frozen and a killed node of three cost under load: errors, the longest stall, how soon it is over, and what was lost.
+"""What a frozen and a killed node of three cost under load: errors, the longest stall, the time to recover, and losses.
 
-One ring of local nodes, three copies. For each fault a queue is sent to by some threads and handled by a dispatcher; after
-a while one node is frozen (SIGSTOP) or killed (SIGKILL), and after another while it goes on, or starts again.
+One ring of local nodes, three copies. For each fault some threads send to a queue and a dispatcher handles it; after a
+while one node is frozen (SIGSTOP) or killed (SIGKILL), and after another while it goes on, or starts again.
 """
 
 from __future__ import annotations
@@ -101,7 +101,8 @@ class _Trial:
     def run(self, name: str) -> Run:
         """One fault under load, from the first send until everything that was sent was handled."""
         progress(
-            f"{name}: {self.options.before} s of load, {self.options.during} s with one node less, {self.options.after} s more"
+            f"{name}: {self.options.before} s of load, {self.options.during} s with one node less, "
+            f"{self.options.after} s more"
         )
         with contextlib.closing(open_store(self.url, clock=CLOCK)) as store:
             noted = Noted(store)
@@ -157,7 +158,10 @@ def _longest_gap(moments: list[int], since: int, until: int) -> float:
 
 
 def _recovered(moments: list[int], since: int, until: int, *, enough: float) -> float | None:
-    """Seconds until the first of the windows, a second each, from which on the median of the rest is enough again; None if it never is."""
+    """Seconds from `since` until the rate is enough again; None if it never is.
+
+    The first window of one second counts in which the rate, and from which on the median rate, is at least `enough`.
+    """
     rates = [_rate(moments, start, start + _WINDOW) for start in range(since, until - _WINDOW, _WINDOW)]
     for number, rate in enumerate(rates):
         if rate >= enough and statistics.median(rates[number:]) >= enough:

@@ -14,7 +14,10 @@ _FILES: Final = "files:"
 
 
 class FileLocks:
-    """A lock manager for processes of one machine: a file for each row, locked by the system, which unlocks it when its process ends."""
+    """A lock manager for processes of one machine: a file for each row, locked by the system.
+
+    The system unlocks a file when the process that locked it ends.
+    """
 
     def __init__(self, directory: str) -> None:
         """Files are made here as they are needed."""

@@ -1,9 +1,10 @@
 """Whether a row costs what is alive in it: polls and claims of a fresh row, and of one that much has passed through.
 
-Half a million messages of three priorities go through one row; one in a hundred is released once, one in a hundred was sent
-with a delay, and at the end some are backing off. The fresh row has as many that are backing off, and nothing else was ever
-in it. New processes measure both in turn, after a flush and with no compaction asked for; and again when the cursors were
-deleted from the header of the row. At the end some minutes of load, in ten windows, show whether the rate holds.
+Half a million messages of three priorities go through one row; one in a hundred is released once, one in a hundred was
+sent with a delay, and at the end some are backing off. The fresh row has as many that are backing off, and nothing else
+was ever in it. New processes measure both in turn, after a flush and with no compaction asked for; and again when the
+cursors were deleted from the header of the row. At the end some minutes of load, in ten windows, show whether the rate
+holds.
 """
 
 from __future__ import annotations
@@ -165,7 +166,10 @@ def _check(rows: Rows, backing_off: int) -> None:
     for queue in (rows.fresh, rows.used):
         counts = queue.counts()
         if (counts.total, counts.backing_off) != (backing_off, backing_off):
-            message = f"{backing_off} messages must be backing off in the {queue.settings.name} row, and nothing else be there: {counts}"
+            message = (
+                f"{backing_off} messages must be backing off in the {queue.settings.name} row, "
+                f"and nothing else be there: {counts}"
+            )
             raise NotMeasured(message)
 
 

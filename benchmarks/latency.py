@@ -41,8 +41,8 @@ def across_processes_ms(place: Place, messages: int, size: int, *, seed: int) ->
 def after_an_idle_hour_ms(place: Place, messages: int, size: int, *, seed: int) -> list[float]:
     """The same for a message of another process that comes when this one has seen no traffic for an hour.
 
-    Nobody waits for that hour: after each message this process is told that the last traffic was an hour ago, and listens from
-    then on as seldom as it would.
+    Nobody waits for that hour: after each message this process is told that the last traffic was an hour ago, and
+    listens from then on as seldom as it would.
     """
     with place.fresh() as url, MessageQueue.builder().store(url).name(QUEUE).build() as queue:
         command = [

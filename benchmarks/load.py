@@ -1,4 +1,4 @@
-"""A queue under load: worker commands with their usual settings and log lines handle what producers send, who keep the queue full."""
+"""A queue under load: producers keep it full, and worker commands with their usual settings and log lines handle it."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class _Process:
     reader: threading.Thread = field(init=False)
 
     def follow(self, *, is_worker: bool) -> None:
-        """Count what it says, until it ends: a worker logs `done` for each message, a producer a line for each batch."""
+        """Count what it says, until it ends: a worker logs `done` for each message, a producer one line per batch."""
         self.reader = threading.Thread(
             target=self._count, args=(b" done " if is_worker else b"\n", 1 if is_worker else TOGETHER)
         )
@@ -130,7 +130,7 @@ class Load:
             Wakeup(CLOCK).wait(CLOCK.monotonic() + _GLANCE)
 
     def drain(self) -> None:
-        """Wait until everything that was asked for is handled; raises NotMeasured if that takes longer than two minutes."""
+        """Wait until everything that was asked for is handled; raises NotMeasured after two minutes."""
         until = CLOCK.monotonic() + _PATIENCE
         wanted = sum(producer.granted for producer in self._producers)
         while (handled := sum(worker.count for worker in self._workers)) < wanted:

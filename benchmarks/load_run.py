@@ -40,7 +40,7 @@ class Noted(Faulty):
             raise
 
     def counted(self, began: int, ended: int) -> dict[str, float | None]:
-        """How many requests were of unknown outcome, how many were not done, how long after its beginning the last failed."""
+        """How many requests were of unknown outcome, how many were not done, how long after `began` the last failed."""
         kinds = Counter(unknown for _, unknown in self._failed)
         last = max((moment for moment, _ in self._failed if began <= moment < ended), default=began)
         return {
@@ -51,7 +51,10 @@ class Noted(Faulty):
 
 
 class Load:
-    """Threads that send numbers one by one, and a dispatcher that handles them, as long as the block and until all is handled."""
+    """Threads that send numbers one by one, and a dispatcher that handles them.
+
+    The threads send for as long as the block; the dispatcher goes on until all is handled.
+    """
 
     def __init__(self, queue: MessageQueue, *, senders: int, threads: int) -> None:
         """Nothing runs yet."""

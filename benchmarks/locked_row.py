@@ -1,4 +1,4 @@
-"""A row that is claimed from under a lock, and what claims and polls cost when many locks were taken and let go of in it."""
+"""A row that is claimed from under a lock, and what claims and polls cost after many locks were taken and released."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """What the three row locks cost: drained by one process and by two, and a row in which many locks were taken.
 
-The guard (with the row lease), the column lock, and a manager of the user's that locks files, side by side in each run, in
-an order that turns from run to run. Ratios are of figures of one run.
+The guard (with the row lease), the column lock, and a manager of the user's that locks files, side by side in each run,
+in an order that turns from run to run. Ratios are of figures of one run.
 """
 
 from __future__ import annotations

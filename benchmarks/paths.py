@@ -1,8 +1,8 @@
-"""How long the way of one message through the code is: calls, functions, files and round trips of each of seven operations.
+"""How long the way of one message through the code is: calls, functions, files and round trips of seven operations.
 
-Counted, not timed: each operation is done once to warm up and once under a profile function, on a store in memory and in one row. Only
-code of astyqueue counts, a generator that goes on counts as called once more. Uses nothing but the public interface, so that it measures
-an older commit as it stands.
+Counted, not timed: each operation is done once to warm up and once under a profile function, on a store in memory and
+in one row. Only code of astyqueue counts, a generator that goes on counts as called once more. Uses nothing but the
+public interface, so that it measures an older commit as it stands.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Counts:
     round_trips: int = 0
 
     def note(self, frame: FrameType, event: str, _: object) -> None:
-        """A profile function: counts each call of a function of the package, and those that come from another of its files."""
+        """A profile function: counts each call of a function of the package, and those from another of its files."""
         if event != "call" or not _is_ours(file := frame.f_code.co_filename):
             return
         self.calls += 1

@@ -1,7 +1,7 @@
-"""A process that measures two rows in turn: `python -m benchmarks.poll_process URL SAMPLES FIRST SECOND`, the queues "fresh" and "used".
+"""A process that measures two rows in turn: `python -m benchmarks.poll_process URL SAMPLES FIRST SECOND`.
 
-A poll reads the header and looks for work where there is none. A claim takes a message that was just sent; it is acked after
-the clock has stopped.
+FIRST and SECOND are the queues "fresh" and "used", in either order. A poll reads the header and looks for work where
+there is none. A claim takes a message that was just sent; it is acked after the clock has stopped.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ def _timed(action: Callable[[], T]) -> tuple[T, float]:
 
 
 def main(url: str, samples: int, names: list[str]) -> None:
-    """The first claims apart, then polls and claims of both rows in turn, and at the end what a poll of the used row reads."""
+    """First claims apart, then polls and claims of both rows in turn, and last what a poll of the used row reads."""
     rows = {name: Row(url, name) for name in names}
     told: dict[str, float | None] = {f"{_KEYS[name]}_first_claim_ms": row.claim() for name, row in rows.items()}
     for _ in range(samples):

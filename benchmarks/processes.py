@@ -56,7 +56,10 @@ def drained_by(place: Place, count: int, messages: int, *, lock: str = "guard") 
 
 @dataclass(frozen=True, slots=True)
 class Drainer:
-    """A process that handles messages: it is ready, begins at a word, writes a byte for each message, and ends with its input."""
+    """A process that handles messages.
+
+    It says that it is ready, begins at a word, writes a byte for each message, and ends with its input.
+    """
 
     process: subprocess.Popen[bytes]
 

@@ -1,8 +1,8 @@
 """Where the processor time of a message goes, part by part.
 
-Each line is measured with everything that it needs and by itself, in turn with the others: the difference of two is what
-the one adds to the other. At the end a profiler names the functions; it makes calls look dearer than they are, so compare
-its lines with each other only.
+Each line is measured with everything that it needs and by itself, in turn with the others: the difference of two is
+what the one adds to the other. At the end a profiler names the functions; it makes calls look dearer than they are, so
+compare its lines with each other only.
 """
 
 from __future__ import annotations
@@ -61,7 +61,8 @@ def main(arguments: list[str]) -> int:
         )
         return 0
     print(
-        f"microseconds of processor time a message\n\n{table(costs)}\n\nthe claimer in one thread, profiled: share of its own time"
+        f"microseconds of processor time a message\n\n{table(costs)}\n\n"
+        "the claimer in one thread, profiled: share of its own time"
     )
     print("\n".join(f"{share:>7.1%}  {name}" for name, share in functions.items()))
     return 0

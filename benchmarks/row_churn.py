@@ -71,7 +71,10 @@ def _messages(count: int) -> Iterator[Message]:
 
 
 def _drain(queue: MessageQueue, snapshot: RowSnapshot, expected: int, *, last: bool) -> Steps[tuple[int, int]]:
-    """Claim and settle, each settle with the next claim, until so many were acked or only delayed ones are left; acks and releases."""
+    """Claim and settle, each settle with the next claim; returns how many were acked and how many released.
+
+    Ends when no message can be claimed; with `last`, only once `expected` messages were acked as well.
+    """
     acked = released = 0
     claimed, until, rest = ClaimResult(), CLOCK.monotonic() + _PATIENCE, Wakeup(CLOCK)
     while CLOCK.monotonic() < until:

@@ -42,7 +42,8 @@ _PATIENCE: Final = 120 * SECOND
 _SETTLED: Final = 75 * SECOND
 #: Rows of which a dispatcher hears by the doorbell; a single one it looks at itself, as often as it would listen.
 ROWS: Final = {"time_shards": 1, "concurrency_shards": 2}
-#: What is aimed at: the 99th percentile of lateness, in milliseconds, and how many reads more a minute idle schedules cost.
+#: What is aimed at: the 99th percentile of lateness, in milliseconds, and how many reads more a minute idle schedules
+#: cost.
 _LATE_MS: Final = 1_000
 _READS: Final = 1
 
@@ -166,7 +167,7 @@ class _Handled:
 
 
 def load(queue: MessageQueue, count: int, *, first: int, over: int) -> None:
-    """Put so many schedules into the row, the first due at a moment and the last so much later; they come again in an hour."""
+    """Put `count` schedules into the row, due within `over` microseconds from `first` and again an hour later."""
     scheduling, process = ScheduleAdmin(queue.core), queue.core.process
     message = Message({"to": "ada@example.org"})
     template = scheduling.template(message)

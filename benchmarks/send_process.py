@@ -1,4 +1,7 @@
-"""The other process of a latency across processes: `python -m benchmarks.send_process URL MESSAGES BYTES SEED [LEAST GREATEST]`."""
+"""The other process of a latency across processes.
+
+`python -m benchmarks.send_process URL MESSAGES BYTES SEED [LEAST GREATEST]`
+"""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ _POOLS: Final = {"HintsDispatcher": "hints_dispatched", "CompactionExecutor": "c
 
 
 class ServerLoad:
-    """Totals of all nodes since `since_last` was asked for the last time; nodes that are down or just starting tell nothing."""
+    """Totals of all nodes since `since_last` was last called; nodes that are down or just starting tell nothing."""
 
     def __init__(self, nodes: LocalCassandra, table: str) -> None:
         """Watch this table (`keyspace.table`)."""
@@ -34,7 +34,7 @@ class ServerLoad:
         self._before: dict[int, dict[str, float]] = {}
 
     def since_last(self) -> dict[str, float]:
-        """Reads, writes, collections and compactions since then, added up over the nodes; states are averages over the nodes."""
+        """Reads, writes, collections and compactions since then, added up over the nodes; states are their averages."""
         told = [each for number, _ in enumerate(self._nodes.contact_points, 1) if (each := self._since_last(number))]
         names = told[0] if told else ()
         return {name: sum(each[name] for each in told) / (len(told) if name in _STATES else 1) for name in names}

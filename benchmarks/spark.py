@@ -1,7 +1,7 @@
 """How fast Spark sends rows to a queue and reads its history, beside the same work without Spark.
 
-The sink is compared with the same repeatable sends by as many processes, with a plain `send_many`, and with bare inserts.
-Starting the session, and the first write, which warms everything up, are not counted.
+The sink is compared with the same repeatable sends by as many processes, with a plain `send_many`, and with bare
+inserts. Starting the session, and the first write, which warms everything up, are not counted.
 """
 
 from __future__ import annotations

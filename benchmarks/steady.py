@@ -1,8 +1,9 @@
 """Whether the rate holds: minutes of sending and handling with the worker command, in windows of equal length.
 
-Producers keep the queue as full as `--ahead` says, and `astyqueue worker` processes, with their usual settings and log lines, handle
-what they send. For each window: how many messages, what a message cost this side and the nodes, and what the nodes say they did.
-Then the queue and a new one beside it, with processes of its own, take turns: what is slower then is slower for its age.
+Producers keep the queue as full as `--ahead` says, and `astyqueue worker` processes, with their usual settings and log
+lines, handle what they send. For each window: how many messages, what a message cost this side and the nodes, and what
+the nodes say they did. Then the queue and a new one beside it, with processes of its own, take turns: what is slower
+then is slower for its age.
 """
 
 from __future__ import annotations
@@ -21,7 +22,8 @@ from benchmarks.target import Place
 from benchmarks.target_options import opened, parser, progress, whole_number
 from benchmarks.workload import NotMeasured
 
-#: The last window must reach this part of the second (in the first Java compiles what runs often), and an old queue of a new one.
+#: The last window must reach this part of the second (in the first Java compiles what runs often), and an old queue of
+#: a new one.
 _HOLDS: Final = 0.9
 #: Each turn begins with so many seconds that do not count: the queue is empty then, and the processes have waited.
 _LEAD_SECONDS: Final = 5.0
@@ -29,7 +31,7 @@ _LEAD_SECONDS: Final = 5.0
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """How long, in how many windows; and how often, and for how many seconds, the queue and a new one take turns afterwards."""
+    """How long, in how many windows; and how many turns, of how many seconds, the queue and a new one take then."""
 
     minutes: float
     windows: int = 10
@@ -124,7 +126,10 @@ def _windows(place: Place, plan: Plan, load: Load) -> list[Window]:
 
 
 def _turns(place: Place, plan: Plan, old: Load) -> list[tuple[Window, Window]]:
-    """What the old queue and a new one come to in turn; a first turn of the new one, whose processes start then, does not count."""
+    """What the old queue and a new one come to in turn.
+
+    A first turn of the new one does not count, because its processes start then.
+    """
     with place.beside() as url, Load(place, plan.crew, url) as new:
         _turn("new, warming", plan, new)
         turns = [(_turn("old", plan, old), _turn("new", plan, new)) for _ in range(plan.turns)]

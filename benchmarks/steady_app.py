@@ -1,4 +1,7 @@
-"""The app whose worker `benchmarks steady` runs: `astyqueue worker benchmarks.steady_app:app`, on the store of ASTYQUEUE_URL."""
+"""The app whose worker `benchmarks steady` runs, on the store of ASTYQUEUE_URL.
+
+`astyqueue worker benchmarks.steady_app:app`
+"""
 
 from __future__ import annotations
 

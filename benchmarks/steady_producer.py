@@ -1,6 +1,7 @@
-"""A producer that sends as many task calls as its input asks for: `python -m benchmarks.steady_producer`, on the store of ASTYQUEUE_URL.
+"""A producer that sends as many task calls as its input asks for, on the store of ASTYQUEUE_URL.
 
-Each line of its input is a number of batches; after each batch it prints how many messages it has sent in all.
+It runs as `python -m benchmarks.steady_producer`. Each line of its input is a number of batches; after each batch it
+prints how many messages it has sent in all.
 """
 
 from __future__ import annotations

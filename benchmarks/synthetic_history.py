@@ -75,7 +75,7 @@ class Happened:
 
 
 def make_up(queue: MessageQueue, messages: int, *, since: int, length: int) -> int:
-    """Write the history of so many messages that were sent from `since` on for `length` microseconds; how many events that is."""
+    """Write the history of so many messages, sent in `length` microseconds from `since`; returns how many events."""
     ring = Ring(queue.name, queue.settings.layout)
     rows = [ring.row(since, shard) for shard in range(ring.layout.concurrency_shards)]
     events = Happened(queue.name, rows, since=since, gap=max(1, length // messages)).events(messages)

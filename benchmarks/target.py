@@ -70,7 +70,7 @@ def fresh_queue(place: Place, **options: object) -> Iterator[MessageQueue]:
 
 @dataclass(frozen=True, slots=True)
 class Embedded:
-    """In this process's memory, or in SQLite files: how durable, and in which directory (None: the system's for temporary files)."""
+    """In this process's memory, or in SQLite files: how durable, and where (None: the system's temporary directory)."""
 
     store: str = "sqlite"
     synchronous: str = "full"

@@ -24,7 +24,7 @@ class Aim:
     most: bool = False
 
     def judged(self, runs: list[Run]) -> dict[str, object] | None:
-        """What the median of the runs comes to, and whether it is within the bound; None where there is nothing to measure."""
+        """The median of the runs, and whether it is within the bound; None where there is nothing to measure."""
         told = [[run[name] for name in self.needs] for run in runs]
         if any(None in numbers for numbers in told):
             return None
@@ -83,6 +83,7 @@ def judged(aims: tuple[Aim, ...], runs: list[Run]) -> list[dict[str, object]]:
 def told(verdicts: list[dict[str, object]]) -> str:
     """The verdicts for people, a line each."""
     return "\n".join(
-        f"{'reached' if verdict['reached'] else 'NOT REACHED':<12}{verdict['aim']}: {verdict['measured']} (bound {verdict['bound']})"
+        f"{'reached' if verdict['reached'] else 'NOT REACHED':<12}{verdict['aim']}: {verdict['measured']} "
+        f"(bound {verdict['bound']})"
         for verdict in verdicts
     )

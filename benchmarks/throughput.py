@@ -49,7 +49,7 @@ def number_of(delivery: BaseDelivery) -> int:
 
 
 def drain_bare(queue: MessageQueue, messages: int) -> Drained:
-    """Claim and ack everything in this thread, each ack joined to the next claim: the steps and the store, nothing else."""
+    """Claim and ack everything in this thread, each ack joined to the next claim: only the steps and the store."""
     tally = Tally(messages, CLOCK)
     began, busy = CLOCK.monotonic(), process_time()
     queue.run(claim_and_ack(queue, tally))
@@ -81,7 +81,10 @@ def mark_all(held: list[ClaimedMessage], tally: Tally) -> None:
 
 
 def drain(queue: MessageQueue, messages: int, threads: int) -> Drained:
-    """Handle everything with a dispatcher of this process; the time ends when every ack is durable and every thread has left."""
+    """Handle everything with a dispatcher of this process.
+
+    The time ends when every ack is durable and every thread has left.
+    """
     tally = Tally(messages, CLOCK)
 
     def handle(delivery: Delivery) -> None:

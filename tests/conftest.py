@@ -37,7 +37,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 
 
 def _pairs_shown(passed: list[pytest.TestReport]) -> Iterator[str]:
-    """Which pairs would show that a guard is missing, as this run saw; orders of the others are not counted as shown."""
+    """Which pairs would show that a guard is missing, as this run saw; orders of the others do not count as shown."""
     said: dict[str, list[object]] = defaultdict(list)
     for report in passed:
         for name, value in report.user_properties:
@@ -47,6 +47,7 @@ def _pairs_shown(passed: list[pytest.TestReport]) -> Iterator[str]:
     could, could_not = (
         sum(map(int, map(str, said[name]))) for name in ("orders that could fail", "orders not counted")
     )
-    yield f"{len({*said['able to fail']})} of {said['pairs'][0]} pairs shown able to fail; {could} orders of these were played to their end"
+    able = len({*said["able to fail"]})
+    yield f"{able} of {said['pairs'][0]} pairs shown able to fail; {could} orders of these were played to their end"
     yield from sorted({str(one) for one in said["unable to fail"]})
     yield f"not counted as shown: {could_not} orders of pairs that cannot fail"

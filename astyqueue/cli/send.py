@@ -255,8 +255,8 @@ class LineSender:
             report = self._queue.send_many(self._made(line) for _, line in chunk)
         except AstyqueueError as error:
             message = (
-                f"{error}. {_messages(done.sent)} had been sent before, and some of lines {first} to {chunk[-1][0]} may have been: "
-                f"check the queue, or continue with --from-line {first}, which may send those again"
+                f"{error}. {_messages(done.sent)} had been sent before, and some of lines {first} to {chunk[-1][0]} "
+                f"may have been: check the queue, or continue with --from-line {first}, which may send those again"
             )
             raise Failure(message, code_of(type(error))) from error
         done.sent += report.sent

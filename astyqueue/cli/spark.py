@@ -87,6 +87,13 @@ def _sink_options(function: Callable[..., None]) -> Callable[..., None]:
 
 @spark.command(
     short_help="Send the rows of files as messages.",
+    help="""Send each row of the FILEs (CSV with a header, JSON lines or Parquet) as a message whose body is an object
+    of its columns.
+
+    Run it again after an interruption or an error: it skips files that were sent and sends only the missing rows of a
+    file that was sent in part. That holds for rows whose messages were done less than a day ago. For a new run, use a
+    new manifest.
+    """,
     epilog="""\b
     astyqueue spark enqueue users.csv --queue emails --id-column user_id
     astyqueue spark enqueue calls/*.parquet --queue default --id-column id --task shop.mail.welcome
@@ -127,12 +134,7 @@ def _sink_options(function: Callable[..., None]) -> Callable[..., None]:
 @click.option("--create", is_flag=True, help="Create the queue, and the SQLite file, if they do not exist.")
 @_on_spark
 def enqueue(start: Start, url: str, output: Output, *, files: tuple[Path, ...], **options: Any) -> None:  # noqa: ANN401 - as declared
-    """Send each row of the FILEs (CSV with a header, JSON lines or Parquet) as a message whose body is an object of its columns.
-
-    Run it again after an interruption or an error: it skips files that were sent and sends only the missing rows of a
-    file that was sent in part. That holds for rows whose messages were done less than a day ago. For a new run, use a
-    new manifest.
-    """
+    """Send the rows that the manifest does not record as sent, and record them."""
     from astyqueue.spark.file_import import Bulk, Manifest, Reading, place_of
     from astyqueue.spark.options import everywhere
 

@@ -122,8 +122,15 @@ def _weights(context: click.Context, parameter: click.Parameter, text: str | Non
 @verbose_option
 @click.pass_context
 def worker(
-    context: click.Context, /, *, app: str, url: str | None, log_level: str, log_format: str, **options: Any
-) -> None:  # noqa: ANN401 - the options of `_serve`
+    context: click.Context,
+    /,
+    *,
+    app: str,
+    url: str | None,
+    log_level: str,
+    log_format: str,
+    **options: Any,  # noqa: ANN401 - the options of `_serve`
+) -> None:
     """Find the app and run its tasks."""
     from astyqueue.cli.logging import configure
     from astyqueue.dispatch.worker_log import log_event

@@ -110,7 +110,8 @@ class HandlerRegistry:
     def add(self, handler: Handler, task: str | None) -> None:
         """Register the handler of a task, or of all messages without another handler. BadSetting for a second one."""
         if (self._general is not None) if task is None else (task in self._named):
-            message = f"there are two handlers for {'all messages' if task is None else f'the task {task!r}'} of one queue: give one"
+            handled = "all messages" if task is None else f"the task {task!r}"
+            message = f"there are two handlers for {handled} of one queue: give one"
             raise BadSetting(message)
         if task is None:
             self._general = handler

@@ -83,7 +83,10 @@ def _plain(value: object, where: str, depth: int) -> JsonValue:
             return [_plain(part, f"{where}[{index}]", depth + 1) for index, part in enumerate(value)]
         case dict():
             return {_plain_key(key, where): _plain(part, f"{where}[{key!r}]", depth + 1) for key, part in value.items()}
-    message = f"{where:.80} is {value!r:.80} ({type(value).__name__}), which has no JSON form: send text, numbers, lists and dicts"
+    message = (
+        f"{where:.80} is {value!r:.80} ({type(value).__name__}), which has no JSON form: "
+        "send text, numbers, lists and dicts"
+    )
     raise BadInput(message)
 
 

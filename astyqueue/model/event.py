@@ -150,7 +150,8 @@ class Event:
 _ENDS: Final = frozenset({Kind.DONE, Kind.FAILED, Kind.RELEASED})
 _LAST: Final = frozenset({Kind.DONE, Kind.DEAD})
 
-#: The plain values of an event: text, number, flag, an instant (microseconds since 1970) or a length of time (microseconds).
+#: The plain values of an event: text, number, flag, an instant (microseconds since 1970) or a length of time
+#: (microseconds).
 FLAT: Final[Mapping[str, str]] = MappingProxyType(
     {
         "queue": "text",

@@ -25,7 +25,8 @@ ATTEMPTS_MOST: Final = 10_000
 #: The least and the longest time for which it is stored that a repeatable send was settled, in seconds.
 REMEMBERED_LEAST: Final = 86_400
 REMEMBERED_MOST: Final = 30 * REMEMBERED_LEAST
-#: The greatest moment (microseconds) that earlier releases stored for a message that never expires: that of `datetime.max`.
+#: The greatest moment (microseconds) that earlier releases stored for a message that never expires: that of
+#: `datetime.max`.
 _ENDLESS: Final = microseconds(datetime.max.replace(tzinfo=UTC)) + 1
 _PLAIN_TAIL: Final = b"0,null,null,null,null,null,"
 

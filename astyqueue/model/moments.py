@@ -14,7 +14,10 @@ _UNITS_SHOWN: Final = 2
 
 
 def exact(moment: datetime) -> str:
-    """A moment in JSON: "2026-11-21T09:00:00.000000Z", always in UTC and to the microsecond, so that texts sort as moments do."""
+    """A moment in JSON: "2026-11-21T09:00:00.000000Z".
+
+    It is always in UTC and to the microsecond, so that texts sort as moments do.
+    """
     return moment.astimezone(UTC).isoformat(timespec="microseconds").removesuffix("+00:00") + "Z"
 
 

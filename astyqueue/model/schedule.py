@@ -52,7 +52,8 @@ class Misfire:
             return cls(kind, int(bound or ALL))
         if kind in _TAKE_DURATION and (bound or kind == "skip"):
             return cls(kind, as_microseconds(bound) if bound else GRACE)
-        problem = f'misfire is "once", "latest", "all" (or "all 50", up to {ALL_AT_MOST}), "skip" (or "skip 5m") or "within 1h", not {written!r}'
+        forms = f'"once", "latest", "all" (or "all 50", up to {ALL_AT_MOST}), "skip" (or "skip 5m") or "within 1h"'
+        problem = f"misfire is {forms}, not {written!r}"
         raise BadInput(problem)
 
     def __str__(self) -> str:

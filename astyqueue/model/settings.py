@@ -47,9 +47,10 @@ class Behaviour(BaseModel):
     """How a queue behaves; stored with it, changed by `queues set`, followed by every process within ten seconds.
 
     Durations are microseconds. A failed attempt is followed by a pause of `backoff_us`, doubled each time up to
-    `backoff_cap_us`, and shortened by up to half at random so that failures do not return together. `history` says which
-    events are kept, and `history_kept_us` for how long. A row that Spark sent is not sent again for `deduplication_us` after its
-    message was settled. `lease_cap_us` and `max_attempts_cap` bound the options of all messages, old ones too.
+    `backoff_cap_us`, and shortened by up to half at random so that failures do not return together. `history` says
+    which events are kept, and `history_kept_us` for how long. A row that Spark sent is not sent again for
+    `deduplication_us` after its message was settled. `lease_cap_us` and `max_attempts_cap` bound the options of all
+    messages, old ones too.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")

@@ -9,6 +9,6 @@ all,
   in one commit where possible. `SettleBuffer` has the leases of this process and the outcomes that wait for a commit.
 - `admin`: the steps behind `peek`, `explain`, `redrive`, `delete`, schedules and settings.
 
-All of it is steps, as in `astyqueue.protocol`, run by the thread or task that called. docs/explanation/sharing-rows.md says how processes
-share the rows of a queue.
+All of it is steps, as in `astyqueue.protocol`, run by the thread or task that called. docs/explanation/sharing-rows.md
+says how processes share the rows of a queue.
 """

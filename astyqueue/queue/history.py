@@ -93,8 +93,8 @@ class TracebackLimiter:
         if earlier is None:
             return "".join(traceback.format_exception(error))[-TRACE:]
         return (
-            f"as that of attempt {earlier.attempt} of {earlier.message}, which failed at the same place at {iso(earlier.when)}: "
-            "of such failures one traceback a minute is kept"
+            f"as that of attempt {earlier.attempt} of {earlier.message}, which failed at the same place "
+            f"at {iso(earlier.when)}: of such failures one traceback a minute is kept"
         )
 
 

@@ -200,8 +200,8 @@ class Operations:
     def configure(self, **settings: object) -> Settings:
         """Change the queue's behaviour, in this process at once and in others within ten seconds.
 
-        Settings are lease, lease_cap, max_attempts, max_attempts_cap, backoff, backoff_cap, paused, body_bytes, history, history_kept
-        and deduplication.
+        Settings are lease, lease_cap, max_attempts, max_attempts_cap, backoff, backoff_cap, paused, body_bytes,
+        history, history_kept and deduplication.
         """
         check_names(settings, to_change=True)
         return self.run(self.core.configure(behaviour_of(settings)))

@@ -1,6 +1,7 @@
-"""Queues and Spark: messages and their history as tables and streams, and rows sent as messages. Needs the extra `spark`.
+"""Queues and Spark: messages and their history as tables and streams, and rows sent as messages.
 
-Code that only reads the tables of the pipeline, such as its report, is in here too and works without PySpark.
+It needs the extra `spark`. Code that only reads the tables of the pipeline, such as its report, is in here too and
+works without PySpark.
 """
 
 from importlib.util import find_spec

@@ -20,7 +20,10 @@ from astyqueue.spark.writer import BatchSink, StreamSink
 
 
 class AstyqueueSource(DataSource):
-    """`spark.read.format("astyqueue")`, `spark.readStream…`, `df.write…` and `df.writeStream…`; options say which queue."""
+    """The format "astyqueue" of `spark.read`, `spark.readStream`, `df.write` and `df.writeStream`.
+
+    Its options say which queue.
+    """
 
     @classmethod
     def name(cls) -> str:

@@ -260,8 +260,8 @@ class Manifest:
             raise BadInput(message) from error
         if of_paths:
             message = (
-                f"{path} was written by an earlier version, which knew files by their paths: finish that run with the earlier version, or "
-                "name another manifest and give it only files that were not sent yet"
+                f"{path} was written by an earlier version, which knew files by their paths: finish that run with the "
+                "earlier version, or name another manifest and give it only files that were not sent yet"
             )
             raise BadInput(message)
         if loaded.target != target:

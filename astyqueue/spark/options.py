@@ -78,7 +78,10 @@ class Given:
         self._options = {_plain(name): value for name, value in options.items()}
         understood = {*map(_plain, known), *_SPARKS_OWN}
         if unknown := [name for name in options if _plain(name) not in understood]:
-            message = f"the data source astyqueue has no option {', '.join(sorted(unknown))} here; its options are {', '.join(known)}"
+            message = (
+                f"the data source astyqueue has no option {', '.join(sorted(unknown))} here; "
+                f"its options are {', '.join(known)}"
+            )
             raise BadSetting(message)
 
     def text(self, name: str) -> str | None:

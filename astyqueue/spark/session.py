@@ -167,9 +167,9 @@ def _wrong_with(home: Path) -> str | None:
         release = _RELEASE.search(told)
         if release is None or int(release[1]) not in RELEASES:
             return f"it is Java {release[1] if release else 'of an unknown release'}"
-        modules = subprocess.run(
+        modules = subprocess.run(  # noqa: S603 - as above
             [java, "--list-modules"], capture_output=True, text=True, timeout=_SECONDS, check=True
-        ).stdout  # noqa: S603 - as above
+        ).stdout
     except (OSError, subprocess.SubprocessError) as error:
         return f"it does not run ({error})"
     return None if _MODULE in modules else f"it is a trimmed runtime without the module {_MODULE}"

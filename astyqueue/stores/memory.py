@@ -202,8 +202,9 @@ class MemoryStore:
             raise Closed(message)
         if rows.copied:
             message = (
-                f"this memory store belongs to process {rows.process}, and this is a fork of it: no other process would see the "
-                "changes. Share a queue between processes with sqlite:///, or open a memory store after the fork"
+                f"this memory store belongs to process {rows.process}, and this is a fork of it: no other process "
+                "would see the changes. Share a queue between processes with sqlite:///, or open a memory store after "
+                "the fork"
             )
             raise Closed(message)
         return rows

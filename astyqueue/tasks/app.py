@@ -186,7 +186,10 @@ class App(Declaring):
         wanted = self.queues if queues is None else queues
         weights = dict(wanted) if isinstance(wanted, Mapping) else dict.fromkeys(wanted, 1)
         if unknown := sorted(set(weights) - {*self.queues, DEFAULT_QUEUE}):
-            message = f"this app has no queue {', '.join(map(repr, unknown))}, it has {', '.join(self.queues)}: declare it with app.queue(...)"
+            message = (
+                f"this app has no queue {', '.join(map(repr, unknown))}, it has {', '.join(self.queues)}: "
+                "declare it with app.queue(...)"
+            )
             raise BadInput(message)
         builder = Dispatcher.builder()
         for name, threads in shares(weights, concurrency).items():

@@ -90,7 +90,10 @@ class Task(Generic[P, R_co]):
         return call
 
     def send_many(self, calls: Iterable[Call[P]]) -> SendReport:
-        """Send many calls of this task in bounded memory: `welcome.send_many(welcome.call(one) for one in addresses)`."""
+        """Send many calls of this task in bounded memory.
+
+        For example `welcome.send_many(welcome.call(one) for one in addresses)`.
+        """
         return self.using().send_many(calls)
 
     def using(
@@ -106,7 +109,9 @@ class Task(Generic[P, R_co]):
         lease: Duration | None = None,
         max_attempts: int | None = None,
     ) -> Sending[P]:
-        """This task with options for its message: `welcome.using(delay="10m", key="welcome:ada").send("ada@example.org")`.
+        """This task with options for its message.
+
+        For example `welcome.using(delay="10m", key="welcome:ada").send("ada@example.org")`.
 
         The options are those of `MessageQueue.send`; `max_attempts` overrides the task's, which overrides the queue's.
         """

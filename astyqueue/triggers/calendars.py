@@ -36,7 +36,10 @@ class Calendar(Value, ABC):
 
 @dataclass(frozen=True, slots=True, init=False)
 class Days(Calendar):
-    """Whole days of a zone: a date ("2026-12-25"), a date of each year ("12-25"), or from one to another ("2026-12-24/2027-01-02")."""
+    """Whole days of a zone.
+
+    Each is a date ("2026-12-25"), a date of each year ("12-25"), or from one to another ("2026-12-24/2027-01-02").
+    """
 
     kind: ClassVar[str] = "days"
 

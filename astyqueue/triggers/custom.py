@@ -50,8 +50,8 @@ class Custom(Trigger):
         slot = _instant_in(found)
         if slot is None or slot <= moment:
             problem = (
-                f"trigger {self.name!r} returned {found!r} for {instant(moment)}: it must return None, or an aware datetime "
-                f"later than that and at most {instant(LATEST)}"
+                f"trigger {self.name!r} returned {found!r} for {instant(moment)}: it must return None, "
+                f"or an aware datetime later than that and at most {instant(LATEST)}"
             )
             raise BadInput(problem)
         return slot

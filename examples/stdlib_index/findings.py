@@ -49,7 +49,8 @@ def show_found(screen: Screen, index: Index) -> None:
         longest.add_row(*map(plain, row))
     screen.say(longest)
     _show_documented(screen, index)
-    query = "SELECT count(*), sum(lines), sum(functions), sum(classes), sum(documented) * 100.0 / sum(documentable) FROM files"
+    query = """SELECT count(*), sum(lines), sum(functions), sum(classes), sum(documented) * 100.0 / sum(documentable)
+               FROM files"""
     files, lines, functions, classes, percent = index.database.execute(query).fetchone()
     screen.say(f"  [bold]In all[/] {files:,} files, {lines:,} lines, {functions:,} functions, {classes:,} classes")
     screen.say(f"  [bold]With a docstring[/] {percent:.0f} % of modules, classes and functions\n")

@@ -71,7 +71,8 @@ class Index:
 
     def taker(self, path: str, after: int) -> int | None:
         """The process that started on a file next after the process `after`; None before any has."""
-        query = """SELECT process FROM runs WHERE path = ? AND run > (SELECT max(run) FROM runs WHERE path = ? AND process = ?)
+        query = """SELECT process FROM runs
+                   WHERE path = ? AND run > (SELECT max(run) FROM runs WHERE path = ? AND process = ?)
                    ORDER BY run LIMIT 1"""
         found: tuple[int] | None = self.database.execute(query, (path, path, after)).fetchone()
         return found and found[0]

@@ -86,8 +86,6 @@ def _started(
         if reason:
             lacking(config, reason)
         took = (clock.monotonic() - began) / SECOND
-        tell(
-            config,
-            f"tested on {nodes} local node{'s' * (nodes > 1)}: {', '.join(cluster.contact_points)}, up after {took:.1f} s",
-        )
+        where = f"{nodes} local node{'s' * (nodes > 1)}: {', '.join(cluster.contact_points)}"
+        tell(config, f"tested on {where}, up after {took:.1f} s")
         yield cluster

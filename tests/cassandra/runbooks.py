@@ -56,8 +56,9 @@ def steps(text: str) -> list[Step]:
 class Operator:
     """Somebody who does what the page says, on these nodes, in this keyspace.
 
-    What stands for a machine's own things in the page (addresses, `dc1`) is read as `stands_for` says. Commands that start and
-    stop a service, or change a disk, are done by the function that `by_hand` has for them; one that is in neither list fails.
+    `stands_for` maps what the page writes for a machine's own things (addresses, `dc1`) to those of these nodes.
+    Commands that start and stop a service, or change a disk, are done by the function that `by_hand` has for them; a
+    command that this class cannot carry out either fails.
     """
 
     ring: LocalCassandra
@@ -98,7 +99,7 @@ class Operator:
         else:
             assert program == "astyqueue", f"nobody said how to do this here: {command}"
             result = CliRunner().invoke(main, words, env=self.environment)
-            # A doctor that finds a warning (10) has done what it was asked for; one that finds a problem has not been helped.
+            # A doctor that finds a warning (10) has done what was asked; if it finds a problem, the page did not help.
             assert result.exit_code == 0 or (words[0], result.exit_code) == ("doctor", 10), (
                 f"{command}: {result.output}"
             )

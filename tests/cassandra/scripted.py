@@ -1,4 +1,4 @@
-"""Short stories about one row, each told by what the store answers: they must be the same on simulated and on real servers."""
+"""Short stories about one row, told by what the store answers: simulated and real servers must answer the same."""
 
 from __future__ import annotations
 

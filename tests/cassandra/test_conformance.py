@@ -17,7 +17,7 @@ from astyqueue.waiting import Wakeup
 
 
 class RealTime(TimeMachine):
-    """Stands still like any other, at the time that the nodes have; to advance it is to wait until they are there too."""
+    """Stands still at the time that the nodes have; `advance` waits until they have come that far too."""
 
     def __init__(self) -> None:
         self._real = SystemClock()

@@ -1,4 +1,4 @@
-"""The demo on a Cassandra node that it starts: it loses nothing although it kills a worker, and leaves no process behind."""
+"""The demo on a Cassandra node that it starts: it kills a worker, loses nothing, and leaves no process behind."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The fixtures for our users' tests: the page about testing is right, and a run without a Cassandra never looks like one with."""
+"""The fixtures for our users' tests do what the page about testing says.
+
+A run without a Cassandra never looks like one with a Cassandra.
+"""
 
 from __future__ import annotations
 

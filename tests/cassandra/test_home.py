@@ -194,7 +194,7 @@ def test_the_runbook_of_a_lost_data_centre_moves_the_home_there_and_back(
         assert taken(queue) == ["before"]
         queue.send("waiting")
     two_centres.kill(1)
-    # Of the one copy that dc2 has here there is nothing to repair, which nodetool calls an error: this step is not tried.
+    # dc2 has one copy here: there is nothing to repair, which nodetool calls an error, so this step is not tried.
     operator.follow(heading, places, {"nodetool repair --full --in-dc dc2 jobs": lambda _: None})
     with MessageQueue.builder().store(operator.environment["ASTYQUEUE_URL"]).name("emails").build() as queue:
         assert taken(queue) == ["waiting"]

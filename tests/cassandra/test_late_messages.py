@@ -71,7 +71,10 @@ def stranded(ring: LocalCassandra, store: Store, clock: TimeMachine, row: str) -
 
 
 def arrives(ring: LocalCassandra, row: str, *names: Name) -> None:
-    """Return once the messages are on every node: a read of all three brings them to those that lack them, if no hint was first."""
+    """Return once the messages are on every node.
+
+    A read of all three nodes brings the messages to those that lack them, unless a hint did so first.
+    """
     text = 'SELECT "id" FROM "jobs"."entries" WHERE "row" = %s AND "type" = %s AND "priority" = %s AND "id" = %s'
     asked = SimpleStatement(text, consistency_level=ConsistencyLevel.ALL)
     with told(ring, 2) as session:
@@ -84,9 +87,8 @@ def arrives(ring: LocalCassandra, row: str, *names: Name) -> None:
 def test_what_a_node_brings_hours_late_into_a_closed_row_is_handed_out(ring: LocalCassandra, jobs: str) -> None:
     """One of the two by a rescan that goes no further back, the other by the workers, within half a day."""
     clock = TimeMachine()
-    clock.set(
-        (CLOCK.now() - BEHIND) // RING.time_shard_us * RING.time_shard_us
-    )  # long enough before the end of a turn for all looks
+    # Long enough before the end of a turn for all looks.
+    clock.set((CLOCK.now() - BEHIND) // RING.time_shard_us * RING.time_shard_us)
     with opened(jobs) as store:
         crew = Crew(store, clock, RING)
         worker = crew.join(hands=100)

@@ -61,9 +61,8 @@ def first_of(ring: LocalCassandra) -> Contacts:
 
 
 def make_table(told: Session, *, copies: int) -> None:
-    told.execute(
-        f"CREATE KEYSPACE IF NOT EXISTS kept WITH replication = {{'class': 'SimpleStrategy', 'replication_factor': {copies}}}"
-    )
+    replication = f"{{'class': 'SimpleStrategy', 'replication_factor': {copies}}}"
+    told.execute(f"CREATE KEYSPACE IF NOT EXISTS kept WITH replication = {replication}")
     told.execute("CREATE TABLE IF NOT EXISTS kept.numbers (number int PRIMARY KEY)")
 
 
@@ -100,6 +99,20 @@ def program(folder: Path, name: str, script: str) -> Path:
     written.write_text(f"#!/bin/sh\n{script}\n")
     written.chmod(0o755)
     return written
+
+
+def fetching(folder: Path, jar: str) -> None:
+    """A Maven that fetches this one jar, with one letter in it, into the folder that its caller names."""
+    program(
+        folder,
+        "mvn",
+        f"""\
+for word; do
+    case $word in
+        -DoutputDirectory=*) mkdir -p "${{word#*=}}"; echo x > "${{word#*=}}/{jar}";;
+    esac
+done""",
+    )
 
 
 def test_a_node_counts_on_another_that_is_up_only_once_that_has_its_share_of_the_data(tmp_path: Path) -> None:
@@ -309,11 +322,7 @@ def test_jars_that_maven_did_not_finish_are_not_taken_for_whole(
 
 def test_jars_are_fetched_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    program(
-        tmp_path,
-        "mvn",
-        'for word; do case $word in -DoutputDirectory=*) mkdir -p "${word#*=}"; echo x > "${word#*=}/one.jar";; esac; done',
-    )
+    fetching(tmp_path, "one.jar")
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
     fetched = jars("0.0.0", JAVA)
     (tmp_path / "mvn").unlink()
@@ -323,11 +332,7 @@ def test_jars_are_fetched_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 
 def test_jars_that_are_not_those_that_were_tried_are_never_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    program(
-        tmp_path,
-        "mvn",
-        'for word; do case $word in -DoutputDirectory=*) mkdir -p "${word#*=}"; echo x > "${word#*=}/agrona-1.17.1.jar";; esac; done',
-    )
+    fetching(tmp_path, "agrona-1.17.1.jar")
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
     with pytest.raises(OtherJars, match=r"not those that it was tested with \(HdrHistogram") as raised:
         jars("5.0.9", JAVA)

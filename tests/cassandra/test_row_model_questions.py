@@ -54,7 +54,10 @@ def taken(store: Store, process: Client, count: int) -> list[Claim]:
 
 
 class Racing:
-    """Raises a row's header as fast as it can, each time with a timer of its own, and looks around whenever it is refused."""
+    """Raises a row's header as fast as it can, each time with a timer of its own.
+
+    Whenever a commit is refused, it reads the timers.
+    """
 
     def __init__(self, store: Store, name: str) -> None:
         self._store = store
@@ -85,7 +88,7 @@ class Racing:
 
 
 def test_timers_read_after_a_refusal_show_what_came_with_the_header_that_it_told(store: Store) -> None:
-    """The model asked whether a reading of timers after a refusal sees the last commit at a quorum, or has to be an exact one."""
+    """The model asked whether a quorum read of timers after a refusal sees the last commit, or has to be exact."""
     racers = [Racing(store, name) for name in ("ann", "bob", "cyd")]
     with ThreadPoolExecutor(len(racers)) as threads:
         applied = sum(threads.map(lambda racer: racer.race(40), racers))
@@ -127,7 +130,7 @@ def test_a_thousand_timers_of_one_message_each_are_read_again_in_a_tenth_of_a_le
 
 
 def test_a_settled_record_is_remembered_for_a_day(store: Store, session: Session, keyspace: str) -> None:
-    """A replay older than the mark of what was settled delivers it again: so long the mark lives, by the server's own account."""
+    """A replay delivers the record again once the mark of its settle has expired; the server itself tells its TTL."""
     process = Client("ann", CLOCK.now)
     record = idempotent_message(encode_plain(CLOCK.now(), b"1"), 0, numbered_id("disk-7", 1, CLOCK.now()))
     assert run(send_idempotent(process, ROW, [record]), store) == 1

@@ -1,4 +1,7 @@
-"""The runbooks of docs/how-to/production.md do what they say, on a real ring of three nodes, and with clients on where they may be."""
+"""The runbooks of docs/how-to/production.md do what they say, on a real ring of three nodes.
+
+Clients are on wherever they may be.
+"""
 
 from __future__ import annotations
 
@@ -112,7 +115,7 @@ def drained(queue: MessageQueue, wanted: AbstractSet[str]) -> list[str]:
 
 
 def taken(queue: MessageQueue, wait: str) -> list[str]:
-    """What is handed out, and acked as far as the store answers: after a node was killed it may not, for some seconds."""
+    """What is handed out, and acked as far as the store answers; it may not for seconds after a node was killed."""
     got: list[str] = []
     with suppress(StoreError), queue.receive(100, wait=wait) as batch:
         got += [str(delivery.body) for delivery in batch]
@@ -142,7 +145,8 @@ def numbered(word: str) -> list[str]:
 class Clients:
     """A process that sends and handles messages while a runbook is carried out, whatever errors it meets.
 
-    `sent` and `acked` are what the store said so of. A message that was `handed` out and whose ack raised may be done or come again.
+    `sent` and `acked` hold what the store confirmed. A message that was `handed` out and whose ack raised may be done
+    or come again.
     """
 
     def __init__(self, url: str) -> None:
@@ -207,7 +211,10 @@ def in_sync(operator: Operator) -> bool:
 
 
 def away(ring: LocalCassandra, node: int, action: Callable[[], None]) -> None:
-    """Do something while a node is down, of which it gets no hints: none is written, as hints in memory cannot be truncated."""
+    """Do something while a node is down, of which it gets no hints.
+
+    The others write none meanwhile, for hints in memory cannot be truncated.
+    """
     others = sorted(set(ALL) - {node})
     for other in others:
         ring.nodetool(other, "disablehandoff")
@@ -255,7 +262,7 @@ def test_a_node_that_was_away_for_longer_than_hints_last_has_everything_after_it
 
 
 def test_a_node_with_a_new_disk_replaces_itself_while_clients_are_off(operator: Operator) -> None:
-    """The message is on the nodes 2 and 3 only: without the disk of 3 and before a repair, two of three nodes do not know it."""
+    """The message is on nodes 2 and 3 only: without the disk of 3 and before a repair, two of three nodes lack it."""
     url = made(operator, 3)
     with emails(url) as queue:
         sent(queue, *numbered("before"))
@@ -363,7 +370,10 @@ def acked_or_released(delivery: Delivery) -> object:
 
 @pytest.mark.parametrize("keyspace", ["jobs"])
 def test_a_node_that_was_away_for_longer_than_gc_grace_does_not_start_until_it_is_wiped(operator: Operator) -> None:
-    """For as long as the tombstones of messages are kept it starts: those of the history, which it would wait for less, do not count."""
+    """It starts for as long as the tombstones of messages are kept.
+
+    Those of the history, which are kept for less, do not count.
+    """
     assert written(CHECKS) in section("## Deletes, repair and the lap")
     made(operator, 3)
     ring = operator.ring

@@ -139,8 +139,9 @@ def test_a_keyspace_of_an_earlier_release_goes_on_and_is_noted_until_its_home_is
 def test_tables_of_a_newer_astyqueue_are_left_alone(session: Session, fresh: str, looked_after: Administration) -> None:
     looked_after.migrate()
     session.execute(
-        f"INSERT INTO \"{fresh}\".schema_versions (part, version, file) VALUES ('schema', 99, '0099_later')", timeout=60
-    )  # noqa: S608 - our own keyspace
+        f"INSERT INTO \"{fresh}\".schema_versions (part, version, file) VALUES ('schema', 99, '0099_later')",  # noqa: S608 - our own keyspace
+        timeout=60,
+    )
     assert worst(looked_after.verify()) is Severity.PROBLEM
     with pytest.raises(
         WrongSchema,

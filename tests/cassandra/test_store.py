@@ -84,8 +84,9 @@ def test_a_column_that_is_only_expected_keeps_its_write_time_and_its_time_to_liv
     assert only(store, HEADER) == before
     assert only(store, LOCK) is None
     (left,) = session.execute(
-        f'SELECT TTL(value) AS seconds FROM "{keyspace}"."entries" WHERE row = %s AND type = 0', (ROW,)
-    )  # noqa: S608 - our own keyspace
+        f'SELECT TTL(value) AS seconds FROM "{keyspace}"."entries" WHERE row = %s AND type = 0',  # noqa: S608 - our own keyspace
+        (ROW,),
+    )
     assert 0 < left.seconds <= 500
 
 

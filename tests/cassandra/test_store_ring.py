@@ -1,4 +1,4 @@
-"""What the store and Cassandra itself do when nodes of a ring are frozen, killed, or have been away, on three real nodes.
+"""What the store and Cassandra do when nodes of a ring are frozen, killed or have been away, on three real nodes.
 
 The last ones are why the tables and the protocol are as they are: each shows what goes wrong otherwise.
 """
@@ -62,7 +62,10 @@ def told(ring: LocalCassandra, node: int) -> Iterator[Session]:
 
 
 def counted_up(store: Store, rounds: int, *, until: int = 0) -> list[StoreError]:
-    """Raise the number in a row's header so many times, or until a moment, reading back what is unknown; the errors on the way."""
+    """Raise the number in a row's header so many times, or until a moment; the errors on the way.
+
+    The header is read before each commit, for the outcome of the one before may be unknown.
+    """
     errors: list[StoreError] = []
     done = 0
     while done < rounds or CLOCK.monotonic() < until:

@@ -1,4 +1,4 @@
-"""Changes whose answers are lost on the way: what the store says then, and what the queue makes of it, on a real node."""
+"""Changes whose answers are lost: what the store says then, and what the queue makes of it, on a real node."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
 """A worker that writes down what it does, to be killed at any moment: `python kill_worker.py URL QUEUE JOURNAL`.
 
-Each line is one write to a file opened with O_APPEND, so a line that was written is there whatever happens to the process;
-the same line on the standard output is the doorbell of whoever watches. It works until its standard input ends.
+Each line is one write to a file opened with O_APPEND, so a line that was written stays, whatever happens to the
+process; the same line on the standard output wakes the test that watches. The worker runs until its standard input
+ends.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ THREADS: Final = 2
 
 
 class Journal(Hook):
-    """What happened to which message, and when by both clocks."""
+    """Writes down what happened to which message, and when by both clocks."""
 
     def __init__(self, path: str, clock: Clock) -> None:
         self._clock = clock
@@ -32,7 +33,7 @@ class Journal(Hook):
         os.write(sys.stdout.fileno(), line)
 
     def after_settle(self, delivery: BaseDelivery, outcome: str) -> None:
-        """Outcomes that are in the store; renewals are of no interest."""
+        """Write down an outcome that is in the store; extensions are left out."""
         if outcome != "extended":
             self.write(outcome, number_of(delivery))
 

@@ -1,6 +1,6 @@
 """Schedules of many kinds, fired in time for a year by processes that die now and then: each slot once, at its moment.
 
-What is expected is written out minute by minute by plain arithmetic, not asked of the triggers.
+The expected slots are computed minute by minute with plain arithmetic, not with the triggers.
 """
 
 from __future__ import annotations
@@ -33,12 +33,13 @@ from tests.unit.queue.waiting_threads import MILLISECOND, Crew
 
 MINUTE: Final = 60 * SECOND
 DAY: Final = 1_440 * MINUTE
-#: How long a slot may wait for its message. A process that lives fires it at its very moment, or 50 ms after its last look at the row
-#: (`rounds._AGAIN`). Of one that just died others believe for 0.3 s (`rowlease._PATIENCE`), each up to twice as long as that, that it
-#: still works on the row. They look as the clock does here, in steps.
+#: How long a slot may wait for its message. A living process fires it at its very moment, or 50 ms after its last visit
+#: to the row (`row_scheduler._AGAIN`). When a process has died, the others leave the row to it for 0.3 s
+#: (`row_lease._PATIENCE`), each up to twice as long as that. They notice in the steps in which this test's time goes
+#: on.
 STEP: Final = 5 * MILLISECOND
 IN_TIME: Final = 600 * MILLISECOND + 50 * MILLISECOND + STEP
-#: Three processes; at one of so many due moments they contend and one dies, after about so many requests of each at most.
+#: At one of so many due moments the processes contend and one dies, after at most about so many requests of each.
 PROCESSES: Final = 3
 DEATHS: Final = 20
 REQUESTS: Final = 12
@@ -48,7 +49,7 @@ ALL: Final = range(60)
 
 @dataclass(frozen=True)
 class Plain:
-    """A cron expression by what it means: the minutes, hours and days that it admits."""
+    """A cron expression and its meaning: the minutes, hours and days that it admits."""
 
     expression: str
     zone: str
@@ -57,7 +58,10 @@ class Plain:
     day: Callable[[date], bool] = lambda _: True
 
     def slots(self, begin: int, end: int) -> set[int]:
-        """Minute by minute: with all hours admitted whenever the clocks show it, otherwise as they first reach or skip it."""
+        """The admitted minutes of a period.
+
+        If all hours are admitted, they count whenever clocks show them; otherwise when first reached or skipped.
+        """
         if self.hours == ALL:
             return {at for at, reached in _walls(self.zone, begin, end) if self._admits(reached.shown)}
         return {at for at, reached in _walls(self.zone, begin, end) for wall in reached.first if self._admits(wall)}
@@ -69,7 +73,7 @@ class Plain:
 
 @dataclass(frozen=True, slots=True)
 class Reached:
-    """What the clocks of a zone show, in minutes since 1970 on the wall, and what they reach or skip for the first time."""
+    """What the clocks of a zone show, in local minutes since 1970, and what they reach or skip for the first time."""
 
     shown: int
     first: range
@@ -77,7 +81,10 @@ class Reached:
 
 @lru_cache
 def _walls(zone: str, begin: int, end: int) -> list[tuple[int, Reached]]:
-    """Each minute of a time, from the day before it on for what was reached before; clocks change at quarters of an hour."""
+    """Each minute of a period; clocks change at quarters of an hour.
+
+    The computation begins a day before, so that it knows what clocks had reached before the period.
+    """
     clock = ZoneInfo(zone)
     found: list[tuple[int, Reached]] = []
     offset, top = 0, -1
@@ -123,7 +130,7 @@ HOLIDAYS: Final = ("05-01", "12-25")
 
 
 def planned(begin: int, end: int) -> dict[str, tuple[Trigger, set[int]]]:
-    """Each schedule: its trigger, and when it has to fire from the beginning up to the end, both included."""
+    """The trigger of each schedule, and when it must fire between the beginning and the end, both included."""
     crons = {f"{one.expression} {one.zone}": (Cron(one.expression, one.zone), one.slots(begin, end)) for one in CRONS}
     open_days = Plain("", "Europe/Paris", (0,), (7,), lambda day: f"{day:%m-%d}" not in HOLIDAYS)
     others: dict[str, tuple[Trigger, set[int]]] = {
@@ -150,7 +157,7 @@ def _even(begin: int, end: int, interval: int) -> set[int]:
 
 
 class Births(Faulty):
-    """Notes each message that is put in: of which schedule, for which slot, and when."""
+    """Notes each message that a commit puts: of which schedule, for which slot, and when."""
 
     def __init__(self, store: Store, clock: TimeMachine) -> None:
         super().__init__(store)
@@ -175,7 +182,10 @@ class Births(Faulty):
 
 @dataclass
 class Play:
-    """Some processes on one store. The clock goes from one due moment to the next, and on from each until all is fired that is due."""
+    """Some processes on one store.
+
+    Time advances from one due moment to the next, and on from each until everything due is fired.
+    """
 
     clock: TimeMachine
     births: Births
@@ -188,7 +198,7 @@ class Play:
             self.crew.join(hands=50)
 
     def plan(self, schedules: dict[str, tuple[Trigger, set[int]]]) -> None:
-        """Make the schedules, with the misfire policy that they have unless told otherwise."""
+        """Create the schedules, with the default misfire policy."""
         worker = self.crew.workers[0]
         for name, (trigger, _) in schedules.items():
             run(
@@ -197,7 +207,7 @@ class Play:
             )
 
     def go(self, schedules: dict[str, tuple[Trigger, set[int]]]) -> None:
-        """Let it all come, each moment at its time."""
+        """Let every due moment come, in order."""
         due: dict[int, set[tuple[str, int]]] = defaultdict(set)
         for name, (_, slots) in schedules.items():
             for slot in slots:
@@ -206,7 +216,7 @@ class Play:
             self._meet(moment, due[moment])
 
     def _meet(self, moment: int, slots: set[tuple[str, int]]) -> None:
-        """Come to a moment; go on until its slots are fired, or for as long as they may take, and until what came of them is acked."""
+        """Advance to a moment, on until its slots are fired or late, and on until their messages are acked."""
         self.clock.advance(timedelta(microseconds=max(0, moment - self.clock.now())))
         self.random.shuffle(self.crew.workers)
         if self.random.randrange(DEATHS) == 0:
@@ -218,7 +228,7 @@ class Play:
         self.crew.pass_time(2 * STEP)
 
     def _contend(self) -> None:
-        """All go on one request at a time, in any order; one dies before it hears an answer, and another comes in its place."""
+        """Run all processes by single requests, in random order; one dies before it gets an answer, and is replaced."""
         doomed = self.crew.workers[0]
         for worker in self.crew.workers:
             worker.paced = True
@@ -242,12 +252,14 @@ def played(begin: date, end: date) -> Iterator[str]:
     for name, (_, slots) in schedules.items():
         born = births.of[name]
         if sorted(slot for slot, _ in born) != sorted(slots):
-            yield f"{name}: {len(born)} messages for {len(slots)} slots, {len(slots - {slot for slot, _ in born})} of which had none"
+            missed = len(slots - {slot for slot, _ in born})
+            yield f"{name}: {len(born)} messages for {len(slots)} slots, {missed} of which had none"
         if late := [(at - slot) for slot, at in born if not 0 <= at - slot <= IN_TIME]:
             yield f"{name}: {len(late)} were fired up to {max(late) / SECOND:.3f} s after their slots"
     lateness = [at - slot for born in births.of.values() for slot, at in born]
-    print(  # noqa: T201 - how much was played is part of what it shows
-        f"{len(lateness)} slots of {len(schedules)} schedules in {(end - begin).days} days, {play.died} processes died; "
+    print(  # noqa: T201 - how much was played is part of the result
+        f"{len(lateness)} slots of {len(schedules)} schedules in {(end - begin).days} days, "
+        f"{play.died} processes died; "
         f"{sum(map(bool, lateness))} were fired later than at their moment, the worst by {max(lateness) / SECOND:.3f} s"
     )
 

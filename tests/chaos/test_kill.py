@@ -1,4 +1,4 @@
-"""kill -9, many times, of workers on one store: nothing is lost, and nothing is done twice without a kill that explains it."""
+"""Workers on one store are killed many times: nothing is lost, and nothing is done twice unless a kill explains it."""
 
 from __future__ import annotations
 
@@ -25,23 +25,23 @@ from tests.support.places import Place
 
 WORKER: Final = Path(__file__).with_name("kill_worker.py")
 CLOCK: Final = SystemClock()
-#: How many, unless `--kills` says otherwise, as `make test-kills` does.
+#: The number of kills, unless `--kills` says otherwise, as `make test-kills` does.
 KILLS: Final = {"sqlite": 12, "cassandra": 8}
-#: One of so many at least is to come back in another time shard than the one it was killed in.
+#: At least one of so many kills must interrupt a message that comes back in another time shard.
 ACROSS: Final = 5
 WORKERS: Final = 3
 LEASE: Final = SECOND
 SHARD: Final = 5 * SECOND
-#: What was in flight is back this long after the kill at the latest.
+#: What was in flight is delivered again at most this long after the kill.
 BACK: Final = LEASE + 2 * SECOND
-#: A kill comes at these moments of each time shard; what is killed late in one comes back in the next.
+#: A kill comes at these moments of each time shard; what one interrupts late in a shard comes back in the next.
 MOMENTS: Final = tuple(int(seconds * SECOND) for seconds in (0.02, 0.8, 1.5, 2.2, 2.9, 3.55, 4.2, 4.65))
-#: So long before a kill there is something to do: some that takes a while, and some that does not.
+#: Messages are sent so long before a kill: some take a while to handle, and some do not.
 AHEAD: Final = SECOND // 8
 LONG: Final = (SECOND // 5, SECOND * 3 // 10)
 SHORT: Final = (0, SECOND // 50)
 LATEST: Final = SHARD
-#: Whatever is waited for and has not come by then will not come.
+#: What the test has waited for so long will not come.
 PATIENCE: Final = 30 * SECOND
 
 
@@ -60,7 +60,7 @@ class Event(NamedTuple):
 
 @dataclass(eq=False)
 class Worker:
-    """A process, and what it wrote down."""
+    """A worker process and its journal."""
 
     process: subprocess.Popen[bytes]
     journal: Path
@@ -83,7 +83,7 @@ class Worker:
         return list(started.values())
 
     def kill_in_flight(self) -> bool:
-        """Kill -9, if a handler is at work: the process is held still while that is looked at."""
+        """Kill the process with SIGKILL if a handler runs; returns whether one did. The check stops the process."""
         self.process.send_signal(signal.SIGSTOP)
         os.waitpid(self.process.pid, os.WUNTRACED)
         if not self.open("end"):
@@ -97,7 +97,7 @@ class Worker:
 
 @dataclass
 class Workers:
-    """All workers, those alive and those killed."""
+    """All workers, alive and killed."""
 
     url: str
     directory: Path
@@ -114,14 +114,14 @@ class Workers:
         self.doorbells.register(worker.process.stdout, selectors.EVENT_READ, worker)
 
     def wait_for_news(self, until: int) -> None:
-        """Block until some worker has written a line; that no line comes for long is a failure."""
+        """Block until some worker has written a line; fail if none comes until then."""
         ready = self.doorbells.select(max(0, until - CLOCK.monotonic()) / SECOND)
         assert ready, "no worker did anything for too long"
         for key, _ in ready:
             assert os.read(key.fd, 65_536), "a worker ended by itself"
 
     def kill_one(self) -> None:
-        """Kill a worker while a handler of it is at work, and start another in its place."""
+        """Kill a worker while one of its handlers runs, and start another in its place."""
         until = CLOCK.monotonic() + PATIENCE
         while not (
             victim := next((worker for worker in self.alive if worker.open("end") and worker.kill_in_flight()), None)
@@ -140,19 +140,19 @@ class Workers:
         worker.process.stdin.close()
 
     def wait_until_ready(self) -> None:
-        """Block until every worker alive has begun; on a slow machine the kills wait for that."""
+        """Block until every living worker has begun; on a slow machine the kills wait for that."""
         until = CLOCK.monotonic() + PATIENCE
         while not all(worker.events() for worker in self.alive):
             self.wait_for_news(until)
 
     def wait_for_all(self, queue: MessageQueue) -> None:
-        """Block until the queue is empty; whoever empties it writes a line after that."""
+        """Block until the queue is empty; the worker that empties it writes a line after that."""
         until = CLOCK.monotonic() + PATIENCE
         while queue.counts().total:
             self.wait_for_news(until)
 
     def finish(self) -> None:
-        """Have those alive drain and end."""
+        """Let the living workers drain and end."""
         for worker in self.alive:
             worker.process.communicate(timeout=PATIENCE / SECOND)
         assert [worker.process.returncode for worker in self.alive] == [0] * WORKERS
@@ -168,7 +168,7 @@ class Workers:
 
 
 class Story:
-    """What all journals together tell."""
+    """The contents of all journals together."""
 
     def __init__(self, workers: list[Worker]) -> None:
         self._workers = workers
@@ -191,7 +191,7 @@ class Story:
         return [start for starts in self.starts.values() for start in starts[:-1]]
 
     def explained(self) -> list[tuple[Event, Worker]]:
-        """Those of them that were in flight, not yet settled, in a worker that was killed."""
+        """The doubles whose first start was in flight, not yet settled, in a worker that was killed."""
         unsettled = {
             worker: set(worker.open("acked", "released", "lost", "rejected"))
             for worker in self._workers
@@ -200,7 +200,7 @@ class Story:
         return [(event, worker) for event, worker in self.doubles() if event in unsettled.get(worker, ())]
 
     def returns(self) -> Iterator[tuple[Worker, Event, Event | None]]:
-        """What each kill caught at work: its start, and its next one."""
+        """The starts that each kill interrupted, each with the next start of its message."""
         for worker in self._workers:
             for event in worker.open("end") if worker.killed else ():
                 later = (start for start, _ in self.starts[event.number] if start.monotonic > event.monotonic)
@@ -244,7 +244,7 @@ def next_moment() -> int:
 
 
 def burst(first: int, chance: random.Random) -> list[Message]:
-    """Work for now, and a little spread over the length of a time shard."""
+    """Messages for now, and a few spread over the length of a time shard."""
     works = [chance.randint(*between) for between in (LONG,) * 2 + (SHORT,) * 6]
     late = [
         chance.randint(0, LATEST) / SECOND if work <= SHORT[1] and chance.random() < 0.5 else None for work in works
@@ -276,7 +276,8 @@ def test_many_kills_lose_nothing_and_explain_every_double(workers: Workers, queu
     slowest = max(again.monotonic - (worker.killed or 0) if again else BACK * 9 for worker, _, again in returns)
     sys.stdout.write(
         f"kills {len(workers.killed)}, across a boundary {len(across)}, messages {sent}, done {len(story.done)}, "
-        f"lost {sent - len(story.done)}, doubles {len(doubles)} (explained {len(explained)}), slowest return {slowest / SECOND:.1f} s\n"
+        f"lost {sent - len(story.done)}, doubles {len(doubles)} (explained {len(explained)}), "
+        f"slowest return {slowest / SECOND:.1f} s\n"
     )
     assert story.done == set(range(sent))
     assert doubles == explained

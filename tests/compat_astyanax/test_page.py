@@ -1,4 +1,4 @@
-"""The page on lineage leaves nothing out; the code that it names is there, and the tests that it names are run and say what they show."""
+"""The page on lineage is complete; the code that it names exists, and so do the tests, which name what they show."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_every_place_that_is_named_is_there() -> None:
 
 
 def test_every_test_that_is_named_is_one_that_the_suite_runs(request: pytest.FixtureRequest) -> None:
-    """No test is skipped or left to other runs by a mark of its own, and where its file was collected, so was it."""
+    """No mark of its own skips a test or leaves it to other runs; where its file was collected, so was the test."""
     tests = _TEST.findall(PAGE)
     assert len(tests) > 150
     assert [f"{file}::{name}" for file, name in tests if name not in _run(file)] == []
@@ -85,7 +85,7 @@ def test_each_fault_of_the_recipe_has_tests_whose_first_lines_name_it() -> None:
 
 @cache
 def _run(file: str) -> set[str]:
-    """The tests and classes of tests of a file that every run of the suite has."""
+    """The tests, and classes of tests, of a file that every run of the suite contains."""
     kinds = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
     found = [node for node in ast.parse((ROOT / file).read_text()).body if isinstance(node, kinds)]
     tests = [node for node in found if node.name.startswith(("test_", "Test"))]
@@ -100,14 +100,14 @@ def _last(decorator: ast.expr) -> str:
 
 
 def _is_everything(config: pytest.Config) -> bool:
-    """Whether nothing was chosen by name, so that a file that was collected was so as a whole."""
+    """Whether no test was chosen by name, so that each collected file was collected as a whole."""
     return not (
         config.option.keyword or config.getoption("--store") or any("::" in argument for argument in config.args)
     )
 
 
 def _faults(file: Path) -> dict[str, set[int]]:
-    """The tests of a file, and the faults that they say they are about."""
+    """The tests of a file, and the faults that their docstrings name."""
     tests = [
         node
         for node in ast.parse(file.read_text()).body

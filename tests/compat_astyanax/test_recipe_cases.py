@@ -1,6 +1,7 @@
-"""What the recipe tested, as tests of ours, those it had to comment out included; repeating messages are with a message's own trigger.
+"""The recipe's own tests as tests of ours, including those that it had to comment out.
 
-It slept where these advance a clock. It ran each twice, with a lock in memory and with one in the row; these run on each store.
+A repeating message is one with a trigger of its own. The recipe slept where these tests advance a clock. It ran each
+test twice, with a lock in memory and with one in the row; these run on each store.
 """
 
 from __future__ import annotations
@@ -89,7 +90,7 @@ def test_ten_of_one_call_are_all_peeked_at_with_what_they_carry(queue: MessageQu
 
 
 def test_the_repeating_message_that_was_its_known_bug(queue: MessageQueue, clock: TimeMachine) -> None:
-    """Its own comment calls it one; what it says of the count and of finding it by its key it had to comment out."""
+    """The recipe's own comment calls it a bug; its checks of the count and of finding it by key were commented out."""
     queue.send("again", trigger=Every("1s"), key="unique", unique="reject")
     for trigger in (Every("1s"), None):
         with pytest.raises(KeyTaken):
@@ -117,11 +118,10 @@ def test_the_repeating_message_that_was_its_known_bug(queue: MessageQueue, clock
     assert [schedule.name for schedule in Schedules(queue).all()] == ["unique"]
 
 
-@pytest.mark.stores(
-    "memory", "sqlite"
-)  # handlers run in real time, which the nodes' own clocks need not agree with to a second
+# Handlers run in real time, with which the clocks of Cassandra nodes need not agree to the second.
+@pytest.mark.stores("memory", "sqlite")
 def test_a_repeating_task_runs_five_times_through_a_dispatcher(place: Place) -> None:
-    """It had to comment this out: the callback is called five times, and then nothing is left."""
+    """The recipe had to comment this test out: the callback is called five times, and then nothing is left."""
     store = place.store(SystemClock())
     queue = MessageQueue.builder().store(store).name("jobs").options(time_shards=1, concurrency_shards=1).build()
     ran: list[object] = []
@@ -139,9 +139,12 @@ def test_a_repeating_task_runs_five_times_through_a_dispatcher(place: Place) -> 
     assert queue.counts().total == 0
 
 
-@pytest.mark.stores("memory", "sqlite")  # it asks very often
+@pytest.mark.stores("memory", "sqlite")  # it makes too many requests for Cassandra
 def test_many_that_are_due_over_a_minute_come_once_each_at_most_once(opens: Opens, clock: TimeMachine) -> None:
-    """The stress test, which it had to leave out and which asserted nothing; a thousandth of its messages, as many buckets."""
+    """The stress test, which the recipe had to leave out, and which asserted nothing.
+
+    This one has a thousandth of its messages, and as many buckets.
+    """
     queue = opens(time_shards=10, every="30s", concurrency_shards=4)
     for batch in range(20):
         queue.send_many([Message(f"{batch}:{number}", lease=0, delay=number) for number in range(50)])
@@ -155,7 +158,7 @@ def test_many_that_are_due_over_a_minute_come_once_each_at_most_once(opens: Open
 
 
 def test_five_are_handled_once_each_while_the_row_is_changed_by_others(place: Place) -> None:
-    """It held the lock of the row for a second, and counted five callbacks once it was released."""
+    """The recipe's test held the lock of the row for a second, and counted five callbacks after releasing it."""
     store = place.store(SystemClock())
     other = MessageQueue.builder().store(store).name("jobs").options(time_shards=1, concurrency_shards=1).build()
     other.send_many(range(5))
@@ -176,7 +179,7 @@ def test_five_are_handled_once_each_while_the_row_is_changed_by_others(place: Pl
 
 
 def test_what_was_taken_is_counted_until_it_is_acked(queue: MessageQueue) -> None:
-    """The rewrite that was never merged: consume, count one, ack, count none."""
+    """From the rewrite that was never merged: consume, count one, ack, count none."""
     queue.send("work")
     [delivery] = queue.receive()
     assert queue.counts().total == 1
@@ -187,7 +190,7 @@ def test_what_was_taken_is_counted_until_it_is_acked(queue: MessageQueue) -> Non
 def test_what_is_not_acked_is_hidden_until_its_lease_ends_and_no_longer(
     queue: MessageQueue, clock: TimeMachine
 ) -> None:
-    """The same: with both copies acked there is nothing left."""
+    """From the same rewrite: once both copies are acked, nothing is left."""
     queue.send("work")
     [first] = queue.receive()
     clock.advance("900ms")
@@ -204,7 +207,7 @@ def test_what_is_not_acked_is_hidden_until_its_lease_ends_and_no_longer(
 def test_five_runs_are_five_and_leave_nothing(
     queue: MessageQueue, store: Store, clock: TimeMachine, key: str | None, *, late: bool
 ) -> None:
-    """The same: every 3 s, one second to finish, one of them out of time."""
+    """From the same rewrite: a run every 3 s, one second to finish it, and one run that takes longer."""
     queue.send("again", trigger=Every("3s", count=5), key=key)
     if late:
         assert queue.receive()
@@ -226,7 +229,7 @@ def test_five_runs_are_five_and_leave_nothing(
 def test_a_read_respects_the_due_time_to_the_millisecond(
     queue: MessageQueue, clock: TimeMachine, send: Callable[[MessageQueue], object]
 ) -> None:
-    """The same: a second before it there is none, a millisecond after it one."""
+    """From the same rewrite: nothing a second before the due time, one message a millisecond after it."""
     send(queue)
     clock.advance("59s")
     assert not queue.receive()
@@ -235,7 +238,7 @@ def test_a_read_respects_the_due_time_to_the_millisecond(
 
 
 def test_queues_are_listed(place: Place, clock: TimeMachine) -> None:
-    """The same."""
+    """From the same rewrite."""
     connection = Connection(place.store(clock), clock)
     for name in ("b", "a"):
         connection.queue(name)
@@ -243,7 +246,7 @@ def test_queues_are_listed(place: Place, clock: TimeMachine) -> None:
 
 
 def test_what_a_hook_writes_down_is_in_the_order_of_what_happened(clock: TimeMachine, store: Store) -> None:
-    """It handed hooks the batch of the queue's own commit; ours are told before and after, and see no batch."""
+    """The recipe gave hooks the batch of the queue's own commit; our hooks are called before and after, without it."""
     told: list[str] = []
 
     class Diary(Hook):

@@ -28,7 +28,7 @@ RUNS = 5
 
 
 def each_run_late(queue: MessageQueue, clock: TimeMachine) -> list[MessageId]:
-    """Take each run twice, for its first lease runs out, and ack it both times; the runs that were acked."""
+    """Receive each run twice, since its first lease expires, and ack it both times; returns the acked runs."""
     acked: list[MessageId] = []
     for _ in range(3 * RUNS):
         acked += [_acked_twice(queue, clock, late) for late in queue.receive(10)]
@@ -50,7 +50,7 @@ def _acked_twice(queue: MessageQueue, clock: TimeMachine, late: Delivery) -> Mes
 def test_each_slot_has_one_run_though_every_run_is_read_and_acked_twice(
     queue: MessageQueue, clock: TimeMachine, key: str | None
 ) -> None:
-    """16 and 17: the next run was sent as one was read and again as it was acked, by each who acked it: the chain forked."""
+    """16 and 17: the next run was sent when one was read, and again by each process that acked it: the chain forked."""
     queue.send("tick", trigger=Every("1m", count=RUNS), key=key, max_attempts=50)
     acked = each_run_late(queue, clock)
     assert len(acked) == len(set(acked)) == RUNS
@@ -80,7 +80,7 @@ def test_no_run_is_dropped_though_the_one_before_is_in_hand_for_longer_than_the_
 def test_an_ack_whose_answer_was_lost_is_done_once_and_has_one_next_run(
     opens: Opens, store: Store, clock: TimeMachine, *, applied: bool
 ) -> None:
-    """18: it was tried again, and the next run was sent again under another id."""
+    """18: the ack was tried again, and sent the next run again under another id."""
     opens().send("tick", trigger=Every("1m", count=2))
     failing = Failing(store, OutcomeUnknown("no answer"), at=2, of=(Commit,), applied=applied)
     queue = opens(failing)
@@ -91,7 +91,7 @@ def test_an_ack_whose_answer_was_lost_is_done_once_and_has_one_next_run(
 
 
 def test_a_send_whose_answer_was_lost_is_there_once(opens: Opens, store: Store, clock: TimeMachine) -> None:
-    """18: nor is anything else that is tried again there twice."""
+    """18: nothing else that is tried again is stored twice either."""
     for applied in (True, False):
         opens(Failing(store, OutcomeUnknown("no answer"), of=(SendRequest,), applied=applied)).send("work")
     assert everything(opens(), clock) == ["work", "work"]
@@ -119,7 +119,7 @@ def test_what_was_sent_by_a_clock_that_is_ahead_comes_once(ahead: int, due: int)
 
 
 def test_what_was_deleted_is_remembered_for_a_day() -> None:
-    """20: it was forgotten after five seconds, and a server that was away for longer brought it back."""
+    """20: tombstones were dropped after five seconds, and a server that was away for longer brought messages back."""
     statements = [
         statement for part in parts("k")[1:] for statement in part.statements if statement.startswith("CREATE TABLE")
     ]
@@ -128,7 +128,7 @@ def test_what_was_deleted_is_remembered_for_a_day() -> None:
 
 
 def test_an_end_holds_for_every_run(queue: MessageQueue, clock: TimeMachine) -> None:
-    """21: it was left out of the second run, and the chain had no end."""
+    """21: the second run lost the end, and the chain never ended."""
     end = instant(clock.now() + 150 * SECOND)
     queue.send("tick", trigger=Every("1m", end=end))
     assert everything(queue, clock) == ["tick"] * 3
@@ -136,7 +136,7 @@ def test_an_end_holds_for_every_run(queue: MessageQueue, clock: TimeMachine) -> 
 
 
 def test_an_interval_of_nothing_is_refused() -> None:
-    """21: it went round without a pause."""
+    """21: such a message was sent again and again without a pause."""
     with pytest.raises(BadInput):
         Every(0)
 
@@ -144,7 +144,7 @@ def test_an_interval_of_nothing_is_refused() -> None:
 def test_an_outage_of_days_is_followed_by_one_run_unless_all_were_asked_for(
     queue: MessageQueue, clock: TimeMachine
 ) -> None:
-    """21: whatever had been missed came at once."""
+    """21: all missed runs came at once."""
     schedules = Schedules(queue)
     schedules.add("default", Every("1m", delay="1m"), "one")
     schedules.add("all", Every("12h", delay="12h"), "all", misfire="all")
@@ -164,7 +164,7 @@ def test_deleting_by_key_in_the_middle_of_a_run_ends_the_chain(queue: MessageQue
 
 
 def test_a_key_is_found_and_unique_also_when_its_message_expires(queue: MessageQueue) -> None:
-    """22: with any retention set, peeking by key found nothing, and nothing was a duplicate any more."""
+    """22: with any retention set, peeking by key found nothing, and no duplicate was recognised."""
     sent = queue.send("work", key="order:7", unique="reject", expires="1h")
     assert [found.id for found in queue.find("order:7")] == [sent.id]
     with pytest.raises(KeyTaken):

@@ -1,4 +1,7 @@
-"""What the recipe did wrong about its locks: each of these held up a row, or let two into it. Numbers are those of the lineage page."""
+"""What was wrong with the recipe's locks: each fault blocked a row, or let two processes claim from it at once.
+
+Numbers are those of the lineage page.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +31,7 @@ HOUR = 3_600 * SECOND
 
 
 def test_a_process_that_dies_at_any_request_of_its_claim_holds_nobody_up(opens: Opens, store: Store) -> None:
-    """1: a lock's time was written in another unit than it was read in, so a dead holder's row stood still for minutes."""
+    """1: a lock's time was written in one unit and read in another, so a dead holder blocked its row for minutes."""
     alive = opens()
     died = 0
     for request, done in deaths(opens, store, lambda queue: queue.receive(1)):
@@ -41,7 +44,7 @@ def test_a_process_that_dies_at_any_request_of_its_claim_holds_nobody_up(opens: 
 
 @pytest.mark.parametrize("ahead", [0, -HOUR, HOUR], ids=["clocks agree", "one is slow", "one is fast"])
 def test_however_claimers_meet_a_row_has_one_header_and_no_other_lock(ahead: int) -> None:
-    """2 and 3: who won wrote a lock for each one it saw, and who lost to a slow clock left its own: the row stood still."""
+    """2 and 3: a winner wrote a lock for each one it saw, a loser to a slow clock left its own: the row was blocked."""
 
     def world() -> World:
         scene = Scene(messages=2)
@@ -63,7 +66,7 @@ def test_however_claimers_meet_a_row_has_one_header_and_no_other_lock(ahead: int
 
 
 def test_what_ran_out_costs_nobody_a_failed_try(opens: Opens, clock: TimeMachine) -> None:
-    """4: a lock that had run out was removed, and the read failed all the same."""
+    """4: an expired lock was removed, and the read failed all the same."""
     dead, alive = opens(), opens()
     dead.send("work")
     dead.receive()
@@ -72,7 +75,7 @@ def test_what_ran_out_costs_nobody_a_failed_try(opens: Opens, clock: TimeMachine
 
 
 def test_of_two_who_found_a_row_empty_one_is_refused(opens: Opens, store: Store) -> None:
-    """4: a read that came back empty passed for a lock."""
+    """4: an empty read counted as a lock."""
     other = opens()
     other.send("work")
     got: list[object] = []
@@ -89,7 +92,7 @@ def test_of_two_who_found_a_row_empty_one_is_refused(opens: Opens, store: Store)
 def test_an_error_at_any_request_of_a_claim_leaves_nothing_behind_that_stands_in_the_way(
     error: StoreUnavailable | OutcomeUnknown, at: int, *, applied: bool
 ) -> None:
-    """5: an error in the reading back left the candidate behind; one in the first write had it written twice."""
+    """5: an error of the read-back left the candidate behind; an error of the first write had it written twice."""
     scene = Scene(messages=2)
     failing = Failing(scene.store, error, at=at, applied=applied)
     steps = claim(scene.process("ann"), RowSnapshot(ROW, 1), ClaimRequest(1, LEASE, ATTEMPTS))
@@ -103,7 +106,7 @@ def test_an_error_at_any_request_of_a_claim_leaves_nothing_behind_that_stands_in
 
 
 def test_a_reader_that_pauses_before_its_commit_takes_nothing_that_others_took(opens: Opens, store: Store) -> None:
-    """6: nothing fenced a reader that paused for longer than its lock: two had the same messages."""
+    """6: nothing fenced a reader that paused for longer than its lock: two readers had the same messages."""
     other = opens()
     other.send_many(range(5))
     taken: list[object] = []
@@ -113,7 +116,7 @@ def test_a_reader_that_pauses_before_its_commit_takes_nothing_that_others_took(o
 
 
 def test_a_holder_that_paused_for_longer_than_its_lease_is_told_so(queue: MessageQueue, clock: TimeMachine) -> None:
-    """6: its ack went through, whoever had the message by then."""
+    """6: its ack was carried out, even if another reader had the message by then."""
     queue.send("work")
     [late] = queue.receive()
     clock.advance("31s")
@@ -127,7 +130,7 @@ def test_a_holder_that_paused_for_longer_than_its_lease_is_told_so(queue: Messag
 def test_a_claim_of_a_hundred_keyed_messages_asks_no_more_questions_than_a_claim_of_one(
     opens: Opens, store: Store
 ) -> None:
-    """7: for each message it read the entries of its key, one after the other, while it had the lock."""
+    """7: for each message the reader read the entries of its key, one after the other, while it had the lock."""
     recording = Recording(store)
     queue = opens(recording)
     asked = []

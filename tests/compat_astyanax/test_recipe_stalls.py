@@ -1,4 +1,4 @@
-"""Where the recipe stood still, or promised what it did not do. Numbers are those of the lineage page."""
+"""Where the recipe stalled, or promised what it did not do. Numbers are those of the lineage page."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ RING = {"time_shards": 30, "every": "1m", "concurrency_shards": 8}
 def test_what_comes_back_in_a_row_of_the_past_comes_when_it_is_due(
     opens: Opens, clock: TimeMachine, comes_back_by: str
 ) -> None:
-    """23: what landed in a bucket that was idle waited for its next turn, up to the whole ring."""
+    """23: a message that landed in an idle bucket waited for the bucket's next turn, up to the whole ring."""
     queue = opens(**RING)
     queue.send("work")
     [delivery] = queue.receive()
@@ -50,7 +50,7 @@ def test_what_is_sent_late_or_for_the_past_is_found_at_once(opens: Opens, clock:
 
 
 def test_who_looked_at_nothing_for_several_shards_misses_none(opens: Opens, clock: TimeMachine) -> None:
-    """24: a bucket during which nobody asked for a shard was never woken."""
+    """24: a bucket during which no process asked for a shard was never woken."""
     queue, sender = opens(**RING), opens(**RING)
     queue.send("before")
     assert queue.receive()
@@ -64,7 +64,7 @@ def test_who_looked_at_nothing_for_several_shards_misses_none(opens: Opens, cloc
 def test_a_message_in_one_of_hundreds_of_rows_is_found_without_any_time_passing(
     opens: Opens, clock: TimeMachine
 ) -> None:
-    """25: each empty shard was slept on for a second."""
+    """25: a consumer slept for a second on each empty shard."""
     queue = opens(**RING)
     began = clock.monotonic()
     for number in range(20):
@@ -75,7 +75,7 @@ def test_a_message_in_one_of_hundreds_of_rows_is_found_without_any_time_passing(
 
 
 def test_more_consumers_than_rows_wait_for_nothing_but_messages(opens: Opens) -> None:
-    """25: they waited for a free shard, and no timeout counted there."""
+    """25: consumers waited for a free shard, without any timeout."""
     queues = [opens() for _ in range(5)]
     assert [list(queue.receive(wait=0)) for queue in queues] == [[]] * 5
 
@@ -96,7 +96,7 @@ def test_a_row_that_others_changed_does_not_end_the_whole_receive(opens: Opens, 
 
 
 def test_closing_a_queue_commits_the_acks_it_was_given(opens: Opens, clock: TimeMachine) -> None:
-    """26: to stop lost the acks that were not done yet."""
+    """26: stopping lost the acks that were not committed yet."""
     queue = opens()
     queue.send_many(range(5))
     for delivery in queue.receive(5):
@@ -108,7 +108,7 @@ def test_closing_a_queue_commits_the_acks_it_was_given(opens: Opens, clock: Time
 def test_no_read_begins_at_the_start_of_a_row_that_much_has_passed(
     opens: Opens, store: Store, clock: TimeMachine
 ) -> None:
-    """27: each read walked over all that had been deleted at the head of its row."""
+    """27: each read passed over all tombstones at the head of its row."""
     recording = Recording(store)
     queue = opens(recording)
     queue.send_many(range(300))
@@ -141,7 +141,7 @@ def test_a_poll_of_an_empty_row_writes_nothing(opens: Opens, store: Store, clock
 
 
 def test_an_ack_frees_the_unique_key(queue: MessageQueue, store: Store) -> None:
-    """28: only a delete by key did."""
+    """28: only a delete by key freed it."""
     for _ in range(2):
         queue.send("work", key="order:7", unique="reject")
         with pytest.raises(KeyTaken):
@@ -153,7 +153,7 @@ def test_an_ack_frees_the_unique_key(queue: MessageQueue, store: Store) -> None:
 def test_a_sender_that_dies_at_any_request_leaves_a_key_free_or_with_its_message(
     opens: Opens, store: Store, clock: TimeMachine
 ) -> None:
-    """28: one that died after its first write blocked the key for minutes, and one that died later for ever."""
+    """28: a sender that died after its first write blocked the key for minutes, and one that died later for ever."""
     for request, done in deaths(opens, store, lambda queue: queue.send("work", key="order:7", unique="reject")):
         alive = opens()
         there = alive.find("order:7")
@@ -169,7 +169,7 @@ def test_a_sender_that_dies_at_any_request_leaves_a_key_free_or_with_its_message
 def test_of_two_unique_sends_one_is_there_whatever_becomes_of_the_answers(
     opens: Opens, store: Store, clock: TimeMachine, error: OutcomeUnknown | StoreUnavailable
 ) -> None:
-    """28: of two at once both could lose."""
+    """28: of two concurrent sends both could fail."""
     other = opens()
     slow = opens(Slow(Failing(store, error, at=9, applied=True), lambda: other.send("other", key="k", unique="keep")))
     slow.send("slow", key="k", unique="keep")
@@ -179,7 +179,7 @@ def test_of_two_unique_sends_one_is_there_whatever_becomes_of_the_answers(
 def test_a_key_twice_in_one_call_is_there_once_and_a_plain_one_is_not_its_concern(
     queue: MessageQueue, clock: TimeMachine
 ) -> None:
-    """28: a unique key that was twice in one call won for both, and a plain message with a key that was lost was dropped unsaid."""
+    """28: a unique key twice in one call won for both; a plain message with a lost key was silently dropped."""
     unique = [Message(number, key="k", unique="keep") for number in range(2)]
     report = queue.send_many([*unique, Message("plain", key="k")])
     assert report.ids[0] == report.ids[1] != report.ids[2]
@@ -203,7 +203,7 @@ def test_queues_of_a_store_are_listed(place: Place, clock: TimeMachine) -> None:
 
 
 class Told(Hook):
-    """Writes down by which names it was called."""
+    """Notes the names of the methods that are called."""
 
     def __init__(self) -> None:
         self.names: list[str] = []
@@ -215,7 +215,7 @@ class Told(Hook):
 
 
 def test_everything_that_a_hook_can_be_told_is_told(place: Place, clock: TimeMachine) -> None:
-    """29: one that was declared was never called."""
+    """29: one declared hook was never called."""
     told = Told()
     queue = MessageQueue.builder().store(place.store(clock)).name("jobs").clock(clock).hook(told).build()
     queue.send("work")
@@ -227,7 +227,7 @@ def test_everything_that_a_hook_can_be_told_is_told(place: Place, clock: TimeMac
 
 
 def test_what_was_read_of_each_row_is_counted(opens: Opens) -> None:
-    """29: counters of shards stayed at nothing."""
+    """29: the counters of shards stayed at zero."""
     queue = opens(concurrency_shards=4)
     sent = [queue.send(number) for number in range(4)]
     for _ in range(4):

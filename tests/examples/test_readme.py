@@ -22,9 +22,10 @@ _URL: Final = re.compile(r"sqlite:///\w+\.db")
 #: Between what the blocks print.
 _NEXT: Final = "--- next block ---"
 _INSTALL: Final = "python3 -m venv .venv\n. .venv/bin/activate\npip install .\n"
-#: In the place of `pip install .`: what it would fetch is lent from the environment of the tests, so that none is needed.
+#: In the place of `pip install .`: the environment of the tests lends what it would fetch, so that it fetches nothing.
 _LENT: Final = """
-printf '%s\\n%s\\n' "$ROOT" "$PACKAGES" > "$(python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/lent.pth"
+purelib=$(python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
+printf '%s\\n%s\\n' "$ROOT" "$PACKAGES" > "$purelib/lent.pth"
 printf '#!/bin/sh\\nexec "%s/.venv/bin/python" -m astyqueue "$@"\\n' "$PWD" > .venv/bin/astyqueue
 chmod +x .venv/bin/astyqueue
 """

@@ -83,8 +83,11 @@ def test_finishing_a_file_twice_leaves_one_row(index: Index) -> None:
     ("done", "twice", "lost", "good"), [(8, 1, 0, True), (7, 1, 1, False), (8, 0, 0, False), (9, 1, -1, False)]
 )
 def test_the_balance_is_good_only_if_nothing_was_lost_and_the_kill_caught_something(
-    done: int, twice: int, lost: int, good: bool
-) -> None:  # noqa: FBT001 - a column of the table
+    done: int,
+    twice: int,
+    lost: int,
+    good: bool,  # noqa: FBT001 - a column of the table
+) -> None:
     balance = Balance(sent=10, on_disk=10, done=done, dead=2, twice=twice)
     assert (balance.lost, balance.good) == (lost, good)
     assert str(balance) == f"sent 10, done {done}, dead 2, lost {lost}, delivered twice {twice}"

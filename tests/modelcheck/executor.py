@@ -1,4 +1,4 @@
-"""One world, played once: actors go on as they are told, and everything that happened is written down."""
+"""Plays one schedule in one world: runs the actors in that order, and records everything that happens."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.modelcheck.schedule import END, Actor, Asked, Choice, Mode, Schedule,
 
 
 class Event(NamedTuple):
-    """What one choice brought about. The answer is an error if that was thrown into the steps, or ended them."""
+    """What one choice did. The answer is an error if one was thrown into the steps, or ended them."""
 
     choice: Choice
     asked: Asked | None
@@ -48,11 +48,11 @@ Judge = Callable[[History], str | None]
 
 @dataclass(frozen=True, slots=True)
 class World:
-    """A fresh store, who acts on it, and who judges the outcome.
+    """A fresh store, the actors that use it, and the judge of the outcome.
 
     Every world that a factory makes must be the same: no randomness and no clock but a `TimeMachine`. Actors run up to
-    their first request, in order, when the world is played; names are letters, digits, `_` and `-`. The judge is asked
-    once, when all is over, and may then do with the store what it likes.
+    their first request, in order, when the world is played; names are letters, digits, `_` and `-`. The judge is called
+    once, at the end, and may then use the store as it likes.
     """
 
     store: Store
@@ -61,7 +61,7 @@ class World:
 
 
 class Allowance(NamedTuple):
-    """How often, in one schedule, an actor may stop for ever, an outcome be unknown, and an answer be held back."""
+    """How often, in one schedule, an actor may stop for ever, an outcome be unknown, and an answer come late."""
 
     crashes: int = 0
     unknowns: int = 0
@@ -86,7 +86,7 @@ _UNKNOWN: Final = "whether this was done is unknown, because the schedule says s
 
 
 class _Player:
-    """An actor at work: where it stands, and what it waits for."""
+    """A running actor: its steps, and the request whose answer it waits for."""
 
     def __init__(self, work: Work) -> None:
         self.work = work
@@ -111,7 +111,7 @@ class _Player:
             self.error = error
 
     def modes(self, left: Allowance) -> list[Mode]:
-        """What may become of its request."""
+        """What may happen to its request."""
         if self.held:
             return [Mode.GO]
         changes = not isinstance(self.asked, Read | Rest)
@@ -127,10 +127,10 @@ class _Player:
 
 
 class Rehearsal:
-    """A world being played."""
+    """One play of a world."""
 
     def __init__(self, world: World, allowance: Allowance) -> None:
-        """Let every actor come to its first request."""
+        """Run every actor up to its first request."""
         self._world = world
         self._left = allowance
         self.history = History(world.store)
@@ -139,7 +139,7 @@ class Rehearsal:
         self._note_who_finished()
 
     def choices(self) -> list[Choice]:
-        """Everything that may happen next; nothing, once all is over."""
+        """Everything that may happen next; empty at the end."""
         ready = [name for name in self._unfinished if name != self._just_held()]
         left = self._left if len(ready) > 1 else self._left._replace(pauses=0)
         offered = [Choice(name, mode) for name in ready for mode in self._players[name].modes(left)]
@@ -148,19 +148,20 @@ class Rehearsal:
         return offered
 
     def _just_held(self) -> str | None:
-        """Who paused a moment ago: somebody else goes on first, or it was no pause."""
+        """The actor that the last choice paused: another one goes on first, or it would be no pause."""
         last = self.history.events[-1].choice if self.history.events else END
         return last.actor if last.mode is Mode.HELD else None
 
     def asked(self, choice: Choice) -> Asked | None:
-        """What the choice would do now: a request, or None if it does nothing to the world."""
+        """The request that the choice would carry out now; None if it does nothing to the world."""
         player = self._players.get(choice.actor)
         return None if player is None or player.held or choice.mode is Mode.LOST else player.asked
 
     def take(self, choice: Choice) -> None:
-        """Let this happen; it must be one of `choices`, or the world is not the one that the schedule was found in."""
+        """Carry out one of `choices`; ValueError for any other, which the schedule of another world may contain."""
         if choice not in self.choices():
-            message = f"{choice} cannot come after {self.history.schedule}: the world is another one than before, or needs other limits"
+            why = "the world is another one than before, or needs other limits"
+            message = f"{choice} cannot come after {self.history.schedule}: {why}"
             raise ValueError(message)
         self._left = self._left.less(choice.mode, len(self._unfinished))
         if choice == END:
@@ -197,7 +198,7 @@ class Rehearsal:
                 player.hear(answer)
 
     def _answer(self, mode: Mode, player: _Player) -> object:
-        """Do what is asked. An error that a runner would not throw into steps ends them here, too."""
+        """Carry out the request. An error that a runner would not throw into steps ends them here, too."""
         unknown = OutcomeUnknown(_UNKNOWN)
         if mode is Mode.LOST or player.asked is None:
             return unknown
@@ -225,7 +226,7 @@ class Rehearsal:
 
 
 def _do(asked: Asked, store: Store) -> object:
-    """The answer to what was asked; nobody rests here, others simply go first in other schedules."""
+    """The answer to a request; a rest ends at once, since in other schedules other actors go first."""
     match asked:
         case Rest():
             return None

@@ -1,8 +1,8 @@
-"""Every way in which actors can get in each other's way, tried one after the other.
+"""Plays every interleaving of several actors, one after the other.
 
-Operations are steps that yield at each request, so what several of them may do together is a tree: at every point one of
-those that have not finished goes on. `explore` walks that whole tree, each schedule in a world of its own, and hands what
-happened to the world's judge. There is no chance in it: what it finds, `replay` shows again.
+Operations are steps that yield at each request, so what several of them may do together is a tree: at every point one
+of the unfinished actors goes on. `explore` walks that whole tree, each schedule in a world of its own, and passes what
+happened to the world's judge. Nothing is random: `replay` plays again what `explore` found.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from tests.modelcheck.independence import Reach, reach
 from tests.modelcheck.schedule import Choice, Schedule
 from tests.modelcheck.trace import tale
 
-#: A schedule longer than this is taken for one that never ends.
+#: A schedule longer than this counts as one that never ends.
 LONGEST: Final = 300
 _NO_LIMIT: Final = Allowance(LONGEST, LONGEST, LONGEST)
 
 
 @dataclass(frozen=True, slots=True)
 class Violation:
-    """A schedule that ended badly, and why; prints as a story."""
+    """A schedule that ended badly, and why; as text it lists what happened step by step."""
 
     schedule: Schedule
     why: str
@@ -35,10 +35,10 @@ class Violation:
 
 @dataclass(slots=True)
 class Explored:
-    """What `explore` saw: complete schedules, steps taken (repeated beginnings included), and what ended badly.
+    """What `explore` did: complete schedules, steps (repeated beginnings included), and what ended badly.
 
-    `pruned` counts beginnings that were left because an equal order had been tried. `complete` is False when the limit
-    was reached first.
+    `pruned` counts beginnings that were not finished because an equal order had been played. `complete` is False when
+    the limit was reached first.
     """
 
     schedules: int = 0
@@ -76,16 +76,16 @@ def explore(
     isolated: bool = False,
     limit: int | None = None,
 ) -> Explored:
-    """Play every schedule there is, up to `limit` of them, each in a world of its own.
+    """Play every possible schedule, up to `limit` of them, each in a world of its own.
 
-    In one schedule at most `crashes` actors stop for ever: before a request is done, or after it is done and before they
-    hear the answer. At most `unknowns` sends and commits are answered by `OutcomeUnknown`, applied or not. At most
+    In one schedule at most `crashes` actors stop for ever: before a request is carried out, or after that and before
+    they get the answer. At most `unknowns` sends and commits are answered by `OutcomeUnknown`, applied or not. At most
     `pauses` answers reach their actor late, when others have gone on.
 
-    `isolated` promises that actors share nothing but the store and what they call: no list, no source of ids, no memory of
-    a process, no store that counts requests; and that the judge does not look at the order of events. Then of all schedules
-    that differ only in the order of requests that cannot touch each other (reads, or requests of different columns) one is
-    played.
+    `isolated` promises that actors share nothing but the store and what they call: no list, no source of ids, no memory
+    of a process, no store that counts requests; and that the judge does not look at the order of events. Then of all
+    schedules that differ only in the order of requests that cannot affect each other (reads, or requests for different
+    columns) one is played.
     """
     search = _Search(make_world, Allowance(crashes, unknowns, pauses), isolated=isolated)
     while search.play_next():
@@ -96,7 +96,10 @@ def explore(
 
 
 def replay(make_world: Callable[[], World], schedule: Schedule | str) -> Violation | None:
-    """Play exactly this schedule; what is wrong with how it ends, or None. Raises ValueError if it does not fit the world."""
+    """Play exactly this schedule; returns what is wrong at its end, or None.
+
+    ValueError if the schedule does not fit the world.
+    """
     choices = Schedule.parse(schedule) if isinstance(schedule, str) else schedule
     rehearsal = Rehearsal(make_world(), _NO_LIMIT)
     for choice in choices:
@@ -110,10 +113,10 @@ def _judged(rehearsal: Rehearsal) -> Violation | None:
 
 
 class _Fork:
-    """A point at which several things may happen next: those still to be tried, and those that need not be.
+    """A point at which several choices are possible: those still to be tried, and those that need not be.
 
-    `asleep` are choices that an earlier schedule took here or before, with nothing since that touches what they touch:
-    to take them now would only repeat it in another order (known as sleep sets).
+    `asleep` are choices that an earlier schedule made here or before, with nothing since that affects what they affect:
+    to make them now would only repeat that schedule in another order (known as sleep sets).
     """
 
     def __init__(self, choices: list[tuple[Choice, Reach]], asleep: dict[Choice, Reach]) -> None:
@@ -122,7 +125,7 @@ class _Fork:
         self.choice, self._reach = self._untried.pop()
 
     def next(self, *, isolated: bool) -> bool:
-        """Go over to the next choice, if there is one."""
+        """Go on to the next choice; False if there is none."""
         if isolated:
             self._asleep[self.choice] = self._reach
         if not self._untried:
@@ -131,7 +134,7 @@ class _Fork:
         return True
 
     def asleep_beyond(self) -> dict[Choice, Reach]:
-        """What still need not be tried after the present choice."""
+        """The choices that still need not be tried after the present one."""
         return {
             choice: touched
             for choice, touched in self._asleep.items()
@@ -140,7 +143,7 @@ class _Fork:
 
 
 class _Search:
-    """The walk through the tree: depth first, from scratch for every schedule, since steps cannot be copied."""
+    """The walk through the tree: depth first, from the root for every schedule, since steps cannot be copied."""
 
     def __init__(self, make_world: Callable[[], World], allowance: Allowance, *, isolated: bool) -> None:
         self._make_world = make_world
@@ -150,7 +153,7 @@ class _Search:
         self.seen = Explored()
 
     def play_next(self) -> bool:
-        """Play one schedule; whether there is another."""
+        """Play one schedule; returns whether there is another."""
         rehearsal = Rehearsal(self._make_world(), self._allowance)
         for known in self._forks:
             rehearsal.take(known.choice)
@@ -164,7 +167,7 @@ class _Search:
         return bool(self._forks)
 
     def _fork(self, rehearsal: Rehearsal) -> _Fork | None:
-        """What may happen now; None when all is over, or everything has been tried in another order."""
+        """The choices at this point; None at the end, or when all of them have been tried in another order."""
         asleep = self._forks[-1].asleep_beyond() if self._forks else {}
         awake = [choice for choice in rehearsal.choices() if choice not in asleep]
         if not awake or len(self._forks) == LONGEST:

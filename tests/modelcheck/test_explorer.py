@@ -29,7 +29,7 @@ def counted(history: History) -> int:
 
 
 def increment() -> Steps[bool]:
-    """Read, add one, write if nobody else did; once more if refused."""
+    """Read, add one, write if no other actor has written; once more if refused."""
     for _ in range(3):
         column = yield from read_column(ROW, COUNTER)
         known = column.value if column else None
@@ -69,10 +69,8 @@ def busy(**actors: Actor) -> Callable[[], World]:
 def test_a_guarded_counter_loses_no_update_in_any_order() -> None:
     explored = explore(counting).require_none()
     assert explored.complete
-    assert (explored.schedules, explored.steps) == (
-        6,
-        2 * 4 + 4 * 6,
-    )  # in four of six orders one is refused and tries again
+    # In four of the six orders one actor's commit is refused, and it tries again.
+    assert (explored.schedules, explored.steps) == (6, 2 * 4 + 4 * 6)
 
 
 def test_an_update_is_lost_without_the_guard() -> None:
@@ -157,7 +155,7 @@ def test_a_crash_between_two_writes_is_found() -> None:
 
 
 def blind() -> Steps[bool]:
-    """Takes an unknown outcome for a failure and does it again."""
+    """Treats an unknown outcome as a failure, and repeats the request."""
     for _ in range(2):
         column = yield from read_column(ROW, COUNTER)
         known = column.value if column else None

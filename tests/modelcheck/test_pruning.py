@@ -1,4 +1,4 @@
-"""Leaving out orders that nobody could tell apart, and no others."""
+"""Pruning leaves out orders that no actor can tell apart, and no others."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def outcomes(explored: Explored) -> set[str]:
 @pytest.mark.parametrize("befalls", [{}, {"crashes": 1}, {"crashes": 2}, {"unknowns": 1}, {"pauses": 1}])
 def test_pruning_misses_no_outcome(befalls: Befalls) -> None:
     def make_world() -> World:
-        """Judged by everything there is to see at the end, so that each outcome is a violation of its own."""
+        """A world judged by all that can be seen at the end, so that each outcome is a violation of its own."""
         machine = TimeMachine()
 
         def mixed(row: str, mark: bytes) -> Work:
@@ -75,7 +75,8 @@ def test_pruning_misses_no_outcome(befalls: Befalls) -> None:
                 [column.value for column in part]
                 for part in history.store.read((Named("x", (COUNTER,)), Named("y", (COUNTER,))))
             ]
-            return f"{left} {sorted(history.results.items())} {sorted(map(str, history.errors.items()))} {sorted(history.stopped)}"
+            errors = sorted(map(str, history.errors.items()))
+            return f"{left} {sorted(history.results.items())} {errors} {sorted(history.stopped)}"
 
         actors: dict[str, Actor] = {
             "a": partial(mixed, "x", b"a"),

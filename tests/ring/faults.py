@@ -1,4 +1,4 @@
-"""A ring of three under fire: load, faults one after the other, and in the end everything handled."""
+"""A ring of three nodes under load and faults, one fault after the other, until every message was handled."""
 
 from __future__ import annotations
 
@@ -33,20 +33,23 @@ _CLIENT_PORT: Final = 9042
 #: More attempts than there are faults: nothing becomes a dead letter but what is rejected.
 _ATTEMPTS: Final = 100
 _GLANCE: Final = SECOND // 5
-#: Nobody was handed anything for so long.
+#: Messages are counted once no worker was handed one for so long.
 _IDLE: Final = 3 * SECOND
-#: How often somebody is told how far it has come.
+#: How often the progress of the run is reported.
 _TOLD: Final = 10 * SECOND
-#: A look that comes ten minutes late is the last one.
+#: The last late scan of a row comes ten minutes after the first scan; what only it finds still has to be handled.
 _PATIENCE: Final = 11 * 60 * SECOND
 _DEAD_AT_MOST: Final = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """So many messages and minutes at least, at most so many a second and so many not handled yet, while each fault happens once or more.
+    """The load and the faults of a run, and when it ends.
 
-    `every` is the length of a time shard, `window` the seconds for which the rate and the nodes' work are told apart (0: not at all).
+    It ends after at least so many `messages` and `minutes`, when each fault has happened once or more. Producers send
+    at most `per_second` messages a second, and stop while `ahead` messages are not handled. `lease` is in microseconds,
+    `every` is the length of a time shard, and `window` is the number of seconds for which the rate and the nodes' work
+    are reported separately (0: not at all).
     """
 
     messages: int
@@ -61,7 +64,7 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class Played:
-    """What happened, and what was there in the end."""
+    """What happened in a run, and what was left at its end."""
 
     began: int
     ended: int
@@ -78,7 +81,7 @@ Tell = Callable[[str], None]
 
 @contextmanager
 def ring_with_doors() -> Iterator[tuple[LocalCassandra, Doors]]:
-    """Three nodes with doors in front of them, and a keyspace with three copies."""
+    """Three nodes with proxies in front of them, and a keyspace with three copies."""
     with ExitStack() as held:
         doors = held.enter_context(Doors(_STORAGE_PORT, client_port=_CLIENT_PORT))
         ring = held.enter_context(LocalCassandra(_NODES, known_as=doors.open))
@@ -88,7 +91,7 @@ def ring_with_doors() -> Iterator[tuple[LocalCassandra, Doors]]:
 
 
 def play(plan: Plan, directory: Path, tell: Tell) -> Played:
-    """Let it all happen on a ring of its own; journals are in the directory. CannotRunHere if there can be none."""
+    """Run the plan on a ring of its own, with the journals in the directory; CannotRunHere if there can be no ring."""
     began = CLOCK.monotonic()
     with ExitStack() as held:
         ring, doors = held.enter_context(ring_with_doors())
@@ -101,7 +104,7 @@ def play(plan: Plan, directory: Path, tell: Tell) -> Played:
 
 
 class _Play:
-    """One run, while it lasts."""
+    """One run of a plan."""
 
     def __init__(self, plan: Plan, queue: MessageQueue, stage: Stage, tell: Tell) -> None:
         self._plan = plan
@@ -115,7 +118,7 @@ class _Play:
         self._windows = Windows(stage, int(plan.window * SECOND))
 
     def through(self, conductor: ThreadPoolExecutor) -> Played:
-        """All of it."""
+        """Run the load and the faults to their end."""
         self._load(self._plan.faults[0].rest if self._plan.faults else 0)
         while not self._enough():
             self._load(SECOND)
@@ -151,7 +154,7 @@ class _Play:
         return fault.result()
 
     def _beat(self) -> None:
-        """Wait a moment, and have more sent if it is time."""
+        """Wait a moment, and grant producers more messages if they are due."""
         self._rest()
         due = int(self._plan.per_second * self._now())
         count = self._people.count
@@ -161,7 +164,7 @@ class _Play:
             self._grant(producer, share)
 
     def _grant(self, producer: Person, count: int) -> None:
-        """What is said to one that is dead is said to nobody."""
+        """Grant messages to a producer; a grant to one that was killed has no effect."""
         with contextlib.suppress(BrokenPipeError, ValueError):
             producer.grant(count)
 
@@ -177,7 +180,7 @@ class _Play:
             self._tell(f"{self._now():6.1f} s  {said}")
 
     def _drained(self) -> int:
-        """Wait until everything is handled; how many messages are left if that takes too long."""
+        """Wait until every message is handled; returns how many are left if that takes too long."""
         until = CLOCK.monotonic() + _PATIENCE
         while self._people.owed() and CLOCK.monotonic() < until:
             self._rest()
@@ -186,7 +189,7 @@ class _Play:
         return left
 
     def _left(self) -> int:
-        """How many are left once everybody stands idle: before that it costs too much to count."""
+        """How many messages are left once the workers are idle; counting them earlier costs too much."""
         handed = -1
         while handed != (handed := self._people.count("handed")):
             self._wait(_IDLE)

@@ -11,7 +11,11 @@ from tests.ring.schedule import OF_WORKERS
 
 
 def peak(befallen: Befallen, holdings: Iterable[Holding]) -> int:
-    """In the hands of the worker that it befell, at that moment; or, if it befell the store, the most in all hands at any moment of it."""
+    """The largest number of messages in flight at a fault.
+
+    Of a fault of a worker: what that worker had when the fault began. Of any other: the most that all workers together
+    had at any moment of it.
+    """
     if befallen.fault.kind in OF_WORKERS:
         return sum(
             each.journal == befallen.victim and each.claimed <= befallen.began < each.settled for each in holdings

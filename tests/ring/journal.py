@@ -1,7 +1,7 @@
-"""What producers and workers write down: one line for each thing that happened, in a file that survives whoever writes it.
+"""What producers and workers write down: one line for each event, in a file that outlives the process.
 
-A line is a word, a moment of the machine's monotonic clock, and what there is to say. Each is one write to a file opened
-with O_APPEND, so a line that was written is there whatever happens to the process.
+A line is a word, a moment of the machine's monotonic clock, and details. Each is one write to a file opened with
+O_APPEND, so a line that was written stays, whatever happens to the process.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ CLOCK: Final = SystemClock()
 
 
 class Line(NamedTuple):
-    """A line that was written."""
+    """One line of a journal."""
 
     word: str
     at: int
@@ -34,7 +34,7 @@ class Line(NamedTuple):
 
 
 class Journal:
-    """A file that lines are added to, by any thread."""
+    """A file to which any thread may add lines."""
 
     def __init__(self, path: str) -> None:
         self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
@@ -43,24 +43,24 @@ class Journal:
         os.write(self._file, " ".join((word, str(CLOCK.monotonic()), *map(str, said), "\n")).encode())
 
     def handed(self, number: int, delivery: BaseDelivery) -> None:
-        """A handler has it."""
+        """Note that a handler got this delivery."""
         receipt = delivery.receipt
         self.write("handed", number, receipt.message.id.hex(), receipt.attempt, receipt.nonce.hex())
 
     def settle(self, word: str, number: int, delivery: BaseDelivery, *, outcome: str) -> None:
-        """`settle`: an outcome is asked for; `settled`: it is in the store, or lost."""
+        """Note `settle` when an outcome is requested, and `settled` when it is in the store, or its lease was lost."""
         self.write(word, number, delivery.receipt.message.id.hex(), delivery.receipt.nonce.hex(), outcome)
 
 
 def lines(path: Path) -> Iterator[Line]:
-    """What was written; a last line that was cut short was not."""
+    """The lines of a journal, without a last one that was cut short."""
     with path.open() as written:
         for word, at, *said in (line.split() for line in written if line.endswith("\n")):
             yield Line(word, int(at), said)
 
 
 def joined(ids: list[MessageId]) -> str:
-    """Ids of messages as one word."""
+    """The ids of messages as one word."""
     return b"".join(each.id for each in ids).hex()
 
 
@@ -71,7 +71,10 @@ def parted(word: str) -> list[Id]:
 
 
 class Watched(Faulty):
-    """A store whose claims and errors are written down: a claim before it is asked for, whether or not anybody hears of its outcome."""
+    """A store that writes its claims and errors to a journal.
+
+    It writes a claim before it requests it, so the claim is in the journal even if its outcome never becomes known.
+    """
 
     def __init__(self, store: Store, journal: Journal) -> None:
         super().__init__(store)
@@ -93,7 +96,7 @@ class Watched(Faulty):
         return outcome
 
     def _claims(self, commit: Commit) -> list[bytes]:
-        """The claims that a commit makes: timers of deliveries with a nonce that was not seen before."""
+        """Write down the claims of a commit, and return their nonces: leased timers whose nonce was not seen before."""
         leased = [put for put in commit.batch.puts if put.name.type == Type.TIMER and put.name.state == State.LEASED]
         timers = [decode_timer(commit.batch.row, put.name, put.value) for put in leased]
         new = [timer for timer in timers if timer.nonce not in self._nonces]

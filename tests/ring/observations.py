@@ -1,4 +1,4 @@
-"""What all journals together tell, in the words of the simulation's histories, so that the same oracles judge both."""
+"""The contents of all journals as one history of the simulation's kind, so that the same oracles judge both."""
 
 from __future__ import annotations
 
@@ -21,19 +21,22 @@ from tests.simulation.engine.history import Evidence, Handed, History, Result, S
 
 _QUORUM: Final = 2
 _NEVER: Final = 1 << 62
-#: What a hook calls an outcome, and what a history calls it.
+#: A hook's names of outcomes, and a history's.
 _KINDS: Final = {"acked": "ack", "released": "release", "rejected": "reject"}
 
 
 class Failure(NamedTuple):
-    """A request that failed: when, and whether it may have been done."""
+    """A request that failed: when, and whether the store may have carried it out."""
 
     at: int
     unknown: bool
 
 
 class Holding(NamedTuple):
-    """A message in somebody's hands, from its claim until it was settled or taken by somebody else (or neither), and in which journal."""
+    """A message that a worker had, from its claim until it was settled or claimed again.
+
+    If neither happened, `settled` is after the end of every run. `journal` is that of the worker.
+    """
 
     number: int
     nonce: bytes
@@ -46,7 +49,7 @@ class Holding(NamedTuple):
 
 @dataclass(slots=True)
 class _Claim:
-    """A claim that was asked for: when, and how that ended, if it did."""
+    """A claim that was requested: when, and whether it was carried out, if that is known."""
 
     at: int
     ids: list[Id]
@@ -55,7 +58,7 @@ class _Claim:
 
 @dataclass(slots=True)
 class Testimony:
-    """All journals, read."""
+    """The contents of all journals."""
 
     history: History = field(default_factory=History)
     failures: list[Failure] = field(default_factory=list)
@@ -64,7 +67,10 @@ class Testimony:
     takers: dict[Id, set[bytes]] = field(default_factory=lambda: defaultdict(set))
 
     def evidence(self, dead: Iterable[DeadLetter]) -> Evidence:
-        """What the oracles ask for. Of the commits of a real store only claims are known, of its rows only what was left in the end."""
+        """What the oracles judge.
+
+        Of the commits of a real store only the claims are known, and of its rows only what was left at the end.
+        """
         row = RowTruth(takers=self.takers)
         row.dead = {
             letter.id.id: Dead(letter.died, letter.attempts, letter.kind, letter.reason, letter.claim)
@@ -76,7 +82,7 @@ class Testimony:
 
 
 def read(journals: Iterable[Path]) -> Testimony:
-    """What these journals tell."""
+    """The contents of these journals."""
     told = Testimony()
     for journal in journals:
         _Reader(journal, told).read()
@@ -89,7 +95,7 @@ def read(journals: Iterable[Path]) -> Testimony:
 
 
 def _while_held(holdings: list[Holding]) -> Iterator[Holding]:
-    """Each until it was settled, or somebody else had the message."""
+    """Each holding, ended at the latest when its message was claimed again."""
     holdings.sort(key=lambda holding: (holding.number, holding.claimed))
     for holding, after in zip_longest(holdings, holdings[1:]):
         again = after is not None and after.number == holding.number
@@ -97,7 +103,7 @@ def _while_held(holdings: list[Holding]) -> Iterator[Holding]:
 
 
 class _Reader:
-    """One journal."""
+    """Reads one journal."""
 
     def __init__(self, journal: Path, told: Testimony) -> None:
         self._journal = journal
@@ -109,7 +115,7 @@ class _Reader:
         self._unknowns: list[int] = []
 
     def read(self) -> None:
-        """All of it."""
+        """Read the whole journal."""
         words = {
             "sending": self._sending, "sent": self._were_sent, "refused": self._refused, "failed": self._failed,
             "claim": self._claim, "claimed": self._claimed, "handed": self._was_handed,
@@ -173,7 +179,7 @@ class _Reader:
             settled.tell(line.at, unknowns=len(self._unknowns), lost=outcome == "lost")
 
     def _conclude(self) -> None:
-        """What can be told only when the journal is read to its end."""
+        """Add what is known only when the journal was read to its end."""
         for nonce, claim in self._claims.items():
             for id_ in claim.ids if claim.done is not False else ():
                 self._told.takers[id_].add(nonce)
@@ -188,5 +194,5 @@ class _Reader:
 
 
 def between(moments: list[int], since: int, until: int) -> int:
-    """How many of these sorted moments there are in a stretch."""
+    """How many of these sorted moments are in a period."""
     return bisect_left(moments, until) - bisect_left(moments, since)

@@ -1,4 +1,4 @@
-"""The processes that send and work, and what they have written down so far."""
+"""The producer and worker processes, and counts of what they have written to their journals so far."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from tests.ring.journal import CLOCK
 
 _PROJECT: Final = Path(__file__).parents[2]
 _GLANCE: Final = SECOND // 20
-#: How long to look for a moment at which a worker has a message in hand, and how far apart.
+#: For how long, and how often, to look for a moment at which a worker has a message in flight.
 _IN_FLIGHT_WITHIN: Final = 5 * SECOND
 _MOMENT: Final = SECOND // 100
 _PATIENCE: Final = 60 * SECOND
-#: Numbers of one producer; each has its own.
+#: Each producer process has so many numbers of its own.
 _APART: Final = 10**8
 _WORKERS: Final = 3
 #: How many seconds each producer's clock is ahead.
@@ -35,7 +35,7 @@ _WORDS: Final = ("ready", "handed", "settled", "failed", *_SENDS)
 
 
 class Tail:
-    """Counts the lines of a file as it grows, by their first word; of lines that tell of several messages, the messages."""
+    """Counts the lines of a file as it grows, by their first word; a line about a send counts once for each message."""
 
     def __init__(self, path: Path) -> None:
         self.counts: dict[str, int] = dict.fromkeys(_WORDS, 0)
@@ -44,7 +44,7 @@ class Tail:
         self._tells_of_sends = False
 
     def follow(self) -> None:
-        """Read what is new, up to the last line that is whole."""
+        """Read the new lines, up to the last complete one."""
         if not self._path.exists():
             return
         with self._path.open("rb") as file:
@@ -69,7 +69,7 @@ class Tail:
 
 @dataclass(eq=False)
 class Person:
-    """A process, its journal, and since when it is dead, if it was killed (monotonic)."""
+    """A process, its journal, and when it was killed, if it was (monotonic)."""
 
     name: str
     process: subprocess.Popen[bytes]
@@ -83,14 +83,14 @@ class Person:
         return cast("IO[bytes]", self.process.stdin)
 
     def kill(self) -> None:
-        """Kill -9."""
+        """End the process with SIGKILL, and wait until it is gone."""
         self.killed = CLOCK.monotonic()
         self.process.kill()
         self.process.wait()
         self._input.close()
 
     def freeze(self) -> None:
-        """Hold it still with a message in hand; after a while with none as well."""
+        """Stop the process at a moment when it has a message in flight; after a while even if it has none."""
         until = CLOCK.monotonic() + _IN_FLIGHT_WITHIN
         self._stop()
         while not self._has_something() and CLOCK.monotonic() < until:
@@ -103,7 +103,7 @@ class Person:
         os.waitpid(self.process.pid, os.WUNTRACED)
 
     def _has_something(self) -> bool:
-        """Whether a message that was handed to it is not settled."""
+        """Whether a message that was handed to the process is not settled."""
         self.tail.follow()
         return self.tail.counts["handed"] > self.tail.counts["settled"]
 
@@ -111,20 +111,20 @@ class Person:
         self.process.send_signal(signal.SIGCONT)
 
     def grant(self, messages: int) -> None:
-        """Have a producer send so many more."""
+        """Let a producer send so many more messages."""
         self.granted += messages
         self._input.write(b"%d\n" % messages)
         self._input.flush()
 
     def finish(self) -> int:
-        """Have it end; its exit code."""
+        """Let the process end; returns its exit code."""
         self._input.close()
         return self.process.wait(_PATIENCE / SECOND)
 
 
 @dataclass(eq=False)
 class People:
-    """All of them: those at work by their places, and everybody there ever was."""
+    """All processes: those that run now, by their places, and all that were ever started."""
 
     url: str
     queue: str
@@ -134,7 +134,7 @@ class People:
     all: list[Person] = field(default_factory=list)
 
     def __enter__(self) -> Self:
-        """Start everybody, and wait until they are ready."""
+        """Start all processes, and wait until they are ready."""
         try:
             self.workers = [self._worker(place) for place in range(_WORKERS)]
             self.producers = [self._producer(place) for place in range(len(AHEAD))]
@@ -156,27 +156,27 @@ class People:
                 person.process.wait()
 
     def replace_worker(self, place: int) -> None:
-        """Start another in the place of one that was killed."""
+        """Start another worker in the place of one that was killed."""
         self.workers[place] = self._worker(place)
 
     def replace_producer(self, place: int) -> None:
         self.producers[place] = self._producer(place)
 
     def follow(self) -> None:
-        """Read what is new in all journals."""
+        """Read the new lines of all journals."""
         for person in tuple(self.all):
             person.tail.follow()
 
     def count(self, word: str) -> int:
-        """How many messages, or lines, there are of a kind, as far as journals were followed."""
+        """How many lines, or messages, there are of a kind, as far as the journals were read."""
         return sum(person.tail.counts[word] for person in tuple(self.all))
 
     def owed(self) -> int:
-        """How many messages those at work were told to send and have not begun with."""
+        """How many messages the running producers were granted and have not begun to send."""
         return sum(person.granted - person.tail.counts["sending"] for person in self.producers)
 
     def finish(self) -> dict[str, int]:
-        """Have all at work end; those who did not end well, with their exit codes."""
+        """Let all running processes end; returns the exit codes of those that failed, by their names."""
         ended = {person.name: person.finish() for person in (*self.producers, *self.workers)}
         return {name: code for name, code in ended.items() if code}
 
@@ -197,7 +197,7 @@ class People:
         return person
 
     def _await(self, people: Sequence[Person]) -> None:
-        """Wait until these have begun."""
+        """Wait until these processes are ready."""
         until = CLOCK.monotonic() + _PATIENCE
         while late := [person.name for person in people if not person.tail.counts["ready"]]:
             assert CLOCK.monotonic() < until, f"{late} did not begin"
@@ -206,7 +206,7 @@ class People:
 
 
 def shares(messages: int, people: Sequence[Person], *, least: int) -> Iterator[tuple[Person, int]]:
-    """Divide messages among people, in whole portions, beginning with those who were granted least so far."""
+    """Divide messages among processes in whole portions, beginning with those that were granted least so far."""
     portions = itertools.cycle(sorted(people, key=lambda person: person.granted))
     given = dict.fromkeys(people, 0)
     for _ in range(messages // least):

@@ -1,4 +1,4 @@
-"""Whoever makes the faults happen, one after the other, and notes when each began and was over."""
+"""Makes the faults happen, one after the other, and notes when each began and ended."""
 
 from __future__ import annotations
 
@@ -15,15 +15,16 @@ from tests.ring.operators import People
 from tests.ring.proxies import CLIENTS, Doors, Way
 from tests.ring.schedule import OF_WORKERS, Fault, Kind
 
-#: So much longer than its lease a worker stands still at least.
+#: A frozen worker stands still for at least this much longer than its lease.
 _BEYOND: Final = 3 * SECOND
 
 
 @dataclass(frozen=True, slots=True)
 class Befallen:
-    """A fault that happened, by the monotonic clock: from when to when it lasted, and until when nothing else happened.
+    """A fault that happened, with moments of the monotonic clock.
 
-    `victim` is the journal of a process that it happened to. `note` is what an operator did about it.
+    It lasted from `began` to `ended`, and no other fault happened until `until`. `victim` is the journal of the process
+    that it happened to, if it was one. `note` says what an operator did about it.
     """
 
     fault: Fault
@@ -36,7 +37,7 @@ class Befallen:
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """All that faults can happen to."""
+    """What faults can happen to: the ring, its proxies and the processes that use it."""
 
     ring: LocalCassandra
     doors: Doors
@@ -46,18 +47,18 @@ class Stage:
 
     @property
     def everybody(self) -> list[Way]:
-        """From clients to all nodes."""
+        """The ways from clients to all nodes."""
         return [Way(CLIENTS, node) for node in self.ring.contact_points]
 
     def between(self, node: int, *, one_way: bool) -> list[Way]:
-        """From all other nodes to this one, and back unless it is one way."""
+        """The ways from all other nodes to this one, and back unless `one_way`."""
         known = self.ring.contact_points[node - 1]
         others = [other for other in self.ring.contact_points if other != known]
         back = [] if one_way else [Way(known, other) for other in others]
         return [*(Way(other, known) for other in others), *back]
 
 
-#: Makes a fault happen to a victim, until the block is left.
+#: Makes a fault happen to a victim, and ends it when the block is left.
 _Act = Callable[[Stage, int], AbstractContextManager[None]]
 
 
@@ -106,7 +107,7 @@ def _node_wiped(stage: Stage, victim: int) -> Iterator[None]:
 
 
 def _held(ways: Callable[[Stage, int], list[Way]]) -> _Act:
-    """A fault in which nothing gets through on these ways."""
+    """A fault during which nothing gets through on these ways."""
 
     @contextmanager
     def held(stage: Stage, victim: int) -> Iterator[None]:
@@ -139,14 +140,13 @@ _ACTS: Final[dict[Kind, _Act]] = {
 
 
 def befall(stage: Stage, fault: Fault) -> Befallen:
-    """Let a fault happen, undo it, and let all rest for a while."""
+    """Let a fault happen, end it, and let no other happen for a while."""
     victim = _journal(stage, fault)
     lasts = max(fault.lasts, stage.lease + _BEYOND) if fault.kind is Kind.WORKER_FROZEN else fault.lasts
     began = CLOCK.monotonic()
     with _ACTS[fault.kind](stage, fault.victim):
-        began = (
-            CLOCK.monotonic() if fault.kind in OF_WORKERS else began
-        )  # it took a moment to find one with its hands full
+        if fault.kind in OF_WORKERS:
+            began = CLOCK.monotonic()  # the worker was frozen only once it had a message in flight
         _wait(lasts)
     ended = CLOCK.monotonic()
     stage.ring.settle()
@@ -156,14 +156,17 @@ def befall(stage: Stage, fault: Fault) -> Befallen:
 
 
 def _journal(stage: Stage, fault: Fault) -> str:
-    """The journal of the process that a fault happens to, if it is one."""
+    """The journal of the process that a fault happens to; empty if it happens to the store."""
     if fault.kind in OF_WORKERS:
         return stage.people.workers[fault.victim - 1].journal.name
     return stage.people.producers[fault.victim - 1].journal.name if fault.kind is Kind.PRODUCER_KILLED else ""
 
 
 def _repaired(stage: Stage, fault: Fault) -> str:
-    """What an operator does after a lost disk: the node took each of its data from one other copy, which may have been behind."""
+    """Repair a node as an operator does after a lost disk, and return a note about it.
+
+    The node was rebuilt from one other copy of each range, which may have been behind.
+    """
     began = CLOCK.monotonic()
     stage.ring.nodetool(fault.victim, "repair", "-full", stage.keyspace)
     return f"repaired in {(CLOCK.monotonic() - began) / SECOND:.0f} s"

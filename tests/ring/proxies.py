@@ -1,8 +1,8 @@
-"""Doors in front of every node of a local ring: all that nodes and clients say to each other goes through them, or is held there.
+"""Proxies in front of the nodes of a local ring, which pass on or hold all traffic of nodes and clients.
 
-A node listens at an address that nobody else is told; what is told is the address of its door. Nodes begin each connection
-by saying who they are, so a door knows whose words it holds back. Held words are not lost: like those of a broken network
-that is mended in time, they arrive late.
+Only its proxy knows the address at which a node listens; other nodes and clients get the address of the proxy. A node
+begins each connection by sending its own address, so a proxy knows whose bytes it holds. Held bytes are not lost: they
+arrive late, as from a network that was broken for a while.
 """
 
 from __future__ import annotations
@@ -16,23 +16,23 @@ from ipaddress import IPv4Address
 from types import TracebackType
 from typing import Final, NamedTuple, Self, TypeVar
 
-#: What is not said by a node.
+#: The opener of every connection that no node opens.
 CLIENTS: Final = "clients"
-#: A node's first words: a magic number, flags, the length of what follows, its address and its port.
+#: The first bytes that a node sends: a magic number, flags, the length of what follows, its address and its port.
 _FIRST_WORDS: Final = struct.Struct(">IIB4sH")
-#: The door of the node that listens at 127.0.0.1 is 127.0.0.101.
+#: The proxy of the node at 127.0.0.1 listens at 127.0.0.101.
 _DOORS_FROM: Final = 100
 
 
 class Way(NamedTuple):
-    """From whom to whom: addresses of doors, or CLIENTS."""
+    """All connections that one side opens to another: addresses of proxies, or CLIENTS for the opener."""
 
     asking: str
     asked: str
 
 
 class _End(asyncio.Protocol):
-    """One end of a connection: what it hears is written to the other end, unless the way is held or the other end is full."""
+    """One end of a connection: passes on what it reads, unless the way is held or the other end's buffer is full."""
 
     def __init__(self) -> None:
         self.other: _End | None = None
@@ -52,7 +52,7 @@ class _End(asyncio.Protocol):
         if self.other is not None:
             self.other.say(data)
 
-    def connection_lost(self, error: Exception | None) -> None:  # noqa: ARG002 - the end is the end
+    def connection_lost(self, error: Exception | None) -> None:  # noqa: ARG002 - the reason makes no difference
         if self.other is not None:
             self.other.hang_up()
 
@@ -63,19 +63,19 @@ class _End(asyncio.Protocol):
         self._crowded(full=False)
 
     def say(self, data: bytes) -> None:
-        """Say it now, or once there is a connection."""
+        """Write it now, or once the connection is made."""
         if self._transport is None:
             self._waits.append(data)
         else:
             self._transport.write(data)
 
     def hang_up(self) -> None:
-        """End the connection at once."""
+        """Abort the connection."""
         if self._transport is not None:
             self._transport.abort()
 
     def listen(self) -> None:
-        """Listen if what is heard can be passed on."""
+        """Read from the connection if what is read can be passed on; otherwise pause reading."""
         if self._transport is None or self._transport.is_closing():
             return
         if self.held or self.full:
@@ -90,7 +90,7 @@ class _End(asyncio.Protocol):
 
 
 class _Asking(_End):
-    """The end of whoever asks, who may have to say first who that is."""
+    """The end towards the opener of a connection; a node sends its address first, a client does not."""
 
     def __init__(self, introduced: Callable[[_Asking, str, bytes], None], *, client: bool) -> None:
         super().__init__()
@@ -114,10 +114,13 @@ class _Asking(_End):
 
 
 class Doors:
-    """All doors of one ring, opened as its nodes are described; every method may be called from any thread and acts at once."""
+    """All proxies of one ring, opened when the configuration of its nodes is written.
+
+    Every method may be called from any thread, and has taken effect when it returns.
+    """
 
     def __init__(self, *ports: int, client_port: int) -> None:
-        """Doors with these ports for nodes, and one for clients; none is there yet."""
+        """Proxies with these ports for nodes, and one port for clients; none is open yet."""
         self._ports = ports
         self._client_port = client_port
         self._loop = asyncio.new_event_loop()
@@ -128,7 +131,7 @@ class Doors:
         self._held: set[Way] = set()
 
     def open(self, address: str) -> str:
-        """Open a door in front of the node that listens here; the address of the door."""
+        """Open a proxy in front of the node that listens at this address; returns the proxy's address."""
         network, _, number = address.rpartition(".")
         door = f"{network}.{int(number) + _DOORS_FROM}"
         for port in (*self._ports, self._client_port):
@@ -136,20 +139,20 @@ class Doors:
         return door
 
     def hold(self, ways: Iterable[Way]) -> None:
-        """Let nothing through on these ways, in the direction of whoever is asked and in answer to it."""
+        """Let nothing through on these ways, neither requests nor answers."""
         self._do(lambda: self._change(ways, held=True))
 
     def pass_on(self, ways: Iterable[Way]) -> None:
-        """Let everything through again, what was held first."""
+        """Let everything through again, what was held before anything new."""
         self._do(lambda: self._change(ways, held=False))
 
     def cut(self, ways: Iterable[Way]) -> None:
-        """End every connection there is on these ways."""
+        """Abort every connection that exists on these ways."""
         ends = [end for way in ways for end in tuple(self._ends[way])]
         self._do(lambda: _each(_End.hang_up, ends))
 
     def close(self) -> None:
-        """Close every door."""
+        """Close all connections and all proxies."""
         self.cut(tuple(self._ends))
         self._do(lambda: _each(asyncio.Server.close, self._servers))
         self._loop.call_soon_threadsafe(self._loop.stop)
@@ -198,7 +201,7 @@ class Doors:
         asked.reaching = task
 
     async def _reach(self, asked: _Asked, target: tuple[str, int]) -> None:
-        """Connect to whoever is asked; if he is not there, whoever asks is hung up on."""
+        """Connect to the node; if that fails, the connection of the opener is aborted."""
         try:
             await self._loop.create_connection(lambda: asked, *target)
         except OSError as error:
@@ -214,7 +217,7 @@ def _each(act: Callable[[T], None], all_: Iterable[T]) -> None:
 
 
 class _Asked(_End):
-    """The end of whoever is asked; with it the connection is forgotten."""
+    """The end towards the node; once it is lost, the connection is forgotten."""
 
     def __init__(self, ends: set[_End]) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""How soon all was well again after each fault, in figures and as a table."""
+"""How soon handling recovered after each fault, in figures and as a table."""
 
 from __future__ import annotations
 
@@ -66,7 +66,10 @@ def _pace(befallen: Befallen, handled: list[int]) -> Figures:
 
 
 def _recovered(befallen: Befallen, handled: list[int], *, enough: float) -> float | None:
-    """Seconds until the first window from which on the median of the rest is enough again; None if none is before the next fault."""
+    """Seconds until the rate is enough again; None if it is not before the next fault.
+
+    That is the start of the first window whose rate is enough, as is the median of all windows from it on.
+    """
     windows = range(befallen.began, befallen.until - _WINDOW + 1, _WINDOW)
     rates = [_rate(handled, start, start + _WINDOW) for start in windows]
     for number, rate in enumerate(rates):

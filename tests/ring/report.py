@@ -17,7 +17,7 @@ from tests.ring.windows import Window
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What there is to say about a run."""
+    """The results of a run."""
 
     verdict: Verdict
     faults: list[Figures]
@@ -26,7 +26,7 @@ class Report:
 
     @property
     def figures(self) -> Figures:
-        """All of it, for those who read JSON."""
+        """The whole report, as it is written to a JSON file."""
         verdict = self.verdict
         return {
             "seconds": self.seconds,
@@ -57,7 +57,7 @@ class Report:
 
 
 def _causes(verdict: Verdict, faults: list[Figures]) -> dict[str, int]:
-    """How many doubles there were of each cause: what befell whom, and what became of the first of the two deliveries."""
+    """How many doubles each cause has: the fault, and what became of the first of the two deliveries."""
     named = (
         ("unexplained" if double.cause is None else faults[double.cause]["fault"], double) for double in verdict.doubles
     )
@@ -65,7 +65,7 @@ def _causes(verdict: Verdict, faults: list[Figures]) -> dict[str, int]:
 
 
 def run(plan: Plan, tell: Tell, *, keep: Path | None = None) -> Report:
-    """Play and judge; the journals are kept in a directory, or else deleted."""
+    """Run the plan and judge it; the journals stay in the directory `keep`, or are deleted if there is none."""
     if keep is not None:
         keep.mkdir(parents=True, exist_ok=True)
         return judged(play(plan, keep, tell))
@@ -74,7 +74,7 @@ def run(plan: Plan, tell: Tell, *, keep: Path | None = None) -> Report:
 
 
 def judged(played: Played) -> Report:
-    """The report on what was played."""
+    """The report on a run that has ended."""
     told = observations.read(played.journals)
     verdict = judge(played, told)
     return Report(

@@ -1,4 +1,4 @@
-"""What is done to a ring and to those who use it: faults as data."""
+"""The faults of a run as data: what happens to the nodes of a ring and to the processes that use it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from astyqueue.units import SECOND
 
 
 class Kind(StrEnum):
-    """What befalls somebody; the text is how a report calls it."""
+    """What happens; the text is its name in a report."""
 
     WORKER_KILLED = "worker killed"
     WORKER_FROZEN = "worker frozen for longer than a lease"
@@ -24,13 +24,17 @@ class Kind(StrEnum):
     CONNECTIONS_CUT = "connections of all clients cut"
 
 
-#: What happens to processes, who hold what they hold at that moment; all else happens to the store.
+#: Faults of a worker process; they explain doubles only of the messages that this worker had.
 OF_WORKERS: Final = frozenset({Kind.WORKER_KILLED, Kind.WORKER_FROZEN})
 
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """What happens to whom (a node or a process, counted from 1), how long, and how long nothing else does then (microseconds)."""
+    """One fault of a run.
+
+    `victim` is the number of a node or process, from 1. `lasts` and `rest`, after it, are in microseconds; nothing else
+    happens in either.
+    """
 
     kind: Kind
     victim: int
@@ -41,8 +45,8 @@ class Fault:
         return self.kind if self.kind is Kind.CONNECTIONS_CUT else f"{self.kind} ({self.victim})"
 
 
-#: In this order: a disk is lost while no other copy is behind, for that would be two faults at once; what leaves copies
-#: behind comes after it, and at the end what does not.
+#: The order matters: a disk is lost while no other copy is behind, since both together would be two faults at once.
+#: Faults that leave copies behind come after it, and those that do not come last.
 _ORDER: Final = (
     (Kind.WORKER_KILLED, 1),
     (Kind.NODE_WIPED, 3),
@@ -56,12 +60,12 @@ _ORDER: Final = (
     (Kind.CONNECTIONS_CUT, 1),
     (Kind.WORKER_KILLED, 3),
 )
-#: Faults that are over as they begin.
+#: Faults that have no duration.
 _SUDDEN: Final = frozenset({Kind.WORKER_KILLED, Kind.PRODUCER_KILLED, Kind.CONNECTIONS_CUT})
 
 
 def schedule(lasts: float, rest: float) -> tuple[Fault, ...]:
-    """Every kind of fault, each lasting so many seconds where it lasts, with so many seconds after it."""
+    """Every kind of fault; each has a duration of `lasts` seconds, if it has one, and `rest` seconds after it."""
     return tuple(
         Fault(kind, victim, 0 if kind in _SUDDEN else int(lasts * SECOND), int(rest * SECOND))
         for kind, victim in _ORDER

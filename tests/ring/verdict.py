@@ -1,4 +1,4 @@
-"""What is to be held against a run: what the oracles find, what was lost, and doubles that no fault explains."""
+"""The verdict on a run: what the oracles find, which messages were lost, and which doubles no fault explains."""
 
 from __future__ import annotations
 
@@ -16,8 +16,9 @@ from tests.ring.schedule import OF_WORKERS, Kind
 from tests.simulation.checkers import checkers
 from tests.simulation.engine.history import Result
 
-#: Those that judge by what people did and were told, and by what was left. What the others ask for only a simulated store tells:
-#: each commit in the order in which a majority accepted it, the graves that a poll walks over, a walk over half a day.
+#: The oracles that need only what processes requested and learned, and what was left at the end. The others need what
+#: only a simulation provides: each commit in the order in which a majority accepted it, the tombstones that each poll
+#: passes over, and a rescan at the end.
 ORACLES: Final = (
     checkers.nothing_sent_is_lost,
     checkers.nothing_comes_back,
@@ -27,7 +28,7 @@ ORACLES: Final = (
     checkers.dead_letters_are_kept,
     checkers.what_is_refused_changes_nothing,
 )
-#: What came of a delivery that is meant to be handed out again.
+#: The outcome after which a message is meant to be delivered again.
 _GIVEN_BACK: Final = "release"
 
 _ENDS: Final = {
@@ -40,7 +41,10 @@ _ENDS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Double:
-    """A message that was handed out again although nobody had given it back, and the fault that explains it, by its place among all."""
+    """A message that was delivered again although no worker had released it.
+
+    `cause` is the place, in the list of all faults, of the one that explains it; None if none does.
+    """
 
     first: Holding
     again: Holding
@@ -67,7 +71,7 @@ class Verdict:
     violations: list[str]
 
     def doubles_of(self, fault: int) -> int:
-        """How many are explained by the fault in this place."""
+        """How many doubles the fault in this place explains."""
         return sum(double.cause == fault for double in self.doubles)
 
 
@@ -110,14 +114,17 @@ def _doubles(faults: list[Befallen], told: Testimony) -> Iterator[Double]:
 
 
 def _cause(faults: list[Befallen], first: Holding, again: Holding) -> int | None:
-    """The fault that kept the first from being settled before the message was taken again."""
+    """The fault that kept the first delivery from being settled before the second claim.
+
+    A fault of the worker explains it better than one of the store.
+    """
     fitting = [place for place, befallen in enumerate(faults) if _fits(befallen, first, again)]
     own = [place for place in fitting if faults[place].victim]
     return next(iter([*own, *fitting]), None)
 
 
 def _fits(befallen: Befallen, first: Holding, again: Holding) -> bool:
-    """Whether it happened to whoever held the message; or else to the store, while it was held and not settled."""
+    """Whether the fault hit the worker that had the message, or the store while the message was in flight."""
     if befallen.fault.kind in OF_WORKERS:
         return befallen.victim == first.journal and first.claimed < befallen.ended and again.claimed > befallen.began
     at_the_store = befallen.fault.kind is not Kind.PRODUCER_KILLED
@@ -127,7 +134,8 @@ def _fits(befallen: Befallen, first: Holding, again: Holding) -> bool:
 def _unexplained(doubles: list[Double]) -> Iterator[str]:
     for double in doubles:
         if double.cause is None:
-            yield f"message {double.first.number} was handed out twice, and no fault explains it: {double.first}, {double.again}"
+            number, both = double.first.number, f"{double.first}, {double.again}"
+            yield f"message {number} was handed out twice, and no fault explains it: {both}"
 
 
 def _too_many(doubles: list[Double], faults: list[Befallen], in_flight: list[int]) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""The rate of a run, and what the nodes did for it, in windows of equal length."""
+"""The rate of a run and the work of its nodes, in windows of equal length."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ _WORDS: Final = ("sent", "handed", "failed")
 
 
 class Windows:
-    """Takes its figures while the run goes on: asking nodes takes seconds, so a thread of its own does that."""
+    """Measures while the run goes on; a thread of its own asks the nodes, because that takes seconds."""
 
     def __init__(self, stage: Stage, length: int) -> None:
-        """Windows of so many microseconds; none if that is zero."""
+        """Windows of `length` microseconds; none if that is zero."""
         self._people = stage.people
         self._ring = stage.ring
         self._length = length
@@ -31,12 +31,12 @@ class Windows:
         self._windows: list[Future[Window]] = []
 
     def look(self) -> None:
-        """End a window if it is time to."""
+        """End the current window if its time is over."""
         if self._length and CLOCK.monotonic() >= self._last + self._length:
             self._end()
 
     def finish(self) -> list[Window]:
-        """Those that were whole."""
+        """All windows that were completed."""
         self._asking.shutdown()
         return [window.result() for window in self._windows]
 
@@ -55,7 +55,10 @@ class Windows:
         return {word: self._people.count(word) for word in _WORDS}
 
     def _spent(self, processes: set[int]) -> float:
-        """Seconds of processor time since the last window; of a process that is new, since it began; of one that is gone, none."""
+        """Seconds of processor time since the last window.
+
+        A new process counts from its start; one that is gone does not count.
+        """
         spent = 0.0
         for pid in processes:
             try:

@@ -1,6 +1,7 @@
-"""A worker that writes down what it is handed and what becomes of it: `python worker.py URL QUEUE JOURNAL`.
+"""A worker that writes down its deliveries and their outcomes: `python worker.py URL QUEUE JOURNAL`.
 
-It works until its standard input ends. Most messages are acked; a few take a while, a few are rejected, and a few fail the first time.
+It runs until its standard input ends. It acks most messages; it handles a few slowly, rejects a few, and fails a few at
+their first attempt.
 """
 
 from __future__ import annotations
@@ -20,18 +21,18 @@ from astyqueue.waiting import Wakeup
 from tests.ring.journal import Journal, Watched
 
 THREADS: Final = 2
-#: Of so many messages one is rejected.
+#: One of so many messages is rejected.
 REJECTED: Final = 997
-#: Of so many messages one takes a while, and how long.
+#: One of so many messages is handled slowly, and takes so long.
 SLOW: Final = 97
 WHILE: Final = SECOND // 20
-#: Of so many messages one fails at its first attempt.
+#: One of so many messages fails at its first attempt.
 FAILED: Final = 499
 REASON: Final = "of no use"
 
 
 class Writes(Hook):
-    """Tells the journal of what is asked for and what comes of it; renewals are of no interest."""
+    """Writes to the journal which outcome is requested and what comes of it; extensions are left out."""
 
     def __init__(self, journal: Journal) -> None:
         self._journal = journal

@@ -1,4 +1,4 @@
-"""The simulated servers in trouble: what a client is told, and what stands afterwards."""
+"""The simulated servers under faults: what a client learns, and what is stored afterwards."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def test_a_commit_is_stamped_by_its_ballot_and_later_than_the_one_before(store: 
 
 
 def test_two_commits_never_have_one_stamp_although_clocks_of_servers_differ() -> None:
-    """Two servers that were behind the last ballot go just beyond it; who has promised one of theirs refuses the other."""
+    """Two servers behind the last ballot go just beyond it; a replica that promised one ballot refuses the other."""
     timeline = Timeline()
     ann, bob = (Replica(number, SkewedClock(timeline, 0)) for number in (1, 2))
     in_the_way = Ballot(timeline.now + 60 * SECOND, 0)
@@ -119,7 +119,7 @@ def test_two_commits_never_have_one_stamp_although_clocks_of_servers_differ() ->
 
 
 def test_a_grave_that_was_cleared_too_early_lets_the_dead_return(clock: SimulatedClock) -> None:
-    """The reason why graves are kept for longer than any server may be away."""
+    """This is why tombstones are kept for longer than any server may be away."""
     store = SimulatedStore(clock, weather=dataclasses.replace(Weather.fair(3), grace_us=5 * SECOND))
     store.send(Batch(ROW, (Put(NAME, b"1"),)))
     stop(store, 2)

@@ -1,4 +1,4 @@
-"""Faults happen while a world is at work, and none once all is well again, or they would befall those who take what is left."""
+"""Faults happen while a world runs, and none after their end, when processes without faults drain the rows."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class State(NamedTuple):
 
 
 class Place:
-    """Three servers with an old grave on each, a process, and the trouble that may befall them."""
+    """Three servers with an old tombstone on each, a process, and the faults that may hit them."""
 
     def __init__(self) -> None:
         self.timeline = Timeline()
@@ -43,7 +43,7 @@ class Place:
         self.trouble = Trouble(self.cluster, [self.client], Chance(0))
 
     def state(self) -> State:
-        """As it is now."""
+        """The present state."""
         replicas = self.cluster.replicas
         machines: list[Replica | SimulatedProcess] = [*replicas, self.client]
         return State(
@@ -56,7 +56,7 @@ class Place:
         )
 
     def is_befallen(self) -> bool:
-        """Whether anything happens within the time for which faults are planned."""
+        """Whether any fault happens within the time for which faults are planned."""
         before, end = self.state(), self.timeline.now + SPAN
         while self.timeline.now < end:
             self.timeline.pass_over(self.timeline.now + SECOND // 100)
@@ -66,7 +66,7 @@ class Place:
 
 
 def _unseen(row: str, proposal: Decision, replica: Replica) -> None:
-    """Nobody keeps a record of what is accepted."""
+    """Keep no record of what is accepted."""
 
 
 FAULTS = [fault for fault in Fault if Place().trouble.brings(fault)]
@@ -81,7 +81,7 @@ def test_a_fault_that_is_planned_happens_while_the_world_is_at_work(fault: Fault
 
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_fault_that_is_planned_for_after_the_end_does_not_happen(fault: Fault) -> None:
-    """It may not stop, say, the one who takes what is left: then everything that is not due yet would look passed over."""
+    """If it stopped the process that drains the rows, every message that is not due yet would look passed over."""
     place = Place()
     place.trouble.plan(fault, SPAN, 1)
     place.trouble.end()

@@ -37,9 +37,10 @@ def clock() -> TimeMachine:
 
 
 def test_of_a_timer_that_shrinks_in_place_the_later_value_is_the_greater(clock: TimeMachine) -> None:
-    """Of two values with one stamp Cassandra keeps the greater: should two commits ever have one, it must be the later one.
+    """Cassandra keeps the greater of two values with one stamp, so the later value must be the greater one.
 
-    Otherwise a message given back would be listed in its old timer and in the new one: two receipts of it, both good.
+    Otherwise, if two commits ever had one stamp, a released message would be listed in its old timer and in the new
+    one, and have two current receipts.
     """
     process = Client("ann", clock.now)
     name = Name(Type.TIMER, 0, process.id_at(clock.now() + SECOND), State.LEASED)
@@ -52,7 +53,7 @@ def test_of_a_timer_that_shrinks_in_place_the_later_value_is_the_greater(clock: 
 
 
 def test_a_settle_that_the_store_leaves_half_way_is_told_as_done_when_it_is_tried_again(clock: TimeMachine) -> None:
-    """One message was extended since, so its receipt is looked for; the store fails there, after the other was acked."""
+    """One message was extended since; after the ack of the other, the store fails when its receipt is looked for."""
     store, process = MemoryStore(clock), Client("ann", clock.now)
     drawn = [process.id_at(clock.now()) for _ in range(2)]
     puts = tuple(message_put(0, id_, encode_plain(clock.now(), b"1"), sent=clock.now()) for id_ in drawn)
@@ -69,7 +70,7 @@ def test_a_settle_that_the_store_leaves_half_way_is_told_as_done_when_it_is_trie
 
 
 def _going_on(steps: Steps[SettleResult], answer: object) -> Steps[SettleResult]:
-    """Steps that have begun, from this answer on."""
+    """The rest of steps that have begun, from this answer on."""
     while True:
         try:
             answer = yield steps.send(answer)
@@ -79,7 +80,7 @@ def _going_on(steps: Steps[SettleResult], answer: object) -> Steps[SettleResult]
 
 
 def test_an_ack_that_a_server_carries_out_late_is_told_as_done_and_not_as_lost(clock: TimeMachine) -> None:
-    """It was not done when it was read back, so it is repeated; but the first one is carried out before the repetition."""
+    """The read-back does not find it done, so it is repeated; but the first ack is carried out before the second."""
     store, process = MemoryStore(clock), Client("ann", clock.now)
     put = message_put(0, process.id_at(clock.now()), encode_plain(clock.now(), b"1"), sent=clock.now())
     run(send(process, Batch(ROW, (put,))), store)
@@ -105,7 +106,7 @@ def test_a_late_send_that_cannot_be_listed_was_sent_all_the_same(clock: TimeMach
 
 
 def test_a_glance_that_walks_over_too_many_graves_is_not_repeated_at_once(clock: TimeMachine) -> None:
-    """Otherwise a process does nothing else any more, as fast as it can."""
+    """Otherwise the process would do nothing but repeat that read, as fast as it can."""
     survey = HeaderPoller(RowStates(Ring("mail", Layout()), clock, "ann"))
     listening = survey.listen(clock.now(), busy=False)
     next(listening)
@@ -118,7 +119,7 @@ def test_a_glance_that_walks_over_too_many_graves_is_not_repeated_at_once(clock:
 def test_a_unique_send_of_unknown_outcome_that_cannot_be_looked_for_does_not_claim_that_nothing_was_sent(
     clock: TimeMachine, *, replaces: bool
 ) -> None:
-    """Its commit is carried out, but has no answer; and then the store cannot be read."""
+    """Its commit is carried out without an answer, and then the store cannot be read."""
     store, process = MemoryStore(clock), Client("ann", clock.now)
     wanted = UniqueMessage("welcome:ada", 0, process.id_at(clock.now()), encode_plain(clock.now(), b"1"))
     sending = (
@@ -135,7 +136,7 @@ def test_a_unique_send_of_unknown_outcome_that_cannot_be_looked_for_does_not_cla
 
 
 def test_what_an_unknown_settle_moved_is_not_taken_once_the_next_one_settles_what_it_left(clock: TimeMachine) -> None:
-    """The next one meets a timer that is not as it is remembered: then what is remembered of the row is worth nothing."""
+    """The next settle finds a timer other than the remembered one, so the snapshot of the row is of no use any more."""
     store, process, snapshot = MemoryStore(clock), Client("ann", clock.now), RowSnapshot(ROW, 1)
     drawn = sorted(process.id_at(clock.now()) for _ in range(2))
     puts = tuple(message_put(0, id_, encode_plain(clock.now(), b"1"), sent=clock.now()) for id_ in drawn)
@@ -156,7 +157,7 @@ def test_what_an_unknown_settle_moved_is_not_taken_once_the_next_one_settles_wha
         settle(process, ROW, SettleRequest(held.timer, {drawn[1]: Extend(clock.now() + 70 * SECOND)}, unsure)), store
     ).done:
         snapshot.settled(worked.timer_change)
-    clock.advance("2s")  # and the first of the late looks is due
+    clock.advance("2s")  # now the first late scan is due
     assert run(claim(process, snapshot, ClaimRequest(2, 60 * SECOND, 5)), store).claims == []
 
 
@@ -174,7 +175,7 @@ def test_a_late_unique_send_that_cannot_be_listed_was_sent_all_the_same(clock: T
 
 
 def test_what_is_acked_is_not_in_hand_any_more_although_its_extension_turns_out_only_now(clock: TimeMachine) -> None:
-    """Of three one was extended and one acked by a commit of unknown outcome; then all are acked."""
+    """Of three messages, a commit of unknown outcome extended one and acked another; then all are acked."""
     store, process = MemoryStore(clock), Client("ann", clock.now)
     drawn = sorted(process.id_at(clock.now()) for _ in range(3))
     puts = tuple(message_put(0, id_, encode_plain(clock.now(), b"1"), sent=clock.now()) for id_ in drawn)

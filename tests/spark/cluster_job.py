@@ -1,7 +1,7 @@
 """What a cluster is asked to do: `python cluster_job.py MASTER URL MARKS ROWS`.
 
-Its first task is slow: it hands on half of its rows and waits until another attempt has done so, too, on the worker that is free
-by then. So two send the same rows at once.
+Its first task is slow: it hands on half of its rows and waits until another attempt, on the worker that is free by
+then, has done so too. So two attempts send the same rows at once.
 """
 
 from __future__ import annotations

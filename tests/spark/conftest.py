@@ -29,7 +29,8 @@ SETTINGS: Final = {
     "spark.sql.streaming.minBatchesToRetain": "2",
     "spark.python.authenticate.socketTimeout": "120s",
 }
-#: On Cassandra reading, streaming and one sink show what the store changes; what these files show besides is the same on SQLite.
+#: On Cassandra, reading, streaming and one sink show what the store changes; what these files show besides is the same
+#: on SQLite.
 _SHOWN_ON_SQLITE: Final = {"test_bulk.py", "test_commands.py", "test_sink.py"}
 _TOLD: Final = pytest.StashKey[str]()
 _SECONDS: Final = 300
@@ -38,7 +39,7 @@ _SECONDS: Final = 300
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """The first of these tests starts the session, which takes a while on a busy machine.
 
-    Among several processes they go first: the longest of all is among them, and as the last it would have everybody wait.
+    With several processes they go first: the longest test is among them, and all would wait for it if it came last.
     """
     if "PYTEST_XDIST_WORKER" in os.environ:
         items.sort(key=lambda item: Path(__file__).parent not in item.path.parents)
@@ -63,7 +64,11 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
 
 @pytest.fixture(autouse=True)
 def lines_of_the_log_stay_as_they_are(pytestconfig: pytest.Config) -> Iterator[None]:
-    """Loggers of PySpark give their own format to every handler they get, and pytest gives its handlers to all that do not propagate."""
+    """Take back the format that loggers of PySpark give to the handlers of pytest.
+
+    They give their own format to every handler they get, and pytest adds its handlers to all loggers that do not
+    propagate.
+    """
     yield
     for logger in logging.getLogger().manager.loggerDict.values():
         if isinstance(logger, PySparkLogger):

@@ -1,6 +1,6 @@
 """A stream to be killed at any moment: `python stream_job.py URL SOURCE TARGET CHECKPOINT ROWS_PER_BATCH`.
 
-It follows the history of one queue and sends each event to another, until its standard input ends or there is nothing left.
+It follows the history of one queue and sends each event to another, until its standard input ends or nothing is left.
 """
 
 from __future__ import annotations

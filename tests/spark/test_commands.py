@@ -1,4 +1,4 @@
-"""The commands that use Spark, as a person would type them, in a folder of their own and in the session that is there already."""
+"""The commands that use Spark, as a person types them: in a folder of their own, in the session that is there."""
 
 from __future__ import annotations
 

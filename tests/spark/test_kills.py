@@ -95,7 +95,7 @@ class Job:
         return told
 
     def run_until_killed(self, taking: Taking, more: int) -> None:
-        """Kill it, and Spark with it, when so many more events came; its workers notice by themselves, a little later."""
+        """Kill it, and Spark with it, when so many more events came; its workers notice by themselves a bit later."""
         process = self._started()
         goes_on = ended_or_seen(process, taking, more)
         os.killpg(process.pid, signal.SIGKILL)

@@ -1,4 +1,4 @@
-"""What the history tells of messages that Spark sends: that each was sent, once, whatever became of the task that sent it."""
+"""The history of messages that Spark sends: each was sent once, whatever became of the task that sent it."""
 
 from __future__ import annotations
 

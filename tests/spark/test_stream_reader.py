@@ -172,6 +172,5 @@ def test_a_quiet_stream_moves_on_before_its_place_is_kept_no_longer(place: Place
     queue.configure(history_kept="1h")
     now = SystemClock().now()
     moved_on = until(stream(place).latestOffset(at(now - 31 * MINUTE), ReadAllAvailable()))
-    assert (
-        moved_on > now - MINUTE
-    )  # the stream's clock is corrected by the store's, so it may be a little behind this one
+    # The stream corrects its clock by the store's, so it may be a little behind this one.
+    assert moved_on > now - MINUTE

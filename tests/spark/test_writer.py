@@ -190,7 +190,7 @@ def test_another_query_sends_the_same_rows_anew(frames: Frames) -> None:
 
 
 def failing_once(frame: DataFrame, marks: Path, some: Callable[[], bool]) -> DataFrame:
-    """The same rows, but each task that hands them on fails the first time: in the middle, when `some` have been sent."""
+    """The same rows, but each task that hands them on fails once: in the middle, when `some` have been sent."""
 
     def hand_on(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         rows = pa.Table.from_batches(list(batches))

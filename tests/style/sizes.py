@@ -72,7 +72,7 @@ def _too_deep(node: ast.AST, depth: int) -> Iterator[int]:
 
 
 def _is_elif(child: ast.AST, parent: ast.AST) -> bool:
-    """Whether this `if` stands under the other as `elif`: the syntax tree tells it from `else: if` by its column only."""
+    """Whether this `if` is the `elif` of the other: in the syntax tree only its column tells it from `else: if`."""
     return (
         isinstance(child, ast.If)
         and isinstance(parent, ast.If)

@@ -64,7 +64,10 @@ def test_a_fourth_block_inside_three_is_too_deep(fourth: str) -> None:
 
 @pytest.mark.parametrize("handler", ["except ValueError", "except* ValueError", "finally"])
 def test_a_try_is_a_block_and_its_handlers_add_none(handler: str) -> None:
-    text = f"def careful(rows):\n  for row in rows:\n    if row:\n      try:\n        row()\n      {handler}:\n        row.undo()\n"
+    text = (
+        "def careful(rows):\n  for row in rows:\n    if row:\n"
+        f"      try:\n        row()\n      {handler}:\n        row.undo()\n"
+    )
     assert told(text) == []
     assert told(text.replace("row.undo()", "if row: row.undo()")) == [(7, "careful nests deeper than 3 blocks")]
 

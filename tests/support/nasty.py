@@ -1,19 +1,21 @@
 """The nastiest messages that a producer can send and a handler can fail, for tests of what shows, logs or counts them.
 
-`nasty_messages()` holds about two hundred, each sound for the queue (nothing here is damaged, all is sent by `send`) and each with
-its `Fate`: what `fill` does with it once it was sent. Among them:
+`nasty_messages()` returns about two hundred, each valid for the queue (none is damaged, `send` accepts all) and each
+with its `Fate`: what `fill` does with it after sending it. Among them:
 
-- texts (`TEXTS`): all of C0 and C1, NUL, ESC with OSC, CSI, DCS and APC sequences, bidi and zero-width controls, line and paragraph
-  separators, lines that forge output, text without characters, markup of Rich, HTML, SQL, JSON, CSV and formats, wide and combining
-  characters, noncharacters, texts of 2 000 characters; each as a body and as the keys of one, as key, as name and text of headers, as
-  the name of a task and of a tenant, as the reason of a dead letter, and as the error (with its traceback) of a failed attempt;
-- numbers of as many digits, and bodies as deep and as long, as are taken at all; empty ones of every kind;
+- texts (`TEXTS`): all of C0 and C1, NUL, ESC with OSC, CSI, DCS and APC sequences, bidi and zero-width controls, line
+  and paragraph separators, lines that forge output, text without characters, markup of Rich, HTML, SQL, JSON, CSV and
+  formats, wide and combining characters, noncharacters, texts of 2 000 characters; each as a body and as the keys of
+  one, as key, as name and text of headers, as the name of a task and of a tenant, as the reason of a dead letter, and
+  as the error (with its traceback) of a failed attempt;
+- numbers with the most digits, and the deepest and longest bodies, that the queue accepts; empty ones of every kind;
 - moments: due in the years 1600 and 5000, expiring at the last moment, delayed by a hundred years;
-- names, keys and headers of their greatest length; reasons far beyond theirs, and reasons with halves of characters (`HALVES`), which
-  only errors can have;
-- leases and attempts at their bounds, unique keys by every policy, and messages whose key is a replaced one's.
+- names, keys and headers of the greatest length; reasons far beyond theirs, and reasons with halves of characters
+  (`HALVES`), which only errors can have;
+- leases and attempts at their bounds, unique keys by every policy, and messages whose key is that of a replaced one.
 
-`fill(queue)` sends them all and brings about their fates; `schedule(queue)` adds schedules that are as nasty as their names may be.
+`fill(queue)` sends them all and carries out their fates; `schedule(queue)` adds schedules with names as nasty as names
+may be.
 """
 
 from __future__ import annotations
@@ -86,7 +88,7 @@ TEXTS: Final[dict[str, str]] = {
     "long word": "x" * 2_000,
     "long of esc": "\x1b[A" * 600,
 }
-#: Halves of characters, which no message may hold, but what an error says may.
+#: Halves of characters, which no message may have, but the text of an error may.
 HALVES: Final = "a file's name: \ud800 \udcff\x1b[2J\n\udfff"
 _EVENING: Final = timezone(-timedelta(hours=12))
 
@@ -104,7 +106,7 @@ class Fate(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Nasty:
-    """A message, what becomes of it, and the reason that is given for that."""
+    """A message, what becomes of it, and the reason for that."""
 
     name: str
     message: Message
@@ -113,18 +115,21 @@ class Nasty:
 
 
 class Mishap(Exception):
-    """What the handler of a message that `FAILS` raises: each time of a new type, so that its traceback is kept beside those of others."""
+    """The error of the handler of a message that `FAILS`.
+
+    Each time it has a new type, so that its traceback is kept beside those of others.
+    """
 
 
 def nasty_messages() -> list[Nasty]:
-    """All of them, in an order that is the same each time."""
+    """All nasty messages, in the same order each time."""
     return [*_texts(), *_bodies(), *_moments(), *_lengths(), *_options(), *_keys()]
 
 
 def fill(queue: MessageQueue) -> dict[MessageId, Nasty]:
-    """Send all of them, and bring about their fates; which id is whose. Those that wait are sent last, so that nothing takes them.
+    """Send all nasty messages, and carry out their fates; returns them by their ids.
 
-    What was due in the queue before is acked.
+    Those that wait are sent last, so that no receive gets them. What was due in the queue before is acked.
     """
     nasty = sorted(nasty_messages(), key=lambda one: one.fate is Fate.WAITS)
     ids: dict[MessageId, Nasty] = {}
@@ -141,7 +146,7 @@ def fill(queue: MessageQueue) -> dict[MessageId, Nasty]:
 
 
 def schedule(queue: MessageQueue) -> list[str]:
-    """Add schedules; their names, which are printable but as nasty as that goes."""
+    """Add schedules; returns their names, which are as nasty as printable text can be."""
     schedules, texts = (
         Schedules(queue),
         {name: text for name, text in TEXTS.items() if text.isprintable() and 0 < len(text) <= 60},
@@ -172,7 +177,7 @@ def schedule(queue: MessageQueue) -> list[str]:
 
 
 def _settle(delivery: Delivery, nasty: Nasty | None) -> None:
-    if delivery.settled:  # it was handed out at most once
+    if delivery.settled:  # its lease is 0: it was deleted when it was delivered
         return
     match nasty:
         case Nasty(fate=Fate.REJECTED, reason=reason):
@@ -277,7 +282,7 @@ def _options() -> Iterator[Nasty]:
 
 
 def _keys() -> Iterator[Nasty]:
-    """Unique keys that are sent again: most replace the message before them, and those that are content with it are the last."""
+    """Messages with unique keys that are sent again: most replace the message before them; one policy keeps that."""
     for policy in ("replace", "debounce", "keep"):
         yield Nasty(f"unique {policy}", Message(1, key=f"\x1b[7m{policy}\n", unique="reject", delay="1h"))
         if policy != "keep":
@@ -286,7 +291,7 @@ def _keys() -> Iterator[Nasty]:
 
 
 def _cut(key: str) -> str | None:
-    """The text as a key: no longer than one may be, and none at all if it is empty."""
+    """The text as a key, cut to the greatest length; None if it is empty."""
     return key.encode()[:KEY_BYTES].decode(errors="ignore") or None
 
 
@@ -305,7 +310,7 @@ def _dicts(depth: int) -> object:
 
 
 def _greatest(make: Callable[[int], object], most: int) -> int:
-    """The greatest count of which the queue still takes what is made."""
+    """The greatest count, up to `most`, for which the queue accepts what `make` returns."""
     return next(count for count in range(most, 0, -1) if _is_taken(make(count)))
 
 

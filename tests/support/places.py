@@ -1,8 +1,8 @@
-"""Where the queues of a test live: in memory, in a SQLite file, or on a real Cassandra. One suite tests all three.
+"""Where the queues of a test are: in memory, in a SQLite file, or on a real Cassandra. One suite tests all three.
 
-A test that asks for `place` runs in memory and on SQLite; with `--store cassandra` those tests, and no others, run on the
-Cassandra that `astyqueue.testing.cassandra.fixtures` provides. On Cassandra every store has rows of its own, which costs
-nothing; only `place.url`, for programs that open their store themselves, empties the whole table first.
+A test that uses `place` runs in memory and on SQLite; with `--store cassandra` those tests, and no others, run on the
+Cassandra that `astyqueue.testing.cassandra.fixtures` provides. On Cassandra every store has rows of its own, which
+costs nothing; only `place.url`, for programs that open their store themselves, empties the whole table first.
 """
 
 from __future__ import annotations
@@ -30,16 +30,17 @@ if TYPE_CHECKING:
 
 CASSANDRA: Final = "cassandra"
 EMBEDDED: Final = ("memory", "sqlite")
-#: What is here is about Cassandra alone.
+#: The folders of tests that are about Cassandra alone.
 _ON_CASSANDRA: Final = frozenset(Path(__file__).parents[1] / name for name in ("cassandra", "ring"))
-#: The nodes have a clock of their own, and write times by it; a test's time is to stay behind that, however far it goes on.
+#: The nodes have clocks of their own, and take write times from them; a test's time stays behind these, however far the
+#: test advances it.
 BEHIND: Final = 24 * 3600 * SECOND
-#: A claim takes from one row: a test that counts on one claim, or on order, asks for one row on whatever store.
+#: A claim takes from one row: a test that counts on one claim, or on order, needs one row on any store.
 ONE_ROW: Final = {"time_shards": 1, "concurrency_shards": 1}
 
 
 class Place(Protocol):
-    """Where the stores of one test are; all are gone after it."""
+    """Where the stores of one test are; they are removed after it."""
 
     @property
     def kind(self) -> str:
@@ -48,16 +49,16 @@ class Place(Protocol):
 
     @property
     def url(self) -> str:
-        """The URL of a store that was empty when this was first asked for."""
+        """The URL of a store that was empty when this was first read."""
         ...
 
     def store(self, clock: Clock) -> Store:
-        """One more store, empty, and one row to a queue unless the test asks for several."""
+        """One more store, empty, with one row to a queue unless the test wants several."""
         ...
 
 
 class Embedded:
-    """In memory, or in files of a directory."""
+    """Stores in memory, or in files of a directory."""
 
     def __init__(self, kind: str, url: Callable[[str], str], held: ExitStack) -> None:
         self.kind = kind
@@ -72,7 +73,7 @@ class Embedded:
 
 
 class OnCassandra:
-    """In a keyspace that other tests use too."""
+    """Stores in a keyspace that other tests use too."""
 
     kind = CASSANDRA
 
@@ -86,14 +87,14 @@ class OnCassandra:
         return self._emptied()
 
     def store(self, clock: Clock) -> Store:
-        from astyqueue.stores.cassandra import CassandraStore  # noqa: PLC0415 - whoever tests elsewhere need not load the driver
+        from astyqueue.stores.cassandra import CassandraStore  # noqa: PLC0415 - tests on other stores need no driver
 
         assert clock.now() < SystemClock().now() + SECOND
         return Apart(CassandraStore(self._session, self._keyspace), secrets.token_hex(4))
 
 
 class Apart(Faulty):
-    """Rows of its own in a store that others use too: each of its rows has another name there."""
+    """A store with rows of its own in a store that others use too, where each of its rows has another name."""
 
     spread = Spread()
     at_once = 64
@@ -132,7 +133,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Run each test on the stores that this run is about."""
+    """Run each test on the stores of this run."""
     if "place" in metafunc.fixturenames:
         asked = metafunc.config.getoption("--store")
         kinds = (asked,) if asked else EMBEDDED
@@ -141,22 +142,25 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out what does not depend on the store that was asked for."""
+    """Deselect the tests that do not depend on the store that was chosen."""
     about = [_is_about(item, config.getoption("--store")) for item in items]
     config.hook.pytest_deselected(items=[item for item, chosen in zip(items, about, strict=True) if not chosen])
     items[:] = [item for item, chosen in zip(items, about, strict=True) if chosen]
 
 
 def _is_about(item: pytest.Item, kind: str | None) -> bool:
-    """Whether a test is run on one of the stores that this run is about; those that need none are in every run but those for one store."""
+    """Whether a test uses one of the stores of this run.
+
+    Tests without a store are in every run except those for one store; tests of Cassandra alone are in those for it.
+    """
     if "place" in getattr(item, "fixturenames", ()):
-        return item.callspec.params["place"] in (*EMBEDDED, CASSANDRA)  # type: ignore[attr-defined]  # it has parameters, one being the place
+        return item.callspec.params["place"] in (*EMBEDDED, CASSANDRA)  # type: ignore[attr-defined]  # `place` is a parameter
     return kind is None or (kind == CASSANDRA and not _ON_CASSANDRA.isdisjoint(item.path.parents))
 
 
 @pytest.fixture
 def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
-    """Where the queues of this test live."""
+    """Where the queues of this test are."""
     kind: str = request.param
     with ExitStack() as held:
         if kind == CASSANDRA:

@@ -1,4 +1,4 @@
-"""A door in front of a server, for tests of what a failing network does: what goes through is held back, or cut off."""
+"""A TCP proxy in front of a server, for tests of a failing network: it holds back what passes, or cuts connections."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from typing import Final, Self
 _PIECE: Final = 1 << 16
 
 
-#: Where something comes from, and where it goes.
+#: The reader of one connection, and the writer of another.
 _Stream = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 
 class _Way:
-    """One direction through the door: from clients to the server, or back."""
+    """One direction through the proxy: from clients to the server, or back."""
 
     def __init__(self) -> None:
         self.open = asyncio.Event()
@@ -26,7 +26,7 @@ class _Way:
 
 
 class _Client:
-    """A connection: the tasks that serve it, and the port from which they ask the server."""
+    """A client's connection: the tasks that serve it, and the port from which they connect to the server."""
 
     def __init__(self) -> None:
         self.tasks: list[asyncio.Task[None]] = []
@@ -34,16 +34,16 @@ class _Client:
 
 
 class Proxy:
-    """Listens at an address of its own and passes on everything to a server and back, until it is told otherwise.
+    """Listens at an address of its own and passes everything on to a server and back, until a method changes that.
 
-    `host` and `port` are where clients connect. What a client asked while `hold_answers` is in force reaches the server
-    and is done there, and the client does not hear of it; what it asked while `hold_questions` is in force does not reach
-    the server. `pass_on` lets all of it through after all, `cut` loses it together with the connections.
-    Every method works at once for all connections, those to come as well, and returns when that is so.
+    `host` and `port` are where clients connect. After `hold_answers`, the server gets requests and carries them out,
+    but clients get no answers; after `hold_questions`, the server gets no requests. `pass_on` delivers what was held,
+    `cut` loses it together with the connections. Every method affects all connections, later ones as well, and has
+    taken effect when it returns.
     """
 
     def __init__(self, host: str, port: int, *, at: str = "127.0.0.1") -> None:
-        """Stand in front of the server at this address, which need not run yet; listen `at` an address of this machine."""
+        """A proxy for the server at this address, which need not run yet; listens `at` an address of this machine."""
         self._target = (host, port)
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="proxy", daemon=True)
@@ -63,7 +63,7 @@ class Proxy:
         self._do(self._answers.open.clear)
 
     def pass_on(self) -> None:
-        """Let everything through again, what was held first."""
+        """Let everything through again, what was held before anything new."""
         self._do(self._let_through)
 
     def cut(self) -> None:
@@ -71,20 +71,20 @@ class Proxy:
         self._do(self._cut)
 
     def cut_at_next_question(self) -> None:
-        """Cut as soon as a client says something, which the server does not hear any more."""
+        """Cut as soon as a client sends something, which the server does not get."""
         self._do(lambda: setattr(self._questions, "cuts", True))
 
     def cut_at_next_answer(self) -> None:
-        """Cut as soon as the server says something, which its client does not hear any more."""
+        """Cut as soon as the server sends something, which its client does not get."""
         self._do(lambda: setattr(self._answers, "cuts", True))
 
     @property
     def ports(self) -> frozenset[int]:
-        """The ports from which it is connected to the server now: by these the server knows its clients."""
+        """The ports from which the proxy is connected to the server now; the server knows its clients by these."""
         return frozenset(client.port for client in tuple(self._clients) if client.port is not None)
 
     def close(self) -> None:
-        """Cut, and listen no more; closing twice is allowed."""
+        """Cut all connections, and stop listening; closing twice is allowed."""
         if not self._loop.is_closed():
             asyncio.run_coroutine_threadsafe(self._ended(), self._loop).result()
             self._loop.call_soon_threadsafe(self._loop.stop)
@@ -102,7 +102,7 @@ class Proxy:
         self.close()
 
     def _do(self, act: Callable[[], object]) -> None:
-        """Act between two moves of what passes through."""
+        """Act in the thread of the event loop, between two pieces of data, and wait until that is done."""
 
         async def acted() -> None:
             act()
@@ -117,7 +117,7 @@ class Proxy:
     def _cut(self) -> None:
         for task in self._tasks():
             task.cancel()
-        self._let_through()  # nobody is left who could pass on what was held
+        self._let_through()  # no task is left that could pass on what was held
 
     def _tasks(self) -> list[asyncio.Task[None]]:
         return [task for client in self._clients for task in client.tasks]
@@ -129,7 +129,7 @@ class Proxy:
             await asyncio.wait(tasks)
 
     async def _let_in(self, asks: asyncio.StreamReader, hears: asyncio.StreamWriter) -> None:
-        """One client, from its connection to its end; a server that is not there ends it at once."""
+        """Serve one client until its connection ends, which is at once if the server cannot be reached."""
         client = _Client()
         client.tasks.append(asyncio.ensure_future(self._connected(client, asks, hears)))
         self._clients.add(client)
@@ -146,7 +146,7 @@ class Proxy:
             await self._both(client, (asks, asked), (answers, hears))
 
     async def _both(self, client: _Client, questions: _Stream, answers: _Stream) -> None:
-        """Pass on until either side ends: then the connection is of no use to the other."""
+        """Pass data on until either side ends its connection, then end the other."""
         ways = [
             asyncio.ensure_future(self._until_its_end(self._questions, questions)),
             asyncio.ensure_future(self._until_its_end(self._answers, answers)),

@@ -22,7 +22,8 @@ from tests.unit.triggers.minute_reference import ZONES, Minutes, differing, fire
 
 A_ZONE = pytest.mark.parametrize(("zone", "which"), ZONES, ids=[zone for zone, _ in ZONES])
 
-#: cronsim is wrong where clocks change by half an hour or at a quarter to the hour, and never ends where they go back past midnight.
+#: cronsim is wrong where clocks change by half an hour or at a quarter to the hour, and never ends where they go back
+#: past midnight.
 WRONG_IN_CRONSIM: Final = {"Australia/Lord_Howe", "Pacific/Chatham", "America/St_Johns"}
 
 
@@ -49,7 +50,7 @@ def test_five_expressions_have_the_slots_that_every_minute_of_a_year_shows(zone:
 
 
 def told_alike(drawn: Drawn) -> bool:
-    """Whether cronsim has the same rules for it: it goes by a leading star where the hours that are admitted count here."""
+    """Whether cronsim has the same rules for it: it goes by a leading star, and we by the hours that are admitted."""
     stars = {field for field, text in drawn.texts.items() if text.startswith("*")}
     stepped = {field for field in stars if drawn.texts[field] != "*"}
     fixed_alike = drawn.hours != EVERY_HOUR and not stars & {"minute", "hour"}

@@ -89,7 +89,7 @@ def _own(kind: type[BaseException]) -> list[type]:
 
 
 def _same(error: object, other: object) -> bool:
-    """Whether an error is as another was: class, text, arguments and facts, the errors among these compared likewise."""
+    """Whether an error is as another was: class, text, arguments and facts, and likewise the errors among these."""
     if not isinstance(error, BaseException):
         return error == other
     assert isinstance(other, BaseException)

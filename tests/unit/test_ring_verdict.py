@@ -1,4 +1,4 @@
-"""What is held against a run of a ring under fire: each test writes the journals of a run that went wrong in one way."""
+"""What the verdict on a run of a ring finds: each test writes the journals of a run that went wrong in one way."""
 
 from __future__ import annotations
 

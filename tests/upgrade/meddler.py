@@ -1,4 +1,4 @@
-"""One process of the previous version beside a message that comes again and has a unique key, of which that version knows nothing.
+"""One process of the previous version beside a repeating message with a unique key, which that version does not know.
 
 `python meddler.py URL WHAT...` does one thing after the other and prints what came of each, a word a line.
 """

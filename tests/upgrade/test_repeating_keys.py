@@ -1,4 +1,7 @@
-"""The previous version beside a repeating message with a unique key: it fails clearly or does no harm, and never frees the key."""
+"""The previous version beside a repeating message with a unique key.
+
+It fails clearly or does no harm, and never frees the key.
+"""
 
 from __future__ import annotations
 

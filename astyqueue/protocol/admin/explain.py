@@ -180,10 +180,8 @@ def _hidden(facts: _Facts, place: _Place) -> tuple[Standing, str]:
     if facts.envelope and facts.envelope.sent > facts.now + AHEAD_AT_MOST:
         sent = facts.at(facts.envelope.sent)
         return Standing.SNOOZED, f"it is hidden until {due}: its sender's clock showed {sent} as it was sent"
-    return (
-        Standing.SNOOZED,
-        f"it was put off until {due}, at no cost of an attempt: by its handler, by a release, or by a worker that ended",
-    )
+    actors = "by its handler, by a release, or by a worker that ended"
+    return Standing.SNOOZED, f"it was put off until {due}, at no cost of an attempt: {actors}"
 
 
 def _unknown_task(facts: _Facts) -> str:

@@ -331,7 +331,8 @@ def _leases(checked: _Checked) -> Iterator[Finding]:
         return
     first = min(overdue, key=lambda timer: timer.due)
     count = sum(len(timer.entries) for timer in overdue)
-    fact = f"{_counted(count, 'message')} under leases that ran out, the first {checked.at(first.due)}, held by {first.holder}"
+    leased = f"{_counted(count, 'message')} under leases that ran out"
+    fact = f"{leased}, the first {checked.at(first.due)}, held by {first.holder}"
     reason = "their consumers crashed or stopped responding, and no other one has claimed from the row since"
     remedy = f"start a worker or a consumer on {checked.settings.name}; it claims them again at once"
     yield Finding(f"leases of {checked.subject}", Severity.WARNING, fact, reason, remedy)
@@ -343,7 +344,8 @@ def _parked(checked: _Checked) -> Iterator[Finding]:
     if not parked:
         return
     oldest = min(map(ids.moment, parked))
-    fact = f"{_counted(len(parked), 'message')} of tasks that the workers which had them do not know, the oldest due {checked.at(oldest)}"
+    unknown = f"{_counted(len(parked), 'message')} of tasks that the workers which had them do not know"
+    fact = f"{unknown}, the oldest due {checked.at(oldest)}"
     reason = "they are tried again after up to an hour each time, and cost attempts once they are a week old"
     name = checked.settings.name
     shows = f"astyqueue peek {name} --include all shows them"
@@ -399,8 +401,12 @@ def _room(checked: _Checked) -> Iterator[Finding]:
     if layout.time_shards > 1:
         lasts = layout.time_shard_us / SECOND
         rate = _ROW_BYTES * layout.concurrency_shards / (lasts * _MESSAGE_BYTES)
-        each = f"each takes what is sent in {length_text(layout.time_shard_us)} to one of {_counted(layout.concurrency_shards, 'shard')}"
-        bound = f"{rate:.3g} messages of {_MESSAGE_BYTES} bytes a second may pile up there before one has {_ROW_BYTES // 1_000_000} MB"
+        shards = _counted(layout.concurrency_shards, "shard")
+        each = f"each takes what is sent in {length_text(layout.time_shard_us)} to one of {shards}"
+        bound = (
+            f"{rate:.3g} messages of {_MESSAGE_BYTES} bytes a second may pile up there "
+            f"before one has {_ROW_BYTES // 1_000_000} MB"
+        )
         yield ok(f"size of the rows of {checked.subject}", f"{each}: {bound}")
 
 

@@ -80,8 +80,9 @@ def _check_rows(asked: Settings) -> None:
     if asked.layout.rows > ROWS_AT_MOST:
         layout = asked.layout
         message = (
-            f"time_shards={layout.time_shards} and concurrency_shards={layout.concurrency_shards} make {layout.rows} rows with the home "
-            f"rows, and a queue has {ROWS_AT_MOST} at most: take fewer time shards, each for longer (every=), or fewer concurrency shards"
+            f"time_shards={layout.time_shards} and concurrency_shards={layout.concurrency_shards} make {layout.rows} "
+            f"rows with the home rows, and a queue has {ROWS_AT_MOST} at most: take fewer time shards, each for longer "
+            "(every=), or fewer concurrency shards"
         )
         raise BadSetting(message)
 

@@ -143,7 +143,10 @@ class CommitPlan(ABC):
 
 @dataclass(slots=True)
 class RemovalPlan(CommitPlan):
-    """A plan that removes messages or dead columns, among other changes; repeating it is safe, and so is carrying it out late."""
+    """A plan that removes messages or dead columns, among other changes.
+
+    Repeating it is safe, and so is carrying it out late.
+    """
 
     acts_late: ClassVar[bool] = False
 
@@ -188,8 +191,8 @@ class CommitLoop:
     def carry_out(self, planning: Planning) -> Steps[CommitPlan | None]:
         """Load the row, plan and commit until a commit is applied; returns its plan, or None if nothing was left to do.
 
-        Raises StoreUnavailable after 50 attempts between which other processes changed the row. Raises OutcomeUnknown instead of
-        returning None while a commit without an answer may still be carried out.
+        Raises StoreUnavailable after 50 attempts between which other processes changed the row. Raises OutcomeUnknown
+        instead of returning None while a commit without an answer may still be carried out.
         """
         for number in range(1, COMMIT_TRIES + 1):
             yield from self.knowing(self.snapshot, self.process.now())

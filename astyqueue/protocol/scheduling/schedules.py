@@ -335,7 +335,10 @@ def slots_between(trigger: Trigger, since: int, until: int) -> list[int]:
     slot = trigger.after(since - 1)
     while slot is not None and slot <= until:
         if len(slots) == BACKFILLED:
-            problem = f"there are more than {BACKFILLED} slots from {instant(since)} to {instant(until)}: backfill them in parts"
+            problem = (
+                f"there are more than {BACKFILLED} slots from {instant(since)} to {instant(until)}: "
+                "backfill them in parts"
+            )
             raise BadInput(problem)
         slots.append(slot)
         slot = trigger.after(slot)

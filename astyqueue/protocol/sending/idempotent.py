@@ -154,7 +154,7 @@ def _missing(row: str, wanted: Sequence[IdempotentMessage]) -> Steps[list[Idempo
 
 
 class BatchRecord(NamedTuple):
-    """A batch of a source: the moment (microseconds since 1970) at which it was first begun, and whether all of it was sent."""
+    """A batch of a source: when it was first begun (microseconds since 1970), and whether all of it was sent."""
 
     moment: int
     ended: bool

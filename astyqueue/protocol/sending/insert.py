@@ -48,8 +48,8 @@ def register_late(process: Client, row: str, late: list[Name]) -> Steps[None]:
         yield from list_stranded(process, row, late)
     except AstyqueueError as error:
         _log.warning(
-            "row %s: %d messages were stored, but registering them for immediate pickup failed; consumers may see them only after up to "
-            "12 h, or once `astyqueue rescan` was run. Do not resend them. The error was: %s",
+            "row %s: %d messages were stored, but registering them for immediate pickup failed; consumers may see "
+            "them only after up to 12 h, or once `astyqueue rescan` was run. Do not resend them. The error was: %s",
             row,
             len(late),
             error,

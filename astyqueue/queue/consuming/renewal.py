@@ -1,8 +1,8 @@
 """Renews leases for consumers without a dispatcher: in a thread for threads, in a task for tasks.
 
-A thread can renew only while the interpreter lets threads run: code that holds the interpreter lock longer than 60 % of a
-lease (a C extension that does not release it) stops every thread of the process, and the lease runs out. Choose leases
-longer than that, or run such code in a process of its own.
+A thread can renew only while the interpreter lets threads run: code that holds the interpreter lock longer than 60 %
+of a lease (a C extension that does not release it) stops every thread of the process, and the lease runs out. Choose
+leases longer than that, or run such code in a process of its own.
 """
 
 from __future__ import annotations

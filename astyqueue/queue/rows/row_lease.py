@@ -1,8 +1,8 @@
 """Row leases: several processes share the rows of a queue instead of racing for each message.
 
-A commit that claims names its process in the row's header: that is the row lease, taken and extended at no extra cost. It
-reduces contention and is not needed for safety. Other processes leave the row alone while its header changes; when the
-owner leaves work undone, or the header does not change by *their own* monotonic clock, they take the row.
+A commit that claims names its process in the row's header: that is the row lease, taken and extended at no extra cost.
+It reduces contention and is not needed for safety. Other processes leave the row alone while its header changes; when
+the owner leaves work undone, or the header does not change by *their own* monotonic clock, they take the row.
 """
 
 from __future__ import annotations

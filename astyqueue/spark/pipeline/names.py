@@ -1,4 +1,7 @@
-"""Names that a producer chooses, such as those of tasks and tenants, with a bound on their length. Needs no Spark: reports use it too."""
+"""Names that a producer chooses, such as those of tasks and tenants, with a bound on their length.
+
+This module needs no Spark, because reports use it too.
+"""
 
 from __future__ import annotations
 

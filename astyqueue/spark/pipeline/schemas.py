@@ -46,11 +46,15 @@ class SchemaDiffers(AstyqueueError):
         self.table = table
         self.place = place
         self.differences = tuple(differences)
-        advice = (
-            "use that version, or write to another folder; keep `events`: the queue may no longer have this history"
-            if lasting
-            else "write to another folder, or remove all tables but `events`, and `_manifest.json`, and run the pipeline again"
-        )
+        if lasting:
+            advice = (
+                "use that version, or write to another folder; keep `events`: the queue may no longer have this history"
+            )
+        else:
+            advice = (
+                "write to another folder, or remove all tables but `events`, and `_manifest.json`, "
+                "and run the pipeline again"
+            )
         super().__init__(
             f"table {table} in {place} has other columns: {'; '.join(self.differences)}. Nothing was written. "
             f"If another version of astyqueue wrote it, {advice}"

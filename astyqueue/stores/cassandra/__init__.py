@@ -131,7 +131,10 @@ class CassandraStore:
         if self._lent is not None:
             return self._lent
         if self._make is None:
-            message = "this process is a fork, and the session that was passed in belongs to its parent; create the store after the fork"
+            message = (
+                "this process is a fork, and the session that was passed in belongs to its parent; "
+                "create the store after the fork"
+            )
             raise StoreUnavailable(message)
         if self._session is None:
             self._session = self._make()
@@ -156,7 +159,10 @@ def opened(location: Location, *, clock: Clock, relaxed: bool = False) -> Cassan
 def lent(session: Session) -> CassandraStore:
     """The store in the keyspace of the caller's session, which stays open; BadSetting if it has no keyspace."""
     if session.keyspace is None:
-        message = "this driver session has no keyspace: create it with cluster.connect('name'), or call its set_keyspace('name')"
+        message = (
+            "this driver session has no keyspace: create it with cluster.connect('name'), "
+            "or call its set_keyspace('name')"
+        )
         raise BadSetting(message)
     return CassandraStore(
         session, session.keyspace, place=f"Cassandra, keyspace {session.keyspace} of the session that was passed in"

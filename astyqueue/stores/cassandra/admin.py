@@ -188,7 +188,10 @@ class Administration:
         """The home that was requested or that follows from where the copies are; None if neither determines it."""
         dc = self._home or self._keyspace.dc or (copied_to[0] if len(copied_to) == 1 else "" if copied_to else here)
         if self._levels.is_local and dc and copied_to and dc not in copied_to:
-            message = f"keyspace {self._keyspace.name} has no copies in {dc}, so {dc} cannot be its home: name one of {', '.join(copied_to)}"
+            message = (
+                f"keyspace {self._keyspace.name} has no copies in {dc}, so {dc} cannot be its home: "
+                f"name one of {', '.join(copied_to)}"
+            )
             raise BadSetting(message)
         return Home.of(dc, self._levels) if dc or not self._levels.is_local else None
 
@@ -196,8 +199,9 @@ class Administration:
         home = self._wanted_home(copied_to, here)
         if home is None:
             message = (
-                f"keyspace {self._keyspace.name} has copies in {', '.join(copied_to)}: name the one in which all its workers and senders "
-                f"work, with --home {copied_to[0]} or dc={copied_to[0]} in the URL; nothing was changed"
+                f"keyspace {self._keyspace.name} has copies in {', '.join(copied_to)}: name the one in which all its "
+                f"workers and senders work, with --home {copied_to[0]} or dc={copied_to[0]} in the URL; "
+                "nothing was changed"
             )
             raise BadSetting(message)
         return home
@@ -224,7 +228,10 @@ class Administration:
             )
             raise BadSetting(message)
         else:
-            yield f"left the home of keyspace {name} unchanged, {stored}; this URL has {home}, and no store can be opened with it"
+            yield (
+                f"left the home of keyspace {name} unchanged, {stored}; this URL has {home}, "
+                "and no store can be opened with it"
+            )
 
     def _verify_home(self, catalog: Catalog, kept: Kept) -> Finding:
         client = Client(catalog.here(), self._levels, bool(self._keyspace.dc))

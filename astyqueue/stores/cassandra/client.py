@@ -183,7 +183,10 @@ class Conversation:
 
 def _countable(batch: Batch, expects: tuple[Expectation, ...]) -> None:
     if len(batch.puts) + len(batch.deletes) + len(expects) >= _MOST_CHANGES:
-        message = f"row {batch.row}: a batch has fewer than {_MOST_CHANGES} changes and expectations on Cassandra; send it in parts"
+        message = (
+            f"row {batch.row}: a batch has fewer than {_MOST_CHANGES} changes and expectations on Cassandra; "
+            "send it in parts"
+        )
         raise BadInput(message)
 
 
@@ -206,8 +209,8 @@ class Attempt:
     ) -> None:
         """Send it. A read is retried after a timeout or a lost connection, until `REQUEST_SECONDS` have passed.
 
-        The driver does not do that: when a read was sent to a second node and the first one's connection breaks, it fails.
-        `speculation` records the outcome.
+        The driver does not do that: when a read was sent to a second node and the first one's connection breaks, it
+        fails. `speculation` records the outcome.
         """
         self._session = session
         self._statement = statement

@@ -47,8 +47,10 @@ def connect(address: Address, clock: Clock) -> Session:
     except (*FAILURES, DependencyException, OSError) as error:
         tried = (watch.monotonic() - began) / SECOND
         message = (
-            f"{address.shown}: not connected after {tried:.1f} s: {told(error)}. Check that these nodes run and are reachable from here"
-            f"{', that the login is right' if address.user else ''}{', that they are in this data centre' if address.dc else ''}"
+            f"{address.shown}: not connected after {tried:.1f} s: {told(error)}. "
+            "Check that these nodes run and are reachable from here"
+            f"{', that the login is right' if address.user else ''}"
+            f"{', that they are in this data centre' if address.dc else ''}"
         )
         raise StoreUnavailable(message) from error
 

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from typing import Final
 
 _TABLE: Final = re.compile(
-    r'CREATE TABLE IF NOT EXISTS "(?P<name>\w+)" \((?P<columns>.*?),\s*PRIMARY KEY \((?P<key>.*?)\)\s*\) WITH (?P<options>.*)',
+    r'CREATE TABLE IF NOT EXISTS "(?P<name>\w+)" \((?P<columns>.*?),\s*PRIMARY KEY \((?P<key>.*?)\)\s*\) '
+    r"WITH (?P<options>.*)",
     re.DOTALL,
 )
 _COLUMN: Final = re.compile(r"(\w+) (\w+)")

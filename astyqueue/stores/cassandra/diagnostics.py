@@ -96,15 +96,18 @@ def nodes(dc: str, all_nodes: Sequence[Node], *, copies: int, elsewhere: int = 0
     does = "does" if len(silent) == 1 else "do"
     fact = f"{_listed(node.name for node in silent)} of {len(all_nodes)} nodes {does} not answer ({silent[0].silent})"
     remedy = (
-        f"if it was down for less than {_hours(GC_GRACE)}, restart and repair it; if longer, or if its disk is lost, wipe it and have it "
-        "replace itself, because its old data would restore deleted messages; 'nodetool status' shows how other nodes see it"
+        f"if it was down for less than {_hours(GC_GRACE)}, restart and repair it; if longer, or if its disk is lost, "
+        "wipe it and have it replace itself, because its old data would restore deleted messages; "
+        "'nodetool status' shows how other nodes see it"
     )
     spare = copies - (copies // 2 + 1)
     if len(silent) <= spare:
         left = spare - len(silent)
-        reason = f"a majority of the {copies} copies of a row must answer: {_counted(left, 'more node') if left else 'no further node'} may fail"
+        others = _counted(left, "more node") if left else "no further node"
+        reason = f"a majority of the {copies} copies of a row must answer: {others} may fail"
         return Finding(subject, Severity.WARNING, fact, reason, remedy, see=_SEE_RUNBOOKS)
-    reason = f"rows with {'their only copy' if copies == 1 else f'{spare + 1} of {copies} copies'} there can be neither read nor written"
+    lost = "their only copy" if copies == 1 else f"{spare + 1} of {copies} copies"
+    reason = f"rows with {lost} there can be neither read nor written"
     return Finding(subject, Severity.PROBLEM, fact, reason, remedy, see=_SEE_RUNBOOKS)
 
 
@@ -117,12 +120,12 @@ def paxos(up: Sequence[Node]) -> Finding:
     older = _listed(name for name, variant in variants.items() if variant == "v1")
     if older:
         reason = (
-            "v1 is not linearizable while a node joins, leaves or is replaced: a message may be delivered twice or not at all. "
-            "A claim also takes four round trips, not two, and under contention its outcome is often unknown"
+            "v1 is not linearizable while a node joins, leaves or is replaced: a message may be delivered twice or not "
+            "at all. A claim also takes four round trips, not two, and under contention its outcome is often unknown"
         )
         remedy = (
-            "set 'paxos_variant: v2' in the cassandra.yaml of every node and restart the nodes one by one; until then do not "
-            "add, remove or replace a node"
+            "set 'paxos_variant: v2' in the cassandra.yaml of every node and restart the nodes one by one; "
+            "until then do not add, remove or replace a node"
         )
         return Finding(subject, Severity.PROBLEM, f"v1 on {older}", reason, remedy, see=_SEE_PAXOS)
     unknown = [node for node in up if not variants[node.name]]
@@ -191,7 +194,10 @@ def login(*, shown: bool) -> Iterator[Finding]:
     """A warning if the password of the URL crosses the network in the clear."""
     if shown:
         reason = "a listener on the network can read the password and every message"
-        remedy = "enable client_encryption_options on the servers and put tls=1 into the URL; then change the password of this login"
+        remedy = (
+            "enable client_encryption_options on the servers and put tls=1 into the URL; "
+            "then change the password of this login"
+        )
         yield Finding("login", Severity.WARNING, "is sent without encryption", reason, remedy)
 
 
@@ -202,8 +208,12 @@ def clock_here(up: Sequence[Node]) -> Finding:
         return Finding(subject, Severity.NOTE, "not compared", "no node answered")
     surest = min(up, key=lambda node: node.offset.uncertain)
     ahead = -surest.offset.ahead
-    fact = f"{_seconds(abs(ahead))} {'ahead of' if ahead > 0 else 'behind'} {surest.name} (± {_seconds(surest.offset.uncertain)})"
-    reason = "queues use the servers' time, but an `at` computed from this clock, and times that commands print, are off by this much"
+    direction = "ahead of" if ahead > 0 else "behind"
+    fact = f"{_seconds(abs(ahead))} {direction} {surest.name} (± {_seconds(surest.offset.uncertain)})"
+    reason = (
+        "queues use the servers' time, but an `at` computed from this clock, and times that commands print, "
+        "are off by this much"
+    )
     remedy = "synchronize this machine's clock (chrony, ntpd or systemd-timesyncd) with the time source of the servers"
     if abs(ahead) - surest.offset.uncertain > _FAR_APART:
         worse = f"{reason}; at this distance the times in this machine's logs are unreliable too"
@@ -222,7 +232,10 @@ def clocks_between(up: Sequence[Node]) -> Finding:
     first, last = ordered[-1], ordered[0]
     apart = first.offset.ahead - last.offset.ahead
     fact = f"{_seconds(apart)} between {first.name}, ahead, and {last.name}"
-    reason = "the coordinator stamps a commit: after a commit by one that is ahead, those of others wait or fail until they catch up"
+    reason = (
+        "the coordinator stamps a commit: after a commit by one that is ahead, "
+        "those of others wait or fail until they catch up"
+    )
     remedy = "synchronize the clocks of all servers with one source (chrony, ntpd)"
     if apart - first.offset.uncertain - last.offset.uncertain > _APART:
         return Finding(subject, Severity.WARNING, fact, reason, remedy)
@@ -289,7 +302,10 @@ def _walked(subject: str, walked: Tombstones, limit: int) -> Finding:
     fact = f"99th percentile {walked.usual}, maximum {walked.most}"
     if walked.most <= limit:
         return ok(subject, fact)
-    reason = f"reads that scan more than {limit} are slow, and fail at the server's failure threshold (by default 100 times as many)"
+    reason = (
+        f"reads that scan more than {limit} are slow, and fail at the server's failure threshold "
+        "(by default 100 times as many)"
+    )
     remedy = (
         "check the table's compaction and gc_grace_seconds with 'astyqueue verify'; run 'nodetool compact' once; "
         "a queue with more time shards spreads its tombstones over more rows"
@@ -306,17 +322,24 @@ def rests(grace: int, rests_of: Mapping[str, int]) -> Iterator[Finding]:
 
 
 def _rest(subject: str, rest: int, grace: int) -> Finding:
-    reason = f"tombstones are kept for gc_grace_seconds, {_hours(grace)}; a row that is reused earlier still contains them, which slows reads"
+    reason = (
+        f"tombstones are kept for gc_grace_seconds, {_hours(grace)}; "
+        "a row that is reused earlier still contains them, which slows reads"
+    )
     fact = f"{_hours(rest)}; tombstones are kept for {_hours(grace)}"
     if rest >= grace + (_SLACK_HOURS - 1) * 3600:
         return ok(subject, fact)
-    other = f'make a queue with .time_shards({-(-grace // 3600) + _SLACK_HOURS}, every="1h") under another name and move the messages to it'
+    shards = -(-grace // 3600) + _SLACK_HOURS
+    other = f'make a queue with .time_shards({shards}, every="1h") under another name and move the messages to it'
     if rest > GC_GRACE:
         other += (
             f"; or lower gc_grace_seconds to {_hours(GC_GRACE)}, if every node is repaired in full more often than that"
         )
     if rest > grace:
-        left = f"that leaves {_hours(rest - grace)} to purge them, and after a repair or an outage compaction may take longer"
+        left = (
+            f"that leaves {_hours(rest - grace)} to purge them, "
+            "and after a repair or an outage compaction may take longer"
+        )
         return Finding(subject, Severity.NOTE, fact, left, other, see=SEE_DELETES)
     turns = f"{_hours(rest)} between two turns" if rest else "none: the queue has one time shard"
     return Finding(subject, Severity.WARNING, turns, reason, other, see=SEE_DELETES)
@@ -374,7 +397,8 @@ GUARDRAILS: Final = (
     Guardrail(
         "minimum_timestamp_fail_threshold",
         _is_recent,
-        "every send carries a write time one hour in the past; Cassandra 5.0 does not check batches, but releases that do reject all sends",
+        "every send carries a write time one hour in the past; Cassandra 5.0 does not check batches, "
+        "but releases that do reject all sends",
         "raise 'minimum_timestamp_fail_threshold' to two hours or more on every node, or remove it",
         Severity.WARNING,
     ),

@@ -61,8 +61,8 @@ _REFUSALS: Final = (
     _Refusal(
         ("user provided timestamps", "before the minimum allowable"),
         StoreUnavailable,
-        "every send carries a write time one hour in the past, which a guardrail of the server forbids: set user_timestamps_enabled "
-        "to true and minimum_timestamp_fail_threshold to two hours or more",
+        "every send carries a write time one hour in the past, which a guardrail of the server forbids: "
+        "set user_timestamps_enabled to true and minimum_timestamp_fail_threshold to two hours or more",
     ),
     _Refusal(("is not allowed", "aborting query"), StoreUnavailable, _TOO_STRICT),
     _Refusal(("too large", "oversized", "exceeds"), BadInput, "put less into one batch"),

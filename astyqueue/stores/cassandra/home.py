@@ -44,7 +44,8 @@ class Home:
 
     def __str__(self) -> str:
         """The home as `verify` and errors print it."""
-        return f"{f'data centre {self.dc}' if self.dc else 'all data centres'}, consistency={self.consistency}, serial={self.serial}"
+        place = f"data centre {self.dc}" if self.dc else "all data centres"
+        return f"{place}, consistency={self.consistency}, serial={self.serial}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,15 +84,16 @@ def objection(keyspace: str, data_centres: Sequence[str], home: Home | None, cli
         )
     if home and (levels.consistency, levels.serial) != (home.consistency, home.serial):
         return Objection(
-            f"keyspace {keyspace} is used with consistency={home.consistency}&serial={home.serial}, and this client has "
-            f"consistency={levels.consistency}&serial={levels.serial}",
+            f"keyspace {keyspace} is used with consistency={home.consistency}&serial={home.serial}, "
+            f"and this client has consistency={levels.consistency}&serial={levels.serial}",
             "clients with different levels may receive the same message",
             "put the levels of the keyspace into the URL",
         )
     if home and home.dc and client.dc != home.dc:
         return Objection(
             f"the home of keyspace {keyspace} is data centre {home.dc}, and this client works in {client.dc}",
-            "clients in two data centres may receive the same message, and messages sent outside the home are found late or never",
+            "clients in two data centres may receive the same message, "
+            "and messages sent outside the home are found late or never",
             _name(home, home.dc),
         )
     if len(data_centres) > 1 and levels.is_local and not client.chosen:

@@ -15,8 +15,8 @@ COPIES: Final = 3
 #: How to change the number of copies of a keyspace in use. After a larger step a majority of the copies may be empty:
 #: rows would read as never written, their versions would restart, and messages would be delivered twice.
 ONE_AT_A_TIME: Final = (
-    "ALTER KEYSPACE by one copy at a time (1 to 2, 2 to 3), each time followed by 'nodetool repair --full' on every node before the next; "
-    "or stop all workers and senders first, and start them after the repair"
+    "ALTER KEYSPACE by one copy at a time (1 to 2, 2 to 3), each time followed by 'nodetool repair --full' on every "
+    "node before the next; or stop all workers and senders first, and start them after the repair"
 )
 _OR_AT_ONCE: Final = (
     " (never several steps at once, unless all workers and senders are stopped until the last repair is done)"
@@ -65,7 +65,10 @@ class Keyspace:
         if not statement or wanted == kept.replication:
             return statement
         if wanted["class"] != kept.replication["class"]:
-            return f"stop all workers and senders, because this may move every copy; then {statement}; then {_REPAIR}; then restart them"
+            return (
+                f"stop all workers and senders, because this may move every copy; then {statement}; "
+                f"then {_REPAIR}; then restart them"
+            )
         steps = [
             f'ALTER KEYSPACE "{self.name}" WITH {self._options(copies)}' for copies in _steps(kept.replication, wanted)
         ]

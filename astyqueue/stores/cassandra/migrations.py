@@ -66,7 +66,8 @@ class Migration:
         catalog = Catalog(self._inquiry)
         recorded, tables = self._answered(catalog.versions), catalog.tables().keys()
         if recorded and max(recorded) > others[-1].version:
-            message = f"keyspace {self._inquiry.keyspace} {newer(max(recorded), others[-1].version)}; nothing was changed: upgrade this process"
+            reason = newer(max(recorded), others[-1].version)
+            message = f"keyspace {self._inquiry.keyspace} {reason}; nothing was changed: upgrade this process"
             raise WrongSchema(message)
         return [part for part in others if part.version not in recorded or not tables_of(part) <= tables]
 
@@ -87,7 +88,10 @@ class Migration:
     def _keep_lock(self) -> None:
         (row,) = self._surely(_KEEP, _LOCK_SECONDS, self._owner, self._owner)
         if not row.applied:
-            message = f"keyspace {self._inquiry.keyspace}: this migration outlasted its lock and another took over; run it again to complete it"
+            message = (
+                f"keyspace {self._inquiry.keyspace}: this migration outlasted its lock and another took over; "
+                "run it again to complete it"
+            )
             raise StoreUnavailable(message)
 
     def _surely(self, statement: str, *values: object) -> list[Any]:

@@ -152,7 +152,7 @@ def _number(number: int | None, size: int) -> object:
 
 
 def _together(changes: Iterable[BoundStatement]) -> BatchStatement:
-    """An unlogged batch: a row is a partition, and a batch on one partition is one mutation, so there is nothing to log."""
+    """An unlogged batch: all of it is in one row, one partition, so it is one mutation and needs no log."""
     batch = BatchStatement(BatchType.UNLOGGED)
     for change in changes:
         batch.add(change)

@@ -88,7 +88,10 @@ class Tls:
             if self.cert:
                 context.load_cert_chain(self.cert, self.key)
         except OSError as error:
-            message = f"a certificate or key for Cassandra is not usable ({error}); check the options ca, cert and key of the URL"
+            message = (
+                f"a certificate or key for Cassandra is not usable ({error}); "
+                "check the options ca, cert and key of the URL"
+            )
             raise BadSetting(message) from error
         return context
 
@@ -216,7 +219,10 @@ def _tls(options: dict[str, str]) -> Tls | None:
     files = {name: options[name] for name in ("ca", "cert", "key") if name in options}
     mode = _TLS.get(options.get("tls", "1" if files else "").lower())
     if mode is None:
-        message = f"unknown tls={options['tls']!r}; it is 1 (certificate and host name are checked), chain (the certificate only) or 0"
+        message = (
+            f"unknown tls={options['tls']!r}; it is 1 (certificate and host name are checked), "
+            "chain (the certificate only) or 0"
+        )
         raise BadSetting(message)
     if mode == "no" and files:
         message = "the options ca, cert and key require an encrypted connection; omit them or put tls=1 into the URL"

@@ -241,7 +241,10 @@ def _path(place: str) -> Path:
     try:
         return Path(absolute).absolute()
     except FileNotFoundError as error:
-        message = f"{absolute}: the current directory was removed; change to an existing one, or give an absolute path, with four slashes"
+        message = (
+            f"{absolute}: the current directory was removed; change to an existing one, "
+            "or give an absolute path, with four slashes"
+        )
         raise StoreUnavailable(message) from error
 
 

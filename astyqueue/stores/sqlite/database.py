@@ -91,7 +91,10 @@ class DatabaseFile:
         elif self.path.is_dir():
             message = f"{self.path} is a directory; name a file in the URL"
         elif not _may(directory, os.W_OK | os.X_OK):
-            message = f"{self.path}: the directory {directory} is not writable, and SQLite keeps its log beside the file; make it writable"
+            message = (
+                f"{self.path}: the directory {directory} is not writable, and SQLite keeps its log beside the file; "
+                "make it writable"
+            )
         elif self.path.exists() and not _may(self.path, os.R_OK | os.W_OK):
             message = f"{self.path} is not readable and writable for this user; correct its permissions"
         elif not self.create and not self.path.exists():
@@ -140,8 +143,8 @@ class DatabaseFile:
         if application == APPLICATION_ID:
             if differs := self.difference(connection):
                 message = (
-                    f"{self.path} is marked as astyqueue's, but {differs}: another program changed or made it. It was left unchanged; "
-                    "restore a backup, or name another file in the URL"
+                    f"{self.path} is marked as astyqueue's, but {differs}: another program changed or made it. "
+                    "It was left unchanged; restore a backup, or name another file in the URL"
                 )
                 raise StoreCorrupt(message)
             return version

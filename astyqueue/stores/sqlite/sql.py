@@ -36,7 +36,8 @@ _SEND: Final = """
 #: A commit always wins, and its stamp is later than that of the column it overwrites.
 _COMMIT: Final = """
     INSERT INTO TABLE (row, name, stamp, expires, value) VALUES (?1, ?2, ?3, ?4, ?5)
-    ON CONFLICT (row, name) DO UPDATE SET stamp = max(excluded.stamp, stamp + 1), expires = excluded.expires, value = excluded.value
+    ON CONFLICT (row, name) DO UPDATE
+    SET stamp = max(excluded.stamp, stamp + 1), expires = excluded.expires, value = excluded.value
 """
 _FORGET: Final = "DELETE FROM TABLE WHERE (row, name) IN (SELECT row, name FROM TABLE WHERE expires < ? LIMIT ?)"
 _NEXT_EXPIRY: Final = "SELECT min(expires) FROM TABLE WHERE expires > ?"

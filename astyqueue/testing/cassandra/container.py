@@ -15,7 +15,10 @@ if TYPE_CHECKING:
 IMAGE: Final = "cassandra:5.0"
 #: The image has no variable for this setting, and takes it from this file only.
 _SETTINGS: Final = "/etc/cassandra/cassandra.yaml"
-_START: Final = f"sed -i '/^paxos_variant:/d' {_SETTINGS} && printf '\\npaxos_variant: v2\\n' >> {_SETTINGS} && exec docker-entrypoint.sh cassandra -f"
+_START: Final = (
+    f"sed -i '/^paxos_variant:/d' {_SETTINGS} && printf '\\npaxos_variant: v2\\n' >> {_SETTINGS} "
+    "&& exec docker-entrypoint.sh cassandra -f"
+)
 
 
 @contextmanager

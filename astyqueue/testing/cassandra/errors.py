@@ -58,7 +58,8 @@ class JarsNotFetched(CannotRunHere):
         self.version = version
         self.told = told
         super().__init__(
-            f"Maven could not fetch Cassandra {version}; fix its settings or the network and try again. Its output:\n{told}"
+            f"Maven could not fetch Cassandra {version}; fix its settings or the network and try again. "
+            f"Its output:\n{told}"
         )
 
 
@@ -70,9 +71,9 @@ class OtherJars(CannotRunHere):
         self.version = version
         self.names = tuple(names)
         super().__init__(
-            f"the jars that Maven fetched for Cassandra {version} are not those that it was tested with ({', '.join(names[:_NAMED])}"
-            f"{f' and {len(names) - _NAMED} more' if len(names) > _NAMED else ''}): check the repository in Maven's settings, and "
-            "whether its local repository is damaged"
+            f"the jars that Maven fetched for Cassandra {version} are not those that it was tested with "
+            f"({', '.join(names[:_NAMED])}{f' and {len(names) - _NAMED} more' if len(names) > _NAMED else ''}): "
+            "check the repository in Maven's settings, and whether its local repository is damaged"
         )
 
 
@@ -84,8 +85,9 @@ class AddressesTaken(CannotRunHere):
         self.networks = tuple(networks)
         self.ports = tuple(ports)
         super().__init__(
-            f"one of the ports {', '.join(map(str, ports))} is taken on every network from {networks[0]} to {networks[-1]}: "
-            "stop the programs that listen there (`ss -ltnp` lists them), or choose others with port= and storage_port="
+            f"one of the ports {', '.join(map(str, ports))} is taken on every network "
+            f"from {networks[0]} to {networks[-1]}: stop the programs that listen there (`ss -ltnp` lists them), "
+            "or choose others with port= and storage_port="
         )
 
 
@@ -96,7 +98,8 @@ class NoContainer(CannotRunHere):
         """`told` is the reason."""
         self.told = told
         super().__init__(
-            f"no Cassandra in a container: {told}; it needs a Docker engine that answers and `pip install testcontainers`"
+            f"no Cassandra in a container: {told}; "
+            "it needs a Docker engine that answers and `pip install testcontainers`"
         )
 
 
@@ -131,5 +134,6 @@ class NodetoolFailed(AstyqueueError):
         self.words = tuple(words)
         self.told = told.strip()
         super().__init__(
-            f"`nodetool {' '.join(words)}` of the Cassandra node at {address} failed; check that the node runs. Its output:\n{self.told}"
+            f"`nodetool {' '.join(words)}` of the Cassandra node at {address} failed; check that the node runs. "
+            f"Its output:\n{self.told}"
         )

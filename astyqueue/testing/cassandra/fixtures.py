@@ -30,8 +30,9 @@ _PATIENCE_SECONDS: Final = 60
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Add the option `--cassandra`."""
     text = (
-        "The Cassandra to test on: 'local' (nodes started here), 'container', or contact points such as host1,host2:9042. "
-        f"Default: {CONTACT_POINTS}, or the first of 'local' and 'container' that this machine can run."
+        "The Cassandra to test on: 'local' (nodes started here), 'container', or contact points such as "
+        f"host1,host2:9042. Default: {CONTACT_POINTS}, or the first of 'local' and 'container' that this machine "
+        "can run."
     )
     parser.getgroup("astyqueue").addoption(
         "--cassandra", metavar="WHERE", default=os.environ.get(CONTACT_POINTS, ""), help=text

@@ -17,8 +17,8 @@ from croniter import croniter
 from astyqueue.errors import BadExpression
 from astyqueue.triggers.cron.matcher import LAST, Fields
 
-#: "unix": minute to weekday, five fields. "seconds": the same and seconds last. "quartz": seconds first, and a year last
-#: if there are seven; one of the two day fields is `?`, and weekdays count from 1, a Sunday.
+#: "unix": minute to weekday, five fields. "seconds": the same and seconds last. "quartz": seconds first, and a year
+#: last if there are seven; one of the two day fields is `?`, and weekdays count from 1, a Sunday.
 Form = Literal["unix", "seconds", "quartz"]
 
 
@@ -191,7 +191,8 @@ class _Reading:
         parts = _ELEMENT.fullmatch(element)
         if parts is None:
             self.refuse(
-                f"{element!r} is not understood: give {self.kind.takes}, a range such as 1-5, steps such as */2, or a list of those"
+                f"{element!r} is not understood: give {self.kind.takes}, a range such as 1-5, steps such as */2, "
+                "or a list of those"
             )
         low, high, step = (parts[part] for part in ("low", "high", "step"))
         ends = [self._number(end) for end in (low, high) if end is not None]

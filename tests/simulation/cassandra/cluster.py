@@ -1,4 +1,4 @@
-"""A whole simulated Cassandra as clients meet it: requests for rows go in, answers and errors come out, sooner or later."""
+"""A simulated Cassandra as clients see it: requests for rows go in; answers and errors come out, sooner or later."""
 
 from __future__ import annotations
 
@@ -30,31 +30,31 @@ _MANY = 1 << 30
 _ANY = (b"", b"\xff" * 17)
 
 Hear = Callable[[object], None]
-#: A request, to be carried out on some machine.
+#: A request, to be carried out on some node.
 Job = Callable[[Replica], Coordinating[object]]
 
 
 class Walked(NamedTuple):
-    """What one read walked over: the live columns, and the names of the tombstones among them."""
+    """What one read passed over: the live columns, and the names of the tombstones among them."""
 
     columns: list[Column]
     tombstones: list[bytes]
 
 
-#: Hears of each page of messages that is read: its row, and what it walked over.
+#: Called for each page of messages that is read, with its row and what the read passed over.
 Watch = Callable[[str, Walked], None]
 
 
 @dataclass(slots=True, eq=False)
 class _Parts:
-    """Requests that are under way together; whoever asked hears of the last of them."""
+    """Requests that run together; the caller gets all answers when the last of them has come."""
 
     hear: Hear
     left: int
     answers: dict[int, object] = field(default_factory=dict)
 
     def came(self, place: int, answer: object) -> None:
-        """One has its answer, or an error."""
+        """Note the answer, or the error, of one request."""
         if self.left and place not in self.answers:
             self.answers[place] = answer
             self.left -= 1
@@ -66,7 +66,7 @@ class Cluster:
     """Replicas, the network between them, and the way to them."""
 
     def __init__(self, timeline: Timeline, weather: Weather, chance: random.Random, *, witness: Witness) -> None:
-        """All is up and empty; `witness` sees every proposal that a replica accepts."""
+        """All replicas are up and empty; `witness` is called for every proposal that a replica accepts."""
         self.timeline = timeline
         self.weather = weather
         self.replicas = [
@@ -80,7 +80,7 @@ class Cluster:
     def request(
         self, asked: Read | Send | Commit, machine: SkewedClock, hear: Hear, watch: Watch | None = None
     ) -> None:
-        """Have a request carried out; `hear` gets the answer, or the StoreError, once. `watch` hears of pages of messages."""
+        """Carry out a request; `hear` gets the answer, or the StoreError, once. `watch` gets each page of messages."""
         jobs: Sequence[Job]
         match asked:
             case Read(wanted, True):
@@ -103,7 +103,7 @@ class Cluster:
             self._call(job, partial(parts.came, place))
 
     def _call(self, job: Job, hear: Hear) -> None:
-        """Send a request to some machine, and see to it that there is an answer in time."""
+        """Send a request to some node, and make sure that there is an answer in time."""
         up = [replica for replica in self.replicas if replica.up]
         if not up:
             self.timeline.after(SECOND, hear, TooFew())
@@ -161,7 +161,7 @@ class Cluster:
             low = key_codec.encode(page[-1].name) + b"\0"
 
     def _exactly(self, wanted: tuple[Wanted, ...], home: Replica) -> Coordinating[list[list[Column]]]:
-        """Serial reads, one after the other, or they would get in each other's way."""
+        """Serial reads, one after the other, since they would contend."""
         columns = []
         for each in wanted:
             found = yield from self.coordinator.decide(home, each.row, _asking(each))
@@ -189,7 +189,7 @@ class Cluster:
         return Walked(key_codec.columns(living), graves)
 
     def _bear(self, wanted: Slice, graves: int) -> None:
-        """Fail on too many graves among messages and timers, the types that are read in stretches."""
+        """Fail on too many tombstones among messages and timers, the types that are read by ranges of ids."""
         if graves > self.weather.graves and not self.network.calm and wanted.type in (Type.MESSAGE, Type.TIMER):
             message = f"row {wanted.row}: {graves} deleted columns in the way"
             raise SliceTooLong(message)
@@ -224,7 +224,7 @@ class Cluster:
         return refused[0] if refused else Committed()
 
     def hand_over_hints(self, replica: Replica) -> None:
-        """Bring to those that are up what they missed, unless that was too long ago."""
+        """Deliver the hints of a replica to those that are up again, unless they are too old."""
         life = min(_HINTS_LIVE, self.weather.grace_us)
         kept = []
         for hint in replica.hints:
@@ -236,7 +236,7 @@ class Cluster:
         replica.hints = kept
 
     def repair(self) -> None:
-        """Bring all replicas that are up to the same state, as operators do at least once in the time that graves are kept."""
+        """Make all replicas that are up equal, as operators do at least once while tombstones are kept."""
         up = [replica for replica in self.replicas if replica.up]
         for name in {name: None for replica in up for name in replica.rows}:
             rows = [replica.row(name) for replica in up]
@@ -272,7 +272,10 @@ def _put(put: Put, stamp: int, now: int) -> Cell:
 
 
 def _written(batch: Batch, changes: key_codec.Changes, ballot: Ballot, *, now: int) -> Changes:
-    """The cells of a commit: stamped by its ballot, whatever anybody asked for, and what it deletes a microsecond before what it puts."""
+    """The cells of a commit, stamped by its ballot, whatever stamps were requested.
+
+    Deletes are stamped a microsecond before puts.
+    """
     written = {name: _put(put, ballot.moment, now) for name, put in zip(changes.puts, batch.puts, strict=True)}
     written.update({name: Cell(ballot.moment - 1, DELETED, now, b"") for name in changes.deletes})
     return written

@@ -1,4 +1,4 @@
-"""What a coordinator does: quorum writes with hints, quorum reads with read repair, and Paxos for what is conditional."""
+"""A coordinator: quorum writes with hints, quorum reads with read repair, and Paxos for conditional changes."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from tests.simulation.cassandra.network import Answers, Ask, Coordinating, Later
 from tests.simulation.cassandra.replica import Asking, Ballot, Decision, Hint, Promise, Replica
 from tests.simulation.cassandra.storage import Changes, Found, lacking, merged
 
-#: How long a coordinator goes on when others are in its way.
+#: How long a coordinator tries while others contend with it.
 _CONTENTION: Final = 1_800_000
 _BACK_OFF: Final = 4_000
-#: After so long without an answer others are asked as well.
+#: After so long without a quorum of answers, further replicas are asked as well.
 _ASK_OTHERS: Final = 50_000
 
 
@@ -23,21 +23,21 @@ class TooFew(Exception):
 
 
 class TimedOut(Exception):
-    """Too few answered in time."""
+    """Too few replicas answered in time."""
 
 
-#: What is to be written, given the cells that a condition is about and the ballot; None: the condition does not hold.
+#: Returns the changes, given the cells that a condition reads and the ballot; None: the condition does not hold.
 Deciding = Callable[[Found, Ballot], Changes | None]
-#: Told that a replica accepted a proposal for a row for good.
+#: Called when a replica accepts a proposal for a row for good.
 Witness = Callable[[str, Decision, Replica], None]
 
 
 def never(_found: Found, _ballot: Ballot) -> None:
-    """A condition that does not hold: a serial read."""
+    """A condition that never holds: the request is a serial read."""
 
 
 class Coordinator:
-    """Carries out requests for one row at a time, on whatever machine they come to."""
+    """Carries out requests for one row at a time, on whichever node they reach."""
 
     def __init__(self, network: Network, replicas: list[Replica], *, witness: Witness, chance: random.Random) -> None:
         """Every replica has every row; a majority is a quorum."""
@@ -54,12 +54,12 @@ class Coordinator:
         return up
 
     def _shuffled(self) -> list[Replica]:
-        """Those that are up, in some order."""
+        """The replicas that are up, in random order."""
         up, chance = self._up(), self._chance.random
         return sorted(up, key=lambda _: chance())
 
     def write(self, home: Replica, row: str, changes: Changes) -> Coordinating[None]:
-        """Write at quorum; who misses it is sent a hint later."""
+        """Write at quorum; a replica that misses it gets a hint later."""
         answers: Answers = yield self._writing(home, row, changes, up=self._up())
         if len(answers) < self.quorum:
             raise TimedOut
@@ -74,7 +74,7 @@ class Coordinator:
         return Ask(up, lambda replica: replica.write(row, changes), self.quorum, missed=missed, writes=True)
 
     def read(self, row: str, asking: Asking) -> Coordinating[Found]:
-        """What a quorum has together; those of it that lack something have it before this is told."""
+        """The merged cells of a quorum; those of its replicas that lack some are repaired before this returns."""
         up = self._shuffled()
         first, others = up[: self.quorum], up[self.quorum :]
         patience = _ASK_OTHERS if others else None
@@ -109,9 +109,9 @@ class Coordinator:
         return together
 
     def decide(self, home: Replica, row: str, asking: Asking, *, deciding: Deciding = never) -> Coordinating[Found]:
-        """Single-decree Paxos on one row: the cells as they were when the condition was looked at, after changing them if it held.
+        """Single-decree Paxos on one row; returns the cells that the condition read, after changing them if it held.
 
-        Without a condition it is a serial read. TimedOut says nothing of what was or will be changed.
+        Without a condition it is a serial read. TimedOut leaves open what was or will be changed.
         """
         began = self._network.timeline.now
         ballot, pause = home.next_ballot(), 0
@@ -135,7 +135,10 @@ class Coordinator:
     def _with_promises(
         self, home: Replica, row: str, promises: Answers, *, mine: Decision, deciding: Deciding
     ) -> Coordinating[Found | None]:
-        """Finish what others began; else look at the condition, propose and commit. None: begin anew with a later ballot."""
+        """Finish what another coordinator began; otherwise check the condition, propose and commit.
+
+        None: begin anew with a later ballot.
+        """
         if len(promises) < self.quorum:
             return None
         newest = max((promise.committed for _, promise in promises), key=lambda decision: decision.ballot)
@@ -152,13 +155,12 @@ class Coordinator:
         changes = deciding(found, mine.ballot)
         if changes is None and all(promise.stable for _, promise in promises):
             return found
-        proposal = Decision(
-            mine.ballot, changes or {}, mine.ballot
-        )  # nothing, or what nobody saw accepted could still be decided
+        # Proposed even if it is empty: otherwise what another coordinator had accepted unseen could still be decided.
+        proposal = Decision(mine.ballot, changes or {}, mine.ballot)
         return found if (yield from self._propose(home, row, proposal)) else None
 
     def _stamped(self, begun: Decision, mine: Decision) -> Changes:
-        """What another began, stamped anew or as it was: servers have done it either way."""
+        """The changes that another coordinator began, with new stamps or the old ones: servers have done either."""
         if not self._network.weather.stamped_anew:
             return begun.changes
         later = mine.ballot.moment - begun.ballot.moment
@@ -166,7 +168,7 @@ class Coordinator:
 
     @staticmethod
     def _refresh(row: str, promises: Answers, newest: Decision) -> Coordinating[None]:
-        """Bring those that promised up to the newest commit."""
+        """Bring the replicas that promised up to the newest commit."""
         behind = [replica for replica, promise in promises if promise.committed.ballot != newest.ballot]
         if behind:
             answers: Answers = yield Ask(behind, lambda replica: replica.commit(row, newest), len(behind), writes=True)
@@ -174,7 +176,7 @@ class Coordinator:
                 raise TimedOut
 
     def _propose(self, home: Replica, row: str, proposal: Decision) -> Coordinating[bool]:
-        """Whether a proposal was accepted and committed at quorum; False only if nobody accepted it or ever will."""
+        """Whether a proposal was accepted and committed at quorum; False only if no replica has or will accept it."""
         witness = self._witness
 
         def does(replica: Replica) -> object:

@@ -1,4 +1,4 @@
-"""The network between replicas: messages are delayed, dropped, doubled, reordered, and delivered after their sender gave up."""
+"""The network between replicas: delays, drops, duplicates and reorders messages, also beyond their sender's timeout."""
 
 from __future__ import annotations
 
@@ -14,25 +14,26 @@ from tests.simulation.engine.fault_profile import Weather
 
 T = TypeVar("T")
 
-#: One way between two machines, in microseconds: usually between these; what is late comes up to so long after that.
+#: One way between two nodes, in microseconds: usually between the first two; a late message takes up to the third.
 _QUICK: Final = 300
 _SLOW: Final = 1_500
 _LATE: Final = 8 * SECOND
-#: What a machine asks of itself takes so long.
+#: How long a message of a node to itself takes.
 _AT_HOME: Final = 50
 #: How long a coordinator waits for answers.
 PATIENCE: Final = SECOND
 
 
 def _ignore(_: Replica) -> None:
-    """Do nothing about a replica that was silent."""
+    """Do nothing about a replica that did not answer."""
 
 
 @dataclass(slots=True)
 class Ask:
-    """Asked for by a coordinator: have these replicas do this, and go on when `need` have answered well, all have, or time is up.
+    """A request of a coordinator: let these replicas do this, until `need` have answered well, all have, or time is up.
 
-    `missed` is told of each that has not answered in time. What comes back is (replica, answer), in the order of arrival.
+    `missed` is called for each that has not answered in time. The coordinator gets pairs of replica and answer, in the
+    order of arrival.
     """
 
     targets: list[Replica]
@@ -46,7 +47,7 @@ class Ask:
 
 @dataclass(slots=True)
 class Later:
-    """Asked for by a coordinator: go on after so long."""
+    """A request of a coordinator: go on after so long."""
 
     delay: int
 
@@ -57,7 +58,7 @@ Coordinating = Generator[Ask | Later, Any, T]
 
 @dataclass(slots=True, eq=False)
 class _Gathering:
-    """Answers as they come in."""
+    """The answers to one request, as they arrive."""
 
     ask: Ask
     go_on: Callable[[object], None]
@@ -68,10 +69,10 @@ class _Gathering:
 
 
 class Network:
-    """Carries messages between machines, through whatever weather there is."""
+    """Carries messages between nodes, with the faults of the world's weather."""
 
     def __init__(self, timeline: Timeline, weather: Weather, chance: random.Random) -> None:
-        """All machines reach each other."""
+        """All nodes reach each other."""
         self.timeline = timeline
         self.weather = weather
         self.parted: set[frozenset[int]] = set()
@@ -86,7 +87,7 @@ class Network:
         return _QUICK + int(chance() * (_SLOW - _QUICK))
 
     def carry(self, ends: tuple[Replica, Replica], arrive: Callable[..., None], *values: object) -> None:
-        """Bring a message from the first machine to the second, once, never or twice."""
+        """Deliver a message of the first node to the second, once, never or twice."""
         sender, receiver = ends
         if sender is receiver:
             self.timeline.after(_AT_HOME, self._arrive, receiver, arrive, values)
@@ -111,7 +112,7 @@ class Network:
             arrive(*values)
 
     def coordinate(self, home: Replica, steps: Coordinating[T], done: Callable[[T | Exception], None]) -> None:
-        """Carry out a coordinator's steps on a machine; if that stops meanwhile, nobody ever hears of them."""
+        """Carry out a coordinator's steps on a node; if the node crashes meanwhile, `done` is never called."""
         life = home.life
 
         def go_on(answer: object) -> None:
@@ -124,7 +125,7 @@ class Network:
                 asked = steps.send(answer)
             except StopIteration as finished:
                 done(finished.value)
-            except Exception as error:  # noqa: BLE001 - whatever ends a coordinator is its client's to hear
+            except Exception as error:  # noqa: BLE001 - any error of a coordinator is the answer to its client
                 done(error)
             else:
                 self._begin(home, asked, go_on)
@@ -141,7 +142,7 @@ class Network:
         self.timeline.after(asked.patience, self._time_is_up, gathering)
 
     def _do(self, home: Replica, target: Replica, gathering: _Gathering) -> None:
-        """A message has reached a replica. What it writes it shows and tells of when that is on its disk."""
+        """A message has reached a replica, which applies and answers a write only once that is on its disk."""
         if gathering.ask.writes and self.weather.sync_us and not self.calm:
             self.timeline.after(
                 int(self._chance.random() * self.weather.sync_us), self._synced, (home, target), target.life, gathering

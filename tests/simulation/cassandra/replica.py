@@ -12,7 +12,7 @@ from tests.simulation.engine.event_loop import SkewedClock
 
 
 class Ballot(NamedTuple):
-    """When by the clock of a coordinator, and which one.
+    """A time by the clock of a coordinator, and the coordinator's number.
 
     Servers compare ballots by time alone, and of two with one time they promise neither after the other: so no two
     commits of a row have one stamp.
@@ -22,7 +22,7 @@ class Ballot(NamedTuple):
     node: int
 
     def stands_in_the_way_of(self, other: Ballot) -> bool:
-        """Whether who promised this one refuses the other."""
+        """Whether a replica that promised this ballot refuses the other."""
         return self.moment >= other.moment and self != other
 
 
@@ -30,7 +30,7 @@ NO_BALLOT = Ballot(0, 0)
 
 
 class Decision(NamedTuple):
-    """Changes that go under a ballot: proposed, accepted or committed. `origin` is the ballot under which they went first."""
+    """Changes under a ballot: proposed, accepted or committed. `origin` is the ballot of their first proposal."""
 
     ballot: Ballot
     changes: Changes
@@ -42,7 +42,10 @@ NOTHING = Decision(NO_BALLOT, {}, NO_BALLOT)
 
 @dataclass(slots=True)
 class Paxos:
-    """What a replica remembers of the commits of one row. `writing` is the last promise to somebody who may propose a change."""
+    """What a replica remembers of the commits of one row.
+
+    `writing` is the last promise to a coordinator that may propose a change.
+    """
 
     promised: Ballot = NO_BALLOT
     writing: Ballot = NO_BALLOT
@@ -53,7 +56,7 @@ class Paxos:
 class Promise(NamedTuple):
     """The answer to a prepare: what was accepted and committed before, and the cells that were asked for.
 
-    It is `stable` unless somebody was promised a change of which this replica has not seen the end.
+    It is `stable` unless this replica made a promise for a change and has not seen how that change ended.
     """
 
     accepted: Decision
@@ -76,7 +79,7 @@ Asking = Callable[[Row], Found]
 
 @dataclass(slots=True, eq=False)
 class Replica:
-    """A node with a copy of every row. `paused_until` and `up` are what befalls it; `life` counts its starts."""
+    """A node with a copy of every row. Faults set `paused_until` and `up`; `life` counts its starts."""
 
     number: int
     clock: SkewedClock
@@ -90,7 +93,7 @@ class Replica:
     _last: int = 0
 
     def next_ballot(self, beyond: Ballot = NO_BALLOT) -> Ballot:
-        """A ballot of this coordinator, later than its last and than one that stood in its way."""
+        """A ballot of this coordinator, later than its last one and than the one because of which it was refused."""
         self._last = max(self.clock.now(), self._last + 1, beyond.moment + 1)
         return Ballot(self._last, self.number)
 
@@ -102,16 +105,16 @@ class Replica:
         return row
 
     def read(self, row: str, asking: Asking) -> Found:
-        """What it has of what is asked, graves included."""
+        """The requested cells that this replica has, tombstones included."""
         return asking(self.row(row))
 
     def write(self, row: str, changes: Changes) -> bool:
-        """Apply changes; always True, for the sake of whoever counts answers."""
+        """Apply changes; always True, since callers count answers."""
         self.row(row).apply(changes)
         return True
 
     def prepare(self, row: str, ballot: Ballot, asking: Asking, *, writing: bool) -> Promise | Ballot:
-        """Promise to take no ballot before this one; or the one that it promised already."""
+        """Promise to accept no ballot before this one; or return the one that it promised already."""
         state = self.paxos.setdefault(row, Paxos())
         if state.promised.stands_in_the_way_of(ballot):
             return state.promised
@@ -122,7 +125,7 @@ class Replica:
         return Promise(state.accepted, state.committed, asking(self.row(row)), stable)
 
     def propose(self, row: str, proposal: Decision) -> bool | Ballot:
-        """Accept what is proposed; or the later ballot that it promised to another."""
+        """Accept a proposal; or return the later ballot that it promised to another coordinator."""
         state = self.paxos.setdefault(row, Paxos())
         if state.promised.stands_in_the_way_of(proposal.ballot):
             return state.promised
@@ -130,18 +133,18 @@ class Replica:
         return True
 
     def commit(self, row: str, decided: Decision) -> bool:
-        """Apply what was decided."""
+        """Apply a decided proposal."""
         state = self.paxos.setdefault(row, Paxos())
         if decided.ballot > state.committed.ballot:
             state.committed = decided
         return self.write(row, decided.changes)
 
     def crash(self, now: int) -> None:
-        """Stop at once. What it had not put on its disk is lost; nobody was told, or shown, that it was written."""
+        """Stop at once. Writes that were not on its disk are lost; no answer and no read has shown them."""
         self.up, self.down_since, self.paused_until = False, now, 0
         self.life += 1
 
     def purge(self, grace_us: int) -> int:
-        """Forget graves older than that; how many."""
+        """Drop tombstones older than that; returns how many."""
         before = self.clock.now() - max(grace_us, SECOND)
         return sum(row.purge(before) for row in self.rows.values())

@@ -20,15 +20,15 @@ from tests.simulation.engine.rng import Chance
 
 
 class SimulatedClock(SkewedClock):
-    """A right clock that shows whole seconds, so that what is done in one of them has one time; `advance` lets time pass."""
+    """A clock that is right to the second, so that all within one second has one time; `advance` lets time pass."""
 
     def __init__(self) -> None:
-        """Time begins."""
+        """Begin a virtual time."""
         self.timeline = Timeline()
         super().__init__(self.timeline, 0)
 
     def now(self) -> int:
-        """The second in which we are."""
+        """The current second."""
         return super().now() // SECOND * SECOND
 
     def advance(self, duration: Duration) -> None:
@@ -37,7 +37,10 @@ class SimulatedClock(SkewedClock):
 
 
 class SimulatedStore:
-    """A store of several replicas in fair weather, or in any other. `cluster` is there to be troubled; safe from many threads."""
+    """A store of several replicas, without faults or with those of `weather`; safe from many threads.
+
+    Tests cause further faults through `cluster`.
+    """
 
     spread = Spread()
     at_once = 1
@@ -73,7 +76,7 @@ class SimulatedStore:
         return cast("Outcome", self._answer(Commit(replace(batch, row=_placed(batch)), expects)))
 
     def close(self) -> None:
-        """Answer nothing any more."""
+        """Refuse all requests from now on."""
         self._open = False
 
     def _answer(self, asked: Read | Send | Commit) -> object:
@@ -101,4 +104,4 @@ def _placed(where: Batch | Wanted) -> str:
 
 
 def _unseen(row: str, proposal: Decision, replica: Replica) -> None:
-    """Nobody keeps a record of what is accepted."""
+    """Keep no record of what is accepted."""

@@ -1,4 +1,4 @@
-"""What has to hold of any history, whatever befell the world it comes from. Each oracle tells what it finds wrong."""
+"""Oracles: what holds of every history, whatever faults its world had. Each yields what it finds wrong."""
 
 from __future__ import annotations
 
@@ -16,21 +16,25 @@ from tests.simulation.engine.history import Evidence, Handed, Oracle, Removed, R
 
 
 def rows_are_sound(evidence: Evidence) -> Iterator[str]:
-    """No commit lists a message twice, takes one that is gone or dead, or miscounts attempts."""
+    """No commit lists a message twice, claims one that is gone or dead, or miscounts attempts."""
     yield from evidence.truth.violations
 
 
 def nothing_sent_is_lost(evidence: Evidence) -> Iterator[str]:
-    """What was sent, and the send returned, was acked or removed by somebody, or is a dead letter: at the end all is taken."""
+    """At the end, when all rows were drained, each message whose send returned was acked or removed, or is dead."""
     history, dead = evidence.history, evidence.dead()
     may_be_gone = {one.id for one in history.settled if one.kind == "ack" and not one.lost}.union(dead)
     for sent in history.sent:
         if sent.message is not None and sent.message.id not in may_be_gone and not evidence.removed(sent):
-            yield f"message {sent.number}, {ids.text(sent.message.id)}, was sent and nobody ever got rid of it, but it is nowhere"
+            message = f"message {sent.number}, {ids.text(sent.message.id)},"
+            yield f"{message} was sent and nobody ever got rid of it, but it is nowhere"
 
 
 def everything_is_found_in_time(evidence: Evidence) -> Iterator[str]:
-    """What was sent is found by the ordinary looks, not only by the walk over half a day, unless somebody's clock was far off."""
+    """A message is found by the ordinary scans, not only by the rescan at the end.
+
+    This does not hold if its sender's clock was far off, or that of any process that claims.
+    """
     if evidence.history.reader_error > _READS_FAR_OFF:
         return
     seen: set[int] = set()
@@ -44,12 +48,13 @@ def everything_is_found_in_time(evidence: Evidence) -> Iterator[str]:
             and one.result is Result.DONE
             and abs(one.clock_error) < _FAR_OFF
         ):
-            yield f"message {one.number} was passed over: nobody saw it before somebody walked over half a day once more"
+            missed = f"message {one.number} was passed over"
+            yield f"{missed}: nobody saw it before somebody walked over half a day once more"
         seen.add(handed.number)
 
 
 def nothing_comes_back(evidence: Evidence) -> Iterator[str]:
-    """Nobody is handed a message by a commit that was asked for after its ack, or its removal, was told to be done."""
+    """No process gets a message by a commit requested after the message's ack, or removal, was reported as done."""
     over: dict[Id, int] = {}
     for one in _acked(evidence):
         over[one.id] = min(over.get(one.id, one.told), one.told)
@@ -64,10 +69,10 @@ def nothing_comes_back(evidence: Evidence) -> Iterator[str]:
 
 
 def _acked(evidence: Evidence) -> Iterator[Settled]:
-    """The acks that were told to be done.
+    """The acks that were reported as done.
 
-    Not those of unknown outcome at first if the message may be sent again after a clear: what was told then is that the message is gone,
-    and the clear may have removed it.
+    An ack whose outcome was unknown at first does not count if the message may be sent again after a clear: the later
+    report says only that the message is gone, and the clear may have removed it.
     """
     comes_again, sure = evidence.comes_again(), _sure(evidence)
     for one in evidence.history.settled:
@@ -77,22 +82,26 @@ def _acked(evidence: Evidence) -> Iterator[Settled]:
 
 
 def _sure(evidence: Evidence) -> Callable[[Settled], bool]:
-    """Whether a settle met no unknown outcome, in what was told at last or before."""
+    """Whether neither a settle nor an earlier one with its receipt had an unknown outcome."""
     unsure = {(one.id, one.nonce) for one in evidence.history.settled if one.result is Result.UNKNOWN}
     return lambda one: not one.unknowns and (one.id, one.nonce) not in unsure
 
 
 def _surely_removed(order: Removed, comes_again: set[Id]) -> list[Id]:
-    """What is gone for good. A delete that found nothing left no mark, so it does not count of what may come again."""
+    """The messages of a removal that are gone for good.
+
+    A delete that found nothing left no removed mark, so it does not count for messages that may be sent again.
+    """
     if order.what != "delete" or order.result is not Result.DONE:
         return []
     return [id_ for id_ in order.ids or [] if order.found or id_ not in comes_again]
 
 
 def one_receipt_is_good(evidence: Evidence) -> Iterator[str]:
-    """A message is acked once: of two receipts one at most is current.
+    """A message is acked once: of two receipts at most one is current.
 
-    Whose ack had an unknown outcome at first, and who then finds the message gone, is told that it is done, whoever did it.
+    An ack of unknown outcome does not count: when its process then finds the message gone, the ack is reported as done,
+    whichever process removed the message.
     """
     acks: dict[Id, list[Settled]] = defaultdict(list)
     sure = _sure(evidence)
@@ -106,7 +115,10 @@ def one_receipt_is_good(evidence: Evidence) -> Iterator[str]:
 
 
 def a_receipt_is_lost_for_a_reason(evidence: Evidence) -> Iterator[str]:
-    """Who is told that a receipt is no longer current is not told so of his own ack: somebody else took the message, or removed it."""
+    """An ack is refused as too late only if another process claimed the message, or an operator removed it.
+
+    A process is never told that its receipt is no longer current because of its own ack.
+    """
     taken: dict[Id, set[bytes]] = defaultdict(set)
     for truth in evidence.truth.rows.values():
         for id_, nonces in truth.takers.items():
@@ -120,11 +132,11 @@ def a_receipt_is_lost_for_a_reason(evidence: Evidence) -> Iterator[str]:
 
 
 def _meant(evidence: Evidence) -> Callable[[Settled], bool]:
-    """Whether an order of a person may have been about a message that somebody settled, or another may have taken its place.
+    """Whether an operator may have removed the message of a settle, or another message may have replaced it.
 
-    A clear is about what was in its row, and was claimed before the clear was told to be done. Of a send of unknown outcome only
-    those know the id who were handed the message. Of repeating messages and of single ones that replace their runs there is no
-    history: the truth of their rows says what was replaced.
+    A clear removes messages of its row that were claimed before the clear was reported as done. If a send had an
+    unknown outcome, only the processes that got its message know the id. The history does not say which messages were
+    replaced by runs of a schedule, or which runs by other messages; the truth of their rows does.
     """
     history = evidence.history
     ids_ = {id_ for order in history.removed for id_ in order.ids or []}
@@ -138,7 +150,10 @@ def _meant(evidence: Evidence) -> Callable[[Settled], bool]:
 
 
 def _cleared(evidence: Evidence) -> dict[Id, int]:
-    """Until when each message that was ever claimed may have been cleared: a clear of unknown outcome may be carried out at any time."""
+    """Until when each message that was ever claimed may have been cleared.
+
+    A clear of unknown outcome may be carried out at any later time.
+    """
     until: dict[str, int] = {}
     for order in evidence.history.removed:
         if order.ids is None:
@@ -148,7 +163,7 @@ def _cleared(evidence: Evidence) -> dict[Id, int]:
 
 
 def attempts_are_counted(evidence: Evidence) -> Iterator[str]:
-    """The first delivery of a message is its first attempt, unless somebody may have had it unheard."""
+    """The first delivery of a message is its first attempt, unless claims of unknown outcome had it before."""
     first: dict[Id, Handed] = {}
     for handed in evidence.history.handed:
         first.setdefault(handed.id, handed)
@@ -159,7 +174,7 @@ def attempts_are_counted(evidence: Evidence) -> Iterator[str]:
 
 
 def dead_letters_are_kept(evidence: Evidence) -> Iterator[str]:
-    """What was rejected is a dead letter with that reason, until somebody puts it back or removes it."""
+    """A rejected message is a dead letter with that reason, until an operator redrives or removes it."""
     dead, meant = evidence.dead(), _meant(evidence)
     reasons: dict[Id, set[str]] = defaultdict(set)
     for one in evidence.history.settled:
@@ -175,7 +190,7 @@ def dead_letters_are_kept(evidence: Evidence) -> Iterator[str]:
 
 
 def what_is_refused_changes_nothing(evidence: Evidence) -> Iterator[str]:
-    """A send that failed with another error than an unknown outcome sent nothing."""
+    """A send that failed with any error but an unknown outcome sent nothing."""
     handed = {one.number for one in evidence.history.handed}
     for sent in evidence.history.sent:
         if sent.result is Result.REFUSED and sent.number in handed:
@@ -183,10 +198,11 @@ def what_is_refused_changes_nothing(evidence: Evidence) -> Iterator[str]:
 
 
 def polls_are_cheap(evidence: Evidence) -> Iterator[str]:
-    """A poll that finds nothing passes no grave again and again, and few are beyond the head; at the end one more message costs as little.
+    """A poll that finds nothing passes each tombstone a bounded number of times, and few beyond the head.
 
-    Beyond the head count the graves of what the process had itself: those of others, up to a thousand, and of what nobody ever had
-    because somebody removed it before, stay there until the next claim.
+    At the end, one more message costs as little. Beyond the head only tombstones of messages that the process itself
+    had are counted. Others stay there until the next claim: those of messages of other processes, up to a thousand, and
+    those of messages that an operator removed before any process claimed them.
     """
     had: dict[str, set[Id]] = defaultdict(set)
     for handed in evidence.history.handed:
@@ -202,15 +218,15 @@ def polls_are_cheap(evidence: Evidence) -> Iterator[str]:
 
 
 _FOR_EVER: Final = 1 << 62
-#: Who looks at what all others have passed.
+#: The process that rescans what all others have passed.
 WALKER: Final = "walker"
-#: A clock so far off may have what it sends found late.
+#: What is sent by a clock that is further off than this may be found late.
 _FAR_OFF: Final = 120 * SECOND
-#: A clock so far off may have its owner take the last of the late looks before it is time.
+#: A process whose clock is further off than this may make its last late scan too early.
 _READS_FAR_OFF: Final = 300 * SECOND
 _GRAVES: Final = 12
 
-#: All of them.
+#: All oracles.
 ORACLES: Final[tuple[Oracle, ...]] = (
     rows_are_sound,
     nothing_sent_is_lost,

@@ -1,4 +1,4 @@
-"""What commits put into a row, and the promises that hang on it: keys are taken once, and each message comes into being once."""
+"""What commits put into a row, and two promises about it: a key has one owner, and each message is created once."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.simulation.cassandra.storage import DELETED, Cell, Changes
 
 @dataclass(slots=True)
 class HomeTruth:
-    """Keys, schedules, and the messages that commits put into one row; `again` are those that were put more than once."""
+    """The keys, schedules and messages that commits put into one row; `again` lists messages put more than once."""
 
     row: str
     keys: dict[Name, KeyOwner | KeyOwningSchedule] = field(default_factory=dict)
@@ -29,7 +29,7 @@ class HomeTruth:
     _unique: dict[Id, Name] = field(default_factory=dict)
 
     def follow(self, changes: Changes) -> bool:
-        """Apply a commit; whether it is about keys, or about messages that have any."""
+        """Apply a commit; returns whether it concerns keys, or messages that have one."""
         touched = False
         for encoded, cell in changes.items():
             if encoded[0] in _OURS:
@@ -60,19 +60,24 @@ class HomeTruth:
             self._unique[id_] = key_name(envelope.key)
 
     def wrong_keys(self, ended: set[Id]) -> Iterator[str]:
-        """What no keys may look like: each living unique message has its key, and each key is that of a living message or a schedule."""
+        """What is wrong with the keys.
+
+        Each living unique message must own its key, and each key must belong to a living message or to a schedule.
+        """
         for id_, name in self._unique.items():
             owner = self.keys.get(name)
             if id_ not in ended and not (isinstance(owner, KeyOwner) and owner.id == id_):
-                yield f"{ids.text(id_)} lives, and its unique key is not its own: another message could have the key as well"
+                wrong = f"{ids.text(id_)} lives, and its unique key is not its own"
+                yield f"{wrong}: another message could have the key as well"
         for owner in self.keys.values():
             if isinstance(owner, KeyOwningSchedule):
                 schedule = self.schedules.get(trigger_name(owner.key))
                 if schedule is None or schedule.made != owner.made:
                     yield f"the key {owner.key!r} is a schedule's that is gone: nobody can take the key by right"
             elif owner.id in ended or owner.id not in self.born:
-                yield f"the key {owner.key!r} names {ids.text(owner.id)}, which is gone or dead: nobody can take the key by right"
+                wrong = f"the key {owner.key!r} names {ids.text(owner.id)}, which is gone or dead"
+                yield f"{wrong}: nobody can take the key by right"
 
 
-#: The types of columns that are followed here.
+#: The types of the columns that this model follows.
 _OURS = frozenset({Type.KEY, Type.MESSAGE, Type.DEAD, Type.TRIGGER})

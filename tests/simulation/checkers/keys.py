@@ -1,4 +1,4 @@
-"""What has to hold of unique keys, of schedules, and of sends that are repeated."""
+"""Oracles of unique keys, of schedules, and of sends that are repeated."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _FOR_EVER: Final = 1 << 62
 
 
 def one_message_has_a_key(evidence: Evidence) -> Iterator[str]:
-    """Of two unique messages with one key, of which both were said to be sent, the first had ended when the second was sent."""
+    """Of two unique messages with one key whose sends succeeded, the first had ended when the second was sent."""
     ends = _Ends(evidence)
     by_key: dict[str, list[Sent]] = defaultdict(list)
     for sent in evidence.history.sent:
@@ -33,7 +33,7 @@ def one_message_has_a_key(evidence: Evidence) -> Iterator[str]:
 
 
 def keys_are_taken_by_somebody(evidence: Evidence) -> Iterator[str]:
-    """Whoever is told that a key is taken is told of a message that had not surely ended before he asked."""
+    """A send that fails because its key is taken names a message that had not surely ended before the send began."""
     over = {
         one.id: one.told
         for one in evidence.history.settled
@@ -41,11 +41,12 @@ def keys_are_taken_by_somebody(evidence: Evidence) -> Iterator[str]:
     }
     for sent in evidence.history.sent:
         if sent.holder is not None and over.get(sent.holder, _FOR_EVER) < sent.began:
-            yield f"message {sent.number} was not sent, for its key was said to be that of a message that was acked long before"
+            unsent = f"message {sent.number} was not sent"
+            yield f"{unsent}, for its key was said to be that of a message that was acked long before"
 
 
 class _Ends:
-    """When messages may have ended at the earliest."""
+    """The earliest moments at which messages may have ended."""
 
     def __init__(self, evidence: Evidence) -> None:
         self._evidence = evidence
@@ -56,7 +57,7 @@ class _Ends:
                 self._settled[one.id] = min(one.began, self._settled.get(one.id, _FOR_EVER))
 
     def earliest(self, sent: Sent) -> int:
-        """From this moment on nobody can be sure that it still has its key."""
+        """The moment from which it is not certain that the message still has its key."""
         if sent.message is None or sent.message.id in self._died:
             return 0
         orders = [one.began for one in self._evidence.orders(sent.message.id, sent.message.row)]
@@ -65,9 +66,9 @@ class _Ends:
 
 
 def messages_come_into_being_once(evidence: Evidence) -> Iterator[str]:
-    """No commit puts a message that one put before: neither a repeated send, nor a slot, nor a unique send.
+    """No commit puts a message that an earlier one put: neither a repeated send, nor a slot, nor a unique send.
 
-    A repeated send may bring back what was cleared, or purged as a dead letter: that is said where it is offered.
+    A repeated send may bring back what was cleared, or purged as a dead letter; its documentation says so.
     """
     cleared = {one.row for one in evidence.history.removed if one.what == "clear"}
     purged = {id_ for one in evidence.history.removed if one.what == "purge" for id_ in one.ids or ()}
@@ -77,7 +78,7 @@ def messages_come_into_being_once(evidence: Evidence) -> Iterator[str]:
 
 
 def what_commits_put_is_not_lost(evidence: Evidence) -> Iterator[str]:
-    """What commits put is gone or dead at the end, when everything was taken."""
+    """At the end, when all rows were drained, each message that a commit put is gone or dead."""
     for row, home in evidence.truth.homes.items():
         stands = evidence.truth.rows[row]
         for id_ in sorted(home.born - stands.gone - stands.dead.keys()):
@@ -85,7 +86,10 @@ def what_commits_put_is_not_lost(evidence: Evidence) -> Iterator[str]:
 
 
 def slots_have_one_message_each(evidence: Evidence) -> Iterator[str]:
-    """At the end each slot of each schedule was fired or skipped; none of those that were to be fired without fail lacks its message."""
+    """At the end each slot of each schedule was fired or skipped, and each fired slot has its message.
+
+    If the overlap policy allows overlaps, every slot has one.
+    """
     schedules = {
         schedule.name: (home, schedule)
         for home in evidence.truth.homes.values()
@@ -105,7 +109,8 @@ def _wrong_slots(home: HomeTruth, schedule: Schedule, slots: int) -> Iterator[st
     if not schedule.ended or schedule.slots != slots:
         yield f"schedule {schedule.name!r}: {schedule.slots} of {slots} slots were dealt with"
     if born != schedule.fired or schedule.fired + schedule.skipped != schedule.slots:
-        yield f"schedule {schedule.name!r}: {schedule.fired} slots count as fired, {schedule.skipped} as skipped; {born} have messages"
+        counted = f"{schedule.fired} slots count as fired, {schedule.skipped} as skipped"
+        yield f"schedule {schedule.name!r}: {counted}; {born} have messages"
     if schedule.policies.overlap is Overlap.ALLOW and born != slots:
         yield f"schedule {schedule.name!r}: {born} of {slots} slots have messages"
 

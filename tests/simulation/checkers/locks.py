@@ -1,4 +1,7 @@
-"""What has to hold of row locks. That they decide nothing but who goes first is seen by all other judgements, which hold under them too."""
+"""Oracles of row locks.
+
+A lock decides only which process claims first. All other oracles show that, since they hold under row locks too.
+"""
 
 from __future__ import annotations
 
@@ -8,31 +11,35 @@ from typing import Final
 from astyqueue.units import SECOND
 from tests.simulation.engine.history import Evidence, Oracle
 
-#: Once all is well, who is kept out longer than the timeout by so much was kept out too long: a manager's answer is waited for
-#: half a second, and who finds a row busy reads its header every half second.
+#: After the faults have ended, a lock may keep a process out for this much longer than the timeout: the process waits
+#: half a second for a manager's answer, and reads the header of a busy row every half second.
 _SLACK: Final = 2 * SECOND
 
 
 def no_lock_stops_a_row_for_ever(evidence: Evidence) -> Iterator[str]:
-    """A row that somebody finds locked is claimed from after the timeout, whatever became of who has its lock."""
+    """A process that finds a row locked claims from it after the timeout, whatever became of the lock's holder."""
     locks = evidence.locks
     for stop in locks.stops if locks else ():
         stopped = (stop.asked if stop.until is None else stop.until) - stop.since
         if locks and stop.who in locks.in_peace and stopped > locks.timeout + _SLACK:
-            yield f"{stop.who} was kept out of row {stop.row} for {stopped / SECOND:.3f} s by a lock of {locks.timeout / SECOND} s"
+            lasted = f"for {stopped / SECOND:.3f} s by a lock of {locks.timeout / SECOND} s"
+            yield f"{stop.who} was kept out of row {stop.row} {lasted}"
 
 
 def locks_are_honoured(evidence: Evidence) -> Iterator[str]:
-    """Nobody goes round a lock that has not kept him out for its timeout."""
+    """No process goes round a lock that has not kept it out for the timeout."""
     locks = evidence.locks
     for stop in locks.stops if locks else ():
         if locks and stop.went_round and stop.until is not None and stop.until - stop.known < locks.timeout:
-            waited = (stop.until - stop.known) / SECOND
-            yield f"{stop.who} went round the lock of row {stop.row} after {waited:.3f} s instead of {locks.timeout / SECOND} s"
+            waited = f"after {(stop.until - stop.known) / SECOND:.3f} s instead of {locks.timeout / SECOND} s"
+            yield f"{stop.who} went round the lock of row {stop.row} {waited}"
 
 
 def locks_are_let_go_of(evidence: Evidence) -> Iterator[str]:
-    """At the end no lock column stands in a row. Whom no fault befell deletes his own, and tells a manager once for each yes."""
+    """At the end no row has a lock column.
+
+    A process that no fault hit deletes its own lock columns, and releases a manager's lock once for each grant.
+    """
     locks = evidence.locks
     if locks is None:
         return

@@ -1,8 +1,8 @@
-"""What each poll that finds nothing to do walks over: promise 4, poll by poll, in every world.
+"""The tombstones that each poll with nothing to do passes over: promise 4, poll by poll, in every world.
 
-A poll reads names of messages, and the graves among them. A grave up to the head of its priority is passed once by the first
-look and once by each of the late looks; a grave beyond the head is in the way of each poll, so there may be few of those.
-Both hold from the moment on at which a process learnt the header of the row, while that is the one that stands.
+A poll reads names of messages, and the tombstones among them. The first scan passes a tombstone up to the head of its
+priority once, and so does each late scan. A tombstone beyond the head is in the way of every poll, so there may be few
+of those. Both hold from the moment at which a process learned the header of the row, while that is the current one.
 """
 
 from __future__ import annotations
@@ -19,23 +19,23 @@ from astyqueue.stores import key_codec
 from tests.simulation.engine.client import SimulatedProcess
 from tests.simulation.engine.history import Dear, History
 
-#: Each of the scans passes a tombstone once. So does the peek of a process that watches the headers of all rows, and where there are
-#: several priorities the one ahead of the first scan.
+#: Each of the scans passes a tombstone once. So does the peek of a process that watches the headers of all rows, and,
+#: where there are several priorities, the one ahead of the first scan.
 PASSES: Final = LOOKS + 2
-#: Graves of its own that one poll of a process may walk over beyond the head.
+#: Tombstones of its own messages that one poll of a process may pass over beyond the head.
 AHEAD: Final = 12
 
 
 @dataclass(slots=True)
 class _Known:
-    """What a process knew of a row after a poll, and how often each grave up to the head was passed since it learnt that."""
+    """What a process knew of a row after a poll, and how often it has passed each tombstone up to the head since."""
 
     of: tuple[Any, ...]
     timers: object
     passes: Counter[bytes]
 
     def still(self, snapshot: RowSnapshot, error: int) -> bool:
-        """Whether it knows the same: neither the header, nor the timers, nor its clock was changed, and no look was set back."""
+        """Whether it knows the same: header, timers and clock are unchanged, and no scan was set back."""
         return self.timers is snapshot.timers and self.of == _of(snapshot, error)
 
 
@@ -44,7 +44,7 @@ def _of(snapshot: RowSnapshot, error: int) -> tuple[Any, ...]:
 
 
 class Polls:
-    """The polls of one process. `standing` tells the value of the header that stands in a row."""
+    """The polls of one process. `standing` returns the value of a row's current header."""
 
     def __init__(self, client: SimulatedProcess, history: History, standing: Callable[[str], bytes | None]) -> None:
         """No row is known."""
@@ -60,7 +60,7 @@ class Polls:
             self._remember(snapshot)
 
     def found_nothing(self, snapshots: Iterable[RowSnapshot]) -> None:
-        """The poll of these rows ended, and there was nothing to do: see what it walked over, where it learnt nothing new."""
+        """The poll of these rows found nothing to do: judge what it passed over in rows where it learned nothing."""
         for snapshot in snapshots:
             walked = self._client.walked.pop(snapshot.row, None)
             known = self._remember(snapshot)
@@ -68,7 +68,7 @@ class Polls:
                 self._judge(snapshot, walked, known.passes)
 
     def _remember(self, snapshot: RowSnapshot) -> _Known | None:
-        """What was known before and is still, or nothing: then it counts from now on."""
+        """What the process knows since an earlier poll; None if that changed, and the count begins anew."""
         known, error = self._known.get(snapshot.row), self._client.clock.error
         if known and known.still(snapshot, error):
             return known

@@ -1,7 +1,7 @@
-"""What really stands in each row, commit by commit, and what no commit may ever do.
+"""The true contents of each row, commit by commit, and what no commit may ever do.
 
-A commit counts from the moment at which a majority has accepted it, whether or not anybody has heard of it. In that order
-rows are followed here, and every commit is judged by what it does to the messages of its row.
+A commit counts from the moment at which a majority of the replicas has accepted it, whether or not any process knows.
+The model applies commits in that order, and judges each by what it does to the messages of its row.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ _HEADER: Final = key_codec.encode(HEADER)
 class RowTruth:
     """One row. `where` is the timer that lists a message.
 
-    `died` are messages that were dead letters at some time, `gone` those that a commit removed, `replaced` those of them that
-    lost their unique key to another message in that commit, and `takers` the claims that ever had one.
+    `died` are messages that were dead letters at some time, `gone` those that a commit removed, `replaced` those of
+    them that lost their unique key to another message in that commit, and `takers` the claims that ever had a message.
     """
 
     header: bytes | None = None
@@ -59,7 +59,7 @@ class _Commit:
 
 
 class Truth:
-    """All rows; `violations` tells what went wrong, in the order in which it did."""
+    """All rows; `violations` lists what went wrong, in that order."""
 
     def __init__(self, quorum: int, first: str) -> None:
         """Judges rows whose names begin with `first`."""
@@ -73,7 +73,7 @@ class Truth:
         self._decided: set[tuple[str, Ballot]] = set()
 
     def witness(self, row: str, proposal: Decision, replica: Replica) -> None:
-        """A replica accepted a proposal for good; with a majority of them it is decided."""
+        """Note that a replica accepted a proposal for good; once a majority has, it is decided."""
         if not row.startswith(self._first):
             return
         accepted = self._accepted.setdefault((row, proposal.ballot), set())
@@ -88,7 +88,7 @@ class Truth:
             self._judge_home(truth, self.homes.setdefault(row, HomeTruth(row)), proposal.changes)
 
     def standing(self, row: str) -> bytes | None:
-        """The value of the header of a row, after the last commit that is decided."""
+        """The value of a row's header after the last decided commit."""
         return self.rows[row].header if row in self.rows else None
 
     def _judge_home(self, row: RowTruth, home: HomeTruth, changes: Changes) -> None:
@@ -97,7 +97,7 @@ class Truth:
                 self._say(home.row, wrong)
 
     def _judge(self, row: RowTruth, commit: _Commit) -> None:
-        """Apply a commit, and see what it does."""
+        """Apply a commit, and note what it may not do."""
         row.gone.difference_update(commit.born)
         before = {name: row.timers.get(name) for name in [*commit.timers, *[timer.name for timer in commit.ended]]}
         listed = {one.id: (timer, one.spent) for timer in before.values() if timer for one in hidden_by(timer)}
@@ -128,7 +128,7 @@ class Truth:
             self._count_attempts(commit, timer, one.spent, origin=listed.get(one.id))
 
     def _count_attempts(self, commit: _Commit, timer: Timer, spent: int, *, origin: tuple[Timer, int] | None) -> None:
-        """Attempts begin at none, and grow by one where an attempt failed or a lone lease ran out."""
+        """Attempts begin at none, and grow by one if an attempt fails, or if a lease alone in its timer expires."""
         if origin is None:
             if spent:
                 self._say(commit.row, f"a message begins with {spent} attempts spent")

@@ -1,4 +1,4 @@
-"""One simulated process: its clock, what it is at, and what befalls it."""
+"""One simulated process: its clock, the agents that it runs, and the faults that hit it."""
 
 from __future__ import annotations
 
@@ -19,25 +19,26 @@ _FAR: Final = 1 << 62
 
 @dataclass(frozen=True, slots=True)
 class Pause:
-    """Asked for by an agent: do nothing for so many microseconds."""
+    """A request of an agent: do nothing for so many microseconds."""
 
     duration: int
 
 
-#: What somebody does in a process: steps of astyqueue, and pauses of its own between them.
+#: Work in a process: steps of astyqueue, and pauses between them.
 Agent = Generator[Request | Pause, Any, None]
-#: Stands between a process and the store: may change what is asked, pass it on (several times, or never), and change what is heard.
+#: Stands between a process and the store: may change a request, pass it on (several times, or never), and change its
+#: answer.
 Meddling = Callable[[Read | Send | Commit, Callable[[Read | Send | Commit, Hear], None], Hear], None]
 
 
 def honest(asked: Read | Send | Commit, forward: Callable[[Read | Send | Commit, Hear], None], hear: Hear) -> None:
-    """Pass everything on as it is."""
+    """Pass every request and every answer on unchanged."""
     forward(asked, hear)
 
 
 @dataclass(slots=True, eq=False)
 class _Task:
-    """One agent at work. `turn` counts its turns, so that a wake-up for an earlier one is not taken for one now."""
+    """A running agent. `turn` counts its turns, so that a wake-up for an earlier turn is ignored."""
 
     agent: Agent
     turn: int = 0
@@ -45,10 +46,10 @@ class _Task:
 
 
 class SimulatedProcess:
-    """A process that carries out agents, one step at a time, side by side."""
+    """A process that runs agents concurrently, one step at a time."""
 
     def __init__(self, name: str, clock: SkewedClock, cluster: Cluster, *, meddling: Meddling = honest) -> None:
-        """Nothing is being done."""
+        """No agent runs yet."""
         self.name = name
         self.clock = clock
         self.up = True
@@ -65,11 +66,11 @@ class SimulatedProcess:
 
     @property
     def busy(self) -> bool:
-        """Whether any agent is at work."""
+        """Whether any agent runs."""
         return self.up and bool(self._tasks)
 
     def start(self, agent: Agent, after: int = 0) -> None:
-        """Have this done, from so many microseconds on."""
+        """Run this agent, beginning in `after` microseconds."""
         task = _Task(agent)
         self._tasks.append(task)
         self._timeline.after(after, self._go_on, task, 0, None)
@@ -96,7 +97,7 @@ class SimulatedProcess:
             asked = task.agent.throw(answer) if isinstance(answer, StoreError) else task.agent.send(answer)
         except StopIteration:
             self._end(task)
-        except Exception as error:  # noqa: BLE001 - whatever an agent did not expect is told with the history
+        except Exception as error:  # noqa: BLE001 - any error that an agent did not expect is reported with the history
             self._end(task)
             self.failures.append(error)
         else:
@@ -124,7 +125,7 @@ class SimulatedProcess:
         self._asked.update(dict.fromkeys([None, *made], self.clock.monotonic()))
 
     def asked_for(self, timer: Name | None) -> int:
-        """When the commit that made this timer was last asked for; of none, or one that others made, any commit."""
+        """When the commit that made this timer was last requested; any commit if there is none, or others made it."""
         return self._asked.get(timer, self._asked[None])
 
     def _forward(self, asked: Read | Send | Commit, hear: Hear) -> None:
@@ -134,7 +135,7 @@ class SimulatedProcess:
         self.walked.setdefault(row, []).extend(walked.tombstones)
 
     def _rouse(self) -> None:
-        """Wake the agents whose wake-up was set, by one of the others."""
+        """Wake the agents whose wake-up another agent has set."""
         for task in self._tasks:
             if task.rest is not None and self._signalled(task.rest):
                 task.rest = None

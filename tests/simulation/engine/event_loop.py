@@ -1,4 +1,4 @@
-"""Virtual time: what happens when. Nothing waits, the next moment simply comes."""
+"""Virtual time: the order of events. Nothing waits; the clock jumps to the next event."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _FIRST_MONOTONIC: Final = 1_000_000_000
 
 
 class Timeline:
-    """All events to come, in microseconds of true time; those of one moment in the order in which they were planned."""
+    """All future events, in microseconds of true time; those of one moment in the order in which they were planned."""
 
     def __init__(self) -> None:
         """Nothing is planned."""
@@ -24,19 +24,19 @@ class Timeline:
         self._events: list[tuple[int, int, Callable[..., object], tuple[object, ...]]] = []
 
     def at(self, moment: int, event: Callable[..., object], *values: object) -> None:
-        """Have this called at a moment, or now if that has passed."""
+        """Call this at a moment, or now if that has passed."""
         self._planned += 1
         heapq.heappush(self._events, (max(moment, self.now), self._planned, event, values))
 
     def after(self, delay: int, event: Callable[..., object], *values: object) -> None:
-        """Have this called so many microseconds from now, zero or more."""
+        """Call this so many microseconds from now, zero or more."""
         self._planned += 1
         heapq.heappush(self._events, (self.now + delay, self._planned, event, values))
 
     def run(self, until: Callable[[], bool], latest: int) -> None:
-        """Let time pass up to the moment `latest`, or until this holds, or until nothing is planned any more.
+        """Let time pass up to the moment `latest`, until this condition holds, or until nothing is planned any more.
 
-        It is asked whether it holds at the beginning, and whenever somebody stirred: not after each of so many events.
+        The condition is checked at the beginning and after each call of `stir`, not after each of so many events.
         """
         events, pop = self._events, heapq.heappop
         self._stirred = True
@@ -49,17 +49,17 @@ class Timeline:
         return until()
 
     def stir(self) -> None:
-        """Have whoever lets time pass look whether that is enough: something is done."""
+        """Let `run` check its condition, because something was finished."""
         self._stirred = True
 
     def pass_over(self, moment: int) -> None:
-        """Go on to this moment; what was planned before it happens on the way."""
+        """Advance to this moment; events that were planned before it happen on the way."""
         self.run(lambda: False, moment)
         self.now = max(self.now, moment)
 
 
 class SkewedClock(CorrectedClock):
-    """The clock of one machine: off by `skew` microseconds, and corrected by the store's time if its owner does that."""
+    """The clock of one machine: off by `skew` microseconds; a process may correct it by the store's time."""
 
     def __init__(self, timeline: Timeline, skew: int) -> None:
         """Shows true time plus `skew`, which may be changed at any moment: then the clock jumps."""
@@ -69,23 +69,23 @@ class SkewedClock(CorrectedClock):
         self._timeline = timeline
 
     def machine(self) -> int:
-        """What the machine itself shows."""
+        """The time that the machine itself shows."""
         return self._timeline.now + self.skew
 
     def now(self) -> int:
-        """What the process takes for the store's time."""
+        """The time that the process takes for the store's."""
         return self._timeline.now + self.skew + self.ahead
 
     @property
     def error(self) -> int:
-        """How far what it takes for the store's time is from true time."""
+        """How far the time that the process takes for the store's is from true time."""
         return self.skew + self.ahead
 
     def monotonic(self) -> int:
-        """Microseconds that passed."""
+        """Microseconds that have passed, whatever the skew."""
         return self._timeline.now - START + _FIRST_MONOTONIC
 
-    def blocking_seconds(self, until: int) -> float | None:  # noqa: ARG002 - nobody blocks here, whoever asks is told to come again
-        """Zero, and a note that somebody would have blocked: that is how a rest is told from a signal that came before."""
+    def blocking_seconds(self, until: int) -> float | None:  # noqa: ARG002 - no simulated process ever blocks
+        """Zero, and a note that the caller would have blocked; it would not, had a signal come before."""
         self.rested = True
         return 0

@@ -1,4 +1,4 @@
-"""What a history is judged by."""
+"""The history of a world, and the evidence by which oracles judge it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.simulation.workload.locks import LockNotes
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """A history, what really stood in the rows, and how many graves a last message and a poll without any walked over."""
+    """A history, the true contents of the rows, and how many tombstones a last message and an idle poll passed over."""
 
     history: History
     truth: Truth
@@ -23,7 +23,7 @@ class Evidence:
     locks: LockNotes | None = None
 
     def dead(self) -> dict[Id, str]:
-        """The dead letters there are at the end, with their reasons."""
+        """The dead letters at the end, with their reasons."""
         return {id_: letter.reason for row in self.truth.rows.values() for id_, letter in row.dead.items()}
 
     def died(self) -> set[Id]:
@@ -31,7 +31,7 @@ class Evidence:
         return {id_ for row in self.truth.rows.values() for id_ in row.died}
 
     def orders(self, id_: Id, row: str) -> Iterator[Removed]:
-        """What people ordered that may have removed this message, if it was carried out in time."""
+        """The operators' commands that may have removed this message, if they were carried out in time."""
         return (
             one
             for one in self.history.removed
@@ -39,7 +39,7 @@ class Evidence:
         )
 
     def removed(self, sent: Sent) -> bool:
-        """Whether somebody may have removed it, or put another in its place, after its send began."""
+        """Whether an operator may have removed this message, or a send replaced it, after its own send began."""
         if sent.message is None:
             return False
         orders = self.orders(sent.message.id, sent.message.row)
@@ -48,36 +48,40 @@ class Evidence:
         return any(other.result is Result.UNKNOWN or other.told >= sent.began for other in self.replacing(sent))
 
     def comes_again(self) -> set[Id]:
-        """The messages that may be sent again although somebody removed them: repeatable ones whose row was cleared, or letters purged."""
+        """The messages that may be sent again although an operator removed them.
+
+        These are messages of repeatable sends whose row was cleared, or that were purged as dead letters.
+        """
         sent = (one.message for one in self.history.sent if one.repeats and one.message)
         return {
             one.id for one in sent if any(order.what in ("clear", "purge") for order in self.orders(one.id, one.row))
         }
 
     def replacing(self, sent: Sent) -> Iterator[Sent]:
-        """The sends that may have put themselves in the place of this one."""
+        """The sends whose messages may have replaced this one."""
         others = self.history.sent if sent.key else ()
         return (other for other in others if other.key == sent.key and other is not sent and other.replaces)
 
 
-#: A judgement: what is wrong with a history, one sentence each.
+#: Yields what is wrong with a history, one sentence each.
 Oracle = Callable[[Evidence], Iterator[str]]
 
 
 class Result(StrEnum):
-    """What somebody was told of what he asked for."""
+    """The outcome of a request as its caller knows it."""
 
     DONE = "done"
-    REFUSED = "refused"  # it was said to have changed nothing
+    REFUSED = "refused"  # the error said that nothing was changed
     UNKNOWN = "unknown"
 
 
 @dataclass(slots=True)
 class Sent:
-    """A message, by the number that is its body; its id is known if the send returned. `clock_error` is its sender's, in microseconds.
+    """A message, by the number that is its body; its id is known if the send returned.
 
-    One with a unique key says what was wanted if the key was taken, and, if it was not sent for that, which message was
-    said to have it. One that `repeats` may be sent again by the same call.
+    `clock_error` is that of its sender, in microseconds. For a unique key, `unique` is the policy for a key that is
+    taken, and `holder` is the message that was named as the key's owner if this one was not sent for that reason. A
+    message that `repeats` may be sent again by the same call.
     """
 
     number: int
@@ -93,13 +97,13 @@ class Sent:
 
     @property
     def replaces(self) -> bool:
-        """Whether it takes the place of the message that has its key, or may have done so."""
+        """Whether it replaced the message that had its key, or may have done so."""
         return self.unique in ("replace", "debounce") and self.result is not Result.REFUSED
 
 
 @dataclass(slots=True)
 class Handed:
-    """A delivery. `claimed` is when the commit that took it was asked for."""
+    """A delivery. `claimed` is when the commit that claimed it was requested."""
 
     number: int
     id: Id
@@ -112,9 +116,10 @@ class Handed:
 
 @dataclass(slots=True)
 class Settled:
-    """An outcome that somebody wanted for what it held. `lost` if the receipt was said to be no longer current.
+    """An outcome that a process requested for a delivery; `lost` if the receipt was reported as no longer current.
 
-    `unknowns` are the unknown outcomes that its process had met by its beginning, and, once it is told, since then.
+    `unknowns` counts the unknown outcomes that the process had met when the request began, and, once the request is
+    answered, those met since then.
     """
 
     number: int
@@ -129,16 +134,16 @@ class Settled:
     reason: str = ""
 
     def tell(self, now: int, *, unknowns: int, lost: bool) -> None:
-        """It is settled, or lost."""
+        """Note that the message was settled, or the receipt lost."""
         self.told, self.result, self.lost = now, Result.DONE, lost
         self.unknowns = unknowns - self.unknowns
 
 
 @dataclass(slots=True)
 class Removed:
-    """An order of a person: `what` (delete, clear, purge, redrive) on one message, or on a whole row.
+    """An operator's command: `what` (delete, clear, purge, redrive) on messages, or on a whole row.
 
-    `found` is whether it was said that there was anything to do.
+    `found` is whether the answer said that there was anything to do.
     """
 
     what: str
@@ -152,7 +157,10 @@ class Removed:
 
 @dataclass(frozen=True, slots=True)
 class Dear:
-    """A poll that found nothing and walked over much: a grave `times` times by now, or the graves of all these `ahead` of the head."""
+    """A poll that found nothing and cost too much.
+
+    It passed one tombstone, now for the `times`th time, or the tombstones of all these messages `ahead` of the head.
+    """
 
     who: str
     row: str
@@ -162,7 +170,7 @@ class Dear:
 
 @dataclass(slots=True)
 class Saved:
-    """A schedule that somebody made, with so many slots."""
+    """A schedule that a process created, with so many slots."""
 
     name: str
     row: str
@@ -173,11 +181,11 @@ class Saved:
 
 @dataclass(slots=True)
 class History:
-    """All of it, each kind in the order in which it began. `steps` counts what was done, by name.
+    """Everything that happened, each kind in the order in which it began. `steps` counts what was done, by name.
 
-    `operations` are steps of the protocol that began, however many messages each was about; `idle_polls` are polls that found
-    nothing in a row of which everything was known, `dear` those of them that cost too much. `reader_error` is the most, in
-    microseconds, that the clock of anybody was off who claimed by it.
+    `operations` counts steps of the protocol that began, however many messages each concerned. `idle_polls` counts
+    polls that found nothing in a row of which everything was known; `dear` lists those of them that cost too much.
+    `reader_error` is the largest error, in microseconds, of the clock of any process when it claimed.
     """
 
     sent: list[Sent] = field(default_factory=list)
@@ -192,12 +200,12 @@ class History:
     dear: list[Dear] = field(default_factory=list)
 
     def begins(self, *names: str) -> None:
-        """A step of the protocol begins, under one name, or under that of each outcome which it is to commit."""
+        """Count a step of the protocol that begins, under one name, or under that of each outcome it is to commit."""
         self.operations += 1
         self.steps.update(names)
 
     def send(self, began: int, key: str = "", unique: str = "") -> Sent:
-        """One more message."""
+        """Add one more message."""
         sent = Sent(len(self.sent), began, key=key, unique=unique)
         self.sent.append(sent)
         return sent

@@ -1,4 +1,4 @@
-"""One seeded source in the place of all others, so that a simulation is the same each time."""
+"""One seeded source in place of all others, so that a simulation is the same each time."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ class Chance(random.Random):
     """A seeded source that also serves where ids and names are otherwise drawn from the operating system."""
 
     def __init__(self, first: int | str) -> None:
-        """The same for the same beginning."""
+        """Sources with the same `first` draw the same values."""
         super().__init__(first)
         self.first = first
 
     def own(self, name: str) -> Chance:
-        """The source of one part of what is drawn here: it is the same whatever the other parts draw."""
+        """The source of one part of the world: its values do not depend on what other parts draw."""
         return Chance(f"{self.first}/{name}")
 
     def randbits(self, bits: int) -> int:
@@ -44,10 +44,10 @@ class Chance(random.Random):
 
 @contextlib.contextmanager
 def repeatable(seed: int) -> Iterator[Chance]:
-    """The source of everything drawn inside this block; the process's own randomness goes on afterwards as if nothing was.
+    """The source of everything drawn inside this block; afterwards the process's own randomness continues undisturbed.
 
-    Holds and visits are kept in sets, by identity: inside the block they go by what they are, or the order in such a set
-    would depend on addresses.
+    Leases and row states are kept in sets, by identity: inside the block their hashes depend on their contents, since
+    otherwise the order in such a set would depend on addresses.
     """
     chance = Chance(seed)
     before = random.getstate()

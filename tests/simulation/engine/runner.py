@@ -1,4 +1,4 @@
-"""Many seeds, on as many processes as asked for, and what they covered."""
+"""Simulates many seeds, in several processes if wanted, and sums up what they covered."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Brief:
 
     @classmethod
     def of(cls, judged: Judged) -> Brief:
-        """Without the history."""
+        """What is kept of this judgement: all but the history."""
         return cls(
             judged.seed,
             judged.operations,
@@ -50,7 +50,7 @@ class Brief:
 
 @dataclass(slots=True)
 class Summary:
-    """What many seeds came to: how many, how fast, and which row lock and which step under which fault how often."""
+    """The sums over many seeds, their pace, and how often each row lock, and each step under each fault, occurred."""
 
     seeds: int = 0
     operations: int = 0
@@ -64,7 +64,7 @@ class Summary:
     took: int = 0
 
     def add(self, brief: Brief) -> None:
-        """One more."""
+        """Add one more seed."""
         self.seeds += 1
         self.operations += brief.operations
         self.requests += brief.requests
@@ -85,10 +85,11 @@ class Summary:
 
     @property
     def figures(self) -> str:
-        """A line of them."""
+        """The sums in one line."""
         seeds = max(self.seeds, 1)
         return (
-            f"{self.seeds} seeds, {self.pace:.0f} a minute; {self.fewest_operations} or more operations a seed before the faults end, "
+            f"{self.seeds} seeds, {self.pace:.0f} a minute; "
+            f"{self.fewest_operations} or more operations a seed before the faults end, "
             f"{self.operations / seeds:.0f} on average, and {self.requests / seeds:.0f} requests in all; "
             f"{self.fewest_faults} or more kinds of fault; "
             f"row locks: {', '.join(f'{lock} {worlds}' for lock, worlds in sorted(self.locks.items()))}; "
@@ -101,7 +102,7 @@ class Summary:
         return f"{self.figures}\n\n{self._table()}"
 
     def _table(self) -> str:
-        """Steps go down and faults across, each fault by the number under which it is listed above."""
+        """A table with a row for each step and a column for each fault, under its number in the list above it."""
         steps = sorted({step for step, _ in self.coverage})
         width = max(map(len, steps), default=0)
         legend = [f"{number:>4}  {fault}" for number, fault in enumerate(Fault, 1)]
@@ -120,7 +121,7 @@ class Summary:
 
 
 def play(seeds: Iterable[int], processes: int, heard: Callable[[Summary, Brief], None] | None = None) -> Summary:
-    """Simulate these seeds side by side; `heard` is told of each, in their order."""
+    """Simulate these seeds in so many processes; `heard` is called after each, in their order."""
     clock, summary = SystemClock(), Summary()
     began = clock.monotonic()
     for brief in _briefs(seeds, processes):
@@ -140,10 +141,10 @@ def _briefs(seeds: Iterable[int], processes: int) -> Iterator[Brief]:
 
 
 def _hush() -> None:
-    """Print no warnings: what goes wrong in a simulated world was made to."""
+    """Print no warnings: the faults of a simulated world are deliberate."""
     logging.getLogger("astyqueue").setLevel(logging.CRITICAL)
 
 
 def brief_of(seed: int) -> Brief:
-    """What came of one seed."""
+    """Simulate one seed, and return what is kept of it."""
     return Brief.of(simulate(seed))

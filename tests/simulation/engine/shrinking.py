@@ -1,4 +1,4 @@
-"""The smallest world that still fails: what is left of a seed's world when every part that does not matter is taken away."""
+"""The smallest world that still fails: a seed's world without every part that does not matter."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from hypothesis import strategies
 
 from tests.simulation.engine.simulation import Judged, simulate
 
-#: Plays a seed with some of its parts; what is shrunk is what this finds wrong.
+#: Plays a seed with some of its parts, and judges it; a world is shrunk as long as this finds anything wrong.
 Playing = Callable[[int, frozenset[str] | None], Judged]
-#: Nothing is explained, for that would trace every line of every world.
+#: Without the phase that explains failures, which would trace every line of every world.
 _PHASES: Final = (hypothesis.Phase.generate, hypothesis.Phase.shrink)
 #: Worlds tried for each size that a smaller world may have.
 _TRIES: Final = 40
@@ -30,7 +30,8 @@ class Smallest:
     def __str__(self) -> str:
         """The parts that are left, and what is wrong."""
         parts = "\n".join(f"  {part}" for part in self.judged.parts)
-        return f"{self.judged}\nwith {len(self.judged.parts)} of {self.of} parts and {self.judged.operations} operations:\n{parts}"
+        size = f"{len(self.judged.parts)} of {self.of} parts and {self.judged.operations} operations"
+        return f"{self.judged}\nwith {size}:\n{parts}"
 
 
 def _play(seed: int, only: frozenset[str] | None) -> Judged:
@@ -38,9 +39,10 @@ def _play(seed: int, only: frozenset[str] | None) -> Judged:
 
 
 def shrink(seed: int, playing: Playing = _play) -> Smallest:
-    """Look for the smallest part of a seed's world that still fails, by hypothesis; a seed that does not fail comes back whole.
+    """Search, with hypothesis, for the smallest part of a seed's world that still fails.
 
-    A part is a kind of fault, what somebody does in a burst of work, or a fault that happens in it.
+    A part is a kind of fault, what a process does in a burst of work, or a fault that happens in it. The world of a
+    seed that does not fail is returned whole.
     """
     playing = functools.cache(playing)
     judged = playing(seed, None)
@@ -51,7 +53,7 @@ def shrink(seed: int, playing: Playing = _play) -> Smallest:
 
 
 def _smaller(seed: int, judged: Judged, playing: Playing) -> Judged | None:
-    """A world of some of these parts that fails too, first of few, then of more of them; None if there seems to be none."""
+    """A world of some of these parts that fails too, tried with few, then with more of them; None if none is found."""
     parts = list(judged.parts)
     for least in sorted({0, len(parts) // 2, len(parts) * 3 // 4, len(parts) - 2, len(parts) - 1}):
         if 0 <= least < len(parts) and (found := _found(seed, parts, least, playing=playing)):
@@ -60,7 +62,7 @@ def _smaller(seed: int, judged: Judged, playing: Playing) -> Judged | None:
 
 
 def _found(seed: int, parts: list[str], least: int, *, playing: Playing) -> Judged | None:
-    """The smallest failing world that hypothesis finds among those with at least so many of these parts, but not all."""
+    """The smallest failing world that hypothesis finds with at least `least` of these parts, but not all of them."""
     chosen = strategies.sets(strategies.sampled_from(parts), min_size=least, max_size=len(parts) - 1).map(frozenset)
     quietly = hypothesis.settings(
         max_examples=_TRIES,

@@ -1,12 +1,13 @@
-"""Whole worlds from one number: replicas, a network, clocks and processes that fail in every way, and a judgement of what came of it.
+"""Simulated worlds: replicas, a network, clocks and processes with faults of every kind, drawn from a seed, and judged.
 
     from tests.simulation.engine.simulation import simulate
 
     judged = simulate(4711)
     assert not judged.violations, judged
 
-The same seed plays the same world again. Inside run the steps that run everywhere; only what is below the store's port, and
-time, is simulated. Not for several threads of one process at once: the randomness of the whole process is in its hand.
+The same seed plays the same world again. A world runs the steps of the protocol that run everywhere; only what is below
+the store's port, and time, is simulated. At most one thread of a process may simulate at a time, because a simulation
+replaces the randomness of the whole process.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ _MINUTE: Final = 60 * SECOND
 _BURST: Final = 90 * SECOND
 #: Bursts go on until so many steps of the protocol began, before the faults end.
 _OPERATIONS: Final = 200
-#: When the rows are emptied at the end: at once, behind each of the late looks, and when every lease and pause is over.
+#: When the rows are drained at the end: at once, after each of the late scans, and when every lease and pause is over.
 _DRAINS: Final = (0, SECOND, 12 * SECOND, 11 * _MINUTE, 11 * _MINUTE, 30 * _MINUTE, 11 * _MINUTE)
 _DAY: Final = 24 * 3_600 * SECOND
 #: Repairs are at most this and two absences apart, less than tombstones are kept. The longest absence is 8.4 hours.
@@ -47,10 +48,11 @@ _END: Final = 4 * 3_600 * SECOND
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """What came of one seed.
+    """The judgement of one seed.
 
-    `operations` are the steps of the protocol that began before the faults ended, `requests` all that the store was asked; `idle_polls`
-    the polls that found nothing to do, each of which was judged; `steps` what was done, by name; `parts` what it was made of.
+    `operations` counts the steps of the protocol that began before the faults ended, `requests` all requests to the
+    store, and `idle_polls` the polls that found nothing to do, each of which was judged. `steps` counts what was done,
+    by name; `parts` lists what the world was made of.
     """
 
     seed: int
@@ -66,7 +68,7 @@ class Judged:
     story: History = field(repr=False, compare=False)
 
     def __str__(self) -> str:
-        """What is wrong, in lines."""
+        """What is wrong, line by line."""
         faults = ", ".join(sorted(self.weather.faults))
         told = "\n".join(f"  {violation}" for violation in self.violations) or "  nothing is wrong"
         return f"seed {self.seed} ({self.weather.replicas} replicas; {faults}):\n{told}"
@@ -83,12 +85,12 @@ def simulate(
 ) -> Judged:
     """Play the world of a seed, always in the same way, and judge it.
 
-    `meddling` stands between every process and the store; graves
-    are kept for `grace_us` microseconds; of the parts of the world, `only` these are played. `lock` is the row
-    lock of the takers (guard, columns, manager), which otherwise is drawn: most worlds have none but the guard.
+    `meddling` stands between every process and the store. Tombstones are kept for `grace_us` microseconds. Of the parts
+    of the world, `only` these are played. `lock` is the row lock of the consumers (guard, columns, manager), which
+    otherwise is drawn: most worlds have none but the guard.
     """
     collects = gc.isenabled()
-    gc.disable()  # a world makes few cycles, and looking for them takes a sixth of the time
+    gc.disable()  # a world makes few cycles, and collecting them takes a sixth of the time
     try:
         with repeatable(seed) as chance:
             world = _World(chance, Weather.drawn(chance.own("weather"), grace_us), meddling, lock, parts=Parts(only))
@@ -123,7 +125,7 @@ class _World:
         self.trouble = Trouble(self.cluster, self.populace.clients, chance.own("trouble"))
 
     def _drawn_locks(self, kind: str | None) -> Locks:
-        """The row locks of this world; those that are none but the guard are no part of it."""
+        """The row locks of this world; only the guard if they are a part that is not played."""
         own, steps = self.chance.own("locks"), self.history.steps
         locks = Locks(own, self.timeline, steps, kind)
         if locks.kind == GUARD or self.parts.plays(f"row locks by {locks.kind}"):
@@ -132,11 +134,11 @@ class _World:
 
     @property
     def clients(self) -> list[SimulatedProcess]:
-        """All processes there ever were."""
+        """All processes that ever ran."""
         return self.populace.clients
 
     def play(self) -> None:
-        """Bursts of work with faults among them, long pauses between, and in the end peace, and everything is taken."""
+        """Play bursts of work with faults, and long pauses between them; then end all faults, and drain the rows."""
         burst = 0
         while self._goes_on(burst):
             chance = self.chance.own(f"burst {burst}")
@@ -155,7 +157,7 @@ class _World:
         return self.history.operations < _OPERATIONS
 
     def _repair_in_time(self) -> None:
-        """Repair as operators have to: what a replica missed is there well before the others may forget that it was deleted."""
+        """Repair as operators have to: a replica gets a delete that it missed well before others drop the tombstone."""
         if self.timeline.now - self.repaired > _REPAIRS:
             self.cluster.repair()
             if all(replica.up for replica in self.cluster.replicas):
@@ -171,9 +173,8 @@ class _World:
             part = f"{burst}: {client.name} {what}"
             if self.parts.plays(part):
                 own = self.chance.own(part)
-                client.start(
-                    agent(own), own.choice((0, own.randint(0, SECOND // 2)))
-                )  # half of them get in each other's way
+                # Half of the agents begin at once, so that they contend.
+                client.start(agent(own), own.choice((0, own.randint(0, SECOND // 2))))
         for fault in Fault:
             times = chance.randint(1, 3)
             if fault in self.weather.faults and self.trouble.brings(fault) and self.parts.plays(f"{burst}: {fault}"):
@@ -191,7 +192,7 @@ class _World:
         self._measure()
 
     def _finish(self, name: str, moments: tuple[int, ...], *, back: int = 0) -> Taker:
-        """Have everything taken and acked by a process whose clock is right."""
+        """Claim and ack everything, by a process whose clock is right."""
         taker = self.populace.taker(name, skew=0)
         taker.forgets = 0
         taker.client.start(taker.drain(moments, back))
@@ -202,9 +203,10 @@ class _World:
         self.timeline.run(lambda: not client.busy, self.timeline.now + _END)
 
     def _measure(self) -> None:
-        """Look what one more message costs, and a poll that finds nothing, in rows in which a few have come and gone in each priority.
+        """Measure what one more message and an idle poll cost, in rows where a few of each priority have come and gone.
 
-        A day before, all clocks are set right: until then a look begins as far before what was seen as the clocks of servers differ.
+        A day before, all clocks are set right: until then a scan begins as far before what was seen as the clocks of
+        servers differ.
         """
         self.trouble.set_clocks()
         self.timeline.pass_over(self.timeline.now + _DAY)
@@ -218,7 +220,7 @@ class _World:
         self.graves = sum(self.cluster.graves[row] for row in rows)
 
     def _send_last_measured(self, taker: Taker, level: int) -> set[str]:
-        """Send one more, and have it taken; the row in which it is. The graves that this walked over are counted."""
+        """Send one more message, claim it, and count the tombstones passed over; returns the rows of the message."""
         self.cluster.graves.clear()
         rows = self._send_last(1, level)
         taker.client.start(taker.drain((SECOND, 11 * _MINUTE)))
@@ -226,7 +228,7 @@ class _World:
         return rows
 
     def _send_last(self, count: int, level: int) -> set[str]:
-        """Send a few more of one priority; the rows in which they are."""
+        """Send a few more messages of one priority; returns their rows."""
         sender, before = self.populace.sender("last", skew=0), len(self.history.sent)
         sender.client.start(sender.at_once(count, level))
         self._wait_for(sender.client)
@@ -237,12 +239,12 @@ class _World:
         return [f"{client.name} failed: {error!r}" for client in self.clients for error in client.failures]
 
     def evidence(self) -> Evidence:
-        """What is to be judged."""
+        """What the oracles judge."""
         self.locks.look_for_kept(self.clients)
         return Evidence(self.history, self.truth, self.graves, self.locks.look_at_rows(self.cluster))
 
     def judged(self, seed: int, violations: tuple[str, ...]) -> Judged:
-        """All that came of it."""
+        """The judgement of this world, with these violations."""
         digest = self.network_chance.getrandbits(64)
         return Judged(
             seed,

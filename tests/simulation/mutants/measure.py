@@ -1,4 +1,7 @@
-"""How many seeds it takes until each planted mistake is noticed: `python -m tests.simulation.mutants.measure [TIMES] [NAME ...]`."""
+"""How many seeds it takes until the simulation notices each planted mistake.
+
+python -m tests.simulation.mutants.measure [TIMES] [NAME ...]
+"""
 
 from __future__ import annotations
 
@@ -12,12 +15,12 @@ from tests.simulation.engine.simulation import Judged
 from tests.simulation.mutants.mutant import Planted
 from tests.simulation.mutants.mutants import PLANTED
 
-#: Each time begins so many seeds after the one before, further than any mistake goes unnoticed.
+#: Each measurement begins so many seeds after the one before, further than any mistake goes unnoticed.
 _APART: Final = 10_000
 
 
 def _catches(planted: Planted, times: int) -> Iterator[tuple[int, Judged]]:
-    """How many seeds it took, each time, and what was noticed; a time in which nothing was is left out."""
+    """How many seeds each measurement took, and what was noticed; one in which nothing was noticed is left out."""
     for first in range(0, times * _APART, _APART):
         judged = planted.caught(first, planted.within)
         if judged is not None:
@@ -30,9 +33,8 @@ def measured(planted: Planted, times: int = 5) -> tuple[str, bool]:
     needed = [seeds for seeds, _ in caught]
     told = caught[0][1].violations[0][:90] if caught else "NOT NOTICED"
     figures = f"{median(needed):>6.0f} ({min(needed)}-{max(needed)})" if caught else "     -"
-    return f"{planted.name:<46}{figures:<20} {len(caught)} of {times} times within {planted.within}: {told}", len(
-        caught
-    ) == times
+    line = f"{planted.name:<46}{figures:<20} {len(caught)} of {times} times within {planted.within}: {told}"
+    return line, len(caught) == times
 
 
 def _measured(place_and_times: tuple[int, int]) -> tuple[str, bool]:
@@ -41,7 +43,10 @@ def _measured(place_and_times: tuple[int, int]) -> tuple[str, bool]:
 
 
 def main(times: int, *names: str) -> int:
-    """Print for each mistake the median, least and greatest number of seeds until it was noticed; how many were missed at times."""
+    """Print for each mistake the median, least and greatest number of seeds until it was noticed.
+
+    Returns how many mistakes were missed at least once.
+    """
     chosen = [place for place, planted in enumerate(PLANTED) if not names or planted.name in names]
     missed = 0
     with multiprocessing.get_context("spawn").Pool() as pool:

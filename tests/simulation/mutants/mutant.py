@@ -1,4 +1,4 @@
-"""How mistakes are planted: in the code, or between processes and the store."""
+"""How mistakes are planted in the code, or between processes and the store."""
 
 from __future__ import annotations
 
@@ -30,7 +30,8 @@ _UNFIT: Final = re.compile(r" failed: (Type|Attribute|Name)Error")
 class Planted:
     """A mistake: what it changes in the code, or between processes and the store.
 
-    It is to be noticed `within` so many seeds, wherever one begins. The tests begin at `first`, where it is noticed soon.
+    It must be noticed `within` so many seeds, wherever one begins. The tests begin at `first`, where it is noticed
+    soon.
     """
 
     name: str
@@ -42,7 +43,10 @@ class Planted:
     lock: str | None = None
 
     def play(self, seed: int, only: frozenset[str] | None = None) -> Judged:
-        """Play a seed, or these parts of its world, with the mistake in place; one that does not fit the code any more is no mistake."""
+        """Play a seed, or these parts of its world, with the mistake in place.
+
+        AssertionError if the mistake does not fit the code any more.
+        """
         with contextlib.ExitStack() as stack:
             for patch in self.patches():
                 stack.enter_context(patch)
@@ -53,7 +57,7 @@ class Planted:
         return judged
 
     def caught(self, first: int, most: int) -> Judged | None:
-        """The first of so many seeds that shows it."""
+        """The judgement of the first of so many seeds that shows the mistake; None if none does."""
         played = (self.play(seed) for seed in range(first, first + most))
         return next((judged for judged in played if judged.violations), None)
 
@@ -66,7 +70,7 @@ def asking_otherwise(change: Callable[[Asked], Asked]) -> Meddling:
 
 
 def without(kind: Type) -> Meddling:
-    """Commits without their expectations on columns of this type, of which a refusal tells as if they held."""
+    """Commits without their expectations on columns of this type, which a refusal reports as if they held."""
 
     def meddle(asked: Asked, forward: Forward, hear: Hear) -> None:
         if not isinstance(asked, Commit):
@@ -83,5 +87,5 @@ def without(kind: Type) -> Meddling:
 
 
 def unknown(asked: Asked, answer: object) -> bool:
-    """Whether this is a commit of which nobody knows whether it was done."""
+    """Whether this is a commit of unknown outcome."""
     return isinstance(asked, Commit) and isinstance(answer, OutcomeUnknown)

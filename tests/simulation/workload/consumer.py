@@ -1,4 +1,4 @@
-"""A process that claims and settles by the protocol's own steps, and keeps what it knows of each row between them."""
+"""A simulated consumer, which claims and settles by the protocol's own steps, and keeps a snapshot of each row."""
 
 from __future__ import annotations
 
@@ -36,13 +36,16 @@ from tests.simulation.workload.locks import LockedRows
 _MOST: Final = 5
 #: An outcome as it is noted in the history.
 Noted = history.Settled
-#: Settles that go along with a claim.
+#: Settles in the commit of a claim.
 _Joined = list[tuple[Lease, dict[Id, Outcome]]]
 
 
 @dataclass(eq=False)
 class Taker:
-    """Claims, holds for a while, settles in every way there is, forgets some, and now and then does two of these in one commit."""
+    """Claims messages, and settles them after a while, in every way there is.
+
+    It forgets some deliveries, and sometimes settles in the commit that claims.
+    """
 
     client: SimulatedProcess
     rows: list[str]
@@ -57,17 +60,17 @@ class Taker:
     locked: LockedRows | None = None
 
     def __post_init__(self) -> None:
-        """Know nothing of any row yet."""
+        """Begin without knowledge of any row."""
         self.process = Client(self.client.name, self.client.clock.now)
         self.snapshots = {row: RowSnapshot(row, self.levels) for row in self.rows}
         self.schedules = RowSchedules(self.process, Triggers())
 
     def claim_under(self, locked: LockedRows) -> None:
-        """Claim only under the locks of rows."""
+        """Claim only under these row locks from now on."""
         self.locked, self.snapshots = locked, locked.snapshots
 
     def work(self, turns: int) -> Agent:
-        """Do something, so many times."""
+        """Claim or settle, so many times."""
         for _ in range(turns):
             yield Pause(int(self.chance.expovariate(1 / self.chance.choice((2_000, 20_000, 300_000)))))
             if self.holds and self.chance.random() < 0.55:
@@ -78,7 +81,7 @@ class Taker:
                 yield from self._claim(row)
 
     def drain(self, moments: tuple[int, ...], back: int = 0) -> Agent:
-        """Take and ack everything there is, again after each of these pauses; with `back`, after a rescan of that much of each row."""
+        """Claim and ack everything, again after each of these pauses; with `back`, after a rescan of so much time."""
         for moment in moments:
             yield Pause(moment)
             for row in self.rows:
@@ -87,7 +90,7 @@ class Taker:
                 yield from self._empty(row)
 
     def _rescan(self, row: str, back: int) -> Steps[None]:
-        """Have what landed behind all looks listed."""
+        """List the messages that landed behind all scans."""
         self.history.begins("rescan")
         rescan = RowRescan(self.process, row, self.levels, self.process.now() - back)
         with contextlib.suppress(StoreError):
@@ -97,20 +100,15 @@ class Taker:
     def _empty(self, row: str) -> Generator[Request | Pause, Any, None]:
         for _ in range(60):
             fired = yield from self._fire(row)
-            if (
-                not (
-                    yield from self._go_in(
-                        row, ClaimRequest(20, self.behaviour.lease_us, self.behaviour.max_attempts), [], None
-                    )
-                )
-                and not fired
-            ):
+            everything = ClaimRequest(20, self.behaviour.lease_us, self.behaviour.max_attempts)
+            claimed = yield from self._go_in(row, everything, [], None)
+            if not claimed and not fired:
                 return
             for hold in list(self.holds):
                 yield from self._carry_out(hold, {id_: acking(delivery) for id_, delivery in hold.deliveries.items()})
 
     def _fire(self, row: str) -> Steps[int]:
-        """Fire what is due of the schedules in a row; how many slots that were."""
+        """Fire the due slots of the schedules in a row; returns how many that were."""
         if not self.fires or not is_home(row):
             return 0
         self.history.begins("fire")
@@ -132,7 +130,7 @@ class Taker:
     def _go_in(
         self, row: str, order: ClaimRequest, joined: _Joined, patience: Chance | None
     ) -> Generator[Request | Pause, Any, bool]:
-        """Claim, under the lock of the row if there is one; whether anything came of it."""
+        """Claim, under the lock of the row if there is one; returns whether anything came of it."""
         if self.locked is None:
             claimed = yield from self._take(row, order, joined)
         else:
@@ -147,7 +145,7 @@ class Taker:
         settling = [SettleRequest(hold.timer, outcomes, hold.unsure) for hold, outcomes in joined]
         claimed = ClaimResult()
         self.polls.begin([self.snapshots[row]])
-        with contextlib.suppress(StoreError):  # what was done until then is noted all the same
+        with contextlib.suppress(StoreError):  # what was done before the error is noted all the same
             yield from claim(self.process, self.snapshots[row], order, settling=settling, into=claimed)
         for (hold, outcomes), notes, settlement in zip(joined, asked, settling, strict=True):
             if done := claimed.settled.get(settlement.timer.name):
@@ -189,7 +187,7 @@ class Taker:
     def _settled(
         self, hold: Lease, outcomes: dict[Id, Outcome], settled: SettleResult, *, notes: dict[Id, Noted]
     ) -> None:
-        """Follow what was committed, and note what was told of each."""
+        """Apply what was committed to the leases, and note the result of each settle."""
         lost, parted = after_settling(hold, outcomes, settled)
         gone = {delivery.id for delivery in lost}
         for id_, note in notes.items():
@@ -198,7 +196,7 @@ class Taker:
         self.holds = [each for each in self.holds if each.deliveries]
 
     def _outcomes(self, hold: Lease) -> dict[Id, Outcome]:
-        """What is to become of some or all of what is held."""
+        """Outcomes for some or all deliveries of a lease."""
         chosen = [delivery for delivery in hold.deliveries.values() if self.chance.random() < 0.7] or list(
             hold.deliveries.values()
         )
@@ -209,7 +207,7 @@ class Taker:
 
 
 def acking(delivery: BaseDelivery) -> Ack:
-    """An ack, with what goes along."""
+    """An ack, with what the delivery needs in the same commit."""
     return ACK if delivery.along is NOTHING else Ack(delivery.along)
 
 
@@ -231,7 +229,7 @@ def outcome_for(delivery: BaseDelivery, now: int, behaviour: Behaviour, *, chanc
 
 
 def noted(delivery: BaseDelivery, client: SimulatedProcess) -> history.Handed:
-    """A delivery for the history."""
+    """A delivery, for the history."""
     nonce = delivery.hold.timer.nonce if delivery.hold else b""
     number = delivery.body if isinstance(delivery.body, int) else -1
     claimed = client.asked_for(delivery.hold.timer.name if delivery.hold else None)
@@ -239,7 +237,7 @@ def noted(delivery: BaseDelivery, client: SimulatedProcess) -> history.Handed:
 
 
 def asked(delivery: BaseDelivery, outcome: Outcome, client: SimulatedProcess) -> history.Settled:
-    """What is wanted for a delivery, for the history."""
+    """The outcome requested for a delivery, for the history."""
     kinds = {Ack: "ack", Release: "release", Reject: "reject", Extend: "extend"}
     nonce = delivery.hold.timer.nonce if delivery.hold else b""
     number = delivery.body if isinstance(delivery.body, int) else -1

@@ -1,6 +1,6 @@
-"""A manager of row locks as somebody might supply it: a server that is slow, hangs, says no, fails, forgets, or lets in two at once.
+"""A lock manager as a user might supply it: a server that is slow, hangs, fails, forgets, or grants a lock twice.
 
-The processes of a world share it. Each calls it as astyqueue does, one call after the other, but by the world's own time.
+The processes of a world share it. Each calls it as astyqueue does, one call after the other, but in the world's time.
 """
 
 from __future__ import annotations
@@ -17,24 +17,24 @@ from astyqueue.units import SECOND
 from tests.simulation.engine.client import Agent, Pause, SimulatedProcess
 from tests.simulation.engine.event_loop import Timeline
 
-#: How likely a call goes otherwise than it should, in one world, and how many of those hang.
+#: How likely a call goes wrong, in one world, and how many of those hang.
 _MADNESS: Final = (0, 0.03, 0.15, 0.5)
 _HANGS: Final = 0.2
 #: How long a call takes: usually, when it is slow, and at most when it hangs.
 _USUAL: Final = SECOND // 1_000
 _SLOW: Final = SECOND // 3
 _LONGEST: Final = 20 * SECOND
-#: How long the manager is away at most.
+#: The longest time for which the manager is away.
 _AWAY: Final = 30 * SECOND
-#: Locks end by themselves after so long, or never.
+#: Locks expire after so long, or never.
 _LIVES: Final = (None, None, 2 * SECOND, 30 * SECOND)
-#: Worlds in which locks end with the process that has them, and in which all is well with the manager at the end.
+#: Worlds in which locks end with the process that has them, and in which the manager works without errors at the end.
 _ENDS_WITH_PROCESS: Final = 0.3
 _MENDS: Final = 0.7
 
 
 class Mood(StrEnum):
-    """What a call may meet instead of an answer that is right."""
+    """How a call may go wrong."""
 
     FAILS = "manager fails"
     TELLS = "manager tells that a row is busy"
@@ -46,19 +46,23 @@ class Mood(StrEnum):
 
 
 class OutOfOrder(Exception):
-    """What a manager fails with."""
+    """The error of a manager that fails."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Held:
-    """A lock that was given to a process, and when."""
+    """A lock that was granted to a process, and when."""
 
     by: SimulatedProcess
     since: int
 
 
 class Manager:
-    """One lock for each row. `given`: how often each process was given a row and has not let go of it; `wrong`: what none may do."""
+    """One lock for each row.
+
+    `given` counts how often each process was granted a row and has not released it; `wrong` lists what no process may
+    do.
+    """
 
     def __init__(self, timeline: Timeline, chance: random.Random, steps: Counter[str]) -> None:
         """Nothing is locked."""
@@ -75,7 +79,7 @@ class Manager:
         self._away_until = 0
 
     def mend(self) -> None:
-        """Let all be well from now on, in most worlds; what is locked stays locked."""
+        """Answer without errors from now on, in most worlds; what is locked stays locked."""
         if self._mends:
             self._madness, self._away_until = 0, 0
 
@@ -89,7 +93,7 @@ class Manager:
         return int(self._chance.expovariate(1 / _SLOW))
 
     def acquire(self, client: SimulatedProcess, row: str) -> object:
-        """What this process is told when it asks for a row."""
+        """The answer to a process that asks for a row."""
         self._be_there()
         mood = self._chance.choice(tuple(Mood)) if self._is_mad() else None
         if mood:
@@ -115,7 +119,7 @@ class Manager:
         return True
 
     def release(self, client: SimulatedProcess, row: str) -> None:
-        """A process lets go of a row; if that fails, the row stays locked."""
+        """Release a row for a process; if that fails, the row stays locked."""
         self.given[client.name, row] -= 1
         if self.given[client.name, row] < 0:
             self.wrong.append(f"{client.name} let go of row {row} more often than it was told that it had it")
@@ -141,10 +145,10 @@ class Manager:
 
 
 class Desk:
-    """The manager as one process sees it, and where that process hands in its calls."""
+    """The manager as one process sees it, and the queue of that process's calls."""
 
     def __init__(self, client: SimulatedProcess, manager: Manager) -> None:
-        """Nothing is called yet."""
+        """No call is made yet."""
         self._client = client
         self._manager = manager
         self._calls: deque[ManagerCall] = deque()
@@ -152,14 +156,14 @@ class Desk:
 
     def acquire(self, row: str) -> bool:
         """Ask for a row."""
-        return self._manager.acquire(self._client, row)  # type: ignore[return-value]  # what is no answer is a part of what is simulated
+        return self._manager.acquire(self._client, row)  # type: ignore[return-value]  # a wrong answer is one of the faults
 
     def release(self, row: str) -> None:
-        """Let go of a row."""
+        """Release a row."""
         self._manager.release(self._client, row)
 
     def hand_in(self, call: ManagerCall) -> None:
-        """Have a call made after those before it."""
+        """Make a call after those before it."""
         self._calls.append(call)
         if not self._calling:
             self._calling = True

@@ -1,7 +1,7 @@
-"""Worlds whose takers claim under row locks: by columns of the row, or as a manager says.
+"""Worlds whose consumers claim under row locks: columns of the row, or those of a manager.
 
-Both are the locks that users choose, driven by what drives them in a claimer. What each of them answered is noted, and who
-went round which lock.
+Both are the locks that users choose, driven by the same code as in a real process. What each of them answered is noted,
+and which process went round which lock.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _DRAWN: Final = (GUARD, GUARD, GUARD, GUARD, COLUMNS, MANAGER)
 _TIMEOUTS: Final = (SECOND // 10, SECOND, 5 * SECOND)
 #: Processes that have no lock, in a world that has some.
 _WITHOUT: Final = 0.15
-#: Whoever takes what is left waits so much longer than the timeout before he gives up.
+#: When the rows are drained at the end, a locked one is tried for so much longer than usual.
 _PATIENT: Final = 20 * SECOND
 #: A busy row is tried again so many times within the timeout at most.
 _TRIES: Final = 20
@@ -53,7 +53,10 @@ _HOLDER: Final = len(FORMAT) + 8
 
 @dataclass(slots=True)
 class Stop:
-    """A row that a process found locked, in true time: first, last, and when it got in. `known`: first since it last acquired the row."""
+    """A row that a process found locked, in true time: `since` when, last `asked`, and claimed from at `until`.
+
+    `known` is when the process first found it locked after it last acquired the row.
+    """
 
     who: str
     row: str
@@ -66,7 +69,7 @@ class Stop:
 
 @dataclass(frozen=True, slots=True)
 class LeftLock:
-    """A lock column that nobody deleted; `stands` if it is read still."""
+    """A lock column that no process deleted; `stands` if reads still return it."""
 
     row: str
     holder: str
@@ -75,7 +78,7 @@ class LeftLock:
 
 @dataclass(slots=True)
 class LockNotes:
-    """What came of the locks of one world. `in_peace` are the processes that worked after all faults had ended."""
+    """What the locks of one world did. `in_peace` are the processes that ran after all faults had ended."""
 
     kind: str
     timeout: int
@@ -89,7 +92,7 @@ class Locks:
     """The row locks of one world: most have none but the guard."""
 
     def __init__(self, chance: Chance, timeline: Timeline, steps: Counter[str], kind: str | None = None) -> None:
-        """Drawn, or of this kind."""
+        """Locks of this kind, or of one that is drawn."""
         drawn = chance.choice(_DRAWN)
         self.notes = LockNotes(kind or drawn, chance.choice(_TIMEOUTS))
         self._manager = Manager(timeline, chance.own("manager"), steps)
@@ -103,11 +106,11 @@ class Locks:
 
     @property
     def kind(self) -> str:
-        """Which lock it is."""
+        """The kind of the locks."""
         return self.notes.kind
 
     def ways(self, client: SimulatedProcess) -> ClientOptions:
-        """The lock of one process; some have none, as long as there are faults."""
+        """The options of one process, with its lock; some processes have none, as long as there are faults."""
         without = self._chance.own(f"lock of {client.name}").random() < _WITHOUT
         if self.kind == GUARD or (without and not self._peace):
             return DEFAULT_OPTIONS
@@ -119,7 +122,7 @@ class Locks:
         return replace(chosen, lock=lambda process, clock: _Noting(chosen.lock(process, clock), client.name, self))
 
     def rows_of(self, client: SimulatedProcess, process: Client, ring: Ring) -> LockedRows | None:
-        """How a taker claims that has a lock."""
+        """The rows of a consumer that claims under a lock; None if it has none."""
         ways = self.ways(client)
         return (
             None
@@ -128,7 +131,7 @@ class Locks:
         )
 
     def answered(self, who: str, row: str, *, yes: bool) -> None:
-        """A lock said whether this process may go first in a row."""
+        """Note a lock's answer: whether this process may go first in a row."""
         now, key = self._timeline.now, (who, row)
         self._steps[f"{'acquire' if yes else 'refused'} ({self.kind})"] += 1
         if yes:
@@ -142,7 +145,7 @@ class Locks:
         self._open[key].asked = now
 
     def goes_in(self, who: str, row: str) -> None:
-        """A process claims from a row now: if it was refused just before, it goes round the lock."""
+        """Note that a process claims from a row now; if it was refused just before, it goes round the lock."""
         if stop := self._went_in((who, row)):
             self._steps[f"gone round ({self.kind})"] += 1
             stop.went_round = True
@@ -154,12 +157,12 @@ class Locks:
         return stop
 
     def make_peace(self) -> None:
-        """The faults have ended; what is locked stays so."""
+        """Note that the faults have ended; what is locked stays locked."""
         self._peace = True
         self._manager.mend()
 
     def look_for_kept(self, clients: Iterable[SimulatedProcess]) -> None:
-        """See whether somebody who has nothing to do still has a lock that a manager gave him."""
+        """Note which idle processes still have a lock that a manager granted them."""
         self.notes.kept += [
             f"{client.name} has nothing to do and has not let go of row {row}"
             for client in clients
@@ -168,7 +171,7 @@ class Locks:
         ]
 
     def look_at_rows(self, cluster: Cluster) -> LockNotes:
-        """What came of it all, when everything is done."""
+        """Note which lock columns are left at the end, and return all notes."""
         self.notes.kept += self._manager.wrong
         for row in sorted(self.rows):
             found = merged([replica.row(row).cells for replica in cluster.replicas])
@@ -185,7 +188,7 @@ def _is_left(name: Name, cell: Cell) -> bool:
 
 
 class _Noting:
-    """A row lock of one process, whose answers are noted."""
+    """A row lock of one process that notes its answers."""
 
     def __init__(self, lock: RowLock, who: str, locks: Locks) -> None:
         self._lock = lock
@@ -203,17 +206,17 @@ class _Noting:
         return grip
 
 
-#: A claim for what is ordered.
+#: Carries out a claim.
 Claiming = Callable[[ClaimRequest], Steps[ClaimResult]]
 
 
 class LockedRows:
-    """The rows of a queue as a taker has them that claims under a lock: it watches their headers as claimers do."""
+    """The rows of a queue for a consumer that claims under a lock; it polls their headers as a real process does."""
 
     def __init__(
         self, client: SimulatedProcess, process: Client, ways: ClientOptions, scheduler: RowScheduler, *, locks: Locks
     ) -> None:
-        """Nothing is known of any row. What is learnt is in `snapshots`."""
+        """Begin without knowledge of any row; `snapshots` holds what is learned."""
         self.snapshots = {row: visit.snapshot for row, visit in scheduler.row_states.of.items()}
         self._who = client.name
         self._clock = client.clock
@@ -227,7 +230,10 @@ class LockedRows:
     def claim(
         self, row: str, order: ClaimRequest, claiming: Claiming, chance: Chance | None
     ) -> Generator[Request | Pause, Any, ClaimResult]:
-        """Claim under the lock of a row; a busy one is tried again for as long as `chance` has it, or without one until it must be free."""
+        """Claim under the lock of a row.
+
+        A busy row is tried again for a time drawn from `chance`; without `chance`, until its lock must have ended.
+        """
         patience = chance.choice(self._patience) if chance else self._patience[-1] + _PATIENT
         until = self._clock.monotonic() + patience
         with contextlib.suppress(StoreError):
@@ -237,7 +243,7 @@ class LockedRows:
         return ClaimResult()
 
     def _try(self, row: str, order: ClaimRequest, claiming: Claiming) -> Steps[ClaimResult | None]:
-        """See what others did in the rows, and claim from this one unless it is busy."""
+        """Read what other processes did in the rows, and claim from this one; None if it is busy."""
         visit, now = self._scheduler.row_states.of[row], self._process.now()
         came: list[ClaimResult] = []
 

@@ -1,4 +1,4 @@
-"""Who lives in a simulated world, and what they do in each burst of work."""
+"""The processes of a simulated world, and what they do in each burst of work."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tests.simulation.workload.producers import Sender
 
 QUEUE: Final = "mail"
 _MINUTE: Final = 60 * SECOND
-#: How likely a burst has somebody send in each way that the world knows, receive, and look after the queue.
+#: How likely a process, in a burst, sends in each way that the world has, receives, and administers the queue.
 _UNIQUELY: Final = 0.6
 _REPEATEDLY: Final = 0.4
 _BY_SCHEDULE: Final = 0.5
@@ -31,14 +31,14 @@ _AGAIN: Final = 0.3
 _RECEIVES: Final = 0.5
 _LOOKS_AFTER: Final = 0.4
 
-#: Tells the value of the header that stands in a row.
+#: Returns the value of a row's current header.
 Standing = Callable[[str], bytes | None]
-#: Somebody, what it is called, and what is done, drawn from the source that it is given.
+#: A process, the name of what it does, and the agent that does it, which draws from the source that it gets.
 Deed = tuple[SimulatedProcess, str, Callable[[Chance], Agent]]
 
 
 class Populace:
-    """All processes of a world. Some worlds have unique keys, some have schedules, and some have sends that are repeated."""
+    """All processes of a world. Some worlds have unique keys, some schedules, and some sends that are repeated."""
 
     def __init__(
         self,
@@ -50,7 +50,7 @@ class Populace:
         standing: Standing,
         locks: Locks,
     ) -> None:
-        """One or two people, and two or three takers. `standing` tells the header of a row as it stands."""
+        """One or two processes of users, and two or three consumers. `standing` returns a row's current header."""
         self.clients: list[SimulatedProcess] = []
         self._cluster = cluster
         self._history = history
@@ -73,7 +73,7 @@ class Populace:
         return self._settings.layout.priorities
 
     def deeds(self, chance: Chance) -> Iterator[Deed]:
-        """What is done in a burst. Who crashed before has a successor."""
+        """What the processes do in a burst. Each process that crashed before has a successor."""
         self._people = [(client, core) if client.up else self._core(f"{client.name}'") for client, core in self._people]
         self._takers = [taker if taker.client.up else self.taker(f"{taker.client.name}'") for taker in self._takers]
         for client, core in self._people:
@@ -84,7 +84,7 @@ class Populace:
                 yield taker.client, "works", partial(self._works, taker, turns)
 
     def _of_person(self, client: SimulatedProcess, core: QueueRuntime, chance: Chance) -> Iterator[Deed]:
-        """Everything is drawn, whether it is done or not, so that what follows stays the same."""
+        """Draw for everything that the process may do, done or not, so that what is drawn later stays the same."""
         drawn = [(chance.random(), chance.randint(1, 3)) for _ in range(6)]
         sends, repeats, _, keys, receives, looks = (times for _, times in drawn)
         chances = [each for each, _ in drawn]

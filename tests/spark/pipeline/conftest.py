@@ -24,6 +24,9 @@ def browser(pytestconfig: pytest.Config) -> str:
     for name in _BROWSERS:
         if path := shutil.which(name):
             return path
-    reason = f"NOT TESTED in a browser: the report was not opened in any of {', '.join(_BROWSERS)}; install chromium to have it looked at"
+    reason = (
+        f"NOT TESTED in a browser: the report was not opened in any of {', '.join(_BROWSERS)}; "
+        "install chromium to have it looked at"
+    )
     pytestconfig.stash[_TOLD] = reason
     pytest.skip(reason)

@@ -93,9 +93,8 @@ class Life:
         return {"claimed": self._claimed, "began": self._began}
 
     def _tell(self, at: float, kind: Kind, **told: object) -> Life:
-        event = replace(
-            self._about, at=NOON + int(at * SECOND), kind=kind, attempt=self._attempt, worker=self._worker, **told
-        )  # type: ignore[arg-type]  # the fields of events
+        moment = NOON + int(at * SECOND)
+        event = replace(self._about, at=moment, kind=kind, attempt=self._attempt, worker=self._worker, **told)  # type: ignore[arg-type]  # the fields of events
         self.events.append(event)
         return self
 

@@ -1,4 +1,7 @@
-"""The tables as docs/reference/pipeline.md lists them: `python -m tests.spark.pipeline.reference` writes them into the page."""
+"""The tables as docs/reference/pipeline.md lists them.
+
+`python -m tests.spark.pipeline.reference` writes them into the page.
+"""
 
 from __future__ import annotations
 
@@ -10,11 +13,13 @@ from astyqueue.spark.pipeline.schemas import FACTS, LIVE, TABLES, Table
 PAGE: Final = Path(__file__).parents[3] / "docs/reference/pipeline.md"
 HEAD: Final = """# The tables of the pipeline
 
-What `astyqueue pipeline run` writes, and how to use it: [Tables and a report](../how-to/pipeline.md). Each table is a folder of Parquet
+What `astyqueue pipeline run` writes, and how to use it: [Tables and a report](../how-to/pipeline.md). \
+Each table is a folder of Parquet
 files below `queue=…/day=…`; those two are columns as well. Every table is checked for exactly these columns when it is
 written, and again when it is read.
 
-A *length* is whole microseconds (a 64-bit number), a *percentile* microseconds that may lie between two values (a double). An
+A *length* is whole microseconds (a 64-bit number), \
+a *percentile* microseconds that may lie between two values (a double). An
 *instant* is a timestamp, UTC, to the microsecond; a *number* has 64 bits. What is not known is null.
 """
 

@@ -1,4 +1,4 @@
-"""The batch job: what is built again comes to the same, what comes late is mended, and nothing that was read is forgotten."""
+"""The batch job: a day built again is the same, what comes late is added, and nothing that was read is forgotten."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def store(spark: SparkSession, tmp_path: Path) -> Store:
 
 
 def files(out: Path) -> dict[str, int]:
-    """Parquet files by their folders: how many rows each folder holds is told by its reader, not by names, which change."""
+    """Parquet files by their folders, as their names change; how many rows a folder holds, its reader tells."""
     return {str(path.parent.relative_to(out)): path.stat().st_size for path in out.rglob("*.parquet")}
 
 

@@ -77,7 +77,8 @@ def test_a_day_counts_what_became_of_messages_and_attempts(found: dict[object, R
 
 def test_percentiles_lie_between_the_two_nearest_values(found: dict[object, Row]) -> None:
     day = found["queue", QUEUE]
-    # Handlers first began after 1 1 2 8 10 1 1 seconds; the first worker of one was killed, and one was released and began again.
+    # Handlers first began after 1 1 2 8 10 1 1 seconds; the first worker of one was killed, and one was released and
+    # began again.
     assert (day["wait_p50"], day["wait_max"]) == (1 * SECOND, 10 * SECOND)
     assert day["wait_p95"] == pytest.approx((8 + 0.7 * 2) * SECOND)
     assert (day["run_p50"], day["run_max"], day["ran"]) == (1 * SECOND, 2 * SECOND, 12 * SECOND)

@@ -1,4 +1,7 @@
-"""The history of the nastiest messages there are, through the pipeline and into its page: nothing fails, hides or is counted wrongly."""
+"""The history of the nastiest messages there are, in the pipeline and on its page.
+
+Nothing fails, hides or is counted wrongly.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The report: its numbers are those of the queue, it needs nothing but itself, and it makes sense of little and of nothing."""
+"""The report: its numbers are the queue's, it needs no other file, and it makes sense of few events and of none."""
 
 from __future__ import annotations
 

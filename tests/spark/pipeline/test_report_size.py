@@ -1,4 +1,4 @@
-"""The report on names that are very long or very many: what it needs of memory has a bound, and what it leaves out it says."""
+"""The report on very long names and on very many: the memory it needs has a bound, and it says what it leaves out."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ NOON: Final = microseconds(datetime(2026, 3, 14, 12, tzinfo=UTC))
 LONG: Final = "t" * 8_000
 #: What a report on one attempt needs is most of this: Python, numpy and Arrow themselves.
 MEGABYTES: Final = 600
-#: A process of its own, begun by a small one: what a process needed is told as no less than what had begun it needed then.
+#: Has a small process begin the command: the system tells as its peak no less than what its parent needed just then.
 MEASURE: Final = """
 import resource, subprocess, sys
 subprocess.run(sys.argv[1:], check=True, stdout=subprocess.DEVNULL)
@@ -60,63 +60,46 @@ def repeated(names: list[str], rows: int) -> pa.Array:
 
 
 def hostile(folder: Path, rows: int, different: int) -> None:
-    """Tables of so many rows with so many names of each kind, one of them as long as a header may be; less of failures and schedules."""
+    """Tables of so many rows with so many names of each kind, one of them as long as a header may be.
+
+    Failures and schedules have no more than 100 000 rows.
+    """
     names = [*(f"task {number}\0" for number in range(different - 1)), LONG]
     ended = NOON + np.arange(rows) * 1_000
     ran = np.arange(rows) % 1_000 * 1_000
-    store(
-        folder,
-        MESSAGES,
-        sent=ended,
-        changed=ended,
-        settled=ended,
-        state=repeated(["dead", "done", "done"], rows),
-        took=ran,
-    )
-    store(
-        folder,
-        ATTEMPTS,
-        task=repeated(names, rows),
-        ended=ended,
-        outcome=repeated(["done", "failed"], rows),
-        waited=ran,
-        ran=ran,
-    )
-    grains = repeated(["key", "tenant", "host", "key"], rows)
     ones = np.ones(rows, dtype=np.int64)
+    states = repeated(["dead", "done", "done"], rows)
+    store(folder, MESSAGES, sent=ended, changed=ended, settled=ended, state=states, took=ran)
+    tasks, outcomes = repeated(names, rows), repeated(["done", "failed"], rows)
+    store(folder, ATTEMPTS, task=tasks, ended=ended, outcome=outcomes, waited=ran, ran=ran)
+    grains = repeated(["key", "tenant", "host", "key"], rows)
     counted = dict.fromkeys(("sent", "done", "dead", "attempts", "failed", "expired"), ones)
-    store(folder, FACTS, grain=grains, member=repeated(names, rows), ran=ran, **counted)
-    days = min(rows, 100_000)
-    told = {
-        "failure": repeated(["<number> is bad", LONG[:200]], days),
-        "example": repeated(["4711 is bad", LONG[:1_000]], days),
-    }
+    store(folder, FACTS, grain=grains, member=tasks, ran=ran, **counted)
+    hostile_failures_and_schedules(folder, names, min(rows, 100_000))
+
+
+def hostile_failures_and_schedules(folder: Path, names: list[str], rows: int) -> None:
+    """These two tables, of so many rows with the last of these names."""
+    last_names = repeated(names[-rows:], rows)
+    ones = np.ones(rows, dtype=np.int64)
     store(
         folder,
         FAILURES,
-        task=repeated(names[-days:], days),
-        times=ones[:days],
-        dead=ones[:days],
-        last=ended[:days],
-        **told,
+        task=last_names,
+        failure=repeated(["<number> is bad", LONG[:200]], rows),
+        example=repeated(["4711 is bad", LONG[:1_000]], rows),
+        times=ones,
+        dead=ones,
+        last=NOON + np.arange(rows) * 1_000,
     )
-    counted = dict.fromkeys(("fired", "skipped", "started", "within_1s"), ones[:days])
-    store(folder, SCHEDULES, schedule=repeated(names[-days:], days), **counted)
+    counted = dict.fromkeys(("fired", "skipped", "started", "within_1s"), ones)
+    store(folder, SCHEDULES, schedule=last_names, **counted)
 
 
 def peak(folder: Path) -> int:
     """Megabytes that the command of the report needed at the most."""
-    command = [
-        sys.executable,
-        "-m",
-        "astyqueue",
-        "pipeline",
-        "report",
-        "--out",
-        str(folder),
-        "--to",
-        str(folder / "report.html"),
-    ]
+    page = folder / "report.html"
+    command = [sys.executable, "-m", "astyqueue", "pipeline", "report", "--out", str(folder), "--to", str(page)]
     ended = subprocess.run(
         [sys.executable, "-c", MEASURE, *command], capture_output=True, text=True, check=True, timeout=300
     )

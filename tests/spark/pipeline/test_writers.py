@@ -22,7 +22,7 @@ from astyqueue.units import SECOND
 ROOT = Path(__file__).parents[3]
 DAY = Path("queue=emails", "day=2026-03-14")
 OTHER_DAY = Path("queue=emails", "day=2026-03-15")
-#: Adds one number to the day's file, again and again, as the batch job adds events to a day's files: read, stage, publish.
+#: Adds numbers to the day's file one by one, as the batch job adds events to a day's files: read, stage, publish.
 ADDING = """
 import sys
 from pathlib import Path

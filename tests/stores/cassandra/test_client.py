@@ -1,4 +1,7 @@
-"""When a request is begun anew: a stand-in for the driver's session answers as nodes do that are cut off from each other."""
+"""When a request is begun anew.
+
+A stand-in for the driver's session answers as nodes do that are cut off from each other.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +24,7 @@ IN_VAIN = WriteTimeout("in vain", write_type=WriteType.CAS)
 
 @dataclass
 class Asked:
-    """A request that was sent to these nodes, and what came of it."""
+    """A request that was sent to these nodes, and its answer."""
 
     attempted_hosts: Sequence[str]
     answer: object
@@ -56,7 +59,7 @@ def attempted(
 
 @pytest.fixture
 def wary() -> Wary:
-    """Chooses among two nodes, the first first."""
+    """Chooses between two nodes, and prefers the first."""
     return Wary(SimpleNamespace(make_query_plan=lambda *_: iter(["first", "second"])), SystemClock())
 
 

@@ -1,4 +1,4 @@
-"""What facts about a cluster mean: each fact at which the judgement turns."""
+"""What facts about a cluster mean: each fact at which the verdict changes."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def up(count: int) -> list[Node]:
 
 
 def ahead(*seconds: float, uncertain: float = 0.002) -> list[Node]:
-    """Nodes whose clocks are so far ahead of ours."""
+    """Nodes whose clocks are so many seconds ahead of ours."""
     return [
         Node(f"n{at}", offset=Offset(int(each * SECOND), int(uncertain * SECOND))) for at, each in enumerate(seconds, 1)
     ]
@@ -229,9 +229,7 @@ def test_a_row_should_rest_longer_than_what_was_deleted_is_kept(rest: int, sever
     assert (finding.severity, finding.fact) == (severity, told)
 
 
-def test_what_rests_too_shortly_gets_more_shards_and_keeping_the_deleted_for_less_than_verify_asks_is_never_advised() -> (
-    None
-):
+def test_too_short_a_rest_gets_more_shards_and_never_the_advice_to_keep_tombstones_for_less_than_verify_asks() -> None:
     [short] = diagnostics.rests(GC_GRACE, {"a": 9 * HOUR})
     assert (
         short.remedy == 'make a queue with .time_shards(30, every="1h") under another name and move the messages to it'

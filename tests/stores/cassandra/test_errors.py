@@ -1,4 +1,4 @@
-"""What an error of the driver says about what was changed: nothing, or nobody knows."""
+"""What an error of the driver says about a change: that nothing was changed, or that the outcome is unknown."""
 
 from __future__ import annotations
 
@@ -83,7 +83,8 @@ NOTHING_CHANGED: list[tuple[Exception, type[AstyqueueError]]] = [
     ),
     (
         invalid(
-            "Aborting query because the cartesian product of the IN restrictions on row produces 500 values, this exceeds fail threshold"
+            "Aborting query because the cartesian product of the IN restrictions on row produces 500 values, "
+            "this exceeds fail threshold"
         ),
         StoreUnavailable,
     ),
@@ -109,7 +110,7 @@ def failed_read(code: int) -> ReadFailure:
 def test_a_replica_that_failed_on_tombstones_has_a_shorter_slice_tried(
     code: int, *, exact_slice: bool, kind: type[AstyqueueError]
 ) -> None:
-    """Within a Paxos round it gives no reason, so there any failure without one may be that."""
+    """Within a Paxos round a replica gives no reason, so there any failure without one may be due to tombstones."""
     assert type(failure_of_read(failed_read(code), PLACE, exact_slice=exact_slice)) is kind
 
 

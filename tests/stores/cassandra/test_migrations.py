@@ -13,7 +13,7 @@ from astyqueue.stores.cassandra.migrations import Migration
 
 
 class Locking(Inquiry):
-    """Stands for a cluster without tables: it has the lock granted until it was asked so often, and keeps what it is asked."""
+    """Stands for a cluster without tables: grants the lock to the first `until` requests, and keeps all requests."""
 
     def __init__(self, *, until: int = 1_000) -> None:
         self.keyspace = "jobs"

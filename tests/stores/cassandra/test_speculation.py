@@ -1,4 +1,7 @@
-"""When a request is asked of a further node: by what requests usually take, within a budget, and not when several nodes are slow."""
+"""When a request is also sent to a further node.
+
+That is after the time that requests usually take, within a budget, and not while several nodes are slow.
+"""
 
 from __future__ import annotations
 
@@ -20,14 +23,14 @@ def speculation(clock: TimeMachine) -> Speculation:
 
 
 def begun(speculation: Speculation) -> tuple[SpeculativeExecutionPlan, float]:
-    """A request that the driver has sent, and in how many seconds it would ask a further node."""
+    """Send a request as the driver does; returns its plan, and in how many seconds it would ask a further node."""
     speculation.asked()
     plan = speculation.new_plan(None, None)
     return plan, plan.next_execution(None)
 
 
 def unanswered(speculation: Speculation, clock: TimeMachine) -> int:
-    """A request that no node answers: at how many further nodes it was asked."""
+    """Send a request that no node answers; returns how many further nodes it is sent to."""
     before = speculation.counters.speculations
     plan, delay = begun(speculation)
     while delay >= 0:

@@ -1,4 +1,4 @@
-"""What is found of a database file: each fault made for real, where a test can make it."""
+"""What the administration finds wrong with a database file: each fault is a real one, where a test can cause it."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def found(file: Path, options: str = "") -> dict[str, Finding]:
 
 @pytest.fixture
 def shell(file: Path) -> Iterator[sqlite3.Connection]:
-    """Somebody with the file open in another program."""
+    """The connection of another program to the file."""
     with closing(sqlite3.connect(file, isolation_level=None)) as connection:
         yield connection
 
@@ -54,8 +54,14 @@ def test_a_file_that_is_well_has_nothing_to_tell(file: Path) -> None:
     seen = found(file)
     assert {finding.severity for finding in seen.values()} == {Severity.OK}
     assert seen.keys() == {
-        f"file {file}", "file system", "journal mode", "synchronous", "write-ahead log", "room on the disk", "pages of the file",
-    }  # fmt: skip
+        f"file {file}",
+        "file system",
+        "journal mode",
+        "synchronous",
+        "write-ahead log",
+        "room on the disk",
+        "pages of the file",
+    }
 
 
 def test_a_file_that_all_may_read_is_noted(file: Path) -> None:

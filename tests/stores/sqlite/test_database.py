@@ -1,4 +1,4 @@
-"""The file of a SQLite store: what it holds, and what is said when it is not what it should be."""
+"""The file of a SQLite store: what it contains, and the errors when it is not as it should be."""
 
 from __future__ import annotations
 
@@ -114,8 +114,12 @@ def test_a_table_that_is_dropped_meanwhile_is_told_by_whoever_reads_it(path: Pat
             store.read((Slice(ROW, 2),))
 
 
-ENDLESS = "WITH RECURSIVE t(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM t) SELECT 'r' AS row, x'' AS name, n AS stamp FROM t WHERE n < 0"
+ENDLESS = (
+    "WITH RECURSIVE t(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM t) "
+    "SELECT 'r' AS row, x'' AS name, n AS stamp FROM t WHERE n < 0"
+)
 TABLE = "(row TEXT NOT NULL, name BLOB NOT NULL, stamp INTEGER NOT NULL, expires INTEGER, value BLOB NOT NULL"
+GENERATED = "extra AS (zeroblob(1e9))"
 
 
 @pytest.mark.parametrize(
@@ -128,7 +132,7 @@ TABLE = "(row TEXT NOT NULL, name BLOB NOT NULL, stamp INTEGER NOT NULL, expires
         ("CREATE INDEX other ON entries (hex(value))", "has index 'other'"),
         ("DROP INDEX entries_expiring", "lacks index 'entries_expiring'"),
         (
-            f"DROP TABLE entries; CREATE TABLE entries {TABLE}, extra AS (zeroblob(1e9)), PRIMARY KEY (row, name)) WITHOUT ROWID",
+            f"DROP TABLE entries; CREATE TABLE entries {TABLE}, {GENERATED}, PRIMARY KEY (row, name)) WITHOUT ROWID",
             "has table",
         ),
         ("DROP TABLE history; CREATE VIRTUAL TABLE history USING fts5(row, name)", "has table 'history'"),
@@ -175,7 +179,8 @@ def test_a_statement_that_takes_long_ends_at_ctrl_c(path: Path, clock: TimeMachi
     waits = (
         "import pathlib, signal, sys; from astyqueue.stores.sqlite.errors import failure; "
         "from astyqueue.stores.sqlite.database import DatabaseFile; import sqlite3\n"
-        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"  # ignored where the tests run in a shell's background
+        # SIGINT is ignored where the tests run in a shell's background.
+        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
         "path = pathlib.Path(sys.argv[1]); connection = DatabaseFile(path).connect(); print('at it', flush=True)\n"
         f'try: connection.execute("{ENDLESS}").fetchall()\n'
         "except sqlite3.Error as error: raise failure(error, path)"
@@ -271,7 +276,7 @@ def test_nothing_is_sent_to_a_file_that_was_taken_away(path: Path, clock: TimeMa
 
 @pytest.fixture
 def unprivileged() -> Iterator[Callable[[Path], None]]:
-    """Lets go of root's rights, to whom nothing is read-only, after handing over a directory."""
+    """Gives up root's rights, for which no file is read-only, after giving away a directory."""
     root = os.geteuid() == 0
 
     def become(directory: Path) -> None:
@@ -297,7 +302,7 @@ def test_what_is_not_writable_is_told(locked: str, unprivileged: Callable[[Path]
 
 
 class SmallFile(DatabaseFile):
-    """A file on a disk that is nearly full: SQLite itself says so once it has this many pages."""
+    """A file on a disk that is nearly full: SQLite itself reports a full disk at this many pages."""
 
     def connect(self) -> sqlite3.Connection:
         connection = super().connect()

@@ -18,10 +18,10 @@ from astyqueue.testing import TimeMachine
 
 ROW = "emails:0:0"
 COUNTER = Name(0, 0, ids.LEAST, 0)
-#: Seconds after which a process that should have ended counts as hanging.
+#: Seconds after which a process that has not ended counts as hanging.
 PATIENCE = 100
 
-#: What every process below begins with; `store` is on the file that both sides know.
+#: The first lines of every program below; `store` is on the file whose URL the test passes.
 BEGINNING = """
 import os, sys, threading
 from astyqueue import ids
@@ -59,9 +59,10 @@ store = open_store(sys.argv[1], clock=SystemClock())
 COUNT_TO_500 = """
 known, applied = None, 0
 while applied < 500:
-    outcome = store.commit(Batch(ROW, puts=(Put(COUNTER, b"%d" % (int(known or b"0") + 1)),)), (Expectation(COUNTER, known),))
+    following = b"%d" % (int(known or b"0") + 1)
+    outcome = store.commit(Batch(ROW, puts=(Put(COUNTER, following),)), (Expectation(COUNTER, known),))
     if outcome == Committed():
-        known, applied = b"%d" % (int(known or b"0") + 1), applied + 1
+        known, applied = following, applied + 1
     else:
         known = outcome.present[COUNTER]
 """
@@ -237,7 +238,7 @@ Start = Callable[[str], "subprocess.Popen[str]"]
 
 @pytest.fixture
 def start(url: str) -> Iterator[Start]:
-    """Starts processes that run a text; none of them outlives the test."""
+    """Starts processes that run a program text; none of them outlives the test."""
     started: list[subprocess.Popen[str]] = []
 
     def run(text: str) -> subprocess.Popen[str]:

@@ -1,4 +1,4 @@
-"""Many threads and one SQLite store: who waits for whom, what is seen when, what is left behind."""
+"""Many threads and one SQLite store: which thread waits for which, what each sees when, and what is left behind."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def test_writers_go_in_the_order_in_which_they_came() -> None:
 
 
 def waiting_for(writers: Writers, count: int) -> None:
-    """Go on once so many wait."""
+    """Block until so many writers wait."""
     looking = threading.Condition()
     with looking:
         assert looking.wait_for(lambda: len(writers._waiting) >= count or looking.wait(0.001), PATIENCE)  # noqa: SLF001 - seen nowhere else
@@ -119,7 +119,7 @@ def test_a_thread_that_ends_leaves_no_connection(store: Store, path: Path) -> No
         thread.start()
         thread.join(PATIENCE)
     gc.collect()
-    # SQLite keeps one descriptor back as long as others of this process are on the file: closing it would end their locks.
+    # SQLite keeps one descriptor open while others of this process are on the file: closing it would end their locks.
     assert open_files(path) <= before + 1
 
 
@@ -145,7 +145,7 @@ def test_close_lets_go_of_the_connections_of_all_threads(store: Store, path: Pat
 
 
 def open_files(path: Path) -> int:
-    """How many descriptors of this process are on the file or what lies beside it."""
+    """How many descriptors of this process are open on the file or the files beside it."""
     descriptors = Path("/proc/self/fd")
     if not descriptors.exists():
         pytest.skip("this system does not tell which files a process has open")

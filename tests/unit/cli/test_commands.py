@@ -365,7 +365,8 @@ LOOKING = [
 def test_a_misspelt_file_is_named_and_not_made(folder: Path, typed: str) -> None:
     told = Shell().error(*typed.split(), "--url", "sqlite:///typo.db", code=5)
     assert told.startswith(
-        f"Error: there is no file {folder}/typo.db: correct the URL, or create the store first ('astyqueue send QUEUE BODY --create'"
+        f"Error: there is no file {folder}/typo.db: correct the URL, "
+        "or create the store first ('astyqueue send QUEUE BODY --create'"
     )
     assert list(folder.iterdir()) == []
 

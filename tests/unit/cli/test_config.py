@@ -97,9 +97,8 @@ def test_a_file_that_others_can_write_says_nothing_of_places(
     file.write_text(text)
     file.chmod(mode)
     told = shell.error("counts", "--url", url, code=2)
-    assert told.startswith(
-        f"Error: {file}: {text.rpartition(' =')[0].split()[-1]} is read from a file only if no other user can write to it"
-    )
+    setting = text.rpartition(" =")[0].split()[-1]
+    assert told.startswith(f"Error: {file}: {setting} is read from a file only if no other user can write to it")
     assert "other users can write to it. Restrict it (chown, chmod go-w), remove it, or run this in " in told
     file.write_text("[peek]\nlimit = 1")
     assert shown(shell, "--url", url) == 1

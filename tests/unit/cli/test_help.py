@@ -41,7 +41,10 @@ def test_help_is_quick() -> None:
 
 
 def test_help_loads_nothing_that_only_commands_need() -> None:
-    asked = "import sys; from astyqueue.cli import main; main(['--help'], standalone_mode=False); print(*sys.modules, file=sys.stderr)"
+    asked = (
+        "import sys; from astyqueue.cli import main; "
+        "main(['--help'], standalone_mode=False); print(*sys.modules, file=sys.stderr)"
+    )
     done = subprocess.run([sys.executable, "-c", asked], check=True, capture_output=True, text=True)
     assert not {"pydantic", "rich", "sqlite3", "astyqueue.queue.queue"} & set(done.stderr.split())
 

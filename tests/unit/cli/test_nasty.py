@@ -1,6 +1,7 @@
-"""Whatever senders and handlers write, each command that shows it prints what is printable: on a terminal, in a pipe and as JSON.
+"""Whatever senders and handlers write, each command that shows it prints only printable text.
 
-The commands are those that click knows, so a new one is tested as well: it either shows something, or is listed in `CHANGES`.
+This holds on a terminal, in a pipe and as JSON. The commands are those that click knows, so a new one is tested as
+well: it either shows something, or is listed in `CHANGES`.
 """
 
 from __future__ import annotations
@@ -89,9 +90,8 @@ def store(place: Place, monkeypatch: pytest.MonkeyPatch) -> Iterator[Store]:
         schedules = schedule(queue)
         dead = queue.dead_letters(2_000)
         found = [*queue.peek(2_000, include="all"), *(queue.get(letter.id) for letter in dead)]
-        yield Store(
-            place.url, nasty, found, dead, schedules, 1 if place.kind == "memory" else 10
-        )  # a file is opened for each command
+        step = 1 if place.kind == "memory" else 10  # a file is opened for each command
+        yield Store(place.url, nasty, found, dead, schedules, step)
 
 
 class Terminal(io.TextIOWrapper):
@@ -147,7 +147,7 @@ def looks() -> list[tuple[str, click.Command]]:
 
 
 def options(command: click.Command) -> Iterator[list[str]]:
-    """The options with which a command shows other things: none, each flag, each choice; and always as much as there is."""
+    """The options with which a command shows other things: none, each flag, each choice; and always with no limit."""
     own = [
         one
         for one in command.params

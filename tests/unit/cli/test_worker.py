@@ -293,7 +293,8 @@ def test_a_worker_that_cannot_begin_says_why(
     assert "Traceback" not in process.output
 
 
-#: Envelopes that ended the threads of a worker, or its dispatcher: fields of wrong types or out of bounds, a body that is too deep.
+#: Envelopes that ended the threads of a worker, or its dispatcher: fields of wrong types or out of bounds, a body that
+#: is too deep.
 UNREADABLE = (
     b'[%d,0,null,"x",null,null,null,1]',
     b"[%d,0,null,[],null,null,null,1]",

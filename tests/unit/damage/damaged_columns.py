@@ -1,4 +1,4 @@
-"""Columns that nobody should have written: of wrong shape, wrong types, out of bounds, cut short, of a newer format, or random."""
+"""Columns that nobody should have written: of wrong shape or types, out of bounds, cut short, too new, or random."""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
-"""Whatever lies in a store, no thread ends, no row stops but by a header or a timer, what is sound is handled, and commands tell it.
+"""Whatever lies in a store, no thread ends, what is sound is handled, and commands tell what is damaged.
 
-`ASTYQUEUE_DAMAGES=500` tries so many examples of each kind, instead of those that take a few seconds.
+No row stops unless its header or a timer is damaged. `ASTYQUEUE_DAMAGES=500` tries so many examples of each kind,
+instead of those that take a few seconds.
 """
 
 from __future__ import annotations
@@ -172,9 +173,8 @@ def test_what_is_sound_is_received_beside_whatever_is_not(urls: Callable[[], str
     with Patient(urls(), clock, data) as patient:
         patient.suffer(lambda damages: damages.harmless)
         for look in patient.looks():
-            with contextlib.suppress(
-                StoreCorrupt, NotFound
-            ):  # of the one key, and of messages that are no longer there
+            # Some looks are for the one key, and for messages that are no longer there.
+            with contextlib.suppress(StoreCorrupt, NotFound):
                 look()
         handled = sum((received(patient, clock) for _ in range(8)), Counter())
         assert patient.sound <= handled

@@ -148,7 +148,7 @@ def test_a_delivery_whose_lease_ran_out_in_the_backlog_is_not_begun(
 def test_a_message_that_comes_again_while_its_handler_runs_here_is_not_begun_again(
     place: Place, stages: Stages, clock: TimeMachine
 ) -> None:
-    """Its lease could not be renewed while the store was away. What the handler comes to counts for the newest receipt."""
+    """The lease was not renewed while the store was away. What the handler comes to counts for the newest receipt."""
     broken = Breaking(place.store(clock))
     stage = stages(clock, broken, lease="10s")
     gate = Gate()

@@ -28,7 +28,7 @@ WORKER = logging.getLogger("astyqueue.worker")
 
 
 def handle_all(stage: Stage, handler: Call, good: int, *, threads: int = 2) -> None:
-    """Have messages handled, and see that the good ones, numbers, are done and every thread of the dispatcher is there still."""
+    """Have messages handled until the good ones, numbers, are done; all threads of the dispatcher must be alive."""
     done = threading.Semaphore(0)
 
     def handle(delivery: Delivery) -> None:

@@ -1,4 +1,4 @@
-"""Handlers that run on past their timeout and keep their threads: the log and `doctor` say so, and the dispatcher may end."""
+"""Handlers that outlast their timeout and keep their threads: the log and `doctor` say so; the dispatcher may end."""
 
 from __future__ import annotations
 

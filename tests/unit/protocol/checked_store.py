@@ -1,4 +1,4 @@
-"""A store under watch: after every change a row must be what the protocol says it is, and must have come there lawfully."""
+"""A store that checks after every change that a row is what the protocol says it is, and came there lawfully."""
 
 from __future__ import annotations
 
@@ -179,7 +179,7 @@ class Graves(Faulty):
 
 
 class Meanwhile(Faulty):
-    """Lets others act before its requests: at the one with this number, counted from 1, or with none before each of them."""
+    """Lets others act before its requests: before number `at`, counted from 1, or before each if there is no `at`."""
 
     def __init__(self, store: Store, others: Callable[[], object], *, at: int | None = None) -> None:
         super().__init__(store)

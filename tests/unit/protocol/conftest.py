@@ -30,7 +30,8 @@ _EVERYWHERE: Final = (
     "settle",
 )
 
-#: Of the worlds in which something befalls an actor `make test` explores one in so many, always the same; `make test-full` all.
+#: Of the worlds in which something befalls an actor, `make test` explores one in so many, always the same ones;
+#: `make test-full` explores all.
 _ONE_IN: Final = 4
 
 

@@ -1,4 +1,4 @@
-"""Scenes around one unique key: a row in which messages may have it, a watch over keys, and what actors do about them."""
+"""Scenes around one unique key: a row in which messages may have it, a check of its keys, and what actors do."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ SHELF: Final = 10
 
 @dataclass(frozen=True)
 class Sending:
-    """What became of a unique send: its own id, the id of the message that has the key afterwards, or that nobody knows."""
+    """What became of a unique send: its own id, and that of the message that has the key then; None if unknown."""
 
     own: Id
     holder: Id | None
@@ -51,7 +51,10 @@ class Sending:
 
 
 class KeyWatch(Watched):
-    """Watches the keys of a row too; `ever` are messages that were there at some time, `promised` the runs that schedules had to come."""
+    """Watches the keys of a row too.
+
+    `ever` are messages that were there at some time, `promised` the next runs that schedules had.
+    """
 
     def __init__(self, scene: KeyScene, store: Store) -> None:
         super().__init__(store, scene.clock, scene.row)

@@ -1,7 +1,7 @@
 """Every pair of kinds of commits in one row: a world for each, with as little else in it as can be.
 
-Each is such that a promise breaks when commits expect nothing, so that a guard which is missing would be seen. Pairs of which
-there is no such world are in `UNABLE`, with the reason.
+Each is such that a promise breaks when commits expect nothing, so that a guard which is missing would be seen. Pairs of
+which there is no such world are in `UNABLE`, with the reason.
 """
 
 from __future__ import annotations
@@ -114,8 +114,8 @@ SHOWN: Final = tuple(pair for pair in PAIRS if pair not in UNABLE)
 class Meeting(KeyScene):
     """A home row with what two kinds of commits are about.
 
-    A message in hand, or dead, is a run of the schedule if one of the two fires, the record if one sends that again, and
-    otherwise the message that has the key; what is sent or put back is another one if they are about two.
+    A message in hand, or dead, is a run of the schedule if one of the two fires, the record if one sends that again,
+    and otherwise the message that has the key; what is sent or put back is another one if they are about two.
     """
 
     taken: Claim

@@ -1,4 +1,7 @@
-"""How many orders of commits were explored, written into the guide by `python -m tests.unit.protocol.pair_coverage`: a few minutes."""
+"""How many orders of commits were explored.
+
+`python -m tests.unit.protocol.pair_coverage` writes the numbers into the guide, which takes a few minutes.
+"""
 
 from __future__ import annotations
 
@@ -19,10 +22,14 @@ PAGE: Final = Path(__file__).parents[3] / "docs/explanation/interleavings.md"
 #: What befalls the two of a pair, in the order of the table.
 BEFALL: Final[tuple[Befalls, ...]] = (CRASH, UNKNOWN, PAUSE)
 #: What the tables stand below.
-_PAIRS: Final = "| the two | one may die | an answer may be lost | one may be late | orders that break a promise if nothing is expected |"
+_PAIRS: Final = (
+    "| the two | one may die | an answer may be lost | one may be late "
+    "| orders that break a promise if nothing is expected |"
+)
 _THREE: Final = "| three claimers | nothing befalls them | one may die |"
 _LINE: Final = re.compile(
-    r"^\| ([a-z ]+) and ([a-z ]+) \| ([0-9 ]+) \| ([0-9 ]+) \| ([0-9 ]+) \| (?:([0-9 ]+) of ([0-9 ]+)|cannot fail: ([a-z ]+)) \|$",
+    r"^\| ([a-z ]+) and ([a-z ]+) \| ([0-9 ]+) \| ([0-9 ]+) \| ([0-9 ]+) "
+    r"\| (?:([0-9 ]+) of ([0-9 ]+)|cannot fail: ([a-z ]+)) \|$",
     re.MULTILINE,
 )
 #: How the line begins that says how many pairs are shown.
@@ -30,9 +37,10 @@ _SHOWN: Final = "**Shown able to fail: "
 
 
 class Told(NamedTuple):
-    """What the guide says of a pair: orders by what befalls them, and how many there are, and break, without expectations.
+    """What the guide says of a pair: the orders that were explored, by what befalls them.
 
-    `why`: none can break for this reason.
+    Without expectations there are `unguarded` orders, and `breaks` of them break a promise. `why`: none can break for
+    this reason.
     """
 
     crashes: int
@@ -64,7 +72,8 @@ def summary(told: Mapping[Pair, Told]) -> str:
     numbers = [
         _written(number) for number in (sum(not one.why for one in told.values()), shown, sum(orders.values()) - shown)
     ]
-    return f"{_SHOWN}{numbers[0]} of {len(told)} pairs, {numbers[1]} orders. Not counted: {numbers[2]} orders of pairs that cannot fail.**"
+    counted = f"{_SHOWN}{numbers[0]} of {len(told)} pairs, {numbers[1]} orders."
+    return f"{counted} Not counted: {numbers[2]} orders of pairs that cannot fail.**"
 
 
 def schedules(make: Callable[[], World], befalls: Befalls) -> int:

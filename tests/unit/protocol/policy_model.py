@@ -1,4 +1,4 @@
-"""What each policy comes to, played and written down: `python -m tests.unit.protocol.policy_model` writes it into the guide."""
+"""What each policy comes to: `python -m tests.unit.protocol.policy_model` plays it and writes it into the guide."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Scenes around a unique key that a message may have which comes again: it comes twice, and whoever comes last plays it to its end."""
+"""Scenes around a unique key that a repeating message may have.
+
+It comes twice; after the actors a last process fires and handles what is left of it.
+"""
 
 from __future__ import annotations
 
@@ -28,8 +31,8 @@ from tests.unit.protocol.key_worlds import KEY, KeyScene, KeyWatch
 from tests.unit.protocol.worlds import ATTEMPTS, LEASE, acking, begin
 
 MINUTE: Final = 60 * SECOND
-#: How a key may stand: free, taken by a single message, or by one that comes again of which no run is there, a slot is due, the
-#: last slot is due, a run waits, or a run is in hand while the last slot is due.
+#: How a key may stand: free, taken by a single message, or by one that comes again of which no run is there, a slot is
+#: due, the last slot is due, a run waits, or a run is in hand while the last slot is due.
 FREE, ONCE, TO_COME, DUE, LAST_DUE, WAITS, HELD = "free", "once", "to come", "due", "last due", "waits", "held"
 _OWN: Final = Policies(Misfire.read("all"), Overlap.QUEUE_ALL)
 

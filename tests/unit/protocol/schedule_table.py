@@ -108,7 +108,7 @@ class Timetable(Scene):
         return [(slot - self.anchored) / MINUTE for slot in slots]
 
     def sends(self, name: str = "digest") -> list[float]:
-        """The slots of the messages that were ever sent for a schedule, in minutes; one that was sent twice is there twice."""
+        """The slots, in minutes, of the messages ever sent for a schedule; one that was sent twice is there twice."""
         schedule = self.there(name)
         slots = range(self.anchored, self.now + MINUTE, SECOND)
         found = [slot for slot in slots for _ in range(self.births.born[run_of(schedule, slot).id])]

@@ -145,7 +145,7 @@ def test_counting_goes_through_it_too(scene: Buried) -> None:
 
 
 class Row(Faulty):
-    """A row in which so many messages a second were settled since a moment, on a store that gives up at 100 000 tombstones."""
+    """A row in which `rate` messages a second were settled for a while, on a store that fails at 100 000 tombstones."""
 
     def __init__(self, store: Store, *, rate: int, since: int, until: int) -> None:
         super().__init__(store)

@@ -238,7 +238,7 @@ def test_a_joined_settle_goes_at_once_alone_when_the_header_is_refused() -> None
 
 
 def test_what_another_holder_acked_proves_no_commit_of_ours() -> None:
-    """The commit is lost; meanwhile the lease ends, and somebody else claims and acks the very message it was to ack."""
+    """The commit is lost; meanwhile the lease ends, and another process claims and acks the message it was to ack."""
     scene = Scene(messages=1)
     taken = scene.do("ann").claims[0]
     scene.clock.advance("30s")

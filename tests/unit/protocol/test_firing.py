@@ -1,4 +1,4 @@
-"""What becomes of the slots of a schedule, by its policies, after a sleep, a jump of the clock, or a run that does not end."""
+"""What becomes of a schedule's slots, by its policies, after a sleep, a jump of the clock or a run without end."""
 
 from __future__ import annotations
 
@@ -103,7 +103,8 @@ def test_millions_of_slots_that_were_missed_are_dealt_with_in_no_time(table: Tim
 
 
 OVERLAPS: dict[str, tuple[list[float], list[float], list[float]]] = {
-    # The run of the first slot goes on until the fourth minute: what is fired meanwhile, when it ends, and in all until the sixth.
+    # The run of the first slot goes on until the fourth minute: what is fired meanwhile, when it ends, and in all until
+    # the sixth.
     "allow": ([2, 3, 4], [], [1, 2, 3, 4, 5, 6]),
     "skip": ([], [], [1, 5]),
     "queue one": ([], [2], [1, 2]),
@@ -224,8 +225,10 @@ def test_a_schedule_changed_by_others_is_read_anew(table: Timetable) -> None:
     ids=["pause", "run", "remove"],
 )
 def test_a_change_of_unknown_outcome_is_done_once(
-    table: Timetable, change: Callable[[Timetable], object], applied: bool
-) -> None:  # noqa: FBT001 - a parameter of the test
+    table: Timetable,
+    change: Callable[[Timetable], object],
+    applied: bool,  # noqa: FBT001 - a parameter of the test
+) -> None:
     before = table.make()
     failing = Failing(table.births, OutcomeUnknown(), of=(Commit,), applied=applied)
     run(change(table), failing)  # type: ignore[arg-type]  # they are steps
@@ -315,7 +318,7 @@ def test_a_claim_leaves_slots_alone(table: Timetable) -> None:
 
 
 def test_schedules_whose_slots_take_long_to_work_out_are_fired_one_at_a_time(table: Timetable) -> None:
-    """Whoever fires renews leases between two firings: of many slow schedules together it would have no time for that."""
+    """A process renews leases between two firings; many slow schedules at one go would leave it no time for that."""
     triggers = Triggers()
 
     @triggers.register("slow")

@@ -1,4 +1,4 @@
-"""Every way in which processes that fire the same schedules can meet each other, workers, and people who change them."""
+"""Every way in which processes that fire the same schedules can meet each other, workers and people who change them."""
 
 from __future__ import annotations
 

@@ -11,6 +11,7 @@ from astyqueue.errors import OutcomeUnknown
 from astyqueue.model.message import MessageId, decode, encode_plain
 from astyqueue.protocol.admin.delete import delete
 from astyqueue.protocol.claiming.claim import Claim
+from astyqueue.protocol.claiming.selection import ClaimedMessage
 from astyqueue.protocol.layout.columns import State, Type
 from astyqueue.protocol.layout.unique_key import removed_name
 from astyqueue.protocol.sending.idempotent import (
@@ -20,7 +21,7 @@ from astyqueue.protocol.sending.idempotent import (
     numbered_id,
     send_idempotent,
 )
-from astyqueue.protocol.settling.outcomes import Reject
+from astyqueue.protocol.settling.outcomes import Outcome, Reject
 from astyqueue.protocol.steps import Commit, run
 from astyqueue.store import Named, Slice
 from astyqueue.testing import Failing
@@ -180,13 +181,23 @@ def sends(scene: Scene, name: str, wanted: list[IdempotentMessage]) -> Actor:
 
 
 Meets = Callable[[Scene, list[IdempotentMessage], Claim | None], Actor]
+
+
+def settles(outcome: Callable[[ClaimedMessage], Outcome]) -> Meets:
+    """An actor that settles what Eve was handed."""
+
+    def meets(scene: Scene, _: list[IdempotentMessage], taken: Claim | None) -> Actor:
+        assert taken is not None
+        return settler(scene, "eve", taken, {one.entry.id: outcome(one) for one in taken.held})
+
+    return meets
+
+
 MEETS: dict[str, Meets] = {
     "another": lambda scene, wanted, _: sends(scene, "bob", wanted),
     "claim": lambda scene, _, __: Taking(scene, "bob", first=begin),
-    "ack": lambda scene, _, taken: settler(scene, "eve", taken, {one.entry.id: acking(one) for one in taken.held}),  # type: ignore[union-attr, arg-type]  # only where it is held
-    "reject": lambda scene, _, taken: settler(
-        scene, "eve", taken, {one.entry.id: Reject("rejected", "", 1) for one in taken.held}
-    ),  # type: ignore[union-attr, arg-type]  # only where it is held
+    "ack": settles(acking),
+    "reject": settles(lambda _: Reject("rejected", "", 1)),
 }
 
 

@@ -1,4 +1,4 @@
-"""Every way in which two commits that concern one unique key can meet, a crash, an unknown outcome or a late answer included."""
+"""Every way in which two commits on one unique key can meet, with a crash, an unknown outcome or a late answer too."""
 
 from __future__ import annotations
 
@@ -96,8 +96,8 @@ _INDIFFERENT: Final = {"claim", "reclaim", "release"}
 def pairs() -> Iterator[tuple[str, str, str, Befalls]]:
     """Each pair in each state in which both have something to do.
 
-    To keep this short, late answers are left to those who read most before they commit, and a clear, which is many deletes,
-    meets nothing but crashes. All that is left out was played too when it was written, and nothing was found.
+    To keep this short, late answers are left to those who read most before they commit, and a clear, which is many
+    deletes, meets nothing but crashes. All that is left out was played too when it was written, and nothing was found.
     """
     for first, second in combinations_with_replacement(KINDS, 2):
         met = {first, second}

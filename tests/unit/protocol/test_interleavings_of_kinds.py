@@ -1,4 +1,4 @@
-"""Every way in which any two kinds of commits can meet in a row, and which of them would show that a guard is missing."""
+"""Every way in which any two kinds of commits can meet in a row, and which of them would show a missing guard."""
 
 from __future__ import annotations
 
@@ -48,7 +48,10 @@ def world(first: str, second: str) -> partial[World]:
 def test_no_order_of_two_kinds_of_commits_breaks_a_promise(
     first: str, second: str, befalls: Befalls, record_property: Saying
 ) -> None:
-    """A world that lost its orders shows nothing any more; `python -m tests.unit.protocol.pair_coverage` tells the guide of new ones."""
+    """A world that lost its orders shows nothing any more.
+
+    `python -m tests.unit.protocol.pair_coverage` writes the numbers of new ones into the guide.
+    """
     unable = UNABLE.get((first, second))
     explored = played(
         world(first, second), befalls, note=f"; not counted, {cannot_fail(unable)}" if unable else ""

@@ -1,4 +1,4 @@
-"""Every way in which two commits meet at the key of a message that comes again, a crash or an unknown outcome included."""
+"""Every way in which two commits meet at the key of a repeating message, with a crash or an unknown outcome too."""
 
 from __future__ import annotations
 
@@ -79,7 +79,10 @@ def meeting(first: str, second: str, state: str, careless: tuple[int, ...] = ())
 
 
 def pairs() -> Iterator[tuple[str, str, str, Befalls]]:
-    """Each pair in each state in which both are played, with a crash; with an unknown outcome too if both would have the key."""
+    """Each pair in each state in which both are played, with a crash.
+
+    If both would have the key, it is played with an unknown outcome too.
+    """
     for first, second in combinations_with_replacement(KINDS, 2):
         states = [state for state in KINDS[first][0] if state in _LONG.get((first, second), KINDS[second][0])]
         if {first, second} <= _FIRE_NOTHING:

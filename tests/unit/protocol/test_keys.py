@@ -1,4 +1,4 @@
-"""Unique keys of one row: what could go wrong with them, each as the shortest story, and what their columns may look like."""
+"""Unique keys of one row: what could go wrong, each as the shortest story, and what their columns may look like."""
 
 from __future__ import annotations
 
@@ -43,7 +43,10 @@ def scene() -> KeyScene:
 
 
 class Late(Faulty):
-    """The first commit is not answered, and arrives when the second is asked for; then others act, and then the second is done."""
+    """The first commit is not answered, and arrives when the second is asked for.
+
+    Then others act, and then the second is carried out.
+    """
 
     def __init__(self, store: Store, others: object) -> None:
         super().__init__(store)
@@ -103,7 +106,10 @@ class Delayed(Faulty):
 
 
 def test_a_send_is_not_said_to_be_refused_while_its_first_commit_may_still_be_carried_out(scene: KeyScene) -> None:
-    """The sender's clock is ahead, so the message that has the key looks expired; then the clock is corrected, and it is leased."""
+    """The sender's clock is ahead, so the message that has the key looks expired.
+
+    Then the clock is corrected, and the message is leased.
+    """
     scene.held()
     ahead = [2 * LEASE]
     sender = Client("joe", lambda: scene.now + sum(ahead))

@@ -110,7 +110,10 @@ def test_a_claim_says_that_there_is_more_when_its_bytes_are_used_up() -> None:
 
 
 def test_small_messages_cost_no_request_more_once_one_claim_has_seen_how_small_they_are() -> None:
-    """Messages and commit; the second claim has three late looks besides, and the first reads the row and two parts of its messages."""
+    """A claim reads messages and commits.
+
+    The second has three late looks besides, and the first reads the row and two parts of its messages.
+    """
     scene = Loaded(messages=800, size=200)
     requests = []
     for _ in range(4):

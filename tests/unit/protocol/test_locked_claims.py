@@ -1,4 +1,4 @@
-"""Claims under the column lock, in every order: what keeps them apart is the guard, and the lock takes nothing away from it."""
+"""Claims under the column lock, in every order: the guard keeps them apart, and the lock takes nothing away from it."""
 
 from __future__ import annotations
 

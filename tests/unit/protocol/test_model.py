@@ -1,4 +1,4 @@
-"""Any sequence of sends, claims, settles and expiries by three processes: after every step the row is what it should be."""
+"""Any sequence of sends, claims, settles and expiries by three processes: the row is right after every step."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class Play:
             self.note(settlement.outcomes, claimed.settled[settlement.timer.name])
 
     def settle(self, name: str, outcome: Outcome, store: Store, *, alone: bool) -> None:
-        """Say what became of the oldest claim: of its first message alone, or of all, in one commit with the next claim."""
+        """Settle the oldest claim: its first message alone, or all of it, in one commit with the next claim."""
         if not self.held[name]:
             return
         taken = self.held[name].pop(0)

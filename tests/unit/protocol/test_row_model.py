@@ -16,7 +16,7 @@ from astyqueue.protocol.client import Client
 from astyqueue.protocol.layout.columns import HEADER, STAMP_BACK, State, Type
 from astyqueue.protocol.row.snapshot import RowSnapshot, load_snapshot
 from astyqueue.protocol.sending.insert import send
-from astyqueue.protocol.settling.outcomes import ACK, Extend, Reject, Release
+from astyqueue.protocol.settling.outcomes import ACK, Extend, Outcome, Reject, Release
 from astyqueue.protocol.settling.settle import SettleRequest, settle
 from astyqueue.protocol.steps import Commit, Read, run
 from astyqueue.protocol.steps import Send as SendRequest
@@ -104,7 +104,7 @@ def test_a_message_that_dies_between_two_reads_of_a_claim_is_not_handed_out(at: 
 
 
 @pytest.mark.parametrize("outcome", [ACK, Reject("rejected", "no", 1), Extend(FAR), Release(FAR, 0)])
-def test_an_owner_who_commits_all_the_time_does_not_starve_a_settle(outcome: object) -> None:
+def test_an_owner_who_commits_all_the_time_does_not_starve_a_settle(outcome: Outcome) -> None:
     scene = Scene(messages=1)
     taken = scene.do("ann").claims[0]
     snapshot, before = RowSnapshot(ROW, 1), scene.store.raised
@@ -115,9 +115,8 @@ def test_an_owner_who_commits_all_the_time_does_not_starve_a_settle(outcome: obj
         assert scene.do("bob", snapshot=snapshot).claims
 
     store = Meanwhile(scene.store, owner)
-    settled = run(
-        settle(scene.process("ann"), ROW, SettleRequest(taken.timer, {taken.held[0].entry.id: outcome})), store
-    )  # type: ignore[dict-item]  # parametrized over all outcomes
+    request = SettleRequest(taken.timer, {taken.held[0].entry.id: outcome})
+    settled = run(settle(scene.process("ann"), ROW, request), store)
     assert not settled.lost
     assert len(store.requests) == 1
     assert scene.store.raised == before + 1, "only the owner raised the header"

@@ -1,4 +1,4 @@
-"""More of what model checking of one row found; `test_row_model.py` has the shortest stories, these are those about memory and order."""
+"""What else model checking of one row found, about memory and order; `test_row_model.py` has the shortest stories."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ def only_the_refused_timers_are_forgotten(scene: Scene) -> Callable[[RowSnapshot
 def test_after_a_refusal_all_timers_are_read_again_for_the_refused_one_may_have_moved(
     monkeypatch: pytest.MonkeyPatch, *, rule: bool
 ) -> None:
-    """Ann's lease was extended: the timer that Bob remembers is gone, and the one that hides her message he has never seen."""
+    """Ann extended her lease: the timer that Bob remembers is gone, and he never saw the one that hides her message."""
     scene = Scene(messages=1)
     [taken] = scene.do("ann").claims
     snapshot = well_known(scene)
@@ -125,7 +125,7 @@ def test_after_a_refusal_all_timers_are_read_again_for_the_refused_one_may_have_
 
 
 def test_after_a_refusal_timers_then_messages_then_dead_columns_are_read_again() -> None:
-    """Dead columns remembered for longer than timers, or messages, would show what was rejected in between as waiting."""
+    """Dead columns remembered for longer than timers or messages would show what was rejected meanwhile as waiting."""
     scene = Scene(messages=1)
     [taken] = scene.do("ann").claims
     snapshot = well_known(scene)
@@ -190,7 +190,7 @@ def test_a_lease_that_ran_out_is_not_claimed_again_without_the_header() -> None:
 
 
 def test_an_ack_within_an_extended_lease_goes_through_whatever_others_did_meanwhile() -> None:
-    """Others delete a neighbour, claim with what they knew before, and come back when the first lease would have ended."""
+    """Others delete a neighbour, claim from an old snapshot, and come back when the first lease would have ended."""
     scene = Scene(messages=2)
     [taken] = scene.do("ann").claims
     neighbour, kept = scene.sent

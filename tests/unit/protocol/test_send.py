@@ -88,7 +88,8 @@ def test_a_late_send_that_cannot_be_listed_was_sent_all_the_same(
     assert picture(scene.store).messages == {put.name.id}
     [line] = caplog.messages
     assert line.startswith(
-        f"row {ROW}: 1 messages were stored, but registering them for immediate pickup failed; consumers may see them only"
+        f"row {ROW}: 1 messages were stored, but registering them for immediate pickup failed; "
+        "consumers may see them only"
     )
     assert "Do not resend" in line
 

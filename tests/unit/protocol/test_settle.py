@@ -123,7 +123,7 @@ def test_a_settle_of_unknown_outcome_is_told_apart_from_another_settle_of_its_ti
 
 @pytest.mark.parametrize("applied", [True, False], ids=["applied", "not applied"])
 def test_a_mark_of_unknown_outcome_is_there_when_it_was_reported(*, applied: bool) -> None:
-    """The header is refused, the mark's commit is not answered, and somebody else settles under the same timer meanwhile."""
+    """The header is refused, the mark's commit is not answered, and Bob settles under the same timer meanwhile."""
     scene = Scene(messages=2)
     taken = scene.do("ann").claims[0]
     first, second = scene.sent
@@ -228,10 +228,8 @@ def test_only_the_ids_that_are_gone_from_a_claim_are_lost() -> None:
     assert scene.store.gone == {second, third}
 
 
-def test_an_ack_that_goes_along_with_a_claim_is_lost_like_any_other_if_the_message_is_not_under_the_timer_any_more() -> (
-    None
-):
-    """Somebody else took a part of what was held; the holder learnt of it as it settled another part."""
+def test_an_ack_that_goes_along_with_a_claim_is_lost_like_any_other_if_another_claim_took_the_message() -> None:
+    """Another process claimed some messages of the lease; the holder learnt of it as it settled the others."""
     scene = Scene(messages=3)
     taken = scene.do("ann").claims[0]
     first, second, third = scene.sent

@@ -1,4 +1,4 @@
-"""What a process knows of a row: wrong clocks, corrupted cursors and forgotten timers cost time and reads, and nothing else."""
+"""What a process knows of a row: wrong clocks, corrupted cursors and forgotten timers cost time and reads only."""
 
 from __future__ import annotations
 
@@ -162,9 +162,8 @@ def test_more_timers_than_a_page_are_all_known() -> None:
     assert snapshot.next_due() == machine.now()
 
 
-ID = some.binary(min_size=16, max_size=16).map(
-    lambda drawn: bytes([drawn[0] & 0x0F]) + drawn[1:]
-)  # an id has a version, not stored
+#: Without the version that an id has, which is not stored.
+ID = some.binary(min_size=16, max_size=16).map(lambda drawn: bytes([drawn[0] & 0x0F]) + drawn[1:])
 ENTRIES = some.lists(some.builds(Entry, ID, some.integers(0, 9), some.integers(0, 10_000)), max_size=5).map(tuple)
 MARKS = some.lists(
     some.builds(Mark, ID, some.integers(0, 9), some.integers(0, 10_000), some.integers(0, 1 << 52)), max_size=3

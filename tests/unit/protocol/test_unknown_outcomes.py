@@ -1,4 +1,4 @@
-"""Settles of which only the store knows whether they were done: what is told of them, then and when they are tried again."""
+"""Settles of which only the store knows whether they were done: what callers are told, at once and on a retry."""
 
 from __future__ import annotations
 

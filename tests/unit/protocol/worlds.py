@@ -67,11 +67,8 @@ def put_at(moment: int, number: int = 0, *, priority: int = 0, sent: int | None 
         "lease": None,
         "attempts": None,
     }
-    value = (
-        encode(Envelope(**(plain | options), body=None), b"%d" % number)
-        if options
-        else encode_plain(sent or moment, b"%d" % number)
-    )  # type: ignore[arg-type]  # an example's options are what the example says
+    envelope = Envelope(**(plain | options), body=None)  # type: ignore[arg-type]  # an example's options are what the example says
+    value = encode(envelope, b"%d" % number) if options else encode_plain(sent or moment, b"%d" % number)
     return message_put(priority, id_, value, sent=sent or moment)
 
 
@@ -171,7 +168,7 @@ class Scene:
         self.store.require_lawful()
 
     def everything_again(self) -> dict[Id, int]:
-        """What a newcomer is handed who comes back every two hours, with the attempts spent; it settles what it gets."""
+        """What a newcomer gets that comes back every two hours, with the attempts spent; it settles what it gets."""
         found: dict[Id, int] = {}
         snapshot = RowSnapshot(self.row, 1)
         process = self.process("newcomer")
@@ -193,7 +190,7 @@ class Scene:
 
 
 def _removed_by_others(history: History, told: Mapping[str, Told]) -> list[str]:
-    """Who was told that its ack was done of a message that another's commit removed: the first that did, of any that touch it."""
+    """The actors that were told that an ack was done although another's commit was the first to remove the message."""
     commits = [
         (actor, asked)
         for (actor, _), asked, answer in history.events
@@ -213,7 +210,10 @@ def begin() -> None:
 
 @dataclass(frozen=True)
 class Taking:
-    """An actor that claims once and settles what it got one way; with no outcome it keeps it. `first` comes before all."""
+    """An actor that claims once and settles what it got one way, or keeps it if there is no outcome.
+
+    `first` comes before all.
+    """
 
     scene: Scene
     name: str

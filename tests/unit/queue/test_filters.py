@@ -1,4 +1,4 @@
-"""What is said of dead letters, of a range of time or of a message is either understood or refused: it never means all of them."""
+"""What is said of dead letters, of a range of time or of a message is understood or refused: it never means all."""
 
 from __future__ import annotations
 

@@ -152,7 +152,7 @@ def test_what_lands_in_a_row_that_never_closes_is_found_within_half_a_day(
 def test_the_next_process_rescans_what_its_forerunner_did_not_come_to(
     store: Store, clock: TimeMachine, late: str
 ) -> None:
-    """Workers that are replaced more often than twice a day would never rescan anything, if each began to count anew."""
+    """Workers that are replaced more often than twice a day would never rescan anything if each began to count anew."""
     crew, worker = working(store, clock, RING)
     pass_time(crew, "3h", sends=worker)
     moment = clock.now() - 150 * MINUTE

@@ -250,7 +250,7 @@ def test_what_an_idle_process_costs_is_bounded(clock: TimeMachine) -> None:
 
 
 def test_a_row_of_the_past_is_read_ever_more_rarely(clock: TimeMachine) -> None:
-    """Where time shards are short many rows changed lately, and reading each every two seconds is most of what a queue costs."""
+    """With short time shards many rows changed lately; reading each every two seconds is most of what a queue costs."""
     crew = Crew(MemoryStore(clock), clock, RING.model_copy(update={"time_shard_us": 60 * SECOND}))
     worker, other = crew.join(), crew.join()
     worker.send(1)

@@ -1,4 +1,4 @@
-"""A message that comes again and has a unique key: its schedule has the key between its runs, and the last run after it."""
+"""A repeating message with a unique key: its schedule has the key between its runs, and the last run after it."""
 
 from __future__ import annotations
 

@@ -24,8 +24,8 @@ MILLISECOND = SECOND // 1_000
 class Worker:
     """A process that takes what it can, up to `hands` at a time, and acks after `busy_for` microseconds.
 
-    Whoever it asks in the middle of its work (a lock manager) answers, and no time passes until then, unless it is not `answered`.
-    A `paced` one makes one request at a time, and others go on in between.
+    Whoever it asks in the middle of its work (a lock manager) answers, and no time passes until then, unless it is not
+    `answered`. A `paced` one makes one request at a time, and others go on in between.
     """
 
     core: QueueRuntime

@@ -1,4 +1,4 @@
-"""Schedules that code declares: brought about once, followed through edits and renames, never taken away by an older release."""
+"""Schedules that code declares: created once, followed through edits and renames, never removed by an older release."""
 
 from __future__ import annotations
 
@@ -102,8 +102,8 @@ def test_a_release_that_says_no_order_removes_nothing_and_says_what_is_left(
     fleet.start("digest", "refund")
     assert set(fleet.schedules()) == {"digest", "report", "refund"}
     assert (
-        "queue default still fires report, which program shop no longer declares: remove them with 'astyqueue schedules reconcile APP"
-        in caplog.text
+        "queue default still fires report, which program shop no longer declares: "
+        "remove them with 'astyqueue schedules reconcile APP" in caplog.text
     )
     assert "digest" not in caplog.text
 
@@ -124,7 +124,7 @@ def test_an_old_process_that_starts_beside_a_canary_takes_nothing_away(
 
 
 def test_a_hotfix_of_the_old_line_takes_nothing_from_a_canary(fleet: Fleet) -> None:
-    """It was never seen before, and is older all the same: without an order nobody could know, so nothing is removed."""
+    """It was never seen before, and is older all the same: nobody can know without an order, so nothing is removed."""
     fleet.start("digest")
     fleet.start("digest", "refund")
     fleet.start("digest", "audit")
@@ -273,7 +273,7 @@ def test_a_dry_run_makes_no_queue(fleet: Fleet) -> None:
 
 
 def test_a_release_is_known_by_what_it_declares_in_every_version_of_astyqueue(place: Place, clock: TimeMachine) -> None:
-    """Were this number another one in the next version, each program would be a new release to it, and an old one to this."""
+    """If the next version made another number, each program would be a new release to it, and an old one to this."""
     with connect(place.url, clock=clock) as connection:
         queue = connection.queue("emails")
         plain = Declared(Every("5m"), Message({"to": "ada"}))

@@ -105,7 +105,7 @@ def test_a_run_that_failed_is_tried_again_before_the_next(queue: MessageQueue, c
 
 
 def test_the_recipe_s_repeating_message(queue: MessageQueue, clock: TimeMachine) -> None:
-    """A unique key, one second to finish, again every second for ever; read late, acked twice, never more than one at a time."""
+    """A unique key, one second to finish, again every second for ever; read late, acked twice, never two at a time."""
     queue.send("again", trigger=Every("1s"), key="unique")
     with pytest.raises(ScheduleTaken):
         queue.send("again", trigger=Every("1s"), key="unique")

@@ -1,4 +1,4 @@
-"""Cron expressions drawn at random, each with what it means; what it means is not read from the text but drawn with it."""
+"""Cron expressions drawn at random, each with what it means, which is not read from the text but drawn with it."""
 
 from __future__ import annotations
 

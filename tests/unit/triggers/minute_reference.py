@@ -14,8 +14,8 @@ from astyqueue.units import SECOND
 from tests.unit.triggers.expressions import EVERY_HOUR, Drawn
 
 #: Zones whose clocks change in every way there is, each in a year when they do: by half an hour (Lord Howe), with an
-#: offset of three quarters (Chatham), a minute past midnight (St John's in 2010), at midnight (Havana, Santiago, Cairo),
-#: back for one month (Casablanca), and with a day left out (Apia in 2011).
+#: offset of three quarters (Chatham), a minute past midnight (St John's in 2010), at midnight (Havana, Santiago,
+#: Cairo), back for one month (Casablanca), and with a day left out (Apia in 2011).
 ZONES: Final = (
     ("Europe/Berlin", 2026),
     ("America/New_York", 2026),

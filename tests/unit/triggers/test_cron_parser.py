@@ -11,6 +11,8 @@ from astyqueue.triggers import Cron
 from astyqueue.triggers.cron.matcher import LAST
 from astyqueue.triggers.cron.parser import Form, read_expression
 
+#: How the reason goes on if an element is neither a value nor a range nor steps.
+OTHER_FORMS = ", a range such as 1-5, steps such as */2, or a list of those"
 REFUSED = [
     ("60 * * * *", "minute", "60 is out of bounds: give 0 to 59"),
     ("0 24 * * *", "hour", "24 is out of bounds: give 0 to 23"),
@@ -21,21 +23,9 @@ REFUSED = [
     ("0 0 * march *", "month", "'march' is not understood: give 1 to 12 or jan to dec"),
     ("0 0 * * fry", "day of week", "'fry' is not understood: give 0 to 7 or sun to sat"),
     ("x * * * *", "minute", "'x' is not understood: give 0 to 59"),
-    (
-        "-5 * * * *",
-        "minute",
-        "'-5' is not understood: give 0 to 59, a range such as 1-5, steps such as */2, or a list of those",
-    ),
-    (
-        "1.5 * * * *",
-        "minute",
-        "'1.5' is not understood: give 0 to 59, a range such as 1-5, steps such as */2, or a list of those",
-    ),
-    (
-        "\u0663 * * * *",
-        "minute",
-        "'\u0663' is not understood: give 0 to 59, a range such as 1-5, steps such as */2, or a list of those",
-    ),
+    ("-5 * * * *", "minute", f"'-5' is not understood: give 0 to 59{OTHER_FORMS}"),
+    ("1.5 * * * *", "minute", f"'1.5' is not understood: give 0 to 59{OTHER_FORMS}"),
+    ("\u0663 * * * *", "minute", f"'\u0663' is not understood: give 0 to 59{OTHER_FORMS}"),
     ("1,,2 * * * *", "minute", "an element before, between or after its commas is empty"),
     ("*/0 * * * *", "minute", "the step of '*/0' is not from 1 to 59: steps restart with each cycle of the field"),
     ("*/60 * * * *", "minute", "the step of '*/60' is not from 1 to 59: steps restart with each cycle of the field"),
@@ -44,21 +34,13 @@ REFUSED = [
     ("0 5-5 * * *", "hour", "the range '5-5' begins where it ends: write 5"),
     ("0 0 * * fri-5", "day of week", "the range 'fri-5' begins where it ends: write fri"),
     ("0 0 * * fri#6", "day of week", "'fri#6' is weekday number 6, but a month has 5 at most"),
-    (
-        "0 0 * * 1-5#2",
-        "day of week",
-        "'1-5#2' is not understood: give 0 to 7 or sun to sat, a range such as 1-5, steps such as */2, or a list of those",
-    ),
+    ("0 0 * * 1-5#2", "day of week", f"'1-5#2' is not understood: give 0 to 7 or sun to sat{OTHER_FORMS}"),
     ("0 0 * * L", "day of week", "'l' is not understood: give 0 to 7 or sun to sat"),
     ("L * * * *", "minute", "'l' is not understood: give 0 to 59"),
     ("0 0 L-3 * *", "day of month", "'l' is not understood: give 1 to 31 or L for the last"),
     ("0 0 30 2 *", "day of month", "none of the given months has such a day, so this would never fire"),
     ("0 0 31 4,6,9,11 *", "day of month", "none of the given months has such a day, so this would never fire"),
-    (
-        "0 0 ? * *",
-        "day of month",
-        "'?' is not understood: give 1 to 31 or L for the last, a range such as 1-5, steps such as */2, or a list of those",
-    ),
+    ("0 0 ? * *", "day of month", f"'?' is not understood: give 1 to 31 or L for the last{OTHER_FORMS}"),
     ("@reboot", "", "the short forms are @yearly, @annually, @monthly, @weekly, @daily, @midnight, @hourly"),
 ]
 
