@@ -19,7 +19,7 @@ ALL := -m "" --durations=100
 CHOSEN := --durations=20
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-cassandra pipeline test test-full test-cassandra test-triggers test-kills test-ring simulate simulate-planted check bench clean
+.PHONY: help demo demo-cassandra pipeline test test-full test-cassandra test-triggers test-kills test-ring simulate simulate-planted check aio bench clean
 
 help:  ## show this
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-16s %s\n", $$1, $$2 }' Makefile
@@ -75,7 +75,7 @@ simulate: $(READY)  ## play SEEDS=10000 simulated worlds full of faults, and see
 simulate-planted: $(READY)  ## plant mistakes into the protocol, and tell how many seeds it takes to notice each
 	@$(PY) -m tests.simulation.mutants.measure
 
-check: $(READY)  ## formatting, lint, types, floors and budgets
+check: $(READY)  ## formatting, lint, types, floors, budgets, and whether astyqueue.aio is up to date
 	@echo "check: formatting"
 	@.venv/bin/ruff format --quiet --check . || { echo "these files want 'ruff format':"; .venv/bin/ruff format --check .; exit 1; }
 	@echo "check: lint"
@@ -86,6 +86,11 @@ check: $(READY)  ## formatting, lint, types, floors and budgets
 	@.venv/bin/lint-imports --no-cache > .venv/floors.txt || { cat .venv/floors.txt; exit 1; }
 	@echo "check: budgets"
 	@$(PY) -m tests.style
+	@echo "check: astyqueue.aio"
+	@$(PY) -m tools.async_classes --check
+
+aio: $(READY)  ## write the classes of astyqueue.aio from those for threads
+	@$(PY) -m tools.async_classes
 
 bench: $(READY)  ## send and drain 100 000 messages on SQLite, as JSON
 	@$(PY) -m benchmarks drain --store sqlite --messages 100000 --json

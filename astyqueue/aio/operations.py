@@ -1,4 +1,5 @@
-"""Queue operations besides sending and receiving, for tasks."""
+# Written by `make aio` from astyqueue/queue/operations.py: change that, or tools/async_classes/twins.py.
+"""Queue operations besides sending and receiving, for tasks of an event loop."""
 
 from __future__ import annotations
 
@@ -13,6 +14,7 @@ from astyqueue.model.message import MessageId, Receipt
 from astyqueue.model.settings import Settings
 from astyqueue.model.validation import check_count
 from astyqueue.model.views import Counts, DeadLetter, Found, RedriveReport, RescanReport
+from astyqueue.protocol.history import HistoryCursor
 from astyqueue.protocol.layout.columns import State
 from astyqueue.protocol.settling.outcomes import ACK, Extend, Release
 from astyqueue.protocol.steps import Steps, arun
@@ -63,7 +65,7 @@ class Operations:
         """Why a message has not run yet, in words, and its history; for one that is gone, what is known of its end."""
         return await self.run(QueueAdmin(self.core).explain(message))
 
-    async def history(
+    def history(
         self,
         message: MessageId | str | None = None,
         *,
@@ -80,7 +82,9 @@ class Operations:
         `history` decides which events are kept.
         """
         recall = QueueAdmin(self.core).recall(message, key=key, since=since, until=until, kinds=kinds)
-        left = None if limit is None else check_count(limit, "events cannot be listed", least=0)
+        return self._recalled(recall, None if limit is None else check_count(limit, "events cannot be listed", least=0))
+
+    async def _recalled(self, recall: HistoryCursor, left: int | None) -> AsyncGenerator[Event, None]:
         while not recall.over and left != 0:
             for event in (await self.run(recall.go_on()))[:left]:
                 yield event

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime
-from itertools import islice
 from typing import TypeVar, Unpack
 
 from astyqueue.durations import Duration, as_microseconds
@@ -83,12 +81,13 @@ class Operations:
         `history` decides which events are kept.
         """
         recall = QueueAdmin(self.core).recall(message, key=key, since=since, until=until, kinds=kinds)
-        most = None if limit is None else min(check_count(limit, "events cannot be listed", least=0), sys.maxsize)
-        return islice(self._recalled(recall), most)
+        return self._recalled(recall, None if limit is None else check_count(limit, "events cannot be listed", least=0))
 
-    def _recalled(self, recall: HistoryCursor) -> Iterator[Event]:
-        while not recall.over:
-            yield from self.run(recall.go_on())
+    def _recalled(self, recall: HistoryCursor, left: int | None) -> Iterator[Event]:
+        while not recall.over and left != 0:
+            for event in self.run(recall.go_on())[:left]:
+                yield event
+                left = None if left is None else left - 1
 
     def peek(self, limit: int = 10, include: str = "due") -> list[Found]:
         """Messages in the order of their delivery; none is claimed.
