@@ -1,9 +1,9 @@
+# Written by `make aio` from astyqueue/queue/connection.py: change that, or tools/async_classes/twins.py.
 """The short way to a queue: `(await connect(url)).queue(name)`."""
 
 from __future__ import annotations
 
 import asyncio
-import functools
 from types import TracebackType
 from typing import Self
 
@@ -14,22 +14,23 @@ from astyqueue.protocol.steps import arun
 from astyqueue.store import Store
 from astyqueue.stores import open_store
 from astyqueue.stores.async_adapter import Threaded
+from astyqueue.triggers import Triggers
 
 
 class Connection:
     """An open store and the queues in it."""
 
-    def __init__(self, store: Store, clock: Clock | None) -> None:
+    def __init__(self, store: Store, clock: Clock | None, triggers: Triggers | None = None) -> None:
         """Use `await connect(url)`."""
         self._blocking = store
         self.store = Threaded(store)
+        self.triggers = Triggers() if triggers is None else triggers
         self._clock = clock or CorrectedClock()
 
     async def queue(self, name: str, **settings: object) -> MessageQueue:
         """The queue of this name, created if it is new; settings are those of `MessageQueue.builder().options(...)`."""
-        return (
-            await MessageQueue.builder().store(self._blocking).clock(self._clock).name(name).options(**settings).build()
-        )
+        builder = MessageQueue.builder().store(self._blocking).clock(self._clock).triggers(self.triggers)
+        return await builder.name(name).options(**settings).build()
 
     async def queues(self) -> list[str]:
         """The names of the queues in this store."""
@@ -50,8 +51,13 @@ class Connection:
         await self.close()
 
 
-async def connect(url: str, *, clock: Clock | None = None, create: bool = True) -> Connection:
-    """Open the store at a URL; see `astyqueue.connect`."""
+async def connect(
+    url: str, *, clock: Clock | None = None, triggers: Triggers | None = None, create: bool = True
+) -> Connection:
+    """Open the store at a URL, such as "sqlite:///mail.db" (relative), "sqlite:////var/mail.db" or "memory://name".
+
+    A missing SQLite file is created; with `create=False`, for read-only tools, WrongSchema is raised instead.
+    """
     return Connection(
-        await asyncio.to_thread(functools.partial(open_store, url, clock=clock or SystemClock(), create=create)), clock
+        await asyncio.to_thread(open_store, url, clock=clock or SystemClock(), create=create), clock, triggers
     )

@@ -1,31 +1,21 @@
+# Written by `make aio` from astyqueue/queue/delivery.py: change that, or tools/async_classes/twins.py.
 """Deliveries and batches of them, for tasks of an event loop."""
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from datetime import datetime
 from types import TracebackType
-from typing import NamedTuple, Self
+from typing import Self
 
 from astyqueue.durations import Duration, as_microseconds
-from astyqueue.errors import Closed
 from astyqueue.protocol.claiming.selection import ClaimedMessage
 from astyqueue.protocol.settling.outcomes import ACK, Outcome
-from astyqueue.queue.delivery import DeliveryBatch, RetryPolicy, error_text, raise_lost, rejected
+from astyqueue.queue.delivery_batch import DeliveryBatch, raise_lost
 from astyqueue.queue.leases import BaseDelivery, DeliveryFactory, Lease
+from astyqueue.queue.retry_policy import RetryPolicy, error_text, rejected
 
 Settler = Callable[[list[tuple[BaseDelivery, Outcome]]], Awaitable[list[BaseDelivery]]]
-Receive = Callable[[], Awaitable["Received"]]
-Keep = Callable[[], Coroutine[None, None, None]]
-
-
-class Later(NamedTuple):
-    """Acks that no task waits for: `ack` buffers one, `flush` commits all that are buffered."""
-
-    ack: Callable[[Delivery], None]
-    flush: Callable[[], Awaitable[None]]
 
 
 class Delivery(BaseDelivery):
@@ -87,9 +77,9 @@ class Delivery(BaseDelivery):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         """Ack, or fail after an error, unless it was settled inside."""
+        self.error = error
         if not self.settled:
-            self.error = error
-            await (self.ack() if error is None else self.fail(error_text(error)))
+            await self.ack() if kind is None else await self.fail(error_text(error))
 
 
 class Received(DeliveryBatch[Delivery]):
@@ -130,89 +120,3 @@ class Received(DeliveryBatch[Delivery]):
         """Ack or give back what was not settled inside; LeaseLost names the deliveries whose leases were lost."""
         outcomes = self.on_leaving(error)
         raise_lost(await self._settler(outcomes) if outcomes else [], unless=error)
-
-
-class Deliveries:
-    """An endless `async for` over deliveries of a queue; it ends when the queue is closed.
-
-    One that is garbage-collected before that, as after its loop was left early, is closed soon after by the event loop.
-    """
-
-    def __init__(self, receive: Receive, keep: Keep, later: Later | None) -> None:
-        """`receive` waits for the next deliveries; `keep` renews leases until it is cancelled.
-
-        Without `later`, each ack is committed before the next delivery is returned.
-        """
-        self._stream = _Stream(receive, keep, later)
-
-    def __aiter__(self) -> Self:
-        """The iterator itself: a second loop continues after the first."""
-        return self
-
-    async def __anext__(self) -> Delivery:
-        """Ack the previous delivery unless it was settled, and wait for the next."""
-        if self._stream.over:
-            raise StopAsyncIteration
-        try:
-            return await self._stream.following()
-        except Closed as closed:
-            raise StopAsyncIteration from closed
-
-    async def aclose(self) -> None:
-        """Settle what is open: the current delivery as a failed attempt; those behind it are given back."""
-        await self._stream.close()
-
-    def __del__(self) -> None:
-        """Have the event loop call `aclose`."""
-        self._stream.forget()
-
-
-class _Stream:
-    """The state that outlives a garbage-collected `Deliveries`: its open deliveries and the task that renews them."""
-
-    def __init__(self, receive: Receive, keep: Keep, later: Later | None) -> None:
-        self.over = False
-        self._receive = receive
-        self._keep = keep
-        self._later = later
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._keeper: asyncio.Task[None] | None = None
-        self._closing: asyncio.Task[None] | None = None
-        self._received: Received | None = None
-        self._turns: Iterator[Delivery] = iter(())
-        self._in_hand: Delivery | None = None
-
-    async def following(self) -> Delivery:
-        self._loop = asyncio.get_running_loop()
-        self._keeper = self._keeper or asyncio.create_task(self._keep())
-        if self._in_hand and self._later is None:
-            await Received.ack_if_unsettled(self._in_hand)
-        elif self._in_hand and self._later and not self._in_hand.settled:
-            self._later.ack(self._in_hand)
-        self._in_hand = await self._next()
-        return self._in_hand
-
-    async def _next(self) -> Delivery:
-        while (following := next(self._turns, None)) is None:
-            self._received = await self._receive()
-            self._turns = iter(self._received)
-        return following
-
-    async def close(self) -> None:
-        self.over = True
-        if self._keeper:
-            self._keeper.cancel()
-        received, self._received = self._received, None
-        if received is not None:
-            await received.__aexit__(GeneratorExit, GeneratorExit(), None)
-            if self._later:
-                await self._later.flush()
-
-    def forget(self) -> None:
-        """Close in the event loop, from any thread; if that loop is closed, the task that renews has ended with it."""
-        if self._loop and not self.over:
-            with contextlib.suppress(RuntimeError):  # that loop was closed before
-                self._loop.call_soon_threadsafe(self._close_soon)
-
-    def _close_soon(self) -> None:
-        self._closing = asyncio.ensure_future(self.close())

@@ -1,16 +1,19 @@
+# Written by `make aio` from astyqueue/queue/queue.py: change that, or tools/async_classes/twins.py.
 """The public queue class, for tasks of an event loop."""
 
 from __future__ import annotations
 
 import asyncio
-import functools
-from collections.abc import Awaitable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from datetime import datetime
+from functools import partial
 from types import TracebackType
 from typing import Self, cast
 
-from astyqueue.aio.delivery import Deliveries, Delivery, Later, Received
+from astyqueue.aio.delivery import Delivery, Received
+from astyqueue.aio.delivery_loop import Deliveries, Later
 from astyqueue.aio.operations import Operations
+from astyqueue.clock import Clock
 from astyqueue.durations import Duration, as_microseconds
 from astyqueue.model.compose import Message
 from astyqueue.model.validation import check_count
@@ -19,9 +22,10 @@ from astyqueue.protocol.steps import arun
 from astyqueue.queue.admin.schedules import ScheduleAdmin, own_policies, policies_without_trigger
 from astyqueue.queue.builder import QueueBuilder
 from astyqueue.queue.consuming.renewal import renew_until_stopped
-from astyqueue.queue.leases import BaseDelivery
+from astyqueue.queue.leases import BaseDelivery, DeliveryFactory
 from astyqueue.queue.metrics import QueueStats
 from astyqueue.queue.producing.producer import SendReport, Sent, as_message
+from astyqueue.queue.retry_policy import RetryPolicy
 from astyqueue.queue.runtime import QueueRuntime, ReceiveRequest
 from astyqueue.store import Store
 from astyqueue.stores.async_adapter import Threaded
@@ -29,7 +33,11 @@ from astyqueue.triggers import Trigger
 
 
 class MessageQueue(Operations):
-    """A queue for tasks of an event loop; see `astyqueue.MessageQueue` for what it promises."""
+    """A queue that loses nothing: a message is delivered under a lease, and again if the lease ends unsettled.
+
+    Safe to use from many tasks; after a fork the child makes parts of its own. Durations are seconds, `timedelta`s
+    or text like "10m"; instants are aware datetimes.
+    """
 
     def __init__(self, core: QueueRuntime, store: Store, *, owns_store: bool = False) -> None:
         """Use `MessageQueue.builder()` or `(await connect(url)).queue(name)`."""
@@ -42,9 +50,19 @@ class MessageQueue(Operations):
         return QueueBuilder(_build)
 
     @property
+    def clock(self) -> Clock:
+        """The clock that this queue uses."""
+        return self._core.clock
+
+    @property
     def stats(self) -> QueueStats:
         """The counters of this process for this queue."""
         return self._core.claimer.stats
+
+    @property
+    def terms(self) -> RetryPolicy:
+        """The retry policy of this queue."""
+        return self._core.terms
 
     async def send(
         self,
@@ -99,18 +117,19 @@ class MessageQueue(Operations):
 
         Not one transaction: after an error, messages sent before it stay in the queue.
         """
-        options = Message(None, delay=delay, priority=priority, headers=headers)
-        return await self.run(self.core.send_many(items, options))
+        defaults = Message(None, delay=delay, priority=priority, headers=headers)
+        return await self.run(self.core.send_many(items, defaults))
 
     async def receive(self, limit: int = 1, wait: Duration | None = None) -> Received:
         """Up to `limit` due deliveries; with `wait`, at least one unless that time passes without any.
 
         They come from one row, so there may be fewer although more are due, and never more than 200; call again for the
         rest. `ack()` of the result settles them together.
+
+        As a context manager it settles them together on leaving: those that a loop reached, or all if no loop reached
+        any; those behind a `break` are given back.
         """
-        return Received(
-            await self._take(limit, 0 if wait is None else as_microseconds(wait)), self._settle, self._core.terms
-        )
+        return await self._receive(limit, 0 if wait is None else as_microseconds(wait))
 
     def deliveries(self, *, ahead: int = 1) -> Deliveries:
         """Endless deliveries, up to `ahead` of them claimed together; their leases are renewed until they are settled.
@@ -118,35 +137,39 @@ class MessageQueue(Operations):
         Going on to the next delivery acks the one before unless it was settled: before the next one is returned, or,
         with `ahead` above one, a few milliseconds later with others in one commit (a lost lease then raises nothing:
         `stats.lost` counts it and hooks get it). Leaving the loop, by an error or otherwise, counts as a failed attempt
-        of the current delivery unless it was settled, and those behind it are given back: under `contextlib.aclosing`
-        before the loop is left, otherwise soon after, when the event loop closes it. Closing the queue ends it.
+        of the current delivery unless it was settled; those behind it are given back: under
+        `contextlib.aclosing` before the loop is left, otherwise soon after, when the event loop closes it.
+
+        Closing the queue ends it.
         """
         several = check_count(ahead, "deliveries cannot be received") > 1
-        return Deliveries(functools.partial(self._received, ahead), self._keep, self._later if several else None)
+        receive = partial(self._receive, ahead, None, renew=True)
+        return Deliveries(receive, self._keep, self._later if several else None)
 
-    async def _keep(self) -> None:
-        await self.run(renew_until_stopped(self.core.claimer, self.core.clock, lambda: False))
+    async def _receive(self, limit: int, wait: int | None, *, renew: bool = False) -> Received:
+        core, order = self.core, ReceiveRequest(limit, wait, self.delivery, renew)
+        try:
+            taken = await self.run(core.take(order))
+        except BaseException:  # an interrupt or a cancellation may come when the steps have ended
+            core.give_back(order)
+            raise
+        return Received(cast("list[Delivery]", taken), self._settle, self.terms)
+
+    @property
+    def delivery(self) -> DeliveryFactory:
+        """Makes the deliveries that a waiter of this queue gets."""
+        return Delivery.settled_by(self._settle, self.terms)
 
     @property
     def _later(self) -> Later:
         """How to settle without waiting for the commit."""
+        return Later(lambda delivery: self.core.claimer.settle_later(delivery, ACK), self._flush)
 
-        async def flush() -> None:
-            await self.run(self.core.claimer.flush())
+    async def _flush(self) -> None:
+        await self.run(self.core.claimer.flush())
 
-        return Later(lambda delivery: self.core.claimer.settle_later(delivery, ACK), flush)
-
-    async def _received(self, limit: int) -> Received:
-        return Received(await self._take(limit, None, renew=True), self._settle, self._core.terms)
-
-    async def _take(self, limit: int, wait: int | None, *, renew: bool = False) -> list[Delivery]:
-        core = self.core
-        order = ReceiveRequest(limit, wait, Delivery.settled_by(self._settle, core.terms), renew)
-        try:
-            return cast("list[Delivery]", await self.run(core.take(order)))
-        except asyncio.CancelledError:
-            core.give_back(order)
-            raise
+    async def _keep(self, stopped: Callable[[], bool]) -> None:
+        await self.run(renew_until_stopped(self._core.claimer, self.clock, stopped))
 
     async def _settle(self, outcomes: list[tuple[BaseDelivery, Outcome]]) -> list[BaseDelivery]:
         return await self.run(self.core.claimer.settle(outcomes))
@@ -156,7 +179,7 @@ class MessageQueue(Operations):
         if self._core.closed:
             return
         try:
-            await self.run(self.core.claimer.flush())
+            await self._flush()
         finally:
             self._core.close()
             if self._owns_store:

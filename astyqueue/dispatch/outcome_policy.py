@@ -10,8 +10,9 @@ from astyqueue.durations import as_microseconds, instant_of
 from astyqueue.model.moments import length_text
 from astyqueue.protocol.layout.columns import State
 from astyqueue.protocol.settling.outcomes import Outcome, Reject, Release
-from astyqueue.queue.delivery import Delivery, one_line, reason_of
+from astyqueue.queue.delivery import Delivery
 from astyqueue.queue.queue import MessageQueue
+from astyqueue.queue.retry_policy import one_line, reason_of
 
 
 class OutcomePolicy:

@@ -27,9 +27,10 @@ from astyqueue.dispatch.handlers import HandlerRegistry
 from astyqueue.dispatch.worker_log import log_event, log_traceback, short
 from astyqueue.errors import AlreadySettled, AstyqueueError, ThreadsDied
 from astyqueue.protocol.coordination.workers import StuckReport, report_stuck
-from astyqueue.queue.delivery import Delivery, reason_of
+from astyqueue.queue.delivery import Delivery
 from astyqueue.queue.leases import BaseDelivery, Waiter
 from astyqueue.queue.queue import MessageQueue
+from astyqueue.queue.retry_policy import reason_of
 from astyqueue.units import SECOND
 
 #: If more handler threads than this die within this time, the dispatcher stops: the process must be restarted.

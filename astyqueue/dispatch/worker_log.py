@@ -13,7 +13,8 @@ from typing import Final, ParamSpec
 from astyqueue.dispatch.handlers import TASK, Handler
 from astyqueue.protocol.layout.columns import State
 from astyqueue.protocol.settling.outcomes import Ack, Outcome, Reject, Release
-from astyqueue.queue.delivery import Delivery, reason_of
+from astyqueue.queue.delivery import Delivery
+from astyqueue.queue.retry_policy import reason_of
 from astyqueue.units import SECOND
 
 P = ParamSpec("P")

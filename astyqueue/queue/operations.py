@@ -20,8 +20,8 @@ from astyqueue.protocol.steps import Steps, run
 from astyqueue.queue.admin.inspection import QueueAdmin, RedriveOptions, RescanOptions, Where
 from astyqueue.queue.admin.keys import KeyCommands
 from astyqueue.queue.admin.schedules import ScheduleAdmin
-from astyqueue.queue.delivery import rejected
 from astyqueue.queue.options import behaviour_of, check_names
+from astyqueue.queue.retry_policy import rejected
 from astyqueue.queue.runtime import QueueRuntime
 from astyqueue.store import Store
 

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Mapping
 from datetime import datetime
+from functools import partial
 from types import TracebackType
-from typing import Self, TypeVar, cast
+from typing import Self, cast
 
 from astyqueue.clock import Clock
 from astyqueue.durations import Duration, as_microseconds
-from astyqueue.errors import Closed
 from astyqueue.model.compose import Message
 from astyqueue.model.validation import check_count
 from astyqueue.protocol.settling.outcomes import ACK, Outcome
@@ -18,16 +17,16 @@ from astyqueue.protocol.steps import run
 from astyqueue.queue.admin.schedules import ScheduleAdmin, own_policies, policies_without_trigger
 from astyqueue.queue.builder import QueueBuilder
 from astyqueue.queue.consuming.renewal import RenewalThread, renew_until_stopped
-from astyqueue.queue.delivery import Delivery, Received, RetryPolicy
+from astyqueue.queue.delivery import Delivery, Received
+from astyqueue.queue.delivery_loop import Later, delivery_loop
 from astyqueue.queue.leases import BaseDelivery, DeliveryFactory
 from astyqueue.queue.metrics import QueueStats
 from astyqueue.queue.operations import Operations
 from astyqueue.queue.producing.producer import SendReport, Sent, as_message
+from astyqueue.queue.retry_policy import RetryPolicy
 from astyqueue.queue.runtime import QueueRuntime, ReceiveRequest
 from astyqueue.store import Store
 from astyqueue.triggers import Trigger
-
-T = TypeVar("T")
 
 
 class MessageQueue(Operations):
@@ -41,7 +40,7 @@ class MessageQueue(Operations):
         """Use `MessageQueue.builder()` or `connect(url).queue(name)`."""
         super().__init__(core, store)
         self._owns_store = owns_store
-        self._keeper = RenewalThread(self._keep, self._wake)
+        self._keeper = RenewalThread(self._keep, lambda: self._core.claimer.wake())  # noqa: PLW0108 - a fork changes _core
 
     @staticmethod
     def builder() -> QueueBuilder[MessageQueue]:
@@ -126,7 +125,7 @@ class MessageQueue(Operations):
         As a context manager it settles them together on leaving: those that a loop reached, or all if no loop reached
         any; those behind a `break` are given back.
         """
-        return Received(self._take(limit, 0 if wait is None else as_microseconds(wait)), self._settle, self.terms)
+        return self._receive(limit, 0 if wait is None else as_microseconds(wait))
 
     def deliveries(self, *, ahead: int = 1) -> Generator[Delivery, None, None]:
         """Endless deliveries, up to `ahead` of them claimed together; their leases are renewed until they are settled.
@@ -134,38 +133,35 @@ class MessageQueue(Operations):
         Going on to the next delivery acks the one before unless it was settled: before the next one is returned, or,
         with `ahead` above one, a few milliseconds later with others in one commit (a lost lease then raises nothing:
         `stats.lost` counts it and hooks get it). Leaving the loop, by an error or otherwise, counts as a failed attempt
-        of the current delivery unless it was settled; those behind it are given back at once. Closing the queue ends
-        it.
+        of the current delivery unless it was settled; those behind it are given back at once.
+
+        Closing the queue ends it.
         """
         several = check_count(ahead, "deliveries cannot be received") > 1
-        with self._keeper, contextlib.suppress(Closed):
-            try:
-                while True:
-                    yield from self._in_turn(self._take(ahead, None, renew=True), together=several)
-            finally:
-                if several:  # this may be the last thread in the queue: no other would commit the buffered acks
-                    self.run(self.core.claimer.flush())
+        receive = partial(self._receive, ahead, None, renew=True)
+        return delivery_loop(receive, self._keeper, self._later if several else None)
 
-    def _in_turn(self, deliveries: list[Delivery], *, together: bool) -> Iterator[Delivery]:
-        with Received(deliveries, self._settle, self.terms) as received:
-            for delivery in received:
-                yield delivery
-                if not together:
-                    received.ack_if_unsettled(delivery)
-                elif not delivery.settled:
-                    self.core.claimer.settle_later(delivery, ACK)
-
-    def _take(self, limit: int, wait: int | None, *, renew: bool = False) -> list[Delivery]:
-        taken = self.run(self.core.take(ReceiveRequest(limit, wait, self.delivery, renew)))
-        return cast("list[Delivery]", taken)
+    def _receive(self, limit: int, wait: int | None, *, renew: bool = False) -> Received:
+        core, order = self.core, ReceiveRequest(limit, wait, self.delivery, renew)
+        try:
+            taken = self.run(core.take(order))
+        except BaseException:  # an interrupt or a cancellation may come when the steps have ended
+            core.give_back(order)
+            raise
+        return Received(cast("list[Delivery]", taken), self._settle, self.terms)
 
     @property
     def delivery(self) -> DeliveryFactory:
         """Makes the deliveries that a waiter of this queue gets."""
         return Delivery.settled_by(self._settle, self.terms)
 
-    def _wake(self) -> None:
-        self._core.claimer.wake()
+    @property
+    def _later(self) -> Later:
+        """How to settle without waiting for the commit."""
+        return Later(lambda delivery: self.core.claimer.settle_later(delivery, ACK), self._flush)
+
+    def _flush(self) -> None:
+        self.run(self.core.claimer.flush())
 
     def _keep(self, stopped: Callable[[], bool]) -> None:
         self.run(renew_until_stopped(self._core.claimer, self.clock, stopped))
@@ -178,7 +174,7 @@ class MessageQueue(Operations):
         if self._core.closed:
             return
         try:
-            self.run(self.core.claimer.flush())
+            self._flush()
         finally:
             self._core.close()
             if self._owns_store:

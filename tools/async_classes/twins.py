@@ -14,6 +14,8 @@ from tools.async_classes.rewriting import as_coroutines, with_differences
 ROOT: Final = Path(__file__).parents[2]
 #: What carries out steps in a thread, and in a task.
 _RUNNERS: Final = {"run": "arun"}
+#: Modules that differ too much to be written from each other; what imports the first imports the second for tasks.
+_BY_HAND: Final = {"astyqueue.queue.delivery_loop": "astyqueue.aio.delivery_loop"}
 _RUFF: Final = (sys.executable, "-m", "ruff")
 
 
@@ -34,7 +36,7 @@ class Twin:
     def written(self, root: Path = ROOT) -> str:
         """The text of the module for tasks, as it should be."""
         text = with_differences((root / self.origin).read_text(encoding="utf-8"), self.differences)
-        modules = {twin.threads: twin.tasks for twin in TWINS}
+        modules = {twin.threads: twin.tasks for twin in TWINS} | _BY_HAND
         text = as_coroutines(text, awaited={*_RUNNERS, *self.awaited}, renamed=_RUNNERS | modules)
         future = "from __future__ import annotations\n"
         text = text.replace(future, "\n".join((future, *self.imports, "")), 1)
@@ -80,5 +82,58 @@ TWINS: Final = (
             "-> Iterator[Event]": "-> AsyncGenerator[Event, None]",
         },
         imports=("from collections.abc import AsyncGenerator",),
+    ),
+    Twin(
+        threads="astyqueue.queue.delivery",
+        tasks="astyqueue.aio.delivery",
+        differences={
+            "for threads": "for tasks of an event loop",
+            "Outcome]]], list[BaseDelivery]]": "Outcome]]], Awaitable[list[BaseDelivery]]]",
+        },
+        awaited=("self._settler", "delivery.ack"),
+        imports=("from collections.abc import Awaitable",),
+    ),
+    Twin(
+        threads="astyqueue.queue.queue",
+        tasks="astyqueue.aio.queue",
+        differences={
+            "for threads": "for tasks of an event loop",
+            "from many threads": "from many tasks",
+            "`connect(url)": "`(await connect(url))",
+            "call `build()`": "`await ….build()`",
+            "QueueBuilder[MessageQueue]": "QueueBuilder[Awaitable[MessageQueue]]",
+            "__init__(core, store)": "__init__(core, Threaded(store))",
+            "        self._keeper = RenewalThread(self._keep, lambda: self._core.claimer.wake())"
+            "  # noqa: PLW0108 - a fork changes _core\n": "",
+            "import Later, delivery_loop": "import Deliveries, Later",
+            "-> Generator[Delivery, None, None]": "-> Deliveries",
+            "delivery_loop(receive, self._keeper,": "Deliveries(receive, self._keep,",
+            # Nothing closes an async generator when its loop is left, until the event loop does.
+            "given back at once.": "given back: under\n        `contextlib.aclosing` before the loop is left, "
+            "otherwise soon after, when the event loop closes it.",
+            # The store is opened, and closed after an error, by a call that blocks.
+            "builder.open_store()": "await asyncio.to_thread(builder.open_store)",
+            "opening(store.spread), store)": "opening(store.spread), Threaded(store))",
+            "    store.close()\n        raise": "    await asyncio.to_thread(store.close)\n        raise",
+        },
+        awaited=("self.run", "self.store.close"),
+        imports=(
+            "import asyncio",
+            "from collections.abc import Awaitable",
+            "from astyqueue.stores.async_adapter import Threaded",
+        ),
+    ),
+    Twin(
+        threads="astyqueue.queue.connection",
+        tasks="astyqueue.aio.connection",
+        differences={
+            "connect(url).": "(await connect(url)).",
+            "Use `connect(url)`": "Use `await connect(url)`",
+            "self.store = store": "self._blocking = store\n        self.store = Threaded(store)",
+            ".store(self.store)": ".store(self._blocking)",
+            "open_store(url,": "await asyncio.to_thread(open_store, url,",
+        },
+        awaited=("self.store.close", "builder.name(name).options(**settings).build"),
+        imports=("import asyncio", "from astyqueue.stores.async_adapter import Threaded"),
     ),
 )

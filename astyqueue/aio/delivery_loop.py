@@ -1,0 +1,110 @@
+"""The endless loop over deliveries, for tasks of an event loop.
+
+It differs from the one for threads: what is garbage-collected cannot await, so the state of the loop outlives it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from typing import NamedTuple, Self
+
+from astyqueue.aio.delivery import Delivery, Received
+from astyqueue.errors import Closed
+
+Receive = Callable[[], Awaitable[Received]]
+Keep = Callable[[Callable[[], bool]], Coroutine[None, None, None]]
+
+
+class Later(NamedTuple):
+    """Acks that no task waits for: `ack` buffers one, `flush` commits all that are buffered."""
+
+    ack: Callable[[Delivery], None]
+    flush: Callable[[], Awaitable[None]]
+
+
+class Deliveries:
+    """An endless `async for` over deliveries of a queue; it ends when the queue is closed.
+
+    One that is garbage-collected before that, as after its loop was left early, is closed soon after by the event loop.
+    """
+
+    def __init__(self, receive: Receive, keep: Keep, later: Later | None) -> None:
+        """`receive` waits for the next deliveries; `keep` renews leases until its argument returns true.
+
+        Without `later`, each ack is committed before the next delivery is returned.
+        """
+        self._stream = _Stream(receive, keep, later)
+
+    def __aiter__(self) -> Self:
+        """The iterator itself: a second loop continues after the first."""
+        return self
+
+    async def __anext__(self) -> Delivery:
+        """Ack the previous delivery unless it was settled, and wait for the next."""
+        if self._stream.over:
+            raise StopAsyncIteration
+        try:
+            return await self._stream.following()
+        except Closed as closed:
+            raise StopAsyncIteration from closed
+
+    async def aclose(self) -> None:
+        """Settle what is open: the current delivery as a failed attempt; those behind it are given back."""
+        await self._stream.close()
+
+    def __del__(self) -> None:
+        """Have the event loop call `aclose`."""
+        self._stream.forget()
+
+
+class _Stream:
+    """The state that outlives a garbage-collected `Deliveries`: its open deliveries and the task that renews them."""
+
+    def __init__(self, receive: Receive, keep: Keep, later: Later | None) -> None:
+        self.over = False
+        self._receive = receive
+        self._keep = keep
+        self._later = later
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._keeper: asyncio.Task[None] | None = None
+        self._closing: asyncio.Task[None] | None = None
+        self._received: Received | None = None
+        self._turns: Iterator[Delivery] = iter(())
+        self._in_hand: Delivery | None = None
+
+    async def following(self) -> Delivery:
+        self._loop = asyncio.get_running_loop()
+        self._keeper = self._keeper or asyncio.create_task(self._keep(lambda: self.over))
+        if self._in_hand and self._later is None:
+            await Received.ack_if_unsettled(self._in_hand)
+        elif self._in_hand and self._later and not self._in_hand.settled:
+            self._later.ack(self._in_hand)
+        self._in_hand = await self._next()
+        return self._in_hand
+
+    async def _next(self) -> Delivery:
+        while (following := next(self._turns, None)) is None:
+            self._received = await self._receive()
+            self._turns = iter(self._received)
+        return following
+
+    async def close(self) -> None:
+        self.over = True
+        if self._keeper:
+            self._keeper.cancel()
+        received, self._received = self._received, None
+        if received is not None:
+            await received.__aexit__(GeneratorExit, GeneratorExit(), None)
+            if self._later:
+                await self._later.flush()
+
+    def forget(self) -> None:
+        """Close in the event loop, from any thread; if that loop is closed, the task that renews has ended with it."""
+        if self._loop and not self.over:
+            with contextlib.suppress(RuntimeError):  # that loop was closed before
+                self._loop.call_soon_threadsafe(self._close_soon)
+
+    def _close_soon(self) -> None:
+        self._closing = asyncio.ensure_future(self.close())

@@ -1,0 +1,86 @@
+"""Decides what becomes of a delivery: the retry policy of a queue, and the reasons that are kept of failures."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from astyqueue.durations import Duration, as_microseconds
+from astyqueue.errors import BadInput
+from astyqueue.model.settings import Behaviour
+from astyqueue.protocol.layout.columns import State
+from astyqueue.protocol.settling.outcomes import Extend, Reject, Release
+from astyqueue.queue.leases import BaseDelivery
+
+#: Characters of an error's text that are kept in a reason: what a person reads in one line.
+_REASON: Final = 1_000
+
+
+class RetryPolicy:
+    """Decides the outcomes of one queue by its clock, its backoff and its number of attempts."""
+
+    def __init__(self, now: Callable[[], int], behaviour: Callable[[], Behaviour], chance: Callable[[], float]) -> None:
+        """`chance` gives numbers in [0, 1) for the jitter of backoffs."""
+        self.now = now
+        self._behaviour = behaviour
+        self._chance = chance
+
+    def release(self, delivery: BaseDelivery, delay: Duration | None) -> Release:
+        """The outcome that gives a delivery back after `delay` (default: at once); it costs no attempt."""
+        pause = 0 if delay is None else as_microseconds(delay)
+        return Release(self.now() + pause, delivery.attempt - 1, State.SNOOZED)
+
+    def failed(
+        self, delivery: BaseDelivery, reason: str, *, pause: int | None = None, allowed: int | None = None
+    ) -> Release | Reject:
+        """The outcome of a failed attempt: redelivery after `pause`, or a dead letter if it was the last attempt.
+
+        `pause` is in microseconds (default: the queue's backoff); `allowed` is the number of attempts (default: as the
+        message or the queue says).
+        """
+        behaviour = self._behaviour()
+        delivery.failure = _reason(reason)
+        if delivery.attempt >= (allowed or behaviour.attempts(delivery.attempts_allowed)):
+            return Reject("failed", reason, delivery.attempt)
+        pause = behaviour.backoff(delivery.attempt, self._chance()) if pause is None else pause
+        return Release(self.now() + pause, delivery.attempt)
+
+    def extend(self, by: Duration) -> Extend:
+        """The outcome that extends a lease to `by` from now."""
+        return Extend(self.now() + as_microseconds(by))
+
+
+def rejected(reason: str, attempt: int) -> Reject:
+    """The outcome that makes a dead letter, with the consumer's reason; BadInput if that is not text."""
+    return Reject("rejected", _reason(reason), attempt)
+
+
+def _reason(reason: object) -> str:
+    """The text of a reason. It may contain lone surrogates, as error texts do: they are escaped when it is stored."""
+    if not isinstance(reason, str):
+        problem = f"a reason must be text, not {reason!r:.80}; str() makes text of an error"
+        raise BadInput(problem)
+    return reason
+
+
+def error_text(error: BaseException | None) -> str:
+    """An error as the reason of a failed attempt, in one line."""
+    return (
+        "the loop over deliveries was left before it was settled"
+        if isinstance(error, GeneratorExit)
+        else reason_of(error)
+    )
+
+
+def reason_of(error: BaseException | None) -> str:
+    """An error in one line: its type, and its text if it has one."""
+    try:
+        text = one_line(str(error))
+    except Exception:  # noqa: BLE001 - an error whose __str__ raises is still the reason
+        text = "(its text is not available: its __str__ raised)"
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__
+
+
+def one_line(text: object) -> str:
+    """Text without line breaks, at most 1000 characters of it."""
+    return " ".join(str(text).split())[:_REASON]
