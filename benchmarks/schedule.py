@@ -18,7 +18,7 @@ from astyqueue.protocol.layout.rows import doorbell_row
 from astyqueue.protocol.layout.schedule_column import encode_schedule, slot_timer, trigger_name
 from astyqueue.protocol.scheduling.schedules import RequestedSchedule, made
 from astyqueue.protocol.steps import Read
-from astyqueue.queue.admin.schedules import ScheduleAdmin, ScheduleRequest
+from astyqueue.queue.admin.schedules import ScheduleRequest, save, template_of
 from astyqueue.schedules import Schedules
 from astyqueue.store import Batch, Put
 from astyqueue.stores import open_store
@@ -168,22 +168,20 @@ class _Handled:
 
 def load(queue: MessageQueue, count: int, *, first: int, over: int) -> None:
     """Put `count` schedules into the row, due within `over` microseconds from `first` and again an hour later."""
-    scheduling, process = ScheduleAdmin(queue.core), queue.core.process
+    core = queue.core
     message = Message({"to": "ada@example.org"})
-    template = scheduling.template(message)
+    template = template_of(core, message)
     if count:
-        queue.run(
-            scheduling.save("schedule 0", ScheduleRequest(Every("1h", start=instant(first)), message), replaces=False)
-        )
+        queue.run(save(core, "schedule 0", ScheduleRequest(Every("1h", start=instant(first)), message), replaces=False))
     for start in range(1, count, _TOGETHER):
         puts: list[Put] = []
         for number in range(start, min(start + _TOGETHER, count)):
             wanted = RequestedSchedule(Every("1h", start=instant(first + over * number // count)), template)
             schedule = made(f"schedule {number}", wanted, mark="", now=CLOCK.now())
-            timer = slot_timer(process, schedule)
+            timer = slot_timer(core.process, schedule)
             puts.append(Put(trigger_name(schedule.name), encode_schedule(schedule)))
             puts += [Put(timer.name, timer.value)] if timer else []
-        queue.store.commit(Batch(queue.core.ring.home(0), tuple(puts)), ())
+        queue.store.commit(Batch(core.ring.home(0), tuple(puts)), ())
 
 
 def _reads(plan: Plan, idle: int) -> tuple[float, float]:

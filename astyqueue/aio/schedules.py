@@ -1,34 +1,36 @@
-"""The schedules of a queue, for tasks of an event loop."""
+# Written by `make aio` from astyqueue/schedules/schedules.py: change that, or tools/async_classes/twins.py.
+"""Lists, makes, changes and removes the schedules of a queue."""
 
 from __future__ import annotations
 
 from datetime import datetime
+from typing import Final
 
 from astyqueue.aio.queue import MessageQueue
 from astyqueue.model.compose import Message
 from astyqueue.model.schedule import Misfire, Policies, Schedule
 from astyqueue.protocol.steps import Steps
+from astyqueue.queue.admin import schedules
 from astyqueue.queue.admin.schedules import ScheduleRequest
 from astyqueue.queue.consuming.firing import Lateness
 from astyqueue.queue.producing.producer import as_message
-from astyqueue.schedules.schedules import BY_HAND, Shown
 from astyqueue.schedules.views import Scheduled
 from astyqueue.triggers import Trigger
+
+#: The default reason of a pause.
+BY_HAND: Final = "by hand"
 
 
 class Schedules:
     """The schedules of one queue: `await Schedules(queue).add("digest", Cron("0 9 * * *"), {"to": "ada@example.org"})`.
 
-    See `astyqueue.schedules.Schedules` for the promises of each method.
+    They are data of the queue: every process sees the same ones, and the processes that receive from the queue fire
+    them.
     """
 
     def __init__(self, queue: MessageQueue) -> None:
-        """The caller opens and closes the queue."""
+        """This neither opens nor closes the queue."""
         self._queue = queue
-
-    @property
-    def _shown(self) -> Shown:
-        return Shown(self._queue.core)
 
     async def add(
         self,
@@ -41,47 +43,55 @@ class Schedules:
         after_failure: str = "go on",
         replace: bool = False,
     ) -> Scheduled:
-        """Send this body (or a `Message` with options of its own) at each slot of the trigger, from now on."""
+        """Send this body (or a `Message` with options of its own) at each slot of the trigger, from now on.
+
+        The guide to schedules explains the policies for slots that are late, overlap the previous run or follow a
+        failure. ScheduleTaken if there is a schedule of this name, unless `replace` is true: then it is changed, and
+        with an equal trigger it goes on where it was.
+        """
         planned = ScheduleRequest(
             trigger, as_message(body, Message(None)), Policies.read(misfire, overlap, after_failure)
         )
-        return await self._queue.run(self._shown.add(name, planned, replaces=replace))
+        return await self._shown(schedules.save(self._queue.core, name, planned, replaces=replace))
 
     async def get(self, name: str) -> Scheduled:
         """The schedule of this name; NotFound if there is none."""
-        return await self._one(self._shown.steps.show(name))
+        return await self._shown(schedules.show(self._queue.core, name))
 
     async def all(self) -> list[Scheduled]:
         """All schedules of the queue, by name."""
-        return await self._queue.run(self._shown.all())
+        return [self._view(schedule) for schedule in await self._queue.run(schedules.all_of(self._queue.core))]
 
     async def pause(self, name: str, why: str = BY_HAND) -> Scheduled:
         """Fire nothing until the schedule is resumed; slots that come meanwhile are recorded as skipped then."""
-        return await self._one(self._shown.steps.pause(name, why))
+        return await self._shown(schedules.pause(self._queue.core, name, why))
 
     async def resume(self, name: str) -> Scheduled:
         """Resume a schedule with its next slot from now on."""
-        return await self._one(self._shown.steps.resume(name))
+        return await self._shown(schedules.resume(self._queue.core, name))
 
     async def run(self, name: str) -> Scheduled:
         """Send a message of a schedule now, regardless of its slots and policies; the result's `message` is its id."""
-        return await self._one(self._shown.steps.run_now(name))
+        return await self._shown(schedules.run_now(self._queue.core, name))
 
     async def delete(self, name: str) -> bool:
         """Remove a schedule; True if it existed. Messages that it sent stay."""
-        return await self._queue.run(self._shown.delete(name))
+        return await self._queue.run(schedules.delete(self._queue.core, name))
 
     async def next(self, name: str, count: int = 10) -> list[datetime]:
         """The next slots of a schedule, paused or not; UnknownTrigger for a trigger that is not registered here."""
-        return await self._queue.run(self._shown.next(name, count))
+        return await self._queue.run(schedules.next_slots(self._queue.core, name, count))
 
     async def backfill(self, name: str, since: datetime, until: datetime) -> int:
         """Send a message for each slot from `since` to `until` (included), fired before or not; returns how many."""
-        return await self._queue.run(self._shown.steps.backfill(name, since, until))
+        return await self._queue.run(schedules.backfill(self._queue.core, name, since, until))
 
     def lateness(self) -> dict[str, Lateness]:
         """By schedule, how late this process fired slots and delivered their messages; does not read the store."""
-        return self._shown.lateness()
+        return dict(self._queue.core.claimer.firings.lateness)
 
-    async def _one(self, steps: Steps[Schedule]) -> Scheduled:
-        return await self._queue.run(self._shown.one(steps))
+    async def _shown(self, steps: Steps[Schedule]) -> Scheduled:
+        return self._view(await self._queue.run(steps))
+
+    def _view(self, schedule: Schedule) -> Scheduled:
+        return Scheduled(schedule, schedules.handle_of(self._queue.core, schedule.name).row)

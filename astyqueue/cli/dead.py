@@ -20,7 +20,7 @@ from astyqueue.cli.signals import interruption
 if TYPE_CHECKING:
     from astyqueue.cli.output import Record
     from astyqueue.model.views import DeadLetter, RedriveReport
-    from astyqueue.queue.admin.inspection import Where
+    from astyqueue.queue.admin.dead_letters import Where
     from astyqueue.queue.queue import MessageQueue
 
 _KINDS = ("failed", "rejected", "attempts", "expired", "undecodable")

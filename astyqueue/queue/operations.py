@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime
 from typing import TypeVar, Unpack
 
-from astyqueue.durations import Duration, as_microseconds
+from astyqueue.durations import Duration
 from astyqueue.model.event import Event
 from astyqueue.model.explanation import Explanation
 from astyqueue.model.message import MessageId, Receipt
@@ -14,14 +14,9 @@ from astyqueue.model.settings import Settings
 from astyqueue.model.validation import check_count
 from astyqueue.model.views import Counts, DeadLetter, Found, RedriveReport, RescanReport
 from astyqueue.protocol.history import HistoryCursor
-from astyqueue.protocol.layout.columns import State
-from astyqueue.protocol.settling.outcomes import ACK, Extend, Release
 from astyqueue.protocol.steps import Steps, run
-from astyqueue.queue.admin.inspection import QueueAdmin, RedriveOptions, RescanOptions, Where
-from astyqueue.queue.admin.keys import KeyCommands
-from astyqueue.queue.admin.schedules import ScheduleAdmin
-from astyqueue.queue.options import behaviour_of, check_names
-from astyqueue.queue.retry_policy import rejected
+from astyqueue.queue.admin import commands, dead_letters, inspection, removal, rescan, schedules
+from astyqueue.queue.admin.dead_letters import RedriveOptions, Where
 from astyqueue.queue.runtime import QueueRuntime
 from astyqueue.store import Store
 
@@ -58,11 +53,11 @@ class Operations:
 
     def get(self, message: MessageId | str) -> Found:
         """A message and its state; NotFound once it is gone."""
-        return self.run(QueueAdmin(self.core).get(message))
+        return self.run(inspection.get(self.core, message))
 
     def explain(self, message: MessageId | str) -> Explanation:
         """Why a message has not run yet, in words, and its history; for one that is gone, what is known of its end."""
-        return self.run(QueueAdmin(self.core).explain(message))
+        return self.run(inspection.explain(self.core, message))
 
     def history(
         self,
@@ -80,7 +75,7 @@ class Operations:
         `kinds` (default: all); the first `limit` of them. The iterator reads events as it goes. The queue's setting
         `history` decides which events are kept.
         """
-        recall = QueueAdmin(self.core).recall(message, key=key, since=since, until=until, kinds=kinds)
+        recall = inspection.history(self.core, message, key=key, since=since, until=until, kinds=kinds)
         return self._recalled(recall, None if limit is None else check_count(limit, "events cannot be listed", least=0))
 
     def _recalled(self, recall: HistoryCursor, left: int | None) -> Iterator[Event]:
@@ -94,21 +89,21 @@ class Operations:
 
         `include` is "due", "hidden" (leased, backing off, snoozed, parked), "future" (delayed) or "all".
         """
-        return self.run(QueueAdmin(self.core).peek(limit, include))
+        return self.run(inspection.peek(self.core, limit, include))
 
     def find(self, key: str) -> list[Found]:
         """The messages with this key, dead letters too, ordered by due time.
 
         Those with a plain key are found until thirty days after they were due.
         """
-        return self.run(KeyCommands(self.core).find(key))
+        return self.run(inspection.find(self.core, key))
 
     def counts(self) -> Counts:
         """The number of messages in each state, without those that only a `rescan` finds.
 
         Reads the column names of all live messages.
         """
-        return self.run(QueueAdmin(self.core).counts())
+        return self.run(inspection.counts(self.core))
 
     def delete(self, message: MessageId | str | None = None, *, key: str | None = None) -> bool:
         """Remove a message in any state; True if it existed. Its receipt becomes invalid, those claimed with it do not.
@@ -116,30 +111,30 @@ class Operations:
         With `key=`, remove all messages that `find` finds by it, and stop one that recurs under it. A message that was
         sent with its own trigger recurs no longer, whichever of its runs the id names.
         """
-        return self.run(KeyCommands(self.core).delete(message, key))
+        return self.run(removal.delete(self.core, message, key))
 
     def stop(self, key: str) -> bool:
         """End the recurring message that was sent under this key with its own trigger, even during a run.
 
         True if there was one.
         """
-        return self.run(ScheduleAdmin(self.core).stop(key))
+        return self.run(schedules.stop(self.core, key))
 
     def clear(self) -> int:
         """Remove all messages, also leased and dead ones and those that only a `rescan` finds; return their number."""
-        return self.run(QueueAdmin(self.core).clear())
+        return self.run(removal.clear(self.core))
 
     def drop(self) -> int:
         """Remove all messages and the queue itself; return the number of messages. The history expires by itself."""
-        return self.run(QueueAdmin(self.core).drop())
+        return self.run(removal.drop(self.core))
 
     def dead_letters(self, limit: int = 100, **where: Unpack[Where]) -> list[DeadLetter]:
         """The first `limit` dead letters that match: by kind, part of the reason, time of death, key, task."""
-        return self.run(QueueAdmin(self.core).dead_letters(limit, where))
+        return self.run(dead_letters.dead_letters(self.core, limit, where))
 
     def dead_letter(self, message: MessageId | str) -> DeadLetter:
         """One dead letter with its body; NotFound if the message is not a dead letter."""
-        return self.run(QueueAdmin(self.core).dead_letter(message))
+        return self.run(dead_letters.dead_letter(self.core, message))
 
     def redrive(
         self,
@@ -157,7 +152,7 @@ class Operations:
         `progress` is called after every commit and `cancelled` before each; messages put back before a stop stay back.
         """
         redriving = RedriveOptions(rate, dry_run, force, progress, cancelled, only)
-        return self.run(QueueAdmin(self.core).redrive(redriving, where))
+        return self.run(dead_letters.redrive(self.core, redriving, where))
 
     def rescan(
         self,
@@ -172,29 +167,27 @@ class Operations:
         them within half a day without this call. It is safe beside workers and may be repeated: waiting, leased, hidden
         and dead messages stay as they are. `progress` is called after every page and `cancelled` before each.
         """
-        return self.run(QueueAdmin(self.core).rescan(RescanOptions(since, progress, cancelled)))
+        return self.run(rescan.rescan(self.core, since, progress=progress, cancelled=cancelled))
 
     def purge(self, **where: Unpack[Where]) -> int:
         """Remove the matching dead letters for good; return their number."""
-        return self.run(QueueAdmin(self.core).purge(where))
+        return self.run(dead_letters.purge(self.core, where))
 
     def ack(self, receipt: Receipt | str) -> None:
         """Ack a delivery by its receipt, from any process. LeaseLost if the receipt is not current."""
-        self.run(QueueAdmin(self.core).settle(receipt, lambda _: ACK))
+        self.run(commands.ack(self.core, receipt))
 
     def release(self, receipt: Receipt | str, delay: Duration = 0) -> None:
         """Give a delivery back by its receipt; this costs no attempt."""
-        due = self.core.process.now() + as_microseconds(delay)
-        self.run(QueueAdmin(self.core).settle(receipt, lambda held: Release(due, held.attempt - 1, State.SNOOZED)))
+        self.run(commands.release(self.core, receipt, delay))
 
     def extend(self, receipt: Receipt | str, by: Duration) -> None:
         """Extend the lease of a delivery to `by` from now, by its receipt."""
-        until = self.core.process.now() + as_microseconds(by)
-        self.run(QueueAdmin(self.core).settle(receipt, lambda _: Extend(until)))
+        self.run(commands.extend(self.core, receipt, by))
 
     def reject(self, receipt: Receipt | str, reason: str = "rejected") -> None:
         """Make a delivery a dead letter, by its receipt."""
-        self.run(QueueAdmin(self.core).settle(receipt, lambda held: rejected(reason, held.attempt)))
+        self.run(commands.reject(self.core, receipt, reason))
 
     def configure(self, **settings: object) -> Settings:
         """Change the queue's behaviour, in this process at once and in others within ten seconds.
@@ -202,8 +195,7 @@ class Operations:
         Settings are lease, lease_cap, max_attempts, max_attempts_cap, backoff, backoff_cap, paused, body_bytes,
         history, history_kept and deduplication.
         """
-        check_names(settings, to_change=True)
-        return self.run(self.core.configure(behaviour_of(settings)))
+        return self.run(self.core.configure(settings))
 
     def pause(self) -> None:
         """Stop delivery, in this process at once and in others within ten seconds; sending and settling go on."""

@@ -14,7 +14,7 @@ from astyqueue.model.compose import Message
 from astyqueue.model.validation import check_count
 from astyqueue.protocol.settling.outcomes import ACK, Outcome
 from astyqueue.protocol.steps import run
-from astyqueue.queue.admin.schedules import ScheduleAdmin, own_policies, policies_without_trigger
+from astyqueue.queue.admin import schedules
 from astyqueue.queue.builder import QueueBuilder
 from astyqueue.queue.consuming.renewal import RenewalThread, renew_until_stopped
 from astyqueue.queue.delivery import Delivery, Received
@@ -95,11 +95,7 @@ class MessageQueue(Operations):
         message = as_message(
             body, Message(None, key, delay, at, priority, headers, expires, lease, max_attempts, unique)
         )
-        if trigger is not None:
-            return self.run(ScheduleAdmin(self.core).send(message, trigger, own_policies(message, misfire, overlap)))
-        if misfire is not None or overlap is not None:
-            raise policies_without_trigger()
-        return self.run(self.core.send(message))
+        return self.run(schedules.send(self.core, message, trigger, misfire=misfire, overlap=overlap))
 
     def send_many(
         self,

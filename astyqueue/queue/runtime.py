@@ -7,7 +7,7 @@ import os
 import random
 import secrets
 import socket
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -25,7 +25,7 @@ from astyqueue.queue.consuming.claimer import Claimer
 from astyqueue.queue.consuming.leadership import was_closed
 from astyqueue.queue.hooks import Hook
 from astyqueue.queue.leases import BaseDelivery, DeliveryFactory, Waiter
-from astyqueue.queue.options import DEFAULT_OPTIONS, ClientOptions
+from astyqueue.queue.options import DEFAULT_OPTIONS, ClientOptions, behaviour_of, check_names
 from astyqueue.queue.producing.placement import Placement
 from astyqueue.queue.producing.producer import Producer, SendReport, Sent
 from astyqueue.queue.retry_policy import RetryPolicy
@@ -185,9 +185,10 @@ class QueueRuntime:
             self.claimer.sent(row, moment)
         yield from self.scheduler.poller.doorbell.ring([row for row, _ in sent])
 
-    def configure(self, changes: dict[str, object]) -> Steps[Settings]:
+    def configure(self, options: Mapping[str, object]) -> Steps[Settings]:
         """Change the queue's behaviour, in this process at once and in others within ten seconds."""
-        settings = yield from change_behaviour(self.settings.name, changes)
+        check_names(options, to_change=True)
+        settings = yield from change_behaviour(self.settings.name, behaviour_of(options))
         self.settings_sync.settings = settings
         self.claimer.wake()
         return settings

@@ -30,7 +30,7 @@ from astyqueue.model.compose import Message
 from astyqueue.model.message import FORMAT
 from astyqueue.model.schedule import Origin, Policies, Schedule, Template
 from astyqueue.protocol.steps import Steps, commit, read_column
-from astyqueue.queue.admin.schedules import ScheduleAdmin, ScheduleRequest
+from astyqueue.queue.admin.schedules import ScheduleRequest, handle_of, remove, save, template_of
 from astyqueue.queue.runtime import QueueRuntime
 from astyqueue.store import Batch, Committed, Expectation, Name, Put
 from astyqueue.triggers import Trigger
@@ -160,14 +160,13 @@ class _Reconciling:
         self._declared = release.declared
         self._order = release.order
         self._instructions = instructions
-        self._scheduling = ScheduleAdmin(core)
         self._row = f"{core.settings.name}:declared"
         self._name = Name(0, 0, ids.of_text(release.program), 0)
         self._release = self._fingerprint()
 
     def _fingerprint(self) -> str:
         """A hash of the declarations without defaults: the same in every version of astyqueue."""
-        said = {name: _document(one, self._scheduling.template(one.message)) for name, one in self._declared.items()}
+        said = {name: _document(one, template_of(self._core, one.message)) for name, one in self._declared.items()}
         return hashlib.blake2b(json.dumps(said, sort_keys=True).encode(), digest_size=8).hexdigest()
 
     def take_over(self) -> Steps[_Record | None]:
@@ -288,7 +287,7 @@ class _Reconciling:
 
     def _of_code(self, name: str) -> Steps[Schedule | None]:
         """The schedule of this name, if code declared it."""
-        found = yield from self._scheduling.kept(name).found()
+        found = yield from handle_of(self._core, name).found()
         return found[1] if found is not None and found[1].origin is Origin.CODE else None
 
     def _remove(self, name: str) -> Steps[int | None]:
@@ -296,17 +295,17 @@ class _Reconciling:
         found = yield from self._of_code(name)
         if found is None:
             return None
-        removed = found if self._instructions.dry_run else (yield from self._scheduling.remove(name))
+        removed = found if self._instructions.dry_run else (yield from remove(self._core, name))
         return None if removed is None else max(removed.last, self._core.process.now())
 
     def _save(self, name: str, one: Declared, since: int | None) -> Steps[bool]:
         """Make or change a schedule; False if it was up to date."""
-        found = yield from self._scheduling.kept(name).found()
+        found = yield from handle_of(self._core, name).found()
         if self._instructions.dry_run:
-            wanted = (one.trigger.document(), self._scheduling.template(one.message), one.policies, Origin.CODE)
+            wanted = (one.trigger.document(), template_of(self._core, one.message), one.policies, Origin.CODE)
             return found is None or wanted != (found[1].declared, found[1].template, found[1].policies, found[1].origin)
         planned = ScheduleRequest(one.trigger, one.message, one.policies, Origin.CODE, since)
-        saved = yield from self._scheduling.save(name, planned, replaces=True)
+        saved = yield from save(self._core, name, planned, replaces=True)
         return found is None or replace(saved, mark="") != replace(found[1], mark="")
 
 

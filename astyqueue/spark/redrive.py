@@ -24,7 +24,7 @@ from astyqueue.files import for_owner
 from astyqueue.model.message import MessageId
 from astyqueue.model.moments import exact
 from astyqueue.model.views import RedriveReport
-from astyqueue.queue.admin.commands import MessageCommands
+from astyqueue.queue.admin.commands import redrive
 from astyqueue.spark.connections import Pace, sending
 from astyqueue.spark.errors import reason_of
 from astyqueue.spark.options import Place, everywhere
@@ -96,14 +96,13 @@ class RedriveByQuery:
         unless `force`d. `cancelled` is called before each page; pages that were redriven until then stay redriven.
         """
         queue = sending(self._place, create=False)
-        orders = MessageCommands(queue.core.process, queue.core.claimer.history)
         pace, report, record = Pace(rate), RedriveReport(), _Audit(audit, self._place.queue, self.where)
         for page in self._pages(_PAGE if rate is None else max(1, min(_PAGE, int(rate / 10)))):
             if cancelled():
                 break
             pace.keep(len(page))
             record.write("redriving", ids=list(map(str, page)))
-            done = queue.run(orders.redrive(page, force=force, dry_run=False))
+            done = queue.run(redrive(queue.core, page, force=force, dry_run=False))
             record.write("redriven", put_back=done.redriven, left=done.left, gone=len(page) - done.redriven - done.left)
             queue.run(queue.core.scheduler.poller.doorbell.ring(list({id_.row for id_ in page})))
             report += done

@@ -19,7 +19,7 @@ from astyqueue.model.settings import Layout, Settings
 from astyqueue.protocol.admin.health import examine
 from astyqueue.protocol.sending.insert import message_put
 from astyqueue.protocol.steps import run
-from astyqueue.queue.admin.inspection import QueueAdmin, RescanOptions
+from astyqueue.queue.admin.rescan import rescan
 from astyqueue.store import Name, Named, Store
 from astyqueue.testing import LocalCassandra, TimeMachine
 from astyqueue.units import SECOND
@@ -111,7 +111,7 @@ def test_what_a_node_brings_hours_late_into_a_closed_row_is_handed_out(ring: Loc
         assert late.severity is Severity.WARNING
         assert late.fact.startswith("2 messages ")
         since = instant(ids.moment(second.id))
-        assert run(QueueAdmin(worker.core).rescan(RescanOptions(since)), store).listed == 1
+        assert run(rescan(worker.core, since), store).listed == 1
         pass_time(crew, worker, 10)
         assert got(worker) & {first.id, second.id} == {second.id}
         pass_time(crew, worker, 12 * 60 + 30)

@@ -23,7 +23,7 @@ from astyqueue.model.schedule import SCHEDULE
 from astyqueue.model.settings import Layout
 from astyqueue.protocol.layout.columns import Type
 from astyqueue.protocol.steps import Commit, Request, run
-from astyqueue.queue.admin.schedules import ScheduleAdmin, ScheduleRequest
+from astyqueue.queue.admin.schedules import ScheduleRequest, save
 from astyqueue.store import Committed, Store
 from astyqueue.stores.memory import MemoryStore
 from astyqueue.testing import Faulty, TimeMachine
@@ -202,7 +202,7 @@ class Play:
         worker = self.crew.workers[0]
         for name, (trigger, _) in schedules.items():
             run(
-                ScheduleAdmin(worker.core).save(name, ScheduleRequest(trigger, Message(None)), replaces=False),
+                save(worker.core, name, ScheduleRequest(trigger, Message(None)), replaces=False),
                 worker.store,
             )
 

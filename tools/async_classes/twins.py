@@ -124,6 +124,12 @@ TWINS: Final = (
         ),
     ),
     Twin(
+        threads="astyqueue.schedules.schedules",
+        tasks="astyqueue.aio.schedules",
+        differences={"`Schedules(queue).add": "`await Schedules(queue).add"},
+        awaited=("self._queue.run",),
+    ),
+    Twin(
         threads="astyqueue.queue.connection",
         tasks="astyqueue.aio.connection",
         differences={

@@ -1,99 +1,128 @@
-"""Commands of callers on single messages, and their events for the history."""
+"""Deletes messages, redrives dead letters and settles by receipt, as steps that also write the events of the history."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import groupby
 
-from astyqueue.errors import LeaseLost, StoreError
+from astyqueue.durations import Duration, as_microseconds
+from astyqueue.errors import BadInput, LeaseLost, StoreError
 from astyqueue.model.event import Event, Kind
 from astyqueue.model.message import Envelope, MessageId, Receipt
 from astyqueue.model.views import RedriveReport
-from astyqueue.protocol.admin import browse, dead_letters, delete
+from astyqueue.protocol.admin import browse, dead_letters
+from astyqueue.protocol.admin.delete import delete as delete_stored
 from astyqueue.protocol.claiming.selection import ClaimedMessage
-from astyqueue.protocol.client import Client
-from astyqueue.protocol.layout.columns import Entry, Timer
+from astyqueue.protocol.layout.columns import Entry, State, Timer
 from astyqueue.protocol.layout.unique_key import settle_effects
 from astyqueue.protocol.row.snapshot import RowSnapshot, load_snapshot
-from astyqueue.protocol.settling.outcomes import Ack, Outcome, Reject
-from astyqueue.protocol.settling.settle import SettleRequest, settle
+from astyqueue.protocol.settling.outcomes import ACK, Ack, Extend, Outcome, Reject, Release
+from astyqueue.protocol.settling.settle import SettleRequest
+from astyqueue.protocol.settling.settle import settle as settle_stored
 from astyqueue.protocol.steps import Steps
-from astyqueue.queue.history import HistoryWriter
+from astyqueue.queue.admin.inspection import id_of
 from astyqueue.queue.leases import BaseDelivery, Lease
+from astyqueue.queue.retry_policy import rejected
+from astyqueue.queue.runtime import QueueRuntime
 
 
-class MessageCommands:
-    """Deletes messages, redrives dead letters and settles by receipt."""
+def delete(core: QueueRuntime, message: MessageId) -> Steps[bool]:
+    """Remove a message in any state; True if it existed."""
+    telling = yield from _events(core, Kind.CANCELLED, [message], why="deleted")
+    deleted = yield from delete_stored(core.process, message)
+    yield from core.claimer.history.tell(telling if deleted else ())
+    return deleted
 
-    def __init__(self, process: Client, history: HistoryWriter) -> None:
-        """`history` gets the events of each command."""
-        self._process = process
-        self._history = history
 
-    def delete(self, message: MessageId) -> Steps[bool]:
-        """Remove a message in any state; True if it existed."""
-        telling = yield from self._events(Kind.CANCELLED, [message], why="deleted")
-        deleted = yield from delete.delete(self._process, message)
-        yield from self._history.tell(telling if deleted else ())
-        return deleted
+def redrive(core: QueueRuntime, letters: Sequence[MessageId], *, force: bool, dry_run: bool) -> Steps[RedriveReport]:
+    """Put dead letters back, or with `dry_run` only count them."""
+    history, why = core.claimer.history, "forced" if force else ""
+    telling = [] if dry_run else (yield from _events(core, Kind.REDRIVEN, letters, why=why))
+    back: list[MessageId] = []
+    try:
+        report = yield from dead_letters.redrive(core.process, letters, force=force, dry_run=dry_run, into=back)
+    except StoreError:
+        yield from history.tell(_of(back, telling))  # other rows were done before this one failed
+        raise
+    yield from history.tell(_of(back, telling))
+    return report
 
-    def redrive(self, letters: Sequence[MessageId], *, force: bool, dry_run: bool) -> Steps[RedriveReport]:
-        """Put dead letters back, or with `dry_run` only count them."""
-        telling = [] if dry_run else (yield from self._events(Kind.REDRIVEN, letters, why="forced" if force else ""))
-        back: list[MessageId] = []
-        try:
-            report = yield from dead_letters.redrive(self._process, letters, force=force, dry_run=dry_run, into=back)
-        except StoreError:
-            yield from self._history.tell(_of(back, telling))  # other rows were done before this one failed
-            raise
-        yield from self._history.tell(_of(back, telling))
-        return report
 
-    def settle(self, held: Receipt, outcome: Outcome, levels: int) -> Steps[None]:
-        """Settle by receipt; LeaseLost if the receipt is not current."""
-        row, priority, id_ = held.message
-        envelope = yield from self._envelope(held.message, outcome)
-        if isinstance(outcome, Ack | Reject) and envelope is not None:
-            outcome = outcome._replace(along=settle_effects(priority, id_, envelope))
-        timer = yield from self._timer(held, levels)
-        events: Sequence[Event] = ()
-        if envelope is not None:
-            delivery = BaseDelivery(
-                row, ClaimedMessage(Entry(id_, priority, held.attempt - 1), envelope), Lease(row, timer, 0)
-            )
-            events = self._history.of_outcome(delivery, outcome)
-        yield from self._history.write(events)
-        settled = yield from settle(self._process, row, SettleRequest(timer, {id_: outcome}))
-        if settled.lost:
-            self._history.lost(events)
-            yield from self._history.flush()
-            raise LeaseLost([str(held)])
+def ack(core: QueueRuntime, receipt: Receipt | str) -> Steps[None]:
+    """Ack a delivery by its receipt."""
+    return settle(core, receipt, lambda _: ACK)
 
-    def _timer(self, held: Receipt, levels: int) -> Steps[Timer]:
-        """The timer under which a receipt is current."""
-        snapshot = RowSnapshot(held.message.row, levels)
-        yield from load_snapshot(snapshot, self._process.now())
-        for timer in (snapshot.timers or {}).values():
-            if timer.nonce == held.nonce and any(_is(entry, held) for entry in timer.entries):
-                return timer
+
+def release(core: QueueRuntime, receipt: Receipt | str, delay: Duration) -> Steps[None]:
+    """Give a delivery back by its receipt, due after `delay`; this costs no attempt."""
+    due = core.process.now() + as_microseconds(delay)
+    return settle(core, receipt, lambda held: Release(due, held.attempt - 1, State.SNOOZED))
+
+
+def extend(core: QueueRuntime, receipt: Receipt | str, by: Duration) -> Steps[None]:
+    """Extend the lease of a delivery to `by` from now, by its receipt."""
+    until = core.process.now() + as_microseconds(by)
+    return settle(core, receipt, lambda _: Extend(until))
+
+
+def reject(core: QueueRuntime, receipt: Receipt | str, reason: str) -> Steps[None]:
+    """Make a delivery a dead letter, by its receipt."""
+    return settle(core, receipt, lambda held: rejected(reason, held.attempt))
+
+
+def settle(core: QueueRuntime, receipt: Receipt | str, outcome_of: Callable[[Receipt], Outcome]) -> Steps[None]:
+    """Settle by receipt, from any process; LeaseLost if the receipt is not current."""
+    held = Receipt.parse(receipt) if isinstance(receipt, str) else receipt
+    if not isinstance(held, Receipt):
+        wrong = f"{receipt!r:.120} is not a receipt: give a delivery's receipt, or its text"
+        raise BadInput(wrong)
+    row, priority, id_ = id_of(core, held.message)
+    outcome, history = outcome_of(held), core.claimer.history
+    envelope = yield from _envelope(core, held.message, outcome)
+    if isinstance(outcome, Ack | Reject) and envelope is not None:
+        outcome = outcome._replace(along=settle_effects(priority, id_, envelope))
+    timer = yield from _timer(core, held)
+    events: Sequence[Event] = ()
+    if envelope is not None:
+        claimed = ClaimedMessage(Entry(id_, priority, held.attempt - 1), envelope)
+        events = history.of_outcome(BaseDelivery(row, claimed, Lease(row, timer, 0)), outcome)
+    yield from history.write(events)
+    settled = yield from settle_stored(core.process, row, SettleRequest(timer, {id_: outcome}))
+    if settled.lost:
+        history.lost(events)
+        yield from history.flush()
         raise LeaseLost([str(held)])
+    core.claimer.changed(row)
 
-    def _envelope(self, message: MessageId, outcome: Outcome) -> Steps[Envelope | None]:
-        """The envelope of a message, if the outcome or the history needs it."""
-        if not isinstance(outcome, Ack | Reject) and not self._history.tells(outcome):
-            return None
-        found = yield from browse.contents([message])
-        return found[message].envelope if message in found else None
 
-    def _events(self, kind: Kind, messages: Sequence[MessageId], *, why: str) -> Steps[list[Event]]:
-        """Events of a command on messages, which are read for their keys; none if this kind is not kept."""
-        if not self._history.wants(kind):
-            return []
-        keys: dict[MessageId, str | None] = {}
-        for _, some in groupby(sorted(messages), key=lambda one: one.row):
-            found = yield from browse.contents(list(some))
-            keys |= {id_: content.envelope.key for id_, content in found.items() if content.envelope}
-        return [self._history.events.of_order(kind, id_, keys.get(id_), why=why) for id_ in messages]
+def _timer(core: QueueRuntime, held: Receipt) -> Steps[Timer]:
+    """The timer under which a receipt is current."""
+    snapshot = RowSnapshot(held.message.row, core.settings.layout.priorities)
+    yield from load_snapshot(snapshot, core.process.now())
+    for timer in (snapshot.timers or {}).values():
+        if timer.nonce == held.nonce and any(_is(entry, held) for entry in timer.entries):
+            return timer
+    raise LeaseLost([str(held)])
+
+
+def _envelope(core: QueueRuntime, message: MessageId, outcome: Outcome) -> Steps[Envelope | None]:
+    """The envelope of a message, if the outcome or the history needs it."""
+    if not isinstance(outcome, Ack | Reject) and not core.claimer.history.tells(outcome):
+        return None
+    found = yield from browse.contents([message])
+    return found[message].envelope if message in found else None
+
+
+def _events(core: QueueRuntime, kind: Kind, messages: Sequence[MessageId], *, why: str) -> Steps[list[Event]]:
+    """Events of a command on messages, which are read for their keys; none if this kind is not kept."""
+    history = core.claimer.history
+    if not history.wants(kind):
+        return []
+    keys: dict[MessageId, str | None] = {}
+    for _, some in groupby(sorted(messages), key=lambda one: one.row):
+        found = yield from browse.contents(list(some))
+        keys |= {id_: content.envelope.key for id_, content in found.items() if content.envelope}
+    return [history.events.of_order(kind, id_, keys.get(id_), why=why) for id_ in messages]
 
 
 def _of(messages: list[MessageId], events: list[Event]) -> list[Event]:

@@ -1,14 +1,16 @@
-"""Commands on the schedules of a queue, as steps."""
+"""Commands on the schedules of a queue, as steps. Each schedule is stored in the home row of its name."""
 
 from __future__ import annotations
 
 import contextlib
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from itertools import islice
 from typing import Final
 
+from astyqueue.clock import instant
 from astyqueue.durations import as_microseconds, instant_of
-from astyqueue.errors import BadInput, NotFound
+from astyqueue.errors import BadInput, NotFound, Undecodable
 from astyqueue.ids import is_derived
 from astyqueue.model.body import encode_body
 from astyqueue.model.compose import Message, MessageEncoder, unique_of
@@ -24,18 +26,16 @@ from astyqueue.model.schedule import (
     Template,
     check_schedule_name,
 )
-from astyqueue.model.validation import check_text
+from astyqueue.model.validation import check_count, check_text
 from astyqueue.protocol.admin.browse import contents
 from astyqueue.protocol.layout.rows import is_home
 from astyqueue.protocol.layout.schedule_column import readable_schedule, run_of, trigger_name
-from astyqueue.protocol.scheduling import schedules
+from astyqueue.protocol.scheduling import schedules as stored
 from astyqueue.protocol.scheduling.edit import ScheduleHandle
 from astyqueue.protocol.scheduling.fire import fired
 from astyqueue.protocol.scheduling.read import found_in, schedules_in
-from astyqueue.protocol.scheduling.schedules import RequestedSchedule
+from astyqueue.protocol.scheduling.schedules import RepeatingSend, RequestedSchedule
 from astyqueue.protocol.steps import Steps, read_column
-from astyqueue.queue.admin.inspection import QueueAdmin
-from astyqueue.queue.history import HistoryWriter
 from astyqueue.queue.producing.producer import Sent
 from astyqueue.queue.producing.unique import sent_or_kept
 from astyqueue.queue.runtime import QueueRuntime
@@ -47,20 +47,6 @@ BODY_BYTES: Final = 128 * 1024
 _SHORTEST: Final = 0
 #: Default policies of a message's own trigger: all slots, one run after the other, as if it put itself back each time.
 _OWN: Final = Policies(Misfire.read("all"), Overlap.QUEUE_ALL)
-
-
-def own_policies(message: Message, misfire: str | None, overlap: str | None) -> Policies:
-    """The policies of a message's own trigger; BadInput for unknown ones and for concurrent runs of a unique key."""
-    policies = Policies.read(misfire or str(_OWN.misfire), overlap or _OWN.overlap, _OWN.after_failure)
-    if message.unique is not None and policies.overlap is Overlap.ALLOW:
-        problem = f'overlap="{Overlap.ALLOW}" allows concurrent runs, but a unique key allows only one at a time'
-        raise BadInput(problem)
-    return policies
-
-
-def policies_without_trigger() -> BadInput:
-    """The error of a message with schedule policies but without a trigger."""
-    return BadInput("misfire= and overlap= apply to the slots of a trigger: give a trigger= too, or omit them")
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,180 +80,207 @@ def _has_sent(schedule: Schedule, message: MessageId) -> bool:
     return schedule.origin is Origin.MESSAGE and run_of(schedule, 0).id[8:] == message.id[8:]
 
 
-class ScheduleAdmin:
-    """The schedules of one queue. Each is stored in the home row of its name."""
+def handle_of(core: QueueRuntime, name: str) -> ScheduleHandle:
+    """A handle for the schedule of this name, whether or not it exists."""
+    ring = core.ring
+    return ScheduleHandle(core.process, ring.home(ring.shard_of_key(check_schedule_name(name))), name)
 
-    def __init__(self, core: QueueRuntime) -> None:
-        """`core` is the open queue."""
-        self._core = core
 
-    @property
-    def _history(self) -> HistoryWriter:
-        return self._core.claimer.history
+def save(core: QueueRuntime, name: str, planned: ScheduleRequest, *, replaces: bool) -> Steps[Schedule]:
+    """Create a schedule or, with `replaces`, replace the one of this name."""
+    _check_trigger(planned.trigger)
+    yield from core.settings_sync.time.follow()
+    kept = handle_of(core, name)
+    template = template_of(core, planned.message)
+    wanted = RequestedSchedule(planned.trigger, template, planned.policies, planned.origin, planned.since)
+    schedule = yield from stored.save(kept, wanted, replaces=replaces)
+    yield from _changed(core, kept)
+    return schedule
 
-    def kept(self, name: str) -> ScheduleHandle:
-        """A handle for the schedule of this name, whether or not it exists."""
-        ring = self._core.ring
-        return ScheduleHandle(self._core.process, ring.home(ring.shard_of_key(check_schedule_name(name))), name)
 
-    def save(self, name: str, planned: ScheduleRequest, *, replaces: bool) -> Steps[Schedule]:
-        """Create a schedule or, with `replaces`, replace the one of this name."""
-        _check_trigger(planned.trigger)
-        yield from self._core.settings_sync.time.follow()
-        kept = self.kept(name)
-        wanted = RequestedSchedule(
-            planned.trigger, self.template(planned.message), planned.policies, planned.origin, planned.since
+def template_of(core: QueueRuntime, message: Message) -> Template:
+    """The template of a schedule's messages; BadInput for a message that a schedule cannot send."""
+    if message.delay is not None or message.at is not None:
+        problem = "the trigger decides when a schedule's messages are due: give no delay= and no at="
+        raise BadInput(problem)
+    if message.unique is not None:
+        problem = f"unique={message.unique!r}: a schedule's messages share its key; limit them by overlap="
+        raise BadInput(problem)
+    if isinstance(message.expires, datetime):
+        problem = f"expires={message.expires!r}: it counts from each firing of a schedule, so give a duration"
+        raise BadInput(problem)
+    most = min(BODY_BYTES, core.settings.behaviour.body_bytes)
+    composer = MessageEncoder(core.settings, core.process.now())
+    composed = composer.compose(_SHORTEST, replace(message, body=_SHORTEST))  # the body itself is checked below
+    envelope = decode(composed.value)
+    expires = None if message.expires is None else as_microseconds(message.expires)
+    headers = envelope.headers or {}
+    body = encode_body(message.body, most)
+    return Template(body, composed.priority, envelope.key, headers, expires, envelope.lease, envelope.attempts)
+
+
+def send(
+    core: QueueRuntime, message: Message, trigger: Trigger | None, *, misfire: str | None, overlap: str | None
+) -> Steps[Sent]:
+    """Send a message; with a `trigger` it recurs, and `misfire` and `overlap` change its policies."""
+    if trigger is not None:
+        return send_recurring(core, message, trigger, _policies_of(message, misfire, overlap))
+    if misfire is not None or overlap is not None:
+        problem = "misfire= and overlap= apply to the slots of a trigger: give a trigger= too, or omit them"
+        raise BadInput(problem)
+    return core.send(message)
+
+
+def _policies_of(message: Message, misfire: str | None, overlap: str | None) -> Policies:
+    """The policies of a message's own trigger; BadInput for unknown ones and for concurrent runs of a unique key."""
+    policies = Policies.read(misfire or str(_OWN.misfire), overlap or _OWN.overlap, _OWN.after_failure)
+    if message.unique is not None and policies.overlap is Overlap.ALLOW:
+        problem = f'overlap="{Overlap.ALLOW}" allows concurrent runs, but a unique key allows only one at a time'
+        raise BadInput(problem)
+    return policies
+
+
+def send_recurring(core: QueueRuntime, message: Message, trigger: Trigger, policies: Policies = _OWN) -> Steps[Sent]:
+    """Send a message that recurs at the slots of its own trigger; returns the id of its first run.
+
+    KeyTaken is raised if another message has its unique key, ScheduleTaken if its key is the name of a schedule.
+    """
+    _check_trigger(trigger)
+    unique = unique_of(message)
+    template = template_of(core, replace(message, unique=None))
+    yield from core.settings_sync.time.follow()
+    process = core.process
+    kept = handle_of(core, f"message {process.nonce().hex()}" if message.key is None else _name_of(message.key))
+    repeating = RepeatingSend(kept, RequestedSchedule(trigger, template, policies, Origin.MESSAGE), unique)
+    if unique is None:
+        holder = yield from repeating.carry_out()
+    else:
+        holder = yield from sent_or_kept(process, repeating.carry_out, key=kept.name, unique=unique)
+    if holder.sent:
+        history = core.claimer.history
+        events = history.events
+        replaced = (
+            [events.of_order(Kind.CANCELLED, holder.replaced, kept.name, why="replaced")] if holder.replaced else []
         )
-        schedule = yield from schedules.save(kept, wanted, replaces=replaces)
-        yield from self._changed(kept)
-        return schedule
+        sent = [*events.of_scheduled(kept.row, repeating.fired), *events.of_firing(kept.row, repeating.fired)]
+        yield from history.tell([*replaced, *sent])
+        yield from _changed(core, kept)
+    return Sent(holder.id, holder.sent)
 
-    def template(self, message: Message) -> Template:
-        """The template of a schedule's messages; BadInput for a message that a schedule cannot send."""
-        if message.delay is not None or message.at is not None:
-            problem = "the trigger decides when a schedule's messages are due: give no delay= and no at="
-            raise BadInput(problem)
-        if message.unique is not None:
-            problem = f"unique={message.unique!r}: a schedule's messages share its key; limit them by overlap="
-            raise BadInput(problem)
-        if isinstance(message.expires, datetime):
-            problem = f"expires={message.expires!r}: it counts from each firing of a schedule, so give a duration"
-            raise BadInput(problem)
-        most = min(BODY_BYTES, self._core.settings.behaviour.body_bytes)
-        composer = MessageEncoder(self._core.settings, self._core.process.now())
-        composed = composer.compose(_SHORTEST, replace(message, body=_SHORTEST))  # the body itself is checked below
-        envelope = decode(composed.value)
-        expires = None if message.expires is None else as_microseconds(message.expires)
-        headers = envelope.headers or {}
-        body = encode_body(message.body, most)
-        return Template(body, composed.priority, envelope.key, headers, expires, envelope.lease, envelope.attempts)
 
-    def send(self, message: Message, trigger: Trigger, policies: Policies = _OWN) -> Steps[Sent]:
-        """Send a message that recurs at the slots of its own trigger; returns the id of its first run.
+def stop(core: QueueRuntime, key: str) -> Steps[bool]:
+    """End the recurring message that was sent under this key with its own trigger; True if there was one."""
+    found = yield from handle_of(core, key).found()
+    if found is None or found[1].origin is not Origin.MESSAGE:
+        return False
+    return (yield from remove(core, key, with_run=True)) is not None
 
-        KeyTaken is raised if another message has its unique key, ScheduleTaken if its key is the name of a schedule.
-        """
-        _check_trigger(trigger)
-        unique = unique_of(message)
-        template = self.template(replace(message, unique=None))
-        yield from self._core.settings_sync.time.follow()
-        process = self._core.process
-        kept = self.kept(f"message {process.nonce().hex()}" if message.key is None else _name_of(message.key))
-        repeating = schedules.RepeatingSend(
-            kept, RequestedSchedule(trigger, template, policies, Origin.MESSAGE), unique
-        )
-        if unique is None:
-            holder = yield from repeating.carry_out()
-        else:
-            holder = yield from sent_or_kept(process, repeating.carry_out, key=kept.name, unique=unique)
-        if holder.sent:
-            events = self._history.events
-            replaced = (
-                [events.of_order(Kind.CANCELLED, holder.replaced, kept.name, why="replaced")] if holder.replaced else []
-            )
-            sent = [*events.of_scheduled(kept.row, repeating.fired), *events.of_firing(kept.row, repeating.fired)]
-            yield from self._history.tell([*replaced, *sent])
-            yield from self._changed(kept)
-        return Sent(holder.id, holder.sent)
 
-    def delete(self, message: MessageId | str) -> Steps[bool]:
-        """Delete a message; one with its own trigger recurs no longer, whichever of its runs the id names."""
-        id_ = QueueAdmin(self._core).own(message)
-        own = yield from self.of_message(id_)
-        deleted = yield from QueueAdmin(self._core).delete(id_)
-        if own is None:
-            return deleted
-        return (yield from self.remove(own.name, with_run=True)) is not None or deleted
+def pause(core: QueueRuntime, name: str, why: str) -> Steps[Schedule]:
+    """Pause a schedule: it fires nothing until it is resumed."""
+    kept = handle_of(core, name)
+    schedule = yield from stored.pause(kept, check_text(why, "why a schedule is paused"))
+    yield from _changed(core, kept)
+    return schedule
 
-    def stop(self, key: str) -> Steps[bool]:
-        """End the recurring message that was sent under this key with its own trigger; True if there was one."""
-        found = yield from self.kept(key).found()
-        if found is None or found[1].origin is not Origin.MESSAGE:
-            return False
-        return (yield from self.remove(key, with_run=True)) is not None
 
-    def pause(self, name: str, why: str) -> Steps[Schedule]:
-        """Pause a schedule: it fires nothing until it is resumed."""
-        kept = self.kept(name)
-        schedule = yield from schedules.pause(kept, check_text(why, "why a schedule is paused"))
-        yield from self._changed(kept)
-        return schedule
+def resume(core: QueueRuntime, name: str) -> Steps[Schedule]:
+    """Resume a schedule with its next slot from now on."""
+    kept, history = handle_of(core, name), core.claimer.history
+    schedule = yield from stored.resume(kept, lambda one: trigger_of(core, one))
+    yield from history.tell(history.events.of_skipping(stored.passed_over(schedule)))
+    yield from _changed(core, kept)
+    return schedule
 
-    def resume(self, name: str) -> Steps[Schedule]:
-        """Resume a schedule with its next slot from now on."""
-        kept = self.kept(name)
-        schedule = yield from schedules.resume(kept, self.trigger)
-        yield from self._history.tell(self._history.events.of_skipping(schedules.passed_over(schedule)))
-        yield from self._changed(kept)
-        return schedule
 
-    def run_now(self, name: str) -> Steps[Schedule]:
-        """Send a message of a schedule now, besides its slots."""
-        kept = self.kept(name)
-        schedule = yield from schedules.run_now(kept)
-        asked_for = schedule.history[-1]
-        sent = fired(schedule, {asked_for.slot: asked_for.run} if asked_for.run else {}, asked_for.at)
-        yield from self._history.tell(self._history.events.of_scheduled(kept.row, sent))
-        yield from self._changed(kept)
-        return schedule
+def run_now(core: QueueRuntime, name: str) -> Steps[Schedule]:
+    """Send a message of a schedule now, besides its slots."""
+    kept, history = handle_of(core, name), core.claimer.history
+    schedule = yield from stored.run_now(kept)
+    asked_for = schedule.history[-1]
+    sent = fired(schedule, {asked_for.slot: asked_for.run} if asked_for.run else {}, asked_for.at)
+    yield from history.tell(history.events.of_scheduled(kept.row, sent))
+    yield from _changed(core, kept)
+    return schedule
 
-    def backfill(self, name: str, since: datetime, until: datetime) -> Steps[int]:
-        """Send a message for each slot of a range; returns the number of slots."""
-        kept = self.kept(name)
-        schedule = yield from self.show(name)
-        slots = schedules.slots_between(self.trigger(schedule), instant_of(since), instant_of(until))
-        for part in schedules.in_commits(schedule, slots):
-            sent = yield from schedules.backfill(kept, part)
-            yield from self._history.tell(self._history.events.of_scheduled(kept.row, sent))
-            yield from self._changed(kept)
-        return len(slots)
 
-    def remove(self, name: str, *, with_run: bool = False) -> Steps[Schedule | None]:
-        """Remove a schedule and, with `with_run`, its last message; returns the removed schedule."""
-        kept = self.kept(name)
-        removed = yield from schedules.remove(kept, with_run=with_run)
-        yield from self._changed(kept)
-        return removed
+def backfill(core: QueueRuntime, name: str, since: datetime, until: datetime) -> Steps[int]:
+    """Send a message for each slot of a range; returns the number of slots."""
+    kept, history = handle_of(core, name), core.claimer.history
+    schedule = yield from show(core, name)
+    slots = stored.slots_between(trigger_of(core, schedule), instant_of(since), instant_of(until))
+    for part in stored.in_commits(schedule, slots):
+        sent = yield from stored.backfill(kept, part)
+        yield from history.tell(history.events.of_scheduled(kept.row, sent))
+        yield from _changed(core, kept)
+    return len(slots)
 
-    def discard(self, name: str) -> Steps[bool]:
-        """Remove a schedule that cannot be decoded; True if it existed."""
-        kept = self.kept(name)
-        discarded = yield from schedules.discard(kept.process, kept.row, trigger_name(name))
-        yield from self._changed(kept)
+
+def remove(core: QueueRuntime, name: str, *, with_run: bool = False) -> Steps[Schedule | None]:
+    """Remove a schedule and, with `with_run`, its last message; returns the removed schedule."""
+    kept = handle_of(core, name)
+    removed = yield from stored.remove(kept, with_run=with_run)
+    yield from _changed(core, kept)
+    return removed
+
+
+def delete(core: QueueRuntime, name: str) -> Steps[bool]:
+    """Remove a schedule, also one that cannot be decoded; True if it existed. Messages that it sent stay."""
+    try:
+        return (yield from remove(core, name)) is not None
+    except Undecodable:
+        kept = handle_of(core, name)
+        discarded = yield from stored.discard(kept.process, kept.row, trigger_name(name))
+        yield from _changed(core, kept)
         return discarded
 
-    def show(self, name: str) -> Steps[Schedule]:
-        """The schedule of this name; NotFound if there is none."""
-        found = yield from self.kept(name).found()
-        if found is None:
-            missing = f"queue {self._core.settings.name!r} has no schedule {name!r}"
-            raise NotFound(missing)
-        return found[1]
 
-    def all(self) -> Steps[list[Schedule]]:
-        """All schedules of the queue, by name."""
-        return (yield from schedules_in(self._core.ring.homes()))
+def show(core: QueueRuntime, name: str) -> Steps[Schedule]:
+    """The schedule of this name; NotFound if there is none."""
+    found = yield from handle_of(core, name).found()
+    if found is None:
+        missing = f"queue {core.settings.name!r} has no schedule {name!r}"
+        raise NotFound(missing)
+    return found[1]
 
-    def of_message(self, message: MessageId) -> Steps[Schedule | None]:
-        """The schedule that sent this message for a slot, if it is the message's own trigger; else None.
 
-        A stored message names its schedule; for one that is gone, all schedules of its row are read.
-        """
-        if not is_home(message.row) or not is_derived(message.id):
-            return None
-        found = yield from contents([message])
-        envelope = found[message].envelope if message in found else None
-        if envelope and (name := (envelope.headers or {}).get(SCHEDULE)):
-            column = yield from read_column(message.row, trigger_name(name))
-            named = None if column is None else readable_schedule(message.row, column.value)
-            return named if named and _has_sent(named, message) else None
-        return (yield from found_in(message.row, lambda one: _has_sent(one, message)))
+def all_of(core: QueueRuntime) -> Steps[list[Schedule]]:
+    """All schedules of the queue, by name."""
+    return schedules_in(core.ring.homes())
 
-    def trigger(self, schedule: Schedule) -> Trigger:
-        """The trigger of a schedule; UnknownTrigger if it is a user's type that is not registered here."""
-        return self._core.triggers.read(schedule.anchored)
 
-    def _changed(self, kept: ScheduleHandle) -> Steps[None]:
-        """Have this and other processes scan the row: something in it may be due."""
-        self._core.claimer.changed(kept.row)
-        yield from self._core.scheduler.poller.doorbell.ring([kept.row])
+def next_slots(core: QueueRuntime, name: str, count: int) -> Steps[list[datetime]]:
+    """The next slots of a schedule, also while it is paused."""
+    check_count(count, "slots cannot be listed")
+    schedule = yield from show(core, name)
+    if schedule.next is None:
+        return []
+    since = schedule.last if not schedule.paused else max(schedule.last, core.process.now())
+    return list(islice(trigger_of(core, schedule).upcoming(instant(since)), count))
+
+
+def of_message(message: MessageId) -> Steps[Schedule | None]:
+    """The schedule that sent this message for a slot, if it is the message's own trigger; else None.
+
+    A stored message names its schedule; for one that is gone, all schedules of its row are read.
+    """
+    if not is_home(message.row) or not is_derived(message.id):
+        return None
+    found = yield from contents([message])
+    envelope = found[message].envelope if message in found else None
+    if envelope and (name := (envelope.headers or {}).get(SCHEDULE)):
+        column = yield from read_column(message.row, trigger_name(name))
+        named = None if column is None else readable_schedule(message.row, column.value)
+        return named if named and _has_sent(named, message) else None
+    return (yield from found_in(message.row, lambda one: _has_sent(one, message)))
+
+
+def trigger_of(core: QueueRuntime, schedule: Schedule) -> Trigger:
+    """The trigger of a schedule; UnknownTrigger if it is a user's type that is not registered here."""
+    return core.triggers.read(schedule.anchored)
+
+
+def _changed(core: QueueRuntime, kept: ScheduleHandle) -> Steps[None]:
+    """Have this and other processes scan the row: something in it may be due."""
+    core.claimer.changed(kept.row)
+    yield from core.scheduler.poller.doorbell.ring([kept.row])

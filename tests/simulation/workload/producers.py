@@ -14,7 +14,8 @@ from astyqueue.model.schedule import Policies
 from astyqueue.model.settings_text import duration_setting_text
 from astyqueue.protocol.sending.idempotent import idempotent_message, numbered_id, send_idempotent
 from astyqueue.protocol.steps import Steps
-from astyqueue.queue.admin.schedules import ScheduleAdmin, ScheduleRequest
+from astyqueue.queue.admin import schedules
+from astyqueue.queue.admin.schedules import ScheduleRequest
 from astyqueue.queue.runtime import QueueRuntime
 from astyqueue.triggers import Every
 from astyqueue.units import SECOND
@@ -108,14 +109,14 @@ class Sender:
         """Make a schedule of a few slots that all are fired, or skipped if the run before has not ended."""
         yield self._pause(20_000, 200_000)
         slots, interval = self.chance.randint(2, 4), duration_setting_text(self.chance.choice(_INTERVALS))
-        name, scheduling = f"schedule {len(self.history.saved)}", ScheduleAdmin(self.core)
-        saved = Saved(name, scheduling.kept(name).row, slots, self.client.clock.monotonic())
+        name = f"schedule {len(self.history.saved)}"
+        saved = Saved(name, schedules.handle_of(self.core, name).row, slots, self.client.clock.monotonic())
         self.history.saved.append(saved)
         self.history.begins("schedule")
         policies = Policies.read("all", self.chance.choice(("allow", "allow", "skip")), "go on")
         planned = ScheduleRequest(Every(interval, delay=interval, count=slots), Message(name), policies)
         try:
-            yield from scheduling.save(name, planned, replaces=True)
+            yield from schedules.save(self.core, name, planned, replaces=True)
         except StoreError:
             return
         saved.result = Result.DONE
@@ -134,7 +135,7 @@ class Sender:
             single = self.chance.random() < 0.3
             self.history.begins(f"{'send once' if single else 'repeat'} {unique}")
             with contextlib.suppress(KeyTaken, StoreError):
-                yield from self.core.send(message) if single else ScheduleAdmin(self.core).send(message, trigger)
+                yield from self.core.send(message) if single else schedules.send_recurring(self.core, message, trigger)
 
     def _pause(self, *usual: int) -> Pause:
         return Pause(int(self.chance.expovariate(1 / self.chance.choice(usual))))

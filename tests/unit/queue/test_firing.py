@@ -13,7 +13,7 @@ from astyqueue.model.compose import Message
 from astyqueue.model.schedule import Misfire, Overlap, Policies
 from astyqueue.model.settings import Layout
 from astyqueue.protocol.steps import Commit, Read, run
-from astyqueue.queue.admin.schedules import ScheduleAdmin, ScheduleRequest
+from astyqueue.queue.admin.schedules import ScheduleRequest, save, show
 from astyqueue.queue.queue import MessageQueue
 from astyqueue.schedules import Schedules
 from astyqueue.store import Store
@@ -77,7 +77,7 @@ def test_nobody_spins_on_a_slot_that_is_not_fired(place: Place, clock: TimeMachi
     crew = Crew(place.store(clock), clock, Layout())
     worker = crew.join(hands=1, busy_for=3_600 * SECOND)
     planned = ScheduleRequest(Every("1s"), Message(None), Policies(Misfire("once"), Overlap.QUEUE_ALL))
-    run(ScheduleAdmin(worker.core).save("digest", planned, replaces=False), worker.store)
+    run(save(worker.core, "digest", planned, replaces=False), worker.store)
     crew.pass_time(2 * SECOND)
     if not fires:
         worker.core.fire_nothing()
@@ -92,14 +92,12 @@ def test_hands_that_are_full_fire_all_the_same(place: Place, clock: TimeMachine)
     worker = crew.join(hands=1, busy_for=3_600 * SECOND)
     worker.send(1)
     run(
-        ScheduleAdmin(worker.core).save(
-            "digest", ScheduleRequest(Every("1m", delay="10s"), Message(None)), replaces=False
-        ),
+        save(worker.core, "digest", ScheduleRequest(Every("1m", delay="10s"), Message(None)), replaces=False),
         worker.store,
     )
     crew.pass_time(15 * SECOND)
     assert worker.core.claimer.stats.fired <= 1
-    schedule = run(ScheduleAdmin(worker.core).show("digest"), worker.store)
+    schedule = run(show(worker.core, "digest"), worker.store)
     assert schedule.fired == 1
     assert schedule.history[-1].at - schedule.history[-1].slot <= 2 * SECOND
 
@@ -110,7 +108,7 @@ def test_idle_schedules_cost_no_reads(place: Place, clock: TimeMachine) -> None:
         worker = crew.join()
         for number in range(schedules):
             planned = ScheduleRequest(Every("1h", delay="1h"), Message(None))
-            run(ScheduleAdmin(worker.core).save(f"digest {number}", planned, replaces=False), worker.store)
+            run(save(worker.core, f"digest {number}", planned, replaces=False), worker.store)
         crew.pass_time(5 * SECOND)
         worker.requests.clear()
         crew.pass_time(60 * SECOND, step=20_000)

@@ -15,7 +15,7 @@ from astyqueue.model.event import Kind
 from astyqueue.model.moments import iso
 from astyqueue.protocol.settling.outcomes import ACK
 from astyqueue.protocol.steps import Commit, Request, Steps, perform, run
-from astyqueue.queue.admin.inspection import QueueAdmin
+from astyqueue.queue.admin.commands import settle
 from astyqueue.queue.builder import QueueBuilder
 from astyqueue.schedules import Schedules
 from astyqueue.testing import TimeMachine
@@ -268,7 +268,7 @@ def test_a_settle_by_receipt_that_came_too_late_is_told_to_be_lost_by_whoever_ju
     sent = queue.send("hello")
     [delivery] = queue.receive()
     receipt = str(delivery.receipt)
-    settling = QueueAdmin(another.core).settle(receipt, lambda _: ACK)
+    settling = settle(another.core, receipt, lambda _: ACK)
     request = next(settling)
     while not isinstance(request, Commit):
         request = settling.send(perform(request, another.store))

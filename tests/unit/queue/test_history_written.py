@@ -15,7 +15,7 @@ from astyqueue.protocol.history import HistorySlice, history_slices, read_histor
 from astyqueue.protocol.layout.columns import Type
 from astyqueue.protocol.layout.rows import Ring
 from astyqueue.protocol.steps import Commit, Read, Request, Send, run
-from astyqueue.queue.admin.commands import MessageCommands
+from astyqueue.queue.admin.commands import redrive
 from astyqueue.queue.builder import QueueBuilder
 from astyqueue.schedules import Schedules
 from astyqueue.store import ENTRIES, HISTORY, Named, Store
@@ -226,10 +226,9 @@ def test_what_was_put_back_is_told_although_more_could_not_be(store: Store, buil
     letters = [queue.send(number).id for number in range(2)]
     for _ in letters:
         queue.receive()[0].reject()
-    orders = MessageCommands(queue.core.process, queue.core.claimer.history)
     with pytest.raises(StoreUnavailable):
         run(
-            orders.redrive(letters, force=False, dry_run=False),
+            redrive(queue.core, letters, force=False, dry_run=False),
             Failing(store, StoreUnavailable("the store is away"), at=2, of=(Commit,)),
         )
     assert [event.message for event in queue.history(kinds=["redriven"])] == letters[:1]

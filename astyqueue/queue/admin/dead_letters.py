@@ -1,0 +1,183 @@
+"""Lists dead letters, puts them back and removes them, as steps."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final, TypedDict, get_args
+
+from astyqueue.errors import BadInput, NotFound
+from astyqueue.model.compose import check_key, range_of
+from astyqueue.model.message import MessageId
+from astyqueue.model.settings_text import did_you_mean
+from astyqueue.model.validation import check_count
+from astyqueue.model.views import DeadFilter, DeadLetter, DeathKind, RedriveReport
+from astyqueue.protocol.admin import dead_letters as stored
+from astyqueue.protocol.steps import Steps
+from astyqueue.queue.admin import commands
+from astyqueue.queue.admin.inspection import id_of
+from astyqueue.queue.runtime import QueueRuntime
+from astyqueue.units import SECOND
+from astyqueue.waiting import Rest, Wakeup
+
+#: The number of dead letters put back in one commit, unless a rate requires fewer.
+_PAGE: Final = 100
+
+
+class Where(TypedDict, total=False):
+    """A filter of dead letters; a missing field matches all. `reason` is a part of it; instants are aware datetimes."""
+
+    kind: DeathKind | None
+    reason: str | None
+    since: datetime | None
+    until: datetime | None
+    key: str | None
+    task: str | None
+
+
+def dead_filter(where: Where) -> DeadFilter:
+    """The filter for the given fields; BadInput for an unknown field, or a value that matches nothing or everything."""
+    if unknown := sorted(set(where) - set(Where.__annotations__)):
+        hint = did_you_mean(unknown[0], Where.__annotations__)
+        names = ", ".join(map(repr, unknown))
+        problem = f"dead letters are not chosen by {names}, but by {', '.join(Where.__annotations__)}{hint}"
+        raise BadInput(problem)
+    kind, reason, key, task = where.get("kind"), where.get("reason"), where.get("key"), where.get("task")
+    if kind is not None and kind not in get_args(DeathKind):
+        problem = f"invalid kind={kind!r:.80}: one of {', '.join(get_args(DeathKind))}"
+        raise BadInput(problem)
+    since, until = range_of(where.get("since"), where.get("until"))
+    return DeadFilter(
+        kind=kind,
+        reason=None if reason is None else _some_text("reason", reason),
+        since=since,
+        until=until,
+        key=None if key is None else check_key(key),
+        headers={} if task is None else {"task": _some_text("task", task)},
+    )
+
+
+def _some_text(name: str, text: str) -> str:
+    """The text of a filter. An empty one is refused: it mostly comes from an unset variable and matches all."""
+    if not isinstance(text, str) or not text:
+        problem = f"{name}={text!r:.80} chooses nothing: give some text, or leave {name} out to mean all"
+        raise BadInput(problem)
+    return text
+
+
+@dataclass(frozen=True, slots=True)
+class RedriveOptions:
+    """The options of a redrive.
+
+    At most `rate` messages a second, in small commits; `dry_run` only counts; `force` also puts back messages that will
+    die again; `only` are the letters to redrive, in place of a filter. `progress` is called after every commit, and
+    `cancelled` before each.
+    """
+
+    rate: float | None = None
+    dry_run: bool = False
+    force: bool = False
+    progress: Callable[[RedriveReport], None] | None = None
+    cancelled: Callable[[], bool] = lambda: False
+    only: Sequence[MessageId | str] = ()
+
+    def __post_init__(self) -> None:
+        """Refuse a rate with which the redrive would never end."""
+        if self.rate is not None and not (isinstance(self.rate, int | float) and self.rate > 0):
+            message = f"a rate is messages per second and greater than zero, not {self.rate!r}; omit it for no limit"
+            raise BadInput(message)
+
+    @property
+    def page(self) -> int:
+        """Messages in one commit: a tenth of a second's worth, so that the rate is even."""
+        return _PAGE if self.rate is None else max(1, min(_PAGE, int(self.rate / 10)))
+
+
+def dead_letters(core: QueueRuntime, limit: int, where: Where) -> Steps[list[DeadLetter]]:
+    """The first `limit` dead letters that match."""
+    wanted = dead_filter(where)
+    check_count(limit, "dead letters cannot be listed", least=0)
+    rows, levels = core.ring.rows(), core.settings.layout.priorities
+    letters: list[DeadLetter] = []
+    after: MessageId | None = None
+    while len(letters) < limit:
+        page = yield from stored.dead_page(rows, levels, after=after, where=wanted)
+        letters += page.letters
+        after = page.after
+        if after is None:
+            break
+    return letters[:limit]
+
+
+def dead_letter(core: QueueRuntime, message: MessageId | str) -> Steps[DeadLetter]:
+    """One dead letter; NotFound if the message is not a dead letter."""
+    id_ = id_of(core, message)
+    letter = yield from stored.dead_letter(id_)
+    if letter is None:
+        missing = f"message {id_} is not a dead letter; it may have been redriven or removed"
+        raise NotFound(missing)
+    return letter
+
+
+def redrive(core: QueueRuntime, redriving: RedriveOptions, where: Where) -> Steps[RedriveReport]:
+    """Put dead letters back, page by page."""
+    wanted = dead_filter(where)
+    if redriving.only and any(value is not None for value in where.values()):
+        problem = "redrive takes the ids of dead letters or a filter, not both"
+        raise BadInput(problem)
+    if redriving.only:
+        return (yield from _redrive_only(core, redriving))
+    rows, levels = core.ring.rows(), core.settings.layout.priorities
+    report = RedriveReport(dry_run=redriving.dry_run)
+    begun = core.clock.monotonic()
+    after: MessageId | None = None
+    while not redriving.cancelled():
+        page = yield from stored.matching_page(rows, levels, after=after, where=wanted, limit=redriving.page)
+        report += yield from commands.redrive(core, page.ids, force=redriving.force, dry_run=redriving.dry_run)
+        _note_changes(core, page.ids)
+        if redriving.progress:
+            redriving.progress(report)
+        after = page.after
+        if after is None:
+            break
+        yield from _keep_to(core, redriving, begun, report.redriven)
+    return report
+
+
+def _redrive_only(core: QueueRuntime, redriving: RedriveOptions) -> Steps[RedriveReport]:
+    """Put back the chosen letters; if one is not a dead letter, NotFound is raised and none is put back."""
+    chosen = [id_of(core, message) for message in redriving.only]
+    for id_ in chosen:
+        yield from dead_letter(core, id_)
+    report = yield from commands.redrive(core, chosen, force=redriving.force, dry_run=redriving.dry_run)
+    _note_changes(core, chosen)
+    return report
+
+
+def _note_changes(core: QueueRuntime, messages: Iterable[MessageId]) -> None:
+    for row in {id_.row for id_ in messages}:
+        core.claimer.changed(row)
+
+
+def _keep_to(core: QueueRuntime, redriving: RedriveOptions, begun: int, redriven: int) -> Steps[None]:
+    """Rest until the number of redriven messages is within the rate."""
+    if redriving.rate is None or redriving.dry_run:
+        return
+    until = begun + int(redriven / redriving.rate * SECOND)
+    while core.clock.monotonic() < until and not redriving.cancelled():
+        yield Rest(Wakeup(core.clock), min(until, core.clock.monotonic() + SECOND // 10))
+
+
+def purge(core: QueueRuntime, where: Where) -> Steps[int]:
+    """Remove the matching dead letters for good; return their number."""
+    wanted = dead_filter(where)
+    rows, levels = core.ring.rows(), core.settings.layout.priorities
+    purged = 0
+    after: MessageId | None = None
+    while True:
+        page = yield from stored.matching_page(rows, levels, after=after, where=wanted)
+        purged += yield from stored.purge(core.process, page.ids)
+        after = page.after
+        if after is None:
+            return purged
