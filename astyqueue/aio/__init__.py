@@ -1,6 +1,7 @@
 """The queue for asyncio: the names of `astyqueue`, with a coroutine for every call that uses the store.
 
-It runs the same steps as the queue for threads, so the two may share a store, a process and a queue.
+It runs the same steps as the queue for threads, so the two may share a store, a process and a queue. Its classes are
+written from those for threads by `make aio`, all but the endless loop over deliveries.
 """
 
 from astyqueue.aio.connection import Connection, connect

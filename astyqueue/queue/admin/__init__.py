@@ -1,1 +1,1 @@
-"""Operators' commands on a queue, as steps for threads and for tasks."""
+"""What operators do with a queue, as step functions: the classes for threads and for tasks only run them."""

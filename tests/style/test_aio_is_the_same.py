@@ -1,0 +1,126 @@
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator
+from typing import Final, NamedTuple
+
+import pytest
+
+import astyqueue
+from astyqueue import aio
+from astyqueue.schedules import Schedules
+
+#: What `aio` names, and what it is for threads.
+PAIRS: Final[dict[str, tuple[Callable[..., object], Callable[..., object]]]] = {
+    "Connection": (astyqueue.Connection, aio.Connection),
+    "Delivery": (astyqueue.Delivery, aio.Delivery),
+    "MessageQueue": (astyqueue.MessageQueue, aio.MessageQueue),
+    "Received": (astyqueue.Received, aio.Received),
+    "Schedules": (Schedules, aio.Schedules),
+    "connect": (astyqueue.connect, aio.connect),
+}
+#: Docstrings that differ, and why.
+OTHER_WORDS: Final = {
+    "Connection.__init__": "`connect` is awaited",
+    "MessageQueue": "it is for tasks",
+    "MessageQueue.__init__": "`connect` is awaited",
+    "MessageQueue.builder": "what `build` returns is awaited",
+    "MessageQueue.deliveries": "nothing awaits at the end of a loop that was left: an event loop does, later",
+    "MessageQueue.run": "it is a task that carries out steps",
+    "Schedules": "its methods are awaited",
+}
+#: Methods whose result differs besides being awaited, and why.
+OTHER_RESULTS: Final = {
+    "MessageQueue.builder": "what `build` returns is awaited",
+    "MessageQueue.deliveries": "an async iterator",
+    "MessageQueue.history": "an async iterator",
+}
+ASYNC_NAMES: Final = {"__enter__": "__aenter__", "__exit__": "__aexit__"}
+
+
+class Twins(NamedTuple):
+    """One function or class, for threads and for tasks."""
+
+    name: str
+    threads: Callable[..., object]
+    tasks: Callable[..., object]
+
+
+def public(kind: object) -> dict[str, object]:
+    """The public attributes of a class that this project defines, and those that Python calls, by name."""
+    return {
+        name: inspect.getattr_static(kind, name)
+        for name in dir(kind)
+        if not name.startswith("_")
+        or (name.startswith("__") and hasattr(inspect.getattr_static(kind, name), "__code__"))
+    }
+
+
+def called(attribute: object) -> Callable[..., object] | None:
+    """The function behind a method or a property."""
+    if isinstance(attribute, property):
+        return attribute.fget
+    if isinstance(attribute, staticmethod | classmethod):
+        return attribute.__func__
+    return attribute if inspect.isfunction(attribute) else None
+
+
+def twins() -> Iterator[Twins]:
+    """The classes, and what is written twice in them: what both inherit from one class is one function."""
+    for name, (threads, tasks) in PAIRS.items():
+        yield Twins(name, threads, tasks)
+        if inspect.isclass(threads):
+            theirs = public(tasks)
+            for each, attribute in public(threads).items():
+                one, other = called(attribute), called(theirs.get(ASYNC_NAMES.get(each, each)))
+                if one and other and one is not other:
+                    yield Twins(f"{name}.{each}", one, other)
+
+
+def functions() -> list[Twins]:
+    return [one for one in twins() if inspect.isfunction(one.threads)]
+
+
+def parameters(function: Callable[..., object]) -> list[tuple[object, ...]]:
+    """Each parameter by name, kind, type and default; a default that is a function by its code."""
+    return [
+        (
+            each.name,
+            each.kind,
+            each.annotation,
+            code.co_code if (code := getattr(each.default, "__code__", None)) else each.default,
+        )
+        for each in inspect.signature(function).parameters.values()
+    ]
+
+
+def test_every_name_of_aio_is_compared() -> None:
+    assert sorted(PAIRS) == sorted(aio.__all__)
+
+
+@pytest.mark.parametrize("name", [name for name, pair in PAIRS.items() if inspect.isclass(pair[0])])
+def test_both_classes_have_the_same_public_methods(name: str) -> None:
+    threads, tasks = map(public, PAIRS[name])
+    assert sorted(ASYNC_NAMES.get(each, each) for each in threads) == sorted(tasks)
+
+
+@pytest.mark.parametrize("pair", functions(), ids=lambda pair: pair.name)
+def test_both_take_the_same_parameters_with_the_same_defaults(pair: Twins) -> None:
+    assert parameters(pair.threads) == parameters(pair.tasks)
+
+
+@pytest.mark.parametrize("pair", functions(), ids=lambda pair: pair.name)
+def test_both_have_the_same_result_but_for_the_declared_differences(pair: Twins) -> None:
+    same = pair.threads.__annotations__["return"] == pair.tasks.__annotations__["return"]
+    assert same is (pair.name not in OTHER_RESULTS)
+
+
+@pytest.mark.parametrize("pair", list(twins()), ids=lambda pair: pair.name)
+def test_both_have_the_same_docstring_but_for_the_declared_differences(pair: Twins) -> None:
+    assert pair.threads.__doc__
+    assert (pair.threads.__doc__ == pair.tasks.__doc__) is (pair.name not in OTHER_WORDS)
+
+
+def test_every_declared_difference_is_of_something_that_exists() -> None:
+    names = {pair.name for pair in twins()}
+    assert {*OTHER_WORDS, *OTHER_RESULTS} - names == set()
