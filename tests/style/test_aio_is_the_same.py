@@ -47,12 +47,12 @@ class Twins(NamedTuple):
 
 
 def public(kind: object) -> dict[str, object]:
-    """The public attributes of a class that this project defines, and those that Python calls, by name."""
+    """The public attributes of a class, and the methods for Python that are written in Python, by name."""
+    found = {name: inspect.getattr_static(kind, name) for name in dir(kind)}
     return {
-        name: inspect.getattr_static(kind, name)
-        for name in dir(kind)
-        if not name.startswith("_")
-        or (name.startswith("__") and hasattr(inspect.getattr_static(kind, name), "__code__"))
+        name: attribute
+        for name, attribute in found.items()
+        if not name.startswith("_") or (name.startswith("__") and inspect.isfunction(attribute))
     }
 
 
@@ -65,16 +65,20 @@ def called(attribute: object) -> Callable[..., object] | None:
     return attribute if inspect.isfunction(attribute) else None
 
 
+def methods(name: str, threads: object, tasks: object) -> Iterator[Twins]:
+    """What is written twice in two classes: what both inherit from one class is one function."""
+    theirs = public(tasks)
+    for each, attribute in public(threads).items():
+        one, other = called(attribute), called(theirs.get(ASYNC_NAMES.get(each, each)))
+        if one and other and one is not other:
+            yield Twins(f"{name}.{each}", one, other)
+
+
 def twins() -> Iterator[Twins]:
-    """The classes, and what is written twice in them: what both inherit from one class is one function."""
     for name, (threads, tasks) in PAIRS.items():
         yield Twins(name, threads, tasks)
         if inspect.isclass(threads):
-            theirs = public(tasks)
-            for each, attribute in public(threads).items():
-                one, other = called(attribute), called(theirs.get(ASYNC_NAMES.get(each, each)))
-                if one and other and one is not other:
-                    yield Twins(f"{name}.{each}", one, other)
+            yield from methods(name, threads, tasks)
 
 
 def functions() -> list[Twins]:
