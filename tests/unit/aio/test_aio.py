@@ -3,6 +3,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import aclosing
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -17,7 +18,7 @@ from astyqueue.queue.builder import QueueBuilder
 from astyqueue.queue.leases import BaseDelivery
 from astyqueue.store import Batch, Store
 from astyqueue.testing import TimeMachine
-from astyqueue.triggers import Every
+from astyqueue.triggers import Every, Triggers
 from astyqueue.units import SECOND
 from tests.support.places import Place
 from tests.unit.dispatch.stage import Breaking
@@ -271,6 +272,20 @@ def test_schedules_are_awaited(play: Callable[[Scene], None], clock: TimeMachine
         assert await schedules.all() == []
 
     play(scene)
+
+
+def test_a_connection_knows_triggers_of_ones_own(place: Place) -> None:
+    triggers = Triggers()
+    soon = triggers.register("soon")(lambda moment: moment + timedelta(minutes=1))
+
+    async def scene() -> None:
+        async with await aio.connect(place.url, triggers=triggers) as connection:
+            schedules = aio.Schedules(await connection.queue("mail"))
+            await schedules.add("digest", soon(), "hello")
+            first, second = await schedules.next("digest", 2)
+            assert second - first == timedelta(minutes=1)
+
+    asyncio.run(scene())
 
 
 def test_what_a_block_raised_is_in_the_history(play: Callable[[Scene], None], clock: TimeMachine) -> None:
