@@ -91,9 +91,9 @@ def test_comments_and_docstrings_stay() -> None:
 
 
 def test_a_difference_replaces_whole_words() -> None:
-    assert with_differences("Store, AsyncStore, Stored", {"Store": "Shop"}) == "Shop, AsyncStore, Stored"
+    assert with_differences("Store, AsyncStore, Stored", {"Store": "Shop"}, of="queue.py") == "Shop, AsyncStore, Stored"
 
 
 def test_a_difference_that_is_nowhere_is_an_error() -> None:
-    with pytest.raises(LookupError, match="'for threads' is nowhere"):
-        with_differences("for tasks", {"for threads": "for tasks"})
+    with pytest.raises(LookupError, match="'for threads' is nowhere in queue"):
+        with_differences("for tasks", {"for threads": "for tasks"}, of="queue.py")

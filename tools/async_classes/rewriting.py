@@ -38,13 +38,16 @@ def as_coroutines(text: str, *, awaited: Collection[str], renamed: Mapping[str, 
     return content.decode()
 
 
-def with_differences(text: str, differences: Mapping[str, str]) -> str:
-    """The text with each of these words or passages replaced, wherever it is; LookupError for one that is nowhere."""
+def with_differences(text: str, differences: Mapping[str, str], *, of: str) -> str:
+    """The text with each of these words or passages replaced, wherever it is; LookupError for one that is nowhere.
+
+    `of` is the file that the text is from.
+    """
     for before, after in differences.items():
         left, right = (r"\b" if re.match(r"\w", end) else "" for end in (before[0], before[-1]))
         text, times = re.subn(left + re.escape(before) + right, after.replace("\\", r"\\"), text)
         if not times:
-            problem = f"{before!r} is nowhere in the text"
+            problem = f"{before!r} is nowhere in {of}: mend the differences in tools/async_classes/twins.py"
             raise LookupError(problem)
     return text
 

@@ -35,7 +35,8 @@ class Twin:
 
     def written(self, root: Path = ROOT) -> str:
         """The text of the module for tasks, as it should be."""
-        text = with_differences((root / self.origin).read_text(encoding="utf-8"), self.differences)
+        text = (root / self.origin).read_text(encoding="utf-8")
+        text = with_differences(text, self.differences, of=self.origin)
         modules = {twin.threads: twin.tasks for twin in TWINS} | _BY_HAND
         text = as_coroutines(text, awaited={*_RUNNERS, *self.awaited}, renamed=_RUNNERS | modules)
         future = "from __future__ import annotations\n"
