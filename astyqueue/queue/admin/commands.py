@@ -1,4 +1,4 @@
-"""Deletes messages, redrives dead letters and settles by receipt, as steps that also write the events of the history."""
+"""Deletes messages, redrives dead letters and settles by receipt, as steps that write the events of the history too."""
 
 from __future__ import annotations
 
