@@ -10,6 +10,7 @@ from typing import Final
 from tests.style.habits import habits
 from tests.style.sizes import sizes
 from tests.style.source import Finding, sources
+from tests.style.words import words, words_of_pages
 
 ROOT: Final = Path(__file__).parents[2]
 
@@ -19,6 +20,8 @@ def findings(root: Path) -> Iterator[Finding]:
     for source in sources(root):
         yield from sizes(source)
         yield from habits(source)
+        yield from words(source)
+    yield from words_of_pages(root)
 
 
 def main() -> int:
