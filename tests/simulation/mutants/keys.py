@@ -70,7 +70,7 @@ def _walking() -> list[Patches]:
 HOMES: Final = (
     Planted("keys taken and freed without conditions", 1_000, meddling=without(Type.KEY), first=130),
     Planted(
-        "a key freed whoever has it",
+        "a key freed without its owner's check",
         4_000,
         lambda: [mock.patch.object(unique_key, "_names", return_value=True)],
         first=100,

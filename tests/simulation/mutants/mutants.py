@@ -236,7 +236,7 @@ PLANTED: Final = (
     Planted("an unknown outcome taken for done", 200, meddling=_taken_for_done),
     Planted("stamps from the due time", 400, lambda: [mock.patch.object(producer, "message_put", _stamped_with_due)]),
     Planted("header deleted by drop", 2_000, _dropping_headers, first=100),
-    Planted("graves kept for 5 s", 400, grace_us=5 * SECOND),
+    Planted("tombstones kept for 5 s", 400, grace_us=5 * SECOND),
     Planted("ack before claim", 30, meddling=asking_otherwise(_acking_first)),
     Planted("rejected messages dropped", 60, meddling=asking_otherwise(_burying_nobody)),
     Planted("expiries counted in company", 60, _counting_in_company),
