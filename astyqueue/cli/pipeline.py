@@ -129,7 +129,7 @@ def run(
     from astyqueue.durations import as_microseconds
 
     with told_plainly():
-        from astyqueue.spark.pipeline.batch import Job, told
+        from astyqueue.spark.pipeline.batch import Job, summary
 
     output, place = _output(as_json=as_json), named(url)
     behaviours = _behaviours(place, queues)
@@ -139,7 +139,7 @@ def run(
         job = Job(spark, out, objectives=objectives, approximately=bool(options["approximate"]), wait=wait)
         built = job.run(place, behaviours, span)
     where = f"; the tables are in {out}" if built.days else ""
-    output.done(f"{told(built)}{where}", {"days": len(built.days), "events": built.events, "out": str(out)})
+    output.done(f"{summary(built)}{where}", {"days": len(built.days), "events": built.events, "out": str(out)})
     if report is not None:
         _report(output, out, report)
 

@@ -164,7 +164,7 @@ class BaseDelivery:
 
     def __repr__(self) -> str:
         """The message, the attempt and the outcome."""
-        return f"<{type(self).__name__} {self.message_id} attempt {self.attempt}, {self.settled or 'in hand'}>"
+        return f"<{type(self).__name__} {self.message_id} attempt {self.attempt}, {self.settled or 'leased'}>"
 
 
 #: Makes deliveries of messages that were claimed from a row under one lease.

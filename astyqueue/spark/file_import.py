@@ -80,7 +80,7 @@ class Reading:
         return cls(path.resolve(), known, infer, merge)
 
     @property
-    def told(self) -> str:
+    def description(self) -> str:
         """Its name, and the format that it is read as."""
         as_text = ", all of it text" if self.kind == "csv" and not self.infer else ""
         return f"{self.path.name}, read as {_KINDS[self.kind]}{as_text}"
@@ -140,7 +140,7 @@ class Bulk:
         try:
             return self._send(file, known, progress)
         except Exception as error:
-            error.add_note(file.told)
+            error.add_note(file.description)
             raise
 
     def _send(self, file: Reading, known: Known, progress: Callable[[float], None]) -> int:
@@ -200,7 +200,7 @@ def _check(file: Reading, rows: DataFrame, wanted: str | None) -> None:
         return
     if wanted not in rows.columns:  # the file may be of another kind, so its column names are quoted and cut
         there = f"it has {', '.join(map(repr, rows.columns)):.{_SHOWN}}" if any(rows.columns) else "it has none"
-        message = f"{file.told}, has no column {wanted!r}; {there}"
+        message = f"{file.description}, has no column {wanted!r}; {there}"
         raise BadInput(message)
     if not file.merge:
         _check_ids(file, rows, wanted)
@@ -213,7 +213,7 @@ def _check_ids(file: Reading, rows: DataFrame, column: str) -> None:
     ids, repeated, one = found
     if ids:
         message = (
-            f"{file.told}: {repeated} rows share {ids} ids in column {column!r} "
+            f"{file.description}: {repeated} rows share {ids} ids in column {column!r} "
             f"(for example {str(one)!r:.{_SHOWN}}), so only {ids} of them would be sent. Nothing of this file was "
             "sent: name a column whose values are unique, or merge rows with the same id "
             "(--merge, Reading.of(..., merge=True))"

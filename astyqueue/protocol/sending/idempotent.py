@@ -70,7 +70,7 @@ def send_idempotent(process: Client, row: str, wanted: Sequence[IdempotentMessag
     """Write those messages that neither exist nor were settled; returns their number.
 
     After an error any of them may have been written: repeat the call. A message that was cleared, purged as a dead
-    letter, or settled so long ago that its mark has expired, is written again.
+    letter, or whose removed mark has expired since it was settled, is written again.
     """
     return len((yield from IdempotentSender(process, row).send(wanted)))
 

@@ -198,7 +198,7 @@ def _write(writer: Writer, table: Table, frame: DataFrame, days: Collection[Day]
     writer.write(table, frame, days)
 
 
-def told(built: Built) -> str:
+def summary(built: Built) -> str:
     """The result of a run in one line."""
     if not built.days:
         return "nothing new was read"

@@ -174,7 +174,7 @@ class Administration:
     def _verify_keyspace(self, inquiry: Inquiry, kept: Kept) -> Finding:
         subject = f"keyspace {self._keyspace.name}"
         change = self._keyspace.change(kept, _all_data_centres(inquiry))
-        fact = f"{kept.told()}, durable writes {'on' if kept.durable else 'off'}"
+        fact = f"{kept.describe()}, durable writes {'on' if kept.durable else 'off'}"
         if not change:
             return ok(subject, fact)
         reason = (

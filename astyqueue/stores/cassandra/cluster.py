@@ -20,7 +20,7 @@ from cassandra.query import Statement
 from astyqueue.clock import Clock, SystemClock
 from astyqueue.errors import StoreUnavailable
 from astyqueue.stores.cassandra.authentication import login_of, of_one_cluster
-from astyqueue.stores.cassandra.errors import FAILURES, told
+from astyqueue.stores.cassandra.errors import FAILURES, describe
 from astyqueue.stores.cassandra.settings import Address
 from astyqueue.stores.timestamps import Stamps
 from astyqueue.units import SECOND
@@ -47,7 +47,7 @@ def connect(address: Address, clock: Clock) -> Session:
     except (*FAILURES, DependencyException, OSError) as error:
         tried = (watch.monotonic() - began) / SECOND
         message = (
-            f"{address.shown}: not connected after {tried:.1f} s: {told(error)}. "
+            f"{address.shown}: not connected after {tried:.1f} s: {describe(error)}. "
             "Check that these nodes run and are reachable from here"
             f"{', that the login is right' if address.user else ''}"
             f"{', that they are in this data centre' if address.dc else ''}"

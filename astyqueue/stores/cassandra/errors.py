@@ -80,8 +80,8 @@ def failure_of_read(error: Exception, place: str, *, exact_slice: bool = False) 
         return _refused(error, place)
     too_long = {_TOMBSTONES, _FOR_NO_REASON} if exact_slice else {_TOMBSTONES}
     if isinstance(error, ReadFailure) and not too_long.isdisjoint((error.error_code_map or {}).values()):
-        return SliceTooLong(f"{place}: {told(error)}. Nothing was read; a shorter slice may succeed")
-    return StoreUnavailable(f"{place}: {told(error)}. Nothing was read; try again")
+        return SliceTooLong(f"{place}: {describe(error)}. Nothing was read; a shorter slice may succeed")
+    return StoreUnavailable(f"{place}: {describe(error)}. Nothing was read; try again")
 
 
 def failure_of_change(error: Exception, place: str, *, nodes: int = 1, plain: bool = False) -> AstyqueueError:
@@ -94,9 +94,9 @@ def failure_of_change(error: Exception, place: str, *, nodes: int = 1, plain: bo
         return _refused(error, place)
     not_tried = isinstance(error, _NOT_TRIED) or (plain and isinstance(error, _NOT_BEGUN))
     if not_tried and (nodes <= 1 or isinstance(error, NoHostAvailable)):
-        return StoreUnavailable(f"{place}: {told(error)}. Nothing was changed; try again")
+        return StoreUnavailable(f"{place}: {describe(error)}. Nothing was changed; try again")
     return OutcomeUnknown(
-        f"{place}: {told(error)}. The change may have been applied or not; read back before trying again"
+        f"{place}: {describe(error)}. The change may have been applied or not; read back before trying again"
     )
 
 
@@ -104,13 +104,13 @@ def failure_to_prepare(error: Exception, place: str, keyspace: str) -> Astyqueue
     """The error to raise for the driver's error while statements were prepared in a keyspace."""
     if says_missing(error):
         return WrongSchema(
-            f"{place}: {told(error)}. The keyspace {keyspace!r} or its tables do not exist: create them with "
+            f"{place}: {describe(error)}. The keyspace {keyspace!r} or its tables do not exist: create them with "
             f"'astyqueue migrate --url cassandra://.../{keyspace}' (this URL), or correct the URL"
         )
     refused = _refused(error, place) if isinstance(error, _REFUSED) else None
     if isinstance(refused, StoreCorrupt):
         return StoreCorrupt(
-            f"{place}: {told(error)}. The tables in keyspace {keyspace!r} differ from those of astyqueue: "
+            f"{place}: {describe(error)}. The tables in keyspace {keyspace!r} differ from those of astyqueue: "
             "'astyqueue verify' lists the differences; repair them, or name another keyspace"
         )
     return failure_of_read(error, place)
@@ -121,7 +121,7 @@ def says_missing(error: Exception) -> bool:
     return isinstance(error, _REFUSED) and any(sign in str(error) for sign in _MISSING)
 
 
-def told(error: Exception) -> str:
+def describe(error: Exception) -> str:
     """The driver's text on one line, with each node's error if no node was available."""
     if isinstance(error, UnresolvableContactPoints):
         return "none of these names resolves to an address"

@@ -92,7 +92,7 @@ class Kept(NamedTuple):
         count = self.replication.get(dc) or self.replication.get("replication_factor", "0")
         return int(count.partition("/")[0])  # "3/1" is three copies, one of them transient
 
-    def told(self) -> str:
+    def describe(self) -> str:
         """The replication as `verify` prints it."""
         copies = ", ".join(f"{where} {count}" for where, count in sorted(self.replication.items()) if where != "class")
         return f"copies: {copies or 'none'} ({self.replication['class']})"

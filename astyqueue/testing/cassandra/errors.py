@@ -53,13 +53,13 @@ class NoMaven(CannotRunHere):
 class JarsNotFetched(CannotRunHere):
     """Maven could not fetch the jars; incomplete files were removed."""
 
-    def __init__(self, version: str, told: str) -> None:
-        """`told` is the beginning of Maven's output."""
+    def __init__(self, version: str, output: str) -> None:
+        """`output` is the beginning of Maven's output."""
         self.version = version
-        self.told = told
+        self.output = output
         super().__init__(
             f"Maven could not fetch Cassandra {version}; fix its settings or the network and try again. "
-            f"Its output:\n{told}"
+            f"Its output:\n{output}"
         )
 
 
@@ -94,11 +94,11 @@ class AddressesTaken(CannotRunHere):
 class NoContainer(CannotRunHere):
     """No container can be run here."""
 
-    def __init__(self, told: str) -> None:
-        """`told` is the reason."""
-        self.told = told
+    def __init__(self, reason: str) -> None:
+        """`reason` completes the message."""
+        self.reason = reason
         super().__init__(
-            f"no Cassandra in a container: {told}; "
+            f"no Cassandra in a container: {reason}; "
             "it needs a Docker engine that answers and `pip install testcontainers`"
         )
 
@@ -128,11 +128,11 @@ class NodeNotReady(AstyqueueError):
 class NodetoolFailed(AstyqueueError):
     """A nodetool command failed."""
 
-    def __init__(self, address: str, words: Sequence[str], told: str) -> None:
-        """`words` is the command, `told` its output."""
+    def __init__(self, address: str, words: Sequence[str], output: str) -> None:
+        """`words` is the command, `output` its output."""
         self.address = address
         self.words = tuple(words)
-        self.told = told.strip()
+        self.output = output.strip()
         super().__init__(
             f"`nodetool {' '.join(words)}` of the Cassandra node at {address} failed; check that the node runs. "
             f"Its output:\n{self.told}"

@@ -70,7 +70,7 @@ def cassandra(pytestconfig: pytest.Config) -> Iterator[Contacts]:
             reason = str(error)
         if reason:
             lacking(pytestconfig, reason)
-        tell(pytestconfig, f"tested on {found.told}")
+        tell(pytestconfig, f"tested on {found.description}")
         yield found.contacts
 
 

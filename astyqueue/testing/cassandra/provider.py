@@ -20,7 +20,7 @@ class Provided(NamedTuple):
     """The contact points, and a description for the summary of a test run."""
 
     contacts: Contacts
-    told: str
+    description: str
 
 
 @contextmanager

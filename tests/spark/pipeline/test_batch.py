@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 
 from astyqueue.model.event import Event, Kind
 from astyqueue.spark.pipeline import progress
-from astyqueue.spark.pipeline.batch import Span, told
+from astyqueue.spark.pipeline.batch import Span, summary
 from astyqueue.spark.pipeline.progress import BadManifest
 from astyqueue.spark.pipeline.schemas import ATTEMPTS, FACTS, MESSAGES, SCHEDULES, SchemaDiffers
 from astyqueue.spark.retention import HistoryGone
@@ -42,7 +42,7 @@ def test_a_second_run_changes_nothing_and_goes_on_where_the_first_ended(store: S
     assert (store.figures().counts(), store.figures().lengths(), sorted(store.rows(FACTS)), files(out).keys()) == before
     assert (first.events, again.events) == (7, 7)
     assert store.asked[1] == (NOON + 100 * SECOND - HOUR * SECOND, NOON + 200 * SECOND)
-    assert told(again) == "built 2026-03-14 from 7 events, read up to 2026-03-14 12:03:20 UTC"
+    assert summary(again) == "built 2026-03-14 from 7 events, read up to 2026-03-14 12:03:20 UTC"
 
 
 def test_events_that_were_written_late_are_found_by_the_next_run(store: Store) -> None:
@@ -106,7 +106,7 @@ def test_a_manifest_that_cannot_be_read_says_so(tmp_path: Path) -> None:
 
 
 def test_nothing_to_read_is_no_error(store: Store) -> None:
-    assert told(store.run(100)) == "nothing new was read"
+    assert summary(store.run(100)) == "nothing new was read"
     assert store.figures().period is None
 
 
@@ -227,7 +227,7 @@ def test_everything_is_built_again_from_events_also_when_the_queue_has_forgotten
     built = store.run(24 * HOUR)
     assert [day.day for day in built.days] == [TODAY, TOMORROW]
     assert {table: sorted(store.rows(table), key=str) for table in before} == before
-    assert told(store.run(26 * HOUR)) == "nothing new was read"
+    assert summary(store.run(26 * HOUR)) == "nothing new was read"
 
 
 def rewritten(spark: SparkSession, day: Path, change: str) -> None:

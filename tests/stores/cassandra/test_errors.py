@@ -33,7 +33,7 @@ from astyqueue.errors import (
     WrongSchema,
 )
 from astyqueue.stores.cassandra.cluster import reconnecting
-from astyqueue.stores.cassandra.errors import FAILURES, failure_of_change, failure_of_read, failure_to_prepare, told
+from astyqueue.stores.cassandra.errors import FAILURES, describe, failure_of_change, failure_of_read, failure_to_prepare
 
 CAS_WRITE_UNKNOWN = 0x1700
 INVALID = 0x2200
@@ -142,8 +142,8 @@ def test_a_guardrail_that_forbids_our_write_times_is_named_with_what_to_set() ->
     assert "set user_timestamps_enabled to true and minimum_timestamp_fail_threshold to two hours or more" in said
 
 
-def test_names_without_an_address_are_told_as_that() -> None:
-    assert told(UnresolvableContactPoints({})) == "none of these names resolves to an address"
+def test_names_without_an_address_are_reported_as_that() -> None:
+    assert describe(UnresolvableContactPoints({})) == "none of these names resolves to an address"
 
 
 @pytest.mark.parametrize("missing", ["Keyspace 'jobs' does not exist", "table entries does not exist"])

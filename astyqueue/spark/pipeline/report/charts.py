@@ -50,9 +50,9 @@ class Line(NamedTuple):
     points: Sequence[tuple[float, float | None]]
 
 
-def lines(told: str, drawn: Sequence[Line], *, times: Times, scale: Scale) -> Element:
-    """Lines over time, each with its name at its end; `told` is the text for screen readers."""
-    picture = _picture(told, _HEIGHT)
+def lines(description: str, drawn: Sequence[Line], *, times: Times, scale: Scale) -> Element:
+    """Lines over time, each with its name at its end; `description` is the text for screen readers."""
+    picture = _picture(description, _HEIGHT)
     for tick in scale.ticks:
         y = _TOP + _DEEP * (1 - tick.at)
         picture.append(tag("line", class_="grid", x1=_LEFT, x2=_LEFT + _INNER, y1=y, y2=y))
@@ -113,10 +113,10 @@ class Cell(NamedTuple):
     text: str
 
 
-def heat(told: str, *, rows: Sequence[str], columns: Sequence[str], cells: Sequence[Cell]) -> Element:
-    """A heat map; `told` is the text for screen readers."""
+def heat(description: str, *, rows: Sequence[str], columns: Sequence[str], cells: Sequence[Cell]) -> Element:
+    """A heat map; `description` is the text for screen readers."""
     high, wide = 24, _INNER / len(columns)
-    picture = _picture(told, _TOP + high * len(rows) + _BOTTOM)
+    picture = _picture(description, _TOP + high * len(rows) + _BOTTOM)
     for row, name in enumerate(rows):
         picture.append(tag("text", name, class_="label", x=_LEFT - 8, y=_TOP + high * row + 16, text_anchor="end"))
     for column, name in enumerate(columns):
@@ -154,11 +154,11 @@ class Bar(NamedTuple):
     text: str
 
 
-def bars(told: str, drawn: Sequence[Bar], mean: float | None = None) -> Element:
-    """Horizontal bars, with a line at the mean if it is given (from 0 to 1); `told` is the text for screen readers."""
+def bars(description: str, drawn: Sequence[Bar], mean: float | None = None) -> Element:
+    """Horizontal bars, with a line at `mean` (0 to 1) if given; `description` is the text for screen readers."""
     high, left = 24, 230
     across = _WIDTH - left - _RIGHT
-    picture = _picture(told, _TOP + high * len(drawn) + 8)
+    picture = _picture(description, _TOP + high * len(drawn) + 8)
     for row, bar in enumerate(drawn):
         y = _TOP + high * row
         name = printable(bar.name)
@@ -175,10 +175,15 @@ def bars(told: str, drawn: Sequence[Bar], mean: float | None = None) -> Element:
     return picture
 
 
-def _picture(told: str, height: float) -> Element:
+def _picture(description: str, height: float) -> Element:
     """An empty picture with its text for screen readers."""
     return tag(
-        "svg", tag("title", told), role="img", aria_label=told, viewBox=f"0 0 {_WIDTH} {height:.0f}", width=_WIDTH
+        "svg",
+        tag("title", description),
+        role="img",
+        aria_label=description,
+        viewBox=f"0 0 {_WIDTH} {height:.0f}",
+        width=_WIDTH,
     )
 
 

@@ -98,8 +98,8 @@ def _queue(figures: Figures) -> Iterable[Element]:
         sections.tasks(figures),
         sections.punctual(figures),
         sections.skew(figures),
-        sections.shares(figures, "tenant", "Tenants", told=of_tenants),
-        sections.shares(figures, "host", "Machines", told=of_machines),
+        sections.shares(figures, "tenant", "Tenants", note=of_tenants),
+        sections.shares(figures, "host", "Machines", note=of_machines),
     )
     yield from (part for part in parts if part is not None)
 

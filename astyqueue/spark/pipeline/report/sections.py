@@ -42,9 +42,9 @@ _DAYS: Final = 31
 _MANY: Final = f"There were more than {count(MOST_NAMES)} different names; all further names count as others."
 
 
-def plotted(title: str, told: str, *content: Element | None) -> Element:
+def plotted(title: str, note: str, *content: Element | None) -> Element:
     """A section with a title, a sentence on its meaning, and content."""
-    return tag("section", tag("h3", title), tag("p", told, class_="note"), *content, class_="plot")
+    return tag("section", tag("h3", title), tag("p", note, class_="note"), *content, class_="plot")
 
 
 def throughput(figures: Figures, stretches: Stretches) -> Element:
@@ -202,7 +202,7 @@ def skew(figures: Figures) -> Element | None:
     return plotted("Rows", note, bars(f"Messages by row. {note}", drawn, mean / most))
 
 
-def shares(figures: Figures, grain: str, title: str, *, told: str) -> Element | None:
+def shares(figures: Figures, grain: str, title: str, *, note: str) -> Element | None:
     """The attempts, outcomes and running time of each machine or tenant; None without any."""
     columns = figures.facts[grain]
     members = columns.names("member")
@@ -226,8 +226,8 @@ def shares(figures: Figures, grain: str, title: str, *, told: str) -> Element | 
     last = (
         row(others(len(left) - 1, complete=members.complete), left) if len(left) > 1 or not members.complete else None
     )
-    note = told if members.complete else f"{told} {_MANY}"
-    return plotted(title, note, table([text(grain), *map(Heading, (*counts, "time", "share"))], rows, title, last))
+    shown = note if members.complete else f"{note} {_MANY}"
+    return plotted(title, shown, table([text(grain), *map(Heading, (*counts, "time", "share"))], rows, title, last))
 
 
 def punctual(figures: Figures) -> Element | None:
