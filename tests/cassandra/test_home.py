@@ -201,7 +201,7 @@ def test_the_runbook_of_a_lost_data_centre_moves_the_home_there_and_back(
         queue.send("sent without dc1")
     two_centres.restart(1)
     operator.follow("#### When it is back", places)
-    operator.follow("#### To go home", places)
+    operator.follow("#### To return to the old home", places)
     assert of_home(url(two_centres, name, "dc=dc1")).severity is Severity.OK
     with MessageQueue.builder().store(operator.environment["ASTYQUEUE_URL"]).name("emails").build() as queue:
         assert taken(queue) == ["sent without dc1"]

@@ -129,7 +129,7 @@ def test_a_picture_is_800_wide_told_in_words_and_written_large_enough_to_read(pi
 def test_the_ways_of_a_message_have_the_same_letters_in_text_and_picture() -> None:
     root = fromstring((DOCS / "explanation/life-cycle.svg").read_text())  # noqa: S314 - our own file
     drawn = [element.text for element in root.iter(_SVG + "text") if element.get("class") == "letter"]
-    told = [cells[0] for cells in table_below(DOCS / "explanation/life-cycle.md", "## The ways between")]
+    told = [cells[0] for cells in table_below(DOCS / "explanation/life-cycle.md", "## The transitions")]
     assert sorted(told) == sorted(filter(None, drawn))
     assert len(set(told)) == len(told) > 0
 

@@ -70,8 +70,8 @@ def _keeping_what_comes_late() -> list[Patches]:
 LOCKS: Final = (
     Planted("column locks trusted in place of the guard", 200, meddling=_trusting, lock="columns"),
     Planted("a lock manager trusted in place of the guard", 200, meddling=_trusting, lock="manager"),
-    Planted("a lock of the dead is never gone round", 200, _going_round(lambda _: False), lock="manager"),
-    Planted("locks are gone round at once", 60, _going_round(lambda _: True), lock="manager"),
+    Planted("the lock of a dead process is never bypassed", 200, _going_round(lambda _: False), lock="manager"),
+    Planted("locks are bypassed at once", 60, _going_round(lambda _: True), lock="manager"),
     Planted("lock columns last", 200, _lasting, lock="columns"),
     Planted(
         "rows with nothing to claim stay locked",
@@ -79,5 +79,5 @@ LOCKS: Final = (
         lambda: [mock.patch.object(row_locks, "_free", _keeping)],
         lock="columns",
     ),
-    Planted("a yes that comes too late is kept", 400, _keeping_what_comes_late, lock="manager"),
+    Planted("a grant that comes too late is kept", 400, _keeping_what_comes_late, lock="manager"),
 )

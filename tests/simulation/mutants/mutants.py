@@ -239,9 +239,9 @@ PLANTED: Final = (
     Planted("tombstones kept for 5 s", 400, grace_us=5 * SECOND),
     Planted("ack before claim", 30, meddling=asking_otherwise(_acking_first)),
     Planted("rejected messages dropped", 60, meddling=asking_otherwise(_burying_nobody)),
-    Planted("expiries counted in company", 60, _counting_in_company),
-    Planted("looks begin at the start", 100, _from_the_start),
-    Planted("late looks begin at the start", 100, _late_looks_again),
+    Planted("attempts counted for leases that expired together", 60, _counting_in_company),
+    Planted("scans begin at the start", 100, _from_the_start),
+    Planted("late scans begin at the start", 100, _late_looks_again),
     *HOMES,
     *LOCKS,
 )

@@ -64,7 +64,7 @@ class How(StrEnum):
     OTHER = "they are about two messages, with other keys"
     BESIDE = "another message waits"
     CANCELS = "a slot that comes cancels the run before"
-    LAST = "the key is that of a message that comes again, and the last slot is due"
+    LAST = "the key is that of a repeating message, and the last slot is due"
     EXPIRES = "the message becomes a dead letter as it is claimed"
     ONCE = "the message goes as it is claimed"
 
