@@ -135,5 +135,5 @@ class NodetoolFailed(AstyqueueError):
         self.output = output.strip()
         super().__init__(
             f"`nodetool {' '.join(words)}` of the Cassandra node at {address} failed; check that the node runs. "
-            f"Its output:\n{self.told}"
+            f"Its output:\n{self.output}"
         )
