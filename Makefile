@@ -15,7 +15,7 @@ BY_FILE := -q --dist loadfile --no-loadscope-reorder
 EMBEDDED := $(BY_FILE) -n auto --ignore=tests/cassandra --ignore=tests/ring --ignore=tests/triggers
 # Each process starts a node of its own, so there are two of them on whatever machine.
 ON_CASSANDRA := $(BY_FILE) -n 2 --store cassandra
-ALL := -m "" --durations=100
+ALL := -m "" --all-stores --durations=100
 CHOSEN := --durations=20
 
 .DEFAULT_GOAL := help

@@ -8,6 +8,8 @@ from collections import Counter
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 
+import pytest
+
 from astyqueue import Dispatcher, MessageQueue, aio
 from astyqueue.queue.leases import BaseDelivery
 from tests.support.places import Place
@@ -51,6 +53,7 @@ async def take_in_tasks(queue: MessageQueue, tally: Tally) -> None:
     await asyncio.gather(*[take_awaited(same, tally) for _ in range(4)])
 
 
+@pytest.mark.every_store
 def test_threads_tasks_and_a_dispatcher_share_a_queue_and_do_everything_once(place: Place) -> None:
     queue = MessageQueue.builder().store(place.url).name("shared").concurrency_shards(3).priorities(2).build()
     tally = Tally()

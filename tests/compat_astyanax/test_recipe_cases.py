@@ -54,6 +54,7 @@ def test_a_keyed_message_is_counted_found_by_id_and_key_and_gone_when_its_key_is
     assert queue.find("key 1") == []
 
 
+@pytest.mark.every_store
 def test_of_two_with_a_unique_key_one_is_sent_alone_or_among_many(queue: MessageQueue) -> None:
     """Part 2."""
     queue.send("first", key="taken", unique="reject")
@@ -157,6 +158,7 @@ def test_many_that_are_due_over_a_minute_come_once_each_at_most_once(opens: Open
     assert queue.counts().total == 0
 
 
+@pytest.mark.every_store
 def test_five_are_handled_once_each_while_the_row_is_changed_by_others(place: Place) -> None:
     """The recipe's test held the lock of the row for a second, and counted five callbacks after releasing it."""
     store = place.store(SystemClock())
@@ -204,6 +206,7 @@ def test_what_is_not_acked_is_hidden_until_its_lease_ends_and_no_longer(
 
 @pytest.mark.parametrize("late", [False, True])
 @pytest.mark.parametrize("key", ["five", None])
+@pytest.mark.every_store
 def test_five_runs_are_five_and_leave_nothing(
     queue: MessageQueue, store: Store, clock: TimeMachine, key: str | None, *, late: bool
 ) -> None:

@@ -47,6 +47,7 @@ def _acked_twice(queue: MessageQueue, clock: TimeMachine, late: Delivery) -> Mes
 
 
 @pytest.mark.parametrize("key", ["order:7", None])
+@pytest.mark.every_store
 def test_each_slot_has_one_run_though_every_run_is_read_and_acked_twice(
     queue: MessageQueue, clock: TimeMachine, key: str | None
 ) -> None:
@@ -77,6 +78,7 @@ def test_no_run_is_dropped_though_the_one_before_is_in_hand_for_longer_than_the_
 
 
 @pytest.mark.parametrize("applied", [True, False])
+@pytest.mark.every_store
 def test_an_ack_whose_answer_was_lost_is_done_once_and_has_one_next_run(
     opens: Opens, store: Store, clock: TimeMachine, *, applied: bool
 ) -> None:
@@ -90,6 +92,7 @@ def test_an_ack_whose_answer_was_lost_is_done_once_and_has_one_next_run(
     assert len(everything(opens(), clock)) == 1
 
 
+@pytest.mark.every_store
 def test_a_send_whose_answer_was_lost_is_there_once(opens: Opens, store: Store, clock: TimeMachine) -> None:
     """18: nothing else that is tried again is stored twice either."""
     for applied in (True, False):

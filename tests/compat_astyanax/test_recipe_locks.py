@@ -105,6 +105,7 @@ def test_an_error_at_any_request_of_a_claim_leaves_nothing_behind_that_stands_in
     scene.store.require_lawful()
 
 
+@pytest.mark.every_store
 def test_a_reader_that_pauses_before_its_commit_takes_nothing_that_others_took(opens: Opens, store: Store) -> None:
     """6: nothing fenced a reader that paused for longer than its lock: two readers had the same messages."""
     other = opens()
@@ -143,6 +144,7 @@ def test_a_claim_of_a_hundred_keyed_messages_asks_no_more_questions_than_a_claim
     assert asked[2] <= asked[1]
 
 
+@pytest.mark.every_store
 def test_several_read_one_row_at_a_time_and_lose_and_double_nothing(opens: Opens, clock: TimeMachine) -> None:
     """7: there was one reader to a row at a time."""
     queues = [opens() for _ in range(4)]

@@ -92,6 +92,7 @@ def _work(queue: MessageQueue) -> None:
             assert delivery.body
 
 
+@pytest.mark.every_store
 def test_a_process_that_dies_at_any_request_loses_nothing_and_nothing_comes_after_its_ack(
     opens: Opens, store: Store, clock: TimeMachine
 ) -> None:
@@ -123,6 +124,7 @@ def test_a_send_of_many_rows_that_dies_half_way_leaves_whole_messages(
         assert set(map(str, found)) <= set("012345")
 
 
+@pytest.mark.every_store
 def test_what_cannot_be_read_is_kept_with_its_bytes(queue: MessageQueue, store: Store) -> None:
     """11: it was dropped as it was read."""
     sent = queue.send("work").id

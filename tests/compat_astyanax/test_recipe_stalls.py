@@ -105,6 +105,7 @@ def test_closing_a_queue_commits_the_acks_it_was_given(opens: Opens, clock: Time
     assert everything(opens(), clock) == []
 
 
+@pytest.mark.every_store
 def test_no_read_begins_at_the_start_of_a_row_that_much_has_passed(
     opens: Opens, store: Store, clock: TimeMachine
 ) -> None:
@@ -150,6 +151,7 @@ def test_an_ack_frees_the_unique_key(queue: MessageQueue, store: Store) -> None:
         assert store.read((Slice("jobs:home:0", Type.KEY),)) == [[]]
 
 
+@pytest.mark.every_store
 def test_a_sender_that_dies_at_any_request_leaves_a_key_free_or_with_its_message(
     opens: Opens, store: Store, clock: TimeMachine
 ) -> None:

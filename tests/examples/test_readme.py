@@ -88,6 +88,7 @@ def test_a_block_of_the_readme_prints_what_the_text_around_it_promises(
 
 
 @pytest.mark.stores("cassandra")
+@pytest.mark.every_store
 def test_the_readme_is_right_on_another_store_by_a_change_of_url(place: Place, tmp_path: Path) -> None:
     tmp_path.joinpath("url").write_text(place.url)
     blocks = [text for text in TYPED if text != _INSTALL]

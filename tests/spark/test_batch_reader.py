@@ -26,6 +26,7 @@ pytestmark = pytest.mark.stores("sqlite", "cassandra")
 NOW = SystemClock().now()
 
 
+@pytest.mark.every_store
 def test_a_message_is_read_with_all_that_was_sent(frames: Frames) -> None:
     queue = frames.queue(priorities=2)
     sent = queue.send({"to": ["ada", None]}, key="k", headers={"task": "mail"}, priority=1, delay="1h", expires="2h")
@@ -61,6 +62,7 @@ def test_each_message_is_read_once_wherever_it_stands(frames: Frames) -> None:
     assert {row.reason for row in found.values() if row.standing == "dead"} == {"no such address"}
 
 
+@pytest.mark.every_store
 def test_dead_letters_are_read_with_why_they_died(frames: Frames) -> None:
     queue = frames.queue()
     queue.send_many([{"number": number} for number in range(3)])
@@ -76,6 +78,7 @@ def test_dead_letters_are_read_with_why_they_died(frames: Frames) -> None:
         assert (row.died.replace(tzinfo=UTC), json.loads(row.body)) == (letter.at, letter.body)
 
 
+@pytest.mark.every_store
 def test_history_is_read_as_it_was_written(frames: Frames) -> None:
     queue = frames.queue()
     id_ = queue.send("hello").id

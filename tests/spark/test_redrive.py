@@ -35,6 +35,7 @@ def test_a_dry_run_counts_and_shows_and_changes_nothing(frames: Frames) -> None:
     assert queue.counts().dead == 3
 
 
+@pytest.mark.every_store
 def test_what_a_query_chooses_is_put_back_in_place_and_recorded(frames: Frames, tmp_path: Path) -> None:
     queue = frames.queue()
     ids = bury(queue, [f"timeout {number}" for number in range(120)] + ["no such address"])

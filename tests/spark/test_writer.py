@@ -41,6 +41,7 @@ def numbers(found: list[object]) -> list[int]:
     return sorted(body["id"] for body in found if isinstance(body, dict))
 
 
+@pytest.mark.every_store
 def test_each_row_is_a_message_with_its_columns_as_the_body(frames: Frames) -> None:
     queue = frames.queue()
     frames.send(frames.rows(COUNT))
@@ -92,6 +93,7 @@ def test_rows_may_be_calls_of_a_task(frames: Frames) -> None:
     )
 
 
+@pytest.mark.every_store
 def test_a_query_that_runs_again_sends_what_is_missing(frames: Frames) -> None:
     queue = frames.queue()
     frames.send(frames.rows(COUNT // 2), query="nightly")

@@ -1,8 +1,17 @@
 """Where the queues of a test are: in memory, in a SQLite file, or on a real Cassandra. One suite tests all three.
 
+<<<<<<< ours
 A test that uses `place` runs in memory and on SQLite; with `--store cassandra` those tests, and no others, run on the
 Cassandra that `astyqueue.testing.cassandra.fixtures` provides. On Cassandra every store has rows of its own, which
 costs nothing; only `place.url`, for programs that open their store themselves, empties the whole table first.
+=======
+The conformance suite holds each store to its port, so behaviour above the port is tested in memory: a test that asks for
+`place` runs there, or on the first store that its `stores` mark names. Tests marked `every_store`, at least one for each
+operation that users call, run in memory and on SQLite, and with `--store cassandra` on the Cassandra that
+`astyqueue.testing.cassandra.fixtures` provides; `--all-stores` treats every test as marked. On Cassandra every store has
+rows of its own, which costs nothing; only `place.url`, for programs that open their store themselves, empties the whole
+table first.
+>>>>>>> theirs
 """
 
 from __future__ import annotations
@@ -122,6 +131,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--store", choices=(*EMBEDDED, CASSANDRA), help="Run the tests that need a store on this one, and no others."
     )
+    parser.addoption("--all-stores", action="store_true", help="Run each test that needs a store on every store.")
     parser.addoption("--kills", type=int, help="How many workers to kill, instead of as many as take a minute or so.")
     parser.addoption(
         "--upgraded", type=int, help="How many messages each sender of a rolling upgrade sends, instead of 1000."
@@ -130,15 +140,21 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "stores(*kinds): which of the stores this test is about, when not all")
+    config.addinivalue_line(
+        "markers", "every_store: `make test` runs this test on each store, and not on the first only"
+    )
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Run each test on the stores of this run."""
     if "place" in metafunc.fixturenames:
-        asked = metafunc.config.getoption("--store")
-        kinds = (asked,) if asked else EMBEDDED
         marks = [set(mark.args) for mark in metafunc.definition.iter_markers("stores")]
-        metafunc.parametrize("place", [kind for kind in kinds if all(kind in mark for mark in marks)], indirect=True)
+        kinds = [kind for kind in (*EMBEDDED, CASSANDRA) if all(kind in mark for mark in marks)]
+        everywhere = metafunc.config.getoption("--all-stores") or metafunc.definition.get_closest_marker("every_store")
+        asked = metafunc.config.getoption("--store")
+        chosen = (asked,) if asked else EMBEDDED
+        stores = [kind for kind in (kinds if everywhere else kinds[:1]) if kind in chosen]
+        metafunc.parametrize("place", stores, indirect=True)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -65,6 +65,7 @@ def test_it_clears_runs_and_leaves_the_key(queue: MessageQueue, meddles: Meddles
     assert keys(queue) == held
 
 
+@pytest.mark.every_store
 def test_the_key_of_a_schedule_that_it_removed_or_ended_is_taken_over(queue: MessageQueue, meddles: Meddles) -> None:
     queue.send("work", key=KEY, unique="reject", trigger=Every("1h"))
     assert meddles("stop", "reject") == ["True", "StoreCorrupt"]

@@ -108,6 +108,7 @@ def expected(count: int) -> Counter[str]:
 @pytest.mark.timeout(600)
 @pytest.mark.stores("sqlite", "cassandra")
 @pytest.mark.parametrize("first", ["previous", "new"])
+@pytest.mark.every_store
 def test_workers_and_senders_of_two_versions_share_a_queue(parties: Parties, messages: int, first: str) -> None:
     """Whichever version made the queue: all is handled once, and no process of either version reports an error."""
     versions = [parties.previous, ROOT] if first == "previous" else [ROOT, parties.previous]

@@ -42,6 +42,7 @@ def play(place: Place, clock: TimeMachine) -> Callable[[Scene], None]:
     return run
 
 
+@pytest.mark.every_store
 def test_send_and_receive_are_awaited(play: Callable[[Scene], None]) -> None:
     async def scene(queue: aio.MessageQueue) -> None:
         await queue.send({"to": "ada"})
@@ -70,6 +71,7 @@ def test_what_is_not_understood_is_refused_here_too(play: Callable[[Scene], None
     play(scene)
 
 
+@pytest.mark.every_store
 def test_a_unique_key_is_free_once_its_message_is_acked(play: Callable[[Scene], None]) -> None:
     async def scene(queue: aio.MessageQueue) -> None:
         first = await queue.send("first", key="ada", unique="reject")
@@ -162,6 +164,7 @@ def test_twenty_tasks_share_what_there_is(play: Callable[[Scene], None]) -> None
     play(scene)
 
 
+@pytest.mark.every_store
 def test_threads_and_tasks_share_a_store(place: Place) -> None:
     async def whole() -> None:
         async with await aio.connect(place.url) as connection:
@@ -253,6 +256,7 @@ def test_what_lies_behind_a_break_is_given_back_and_what_was_reached_is_acked(pl
     play(scene)
 
 
+@pytest.mark.every_store
 def test_schedules_are_awaited(play: Callable[[Scene], None], clock: TimeMachine) -> None:
     async def scene(queue: aio.MessageQueue) -> None:
         schedules = aio.Schedules(queue)
@@ -302,6 +306,7 @@ def test_what_a_block_raised_is_in_the_history(play: Callable[[Scene], None], cl
     play(scene)
 
 
+@pytest.mark.every_store
 def test_a_rescan_is_awaited(play: Callable[[Scene], None], clock: TimeMachine) -> None:
     async def scene(queue: aio.MessageQueue) -> None:
         await queue.send("first")

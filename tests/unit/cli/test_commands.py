@@ -19,6 +19,7 @@ from astyqueue.triggers import Every
 from tests.unit.cli.conftest import Shell
 
 
+@pytest.mark.every_store
 def test_what_is_sent_is_found_by_the_id_that_was_printed(shell: Shell, connection: Connection) -> None:
     id_ = shell("send", "emails", '{"to": "ada"}', "--key", "welcome:ada").stdout.strip()
     [found] = shell.json("get", id_)
@@ -112,6 +113,7 @@ def test_a_pipe_without_letters_for_a_text_gets_them_written_out(
     assert shell("get", id_).exit_code == 0
 
 
+@pytest.mark.every_store
 def test_messages_are_found_by_their_key(shell: Shell, connection: Connection) -> None:
     connection.queue("emails").send("later", key="ada", delay="1h")
     connection.queue("emails").send("now", key="ada")
@@ -137,6 +139,7 @@ def test_a_body_comes_from_stdin(shell: Shell, connection: Connection) -> None:
     assert connection.queue("emails").peek()[0].body == [1, 2]
 
 
+@pytest.mark.every_store
 def test_each_line_of_stdin_is_a_message(shell: Shell, connection: Connection) -> None:
     assert shell("send", "emails", "-", "--lines", stdin='1\n\n"two"\n').stdout == "sent 2 messages to emails\n"
     assert [found.body for found in connection.queue("emails").peek()] == [1, "two"]
@@ -211,6 +214,7 @@ def test_what_cannot_be_sent_is_told_in_one_line(
     assert connection.queue("emails").counts().total == 0
 
 
+@pytest.mark.every_store
 def test_peek_shows_a_table_of_what_is_due(shell: Shell, connection: Connection) -> None:
     queue = connection.queue("emails")
     sent = queue.send({"to": "ada"}, key="k")
@@ -228,6 +232,7 @@ def test_peek_shows_what_is_asked_for(shell: Shell, connection: Connection) -> N
     assert [found["body"] for found in shell.json("peek", "emails", "--include", "all")] == ["later"]
 
 
+@pytest.mark.every_store
 def test_counts_are_of_all_queues_unless_some_are_named(shell: Shell, connection: Connection) -> None:
     connection.queue("emails").send_many([1, 2])
     connection.queue("default").send(3)
@@ -243,6 +248,7 @@ def test_looking_at_a_queue_that_is_not_there_makes_none(shell: Shell, words: li
     assert [queue["name"] for queue in shell.json("queues", "list")] == ["emails"]
 
 
+@pytest.mark.every_store
 def test_deleting_tells_what_was_not_there(shell: Shell, connection: Connection) -> None:
     id_ = str(connection.queue("emails").send(1).id)
     assert shell("delete", id_).stdout == f"deleted {id_}\n"
@@ -251,6 +257,7 @@ def test_deleting_tells_what_was_not_there(shell: Shell, connection: Connection)
 
 
 @pytest.mark.parametrize("command", ["clear", "drop"])
+@pytest.mark.every_store
 def test_what_destroys_must_be_meant(shell: Shell, connection: Connection, command: str) -> None:
     connection.queue("emails").send_many([1, 2])
     assert "2 messages" in shell.error(command, "emails", code=2)
@@ -261,6 +268,7 @@ def test_what_destroys_must_be_meant(shell: Shell, connection: Connection, comma
 
 
 @pytest.mark.usefixtures("connection")
+@pytest.mark.every_store
 def test_settings_are_shown_in_the_words_they_are_set_by(shell: Shell) -> None:
     shell("queues", "set", "emails", "lease=7m", "max-attempts=3", "paused=yes")
     [settings] = shell.json("queues", "show", "emails")

@@ -17,6 +17,7 @@ from tests.unit.cli.conftest import Shell
 Buried = Callable[..., list[str]]
 
 
+@pytest.mark.every_store
 def test_dead_letters_are_listed_with_their_reasons(shell: Shell, buried: Buried) -> None:
     [id_] = buried("no such address")
     titles, row = shell("dead", "list", "emails").stdout.splitlines()
@@ -66,6 +67,7 @@ def test_purging_what_is_not_there_asks_for_nothing(shell: Shell, buried: Buried
     assert shell("dead", "purge", "emails", "--reason", "two").stdout == "queue emails has no such dead letters\n"
 
 
+@pytest.mark.every_store
 def test_redrive_puts_back_those_that_fit(shell: Shell, buried: Buried, connection: Connection) -> None:
     buried("one", "two")
     assert (

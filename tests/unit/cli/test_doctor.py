@@ -123,6 +123,7 @@ def test_a_terminal_shows_findings_in_colours(folder: Path) -> None:
     assert "in memory" in told
 
 
+@pytest.mark.every_store
 def test_a_message_is_explained(shell: Shell, connection: Connection) -> None:
     sent = connection.queue("emails").send("later", delay="1h").id
     text = shell("explain", str(sent)).stdout

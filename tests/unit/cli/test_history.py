@@ -12,6 +12,7 @@ from tests.unit.cli.conftest import Shell
 Buried = Callable[..., list[str]]
 
 
+@pytest.mark.every_store
 def test_a_message_s_history_is_told_in_order(shell: Shell, connection: Connection) -> None:
     shell("queues", "set", "emails", "history=all", "history_kept=2d")
     queue = connection.queue("emails")

@@ -35,6 +35,7 @@ def strand(connection: Connection, *hours: float) -> list[str]:
     return [str(moment) for moment in moments]
 
 
+@pytest.mark.every_store
 def test_what_landed_late_is_handed_out_and_a_second_time_there_is_nothing(
     shell: Shell, connection: Connection
 ) -> None:

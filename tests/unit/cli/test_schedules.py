@@ -11,6 +11,7 @@ from astyqueue.queue.connection import Connection
 from tests.unit.cli.conftest import Shell
 
 
+@pytest.mark.every_store
 def test_a_schedule_is_added_listed_and_shown(shell: Shell, connection: Connection) -> None:
     assert connection.queues() == ["emails"]
     assert shell("schedules", "list", "emails").stdout == "queue emails has no schedule\n"
@@ -76,6 +77,7 @@ def test_its_next_slots_are_listed(shell: Shell, connection: Connection) -> None
     assert [slot["slot"][11:] for slot in slots] == ["09:00:00.000000Z"] * 3
 
 
+@pytest.mark.every_store
 def test_it_is_paused_resumed_run_backfilled_and_deleted(shell: Shell, connection: Connection) -> None:
     shell(
         "schedules",
@@ -145,6 +147,7 @@ for name in os.environ["SHOP_DECLARES"].split():
 """
 
 
+@pytest.mark.every_store
 def test_the_declarations_of_an_app_are_made_to_count_and_others_pruned(
     shell: Shell, connection: Connection, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

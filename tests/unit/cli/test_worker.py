@@ -167,6 +167,7 @@ def notes(folder: Path) -> list[str]:
     return (folder / "notes.txt").read_text().splitlines() if (folder / "notes.txt").exists() else []
 
 
+@pytest.mark.every_store
 def test_term_finishes_what_runs_and_gives_back_the_rest(
     worker: Callable[..., Worker], emails: Connection, jobs: Path
 ) -> None:
@@ -211,6 +212,7 @@ def test_what_runs_longer_than_the_drain_may_take_is_given_back(
     assert [(found.standing, found.spent) for found in emails.queue("emails").peek(include="all")] == [("waiting", 0)]
 
 
+@pytest.mark.every_store
 def test_a_burst_ends_when_nothing_is_due(worker: Callable[..., Worker], emails: Connection, jobs: Path) -> None:
     for number in range(20):
         send(emails, "note", str(number))

@@ -34,6 +34,7 @@ def ended(thread: threading.Thread) -> bool:
     return not thread.is_alive()
 
 
+@pytest.mark.every_store
 def test_a_drain_finishes_what_runs_and_gives_back_at_once_what_was_not_begun(still: Stage) -> None:
     gate = Gate()
     still.queue.send_many(["running", "waiting", "waiting too"])
@@ -100,6 +101,7 @@ def test_a_stop_does_not_wait_for_handlers(still: Stage) -> None:
     gate.open.set()
 
 
+@pytest.mark.every_store
 def test_a_stop_loses_no_ack(stage: Stage) -> None:
     done: list[object] = []
     some = threading.Event()

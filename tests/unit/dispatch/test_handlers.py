@@ -36,6 +36,7 @@ def handled(stage: Stage, builder: DispatcherBuilder[Dispatcher], outcomes: int)
     dispatcher.drain(None)
 
 
+@pytest.mark.every_store
 def test_messages_go_to_the_handler_of_their_task_and_all_others_to_the_one_for_all(stage: Stage) -> None:
     seen: Seen = []
     stage.queue.send("a", headers={"task": "mail.send"})

@@ -32,6 +32,7 @@ def others(stage: Stage) -> Stage:
     return Stage(stage.queue.clock, stage.store)
 
 
+@pytest.mark.every_store
 def test_a_running_handler_keeps_its_message_across_several_leases(stages: Stages, clock: TimeMachine) -> None:
     stage = stages(clock, lease="10s")
     gate = Gate()
@@ -85,6 +86,7 @@ def test_a_handler_past_its_timeout_has_failed_and_what_it_does_later_is_ignored
     ]
 
 
+@pytest.mark.every_store
 def test_a_handler_that_always_takes_too_long_ends_as_a_dead_letter(stages: Stages, clock: TimeMachine) -> None:
     stage = stages(clock, max_attempts=1)
     gate = Gate()

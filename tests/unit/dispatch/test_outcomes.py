@@ -57,6 +57,7 @@ def raising(error: BaseException) -> Call:
     return handle
 
 
+@pytest.mark.every_store
 def test_a_handler_that_returns_has_its_message_acked_whatever_it_returns(still: Stage) -> None:
     still.queue.send("one")
     still.once(lambda delivery: delivery.body)
@@ -105,6 +106,7 @@ def test_whatever_a_handler_raises_is_a_failed_attempt_and_its_thread_goes_on(
     assert 1 <= pause <= 2
 
 
+@pytest.mark.every_store
 def test_the_last_failed_attempt_makes_a_dead_letter_with_the_error_in_one_line(
     stages: Stages, clock: TimeMachine
 ) -> None:
@@ -180,6 +182,7 @@ def test_snooze_for_a_while_costs_no_attempt(still: Stage, until: Duration) -> N
     assert timers(still) == [(3600, "SNOOZED", 0)]
 
 
+@pytest.mark.every_store
 def test_snooze_until_a_moment_costs_no_attempt(still: Stage, clock: TimeMachine) -> None:
     still.queue.send("one")
     still.once(raising(Snooze(clock.instant + timedelta(hours=2))))

@@ -104,6 +104,7 @@ def test_messages_are_claimed_together_and_acks_that_come_during_a_commit_share_
     assert stage.commits - before < 5
 
 
+@pytest.mark.every_store
 def test_sixty_four_threads_share_the_work_and_nothing_is_handled_twice(stage: Stage) -> None:
     at_once = threading.Barrier(64)
     seen: list[object] = []

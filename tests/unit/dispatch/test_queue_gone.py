@@ -71,6 +71,7 @@ def test_an_idle_dispatcher_notices_that_its_file_was_removed_or_made_anew(
     assert told.startswith("gone queue=emails error='StoreGone:")
 
 
+@pytest.mark.every_store
 def test_a_dispatcher_notices_that_its_queue_was_dropped(stages: Stages, clock: TimeMachine) -> None:
     stage = stages(clock)
     other = MessageQueue.builder().store(stage.store).clock(clock).name("emails").build()

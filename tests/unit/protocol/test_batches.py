@@ -34,6 +34,7 @@ def beginning(process: Client, batch: str = "7") -> Steps[BatchRecord]:
     return begin_batch(process, **HERE, batch=batch)
 
 
+@pytest.mark.every_store
 def test_a_batch_keeps_the_moment_at_which_it_was_first_begun(store: Store, clock: TimeMachine, ann: Client) -> None:
     first = run(beginning(ann), store)
     assert first == BatchRecord(clock.now(), ended=False)

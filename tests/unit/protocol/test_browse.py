@@ -59,6 +59,7 @@ def every_standing(stage: Stage) -> dict[Standing, MessageId]:
     }
 
 
+@pytest.mark.every_store
 def test_each_message_is_found_where_it_stands(stage: Stage) -> None:
     messages = every_standing(stage)
     assert {standing: found(stage, message).standing for standing, message in messages.items()} == {
@@ -122,6 +123,7 @@ def test_a_mark_counts_as_backing_off_until_its_own_time(stage: Stage) -> None:
     assert (found(stage, first).standing, found(stage, second).standing) == (Standing.WAITING, Standing.IN_FLIGHT)
 
 
+@pytest.mark.every_store
 def test_counts_tell_how_many_stand_where(stage: Stage) -> None:
     every_standing(stage)
     stage.send("another")
@@ -140,6 +142,7 @@ def test_counts_add_up_over_rows_and_priorities() -> None:
     assert [each.total for each in seen.rows.values()] == [2, 1, 0]
 
 
+@pytest.mark.every_store
 def test_counts_go_beyond_one_page(stage: Stage) -> None:
     for _ in range(13):
         stage.bury(*map(str, range(100)))
@@ -163,6 +166,7 @@ def test_counts_read_only_names_of_messages(stage: Stage) -> None:
     assert all(each.limit for each in slices if each.type == Type.MESSAGE)
 
 
+@pytest.mark.every_store
 def test_what_landed_behind_the_head_is_counted_and_shown(stage: Stage) -> None:
     stage.send()
     stage.drain()
@@ -217,6 +221,7 @@ def test_peek_shows_the_future_in_its_order(stage: Stage) -> None:
     assert peeked(stage) == ["now", "soon"]
 
 
+@pytest.mark.every_store
 def test_peek_at_all_shows_all_but_the_dead(stage: Stage) -> None:
     every_standing(stage)
     assert peeked(stage, Include.ALL) == ["waiting", "in hand", "backing_off", "snoozed", "parked", "delayed"]

@@ -76,6 +76,7 @@ def test_a_message_that_always_outlives_its_lease_dies_after_the_attempts_of_the
     scene.store.require_lawful()
 
 
+@pytest.mark.every_store
 def test_a_message_with_lease_zero_is_settled_as_it_is_handed_out() -> None:
     scene = Scene()
     scene.put(put_at(scene.now, lease=0))
@@ -97,6 +98,7 @@ def test_a_message_with_lease_zero_comes_once_also_when_the_outcome_was_unknown(
     assert not scene.do("bob").at_most_once
 
 
+@pytest.mark.every_store
 def test_messages_of_different_leases_share_a_claim_but_no_timer() -> None:
     scene = Scene()
     scene.put(
@@ -146,6 +148,7 @@ def test_an_order_for_nothing_takes_nothing_not_even_a_suspect() -> None:
     assert [taken.timer.made_for for taken in scene.do("bob").claims] == [1]
 
 
+@pytest.mark.every_store
 def test_greater_priorities_go_first_and_what_is_due_again_before_what_waits() -> None:
     scene = Scene()
     scene.put(*[put_at(scene.now, number, priority=number % 3) for number in range(6)])
@@ -189,6 +192,7 @@ def test_a_newer_format_is_an_error_that_names_it() -> None:
 
 
 @pytest.mark.parametrize("applied", [True, False])
+@pytest.mark.every_store
 def test_a_claim_of_unknown_outcome_is_read_back_and_brings_each_message_once(*, applied: bool) -> None:
     scene = Scene(messages=3)
     store = Failing(scene.store, OutcomeUnknown("no answer"), of=(Commit,), applied=applied)

@@ -29,6 +29,7 @@ def stage() -> Stage:
     return Stage()
 
 
+@pytest.mark.every_store
 def test_clear_removes_what_waits_is_in_hand_delayed_paused_or_dead(stage: Stage) -> None:
     stage.bury("dead")
     in_hand, backing_off = stage.send_many(2)
@@ -105,6 +106,7 @@ def test_what_landed_behind_the_head_is_cleared_too(stage: Stage) -> None:
     assert stage.run(clear(stage.bob, ROW, 1)) == 1
 
 
+@pytest.mark.every_store
 def test_commits_of_a_clear_are_bounded(stage: Stage) -> None:
     for _ in range(3):
         stage.send_many(100)
@@ -131,6 +133,7 @@ def test_a_clear_with_an_unknown_outcome_clears_all_and_counts_right(stage: Stag
     assert stage.kinds() == {Type.LOCK}
 
 
+@pytest.mark.every_store
 def test_a_queue_that_is_dropped_is_gone_but_its_headers_stay(stage: Stage) -> None:
     opened = stage.run(open_queue("mail", layout={"concurrency_shards": 2}, behaviour={}))
     stage.send("a")

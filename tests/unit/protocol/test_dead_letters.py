@@ -92,6 +92,7 @@ def test_a_dead_column_whose_message_is_gone_says_so(stage: Stage) -> None:
 
 
 @pytest.mark.parametrize("limit", [1, 2, 3, 100])
+@pytest.mark.every_store
 def test_pages_hold_every_dead_letter_once(stage: Stage, limit: int) -> None:
     stage.bury("a", "b", "c", "d", "e")
     stage.send("alive")
@@ -140,6 +141,7 @@ def test_a_filter_chooses_by_what_happened_and_by_what_was_sent(
     assert chosen.ids == [letter.id for letter in listed(stage, where)]
 
 
+@pytest.mark.every_store
 def test_a_filter_chooses_by_when_it_died_from_the_first_moment_and_up_to_the_second(stage: Stage) -> None:
     moments = []
     for body in ("a", "b", "c"):

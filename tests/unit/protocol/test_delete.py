@@ -69,6 +69,7 @@ def test_deleting_the_last_message_in_hand_takes_its_timer_along(stage: Stage) -
 
 
 @pytest.mark.parametrize("delay", [1, 3_600])
+@pytest.mark.every_store
 def test_a_delayed_message_and_one_that_backs_off_are_deleted(stage: Stage, delay: int) -> None:
     delayed = stage.send(delay=delay)
     backing_off = stage.send()
@@ -99,6 +100,7 @@ def test_a_dead_letter_is_deleted_with_its_message(stage: Stage) -> None:
     assert [column.name.id for column in stage.columns(Type.MESSAGE)] == [second.id]
 
 
+@pytest.mark.every_store
 def test_a_message_claimed_between_reads_and_commit_is_deleted_from_its_new_holder(stage: Stage) -> None:
     first, second = stage.send_many(2)
     claims = []
@@ -158,6 +160,7 @@ def test_a_row_with_a_timer_that_cannot_be_read_is_left_as_it_is(stage: Stage) -
 
 
 @pytest.mark.parametrize("applied", [True, False])
+@pytest.mark.every_store
 def test_a_delete_of_unknown_outcome_is_read_back(stage: Stage, *, applied: bool) -> None:
     first, second = stage.send_many(2)
     unknown = Failing(stage.store, OutcomeUnknown("no answer"), of=(Commit,), applied=applied)

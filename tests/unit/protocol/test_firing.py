@@ -41,6 +41,7 @@ def fired(table: Timetable) -> list[float]:
     return table.minutes(slots)
 
 
+@pytest.mark.every_store
 def test_a_slot_is_fired_once_and_the_next_one_waits_for_its_time(table: Timetable) -> None:
     table.make()
     assert fired(table) == []
@@ -76,6 +77,7 @@ def test_after_two_days_asleep(table: Timetable, misfire: str, slots: list[float
     assert fired(table) == ([2 * DAY + 1] if misfire != "skip 10s" else [])
 
 
+@pytest.mark.every_store
 def test_many_slots_are_fired_over_several_commits_none_twice(table: Timetable) -> None:
     table.make(misfire="all 400")
     table.clock.advance(400 * 60)
@@ -114,6 +116,7 @@ OVERLAPS: dict[str, tuple[list[float], list[float], list[float]]] = {
 
 
 @pytest.mark.parametrize("overlap", OVERLAPS)
+@pytest.mark.every_store
 def test_a_slot_that_meets_the_run_before(table: Timetable, overlap: str) -> None:
     meanwhile, at_the_end, in_all = OVERLAPS[overlap]
     table.make(overlap=overlap)
@@ -224,6 +227,7 @@ def test_a_schedule_changed_by_others_is_read_anew(table: Timetable) -> None:
     ],
     ids=["pause", "run", "remove"],
 )
+@pytest.mark.every_store
 def test_a_change_of_unknown_outcome_is_done_once(
     table: Timetable,
     change: Callable[[Timetable], object],

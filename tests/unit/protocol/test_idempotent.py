@@ -51,6 +51,7 @@ def sent(scene: Scene, wanted: list[IdempotentMessage]) -> int:
     return run(send_idempotent(scene.process("pat"), ROW, wanted), scene.store)
 
 
+@pytest.mark.every_store
 def test_what_is_sent_again_is_there_once(scene: Scene) -> None:
     wanted = records(scene, 3)
     assert (sent(scene, wanted[:2]), sent(scene, wanted), sent(scene, wanted)) == (2, 1, 0)
@@ -153,6 +154,7 @@ def test_a_record_has_the_same_id_each_time_and_another_than_others() -> None:
 
 
 @pytest.mark.parametrize("applied", [True, False])
+@pytest.mark.every_store
 def test_a_send_of_unknown_outcome_is_repeated_and_there_once(scene: Scene, *, applied: bool) -> None:
     wanted = records(scene, 2)
     store = Failing(scene.store, OutcomeUnknown("no answer"), of=(Commit,), applied=applied)

@@ -67,6 +67,7 @@ class Late(Faulty):
 
 
 @pytest.mark.parametrize("replaces", [False, True])
+@pytest.mark.every_store
 def test_a_send_whose_first_try_comes_late_and_is_done_with_is_not_sent_twice(
     scene: KeyScene, *, replaces: bool
 ) -> None:
@@ -220,6 +221,7 @@ def dangling(scene: KeyScene, owner: KeyOwner) -> None:
     scene.store.wrong.clear()
 
 
+@pytest.mark.every_store
 def test_two_hundred_dead_letters_and_an_ack_of_a_hundred_keyed_messages_fit_into_commits(scene: KeyScene) -> None:
     many = [scene.keyed(f"{number}", key=f"key-{number}") for number in range(100)]
     run(send_unique(scene.process("pat"), scene.row, many), scene.store)
@@ -257,6 +259,7 @@ def test_a_claim_of_a_home_row_takes_half_as_many_for_each_has_a_key(scene: KeyS
     assert claimed.more
 
 
+@pytest.mark.every_store
 def test_one_commit_sends_many_and_leaves_those_whose_keys_are_taken(scene: KeyScene) -> None:
     there = scene.has("pat", key="b")
     wanted = [scene.keyed(f"sue-{key}", key=key) for key in "abc"]
@@ -348,6 +351,7 @@ def test_a_key_that_cannot_be_read_is_neither_taken_nor_freed_and_stops_nobody_e
 
 
 @pytest.mark.parametrize("settles", [acking, rejecting])
+@pytest.mark.every_store
 def test_the_commit_that_settles_frees_the_key_and_expects_but_its_own_timer(scene: KeyScene, settles: object) -> None:
     taken = scene.held()
     seen = Recording(scene.store)

@@ -38,6 +38,7 @@ def redriven(process: Client, chosen: Sequence[MessageId]) -> Steps[int]:
     return (yield from redrive(process, chosen)).redriven
 
 
+@pytest.mark.every_store
 def test_what_is_redriven_is_claimed_again_with_all_its_attempts(stage: Stage) -> None:
     first, second = stage.bury("a", "b")
     assert stage.run(redrive(stage.bob, [first])) == RedriveReport(redriven=1)
@@ -167,6 +168,7 @@ def test_purged_letters_are_gone_for_good(stage: Stage) -> None:
     assert stage.drain() == [waiting]
 
 
+@pytest.mark.every_store
 def test_many_are_purged_in_commits_of_a_hundred(stage: Stage) -> None:
     sent = [one for _ in range(3) for one in stage.bury(*map(str, range(50)))]
     counting = Meddling(stage.store, [])
@@ -185,6 +187,7 @@ def test_a_letter_that_was_redriven_meanwhile_is_not_purged(stage: Stage) -> Non
 @pytest.mark.parametrize("applied", [True, False])
 @pytest.mark.parametrize("others_went_on", [True, False])
 @pytest.mark.parametrize("command", [redriven, purge], ids=["redrive", "purge"])
+@pytest.mark.every_store
 def test_an_unknown_outcome_is_read_back(
     stage: Stage, command: Command, *, applied: bool, others_went_on: bool
 ) -> None:

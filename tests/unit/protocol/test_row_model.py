@@ -26,6 +26,9 @@ from astyqueue.units import SECOND
 from tests.unit.protocol.checked_store import ROW, Meanwhile, picture
 from tests.unit.protocol.worlds import ATTEMPTS, LEASE, Scene, put_at, warm
 
+# Write times, removals and reads half-way: each store has code of its own for these.
+pytestmark = pytest.mark.every_store
+
 HOUR = 3_600 * SECOND
 FAR = 1 << 52
 

@@ -26,6 +26,7 @@ from tests.unit.protocol.checked_store import ROW, Meanwhile, picture
 from tests.unit.protocol.worlds import Scene, put_at, warm
 
 
+@pytest.mark.every_store
 def test_a_send_is_one_blind_insert_stamped_an_hour_back() -> None:
     scene = Scene()
     seen = Recording(scene.store)
@@ -36,6 +37,7 @@ def test_a_send_is_one_blind_insert_stamped_an_hour_back() -> None:
 
 
 @pytest.mark.parametrize("applied", [True, False])
+@pytest.mark.every_store
 def test_a_send_of_unknown_outcome_is_repeated_unchanged(*, applied: bool) -> None:
     scene = Scene()
     put = put_at(scene.now)
@@ -160,6 +162,7 @@ def test_a_send_acknowledged_more_than_a_minute_late_is_listed_where_it_must_be_
     scene.store.require_lawful()
 
 
+@pytest.mark.every_store
 def test_a_send_hours_late_reaches_a_claimer_who_has_passed_its_time() -> None:
     scene = Scene(messages=1)
     snapshot = RowSnapshot(ROW, 1)

@@ -119,6 +119,7 @@ def test_of_two_who_create_a_queue_at_once_both_get_the_same() -> None:
     assert explored.schedules > 10
 
 
+@pytest.mark.every_store
 def test_of_two_layouts_at_once_one_is_refused(stage: Stage) -> None:
     meddling = Meddling(stage.store, [lambda: stage.run(opened(priorities=2))])
     with pytest.raises(LayoutDiffers):
@@ -137,6 +138,7 @@ def test_opening_again_completes_what_stopped_half_way(stage: Stage, at: int) ->
 
 @pytest.mark.parametrize("applied", [True, False])
 @pytest.mark.parametrize("at", [1, 2])
+@pytest.mark.every_store
 def test_creating_with_an_unknown_outcome_is_read_back(stage: Stage, at: int, *, applied: bool) -> None:
     unknown = Failing(stage.store, OutcomeUnknown("no answer"), at=at, of=(Commit,), applied=applied)
     assert stage.run(opened(priorities=2), unknown).created
@@ -269,6 +271,7 @@ def test_queues_are_listed_in_alphabetical_order(stage: Stage) -> None:
     assert stage.run(list_queues()) == ["apples", "plums"]
 
 
+@pytest.mark.every_store
 def test_more_queues_than_a_page_are_listed(stage: Stage) -> None:
     names = sorted(f"q{number}" for number in range(1_001))
     for name in names:

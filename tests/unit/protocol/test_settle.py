@@ -39,6 +39,7 @@ def owned(scene: Scene, snapshot: RowSnapshot) -> None:
 
 
 @pytest.mark.parametrize("outcome", OUTCOMES, ids=WORDS)
+@pytest.mark.every_store
 def test_a_settle_touches_only_its_own_message(outcome: Outcome) -> None:
     scene = Scene(messages=3)
     taken = scene.do("ann").claims[0]
@@ -52,6 +53,7 @@ def test_a_settle_touches_only_its_own_message(outcome: Outcome) -> None:
 
 
 @pytest.mark.parametrize("outcome", OUTCOMES, ids=WORDS)
+@pytest.mark.every_store
 def test_a_settle_after_the_message_went_to_another_is_lost_and_changes_nothing(outcome: Outcome) -> None:
     scene = Scene(messages=2)
     taken = scene.do("ann").claims[0]
@@ -74,6 +76,7 @@ def test_a_lease_that_ran_out_unseen_is_still_the_holders(outcome: Outcome) -> N
 
 @pytest.mark.parametrize("applied", [True, False], ids=["applied", "not applied"])
 @pytest.mark.parametrize("outcome", OUTCOMES, ids=WORDS)
+@pytest.mark.every_store
 def test_a_settle_of_unknown_outcome_is_done_once(outcome: Outcome, *, applied: bool) -> None:
     scene, twin = Scene(messages=2), Scene(messages=2)
     taken = scene.do("ann").claims[0]
@@ -148,6 +151,7 @@ def marked(scene: Scene) -> SettleResult:
     )
 
 
+@pytest.mark.every_store
 def test_a_mark_ends_the_receipt_and_any_newcomer_hands_the_message_out_when_it_is_due() -> None:
     scene = Scene(messages=1)
     (worked,) = marked(scene).done

@@ -21,6 +21,7 @@ def examined(queue: MessageQueue) -> dict[str, Finding]:
     return {finding.subject: finding for finding in queue.run(health.examine(new_client(queue.clock), queue.settings))}
 
 
+@pytest.mark.every_store
 def test_a_message_is_explained_from_its_sending_to_its_ack(queue: MessageQueue) -> None:
     sent = queue.send("hello").id
     assert queue.explain(sent).why.endswith(

@@ -46,6 +46,7 @@ def test_a_filter_that_is_not_understood_touches_no_dead_letter(
     assert queue.counts().dead == 2
 
 
+@pytest.mark.every_store
 def test_every_kind_of_death_can_be_asked_for(queue: MessageQueue) -> None:
     bury(queue, "no such address")
     assert {kind: len(queue.dead_letters(kind=kind)) for kind in get_args(DeathKind)} == {

@@ -25,6 +25,7 @@ def hints(store: Store, key: str = KEY) -> int:
     return len(store.read((Slice(key_row("emails", key), 2),))[0])
 
 
+@pytest.mark.every_store
 def test_all_messages_of_a_key_are_found_in_the_order_in_which_they_are_due(queue: MessageQueue) -> None:
     queue.send("late", key=KEY, delay="1h")
     queue.send("other", key="order:8")
@@ -45,6 +46,7 @@ def test_each_is_found_where_it_stands(queue: MessageQueue) -> None:
     held.ack()
 
 
+@pytest.mark.every_store
 def test_all_of_a_key_are_deleted_and_those_of_others_are_not(queue: MessageQueue) -> None:
     queue.send("unique", key=KEY, unique="reject")
     queue.send("later", key=KEY, delay="1h")

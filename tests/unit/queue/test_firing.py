@@ -40,6 +40,7 @@ def take(queue: MessageQueue) -> list[object]:
         return [delivery.body for delivery in batch]
 
 
+@pytest.mark.every_store
 def test_a_schedule_sends_a_message_at_each_slot(queue: MessageQueue, clock: TimeMachine) -> None:
     Schedules(queue).add("digest", Every("1m", delay="1m"), {"to": "ada"})
     assert take(queue) == []
@@ -117,6 +118,7 @@ def test_idle_schedules_cost_no_reads(place: Place, clock: TimeMachine) -> None:
     assert abs(reads(50) - reads(0)) <= 1
 
 
+@pytest.mark.every_store
 def test_a_paused_schedule_fires_nothing_and_goes_on_with_the_next_slot(
     queue: MessageQueue, clock: TimeMachine
 ) -> None:
@@ -156,6 +158,7 @@ def test_the_next_slots_are_told(queue: MessageQueue) -> None:
         schedules.next("digest", 0)
 
 
+@pytest.mark.every_store
 def test_a_range_of_the_past_is_backfilled(queue: MessageQueue, clock: TimeMachine) -> None:
     schedules = Schedules(queue)
     now = instant(clock.now())
@@ -168,6 +171,7 @@ def test_a_range_of_the_past_is_backfilled(queue: MessageQueue, clock: TimeMachi
     assert sorted(found) == [*(now - timedelta(hours=back) for back in range(150, -1, -1)), now]
 
 
+@pytest.mark.every_store
 def test_a_deleted_schedule_fires_no_more_and_its_name_is_free(queue: MessageQueue, clock: TimeMachine) -> None:
     schedules = Schedules(queue)
     schedules.add("digest", Every("1m", delay="1m"), "hello")

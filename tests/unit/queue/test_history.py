@@ -39,6 +39,7 @@ def fail(queue: MessageQueue, why: str = "no luck") -> None:
         delivery.fail(why)
 
 
+@pytest.mark.every_store
 def test_a_life_is_told_in_order(queue: MessageQueue, clock: TimeMachine) -> None:
     sent = queue.send("hello", key="ada", headers={"task": "welcome", "tenant": "acme"})
     clock.advance("2s")
@@ -85,6 +86,7 @@ def _again(queue: MessageQueue) -> MessageQueue:
         ("all", ["sent", "claimed", "failed", "retried", "claimed", "done"]),
     ],
 )
+@pytest.mark.every_store
 def test_the_setting_says_what_is_kept(builder: Builder, clock: TimeMachine, history: str, told: list[str]) -> None:
     queue = builder.options(history=history).build()
     sent = queue.send("hello")

@@ -36,6 +36,7 @@ def kinds(queue: MessageQueue, message: object = None, **asked: object) -> list[
     return [event.kind.value for event in queue.history(message, **asked)]  # type: ignore[arg-type]  # each test asks rightly
 
 
+@pytest.mark.every_store
 def test_the_history_is_in_the_store_before_the_settle(store: Store, builder: Builder) -> None:
     recorded = Recording(store)
     queue = builder.store(recorded).options(history="all").build()
@@ -127,6 +128,7 @@ def test_what_is_written_again_takes_its_own_place(store: Store, builder: Builde
     assert kinds(queue, sent.id) == ["sent", "claimed", "done"]
 
 
+@pytest.mark.every_store
 def test_a_history_can_be_asked_by_time_kind_and_number(queue: MessageQueue, clock: TimeMachine) -> None:
     start = instant(clock.now())
     for _ in range(3):
@@ -159,6 +161,7 @@ def test_a_history_goes_over_days_in_order(queue: MessageQueue, clock: TimeMachi
 
 
 @pytest.mark.parametrize("shards", [1, 3])
+@pytest.mark.every_store
 def test_more_events_than_a_page_come_each_once_and_in_order(builder: Builder, shards: int) -> None:
     queue = builder.options(history="all", concurrency_shards=shards).build()
     sent = queue.send_many(range(2_500))

@@ -230,6 +230,7 @@ def test_endless_deliveries_wait_for_the_next(queue: MessageQueue, clock: TimeMa
 
 
 @pytest.mark.parametrize(("ahead", "commits"), [(1, 120), (20, 6)])
+@pytest.mark.every_store
 def test_deliveries_that_come_several_at_a_time_are_settled_in_few_commits(
     builder: QueueBuilder[MessageQueue], store: Store, ahead: int, commits: int
 ) -> None:

@@ -9,6 +9,7 @@ from astyqueue.store import Batch, Put, Store
 from astyqueue.testing import TimeMachine
 
 
+@pytest.mark.every_store
 def test_all_that_happens_is_counted(queue: MessageQueue, clock: TimeMachine) -> None:
     row = queue.send("a").id.row
     queue.send_many(["b", "c", "d"])

@@ -55,6 +55,7 @@ def test_what_is_missing_or_unknown_is_said_plainly(builder: QueueBuilder[Messag
         builder.name("a:b").build()
 
 
+@pytest.mark.every_store
 def test_changed_behaviour_is_followed_by_others_within_ten_seconds(
     queue: MessageQueue, another: MessageQueue, clock: TimeMachine
 ) -> None:
@@ -95,6 +96,7 @@ def test_a_closed_queue_says_so(queue: MessageQueue) -> None:
         queue.send("too late")
 
 
+@pytest.mark.every_store
 def test_a_connection_opens_queues_and_lists_them(place: Place) -> None:
     with astyqueue.connect(place.url) as connection:
         connection.queue("emails", lease="5m").send("one")
@@ -104,6 +106,7 @@ def test_a_connection_opens_queues_and_lists_them(place: Place) -> None:
 
 
 @pytest.mark.stores("sqlite", "cassandra")
+@pytest.mark.every_store
 def test_a_queue_goes_on_in_a_child_process_and_its_ids_do_not_collide(place: Place) -> None:
     queue = MessageQueue.builder().store(place.url).name("emails").options(**ONE_ROW).build()
     queue.send("before")
@@ -137,6 +140,7 @@ def test_two_first_threads_of_a_child_process_have_one_core_which_renews_what_ei
 
 
 @pytest.mark.stores("sqlite", "cassandra")
+@pytest.mark.every_store
 def test_messages_survive_their_process(place: Place) -> None:
     url = place.url
     with MessageQueue.builder().store(url).name("emails").build() as queue:

@@ -135,6 +135,7 @@ def test_messages_that_are_due_at_many_moments_share_batches(store: Store, clock
         assert [len(batch.puts) for batch in batches] == [200]
 
 
+@pytest.mark.every_store
 def test_by_key_all_messages_of_a_key_lie_in_one_row_whenever_they_are_due(wide: Wide) -> None:
     with wide().placement("key").build() as queue:
         keyed = rows(queue, *[Message(hours, key="ada", delay=f"{hours}h") for hours in range(3)])
@@ -185,6 +186,7 @@ def test_unique_keys_do_not_ask_a_function(wide: Wide) -> None:
         assert len(shards(list(home))) > 1
 
 
+@pytest.mark.every_store
 def test_whatever_the_rule_a_taker_elsewhere_finds_everything(wide: Wide, clock: TimeMachine) -> None:
     def by_key(message: PlacementRequest) -> int:
         return zlib.crc32((message.key or "").encode()) % message.shards

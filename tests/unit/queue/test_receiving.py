@@ -26,12 +26,14 @@ def bodies(queue: MessageQueue, limit: int = 10) -> list[object]:
     return [delivery.body for delivery in queue.receive(limit)]
 
 
+@pytest.mark.every_store
 def test_what_is_sent_is_received_once(queue: MessageQueue) -> None:
     queue.send({"to": "ada@example.org"})
     assert bodies(queue) == [{"to": "ada@example.org"}]
     assert bodies(queue) == []
 
 
+@pytest.mark.every_store
 def test_messages_come_in_the_order_in_which_they_were_sent(queue: MessageQueue) -> None:
     queue.send_many(range(25))
     assert bodies(queue, 10) + bodies(queue, 20) == list(range(25))
@@ -66,6 +68,7 @@ def test_an_error_in_the_block_counts_for_the_one_in_hand_and_gives_the_others_b
     ]
 
 
+@pytest.mark.every_store
 def test_a_message_is_hidden_while_its_lease_runs_and_comes_back_afterwards(
     queue: MessageQueue, another: MessageQueue, clock: TimeMachine
 ) -> None:
@@ -100,6 +103,7 @@ def test_settling_twice_is_refused_and_the_first_outcome_stands(queue: MessageQu
     assert queue.counts().total == 0
 
 
+@pytest.mark.every_store
 def test_an_extended_lease_holds_longer(queue: MessageQueue, another: MessageQueue, clock: TimeMachine) -> None:
     queue.send("one")
     [held] = queue.receive()
@@ -124,6 +128,7 @@ def test_extending_one_of_several_leaves_the_others_as_they_are(
     long.ack()
 
 
+@pytest.mark.every_store
 def test_a_released_message_costs_no_attempt_and_waits_out_its_delay(queue: MessageQueue, clock: TimeMachine) -> None:
     queue.send("one")
     queue.receive()[0].release("10s")
@@ -134,6 +139,7 @@ def test_a_released_message_costs_no_attempt_and_waits_out_its_delay(queue: Mess
     assert again.attempt == 1
 
 
+@pytest.mark.every_store
 def test_failed_attempts_pause_longer_each_time_and_end_as_a_dead_letter(
     queue: MessageQueue, clock: TimeMachine
 ) -> None:
@@ -149,6 +155,7 @@ def test_failed_attempts_pause_longer_each_time_and_end_as_a_dead_letter(
     assert bodies(queue) == []
 
 
+@pytest.mark.every_store
 def test_at_most_once_is_settled_as_it_is_handed_out(queue: MessageQueue, clock: TimeMachine) -> None:
     queue.send("now or never", lease=0)
     [held] = queue.receive()
@@ -160,6 +167,7 @@ def test_at_most_once_is_settled_as_it_is_handed_out(queue: MessageQueue, clock:
         held.ack()
 
 
+@pytest.mark.every_store
 def test_waiting_ends_when_something_is_sent(queue: MessageQueue, clock: TimeMachine) -> None:
     with ThreadPoolExecutor(1) as threads:
         waiting = threads.submit(queue.receive, 1, "1h")
@@ -185,6 +193,7 @@ def test_waiting_in_vain_ends_empty(queue: MessageQueue, clock: TimeMachine) -> 
         assert len(waiting.result(timeout=10)) == 0
 
 
+@pytest.mark.every_store
 def test_what_another_process_sends_is_seen_by_one_that_waits(
     queue: MessageQueue, another: MessageQueue, clock: TimeMachine
 ) -> None:
@@ -196,6 +205,7 @@ def test_what_another_process_sends_is_seen_by_one_that_waits(
         assert [delivery.body for delivery in waiting.result(timeout=10)] == ["from afar"]
 
 
+@pytest.mark.every_store
 def test_sixty_takers_share_claims_and_get_every_message_once(queue: MessageQueue) -> None:
     queue.send_many(range(300))
     together = threading.Barrier(60)
@@ -294,6 +304,7 @@ def test_leaving_cleanly_acks_what_was_reached_and_gives_the_rest_back_at_once(
     assert queue.stats.acked == len(done)
 
 
+@pytest.mark.every_store
 def test_deliveries_are_acked_together_in_one_commit(builder: QueueBuilder[MessageQueue], store: Store) -> None:
     recorded = Recording(store)
     queue = builder.store(recorded).options(**ONE_ROW).build()

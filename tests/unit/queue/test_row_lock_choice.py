@@ -27,6 +27,7 @@ class Awaited:
 
 
 @pytest.mark.parametrize("lock", ["guard", "columns", Shelf()], ids=["guard", "columns", "manager"])
+@pytest.mark.every_store
 def test_a_queue_works_under_each_lock(builder: QueueBuilder[MessageQueue], lock: str) -> None:
     with builder.row_lock(lock).build() as queue:
         queue.send_many(range(5))

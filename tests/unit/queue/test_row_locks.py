@@ -77,6 +77,7 @@ def left(store: Store, clock: TimeMachine, layout: Layout | None = None) -> int:
 
 
 @pytest.mark.parametrize("lock", EXCLUSIVE)
+@pytest.mark.every_store
 def test_while_one_process_claims_from_a_row_others_keep_out(
     store: Store, clock: TimeMachine, locks: Locks, lock: str
 ) -> None:
@@ -153,6 +154,7 @@ def test_a_dead_holder_stops_a_row_for_the_timeout_and_no_longer(
 
 
 @pytest.mark.parametrize("lock", EVERY)
+@pytest.mark.every_store
 def test_a_row_is_let_go_of_in_the_commit_of_the_claim(
     place: Place, clock: TimeMachine, locks: Locks, lock: str
 ) -> None:
@@ -208,6 +210,7 @@ def test_a_row_that_cannot_be_claimed_from_is_let_go_of_too(
 
 @pytest.mark.parametrize("layout", [Layout(), TWO_ROWS], ids=["one row", "two rows"])
 @pytest.mark.parametrize("lock", EVERY)
+@pytest.mark.every_store
 def test_two_processes_both_get_their_part(
     store: Store, clock: TimeMachine, locks: Locks, lock: str, layout: Layout
 ) -> None:

@@ -64,6 +64,7 @@ def test_a_tuple_comes_back_as_a_list(queue: MessageQueue) -> None:
     assert queue.receive()[0].body == ["a", ["b"]]
 
 
+@pytest.mark.every_store
 def test_whatever_is_accepted_can_be_received(queue: MessageQueue) -> None:
     bodies = [nested(199), nested(199, tuple), 10**4298, {"deep": nested(198)}]
     queue.send_many([*bodies, *(Message(body, headers={"sent": "with options"}) for body in bodies)])
@@ -167,6 +168,7 @@ def test_a_message_that_fails_as_often_as_its_queue_allows_is_a_dead_letter(queu
     assert [letter.kind for letter in queue.dead_letters()] == ["failed"]
 
 
+@pytest.mark.every_store
 def test_all_that_is_sent_along_arrives(queue: MessageQueue, clock: TimeMachine) -> None:
     at = clock.instant + timedelta(minutes=1)
     queue.send("body", key="welcome:ada", at=at, headers={"trace": "7"}, expires="1h", lease="5m", max_attempts=2)
@@ -198,6 +200,7 @@ def test_the_greatest_priority_goes_first(builder: QueueBuilder[MessageQueue]) -
     assert [delivery.body for delivery in queue.receive(3)] == [0, 0]
 
 
+@pytest.mark.every_store
 def test_many_are_sent_in_order_with_options_of_their_own(queue: MessageQueue, clock: TimeMachine) -> None:
     report = queue.send_many(["a", Message("b", delay="1m"), "c"])
     assert report.sent == 3
@@ -235,6 +238,7 @@ def test_keyed_messages_share_a_row_and_others_are_spread(builder: QueueBuilder[
     assert len(spread) == 4
 
 
+@pytest.mark.every_store
 def test_a_send_of_unknown_outcome_is_repeated_unchanged_and_arrives_once(place: Place, clock: TimeMachine) -> None:
     for applied in (True, False):
         store = Failing(place.store(clock), OutcomeUnknown("no answer"), at=1, of=(Send,), applied=applied)

@@ -30,6 +30,7 @@ def newer(store: Store, **behaviour: object) -> bytes:
 
 
 @pytest.mark.parametrize("format_byte", [b"\x01", b"\x02"])
+@pytest.mark.every_store
 def test_sends_and_receives_go_on_with_the_last_settings_known(
     queue: MessageQueue, store: Store, clock: TimeMachine, caplog: pytest.LogCaptureFixture, format_byte: bytes
 ) -> None:

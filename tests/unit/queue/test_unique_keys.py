@@ -29,6 +29,7 @@ def test_a_second_message_with_the_key_is_refused_and_the_error_says_which_one_h
     assert [delivery.body for delivery in queue.receive(5)] == ["first"]
 
 
+@pytest.mark.every_store
 def test_with_keep_the_earlier_message_will_do(queue: MessageQueue) -> None:
     first = queue.send("first", key=KEY, unique="keep")
     second = queue.send("second", key=KEY, unique="keep")
@@ -38,6 +39,7 @@ def test_with_keep_the_earlier_message_will_do(queue: MessageQueue) -> None:
 
 
 @pytest.mark.parametrize("policy", ["replace", "debounce"])
+@pytest.mark.every_store
 def test_a_message_that_nobody_works_on_is_replaced(queue: MessageQueue, policy: str) -> None:
     first = queue.send("first", key=KEY, unique=policy)
     second = queue.send("second", key=KEY, unique=policy)
@@ -46,6 +48,7 @@ def test_a_message_that_nobody_works_on_is_replaced(queue: MessageQueue, policy:
     assert [delivery.body for delivery in queue.receive(5)] == ["second"]
 
 
+@pytest.mark.every_store
 def test_what_replaces_is_due_when_the_other_was_and_what_debounces_as_it_says(
     queue: MessageQueue, clock: TimeMachine
 ) -> None:
@@ -101,6 +104,7 @@ ENDS: dict[str, Ends] = {
 
 
 @pytest.mark.parametrize("end", ENDS.values(), ids=ENDS)
+@pytest.mark.every_store
 def test_a_key_is_free_in_the_moment_its_message_ends(
     queue: MessageQueue, another: MessageQueue, end: Ends, clock: TimeMachine
 ) -> None:
@@ -140,6 +144,7 @@ def test_a_failed_attempt_and_a_release_keep_the_key(queue: MessageQueue, clock:
     assert snoozed.value.id == sent.id
 
 
+@pytest.mark.every_store
 def test_a_dead_letter_takes_its_key_again_if_it_is_free_and_is_left_if_not(queue: MessageQueue) -> None:
     first = queue.send("first", key=KEY, unique="reject")
     queue.receive()[0].reject()
@@ -195,6 +200,7 @@ def test_many_are_sent_and_the_report_says_which_keys_were_taken(queue: MessageQ
     assert sorted(str(delivery.body) for _ in range(2) for delivery in queue.receive(10)) == ["2", "4", "5", "6"]
 
 
+@pytest.mark.every_store
 def test_a_thousand_with_keys_are_sent_in_commits_of_a_hundred(queue: MessageQueue) -> None:
     report = queue.send_many(Message(number, key=f"key-{number}", unique="reject") for number in range(1_050))
     assert report.sent == 1_050

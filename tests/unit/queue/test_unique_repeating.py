@@ -66,6 +66,7 @@ def test_keep_is_content_with_the_one_that_is_there(queue: MessageQueue) -> None
 
 
 @pytest.mark.parametrize("unique", ["reject", "replace", "debounce"])
+@pytest.mark.every_store
 def test_one_that_comes_again_meets_a_single_one(queue: MessageQueue, unique: str) -> None:
     first = queue.send("once", key=KEY, unique="reject")
     if unique == "reject":
@@ -112,6 +113,7 @@ def test_one_that_comes_again_takes_the_place_of_another_and_of_its_waiting_run(
     assert len(Schedules(queue).all()) == 1
 
 
+@pytest.mark.every_store
 def test_replacing_is_one_commit(store: Store, builder: QueueBuilder[MessageQueue]) -> None:
     recorded = Recording(store)
     queue = builder.store(recorded).build()
@@ -122,6 +124,7 @@ def test_replacing_is_one_commit(store: Store, builder: QueueBuilder[MessageQueu
 
 
 @pytest.mark.parametrize("last", ["ack", "reject", "delete", "delete by key", "clear", "at most once", "all attempts"])
+@pytest.mark.every_store
 def test_the_last_run_has_the_key_until_it_ends(
     queue: MessageQueue, another: MessageQueue, store: Store, clock: TimeMachine, last: str
 ) -> None:
@@ -278,6 +281,7 @@ def test_one_that_came_and_went_before_its_sender_knew_of_it_is_not_sent_twice(
 
 
 @pytest.mark.parametrize("applied", [True, False])
+@pytest.mark.every_store
 def test_one_of_unknown_outcome_is_read_back_and_there_once(
     store: Store, builder: QueueBuilder[MessageQueue], clock: TimeMachine, *, applied: bool
 ) -> None:

@@ -72,6 +72,7 @@ def fleet(place: Place, clock: TimeMachine) -> Iterator[Fleet]:
         app.close()
 
 
+@pytest.mark.every_store
 def test_what_is_declared_is_made_once_however_many_start(fleet: Fleet) -> None:
     for _ in range(3):
         fleet.start("digest")
@@ -89,6 +90,7 @@ def test_a_start_does_not_move_the_slots(fleet: Fleet) -> None:
     assert fleet.sent() == ["digest"]
 
 
+@pytest.mark.every_store
 def test_a_later_release_removes_what_it_no_longer_declares(fleet: Fleet) -> None:
     fleet.start("digest", "report", release=1)
     fleet.start("digest", release=2)

@@ -44,6 +44,7 @@ def test_a_trigger_comes_with_a_body_that_is_as_long_as_its_queue_allows(clock: 
         queue.send(10, trigger=Every("1h"))
 
 
+@pytest.mark.every_store
 def test_a_message_comes_again_at_each_slot(queue: MessageQueue, clock: TimeMachine) -> None:
     sent = queue.send("hello", trigger=Every("1h", count=3), key="greeting")
     assert queue.get(sent.id).body == "hello"
@@ -79,6 +80,7 @@ def test_a_trigger_without_a_slot_sends_nothing(queue: MessageQueue, clock: Time
 
 
 @pytest.mark.parametrize("by", ["key", "first id", "present id"])
+@pytest.mark.every_store
 def test_stopping_it_in_the_middle_of_a_run_stops_it_for_good(queue: MessageQueue, clock: TimeMachine, by: str) -> None:
     first = queue.send("hello", trigger=Every("1h"), key="greeting").id
     assert run_once(queue) == 1

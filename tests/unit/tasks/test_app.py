@@ -112,6 +112,7 @@ def test_options_of_one_message_beat_those_of_its_task(app: App, clock: TimeMach
     assert delivery.headers == {"trace": "1", "task": "welcome"}
 
 
+@pytest.mark.every_store
 def test_a_task_is_sent_once_for_a_unique_key(app: App) -> None:
     @app.task
     def welcome(address: str) -> None: ...
@@ -122,6 +123,7 @@ def test_a_task_is_sent_once_for_a_unique_key(app: App) -> None:
     assert welcome.using(key="welcome:ada", unique="reject").send_many([welcome.call("ada")]).taken == {0: first.id}
 
 
+@pytest.mark.every_store
 def test_many_calls_are_sent_in_their_order(app: App) -> None:
     @app.task
     def welcome(address: str, lang: str = "en") -> None: ...

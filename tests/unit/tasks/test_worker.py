@@ -54,6 +54,7 @@ def dead(app: App) -> Callable[[], list[DeadLetter]]:
     return lambda: app.open("emails").dead_letters()
 
 
+@pytest.mark.every_store
 def test_a_worker_makes_the_call_that_was_sent(app: App, seen: Seen) -> None:
     @app.task
     def welcome(address: str, lang: str = "en") -> None:
@@ -86,6 +87,7 @@ def test_a_task_can_ask_for_the_delivery_it_runs_for(app: App, seen: Seen) -> No
         assert seen.first() == [sent.id]
 
 
+@pytest.mark.every_store
 def test_a_task_that_fails_is_tried_as_often_as_it_says(
     app: App, seen: Seen, dead: Callable[[], list[DeadLetter]]
 ) -> None:
