@@ -31,8 +31,10 @@ _BOX: Final = 44
 _GAP: Final = 40
 _INNER: Final = 36
 _WIDEST: Final = 150  # so that arrows to lower floors can be seen between the boxes
+_TITLE: Final = "Packages and modules of astyqueue: each imports only from rows below its own"
 _STYLE: Final = """
-    text { font-family: "DejaVu Sans", Verdana, Arial, sans-serif; fill: #1d2530; font-size: 13px; text-anchor: middle; }
+    text { font-family: "DejaVu Sans", Verdana, Arial, sans-serif; fill: #1d2530; font-size: 13px; }
+    text { text-anchor: middle; }
     .title { font-size: 15px; font-weight: bold; text-anchor: start; }
     .files { font-size: 12px; fill: #5a6472; }
     .room { fill: #dfeaf7; stroke: #1f5fa8; stroke-width: 1.4; }
@@ -132,23 +134,25 @@ def drawn() -> str:
     """The picture, as the text of an SVG file."""
     rooms = boxes()
     height = round(max(box.y + box.height for box in rooms) + _MARGIN)
-    lines = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH} {height}" width="{_WIDTH}" height="{height}"'
-        ' role="img" aria-labelledby="title description">',
-        '  <title id="title">The packages of astyqueue and what they import</title>',
-        '  <desc id="description">Rows are floors: a package imports only from rows below its own. Made from the imports'
-        " by python -m tests.style.architecture.</desc>",
-        '  <defs><marker id="head" viewBox="0 0 10 10" refX="9" refY="5" markerWidth="7" markerHeight="7" orient="auto">'
-        '<path d="M0 0 L10 5 L0 10 z" fill="#39424e"/></marker></defs>',
-        f"  <style>{_STYLE}</style>",
-        f'  <rect x="1" y="1" width="{_WIDTH - 2}" height="{height - 2}" rx="10" fill="#fbfaf6" stroke="#c9c6bb"/>',
-        f'  <text class="title" x="{_MARGIN}" y="36">Packages and modules of astyqueue: each imports only from rows'
-        " below its own</text>",
-        *_arrows({box.name: box for box in rooms}),
-        *(line for box in rooms for line in _box(box)),
-        "</svg>",
-    ]
-    return "\n".join(lines) + "\n"
+    arrows = "\n".join(_arrows({box.name: box for box in rooms}))
+    drawn_boxes = "\n".join(line for box in rooms for line in _box(box))
+    return f"""<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH} {height}"
+  width="{_WIDTH}" height="{height}" role="img" aria-labelledby="title description">
+  <title id="title">The packages of astyqueue and what they import</title>
+  <desc id="description">Rows are floors: a package imports only from rows below its own.
+  Made from the imports by python -m tests.style.architecture.</desc>
+  <defs>
+    <marker id="head" viewBox="0 0 10 10" refX="9" refY="5" markerWidth="7" markerHeight="7" orient="auto">
+      <path d="M0 0 L10 5 L0 10 z" fill="#39424e"/>
+    </marker>
+  </defs>
+  <style>{_STYLE}</style>
+  <rect x="1" y="1" width="{_WIDTH - 2}" height="{height - 2}" rx="10" fill="#fbfaf6" stroke="#c9c6bb"/>
+  <text class="title" x="{_MARGIN}" y="36">{_TITLE}</text>
+{arrows}
+{drawn_boxes}
+</svg>
+"""
 
 
 def _box(box: Box) -> Iterator[str]:
@@ -176,7 +180,8 @@ def _arrow(start: Box, end: Box) -> str:
     x2 = end.middle - max(-0.4, min(0.4, span / _WIDTH)) * end.width
     y1, y2 = start.y + start.height, end.y
     bend = max(18.0, (y2 - y1) / 2)
-    return f'  <path class="import" d="M{x1:.0f} {y1:.0f} C{x1:.0f} {y1 + bend:.0f} {x2:.0f} {y2 - bend:.0f} {x2:.0f} {y2:.0f}"/>'
+    curve = f"C{x1:.0f} {y1 + bend:.0f} {x2:.0f} {y2 - bend:.0f} {x2:.0f} {y2:.0f}"
+    return f'  <path class="import" d="M{x1:.0f} {y1:.0f} {curve}"/>'
 
 
 def main() -> int:

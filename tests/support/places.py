@@ -1,17 +1,11 @@
 """Where the queues of a test are: in memory, in a SQLite file, or on a real Cassandra. One suite tests all three.
 
-<<<<<<< ours
-A test that uses `place` runs in memory and on SQLite; with `--store cassandra` those tests, and no others, run on the
-Cassandra that `astyqueue.testing.cassandra.fixtures` provides. On Cassandra every store has rows of its own, which
-costs nothing; only `place.url`, for programs that open their store themselves, empties the whole table first.
-=======
-The conformance suite holds each store to its port, so behaviour above the port is tested in memory: a test that asks for
-`place` runs there, or on the first store that its `stores` mark names. Tests marked `every_store`, at least one for each
-operation that users call, run in memory and on SQLite, and with `--store cassandra` on the Cassandra that
-`astyqueue.testing.cassandra.fixtures` provides; `--all-stores` treats every test as marked. On Cassandra every store has
-rows of its own, which costs nothing; only `place.url`, for programs that open their store themselves, empties the whole
-table first.
->>>>>>> theirs
+The conformance suite holds each store to its port, so behaviour above the port is tested in memory: a test that uses
+`place` runs there, or on the first store that its `stores` mark names. Tests marked `every_store`, at least one for
+each operation that users call, run in memory and on SQLite, and with `--store cassandra` on the Cassandra that
+`astyqueue.testing.cassandra.fixtures` provides; `--all-stores` treats every test as marked. On Cassandra every store
+has rows of its own, which costs nothing; only `place.url`, for programs that open their store themselves, empties the
+whole table first.
 """
 
 from __future__ import annotations
