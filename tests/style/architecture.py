@@ -1,4 +1,4 @@
-"""`python -m tests.style.architecture`: draws docs/architecture.svg from the imports of the package.
+"""`python -m tests.style.architecture`: draws docs/architecture.svg from the imports, and lists the packages beside it.
 
 The rows of the picture are the floors that import-linter enforces (pyproject.toml). A box is a module or package of
 `astyqueue`, with the number of its Python files; `queue` and `protocol` show the packages inside them. An arrow is an
@@ -7,6 +7,7 @@ import, left out where another path of arrows says the same.
 
 from __future__ import annotations
 
+import ast
 import sys
 import tomllib
 from collections import defaultdict
@@ -20,6 +21,7 @@ import grimp
 
 ROOT: Final = Path(__file__).parents[2]
 PICTURE: Final = ROOT / "docs" / "architecture.svg"
+PAGE: Final = ROOT / "docs" / "architecture.md"
 PACKAGE: Final = "astyqueue"
 #: Shown with the packages inside them, in the order of their own floors.
 OPENED: Final = ("queue", "protocol")
@@ -184,10 +186,23 @@ def _arrow(start: Box, end: Box) -> str:
     return f'  <path class="import" d="M{x1:.0f} {y1:.0f} {curve}"/>'
 
 
+def listed(page: str) -> str:
+    """The text of the page with its list of packages made anew: each with the first sentence of its docstring."""
+    before, heading, _ = page.partition("## The packages\n")
+    packages = [path.parent for path in sorted((ROOT / PACKAGE).rglob("__init__.py"))][1:]
+    rows = [f"| `{package.relative_to(ROOT).as_posix()}` | {_summary(package)} |" for package in packages]
+    return before + heading + "\n".join(["", "| package | holds |", "|---|---|", *rows, ""])
+
+
+def _summary(package: Path) -> str:
+    docstring = ast.get_docstring(ast.parse((package / "__init__.py").read_text(encoding="utf-8"))) or ""
+    return docstring.partition("\n\n")[0].replace("\n", " ")
+
+
 def main() -> int:
-    """Write the picture."""
+    """Write the picture and the list."""
     PICTURE.write_text(drawn(), encoding="utf-8")
-    sys.stdout.write(f"{PICTURE.relative_to(ROOT)}\n")
+    PAGE.write_text(listed(PAGE.read_text(encoding="utf-8")), encoding="utf-8")
     return 0
 
 

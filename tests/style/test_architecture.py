@@ -1,14 +1,10 @@
 from __future__ import annotations
 
-import ast
 import re
-from pathlib import Path
 
 import pytest
 
-from tests.style.architecture import OPENED, PICTURE, ROOT, drawn, floors
-
-PAGE = ROOT / "docs" / "architecture.md"
+from tests.style.architecture import OPENED, PAGE, PICTURE, ROOT, drawn, floors, listed
 
 
 def test_the_picture_shows_the_imports_as_they_are() -> None:
@@ -17,15 +13,7 @@ def test_the_picture_shows_the_imports_as_they_are() -> None:
 
 def test_the_page_lists_every_package_with_the_first_sentence_of_its_docstring() -> None:
     page = PAGE.read_text(encoding="utf-8")
-    packages = [path.parent for path in sorted((ROOT / "astyqueue").rglob("__init__.py"))][1:]
-    assert re.findall(r"^\| `(astyqueue/[^`]*)` \| (.*) \|$", page.partition("## The packages")[2], re.MULTILINE) == [
-        (package.relative_to(ROOT).as_posix(), _summary(package)) for package in packages
-    ]
-
-
-def _summary(package: Path) -> str:
-    docstring = ast.get_docstring(ast.parse((package / "__init__.py").read_text(encoding="utf-8"))) or ""
-    return docstring.partition("\n\n")[0].replace("\n", " ")
+    assert page == listed(page), "run: python -m tests.style.architecture"
 
 
 def test_every_path_that_the_page_names_exists() -> None:
