@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import random
 import secrets
@@ -12,7 +11,6 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from astyqueue.clock import Clock
-from astyqueue.errors import StoreUnavailable
 from astyqueue.ids import IdSource
 from astyqueue.model.compose import Message
 from astyqueue.model.settings import Settings
@@ -99,8 +97,8 @@ class QueueRuntime:
             settings_sync=self.settings_sync,
             placement=placement,
             hooks=self.hooks,
-            arrived=self._arrived,
-            history=self.claimer.history,
+            claimer=self.claimer,
+            doorbell=self.scheduler.poller.doorbell,
         )
         self.terms = RetryPolicy(self.process.now, lambda: self.settings.behaviour, random.random)
         self.closed = False
@@ -138,23 +136,12 @@ class QueueRuntime:
         self.claimer.close(self.settings.name)
 
     def send(self, message: Message) -> Steps[Sent]:
-        """Send one message, and wake the claimer of this process for it."""
-        yield from self._keep_up()
-        sent = yield from self.producer.send(message)
-        self.claimer.stats.add("sent", sent.new)
-        return sent
-
-    def _keep_up(self) -> Steps[None]:
-        """Follow the settings and the store's time. If the store does not answer, the send itself raises the error."""
-        with contextlib.suppress(StoreUnavailable):
-            yield from self.settings_sync.follow(only_sends=True)
+        """Send one message, and wake the consumers that wait for it."""
+        return self.producer.send(message)
 
     def send_many(self, items: Iterable[object], defaults: Message) -> Steps[SendReport]:
-        """Send many messages, and wake the claimer of this process for them."""
-        yield from self._keep_up()
-        report = yield from self.producer.send_many(items, defaults)
-        self.claimer.stats.add("sent", report.sent)
-        return report
+        """Send many messages, and wake the consumers that wait for them."""
+        return self.producer.send_many(items, defaults)
 
     def take(self, order: ReceiveRequest) -> Steps[list[BaseDelivery]]:
         """Deliveries for one consumer; if it is cancelled while it waits, those it just got are given back at once.
@@ -178,12 +165,6 @@ class QueueRuntime:
         """Give back at once the deliveries of a request whose caller will never see them."""
         while order.taken:
             self.claimer.give_back(order.taken.pop())
-
-    def _arrived(self, sent: list[tuple[str, int]]) -> Steps[None]:
-        """Wake the claimer of this process for these rows, and ring the doorbell for other processes."""
-        for row, moment in sent:
-            self.claimer.sent(row, moment)
-        yield from self.scheduler.poller.doorbell.ring([row for row, _ in sent])
 
     def configure(self, options: Mapping[str, object]) -> Steps[Settings]:
         """Change the queue's behaviour, in this process at once and in others within ten seconds."""

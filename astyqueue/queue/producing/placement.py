@@ -72,9 +72,16 @@ class Placement:
         """The layout of `ring` has the rule; `function` is used if that is "function"."""
         self._ring = ring
         self._rule = ring.layout.placement
+        self._takes_turns = self._rule not in (SINGLE, FUNCTION)
         self._function = function
         self._asked = 0
         self._turn = count()
+
+    def row_of(self, one: PreparedMessage, moment: int) -> str:
+        """The row of a single message with this time."""
+        if one.key is None and self._takes_turns:
+            return self._ring.row(moment, next(self._turn) % self._ring.layout.concurrency_shards)
+        return self.row(moment, self._spot(one))
 
     def row(self, moment: int, spot: ShardAssignment) -> str:
         """The row of messages with this time and shard."""
@@ -82,10 +89,9 @@ class Placement:
 
     def groups(self, composed: Sequence[PreparedMessage | None]) -> dict[Group, Sequence[int]]:
         """Messages grouped by due moment and shard, as positions in the list."""
-        takes_turns = self._rule not in (SINGLE, FUNCTION)
-        if takes_turns and all(one and not one.due and one.key is None for one in composed):
+        if self._takes_turns and all(one and not one.due and one.key is None for one in composed):
             return {(0, spot): places for spot, places in self._runs(len(composed))}
-        free = [place for place, one in enumerate(composed) if one and one.key is None] if takes_turns else []
+        free = [place for place, one in enumerate(composed) if one and one.key is None] if self._takes_turns else []
         turns = {free[at]: spot for spot, run in self._runs(len(free)) for at in run}
         groups: dict[Group, list[int]] = {}
         for place, one in enumerate(composed):

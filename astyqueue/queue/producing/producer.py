@@ -1,28 +1,32 @@
-"""Sends: checks messages, gives them ids, groups them by row and inserts them, without reads and without locks."""
+"""Sends: checks messages, gives them ids and rows, and inserts them, without reads and without locks.
+
+`Producer.send` is the way of one message from its caller to the store and to the consumers that wait for it.
+"""
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from itertools import islice, product
 from typing import Final, NamedTuple
 
-from astyqueue.errors import BadInput, Vetoed
+from astyqueue.errors import BadInput, StoreUnavailable, Vetoed
 from astyqueue.ids import IdSource, moment
 from astyqueue.model.compose import Message, MessageEncoder, PreparedMessage, Unique
 from astyqueue.model.event import Kind
 from astyqueue.model.message import MessageId
-from astyqueue.model.settings import Settings
 from astyqueue.protocol.client import Client
 from astyqueue.protocol.layout.rows import Ring
 from astyqueue.protocol.sending.insert import message_put, send
 from astyqueue.protocol.sending.key_index import write_key_hints
 from astyqueue.protocol.sending.unique import KeyHolder
 from astyqueue.protocol.steps import Steps
-from astyqueue.queue.history import HistoryWriter
+from astyqueue.queue.consuming.claimer import Claimer
 from astyqueue.queue.hooks import Hook, notified
 from astyqueue.queue.producing.placement import Placement
-from astyqueue.queue.producing.unique import Arrived, UniqueSender
+from astyqueue.queue.producing.unique import commits_of, send_part, sent_or_kept
+from astyqueue.queue.rows.doorbell import Doorbell
 from astyqueue.queue.settings_sync import SettingsSync
 from astyqueue.store import Batch, Put
 
@@ -83,7 +87,7 @@ class SendReport:
 
 
 class Producer:
-    """Prepares messages and inserts them in batches, one row each."""
+    """Sends messages from this process, and tells the consumers that wait for them."""
 
     def __init__(
         self,
@@ -93,51 +97,79 @@ class Producer:
         settings_sync: SettingsSync,
         placement: Placement,
         hooks: tuple[Hook, ...],
-        arrived: Arrived,
-        history: HistoryWriter,
+        claimer: Claimer,
+        doorbell: Doorbell,
     ) -> None:
-        """`settings_sync` has the queue's settings; `arrived` is called after each batch that is in the store."""
-        self._history = history
-        self._arrived = arrived
+        """`claimer` wakes consumers of this process for new messages, `doorbell` those of other processes."""
         self._process = process
         self._ids = ids
         self._settings_sync = settings_sync
-        self._hooks = hooks
         self._placement = placement
-        ring = Ring(settings_sync.settings.name, settings_sync.settings.layout)
-        self._uniquely = UniqueSender(process, ids, ring=ring, arrived=arrived)
-
-    @property
-    def _settings(self) -> Settings:
-        return self._settings_sync.settings
+        self._ring = Ring(settings_sync.settings.name, settings_sync.settings.layout)
+        self._hooks = hooks
+        self._claimer = claimer
+        self._history = claimer.history
+        self._doorbell = doorbell
 
     def send(self, message: Message) -> Steps[Sent]:
         """Send one message; it is in the store when this returns."""
+        yield from self._keep_up()
         now = self._process.now()
-        composed = self._composed(MessageEncoder(self._settings, now), message.body, message)
-        sent = (
-            (yield from self._send_unique(composed))
-            if composed.unique
-            else (yield from self._send_plain(composed, now))
-        )
+        composed = MessageEncoder(self._settings_sync.settings, now).compose(message.body, message)
+        for hook in self._hooks:
+            hook.before_send(message)
+        if composed.unique:
+            sent = yield from self._send_unique(composed)
+        else:
+            sent = yield from self._send_plain(composed, now)
         for hook in self._hooks if sent.new else ():
             notified(hook.after_send, message, sent.id)
+        self._claimer.stats.add("sent", sent.new)
         return sent
 
+    def _keep_up(self) -> Steps[None]:
+        """Follow the settings and the store's time. If the store does not answer, the send itself raises the error."""
+        with contextlib.suppress(StoreUnavailable):
+            yield from self._settings_sync.follow(only_sends=True)
+
+    def _send_plain(self, composed: PreparedMessage, now: int) -> Steps[Sent]:
+        """Insert one message and its history event, after the hint to its key."""
+        [id_] = self._ids.block(1, composed.due)
+        due = moment(id_)
+        row = self._placement.row_of(composed, due)
+        message = MessageId(row, composed.priority, id_)
+        if composed.key is not None:
+            yield from write_key_hints(self._process, [(composed.key, message)])
+        batch = Batch(row, (message_put(composed.priority, id_, composed.value, sent=now),))
+        yield from send(self._process, batch, beside=self._events_of([(message, composed)]))
+        yield from self._announce([(row, due)])
+        return Sent(message)
+
     def _send_unique(self, composed: PreparedMessage) -> Steps[Sent]:
-        holder = yield from self._uniquely.send(composed)
+        """Send one message with a unique key, or keep the holder of its key if the message says "keep"."""
+        [(row, part)] = commits_of(self._ring, {0: composed})
+
+        def attempt() -> Steps[KeyHolder]:
+            return (yield from send_part(self._process, self._ids, row, part))[0]
+
+        holder = yield from sent_or_kept(self._process, attempt, key=str(composed.key), unique=composed.unique)
+        if holder.sent:
+            yield from self._announce([(row, holder.id.moment)])
         yield from self._record_unique({0: holder}, {0: composed})
         return Sent(holder.id, holder.sent)
 
-    def _send_plain(self, composed: PreparedMessage, now: int) -> Steps[Sent]:
-        sent = yield from self._place_and_insert([composed], now)
-        return Sent(sent[0])
+    def _announce(self, sent: Sequence[tuple[str, int]]) -> Steps[None]:
+        """Wake consumers for new messages in these rows, each with the first moment at which one of them is due."""
+        for row, due in sent:
+            self._claimer.sent(row, due)
+        yield from self._doorbell.ring([row for row, _ in sent])
 
     def send_many(self, items: Iterable[object], options: Message) -> Steps[SendReport]:
         """Send bodies with these options, or `Message`s with their own; those of one row go into one batch.
 
         After an error, any of the messages before it may have been sent.
         """
+        yield from self._keep_up()
         report = SendReport()
         source = iter(items)
         while chunk := list(islice(source, _CHUNK)):
@@ -145,11 +177,12 @@ class Producer:
                 (item.body, _own(item, options)) if isinstance(item, Message) else (item, options) for item in chunk
             ]
             yield from self._send_chunk(wanted, report)
+        self._claimer.stats.add("sent", report.sent)
         return report
 
     def _send_chunk(self, chunk: list[tuple[object, Message]], report: SendReport) -> Steps[None]:
         first, now = len(report.ids), self._process.now()
-        composer = MessageEncoder(self._settings, now)
+        composer = MessageEncoder(self._settings_sync.settings, now)
         composed: list[PreparedMessage | None] = []
         for body, options in chunk:
             try:
@@ -168,7 +201,12 @@ class Producer:
     def _send_unique_of(self, composed: list[PreparedMessage | None], report: SendReport, *, first: int) -> Steps[None]:
         """Send those that have unique keys, and remove them from `composed`."""
         unique = {place: one for place, one in enumerate(composed) if one and one.unique}
-        holders = yield from self._uniquely.send_many(unique)
+        holders: dict[int, KeyHolder] = {}
+        for row, part in commits_of(self._ring, unique):
+            committed = yield from send_part(self._process, self._ids, row, part)
+            holders |= committed
+            if due := [holder.id.moment for holder in committed.values() if holder.sent]:
+                yield from self._announce([(row, min(due))])
         yield from self._record_unique(holders, unique)
         for place, holder in holders.items():
             report.held(first + place, holder, unique[place].unique)
@@ -199,14 +237,17 @@ class Producer:
         """Insert batches concurrently, `_TOGETHER` at a time, each with the history events of its messages."""
         for first in range(0, len(parts), _TOGETHER):
             together = parts[first : first + _TOGETHER]
-            told = (
-                [(sent[place], composed[place]) for part in together for place in part.places]
-                if self._history.wants(Kind.SENT)
-                else []
+            beside = self._events_of(
+                (sent[place], one) for part in together for place in part.places if (one := composed[place])
             )
-            beside = self._history.beside(self._history.events.of_sending(id_, one) for id_, one in told if one)
             yield from send(self._process, *[part.batch for part in together], beside=beside)
-            yield from self._arrived([(part.batch.row, moment(part.batch.puts[0].name.id)) for part in together])
+            yield from self._announce([(part.batch.row, moment(part.batch.puts[0].name.id)) for part in together])
+
+    def _events_of(self, sent: Iterable[tuple[MessageId, PreparedMessage]]) -> list[Batch]:
+        """The batches with the history events of these messages; none if the queue keeps no such events."""
+        if not self._history.wants(Kind.SENT):
+            return []
+        return self._history.beside(self._history.events.of_sending(id_, one) for id_, one in sent)
 
     def _record_unique(self, holders: Mapping[int, KeyHolder], composed: Mapping[int, PreparedMessage]) -> Steps[None]:
         """Write history events for messages sent with unique keys, and for those that they replaced."""

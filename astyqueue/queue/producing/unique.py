@@ -22,60 +22,29 @@ _BYTES: Final = 512 * 1024
 #: raised.
 _TRIES: Final = 10
 
-#: Called with the rows that messages were sent to, each with the earliest moment at which one of them is due.
-Arrived = Callable[[list[tuple[str, int]]], Steps[None]]
+
+def send_part(
+    process: Client, ids: IdSource, row: str, part: Mapping[int, PreparedMessage]
+) -> Steps[dict[int, KeyHolder]]:
+    """Send messages in one commit of their home row; returns for each position the message that has its key."""
+    keyed = {place: _keyed(ids, one) for place, one in part.items()}
+    holders = yield from _commit(process, row, list(keyed.values()), next(iter(part.values())).unique)
+    return {place: holders[one.key] for place, one in keyed.items()}
 
 
-class UniqueSender:
-    """Sends messages with unique keys."""
+def _keyed(ids: IdSource, composed: PreparedMessage) -> UniqueMessage:
+    [id_] = ids.block(1, composed.due)
+    return UniqueMessage(str(composed.key), composed.priority, id_, composed.value)
 
-    def __init__(self, process: Client, ids: IdSource, *, ring: Ring, arrived: Arrived) -> None:
-        """`arrived` is called after messages are in the store."""
-        self._process = process
-        self._ids = ids
-        self._ring = ring
-        self._arrived = arrived
 
-    def send(self, composed: PreparedMessage) -> Steps[KeyHolder]:
-        """Send one, or keep the holder of its key if the message says "keep"; else KeyTaken is raised."""
-
-        def attempt() -> Steps[KeyHolder]:
-            [holder] = (yield from self.send_many({0: composed})).values()
-            return holder
-
-        return (yield from sent_or_kept(self._process, attempt, key=str(composed.key), unique=composed.unique))
-
-    def send_many(self, composed: Mapping[int, PreparedMessage]) -> Steps[dict[int, KeyHolder]]:
-        """Send many; returns for each position the message that has its key."""
-        by_row: dict[str, list[tuple[int, PreparedMessage]]] = {}
-        for place, one in composed.items():
-            by_row.setdefault(self._row(one), []).append((place, one))
-        holders: dict[int, KeyHolder] = {}
-        for row, items in by_row.items():
-            for part in _parts(items):
-                holders |= yield from self._send_part(row, part)
-        return holders
-
-    def _row(self, composed: PreparedMessage) -> str:
-        return self._ring.home(self._ring.shard_of_key(str(composed.key)))
-
-    def _send_part(self, row: str, part: dict[int, PreparedMessage]) -> Steps[dict[int, KeyHolder]]:
-        keyed = {place: self._keyed(one) for place, one in part.items()}
-        holders = yield from self._commit(row, list(keyed.values()), next(iter(part.values())).unique)
-        if sent := [holder.id.moment for holder in holders.values() if holder.sent]:
-            yield from self._arrived([(row, min(sent))])
-        return {place: holders[one.key] for place, one in keyed.items()}
-
-    def _commit(self, row: str, keyed: list[UniqueMessage], unique: Unique | None) -> Steps[dict[str, KeyHolder]]:
-        if unique not in CANCELS:
-            return (yield from send_unique(self._process, row, keyed))
-        [wanted] = keyed
-        holder = yield from send_replacing(self._process, row, wanted, keeps_due=unique is Unique.REPLACE)
-        return {wanted.key: holder}
-
-    def _keyed(self, composed: PreparedMessage) -> UniqueMessage:
-        [id_] = self._ids.block(1, composed.due)
-        return UniqueMessage(str(composed.key), composed.priority, id_, composed.value)
+def _commit(
+    process: Client, row: str, keyed: list[UniqueMessage], unique: Unique | None
+) -> Steps[dict[str, KeyHolder]]:
+    if unique not in CANCELS:
+        return (yield from send_unique(process, row, keyed))
+    [wanted] = keyed
+    holder = yield from send_replacing(process, row, wanted, keeps_due=unique is Unique.REPLACE)
+    return {wanted.key: holder}
 
 
 def sent_or_kept(
@@ -95,6 +64,16 @@ def sent_or_kept(
         if standing is Standing.IN_FLIGHT or (unique is Unique.REJECT and standing is not Standing.DEAD):
             break
     raise KeyTaken(key, holder.id, standing.value, repeats=holder.repeats)
+
+
+def commits_of(ring: Ring, composed: Mapping[int, PreparedMessage]) -> Iterator[tuple[str, dict[int, PreparedMessage]]]:
+    """The home row and the messages, by position, of each commit that sends these messages."""
+    by_row: dict[str, list[tuple[int, PreparedMessage]]] = {}
+    for place, one in composed.items():
+        by_row.setdefault(ring.home(ring.shard_of_key(str(one.key))), []).append((place, one))
+    for row, items in by_row.items():
+        for part in _parts(items):
+            yield row, part
 
 
 def _parts(items: list[tuple[int, PreparedMessage]]) -> Iterator[dict[int, PreparedMessage]]:
