@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
-from typing import Final, Generic, NamedTuple, TypeVar
+from typing import Final, Generic, NamedTuple, TypeVar, cast
 
 from astyqueue.errors import SliceTooLong
 from astyqueue.protocol.steps import Answer, Read, Request, Steps
 from astyqueue.store import Column
 
 T = TypeVar("T")
+A = TypeVar("A")
+B = TypeVar("B")
 
 #: The answer for each operation, by its number.
 Answers = dict[int, Answer]
@@ -29,6 +31,13 @@ def in_parallel(parts: Iterable[Steps[T]]) -> Steps[list[T]]:
     while some := list(islice(left, _ABREAST)):
         results += yield from _abreast(some)
     return results
+
+
+def both_in_parallel(first: Steps[A], second: Steps[B]) -> Steps[tuple[A, B]]:
+    """The results of two operations of different types, as `in_parallel`."""
+    parts: tuple[Steps[A | B], Steps[A | B]] = (first, second)
+    results = yield from in_parallel(parts)
+    return cast("tuple[A, B]", tuple(results))
 
 
 def _abreast(parts: Sequence[Steps[T]]) -> Steps[list[T]]:

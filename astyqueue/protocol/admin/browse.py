@@ -42,7 +42,8 @@ from astyqueue.store import Column, Named, Slice
 
 #: Messages read together: bodies may be long.
 _BODIES: Final = 50
-_STANDINGS: Final = {
+#: The state of a message that a timer hides, by the timer's.
+STANDINGS: Final = {
     State.LEASED: Standing.IN_FLIGHT,
     State.BACKING_OFF: Standing.BACKING_OFF,
     State.SNOOZED: Standing.SNOOZED,
@@ -256,7 +257,7 @@ def _listed(id_: MessageId, timer: Timer, one: Entry | Mark, *, now: int) -> _Pl
     due = one.due if isinstance(one, Mark) else timer.due
     if due <= now:
         return _Place(id_, Standing.WAITING, due, None, one.spent)
-    standing = Standing.BACKING_OFF if isinstance(one, Mark) else _STANDINGS[State(timer.state)]
+    standing = Standing.BACKING_OFF if isinstance(one, Mark) else STANDINGS[State(timer.state)]
     holder = timer.holder if standing is Standing.IN_FLIGHT else ""
     return _Place(id_, standing, due, due, one.spent, holder)
 

@@ -14,7 +14,7 @@ from astyqueue.errors import BadInput, Undecodable, UnknownTrigger
 from astyqueue.ids import LEAST, Id
 from astyqueue.model.moments import instant_text, length_text
 from astyqueue.model.settings import Settings
-from astyqueue.protocol.admin.explain import STILL
+from astyqueue.model.explanation import STILL
 from astyqueue.protocol.client import Client
 from astyqueue.protocol.coordination.workers import StuckReport, read_reports
 from astyqueue.protocol.layout.columns import HEADER, Dead, State, Timer, Type, decode_dead, decode_header

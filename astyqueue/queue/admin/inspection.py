@@ -7,16 +7,15 @@ from datetime import datetime
 
 from astyqueue.errors import BadInput, NotFound
 from astyqueue.model.compose import check_key, range_of
-from astyqueue.model.event import Event, kind_of
-from astyqueue.model.explanation import Explanation
+from astyqueue.model.event import kind_of
+from astyqueue.model.explanation import Explanation, explained
 from astyqueue.model.message import MessageId
 from astyqueue.model.validation import check_count
 from astyqueue.model.views import Counts, Found, Include
 from astyqueue.protocol.admin import browse
-from astyqueue.protocol.admin.explain import explain as explain_rows
+from astyqueue.protocol.admin.explain import message_facts
 from astyqueue.protocol.history import DAY, LONGEST, HistoryCursor, HistoryFilter
 from astyqueue.protocol.steps import Steps
-from astyqueue.queue.explanation import with_history
 from astyqueue.queue.runtime import QueueRuntime
 
 
@@ -44,13 +43,8 @@ def get(core: QueueRuntime, message: MessageId | str) -> Steps[Found]:
 
 def explain(core: QueueRuntime, message: MessageId | str) -> Steps[Explanation]:
     """Why a message has not run yet, and its events as far as the history is kept."""
-    id_ = id_of(core, message)
-    found = yield from explain_rows(core.process, id_, core.settings.behaviour)
-    recall = history(core, id_)
-    events: list[Event] = []
-    while not recall.over:
-        events += yield from recall.go_on()
-    return with_history(found, events, core.settings.behaviour.history)
+    facts = message_facts(core.process, core.ring, id_of(core, message), core.settings.behaviour)
+    return explained((yield from facts))
 
 
 def history(

@@ -2,23 +2,30 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 
 import pytest
 
+from astyqueue.model import explanation
 from astyqueue.model.explanation import Explanation, LifeEvent
 from astyqueue.model.message import Envelope, MessageId, encode
-from astyqueue.model.settings import Behaviour
+from astyqueue.model.settings import Behaviour, Layout
 from astyqueue.model.views import Standing
 from astyqueue.protocol.admin.dead_letters import redrive
 from astyqueue.protocol.admin.delete import delete
-from astyqueue.protocol.admin.explain import explain
+from astyqueue.protocol.admin.explain import message_facts
 from astyqueue.protocol.layout.columns import HEADER, State
+from astyqueue.protocol.layout.rows import Ring
 from astyqueue.protocol.settling.outcomes import ACK, Release
 from astyqueue.protocol.settling.settle import SettleRequest, settle
-from astyqueue.store import Batch, Put
+from astyqueue.protocol.steps import Request
+from astyqueue.store import Batch, Put, Store
+from astyqueue.testing import Faulty
 from astyqueue.units import SECOND
 from tests.unit.protocol.stage import LEASE, ROW, Meddling, Stage
+
+RING = Ring("mail", Layout())
 
 
 @pytest.fixture
@@ -27,7 +34,8 @@ def stage() -> Stage:
 
 
 def explained(stage: Stage, message: MessageId, **behaviour: object) -> Explanation:
-    return stage.run(explain(stage.bob, message, Behaviour.model_validate(behaviour)))
+    reading = message_facts(stage.bob, RING, message, Behaviour.model_validate(behaviour))
+    return explanation.explained(stage.run(reading))
 
 
 def why(stage: Stage, message: MessageId, **behaviour: object) -> str:
@@ -149,6 +157,30 @@ def test_what_its_holder_gave_back_early_rests_on_its_own_mark(stage: Stage) -> 
     found = explained(stage, first)
     assert (found.standing, found.spent, found.holder) == (Standing.BACKING_OFF, 2, "")
     assert found.why.startswith("attempt 2 of 5 failed, and it rests until 2026-01-01T00:00:01Z")
+
+
+class Interrupted(Faulty):
+    """`meddle` is called before request number `at`."""
+
+    def __init__(self, store: Store, at: int, meddle: Callable[[], object]) -> None:
+        super().__init__(store)
+        self._left = at
+        self._meddle = meddle
+
+    def perform(self, request: Request) -> object:
+        self._left -= 1
+        if self._left == 0:
+            self._meddle()
+        return super().perform(request)
+
+
+@pytest.mark.parametrize("at", [1, 2, 3])
+def test_a_message_that_is_settled_while_it_is_read_is_not_taken_for_one_that_waits(stage: Stage, at: int) -> None:
+    sent = stage.send()
+    [taken] = stage.claim(1)
+    store = Interrupted(stage.store, at, partial(stage.settle, taken, ACK))
+    facts = stage.run(message_facts(stage.bob, RING, sent, Behaviour()), store)
+    assert explanation.explained(facts).standing is None
 
 
 def test_a_dead_letter_says_why_and_since_when(stage: Stage) -> None:

@@ -12,8 +12,10 @@ from astyqueue.errors import BadInput
 from astyqueue.model.message import MessageId
 from astyqueue.model.views import Standing
 from astyqueue.protocol.admin import health
+from astyqueue.queue.builder import QueueBuilder
 from astyqueue.queue.runtime import new_client
-from astyqueue.testing import TimeMachine
+from astyqueue.store import Store
+from astyqueue.testing import Recording, TimeMachine
 
 
 def examined(queue: MessageQueue) -> dict[str, Finding]:
@@ -70,6 +72,20 @@ def test_what_the_history_keeps_is_told_with_it(queue: MessageQueue) -> None:
     gone = queue.explain(sent)
     assert gone.why.startswith("it is no longer in the queue; its last known event: deleted, or replaced by another")
     assert gone.life[0].what == "sent"
+
+
+def test_an_explanation_costs_three_round_trips_and_one_more_for_a_history(
+    builder: QueueBuilder[MessageQueue], store: Store
+) -> None:
+    recorded = Recording(store)
+    with builder.store(recorded).build() as queue:
+        trips = []
+        for history in ("none", "all"):
+            queue.configure(history=history)
+            sent, before = queue.send("hello").id, len(recorded.requests)
+            queue.explain(sent)
+            trips.append(len(recorded.requests) - before)
+    assert trips == [3, 4]
 
 
 def test_an_id_of_nothing_is_explained(queue: MessageQueue) -> None:
