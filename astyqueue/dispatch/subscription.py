@@ -26,7 +26,8 @@ from astyqueue.dispatch.execution import DeliveryOutcome, Execution, HandlerExec
 from astyqueue.dispatch.handlers import HandlerRegistry
 from astyqueue.dispatch.worker_log import log_event, log_traceback, short
 from astyqueue.errors import AlreadySettled, AstyqueueError, ThreadsDied
-from astyqueue.protocol.coordination.workers import StuckReport, report_stuck
+from astyqueue.model.health import StuckReport
+from astyqueue.protocol.coordination.workers import report_stuck
 from astyqueue.queue.delivery import Delivery
 from astyqueue.queue.leases import BaseDelivery, Waiter
 from astyqueue.queue.queue import MessageQueue

@@ -9,7 +9,8 @@ from functools import partial
 from astyqueue.clock import Clock
 from astyqueue.diagnostics import Finding, Severity
 from astyqueue.errors import StoreError, Undecodable
-from astyqueue.protocol.admin import health
+from astyqueue.model.health import findings_of, rest_of
+from astyqueue.protocol.admin.health import read_health
 from astyqueue.protocol.admin.settings import load_settings, read_queue_list
 from astyqueue.protocol.client import Client
 from astyqueue.protocol.steps import Steps, run
@@ -62,8 +63,8 @@ class _Queues:
         settings = yield from load_settings(name)
         if settings is None:  # dropped since the queues were listed
             return []
-        self.rests[name] = health.rest_of(settings)
-        return (yield from health.examine(self._process, settings))
+        self.rests[name] = rest_of(settings)
+        return findings_of((yield from read_health(self._process, settings)))
 
 
 def _unreadable(error: Undecodable) -> Finding:

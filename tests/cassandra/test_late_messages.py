@@ -14,9 +14,10 @@ from cassandra.query import SimpleStatement
 from astyqueue import ids
 from astyqueue.clock import instant
 from astyqueue.diagnostics import Severity
+from astyqueue.model.health import findings_of
 from astyqueue.model.message import encode_plain
 from astyqueue.model.settings import Layout, Settings
-from astyqueue.protocol.admin.health import examine
+from astyqueue.protocol.admin.health import read_health
 from astyqueue.protocol.sending.insert import message_put
 from astyqueue.protocol.steps import run
 from astyqueue.queue.admin.rescan import rescan
@@ -105,7 +106,7 @@ def test_what_a_node_brings_hours_late_into_a_closed_row_is_handed_out(ring: Loc
         assert not got(worker) & {first.id, second.id}
         findings = {
             found.subject: found
-            for found in run(examine(worker.core.process, Settings(name="mail", layout=RING)), store)
+            for found in findings_of(run(read_health(worker.core.process, Settings(name="mail", layout=RING)), store))
         }
         late = findings["late messages of queue mail"]
         assert late.severity is Severity.WARNING

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Final, NamedTuple
+from typing import Final
 
 from pydantic_core import from_json, to_json
 
 from astyqueue import ids
+from astyqueue.model.health import StuckReport
 from astyqueue.model.message import FORMAT
 from astyqueue.protocol.layout.rows import workers_row
 from astyqueue.protocol.steps import Send, Steps, read_one
@@ -18,16 +18,6 @@ _KEPT: Final = 180
 #: Tasks that a report names, and characters of a name.
 _TASKS: Final = 5
 _LENGTH: Final = 100
-
-
-class StuckReport(NamedTuple):
-    """A worker whose `stuck` handlers run past their timeout and occupy threads, the first `since` (microseconds)."""
-
-    worker: str
-    stuck: int
-    threads: int
-    since: int
-    tasks: Sequence[str]
 
 
 def report_stuck(queue: str, stuck: StuckReport) -> Steps[None]:

@@ -10,7 +10,7 @@ from astyqueue.protocol.layout.columns import HEADER, Type
 from astyqueue.protocol.row.bounded_reads import read_bounded
 from astyqueue.protocol.row.snapshot import RowSnapshot, load_snapshot
 from astyqueue.protocol.steps import Steps, read_column, read_one
-from astyqueue.store import Slice
+from astyqueue.store import Column, Slice
 
 #: Names in one page.
 PAGE_SIZE: Final = 1_000
@@ -25,9 +25,14 @@ class Page(NamedTuple):
 
 def peek_snapshot(row: str, levels: int, now: int) -> Steps[RowSnapshot]:
     """A snapshot from a plain (not serial) read of the header: for display, never for a commit."""
+    header = yield from read_column(row, HEADER)
+    return (yield from snapshot_under(row, header, levels=levels, now=now))
+
+
+def snapshot_under(row: str, header: Column | None, *, levels: int, now: int) -> Steps[RowSnapshot]:
+    """As `peek_snapshot`, for a header that was just read."""
     snapshot = RowSnapshot(row, levels)
-    column = yield from read_column(row, HEADER)
-    snapshot.learn(column.value if column else None, now, column.written if column else None)
+    snapshot.learn(header.value if header else None, now, header.written if header else None)
     yield from load_snapshot(snapshot, now)
     return snapshot
 

@@ -12,7 +12,8 @@ import pytest
 from astyqueue.diagnostics import Finding, Severity
 from astyqueue.dispatch.dispatcher import Dispatcher
 from astyqueue.errors import HandlersStuck
-from astyqueue.protocol.admin.health import examine
+from astyqueue.model.health import findings_of
+from astyqueue.protocol.admin.health import read_health
 from astyqueue.testing import TimeMachine
 from tests.unit.dispatch.conftest import Stages
 from tests.unit.dispatch.stage import DEADLINE, Gate, Stage
@@ -78,7 +79,9 @@ def lines() -> Iterator[Lines]:
 def found(stage: Stage) -> list[Finding]:
     settings = stage.queue.settings
     return [
-        one for one in stage.queue.run(examine(stage.queue.core.process, settings)) if one.subject.startswith("worker ")
+        one
+        for one in findings_of(stage.queue.run(read_health(stage.queue.core.process, settings)))
+        if one.subject.startswith("worker ")
     ]
 
 

@@ -8,8 +8,9 @@ import pytest
 
 from astyqueue import ids
 from astyqueue.diagnostics import Finding, Severity
+from astyqueue.model.health import findings_of, rest_of
 from astyqueue.model.settings import Behaviour, Layout, Settings
-from astyqueue.protocol.admin.health import examine, rest_of
+from astyqueue.protocol.admin.health import read_health
 from astyqueue.protocol.layout.columns import HEADER, Dead, State, Type, dead_name
 from astyqueue.protocol.settling.outcomes import ACK
 from astyqueue.store import Batch, Name, Put
@@ -28,7 +29,7 @@ def stage() -> Stage:
 
 def examined(stage: Stage, *, layout: Layout | None = None, paused: bool = False) -> dict[str, Finding]:
     settings = Settings(name="mail", layout=layout or Layout(), behaviour=Behaviour(paused=paused))
-    return {finding.subject: finding for finding in stage.run(examine(stage.bob, settings))}
+    return {finding.subject: finding for finding in findings_of(stage.run(read_health(stage.bob, settings)))}
 
 
 def work(stage: Stage) -> None:

@@ -9,9 +9,10 @@ import pytest
 from astyqueue import MessageQueue
 from astyqueue.diagnostics import Finding, Severity
 from astyqueue.errors import BadInput
+from astyqueue.model.health import findings_of
 from astyqueue.model.message import MessageId
 from astyqueue.model.views import Standing
-from astyqueue.protocol.admin import health
+from astyqueue.protocol.admin.health import read_health
 from astyqueue.queue.builder import QueueBuilder
 from astyqueue.queue.runtime import new_client
 from astyqueue.store import Store
@@ -20,7 +21,8 @@ from astyqueue.testing import Recording, TimeMachine
 
 def examined(queue: MessageQueue) -> dict[str, Finding]:
     """What the doctor says of a queue, by subject."""
-    return {finding.subject: finding for finding in queue.run(health.examine(new_client(queue.clock), queue.settings))}
+    found = findings_of(queue.run(read_health(new_client(queue.clock), queue.settings)))
+    return {finding.subject: finding for finding in found}
 
 
 @pytest.mark.every_store

@@ -1,0 +1,305 @@
+"""The health of a queue: what its rows show, and the findings that follow from it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
+
+from astyqueue.diagnostics import Finding, Severity, note, ok
+from astyqueue.errors import Undecodable
+from astyqueue.model.explanation import STILL
+from astyqueue.model.moments import instant_text, length_text
+from astyqueue.model.settings import Settings
+from astyqueue.units import SECOND
+
+#: A dead letter younger than this (microseconds) means that their number grows.
+LATELY: Final = 3600 * SECOND
+#: More parked messages than this are not explained by a deployment in progress.
+MANY_PARKED: Final = 1_000
+#: Different reasons of dead letters that are counted per row.
+_REASONS: Final = 1_000
+#: A larger row is a Cassandra partition that is slow to read, repair and compact; and the assumed size of a message.
+_ROW_BYTES: Final = 100_000_000
+_MESSAGE_BYTES: Final = 1_000
+
+
+@dataclass(slots=True)
+class DeathCounts:
+    """Counts of dead letters, by kind, and by reason for recent ones; counted page by page, as there may be very many.
+
+    At most 1 000 different reasons are counted, because reasons with an id in them all differ.
+    """
+
+    kinds: Counter[str] = field(default_factory=Counter)
+    lately: int = 0
+    reasons: Counter[str] = field(default_factory=Counter)
+
+    def count(self, kind: str, reason: str, died: int, now: int) -> None:
+        """Count one dead letter; it died and is counted at these moments (microseconds since 1970)."""
+        self.kinds[kind] += 1
+        if died >= now - LATELY:
+            self.lately += 1
+            if reason in self.reasons or len(self.reasons) < _REASONS:
+                self.reasons[reason] += 1
+
+    def add(self, more: DeathCounts) -> None:
+        """Add the counts of another row."""
+        self.kinds += more.kinds
+        self.lately += more.lately
+        self.reasons += more.reasons
+
+
+class OverdueLease(NamedTuple):
+    """A lease that ran out long ago: when, how many messages it has, and its holder."""
+
+    due: int
+    messages: int
+    holder: str
+
+
+class Stranded(NamedTuple):
+    """The moments of a row's stranded messages, which landed behind all cursors; `all_seen`: the whole row was read."""
+
+    moments: list[int]
+    all_seen: bool
+
+
+@dataclass(slots=True)
+class RowHealth:
+    """What was read of one row; moments are microseconds.
+
+    `changed` is when its header was last committed, `parked` has the moments of its parked messages. `broken` is set if
+    its header or a timer cannot be read.
+    """
+
+    name: str
+    changed: int | None = None
+    owner: str = ""
+    broken: Undecodable | None = None
+    waiting_since: int | None = None
+    overdue: list[OverdueLease] = field(default_factory=list)
+    parked: list[int] = field(default_factory=list)
+    deaths: DeathCounts = field(default_factory=DeathCounts)
+    stranded: Stranded | None = None
+
+    def waits(self, since: int) -> None:
+        """Record that a message has been due since this moment."""
+        self.waiting_since = since if self.waiting_since is None else min(self.waiting_since, since)
+
+
+class StuckReport(NamedTuple):
+    """A worker whose `stuck` handlers run past their timeout and occupy threads, the first `since` (microseconds)."""
+
+    worker: str
+    stuck: int
+    threads: int
+    since: int
+    tasks: Sequence[str]
+
+
+class UnfitSchedule(NamedTuple):
+    """A schedule that cannot be read where the examination runs; `name` is None if not even that can be read."""
+
+    name: str | None
+    row: str
+    why: str
+
+
+class QueueHealth(NamedTuple):
+    """A queue, its rows, its workers' reports, its unfit schedules, and when they were read."""
+
+    settings: Settings
+    rows: Sequence[RowHealth]
+    now: int
+    stuck: Sequence[StuckReport] = ()
+    unfit: Sequence[UnfitSchedule] = ()
+
+    @property
+    def subject(self) -> str:
+        """The queue, as its findings name it."""
+        return f"queue {self.settings.name}"
+
+    @property
+    def deaths(self) -> DeathCounts:
+        """The dead letters of all rows."""
+        deaths = DeathCounts()
+        for row in self.rows:
+            deaths.add(row.deaths)
+        return deaths
+
+    def at(self, moment: int) -> str:
+        """A moment in words."""
+        return instant_text(moment, self.now)
+
+
+def rest_of(settings: Settings) -> int:
+    """How long a row of a queue rests between two turns, in microseconds; zero if the queue's rows do not rotate."""
+    return settings.layout.time_shard_us * (settings.layout.time_shards - 1)
+
+
+def findings_of(health: QueueHealth) -> list[Finding]:
+    """The findings about a queue, subject by subject."""
+    found = [*_broken(health), _work(health), _late(health), *_leases(health), *_parked(health), *_stuck(health)]
+    return [*found, _dead_letters(health), *_undecodable(health), *_unfit(health), *_room(health)]
+
+
+def _broken(health: QueueHealth) -> Iterator[Finding]:
+    for row in health.rows:
+        if row.broken:
+            fact = f"{row.broken.column} cannot be read ({row.broken.why})"
+            reason = "nothing is claimed from this row until it can; messages sent to it wait"
+            remedy = "if a newer astyqueue wrote it, upgrade the workers; if it is damaged, restore it from a backup"
+            yield Finding(f"row {row.name}", Severity.PROBLEM, fact, reason, remedy)
+
+
+def _unfit(health: QueueHealth) -> Iterator[Finding]:
+    """Schedules that do not fire because they, or their triggers, cannot be read."""
+    reason = "it does not fire where it cannot be read; messages and other schedules of its row are not affected"
+    remedy = "install the time zones (tzdata) and the astyqueue that it was made with, or delete it and add it again"
+    for one in health.unfit:
+        named = f"schedule {one.name} of {health.subject}"
+        subject = f"a schedule of {health.subject} (row {one.row})" if one.name is None else named
+        yield Finding(subject, Severity.WARNING, f"cannot be read: {one.why}", reason, remedy)
+
+
+def _work(health: QueueHealth) -> Finding:
+    """Whether due messages are claimed."""
+    late = [row for row in health.rows if row.waiting_since is not None and row.waiting_since < health.now - STILL]
+    oldest = min((row.waiting_since or 0, row.name) for row in late) if late else (0, "")
+    waiting = f"the oldest message that is due waits since {health.at(oldest[0])} (row {oldest[1]})"
+    if health.settings.behaviour.paused:
+        return _paused(health, waiting if late else "")
+    if not late:
+        return ok(health.subject, f"nothing has been due for more than {length_text(STILL)}")
+    left = [row for row in late if row.changed is None or row.changed < health.now - STILL]
+    if not left:
+        reason = "workers take from it all the time, and do not keep up"
+        remedy = "more workers, or more threads (-c) in each; if it stays so, fewer messages"
+        return note(health.subject, waiting, reason, remedy=remedy)
+    owners = ", ".join(sorted({row.owner for row in left if row.owner}))
+    fact = f"{waiting}, and no worker takes from {_counted(len(left), 'row')} of {len(health.rows)}"
+    last = f"; the last were: {owners}" if owners else ""
+    reason = f"no process has changed them for {length_text(STILL)} or more{last}"
+    remedy = f"start a worker or a consumer on {health.settings.name}; if one runs, check its log for errors"
+    return Finding(health.subject, Severity.WARNING, fact, reason, remedy)
+
+
+def _late(health: QueueHealth) -> Finding:
+    """Whether messages are stranded: they landed behind all cursors, where no scan reaches them."""
+    subject, queue = f"late messages of {health.subject}", health.settings.name
+    rows = [(row.name, row.stranded) for row in health.rows if row.stranded]
+    moments = sorted((moment, name) for name, stranded in rows for moment in stranded.moments)
+    parts = _counted(sum(not stranded.all_seen for _, stranded in rows), "row")
+    all_seen = all(stranded.all_seen for _, stranded in rows)
+    if moments:
+        oldest, row = moments[0]
+        least = "" if all_seen else "at least "
+        count = _counted(len(moments), "message")
+        fact = f"{least}{count} that no worker looks for, the oldest of {health.at(oldest)} (row {row})"
+        reason = "they were stored long after their time, behind all scans: after an outage, a repair or a restore"
+        later = "workers find those at most half a day late within half a day"
+        remedy = f"astyqueue rescan {queue} delivers them at once; {later}"
+        return Finding(subject, Severity.WARNING, fact, reason, remedy, see="docs/explanation/reading-a-row.md#rescans")
+    if not all_seen:
+        return note(subject, f"none found; {parts} not read to the end", f"astyqueue rescan {queue} reads all of it")
+    return ok(subject, "none")
+
+
+def _paused(health: QueueHealth, waiting: str) -> Finding:
+    remedy = f"astyqueue queues set {health.settings.name} paused=no"
+    if not waiting:
+        return note(health.subject, "is paused", "nothing is delivered until an operator resumes it", remedy=remedy)
+    reason = "nothing is delivered until an operator resumes it"
+    return Finding(health.subject, Severity.WARNING, f"is paused, and {waiting}", reason, remedy)
+
+
+def _leases(health: QueueHealth) -> Iterator[Finding]:
+    """Leases that expired long ago: their holders stopped responding, and no other consumer took over."""
+    overdue = [lease for row in health.rows for lease in row.overdue]
+    if not overdue:
+        return
+    first = min(overdue, key=lambda lease: lease.due)
+    count = sum(lease.messages for lease in overdue)
+    leased = f"{_counted(count, 'message')} under leases that ran out"
+    fact = f"{leased}, the first {health.at(first.due)}, held by {first.holder}"
+    reason = "their consumers crashed or stopped responding, and no other one has claimed from the row since"
+    remedy = f"start a worker or a consumer on {health.settings.name}; it claims them again at once"
+    yield Finding(f"leases of {health.subject}", Severity.WARNING, fact, reason, remedy)
+
+
+def _parked(health: QueueHealth) -> Iterator[Finding]:
+    """Parked messages, whose task no worker knew: a few for a while mean a deployment, many or old ones a mistake."""
+    parked = [moment for row in health.rows for moment in row.parked]
+    if not parked:
+        return
+    oldest = min(parked)
+    unknown = f"{_counted(len(parked), 'message')} of tasks that the workers which had them do not know"
+    fact = f"{unknown}, the oldest due {health.at(oldest)}"
+    reason = "they are tried again after up to an hour each time, and cost attempts once they are a week old"
+    name = health.settings.name
+    shows = f"astyqueue peek {name} --include all shows them"
+    remedy = f"deploy workers that have these tasks; {shows}; delete those sent by mistake"
+    bad = len(parked) > MANY_PARKED or oldest < health.now - LATELY
+    yield Finding(
+        f"parked messages of {health.subject}", Severity.WARNING if bad else Severity.NOTE, fact, reason, remedy
+    )
+
+
+def _stuck(health: QueueHealth) -> Iterator[Finding]:
+    """Workers with handlers that run past their timeout."""
+    for one in health.stuck:
+        fact = f"{one.stuck} of {one.threads} threads are occupied by tasks past their timeout: {', '.join(one.tasks)}"
+        reason = f"the first began {health.at(one.since)}; these threads handle nothing else until it ends"
+        remedy = "restart the worker; set timeouts on the calls its tasks wait for; --max-stalled ends such a worker"
+        severity = Severity.PROBLEM if one.stuck >= one.threads else Severity.WARNING
+        yield Finding(f"worker {one.worker} of {health.subject}", severity, fact, reason, remedy)
+
+
+def _dead_letters(health: QueueHealth) -> Finding:
+    deaths, subject = health.deaths, f"dead letters of {health.subject}"
+    if not deaths.kinds:
+        return ok(subject, "none")
+    count = deaths.kinds.total()
+    kinds = ", ".join(f"{number} {kind}" for kind, number in deaths.kinds.most_common())
+    remedy = f"astyqueue dead list {health.settings.name}; then redrive what was fixed, and purge the rest"
+    if not deaths.lately:
+        return note(
+            subject,
+            f"{count} ({kinds}), none within {length_text(LATELY)}",
+            "they are kept until you decide",
+            remedy=remedy,
+        )
+    (reason, times), *_ = deaths.reasons.most_common(1)
+    fact = f"{count} ({kinds}), {deaths.lately} of them within {length_text(LATELY)}"
+    return Finding(
+        subject, Severity.WARNING, fact, f"they grow more; most often ({times} times) because of: {reason}", remedy
+    )
+
+
+def _undecodable(health: QueueHealth) -> Iterator[Finding]:
+    if count := health.deaths.kinds["undecodable"]:
+        fact = f"{_counted(count, 'message')} could not be read and became dead letters"
+        reason = "a newer astyqueue sent them to workers that are older, or something else wrote into the store"
+        remedy = f"upgrade the workers; then astyqueue dead redrive {health.settings.name} --kind undecodable --force"
+        yield Finding(f"messages of {health.subject}", Severity.WARNING, fact, reason, remedy)
+
+
+def _room(health: QueueHealth) -> Iterator[Finding]:
+    """The rate of messages that may pile up before a row of a ring becomes too large."""
+    layout = health.settings.layout
+    if layout.time_shards > 1:
+        lasts = layout.time_shard_us / SECOND
+        rate = _ROW_BYTES * layout.concurrency_shards / (lasts * _MESSAGE_BYTES)
+        shards = _counted(layout.concurrency_shards, "shard")
+        each = f"each takes what is sent in {length_text(layout.time_shard_us)} to one of {shards}"
+        bound = (
+            f"{rate:.3g} messages of {_MESSAGE_BYTES} bytes a second may pile up there "
+            f"before one has {_ROW_BYTES // 1_000_000} MB"
+        )
+        yield ok(f"size of the rows of {health.subject}", f"{each}: {bound}")
+
+
+def _counted(count: int, what: str) -> str:
+    return f"{count} {what}{'' if count == 1 else 's'}"
