@@ -24,7 +24,7 @@ _DEATHS: Final = {
     "expired": "no consumer took it in time",
     "undecodable": "it cannot be read",
 }
-#: The kinds of events that are told of a message.
+#: What the life of a message calls each kind of event.
 _EVENTS: Final = {
     Kind.SENT: "sent",
     Kind.CLAIMED: "claimed",

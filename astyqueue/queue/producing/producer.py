@@ -87,7 +87,7 @@ class SendReport:
 
 
 class Producer:
-    """Sends messages from this process, and tells the consumers that wait for them."""
+    """Sends messages from this process, and wakes the consumers that wait for them."""
 
     def __init__(
         self,
