@@ -63,8 +63,10 @@ def test_what_the_image_is_built_from_is_listed_and_no_secret_or_store_is_among_
     for secret in ("examples/.env", "examples/mail.db-wal", "examples/key.pem", "astyqueue/cli/__pycache__"):
         assert any(fnmatch(secret, rule) for rule in kept_out)
     built = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    wheel = built["tool"]["hatch"]["build"]["targets"]["wheel"]
     needed = [
-        *built["tool"]["hatch"]["build"]["targets"]["wheel"]["only-include"],
+        *wheel["only-include"],
+        *wheel["force-include"],
         *built["project"]["license-files"],
         "pyproject.toml",
     ]

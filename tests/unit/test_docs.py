@@ -22,7 +22,7 @@ from astyqueue.testing import TimeMachine
 
 ROOT: Final = Path(__file__).parents[2]
 DOCS: Final = ROOT / "docs"
-PAGES: Final = sorted([*ROOT.glob("*.md"), *DOCS.rglob("*.md")])
+PAGES: Final = sorted([*ROOT.glob("*.md"), *DOCS.rglob("*.md"), ROOT / "schema" / "README.md"])
 PICTURES: Final = sorted(DOCS.rglob("*.svg"))
 
 _LINK: Final = re.compile(r"!?\[[^]]*]\(([^)\s]+)\)")
@@ -30,7 +30,7 @@ _CODE: Final = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
 _HEADING: Final = re.compile(r"^#+ (.+)$", re.MULTILINE)
 #: A page that the code names, and a heading on it.
 _SENT: Final = re.compile(r"(docs/[\w/.-]+\.md)(?:#([\w-]+))?")
-_FILE: Final = re.compile(r"`((?:astyqueue|tests|docs|examples|benchmarks)/[\w/.-]*)`")
+_FILE: Final = re.compile(r"`((?:astyqueue|schema|tests|docs|examples|benchmarks)/[\w/.-]*)`")
 _DOTTED: Final = re.compile(r"`(astyqueue(?:\.\w+)+)`")
 _ENTRY: Final = re.compile(r"^- \*\*([^*]+)\*\*( \*\(planned\)\*)?: \S.*$")
 _SVG: Final = "{http://www.w3.org/2000/svg}"

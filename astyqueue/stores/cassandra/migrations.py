@@ -17,7 +17,8 @@ from astyqueue.errors import OutcomeUnknown, StoreUnavailable, WrongSchema
 from astyqueue.stores.cassandra.ddl import declared
 from astyqueue.stores.cassandra.errors import FAILURES, failure_of_change, says_missing
 from astyqueue.stores.cassandra.metadata import PATIENCE_SECONDS, Catalog, Inquiry
-from astyqueue.stores.cassandra.schema import Part, parts
+from astyqueue.stores.cassandra.schema import parts
+from astyqueue.stores.schema_files import Part
 from astyqueue.units import SECOND
 from astyqueue.waiting import Wakeup
 

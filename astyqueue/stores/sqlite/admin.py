@@ -12,8 +12,9 @@ from typing import Final, Self
 from astyqueue.diagnostics import Finding, Severity, note, ok, worst
 from astyqueue.errors import StoreCorrupt, WrongSchema
 from astyqueue.stores.sqlite import file_of, filesystems
-from astyqueue.stores.sqlite.database import APPLICATION_ID, SCHEMA, DatabaseFile
+from astyqueue.stores.sqlite.database import APPLICATION_ID, DatabaseFile
 from astyqueue.stores.sqlite.errors import failure
+from astyqueue.stores.sqlite.schema import newest
 from astyqueue.stores.url import Location
 
 _MEBIBYTE: Final = 1 << 20
@@ -60,7 +61,9 @@ class FileHealth:
         subject = f"file {self._file.path}"
         if not self._file.path.exists():
             return [
-                note(subject, f"does not exist; opening a store creates it in format {SCHEMA}", "nothing was sent yet")
+                note(
+                    subject, f"does not exist; opening a store creates it in format {newest()}", "nothing was sent yet"
+                )
             ]
         with self._open_read_only() as connection:
             format_ = _format(subject, _number(connection, "application_id"), _number(connection, "user_version"))
@@ -140,14 +143,14 @@ def room(free: int, size: int) -> Finding:
 
 
 def _format(subject: str, application: int, version: int) -> Finding:
-    if application == APPLICATION_ID and version < SCHEMA:
-        return ok(subject, f"has format {version}; opening a store upgrades it to {SCHEMA}")
-    if application == APPLICATION_ID and version == SCHEMA:
+    if application == APPLICATION_ID and version < newest():
+        return ok(subject, f"has format {version}; opening a store upgrades it to {newest()}")
+    if application == APPLICATION_ID and version == newest():
         return ok(subject, f"has format {version}, the newest")
     if application == APPLICATION_ID:
         reason, remedy = "a newer astyqueue made it", "upgrade this process, or use another file"
         return Finding(
-            subject, Severity.PROBLEM, f"has format {version}, and this astyqueue knows {SCHEMA}", reason, remedy
+            subject, Severity.PROBLEM, f"has format {version}, and this astyqueue knows {newest()}", reason, remedy
         )
     reason, remedy = "it was left unchanged", "name another file in the URL"
     return Finding(subject, Severity.PROBLEM, "is a database of another application", reason, remedy)

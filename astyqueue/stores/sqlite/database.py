@@ -24,8 +24,6 @@ from astyqueue.waiting import Wakeup
 
 #: "astq", in the header of every file that astyqueue makes; `file` and other tools recognize it.
 APPLICATION_ID: Final = 0x61737471
-#: The version of the tables inside.
-SCHEMA: Final = schema.NEWEST
 
 #: In bytes; SQLite's default is 4096. Rows are stored in order, so most changes hit few pages: 10 to 15 % less time.
 _PAGE_SIZE: Final = 16384
@@ -58,7 +56,7 @@ class DatabaseFile:
         try:
             with _transaction(connection, "BEGIN"):
                 version = self._version(connection)
-            if version < SCHEMA:
+            if version < schema.newest():
                 self._make(connection)
             self._use_write_ahead_log(connection)
         finally:
@@ -129,14 +127,14 @@ class DatabaseFile:
 
     def difference(self, connection: sqlite3.Connection) -> str:
         """How the schema of a file marked as astyqueue's differs from astyqueue's; empty if it does not."""
-        return schema.difference(connection, min(_number(connection, "PRAGMA user_version"), SCHEMA))
+        return schema.difference(connection, min(_number(connection, "PRAGMA user_version"), schema.newest()))
 
     def _version(self, connection: sqlite3.Connection) -> int:
         """The format of astyqueue's file, zero for an empty one; any other file raises."""
         application, version = _number(connection, "PRAGMA application_id"), _number(connection, "PRAGMA user_version")
-        if application == APPLICATION_ID and version > SCHEMA:
+        if application == APPLICATION_ID and version > schema.newest():
             message = (
-                f"{self.path} was made by a newer astyqueue (its format is {version}, this one knows {SCHEMA}); "
+                f"{self.path} was made by a newer astyqueue (its format is {version}, this one knows {schema.newest()}); "
                 "upgrade this process, or use another file"
             )
             raise StoreUnavailable(message)
@@ -162,7 +160,7 @@ class DatabaseFile:
             for statement in schema.upgrades(self._version(connection)):
                 connection.execute(statement)
             connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
-            connection.execute(f"PRAGMA user_version = {SCHEMA}")
+            connection.execute(f"PRAGMA user_version = {schema.newest()}")
 
     def _use_write_ahead_log(self, connection: sqlite3.Connection) -> None:
         clock = SystemClock()

@@ -1,25 +1,23 @@
-"""The tables of a database file: the statements that create them, and a comparison with those of a file."""
+"""The tables of a database file: the statements that create them, and a comparison with those of a file.
+
+The files in `schema/sqlite` are numbered by the format that they bring a database file to.
+"""
 
 from __future__ import annotations
 
 import sqlite3
-from itertools import chain
+from contextlib import closing
+from functools import cache
 from typing import Final, NamedTuple
 
 from astyqueue.store import ENTRIES, HISTORY
-from astyqueue.stores.sqlite.sql import READABLE
+from astyqueue.stores.schema_files import parts
 
-_TABLE: Final = """
-    CREATE TABLE TABLE_NAME (
-        row TEXT NOT NULL, name BLOB NOT NULL, stamp INTEGER NOT NULL, expires INTEGER, value BLOB NOT NULL,
-        PRIMARY KEY (row, name)
-    ) WITHOUT ROWID
-"""
-#: Costs nothing for columns that stay for good, which are nearly all.
-_EXPIRING: Final = "CREATE INDEX TABLE_NAME_expiring ON TABLE_NAME (expires) WHERE expires IS NOT NULL"
+_OURS: Final = frozenset({ENTRIES, HISTORY})
+_KEPT: Final = "SELECT type, name, tbl_name, sql FROM sqlite_master WHERE sql IS NOT NULL ORDER BY rowid"
 
 
-class _Part(NamedTuple):
+class _Definition(NamedTuple):
     """A row of `sqlite_master`: the type of an object, its name, its table and its statement."""
 
     kind: str
@@ -28,27 +26,14 @@ class _Part(NamedTuple):
     statement: str
 
 
-def _parts(table: str) -> tuple[_Part, _Part]:
-    return (
-        _Part("table", table, table, _TABLE.replace("TABLE_NAME", table)),
-        _Part("index", f"{table}_expiring", table, _EXPIRING.replace("TABLE_NAME", table)),
-    )
-
-
-#: The tables that each format adds to the one before it, and its other statements.
-_FORMATS: Final = (_parts(ENTRIES), _parts(HISTORY))
-_BESIDE: Final = ((READABLE,), ())
-#: The format that this release makes.
-NEWEST: Final = len(_FORMATS)
-_OURS: Final = frozenset({ENTRIES, HISTORY})
-#: SQLite stores statements without the whitespace around them; `_alike` ignores that within them.
-_KEPT: Final = "SELECT type, name, tbl_name, sql FROM sqlite_master WHERE sql IS NOT NULL"
+def newest() -> int:
+    """The format that this release makes."""
+    return parts("sqlite")[-1].version
 
 
 def upgrades(version: int) -> list[str]:
     """The statements that upgrade a file of this format to the newest."""
-    steps = zip(_FORMATS[version:], _BESIDE[version:], strict=True)
-    return [statement for parts, beside in steps for statement in (*(part.statement for part in parts), *beside)]
+    return [statement for part in parts("sqlite") if part.version > version for statement in part.statements]
 
 
 def difference(connection: sqlite3.Connection, version: int) -> str:
@@ -59,13 +44,27 @@ def difference(connection: sqlite3.Connection, version: int) -> str:
     """
     if version < 1:
         return f"has the invalid format {version}"
-    wanted = [_alike(part) for part in chain.from_iterable(_FORMATS[:version])]
-    there = {_alike(_Part(*row)) for row in connection.execute(_KEPT)}
-    for part in sorted(there.difference(wanted)):
-        if part.kind == "trigger" or not _OURS.isdisjoint((part.table.lower(), part.name.lower())):
-            return f"has {part.kind} {part.name!r:.80}, which astyqueue did not make"
-    return next((f"lacks {part.kind} {part.name!r}" for part in wanted if part not in there), "")
+    wanted, there = _tables(version), set(_definitions(connection))
+    for found in sorted(there.difference(wanted)):
+        if found.kind == "trigger" or not _OURS.isdisjoint((found.table.lower(), found.name.lower())):
+            return f"has {found.kind} {found.name!r:.80}, which astyqueue did not make"
+    return next((f"lacks {each.kind} {each.name!r}" for each in wanted if each not in there), "")
 
 
-def _alike(part: _Part) -> _Part:
-    return part._replace(statement=" ".join(part.statement.split()))
+@cache
+def _tables(version: int) -> tuple[_Definition, ...]:
+    """The tables and indexes of a file of this format, in the order in which they are made.
+
+    Not its view, which people may drop.
+    """
+    with closing(sqlite3.connect(":memory:")) as connection:
+        for part in parts("sqlite"):
+            for statement in part.statements if part.version <= version else ():
+                connection.execute(statement)
+        return tuple(each for each in _definitions(connection) if each.kind != "view")
+
+
+def _definitions(connection: sqlite3.Connection) -> list[_Definition]:
+    """What a file has, with single spaces in the statements."""
+    found = [_Definition(*row) for row in connection.execute(_KEPT)]
+    return [each._replace(statement=" ".join(each.statement.split())) for each in found]

@@ -17,7 +17,7 @@ from astyqueue.queue.connection import connect
 from astyqueue.stores.admin import administer
 from astyqueue.stores.sqlite import filesystems
 from astyqueue.stores.sqlite.admin import room
-from astyqueue.stores.sqlite.database import SCHEMA
+from astyqueue.stores.sqlite.schema import newest
 
 CLOCK = SystemClock()
 MEBIBYTE = 1 << 20
@@ -80,14 +80,14 @@ def test_looking_makes_no_file(tmp_path: Path) -> None:
 def test_a_file_needs_no_migration_and_a_keyspace_is_not_for_it(file: Path) -> None:
     url = f"sqlite:///{file}"
     with administer(url, clock=CLOCK) as looked_after:
-        assert looked_after.migrate() == [f"nothing to do: {file} has format {SCHEMA}, the newest"]
+        assert looked_after.migrate() == [f"nothing to do: {file} has format {newest()}, the newest"]
         assert looked_after.statements() == []
     with pytest.raises(BadSetting, match="has no replication"):
         administer(url, clock=CLOCK, replication="3")
 
 
 def test_a_file_of_a_newer_astyqueue_is_a_problem(file: Path, shell: sqlite3.Connection) -> None:
-    shell.execute(f"PRAGMA user_version = {SCHEMA + 1}")
+    shell.execute(f"PRAGMA user_version = {newest() + 1}")
     with administer(f"sqlite:///{file}", clock=CLOCK) as looked_after:
         assert not looked_after.ready()
         assert looked_after.verify()[0].severity is Severity.PROBLEM

@@ -23,7 +23,8 @@ from astyqueue.store import HISTORY, Batch, Name, Named, Put, Slice
 from astyqueue.stores import open_store
 from astyqueue.stores.admin import administer
 from astyqueue.stores.sqlite import SQLiteStore
-from astyqueue.stores.sqlite.database import APPLICATION_ID, SCHEMA, DatabaseFile
+from astyqueue.stores.sqlite.database import APPLICATION_ID, DatabaseFile
+from astyqueue.stores.sqlite.schema import newest
 from astyqueue.testing import TimeMachine
 
 ROW = "emails:0:0"
@@ -237,7 +238,7 @@ def test_a_database_of_another_application_is_left_as_it_is(path: Path, clock: T
 def test_a_file_of_a_newer_astyqueue_is_left_as_it_is(path: Path, clock: TimeMachine) -> None:
     filled(path, clock)
     with closing(sqlite3.connect(path)) as connection:
-        connection.execute(f"PRAGMA user_version = {SCHEMA + 1}")
+        connection.execute(f"PRAGMA user_version = {newest() + 1}")
     before = path.read_bytes()
     assert "upgrade this process" in refusal(path, clock, StoreUnavailable)
     assert path.read_bytes() == before
@@ -250,7 +251,7 @@ def test_a_file_is_marked_as_ours(path: Path, clock: TimeMachine) -> None:
             connection.execute(f"PRAGMA {mark}").fetchone()[0]
             for mark in ("application_id", "user_version", "journal_mode", "page_size")
         ]
-    assert marks == [APPLICATION_ID, SCHEMA, "wal", 16384]
+    assert marks == [APPLICATION_ID, newest(), "wal", 16384]
 
 
 def test_a_file_that_is_gone_is_told_and_not_made_anew(path: Path, clock: TimeMachine) -> None:

@@ -1,4 +1,4 @@
-"""The tables of a keyspace, from the numbered CQL files in this package.
+"""The tables of a keyspace, from the numbered files in `schema/cassandra`.
 
 Every statement is idempotent: `IF NOT EXISTS` creates what is missing and leaves what exists.
 """
@@ -7,25 +7,17 @@ from __future__ import annotations
 
 import re
 import uuid
-from importlib import resources
-from typing import Final, NamedTuple
+from typing import Final
 
 from astyqueue.errors import BadSetting
+from astyqueue.stores import schema_files
+from astyqueue.stores.schema_files import Part
 
 #: The table that records the applied versions, the home of the keyspace and the lock of migrations.
 VERSIONS: Final = "schema_versions"
 
 _KEYSPACE: Final = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,47}")
-_COMMENT: Final = re.compile(r"--[^\n]*\n")
 _SPACE: Final = uuid.UUID("6f1a6d0c-3f4e-5b7a-9f63-2f0f8f0b7a11")
-
-
-class Part(NamedTuple):
-    """One of the files: the version that it brings a keyspace to, and its statements."""
-
-    version: int
-    file: str
-    statements: tuple[str, ...]
 
 
 def checked_keyspace(name: str) -> str:
@@ -51,21 +43,13 @@ def parts(keyspace: str) -> list[Part]:
 
     The first, version 0, creates the table in which the others are recorded.
     """
-    files = sorted(
-        (each for each in resources.files(__name__).iterdir() if each.name.endswith(".cql")), key=lambda each: each.name
-    )
-    first, *others = (_part(each.name.removesuffix(".cql"), each.read_text()) for each in files)
+    first, *others = schema_files.parts("cassandra")
     return [first._replace(statements=tuple(_with_id(text, keyspace) for text in first.statements)), *others]
 
 
 def newest(keyspace: str) -> int:
     """The version of the last file."""
     return parts(keyspace)[-1].version
-
-
-def _part(file: str, text: str) -> Part:
-    statements = (statement.strip() for statement in _COMMENT.sub("", text).split(";"))
-    return Part(int(file.partition("_")[0]), file, tuple(filter(None, statements)))
 
 
 def _with_id(statement: str, keyspace: str) -> str:
