@@ -1,8 +1,7 @@
 """Parses cron expressions.
 
-croniter reads the elements of a field: names, ranges, steps. Elements that it accepts silently or reads in an
-unexpected way (`5-1/2`, `*/70`, `5-5` as the whole range) are refused or resolved before, and errors name the field and
-the reason.
+Elements that other parsers accept silently, or read in an unexpected way (`5-1/2`, `*/70`, `5-5` as the whole range),
+are refused. Errors name the field and the reason.
 """
 
 from __future__ import annotations
@@ -11,8 +10,6 @@ import re
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final, Literal, NamedTuple, NoReturn
-
-from croniter import croniter
 
 from astyqueue.errors import BadExpression
 from astyqueue.triggers.cron.matcher import LAST, Fields
@@ -23,15 +20,19 @@ Form = Literal["unix", "seconds", "quartz"]
 
 
 class _Kind(NamedTuple):
-    """A field of an expression: its name, range, and index among croniter's fields."""
+    """A field of an expression: its name and range, and the names of its values, which count from `first_name`."""
 
     name: str
     least: int
     most: int
-    place: int
     names: tuple[str, ...] = ()
     first_name: int = 0
     also: str = ""
+
+    @property
+    def size(self) -> int:
+        """How many values there are: Sunday is both 0 and 7."""
+        return len(self.names) or self.most - self.least + 1
 
     @property
     def takes(self) -> str:
@@ -43,14 +44,14 @@ class _Kind(NamedTuple):
 _MONTHS: Final = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
 _WEEKDAYS: Final = ("sun", "mon", "tue", "wed", "thu", "fri", "sat")
 
-_MINUTE: Final = _Kind("minute", 0, 59, 0)
-_HOUR: Final = _Kind("hour", 0, 23, 1)
-_MONTH_DAY: Final = _Kind("day of month", 1, 31, 2, also="L for the last")
-_MONTH: Final = _Kind("month", 1, 12, 3, _MONTHS, first_name=1)
-_WEEKDAY: Final = _Kind("day of week", 0, 7, 4, _WEEKDAYS)
-_SECOND: Final = _Kind("second", 0, 59, 5)
-_YEAR: Final = _Kind("year", 1970, 2099, 6)
-_QUARTZ_WEEKDAY: Final = _Kind("day of week", 1, 7, 4, _WEEKDAYS, first_name=1)
+_MINUTE: Final = _Kind("minute", 0, 59)
+_HOUR: Final = _Kind("hour", 0, 23)
+_MONTH_DAY: Final = _Kind("day of month", 1, 31, also="L for the last")
+_MONTH: Final = _Kind("month", 1, 12, _MONTHS, first_name=1)
+_WEEKDAY: Final = _Kind("day of week", 0, 7, _WEEKDAYS)
+_SECOND: Final = _Kind("second", 0, 59)
+_YEAR: Final = _Kind("year", 1970, 2099)
+_QUARTZ_WEEKDAY: Final = _Kind("day of week", 1, 7, _WEEKDAYS, first_name=1)
 
 _UNIX: Final = (_MINUTE, _HOUR, _MONTH_DAY, _MONTH, _WEEKDAY)
 _QUARTZ: Final = (_SECOND, _MINUTE, _HOUR, _MONTH_DAY, _MONTH, _QUARTZ_WEEKDAY)
@@ -179,12 +180,16 @@ class _Reading:
             place = int(nth[2])
             if not 1 <= place <= _MOST_OF_A_WEEKDAY:
                 self.refuse(f"{element!r} is weekday number {place}, but a month has {_MOST_OF_A_WEEKDAY} at most")
-            return [(value, place) for value in self._element(nth[1])]
+            return [(weekday, place) for weekday in self._from_sunday(nth[1])]
         if last := _LAST_OF.fullmatch(element):
-            return [(value, LAST) for value in self._element(last[1] or last[2])]
+            return [(weekday, LAST) for weekday in self._from_sunday(last[1] or last[2])]
         if element == "l" and self.kind is _QUARTZ_WEEKDAY:
             return [(_WEEKDAYS.index("sat"), 0)]
-        return [(value, 0) for value in self._element(element)]
+        return [(weekday, 0) for weekday in self._from_sunday(element)]
+
+    def _from_sunday(self, element: str) -> list[int]:
+        """Weekdays counted from 0, a Sunday; Quartz counts from 1."""
+        return [value - self.kind.first_name for value in self._element(element)]
 
     def _element(self, element: str) -> list[int]:
         """The values of one element: a value, a range, or steps through either."""
@@ -202,7 +207,7 @@ class _Reading:
             self.refuse(f"the range {element!r} begins where it ends: write {low}")
         if ends and ends[-1] < ends[0] and (step is not None or self.kind is _YEAR):
             self.refuse(f"the range {element!r} wraps around: write it as two")
-        return self._expanded(element)
+        return self._values(ends, None if step is None else int(step))
 
     def _number(self, text: str) -> int:
         """A value of this field as a number."""
@@ -220,17 +225,13 @@ class _Reading:
         if not 1 <= step <= most:
             self.refuse(f"the step of {element!r} is not from 1 to {most}: steps restart with each cycle of the field")
 
-    def _expanded(self, element: str) -> list[int]:
-        """The values of a valid element, as croniter reads it."""
-        columns = ["*"] * (self.kind.place + 1 if self.kind.place > _WEEKDAY.place else len(_UNIX))
-        columns[self.kind.place] = self._in_unix_terms(element)
-        values: list[int | str] = croniter.expand(" ".join(columns))[0][self.kind.place]
-        least, most = croniter.RANGES[self.kind.place]
-        return list(range(least, most + 1)) if values == ["*"] else [int(value) for value in values]
-
-    def _in_unix_terms(self, element: str) -> str:
-        """The element for croniter, which counts weekdays from 0, not from 1 as Quartz does; steps are unchanged."""
-        if self.kind is not _QUARTZ_WEEKDAY:
-            return element
-        head, slash, step = element.partition("/")
-        return re.sub(r"[0-9]+", lambda number: str(int(number[0]) - 1), head) + slash + step
+    def _values(self, ends: list[int], step: int | None) -> list[int]:
+        """The values of a valid element; a range may go past the greatest value and on from the least."""
+        least, size = self.kind.least, self.kind.size
+        low = least + (ends[0] - least) % size if ends else least
+        high = least + size - 1
+        if len(ends) == 2:  # noqa: PLR2004 - both ends
+            high = low + (ends[1] - low - 1) % size + 1
+        elif ends and step is None:
+            high = low
+        return [least + (value - least) % size for value in range(low, high + 1, step or 1)]

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from itertools import product
+
 import pytest
+from croniter import croniter
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -120,3 +124,38 @@ def test_whatever_is_written_is_read_or_refused(text: str, form: Form) -> None:
     except BadExpression:
         return
     assert fields.first(0) is not None
+
+
+FIELDS = {
+    "minutes": range(60),
+    "hours": range(24),
+    "month_days": range(1, 32),
+    "months": range(1, 13),
+    "weekdays": range(7),
+    "seconds": range(60),
+}
+
+
+def elements(field: str) -> Iterator[str]:
+    """Values, ranges, also those that go round, and steps: around the ends of a field and in its middle."""
+    least, most = FIELDS[field][0], 7 if field == "weekdays" else FIELDS[field][-1]
+    values = sorted({least, least + 1, (least + most) // 2, most - 1, most})
+    heads = ["*", *map(str, values), *(f"{low}-{high}" for low, high in product(values, values))]
+    for head, step in product(heads, ("", "/1", "/2", "/3", "/5", f"/{(most - least) // 2}", f"/{most - least}")):
+        yield head + step
+
+
+@pytest.mark.parametrize("field", FIELDS)
+def test_what_is_read_is_what_croniter_reads(field: str) -> None:
+    index, compared = list(FIELDS).index(field), 0
+    for element in elements(field):
+        expression = " ".join(element if at == index else "*" for at in range(len(FIELDS)))
+        try:
+            read = getattr(read_expression(expression, "seconds"), field)
+        except BadExpression:
+            continue
+        days = FIELDS[field] if read is None else [value[0] if field == "weekdays" else value for value in read]
+        wanted = croniter.expand(expression)[0][index]
+        assert (element, list(days)) == (element, list(FIELDS[field]) if wanted == ["*"] else wanted)
+        compared += 1
+    assert compared > 100
