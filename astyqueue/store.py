@@ -3,11 +3,17 @@
 A store keeps tables of rows; a row is a text key and the columns under it, ordered by name. An adapter knows nothing of
 messages. It promises five things, and the conformance suite (`astyqueue.testing.conformance`) holds it to them:
 
-1. a batch touches one row and is applied whole or not at all, also when the process or the machine dies in the middle;
-2. what returned is durable and seen by every read that begins later; columns come back in the order of their names; 3.
-a commit is applied only if every expectation holds at that moment, and no other commit comes between; 4. of two plain
-puts of one column the one with the later stamp wins; a commit beats every plain put stamped before it; 5. a failure
-states its effect: after an error of the tree under `StoreError` other than `OutcomeUnknown`, nothing changed.
+1. A batch touches one row and is applied whole or not at all, also when the process or the machine dies in the middle.
+
+2. A write that returned is durable, and every read that begins later sees it; columns come back in the order of their
+   names.
+
+3. A commit is applied only if every expectation holds at that moment, and no other commit comes between.
+
+4. Of two plain puts of one column the one with the later stamp wins; a commit beats every plain put stamped before it.
+
+5. A failure states its effect: after an error of the tree under `StoreError` other than `OutcomeUnknown`, nothing
+   changed.
 
 Not promised: a plain send that puts again a column that was deleted since; reading several slices as of one instant;
 plain sends and commits that write the same column.

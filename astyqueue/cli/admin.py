@@ -15,6 +15,7 @@ from astyqueue.cli.errors import ExitCode
 from astyqueue.cli.output import json_line
 from astyqueue.diagnostics import Finding, Severity
 from astyqueue.printable import printable
+from astyqueue.text import counted
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -194,9 +195,5 @@ def _table(findings: Iterable[Finding]) -> Table:
 def _summary(findings: Iterable[Finding]) -> str:
     counts = Counter(finding.severity for finding in findings)
     worse = (severity for severity in reversed(Severity) if counts[severity] and severity > Severity.OK)
-    numbers = ", ".join(_counted(counts[severity], severity.word) for severity in worse)
-    return f"{_counted(counts.total(), 'check')}: {numbers or 'all well'}"
-
-
-def _counted(count: int, word: str) -> str:
-    return f"{count} {word}{'' if count == 1 else 's'}"
+    numbers = ", ".join(counted(counts[severity], severity.word) for severity in worse)
+    return f"{counted(counts.total(), 'check')}: {numbers or 'all well'}"

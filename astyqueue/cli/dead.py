@@ -16,6 +16,7 @@ from astyqueue.cli.errors import ExitCode
 from astyqueue.cli.output import body_of
 from astyqueue.cli.params import past
 from astyqueue.cli.signals import interruption
+from astyqueue.text import counted
 
 if TYPE_CHECKING:
     from astyqueue.cli.output import Record
@@ -122,7 +123,7 @@ def redrive(
     stopped = ", then was interrupted" if interrupted() else ""
     left = f", left {report.left} that would die again at once (--force puts them back)" if report.left else ""
     facts = {"queue": queue, **report.as_json(), "interrupted": interrupted()}
-    session.output.done(f"{done} {_letters(report.redriven)} of queue {queue}{left}{stopped}", facts)
+    session.output.done(f"{done} {counted(report.redriven, 'dead letter')} of queue {queue}{left}{stopped}", facts)
     if interrupted():
         raise click.exceptions.Exit(ExitCode.INTERRUPTED)
 
@@ -140,13 +141,11 @@ def purge(session: Session, *, queue: str, yes: bool, where: Where) -> None:
         if not count:
             session.output.done(f"queue {queue} has no such dead letters", {"queue": queue, "deleted": 0})
             return
-        must_be_meant(yes, f"This would delete {_letters(count)} of queue {queue} for good.")
+        must_be_meant(yes, f"This would delete {counted(count, 'dead letter')} of queue {queue} for good.")
     purged = opened.purge(**where)
-    session.output.done(f"deleted {_letters(purged)} of queue {queue}", {"queue": queue, "deleted": purged})
-
-
-def _letters(count: int) -> str:
-    return f"{count} dead letter{'' if count == 1 else 's'}"
+    session.output.done(
+        f"deleted {counted(purged, 'dead letter')} of queue {queue}", {"queue": queue, "deleted": purged}
+    )
 
 
 def _selects(where: Where) -> bool:

@@ -109,7 +109,7 @@ def _shown(event: Event) -> Record:
 
 
 def _print_traces(events: Iterable[Event]) -> None:
-    from astyqueue.model.moments import iso
+    from astyqueue.text import iso
 
     for event in events:
         click.echo(printable(f"{iso(event.when)}  {event.kind}  {event.message or event.key}  {event.reason}"))

@@ -11,8 +11,8 @@ from types import TracebackType
 import click
 
 from astyqueue.clock import instant
-from astyqueue.model.moments import exact, iso
 from astyqueue.printable import indented, printable
+from astyqueue.text import exact, iso
 from astyqueue.units import SECOND
 
 ExcInfo = tuple[type[BaseException], BaseException, TracebackType | None] | tuple[None, None, None]

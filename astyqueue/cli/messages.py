@@ -131,7 +131,7 @@ def explain(session: Session, **ids: str) -> None:
 
 
 def _lines(found: Explanation) -> Iterator[str]:
-    from astyqueue.model.moments import instant_text
+    from astyqueue.text import instant_text
 
     standing = found.standing.value.replace("_", " ") if found.standing else "gone"
     yield f"{found.id} is {standing}: {found.why}."

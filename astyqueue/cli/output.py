@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Final, Protocol, TypeVar, cast, runtime_checka
 
 import click
 
-from astyqueue.model.moments import with_age
 from astyqueue.printable import printable
+from astyqueue.text import with_age
 
 if TYPE_CHECKING:
     from astyqueue.model.views import Stored

@@ -13,8 +13,8 @@ from astyqueue.cli.context import Session, json_option, on_store, url_option, ve
 from astyqueue.cli.output import json_line
 from astyqueue.cli.params import moment, written
 from astyqueue.errors import BadInput
-from astyqueue.model.moments import exact, iso
 from astyqueue.printable import printable
+from astyqueue.text import exact, iso
 
 #: What `reconcile` prints about a schedule: after the change, and with --dry-run.
 _DID: Final = {
@@ -327,7 +327,7 @@ def _firing(fired: Fired) -> Record:
 def _in_words(trigger: object) -> str:
     """Simple triggers as text, such as `every 5m`; others as JSON."""
     from astyqueue.clock import instant
-    from astyqueue.model.settings_text import duration_setting_text
+    from astyqueue.text import duration_setting_text
 
     match trigger:
         case {"kind": "cron", "expression": str(expression), "zone": str(zone), "form": "unix", **more} if not set(

@@ -19,6 +19,7 @@ from astyqueue.cli.params import written
 from astyqueue.cli.signals import interruption
 from astyqueue.errors import AstyqueueError, BadInput
 from astyqueue.printable import printable
+from astyqueue.text import counted
 
 if TYPE_CHECKING:
     from astyqueue.cli.output import Output
@@ -186,7 +187,7 @@ class _Done:
         earlier = self.taken + self.kept
         others = f"; not sent because the key was taken: {earlier}" if earlier else ""
         rest = f"; interrupted: continue with --from-line {self.interrupted_at}" if self.interrupted_at else ""
-        return f"sent {_messages(self.sent)} to {queue}{others}{rest}"
+        return f"sent {counted(self.sent, 'message')} to {queue}{others}{rest}"
 
     @property
     def code(self) -> ExitCode:
@@ -255,8 +256,8 @@ class LineSender:
             report = self._queue.send_many(self._made(line) for _, line in chunk)
         except AstyqueueError as error:
             message = (
-                f"{error}. {_messages(done.sent)} had been sent before, and some of lines {first} to {chunk[-1][0]} "
-                f"may have been: check the queue, or continue with --from-line {first}, which may send those again"
+                f"{error}. {counted(done.sent, 'message')} had been sent before, "
+                f"and some of lines {first} to {chunk[-1][0]} may have been: check the queue, or continue with --from-line {first}, which may send those again"
             )
             raise Failure(message, code_of(type(error))) from error
         done.sent += report.sent
@@ -283,7 +284,3 @@ def _read_back(spool: IO[str]) -> Iterator[tuple[int, str]]:
     for line in spool:
         number, _, text = line.rstrip("\n").partition(" ")
         yield int(number), text
-
-
-def _messages(count: int) -> str:
-    return f"{count} message{'' if count == 1 else 's'}"

@@ -18,6 +18,7 @@ from astyqueue.cli.errors import ExitCode, Failure, code_of, is_verbose, trace_i
 from astyqueue.cli.output import Output
 from astyqueue.cli.signals import interruption
 from astyqueue.printable import printable
+from astyqueue.text import counted
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -147,9 +148,9 @@ def enqueue(start: Start, url: str, output: Output, *, files: tuple[Path, ...], 
     manifest = Manifest.load(path, {"store": place_of(sink["url"]), "queue": queue, "id_column": options["id_column"]})
     with start() as spark, _bar(shown=sys.stderr.isatty()) as progress:
         sent = Bulk(spark, sink, manifest).send(readings, progress)
-    skipped = f"; skipped {_counted(sent.skipped, 'file')} sent before" if sent.skipped else ""
+    skipped = f"; skipped {counted(sent.skipped, 'file')} sent before" if sent.skipped else ""
     facts = {"queue": queue, "rows": sent.rows, "files": sent.files, "skipped": sent.skipped, "manifest": str(path)}
-    output.done(f"sent {_counted(sent.rows, 'row')} of {_counted(sent.files, 'file')} to queue {queue}{skipped}", facts)
+    output.done(f"sent {counted(sent.rows, 'row')} of {counted(sent.files, 'file')} to queue {queue}{skipped}", facts)
 
 
 @spark.command(
@@ -207,7 +208,7 @@ def _preview(query: RedriveByQuery, output: Output, queue: str) -> None:
     if chosen.total or output.as_json:
         facts = {"queue": queue, "dry_run": True, "chosen": chosen.total, "kinds": chosen.kinds}
         output.done(
-            f"{_counted(chosen.total, 'dead letter')} of queue {queue} would be put back: add --apply to put them back",
+            f"{counted(chosen.total, 'dead letter')} of queue {queue} would be put back: add --apply to put them back",
             facts,
         )
 
@@ -220,15 +221,11 @@ def _carry_out(query: RedriveByQuery, output: Output, queue: str, **options: Any
     recorded = f"; recorded in {audit}" if audit.exists() else ""
     stopped = ", then was interrupted" if interrupted() else ""
     output.done(
-        f"put back {_counted(report.redriven, 'dead letter')} of queue {queue}{left}{stopped}{recorded}",
+        f"put back {counted(report.redriven, 'dead letter')} of queue {queue}{left}{stopped}{recorded}",
         {"queue": queue, **report.as_json(), "audit": str(audit) if recorded else None, "interrupted": interrupted()},
     )
     if interrupted():
         raise click.exceptions.Exit(ExitCode.INTERRUPTED)
-
-
-def _counted(count: int, what: str) -> str:
-    return f"{count} {what}{'' if count == 1 else 's'}"
 
 
 def _row(letter: dict[str, object]) -> dict[str, object]:

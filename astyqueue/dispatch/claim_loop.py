@@ -7,12 +7,13 @@ from collections.abc import Callable
 from typing import Final
 
 from astyqueue.clock import Clock
-from astyqueue.dispatch.worker_log import duration_text, log_event, log_mistake
+from astyqueue.dispatch.worker_log import log_event, log_mistake
 from astyqueue.errors import AstyqueueError, Closed, NotFound, StoreError, StoreGone
 from astyqueue.queue.consuming.claimer import Claimer
 from astyqueue.queue.leases import Waiter
 from astyqueue.queue.queue import MessageQueue
 from astyqueue.queue.retry_policy import reason_of
+from astyqueue.text import length_text
 from astyqueue.units import SECOND
 from astyqueue.waiting import Wakeup
 
@@ -98,7 +99,7 @@ class ClaimLoop:
         pause = min(longest, _PAUSE << min(self._failures, 10))
         self._failures += 1
         log_event(
-            logging.ERROR, "unserved", queue=self._queue.name, error=reason_of(error), again_in=duration_text(pause)
+            logging.ERROR, "unserved", queue=self._queue.name, error=reason_of(error), again_in=length_text(pause)
         )
         if not isinstance(error, AstyqueueError):
             log_mistake(error, queue=self._queue.name)

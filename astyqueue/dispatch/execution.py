@@ -13,13 +13,14 @@ from typing import Final
 from astyqueue.dispatch.backlog_size import AdaptivePrefetch, MessageQuota
 from astyqueue.dispatch.handlers import Handler, HandlerRegistry, refuse_unfinished
 from astyqueue.dispatch.outcome_policy import OutcomePolicy
-from astyqueue.dispatch.worker_log import DeliveryLog, duration_text
+from astyqueue.dispatch.worker_log import DeliveryLog
 from astyqueue.errors import AlreadySettled
 from astyqueue.ids import Id
 from astyqueue.protocol.layout.columns import Timer
 from astyqueue.protocol.settling.outcomes import ACK, Outcome
 from astyqueue.queue.delivery import Delivery
 from astyqueue.queue.queue import MessageQueue
+from astyqueue.text import duration_setting_text
 from astyqueue.units import SECOND
 
 #: A message of an unknown task is parked for as long as it has been due, within these bounds: by then a newer worker
@@ -282,7 +283,7 @@ class HandlerExecutions:
     def _stall(self, execution: Execution) -> DeliveryOutcome:
         handler, delivery = execution.handler, execution.current
         timeout, allowed = (handler.timeout, handler.max_attempts) if handler else (None, None)
-        error = TimeoutError(f"no outcome within {duration_text(timeout or 0)}")
+        error = TimeoutError(f"no outcome within {duration_setting_text(timeout or 0)}")
         delivery.error = error
         outcome = self._judge.judge(delivery, error, allowed)
         self.verdicts.stalled(delivery, handler, (outcome, error))

@@ -15,6 +15,7 @@ from astyqueue.protocol.layout.columns import State
 from astyqueue.protocol.settling.outcomes import Ack, Outcome, Reject, Release
 from astyqueue.queue.delivery import Delivery
 from astyqueue.queue.retry_policy import reason_of
+from astyqueue.text import length_text
 from astyqueue.units import SECOND
 
 P = ParamSpec("P")
@@ -94,12 +95,6 @@ def short(name: str | None) -> str | None:
     return name if name is None or len(name) <= _NAME else f"{name[: _NAME - 1]}…"
 
 
-def duration_text(microseconds: int) -> str:
-    """A duration in seconds for people; below ten seconds to the tenth."""
-    seconds = microseconds / 1_000_000
-    return f"{seconds:.0f}s" if seconds >= 10 or seconds == int(seconds) else f"{seconds:.1f}s"  # noqa: PLR2004 - as said above
-
-
 def _shown(value: object) -> str:
     text = str(value)
     return text if text and text.isprintable() and not any(sign in text for sign in ' "=') else repr(text)
@@ -139,7 +134,7 @@ class DeliveryLog:
         if error is not None:
             facts["error"] = reason_of(error)
         if isinstance(outcome, Release):
-            facts["in"] = duration_text(max(0, outcome.due - self._now()))
+            facts["in"] = length_text(max(0, outcome.due - self._now()))
         match outcome:
             case Ack():
                 log_event(logging.INFO, "done", **facts)
@@ -185,7 +180,7 @@ class DeliveryLog:
         facts = {
             "queue": self._queue,
             **self._facts(delivery, handler),
-            "for": duration_text(lasts),
+            "for": length_text(lasts),
             "threads": threads,
         }
         if last:
@@ -247,6 +242,6 @@ class DeliveryLog:
             "parked",
             queue=self._queue,
             **self._facts(delivery, None),
-            again_in=duration_text(pause),
+            again_in=length_text(pause),
             hint=hint,
         )

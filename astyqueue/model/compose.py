@@ -12,10 +12,10 @@ from astyqueue.durations import Duration, as_microseconds, instant_of, upper_bou
 from astyqueue.errors import BadInput
 from astyqueue.model.body import encode_body
 from astyqueue.model.message import ATTEMPTS_MOST, LEASE_LEAST, LEASE_MOST, Envelope, encode, encode_plain
-from astyqueue.model.moments import length_text
 from astyqueue.model.schedule import SCHEDULE
 from astyqueue.model.settings import Settings
 from astyqueue.model.validation import check_text
+from astyqueue.text import length_text
 
 
 class Unique(StrEnum):

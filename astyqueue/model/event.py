@@ -15,7 +15,7 @@ from pydantic import JsonValue
 from astyqueue.clock import instant
 from astyqueue.errors import BadInput
 from astyqueue.model.message import MessageId
-from astyqueue.model.moments import exact
+from astyqueue.text import exact
 
 Json = dict[str, JsonValue]
 

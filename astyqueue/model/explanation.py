@@ -9,9 +9,9 @@ from typing import Final, NamedTuple
 from astyqueue.clock import instant
 from astyqueue.model.event import Event, Kind
 from astyqueue.model.message import Envelope, MessageId
-from astyqueue.model.moments import exact, instant_text
 from astyqueue.model.settings import Behaviour
 from astyqueue.model.views import Content, Json, Standing
+from astyqueue.text import counted, exact, instant_text
 from astyqueue.units import SECOND
 
 #: If no process has changed a row for this long (microseconds) although a message is due, none works on it.
@@ -309,7 +309,7 @@ def _life(facts: MessageFacts) -> Iterator[LifeEvent]:
             yield LifeEvent(facts.envelope.expires, "expired" if passed else "expires unless it was handed out")
     yield LifeEvent(facts.id.moment, "due for the first time")
     if facts.death is not None:
-        after = f"after {facts.death.attempts} attempt{'' if facts.death.attempts == 1 else 's'}"
+        after = f"after {counted(facts.death.attempts, 'attempt')}"
         yield LifeEvent(facts.death.at, f"became a dead letter, {after}: {facts.death.reason}")
     elif facts.spent:
         text = f"{facts.spent} of {facts.allowed} attempts used up; the logs of its consumers have their errors"

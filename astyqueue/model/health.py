@@ -10,8 +10,8 @@ from typing import Final, NamedTuple
 from astyqueue.diagnostics import Finding, Severity, note, ok
 from astyqueue.errors import Undecodable
 from astyqueue.model.explanation import STILL
-from astyqueue.model.moments import instant_text, length_text
 from astyqueue.model.settings import Settings
+from astyqueue.text import counted, instant_text, length_text
 from astyqueue.units import SECOND
 
 #: A dead letter younger than this (microseconds) means that their number grows.
@@ -179,7 +179,7 @@ def _work(health: QueueHealth) -> Finding:
         remedy = "more workers, or more threads (-c) in each; if it stays so, fewer messages"
         return note(health.subject, waiting, reason, remedy=remedy)
     owners = ", ".join(sorted({row.owner for row in left if row.owner}))
-    fact = f"{waiting}, and no worker takes from {_counted(len(left), 'row')} of {len(health.rows)}"
+    fact = f"{waiting}, and no worker takes from {counted(len(left), 'row')} of {len(health.rows)}"
     last = f"; the last were: {owners}" if owners else ""
     reason = f"no process has changed them for {length_text(STILL)} or more{last}"
     remedy = f"start a worker or a consumer on {health.settings.name}; if one runs, check its log for errors"
@@ -191,12 +191,12 @@ def _late(health: QueueHealth) -> Finding:
     subject, queue = f"late messages of {health.subject}", health.settings.name
     rows = [(row.name, row.stranded) for row in health.rows if row.stranded]
     moments = sorted((moment, name) for name, stranded in rows for moment in stranded.moments)
-    parts = _counted(sum(not stranded.all_seen for _, stranded in rows), "row")
+    parts = counted(sum(not stranded.all_seen for _, stranded in rows), "row")
     all_seen = all(stranded.all_seen for _, stranded in rows)
     if moments:
         oldest, row = moments[0]
         least = "" if all_seen else "at least "
-        count = _counted(len(moments), "message")
+        count = counted(len(moments), "message")
         fact = f"{least}{count} that no worker looks for, the oldest of {health.at(oldest)} (row {row})"
         reason = "they were stored long after their time, behind all scans: after an outage, a repair or a restore"
         later = "workers find those at most half a day late within half a day"
@@ -222,7 +222,7 @@ def _leases(health: QueueHealth) -> Iterator[Finding]:
         return
     first = min(overdue, key=lambda lease: lease.due)
     count = sum(lease.messages for lease in overdue)
-    leased = f"{_counted(count, 'message')} under leases that ran out"
+    leased = f"{counted(count, 'message')} under leases that ran out"
     fact = f"{leased}, the first {health.at(first.due)}, held by {first.holder}"
     reason = "their consumers crashed or stopped responding, and no other one has claimed from the row since"
     remedy = f"start a worker or a consumer on {health.settings.name}; it claims them again at once"
@@ -235,7 +235,7 @@ def _parked(health: QueueHealth) -> Iterator[Finding]:
     if not parked:
         return
     oldest = min(parked)
-    unknown = f"{_counted(len(parked), 'message')} of tasks that the workers which had them do not know"
+    unknown = f"{counted(len(parked), 'message')} of tasks that the workers which had them do not know"
     fact = f"{unknown}, the oldest due {health.at(oldest)}"
     reason = "they are tried again after up to an hour each time, and cost attempts once they are a week old"
     name = health.settings.name
@@ -280,7 +280,7 @@ def _dead_letters(health: QueueHealth) -> Finding:
 
 def _undecodable(health: QueueHealth) -> Iterator[Finding]:
     if count := health.deaths.kinds["undecodable"]:
-        fact = f"{_counted(count, 'message')} could not be read and became dead letters"
+        fact = f"{counted(count, 'message')} could not be read and became dead letters"
         reason = "a newer astyqueue sent them to workers that are older, or something else wrote into the store"
         remedy = f"upgrade the workers; then astyqueue dead redrive {health.settings.name} --kind undecodable --force"
         yield Finding(f"messages of {health.subject}", Severity.WARNING, fact, reason, remedy)
@@ -292,14 +292,10 @@ def _room(health: QueueHealth) -> Iterator[Finding]:
     if layout.time_shards > 1:
         lasts = layout.time_shard_us / SECOND
         rate = _ROW_BYTES * layout.concurrency_shards / (lasts * _MESSAGE_BYTES)
-        shards = _counted(layout.concurrency_shards, "shard")
+        shards = counted(layout.concurrency_shards, "shard")
         each = f"each takes what is sent in {length_text(layout.time_shard_us)} to one of {shards}"
         bound = (
             f"{rate:.3g} messages of {_MESSAGE_BYTES} bytes a second may pile up there "
             f"before one has {_ROW_BYTES // 1_000_000} MB"
         )
         yield ok(f"size of the rows of {health.subject}", f"{each}: {bound}")
-
-
-def _counted(count: int, what: str) -> str:
-    return f"{count} {what}{'' if count == 1 else 's'}"

@@ -11,7 +11,7 @@ from pydantic import JsonValue
 from astyqueue.durations import as_microseconds
 from astyqueue.errors import BadInput
 from astyqueue.ids import Id
-from astyqueue.model.settings_text import duration_setting_text
+from astyqueue.text import duration_setting_text
 from astyqueue.units import SECOND
 
 P = TypeVar("P", bound=StrEnum)

@@ -10,11 +10,9 @@ from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
 from astyqueue.errors import BadSetting
-from astyqueue.units import SECOND
+from astyqueue.text import duration_setting_text
 
-_MILLISECOND: Final = SECOND // 1_000
 _MICROSECONDS: Final = "_us"
-_UNITS: Final = {"d": 86_400 * SECOND, "h": 3_600 * SECOND, "m": 60 * SECOND}
 _BOUNDS: Final = {"greater_than_equal": ("at least", "ge"), "less_than_equal": ("at most", "le")}
 
 
@@ -28,20 +26,6 @@ def setting_text(field: str, value: object) -> object:
     if field.endswith(_MICROSECONDS) and isinstance(value, int) and value >= 0:
         return duration_setting_text(value)
     return value
-
-
-def duration_setting_text(duration: int) -> str:
-    """Microseconds as "1h30m", "2.5s" or "500ms": text that reads back as the same duration."""
-    if 0 < duration < SECOND and duration % _MILLISECOND == 0:
-        return f"{duration // _MILLISECOND}ms"
-    written = ""
-    for unit, size in _UNITS.items():
-        count, duration = divmod(duration, size)
-        written += f"{count}{unit}" if count else ""
-    if duration or not written:
-        whole, part = divmod(duration, SECOND)
-        written += f"{whole}.{part:06}".rstrip("0").rstrip(".") + "s"
-    return written
 
 
 def did_you_mean(name: str, known: Collection[str]) -> str:

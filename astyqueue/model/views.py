@@ -16,7 +16,7 @@ from pydantic import JsonValue
 
 from astyqueue.clock import instant
 from astyqueue.model.message import Envelope, MessageId, decode
-from astyqueue.model.moments import exact
+from astyqueue.text import exact
 
 Json = dict[str, JsonValue]
 #: How a message became a dead letter; "attempts": each worker that had it crashed or stopped responding.

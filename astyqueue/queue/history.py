@@ -14,7 +14,6 @@ from astyqueue.errors import StoreError
 from astyqueue.model.compose import PreparedMessage
 from astyqueue.model.event import KEPT, Event, Kind
 from astyqueue.model.message import Envelope, MessageId
-from astyqueue.model.moments import iso
 from astyqueue.model.schedule import SCHEDULE
 from astyqueue.protocol.claiming.claim import ClaimResult
 from astyqueue.protocol.client import Client
@@ -28,6 +27,7 @@ from astyqueue.protocol.steps import Steps
 from astyqueue.queue.leases import AT_MOST_ONCE, BaseDelivery
 from astyqueue.queue.settings_sync import SettingsSync
 from astyqueue.store import Batch
+from astyqueue.text import iso
 from astyqueue.units import SECOND
 
 #: The headers that events record.

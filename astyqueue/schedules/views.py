@@ -11,9 +11,9 @@ from pydantic_core import from_json
 
 from astyqueue.clock import instant
 from astyqueue.model.message import MessageId
-from astyqueue.model.moments import exact
 from astyqueue.model.schedule import Firing, Run, Schedule
 from astyqueue.model.views import Json
+from astyqueue.text import exact
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,13 +22,13 @@ from astyqueue.clock import SystemClock, instant
 from astyqueue.errors import BadInput
 from astyqueue.files import for_owner
 from astyqueue.model.message import MessageId
-from astyqueue.model.moments import exact
 from astyqueue.model.views import RedriveReport
 from astyqueue.queue.admin.commands import redrive
 from astyqueue.spark.connections import Pace, sending
 from astyqueue.spark.errors import reason_of
 from astyqueue.spark.options import Place, everywhere
 from astyqueue.spark.schemas import DEAD
+from astyqueue.text import exact
 
 #: Dead letters in one commit; with a rate at most a tenth of a second's worth, so that the rate is even.
 _PAGE: Final = 100

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from astyqueue.clock import instant
 from astyqueue.errors import AstyqueueError
-from astyqueue.model.settings_text import duration_setting_text
+from astyqueue.text import duration_setting_text
 
 
 class HistoryGone(AstyqueueError):

@@ -15,9 +15,9 @@ from pyspark.sql import Row, SparkSession
 from astyqueue import MessageQueue, connect
 from astyqueue.cli import main
 from astyqueue.clock import SystemClock, instant
-from astyqueue.model.moments import iso
 from astyqueue.spark.pipeline.schemas import ATTEMPTS, COUNTS, FACTS, LIVE, TABLES, Table
 from astyqueue.testing import TimeMachine
+from astyqueue.text import iso
 from astyqueue.units import SECOND
 from tests.spark.conftest import SETTINGS
 from tests.spark.frames import QUEUE, Frames, drained

@@ -11,6 +11,7 @@ from astyqueue.diagnostics import Finding, Severity, note, ok
 from astyqueue.stores.cassandra import keyspace
 from astyqueue.stores.cassandra.queries import NAMES, PAGE
 from astyqueue.stores.cassandra.schema_check import GC_GRACE, SEE_DELETES
+from astyqueue.text import counted, length_text
 from astyqueue.units import SECOND
 
 #: Clocks further apart make leases, delays and late scans noticeably wrong.
@@ -91,19 +92,19 @@ def nodes(dc: str, all_nodes: Sequence[Node], *, copies: int, elsewhere: int = 0
     if not silent:
         return ok(
             subject,
-            f"{_counted(len(all_nodes), 'node')} of {len(all_nodes)} answer{'s' * (len(all_nodes) == 1)}{others}",
+            f"{counted(len(all_nodes), 'node')} of {len(all_nodes)} answer{'s' * (len(all_nodes) == 1)}{others}",
         )
     does = "does" if len(silent) == 1 else "do"
     fact = f"{_listed(node.name for node in silent)} of {len(all_nodes)} nodes {does} not answer ({silent[0].silent})"
     remedy = (
-        f"if it was down for less than {_hours(GC_GRACE)}, restart and repair it; if longer, or if its disk is lost, "
-        "wipe it and have it replace itself, because its old data would restore deleted messages; "
+        f"if it was down for less than {length_text(GC_GRACE * SECOND)}, restart and repair it; "
+        "if longer, or if its disk is lost, wipe it and have it replace itself, because its old data would restore deleted messages; "
         "'nodetool status' shows how other nodes see it"
     )
     spare = copies - (copies // 2 + 1)
     if len(silent) <= spare:
         left = spare - len(silent)
-        others = _counted(left, "more node") if left else "no further node"
+        others = counted(left, "more node") if left else "no further node"
         reason = f"a majority of the {copies} copies of a row must answer: {others} may fail"
         return Finding(subject, Severity.WARNING, fact, reason, remedy, see=_SEE_RUNBOOKS)
     lost = "their only copy" if copies == 1 else f"{spare + 1} of {copies} copies"
@@ -209,7 +210,7 @@ def clock_here(up: Sequence[Node]) -> Finding:
     surest = min(up, key=lambda node: node.offset.uncertain)
     ahead = -surest.offset.ahead
     direction = "ahead of" if ahead > 0 else "behind"
-    fact = f"{_seconds(abs(ahead))} {direction} {surest.name} (± {_seconds(surest.offset.uncertain)})"
+    fact = f"{length_text(abs(ahead))} {direction} {surest.name} (± {length_text(surest.offset.uncertain)})"
     reason = (
         "queues use the servers' time, but an `at` computed from this clock, and times that commands print, "
         "are off by this much"
@@ -231,7 +232,7 @@ def clocks_between(up: Sequence[Node]) -> Finding:
         return ok(subject, "not compared: fewer than two nodes answered")
     first, last = ordered[-1], ordered[0]
     apart = first.offset.ahead - last.offset.ahead
-    fact = f"{_seconds(apart)} between {first.name}, ahead, and {last.name}"
+    fact = f"{length_text(apart)} between {first.name}, ahead, and {last.name}"
     reason = (
         "the coordinator stamps a commit: after a commit by one that is ahead, "
         "those of others wait or fail until they catch up"
@@ -267,7 +268,7 @@ def replication(dc: str, kept: keyspace.Kept, *, nodes: int) -> Iterator[Finding
 
 def _copies(dc: str, copies: int, nodes: int) -> Finding:
     subject = f"copies in {dc}"
-    fact = f"{copies} of each row, on {_counted(nodes, 'node')}"
+    fact = f"{copies} of each row, on {counted(nodes, 'node')}"
     more = f"{'' if nodes >= keyspace.COPIES else 'add nodes until there are three, then '}{keyspace.ONE_AT_A_TIME}"
     if not copies:
         remedy = "name a data centre that has copies in the URL: dc="
@@ -323,43 +324,29 @@ def rests(grace: int, rests_of: Mapping[str, int]) -> Iterator[Finding]:
 
 def _rest(subject: str, rest: int, grace: int) -> Finding:
     reason = (
-        f"tombstones are kept for gc_grace_seconds, {_hours(grace)}; "
+        f"tombstones are kept for gc_grace_seconds, {length_text(grace * SECOND)}; "
         "a row that is reused earlier still contains them, which slows reads"
     )
-    fact = f"{_hours(rest)}; tombstones are kept for {_hours(grace)}"
+    fact = f"{length_text(rest * SECOND)}; tombstones are kept for {length_text(grace * SECOND)}"
     if rest >= grace + (_SLACK_HOURS - 1) * 3600:
         return ok(subject, fact)
     shards = -(-grace // 3600) + _SLACK_HOURS
     other = f'make a queue with .time_shards({shards}, every="1h") under another name and move the messages to it'
     if rest > GC_GRACE:
-        other += (
-            f"; or lower gc_grace_seconds to {_hours(GC_GRACE)}, if every node is repaired in full more often than that"
-        )
+        least = length_text(GC_GRACE * SECOND)
+        other += f"; or lower gc_grace_seconds to {least}, if every node is repaired in full more often than that"
     if rest > grace:
         left = (
-            f"that leaves {_hours(rest - grace)} to purge them, "
+            f"that leaves {length_text((rest - grace) * SECOND)} to purge them, "
             "and after a repair or an outage compaction may take longer"
         )
         return Finding(subject, Severity.NOTE, fact, left, other, see=SEE_DELETES)
-    turns = f"{_hours(rest)} between two turns" if rest else "none: the queue has one time shard"
+    turns = f"{length_text(rest * SECOND)} between two turns" if rest else "none: the queue has one time shard"
     return Finding(subject, Severity.WARNING, turns, reason, other, see=SEE_DELETES)
 
 
 def _listed(names: Iterable[str]) -> str:
     return ", ".join(sorted(names))
-
-
-def _counted(count: int, what: str) -> str:
-    return f"{count} {what}{'' if count == 1 else 's'}"
-
-
-def _seconds(microseconds: int) -> str:
-    return f"{microseconds / SECOND:.3g} s" if microseconds >= SECOND else f"{microseconds // 1_000} ms"
-
-
-def _hours(seconds: int) -> str:
-    hours, left = divmod(seconds, 3600)
-    return f"{hours} h" if not left else f"{seconds} s" if not hours else f"{hours} h {left // 60} min"
 
 
 class Guardrail(NamedTuple):

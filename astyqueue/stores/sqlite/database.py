@@ -134,8 +134,8 @@ class DatabaseFile:
         application, version = _number(connection, "PRAGMA application_id"), _number(connection, "PRAGMA user_version")
         if application == APPLICATION_ID and version > schema.newest():
             message = (
-                f"{self.path} was made by a newer astyqueue (its format is {version}, this one knows {schema.newest()}); "
-                "upgrade this process, or use another file"
+                f"{self.path} was made by a newer astyqueue (its format is {version}, "
+                f"this one knows {schema.newest()}); upgrade this process, or use another file"
             )
             raise StoreUnavailable(message)
         if application == APPLICATION_ID:

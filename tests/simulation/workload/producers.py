@@ -11,12 +11,12 @@ from astyqueue.errors import KeyTaken, OutcomeUnknown, StoreError
 from astyqueue.model.compose import Message, Unique
 from astyqueue.model.message import MessageId, encode_plain
 from astyqueue.model.schedule import Policies
-from astyqueue.model.settings_text import duration_setting_text
 from astyqueue.protocol.sending.idempotent import idempotent_message, numbered_id, send_idempotent
 from astyqueue.protocol.steps import Steps
 from astyqueue.queue.admin import schedules
 from astyqueue.queue.admin.schedules import ScheduleRequest
 from astyqueue.queue.runtime import QueueRuntime
+from astyqueue.text import duration_setting_text
 from astyqueue.triggers import Every
 from astyqueue.units import SECOND
 from tests.simulation.engine.client import Agent, Pause, SimulatedProcess

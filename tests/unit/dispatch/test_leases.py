@@ -95,7 +95,7 @@ def test_a_handler_that_always_takes_too_long_ends_as_a_dead_letter(stages: Stag
     gate.when_entered()
     clock.advance("1m")
     assert stage.when_settled(1) == {"rejected": 1}
-    assert reasons(stage) == [("failed", "TimeoutError: no outcome within 60s", 1)]
+    assert reasons(stage) == [("failed", "TimeoutError: no outcome within 1m", 1)]
     gate.open.set()
 
 

@@ -103,7 +103,7 @@ def test_a_handler_that_keeps_its_thread_is_told_once_a_minute(stage: Stage, clo
     clock.advance("2s")
     assert lines.first("stuck").levelno == logging.WARNING
     facts = vars(lines.first("stuck"))["facts"]
-    assert (facts["queue"], facts["task"], facts["for"], facts["threads"]) == ("emails", "mail.send", "66s", "1 of 2")
+    assert (facts["queue"], facts["task"], facts["for"], facts["threads"]) == ("emails", "mail.send", "1m6s", "1 of 2")
     gate.open.set()
     dispatcher.drain(None)
     [finding] = found(stage)

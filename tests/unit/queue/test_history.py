@@ -12,13 +12,13 @@ import pytest
 from astyqueue import Dispatcher, Message, MessageQueue
 from astyqueue.errors import BadSetting, LeaseLost, NotFound
 from astyqueue.model.event import Kind
-from astyqueue.model.moments import iso
 from astyqueue.protocol.settling.outcomes import ACK
 from astyqueue.protocol.steps import Commit, Request, Steps, perform, run
 from astyqueue.queue.admin.commands import settle
 from astyqueue.queue.builder import QueueBuilder
 from astyqueue.schedules import Schedules
 from astyqueue.testing import TimeMachine
+from astyqueue.text import iso
 from astyqueue.triggers import Every
 from astyqueue.units import SECOND
 

@@ -8,6 +8,7 @@ from typing import Final, NamedTuple
 from xml.etree.ElementTree import Element, tostring
 
 from astyqueue.printable import printable
+from astyqueue.text import counted
 from astyqueue.units import SECOND
 
 Child = Element | str | None
@@ -114,7 +115,7 @@ def plain(microseconds: int) -> str:
     units = ((86_400, "day"), (3_600, "hour"), (60, "minute"), (1, "second"))
     unit, name = next(each for each in units if microseconds % (each[0] * SECOND) == 0)
     number = microseconds // (unit * SECOND)
-    return name if number == 1 else f"{number} {name}s"
+    return name if number == 1 else counted(number, name)
 
 
 def count(number: float) -> str:
