@@ -86,6 +86,32 @@ def _written(text: str) -> Fraction | None:
     return sum((Fraction(number) * size for number, size in sizes if number is not None), Fraction(0))
 
 
+def parsed_moment(text: str) -> datetime:
+    """An ISO 8601 moment. BadInput without a time zone, because the writer's time zone is unknown."""
+    try:
+        found = datetime.fromisoformat(text)
+    except ValueError as error:
+        message = f"{text!r} is not a moment: write 2026-11-21T09:00:00Z, or an offset such as +01:00 instead of Z"
+        raise BadInput(message) from error
+    if found.tzinfo is None:
+        message = f"{text!r} has no time zone: write {found.isoformat()}Z for UTC, or add an offset such as +01:00"
+        raise BadInput(message)
+    return found
+
+
+def parsed_past(text: str, now: int) -> int:
+    """An ISO 8601 moment, or a duration before `now`: "2h" is two hours ago; in microseconds since 1970."""
+    try:
+        return now - as_microseconds(text)
+    except BadInput:
+        pass
+    try:
+        return instant_of(parsed_moment(text))
+    except BadInput as error:
+        message = f"{error}; or 2h for two hours ago"
+        raise BadInput(message) from error
+
+
 def instant_of(moment: object) -> int:
     """Microseconds since 1970 of an aware datetime from the year 1600 up to 5000; anything else raises BadInput."""
     if not isinstance(moment, datetime):

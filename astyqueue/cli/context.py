@@ -13,13 +13,13 @@ from astyqueue.cli.config import Deliberate
 from astyqueue.cli.errors import VERBOSE
 from astyqueue.cli.output import Output
 from astyqueue.errors import BadInput, BadSetting, NotFound
+from astyqueue.stores.url import URL_VARIABLE
 
 if TYPE_CHECKING:
     from astyqueue.queue.connection import Connection
     from astyqueue.queue.queue import MessageQueue
 
 F = TypeVar("F", bound=Callable[..., object])
-URL: Final = "ASTYQUEUE_URL"
 #: Key in click's `meta` of the file that options were read from.
 FILE: Final = "astyqueue.file"
 
@@ -76,7 +76,7 @@ def on_store(function: Callable[..., None]) -> Callable[..., None]:
 def named(url: str | None) -> str:
     """The store's URL; BadSetting if none was given."""
     if not url:
-        message = f"no store given: add --url sqlite:///work.db, or set {URL}"
+        message = f"no store given: add --url sqlite:///work.db, or set {URL_VARIABLE}"
         raise BadSetting(message)
     return url
 
@@ -84,7 +84,7 @@ def named(url: str | None) -> str:
 def url_option(function: Callable[..., None]) -> Callable[..., None]:
     """`--url`."""
     text = "The store: sqlite:///work.db (in this directory), sqlite:////var/work.db, cassandra://host1,host2/keyspace."
-    return click.option("--url", envvar=URL, metavar="URL", help=text, show_envvar=True)(function)
+    return click.option("--url", envvar=URL_VARIABLE, metavar="URL", help=text, show_envvar=True)(function)
 
 
 def json_option(function: Callable[..., None]) -> Callable[..., None]:

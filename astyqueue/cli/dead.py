@@ -13,7 +13,7 @@ import click
 from astyqueue.cli.config import Deliberate
 from astyqueue.cli.context import HowMany, Session, must_be_meant, on_store, yes_option
 from astyqueue.cli.errors import ExitCode
-from astyqueue.cli.output import body_of
+from astyqueue.cli.output import body_of, progress_bar
 from astyqueue.cli.params import past
 from astyqueue.cli.signals import interruption
 from astyqueue.text import counted
@@ -159,8 +159,8 @@ def _progress(queue: MessageQueue, where: Where, *, shown: bool) -> Iterator[Cal
         yield None
         return
     length = queue.redrive(dry_run=True, force=True, **where).redriven
-    with click.progressbar(length=length, label="putting back", file=sys.stderr) as bar:
-        yield lambda report: bar.update(report.redriven + report.left - bar.pos)
+    with progress_bar() as update:
+        yield lambda report: update("putting back", report.redriven + report.left, length)
 
 
 def _row(letter: DeadLetter) -> Record:

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from datetime import datetime
 from itertools import islice
 from typing import TYPE_CHECKING, Final, Protocol, TypeVar, cast, runtime_checkable
@@ -35,6 +36,19 @@ class Told(Protocol):
     def as_json(self) -> Record:
         """All fields, as JSON values."""
         ...
+
+
+@contextmanager
+def progress_bar(*, in_bytes: bool = False) -> Iterator[Callable[[str, int, int | None], None]]:
+    """A progress bar on stderr. What it yields takes a label, how much is done, and of how much (None: not known)."""
+    from rich.console import Console
+    from rich.progress import BarColumn, DownloadColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    text = TextColumn("{task.description}", markup=False)
+    numbers = DownloadColumn() if in_bytes else MofNCompleteColumn()
+    with Progress(text, BarColumn(), numbers, TimeRemainingColumn(), console=Console(stderr=True)) as bar:
+        task = bar.add_task("", total=None)
+        yield lambda label, done, total: bar.update(task, description=printable(label), completed=done, total=total)
 
 
 def _title(name: str) -> str:

@@ -277,10 +277,9 @@ def _span(options: dict[str, str | None]) -> Span:
 
 
 def _moment(text: str | None) -> int | None:
-    from astyqueue.cli.params import written
-    from astyqueue.durations import instant_of
+    from astyqueue.durations import instant_of, parsed_moment
 
-    return None if text is None else instant_of(written(text))
+    return None if text is None else instant_of(parsed_moment(text))
 
 
 def _objectives(options: Mapping[str, object]) -> Objectives:

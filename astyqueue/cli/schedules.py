@@ -11,7 +11,7 @@ from click.core import ParameterSource
 from astyqueue.cli.config import Deliberate
 from astyqueue.cli.context import Session, json_option, on_store, url_option, verbose_option
 from astyqueue.cli.output import json_line
-from astyqueue.cli.params import moment, written
+from astyqueue.cli.params import moment
 from astyqueue.errors import BadInput
 from astyqueue.printable import printable
 from astyqueue.text import exact, iso
@@ -269,6 +269,7 @@ def next_slots(session: Session, *, queue: str, name: str, count: int) -> None:
 
 def _trigger(options: dict[str, object]) -> Trigger:
     """The trigger from the options of `add`; BadInput unless exactly one is given."""
+    from astyqueue.durations import parsed_moment
     from astyqueue.triggers import Cron, Every, Once
 
     cron, every, at, count, zone = (options[name] for name in ("cron", "every", "at", "count", "zone"))
@@ -284,7 +285,7 @@ def _trigger(options: dict[str, object]) -> Trigger:
     counted = count if isinstance(count, int) else None
     if cron is not None:
         return Cron(str(cron), "UTC" if zone is None else str(zone), count=counted)
-    return Every(str(every), count=counted) if every is not None else Once(written(str(at)))
+    return Every(str(every), count=counted) if every is not None else Once(parsed_moment(str(at)))
 
 
 def _row(found: Scheduled) -> Record:

@@ -15,7 +15,6 @@ import click
 
 from astyqueue.cli.context import Session, on_store
 from astyqueue.cli.errors import ExitCode, Failure, code_of
-from astyqueue.cli.params import written
 from astyqueue.cli.signals import interruption
 from astyqueue.errors import AstyqueueError, BadInput
 from astyqueue.printable import printable
@@ -132,6 +131,7 @@ def send(
 
 def message_of(text: str, options: dict[str, object]) -> Message:
     """A message with this body and the options of the command line."""
+    from astyqueue.durations import parsed_moment
     from astyqueue.model.compose import Message
 
     given = {name: value for name, value in options.items() if name not in {"task", "headers", "at"}}
@@ -143,7 +143,7 @@ def message_of(text: str, options: dict[str, object]) -> Message:
         raise BadInput(problem)
     if task is not None:
         body, headers = _arguments(body), {**headers, "task": str(task)}
-    return Message(body, at=None if at is None else written(str(at)), headers=headers or None, **given)  # type: ignore[arg-type]  # checked as it is sent
+    return Message(body, at=None if at is None else parsed_moment(str(at)), headers=headers or None, **given)  # type: ignore[arg-type]  # checked as it is sent
 
 
 def _body(text: str) -> object:
@@ -155,10 +155,10 @@ def _body(text: str) -> object:
 
 
 def _arguments(body: object) -> dict[str, object]:
-    if isinstance(body, list):
-        return {"args": body, "kwargs": {}}
-    if isinstance(body, dict):
-        return {"args": [], "kwargs": body}
+    from astyqueue.model.body import call_body
+
+    if (call := call_body(body)) is not None:
+        return call
     message = 'invalid task arguments: give a JSON list, as in ["ada@example.org"], or a JSON object by name'
     raise BadInput(message)
 

@@ -15,9 +15,8 @@ import click
 from astyqueue.cli.config import Deliberate
 from astyqueue.cli.context import Session, json_option, named, url_option, verbose_option
 from astyqueue.cli.errors import ExitCode, Failure, code_of, is_verbose, trace_if_verbose
-from astyqueue.cli.output import Output
+from astyqueue.cli.output import Output, progress_bar
 from astyqueue.cli.signals import interruption
-from astyqueue.printable import printable
 from astyqueue.text import counted
 
 if TYPE_CHECKING:
@@ -238,14 +237,8 @@ def _bar(*, shown: bool) -> Iterator[Callable[[Progress], None]]:
     if not shown:
         yield lambda _: None
         return
-    from rich.console import Console
-    from rich.progress import BarColumn, DownloadColumn, TextColumn, TimeRemainingColumn
-    from rich.progress import Progress as Bar
-
-    columns = (TextColumn("{task.description}", markup=False), BarColumn(), DownloadColumn(), TimeRemainingColumn())
-    with Bar(*columns, console=Console(stderr=True)) as bar:
-        task = bar.add_task("sending", total=None)
-        yield lambda now: bar.update(task, total=now.total, completed=now.sent, description=printable(now.file))
+    with progress_bar(in_bytes=True) as update:
+        yield lambda now: update(now.file, now.sent, now.total)
 
 
 @contextmanager

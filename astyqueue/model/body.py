@@ -25,6 +25,15 @@ _DEEPEST: Final = 250
 _STORED: Final = b"[%b]"
 
 
+def call_body(arguments: object) -> dict[str, object] | None:
+    """The body of a call of a task, from a list of its arguments or an object by name; None for another value."""
+    if isinstance(arguments, list):
+        return {"args": arguments, "kwargs": {}}
+    if isinstance(arguments, dict):
+        return {"args": [], "kwargs": arguments}
+    return None
+
+
 def encode_body(body: object, most: int = BODY_BYTES) -> bytes:
     """The JSON of a body. One that has no JSON form, cannot be read back, or exceeds `most` bytes raises BadInput."""
     encoded = _encode_fast(body)

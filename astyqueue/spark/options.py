@@ -6,7 +6,6 @@ import os
 import secrets
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
-from datetime import datetime
 from pathlib import Path
 from typing import Final, Self
 from urllib.parse import quote, unquote
@@ -23,12 +22,11 @@ from pyspark.sql.types import (
 )
 
 from astyqueue.clock import Clock, SystemClock
-from astyqueue.durations import as_microseconds, instant_of
+from astyqueue.durations import as_microseconds, parsed_past
 from astyqueue.errors import BadInput, BadSetting
 from astyqueue.spark.schemas import ENTRIES, TABLES
-from astyqueue.stores.url import locate
+from astyqueue.stores.url import URL_VARIABLE, locate
 
-URL: Final = "ASTYQUEUE_URL"
 #: Options of Spark itself that it passes on with ours.
 _SPARKS_OWN: Final = frozenset({"path", "checkpointlocation", "queryname"})
 _PLACE: Final = ("url", "queue")
@@ -144,7 +142,7 @@ class Given:
         """The store's URL, from the option or the environment, in a form that is valid in other processes too."""
         return everywhere(
             self.text("url")
-            or os.environ.get(URL)
+            or os.environ.get(URL_VARIABLE)
             or self.needed("url", "sqlite:////var/work.db, cassandra://host/keyspace")
         )
 
@@ -155,13 +153,9 @@ def _plain(name: str) -> str:
 
 def _moment(name: str, text: str, now: int) -> int:
     try:
-        return now - as_microseconds(text)
-    except BadInput:
-        pass
-    try:
-        return instant_of(datetime.fromisoformat(text))
-    except ValueError as error:
-        message = f"option {name}={text!r} is not a moment: write 2026-11-21T09:00:00Z, or 2h for two hours ago"
+        return parsed_past(text, now)
+    except BadInput as error:
+        message = f"option {name}: {error}"
         raise BadSetting(message) from error
 
 

@@ -14,6 +14,7 @@ from pydantic_core import from_json, to_jsonable_python
 from astyqueue import ids
 from astyqueue.clock import instant
 from astyqueue.errors import BadInput, BadSetting
+from astyqueue.model.body import call_body
 from astyqueue.model.compose import Message, MessageEncoder, PreparedMessage
 from astyqueue.model.message import MessageId
 from astyqueue.model.settings import BY_KEY, FUNCTION, SINGLE, Settings
@@ -99,7 +100,7 @@ class Addressing:
             body = _plain(row[columns.body])
         else:
             body = {name: _plain(row[name]) for name in columns.fields}
-        return body if self._task is None else _arguments(body)
+        return body if self._task is None else call_body(body) or call_body([body])
 
     def _options(self, row: dict[str, object]) -> Message:
         columns = self._columns
@@ -147,12 +148,3 @@ def _plain(value: object) -> object:
     if isinstance(value, bytes):
         return base64.b64encode(value).decode()
     return to_jsonable_python(value, bytes_mode="base64", fallback=str)
-
-
-def _arguments(body: object) -> dict[str, object]:
-    """The body of a call of a task."""
-    if isinstance(body, list):
-        return {"args": body, "kwargs": {}}
-    if isinstance(body, dict):
-        return {"args": [], "kwargs": body}
-    return {"args": [body], "kwargs": {}}

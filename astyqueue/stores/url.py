@@ -10,6 +10,9 @@ from urllib.parse import parse_qsl, unquote
 
 from astyqueue.errors import BadSetting
 
+#: The environment variable with the URL of the store of an app, a command or a Spark option that gives none.
+URL_VARIABLE: Final = "ASTYQUEUE_URL"
+
 _SEPARATOR: Final = "://"
 #: The names that errors repeat. Anything else may be part of a password.
 _NAME: Final = re.compile(r"[a-z_]{1,20}")

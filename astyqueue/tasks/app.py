@@ -20,6 +20,7 @@ from astyqueue.queue.connection import Connection, connect
 from astyqueue.queue.options import check_names
 from astyqueue.queue.queue import MessageQueue
 from astyqueue.schedules.reconcile import Instructions, Reconciled
+from astyqueue.stores.url import URL_VARIABLE
 from astyqueue.tasks.concurrency import shares
 from astyqueue.tasks.schedules import DEFAULT_QUEUE, Declaring
 from astyqueue.tasks.task import Task, TaskOptions, name_of
@@ -28,8 +29,6 @@ from astyqueue.triggers import Triggers
 P = ParamSpec("P")
 R = TypeVar("R")
 
-#: The environment variable with the URL of the store of an app that gives none.
-URL_VARIABLE: Final = "ASTYQUEUE_URL"
 #: The environment variable with the release of an app that gives none.
 RELEASE_VARIABLE: Final = "ASTYQUEUE_RELEASE"
 

@@ -373,9 +373,9 @@ def test_ports_that_are_taken_everywhere_are_named() -> None:
             Network(1, (port,))
 
 
-@pytest.mark.parametrize("written", ["", "a:1,b:2", "a:x"])
-def test_contact_points_have_one_port(written: str) -> None:
-    with pytest.raises(BadSetting, match="one port for all"):
+@pytest.mark.parametrize(("written", "told"), [("", "at least one host"), ("a:1,b:2", "one port"), ("a:x", "one port")])
+def test_contact_points_have_one_port(written: str, told: str) -> None:
+    with pytest.raises(BadSetting, match=told):
         Contacts.parse(written)
 
 

@@ -10,8 +10,9 @@ from hypothesis import strategies as some
 
 from astyqueue import ids
 from astyqueue.clock import instant, microseconds
-from astyqueue.durations import EARLIEST, LATEST, instant_of
+from astyqueue.durations import EARLIEST, LATEST, instant_of, parsed_past
 from astyqueue.errors import BadInput
+from astyqueue.units import SECOND
 
 
 @pytest.mark.parametrize("moment", [EARLIEST, -1, 0, 1_767_225_600_000_001, LATEST])
@@ -41,6 +42,24 @@ def test_an_instant_out_of_range_is_refused_with_the_range(moment: datetime) -> 
 def test_what_is_no_aware_datetime_is_refused_with_advice(moment: object) -> None:
     with pytest.raises(BadInput, match="give an aware"):
         instant_of(moment)
+
+
+@pytest.mark.parametrize("written", ["2h", "7200", "1969-12-31T23:00:00Z", "1970-01-01T00:00:00+01:00"])
+def test_a_moment_in_text_is_iso_8601_or_so_long_ago(written: str) -> None:
+    assert parsed_past(written, 3_600 * SECOND) == -3_600 * SECOND
+
+
+@pytest.mark.parametrize(
+    ("written", "told"),
+    [
+        ("noon", "'noon' is not a moment: write 2026-11-21T09:00:00Z, .*; or 2h for two hours ago"),
+        ("2026-11-21", "has no time zone: write 2026-11-21T00:00:00Z for UTC"),
+        ("9999-01-01T00:00:00Z", "out of range"),
+    ],
+)
+def test_a_moment_in_text_that_cannot_be_read_is_refused_with_advice(written: str, told: str) -> None:
+    with pytest.raises(BadInput, match=told):
+        parsed_past(written, 0)
 
 
 @given(some.integers())

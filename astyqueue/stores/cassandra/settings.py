@@ -120,7 +120,7 @@ class Address:
         login, _, rest = location.quoted.rpartition("@")
         user, password = (unquote(part) for part in login.partition(":")[::2])
         nodes, keyspace = (unquote(part) for part in rest.partition("/")[::2])
-        contact_points, port = _contact_points(nodes)
+        contact_points, port = parsed_contact_points(nodes)
         if not keyspace:
             message = f"a cassandra URL names a keyspace: {_EXAMPLE}"
             raise BadSetting(message)
@@ -194,16 +194,16 @@ def _is_here(host: str) -> bool:
         return host.lower() == "localhost"
 
 
-def _contact_points(nodes: str) -> tuple[tuple[str, ...], int]:
-    """The hosts and their common port; a literal IPv6 address is in brackets."""
+def parsed_contact_points(nodes: str) -> tuple[tuple[str, ...], int]:
+    """The hosts of `host,host` or `host:port,host:port` and their common port; a literal IPv6 address is in brackets."""
     pairs = [_host_and_port(node.strip()) for node in nodes.split(",") if node.strip()]
     ports = {port or str(PORT) for _, port in pairs}
     if not pairs or not all(host for host, _ in pairs):
-        message = f"a cassandra URL names at least one host: {_EXAMPLE}"
+        message = f"Cassandra has at least one host: {_EXAMPLE}"
         raise BadSetting(message)
     port = ports.pop()
     if ports or not port.isdecimal() or not 0 < int(port) <= _HIGHEST_PORT:
-        message = "a cassandra URL has one port, the same for all hosts: cassandra://host1:9043,host2:9043/keyspace"
+        message = "hosts of Cassandra have one port, the same for all: host1,host2 or host1:9043,host2:9043"
         raise BadSetting(message)
     return tuple(host for host, _ in pairs), int(port)
 

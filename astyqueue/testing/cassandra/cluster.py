@@ -13,9 +13,10 @@ from typing import Final, Self
 
 from astyqueue.clock import SystemClock
 from astyqueue.errors import BadSetting
+from astyqueue.stores.cassandra.settings import PORT
 from astyqueue.testing.cassandra.artifacts import find_java, jars
 from astyqueue.testing.cassandra.child_process import Keeper
-from astyqueue.testing.cassandra.contact_points import PORT, Contacts
+from astyqueue.testing.cassandra.contact_points import Contacts
 from astyqueue.testing.cassandra.network import Network
 from astyqueue.testing.cassandra.node import Node
 from astyqueue.testing.cassandra.node_config import Plan

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final, Self
+from typing import Self
 
-from astyqueue.errors import BadSetting
-
-PORT: Final = 9042
+from astyqueue.stores.cassandra.settings import PORT, parsed_contact_points
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,14 +18,7 @@ class Contacts:
     @classmethod
     def parse(cls, written: str) -> Self:
         """The contact points in `host,host` or `host:port,host:port`; several ports or other text raise BadSetting."""
-        pairs = [part.strip().partition(":") for part in written.split(",") if part.strip()]
-        ports = {port or str(PORT) for _, _, port in pairs}
-        if len(ports) != 1 or not (port := ports.pop()).isdecimal():
-            message = (
-                f"invalid contact points {written!r}: write host1,host2 or host1:9043,host2:9043, with one port for all"
-            )
-            raise BadSetting(message)
-        return cls(tuple(host for host, _, _ in pairs), int(port))
+        return cls(*parsed_contact_points(written))
 
     def url(self, keyspace: str) -> str:
         """The URL of a store in this keyspace."""

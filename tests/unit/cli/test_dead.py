@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from astyqueue.cli.output import progress_bar
 from astyqueue.model.views import RedriveReport
 from astyqueue.queue.connection import Connection
 from astyqueue.queue.queue import MessageQueue
@@ -111,3 +112,11 @@ def test_purge_must_be_meant(shell: Shell, buried: Buried, connection: Connectio
 def test_no_dead_letters_is_said(shell: Shell) -> None:
     assert shell("dead", "list", "emails").stdout == "queue emails has no dead letters\n"
     assert shell("dead", "list", "emails", "--kind", "failed").stdout == "queue emails has no such dead letters\n"
+
+
+def test_the_bar_of_a_redrive_counts_letters(capsys: pytest.CaptureFixture[str]) -> None:
+    with progress_bar() as update:
+        update("putting back", 2, 3)
+    shown = capsys.readouterr().err
+    assert "putting back" in shown
+    assert "2/3" in shown
