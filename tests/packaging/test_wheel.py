@@ -8,6 +8,7 @@ import sys
 import tarfile
 import zipfile
 from collections.abc import Callable
+from email import message_from_bytes
 from pathlib import Path
 from typing import Final
 
@@ -93,6 +94,15 @@ def test_a_wheel_has_each_file_of_the_package_and_the_tables_inside_it(wheel: Pa
         "testing/cassandra/pom.xml",
     ):
         assert f"astyqueue/{needed}" in packed_files
+
+
+def test_a_wheel_says_what_it_is_and_what_it_needs(wheel: Path) -> None:
+    with zipfile.ZipFile(wheel) as packed:
+        (name,) = [name for name in packed.namelist() if name.endswith(".dist-info/METADATA")]
+        about = message_from_bytes(packed.read(name))
+    assert about["Description-Content-Type"] == "text/markdown"
+    assert about.get_payload(decode=True) == (ROOT / "README.md").read_bytes()
+    assert {"spark", "spark-connect", "test", "java", "dev"} == set(about.get_all("Provides-Extra") or [])
 
 
 def test_a_source_distribution_has_what_make_needs(sdist: Path) -> None:

@@ -68,6 +68,7 @@ def test_what_the_image_is_built_from_is_listed_and_no_secret_or_store_is_among_
         *wheel["only-include"],
         *wheel["force-include"],
         *built["project"]["license-files"],
+        built["project"]["readme"],
         "pyproject.toml",
     ]
     assert set(needed) <= set(listed)

