@@ -16,9 +16,9 @@ ROOT: Final = Path(__file__).parents[2]
 
 @pytest.fixture(scope="session")
 def previous(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The previous version's package, taken from the history of this repository."""
+    """The previous version, taken from the history of this repository; whole, because its tables may be in `schema`."""
     git = shutil.which("git") or "git"
-    archive = subprocess.run([git, "archive", PREVIOUS, "astyqueue"], cwd=ROOT, capture_output=True, check=False)
+    archive = subprocess.run([git, "archive", PREVIOUS], cwd=ROOT, capture_output=True, check=False)
     if archive.returncode:
         pytest.skip(f"the previous version is not in the history of this copy: {archive.stderr.decode().strip()}")
     folder = tmp_path_factory.mktemp("previous")
