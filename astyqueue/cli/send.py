@@ -257,7 +257,8 @@ class LineSender:
         except AstyqueueError as error:
             message = (
                 f"{error}. {counted(done.sent, 'message')} had been sent before, "
-                f"and some of lines {first} to {chunk[-1][0]} may have been: check the queue, or continue with --from-line {first}, which may send those again"
+                f"and some of lines {first} to {chunk[-1][0]} may have been: "
+                f"check the queue, or continue with --from-line {first}, which may send those again"
             )
             raise Failure(message, code_of(type(error))) from error
         done.sent += report.sent

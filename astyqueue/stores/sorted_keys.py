@@ -1,7 +1,7 @@
 """A sorted set of names with cheap insertion and deletion at any place, for a hundred thousand names and more.
 
-`sortedcontainers.SortedDict` in place of this and the store's dict inserts and reads as fast, and takes twice as long to
-delete and to overwrite.
+`sortedcontainers.SortedDict` in place of this and the store's dict inserts and reads as fast, and takes twice as long
+to delete and to overwrite.
 """
 
 from __future__ import annotations

@@ -98,7 +98,8 @@ def nodes(dc: str, all_nodes: Sequence[Node], *, copies: int, elsewhere: int = 0
     fact = f"{_listed(node.name for node in silent)} of {len(all_nodes)} nodes {does} not answer ({silent[0].silent})"
     remedy = (
         f"if it was down for less than {length_text(GC_GRACE * SECOND)}, restart and repair it; "
-        "if longer, or if its disk is lost, wipe it and have it replace itself, because its old data would restore deleted messages; "
+        "if longer, or if its disk is lost, wipe it and have it replace itself, "
+        "because its old data would restore deleted messages; "
         "'nodetool status' shows how other nodes see it"
     )
     spare = copies - (copies // 2 + 1)

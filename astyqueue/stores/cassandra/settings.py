@@ -195,7 +195,7 @@ def _is_here(host: str) -> bool:
 
 
 def parsed_contact_points(nodes: str) -> tuple[tuple[str, ...], int]:
-    """The hosts of `host,host` or `host:port,host:port` and their common port; a literal IPv6 address is in brackets."""
+    """The hosts of `host,host` or `host:port,host:port`, and their port; a literal IPv6 address is in brackets."""
     pairs = [_host_and_port(node.strip()) for node in nodes.split(",") if node.strip()]
     ports = {port or str(PORT) for _, port in pairs}
     if not pairs or not all(host for host, _ in pairs):
