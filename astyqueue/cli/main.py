@@ -12,8 +12,9 @@ import click
 from astyqueue.cli.config import defaults, here
 from astyqueue.cli.context import FILE, verbose_option
 from astyqueue.cli.environment import PREFIX, name_options
-from astyqueue.cli.errors import told_in_one_line
+from astyqueue.cli.errors import ExitCode, Failure, told_in_one_line
 from astyqueue.cli.logging import warn
+from astyqueue.cli.streams import drop_unread, open_closed_streams
 from astyqueue.printable import printable
 
 _CONTEXT: Final = {"help_option_names": ["-h", "--help"], "auto_envvar_prefix": PREFIX, "max_content_width": 100}
@@ -52,6 +53,16 @@ class Commands(click.Group):
         super().__init__(name=name, help=help, epilog=epilog, context_settings=_CONTEXT)
         click.version_option(package_name="astyqueue")(self)
         verbose_option(self)
+
+    def __call__(self, *args: Any, **extra: Any) -> Any:  # noqa: ANN401 - click's signature
+        """Run as the command of this process, whatever its standard streams are."""
+        open_closed_streams()
+        drop_unread("stderr")
+        try:
+            return super().__call__(*args, **extra)
+        except OSError as error:  # help, which is printed before a command runs, could not be written
+            Failure(str(error)).show()
+            sys.exit(ExitCode.FAILED)
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
         """The names, in the order of help."""

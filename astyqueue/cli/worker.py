@@ -133,10 +133,12 @@ def worker(
 ) -> None:
     """Find the app and run its tasks."""
     from astyqueue.cli.logging import configure
+    from astyqueue.cli.streams import drop_unread
     from astyqueue.dispatch.worker_log import log_event
     from astyqueue.errors import HandlersStuck
 
     configure(log_level, log_format)
+    drop_unread("stdout")
     if file := context.meta.get(FILE):
         log_event(logging.INFO, "options", file=file)
     sys.setswitchinterval(_SWITCH_AFTER)
