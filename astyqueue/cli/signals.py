@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -35,13 +36,17 @@ def interruption() -> Iterator[Callable[[], bool]]:
 
 
 class Signals:
-    """The first signal drains the worker, the second releases running messages and exits, a third kills the process."""
+    """The first signal drains the worker, the second releases running messages and exits, a third kills the process.
+
+    A process that a task forked ends at the first.
+    """
 
     def __init__(self, dispatcher: Dispatcher, drain_timeout: Duration) -> None:
         """Install nothing yet: `catch()` does."""
         self._dispatcher = dispatcher
         self._drain_timeout = drain_timeout
         self._received: list[int] = []
+        self._process = os.getpid()
 
     def catch(self) -> None:
         """Install the handlers."""
@@ -49,6 +54,10 @@ class Signals:
             signal.signal(number, self._on_signal)
 
     def _on_signal(self, number: int, _: FrameType | None) -> None:
+        if os.getpid() != self._process:  # a child that a task forked has nothing to drain
+            signal.signal(number, signal.SIG_DFL)
+            os.kill(os.getpid(), number)
+            return
         self._received.append(number)
         if len(self._received) == 1:
             self._dispatcher.drain(self._drain_timeout, wait=False)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final, Generic, Self, TypeVar
 
 from astyqueue.dispatch.backlog_size import MessageQuota
+from astyqueue.dispatch.forks import end_forked_children
 from astyqueue.dispatch.handlers import Call, Factory, Handler, HandlerRegistry, Middleware, check_handler, handler_name
 from astyqueue.dispatch.subscription import Subscription
 from astyqueue.durations import Duration, as_microseconds
@@ -125,7 +126,8 @@ class DispatcherBuilder(Generic[D]):
             if wanted.roster.empty:
                 message = f"queue {wanted.queue.name!r} has no handler: .handler(function), for example"
                 raise BadSetting(message)
-            wanted.roster.wrap(self._middleware)
+            # Around the handler, so that no middleware goes on in its child; and around middleware, which may fork too.
+            wanted.roster.wrap((end_forked_children, *self._middleware, end_forked_children))
         if not self._wanted:
             message = "a dispatcher needs a queue: .queue(queue).handler(function), for example"
             raise BadSetting(message)
