@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import AsyncIterable, Awaitable, Callable, Iterable, Mapping
 from datetime import datetime
 from functools import partial
 from types import TracebackType
@@ -13,6 +13,7 @@ from typing import Self, cast
 from astyqueue.aio.delivery import Delivery, Received
 from astyqueue.aio.delivery_loop import Deliveries, Later
 from astyqueue.aio.operations import Operations
+from astyqueue.aio.sending import send_as_they_come
 from astyqueue.clock import Clock
 from astyqueue.durations import Duration, as_microseconds
 from astyqueue.model.compose import Message
@@ -101,7 +102,7 @@ class MessageQueue(Operations):
 
     async def send_many(
         self,
-        items: Iterable[object],
+        items: Iterable[object] | AsyncIterable[object],
         *,
         priority: int = 0,
         delay: Duration | None = None,
@@ -109,9 +110,12 @@ class MessageQueue(Operations):
     ) -> SendReport:
         """Send bodies, or `Message`s with options of their own, in bounded memory; the ids come back in order.
 
-        Not one transaction: after an error, messages sent before it stay in the queue.
+        `items` may be an async generator; its messages are sent whenever it has yielded 1000, and when it ends. Not one
+        transaction: after an error, messages sent before it stay in the queue.
         """
         defaults = Message(None, delay=delay, priority=priority, headers=headers)
+        if isinstance(items, AsyncIterable):
+            return await send_as_they_come(items, lambda chunk: self.run(self.core.send_many(chunk, defaults)))
         return await self.run(self.core.send_many(items, defaults))
 
     async def receive(self, limit: int = 1, wait: Duration | None = None) -> Received:

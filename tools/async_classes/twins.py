@@ -112,6 +112,13 @@ TWINS: Final = (
             # Nothing closes an async generator when its loop is left, until the event loop does.
             "given back at once.": "given back: under\n        `contextlib.aclosing` before the loop is left, "
             "otherwise soon after, when the event loop closes it.",
+            "items: Iterable[object],": "items: Iterable[object] | AsyncIterable[object],",
+            "ids come back in order.\n\n        Not one transaction: after": "ids come back in order.\n\n        "
+            "`items` may be an async generator; its messages are sent whenever it has yielded 1000, and when it ends. "
+            "Not one\n        transaction: after",
+            "        return self.run(self.core.send_many(items, defaults))": "        if isinstance(items, AsyncIterable):\n"
+            "            return await send_as_they_come(items, lambda chunk: self.run(self.core.send_many(chunk, defaults)))"
+            "\n        return self.run(self.core.send_many(items, defaults))",
             # The store is opened, and closed after an error, by a call that blocks.
             "builder.open_store()": "await asyncio.to_thread(builder.open_store)",
             "opening(store.spread), store)": "opening(store.spread), Threaded(store))",
@@ -120,7 +127,8 @@ TWINS: Final = (
         awaited=("self.run", "self.store.close"),
         imports=(
             "import asyncio",
-            "from collections.abc import Awaitable",
+            "from collections.abc import AsyncIterable, Awaitable",
+            "from astyqueue.aio.sending import send_as_they_come",
             "from astyqueue.stores.async_adapter import Threaded",
         ),
     ),

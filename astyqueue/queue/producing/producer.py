@@ -31,7 +31,7 @@ from astyqueue.queue.settings_sync import SettingsSync
 from astyqueue.store import Batch, Put
 
 #: The number of messages prepared at a time, so that any number of them is sent in bounded memory.
-_CHUNK: Final = 1_000
+CHUNK: Final = 1_000
 #: Limits of one batch, which is one write to one row: columns, and bytes of their values.
 _ROWS: Final = 200
 _BYTES: Final = 512 * 1024
@@ -75,6 +75,14 @@ class SendReport:
     def sent(self) -> int:
         """The number of messages that were sent, without earlier ones that were kept."""
         return len(self.ids) - len(self.vetoed) - len(self.taken) - len(self.kept)
+
+    def extend(self, later: SendReport) -> None:
+        """Append the report of the messages sent next."""
+        first = len(self.ids)
+        self.ids += later.ids
+        self.vetoed |= {first + place: reason for place, reason in later.vetoed.items()}
+        self.taken |= {first + place: holder for place, holder in later.taken.items()}
+        self.kept |= {first + place for place in later.kept}
 
     def held(self, place: int, holder: KeyHolder, unique: Unique | None) -> None:
         """Record which message has the unique key of the one at this position."""
@@ -171,8 +179,8 @@ class Producer:
         """
         yield from self._keep_up()
         report = SendReport()
-        source = iter(items)
-        while chunk := list(islice(source, _CHUNK)):
+        source = _iterated(items)
+        while chunk := list(islice(source, CHUNK)):
             wanted = [
                 (item.body, _own(item, options)) if isinstance(item, Message) else (item, options) for item in chunk
             ]
@@ -271,6 +279,17 @@ class Producer:
         sent = [(replace(options, body=body), id_) for (body, options), id_ in zip(chunk, ids, strict=True) if id_]
         for hook, (message, id_) in product(self._hooks, sent):
             notified(hook.after_send, message, id_)
+
+
+def _iterated(items: Iterable[object]) -> Iterator[object]:
+    try:
+        return iter(items)
+    except TypeError as error:
+        problem = (
+            f"{items!r:.80} is not iterable: give a list or a generator of bodies or Messages; "
+            "an async generator is accepted by send_many of astyqueue.aio"
+        )
+        raise BadInput(problem) from error
 
 
 def as_message(item: object, options: Message) -> Message:

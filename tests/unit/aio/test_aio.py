@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing
 from datetime import timedelta
 from typing import Any
@@ -67,6 +67,37 @@ def test_what_is_not_understood_is_refused_here_too(play: Callable[[Scene], None
             await queue.send_many([Message("two")], delay="10m")
         counts = await queue.counts()
         assert (counts.total, counts.dead) == (1, 1)
+
+    play(scene)
+
+
+def test_an_async_generator_is_sent_as_it_yields(
+    play: Callable[[Scene], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(aio.sending, "CHUNK", 2)
+
+    async def scene(queue: aio.MessageQueue) -> None:
+        seen: list[int] = []
+
+        async def items(error: type[Exception] | None = None) -> AsyncGenerator[object, None]:
+            for body in ("one", Message("two", key="ada", unique="reject"), "three"):
+                yield body
+            seen.append((await queue.counts()).total)
+            yield Message("four", key="ada", unique="keep")
+            yield Message("five", key="ada", unique="reject")
+            if error:
+                raise error
+
+        report = await queue.send_many(items(), priority=0)
+        ids = report.ids
+        assert seen == [2]
+        assert (ids[1], ids[3], ids[4], report.sent) == (ids[3], ids[1], None, 3)
+        assert (report.kept, report.taken, report.vetoed) == ({3}, {4: ids[1]}, {})
+        assert {found.id for found in await queue.peek()} == set(ids[:3])
+        with pytest.raises(ZeroDivisionError):
+            await queue.send_many(items(ZeroDivisionError))
+        with pytest.raises(BadInput, match="5 is not iterable"):
+            await queue.send_many(5)  # type: ignore[arg-type]  # the mistake this is about
 
     play(scene)
 

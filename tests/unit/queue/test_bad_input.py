@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import AsyncGenerator, Callable
 from datetime import UTC, datetime
 from typing import Any
 
@@ -23,12 +23,19 @@ def schedules(queue: MessageQueue) -> Any:  # noqa: ANN401 - as below
     return Schedules(queue)
 
 
+async def yields_nothing() -> AsyncGenerator[object, None]:
+    for item in list[object]():
+        yield item
+
+
 #: Wrong types are the point of most of them, so what they are called on is `Any`.
 ASKED: dict[str, Callable[[Any], object]] = {
     "send trigger text": lambda queue: queue.send(1, trigger="1h"),
     "send trigger beyond": lambda queue: queue.send(1, trigger=Every("1h", start=NEVER)),
     "send trigger key": lambda queue: queue.send(1, trigger=Every("1h"), key=HALF),
     "send many": lambda queue: queue.send_many([1], delay="soon"),
+    "send many of nothing iterable": lambda queue: queue.send_many(5),
+    "send many of an async generator": lambda queue: queue.send_many(yields_nothing()),
     "send many headers": lambda queue: queue.send_many([1], headers=[("a", "b")]),
     "send many surrogate": lambda queue: queue.send_many([1, HALF]),
     "send many message": lambda queue: queue.send_many([Message(1, key=HALF)]),
