@@ -48,28 +48,23 @@ class Lease:
 
 
 class BaseDelivery:
-    """One delivery of a message, as values; subclasses settle it.
+    """One delivery of a message, as values; subclasses settle it."""
 
-    `began` is when its handler began, if later than the claim; `failure` and `error` are why an attempt failed.
-    `settled` is its outcome, and `settling` one that hooks may still refuse. `goes_alone`: settling it for good changes
-    no other columns (it has no unique key and is not repeatable).
-    """
-
-    __slots__ = (
-        "_envelope",
-        "attempt",
-        "began",
-        "error",
-        "failure",
-        "goes_alone",
-        "hold",
-        "id",
-        "priority",
-        "renew_until",
-        "row",
-        "settled",
-        "settling",
-    )
+    __slots__ = {  # with the documentation that `help` shows
+        "_envelope": "The message as it was sent.",
+        "attempt": "The number of this attempt, from 1; deliveries that were given back do not count.",
+        "began": "When its handler began, in microseconds since 1970, if later than the claim; else None.",
+        "error": "The error that made the attempt fail; None if it did not.",
+        "failure": "Why the attempt failed, in one line; empty if it did not.",
+        "goes_alone": "Whether settling it for good changes no other columns: no unique key, and not repeatable.",
+        "hold": "The lease; None if delivery settled the message (at most once).",
+        "id": "The last part of `message_id` as sixteen sortable bytes, for code built on a queue. Use `message_id`.",
+        "priority": "The priority of the message, as it was sent.",
+        "renew_until": "Until when its lease is renewed, in microseconds since 1970; None: until it is settled.",
+        "row": "The row of the store that the message is in: the first part of `message_id`.",
+        "settled": "The outcome; None while it is in hand.",
+        "settling": "An outcome that hooks may still refuse.",
+    }
 
     def __init__(self, row: str, held: ClaimedMessage, hold: Lease | None) -> None:
         """`hold` is the lease; without one, delivery settled the message (at most once)."""

@@ -1,15 +1,18 @@
 from __future__ import annotations
 
+import inspect
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 from astyqueue import Hook, LeaseLost, Message, MessageQueue, Vetoed, ids
+from astyqueue.aio import delivery as aio_delivery
 from astyqueue.model.message import MessageId
 from astyqueue.protocol.sending.insert import message_put
 from astyqueue.protocol.steps import Commit
 from astyqueue.queue.builder import QueueBuilder
+from astyqueue.queue.delivery import Delivery
 from astyqueue.queue.leases import BaseDelivery
 from astyqueue.store import Batch, Store
 from astyqueue.testing import Recording, TimeMachine
@@ -111,6 +114,8 @@ def test_a_hook_may_refuse_a_send_and_nothing_is_sent(builder: QueueBuilder[Mess
         queue.send("secret")
     report = queue.send_many(["a", "secret", "b"])
     assert (report.sent, report.vetoed, report.ids[1]) == (2, {1: "not this one"}, None)
+    report.extend(queue.send_many(["secret"]))
+    assert (report.sent, report.vetoed, len(report.ids)) == (2, {1: "not this one", 3: "not this one"}, 4)
     assert [delivery.body for delivery in queue.receive(5)] == ["a", "b"]
 
 
@@ -272,3 +277,10 @@ def test_a_delivery_whose_lease_was_lost_does_not_end_a_loop_over_several(queue:
             break
     assert seen == [0, 1, 2]
     assert (queue.stats.lost, queue.stats.acked) == (1, 2)
+
+
+@pytest.mark.parametrize("kind", [Delivery, aio_delivery.Delivery], ids=lambda kind: str(kind.__module__))
+def test_help_tells_of_each_public_attribute_of_a_delivery(kind: type[BaseDelivery]) -> None:
+    public = [name for name in dir(kind) if not name.startswith("_")]
+    assert "id" in public
+    assert [name for name in public if not inspect.getdoc(getattr(kind, name))] == []
