@@ -137,7 +137,7 @@ class DatabaseFile:
                 f"{self.path} was made by a newer astyqueue (its format is {version}, "
                 f"this one knows {schema.newest()}); upgrade this process, or use another file"
             )
-            raise StoreUnavailable(message)
+            raise WrongSchema(message)
         if application == APPLICATION_ID:
             if differs := self.difference(connection):
                 message = (

@@ -18,7 +18,7 @@ import pytest
 
 from astyqueue import ids
 from astyqueue.diagnostics import Severity
-from astyqueue.errors import BadSetting, StoreCorrupt, StoreFull, StoreUnavailable
+from astyqueue.errors import BadSetting, StoreCorrupt, StoreFull, StoreUnavailable, WrongSchema
 from astyqueue.store import HISTORY, Batch, Name, Named, Put, Slice
 from astyqueue.stores import open_store
 from astyqueue.stores.admin import administer
@@ -240,7 +240,7 @@ def test_a_file_of_a_newer_astyqueue_is_left_as_it_is(path: Path, clock: TimeMac
     with closing(sqlite3.connect(path)) as connection:
         connection.execute(f"PRAGMA user_version = {newest() + 1}")
     before = path.read_bytes()
-    assert "upgrade this process" in refusal(path, clock, StoreUnavailable)
+    assert "upgrade this process" in refusal(path, clock, WrongSchema)
     assert path.read_bytes() == before
 
 

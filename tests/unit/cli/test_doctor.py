@@ -46,6 +46,7 @@ def test_what_differs_has_an_exit_code_of_its_own(shell: Shell, folder: Path) ->
     assert "problem  file " in result.stdout
     assert "do:  upgrade this process" in result.stdout
     assert "upgrade this process" in shell.error("migrate", code=5)
+    assert "upgrade this process" in shell.error("counts", code=5)
 
 
 def test_what_migrate_would_run_is_printed_without_a_server(shell: Shell) -> None:
