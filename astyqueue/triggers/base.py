@@ -71,9 +71,10 @@ class Trigger(Value, ABC):
             slot = following
 
 
-def not_anchored(trigger: Trigger) -> BadInput:
-    """The error of a trigger whose slots were requested before it was anchored."""
-    return BadInput(f"{trigger} depends on when it starts: give start=, or use trigger.anchored(moment)")
+def not_anchored(trigger: Trigger, instead: str = "") -> BadInput:
+    """The error of a trigger whose slots were requested before it was anchored; `instead` is an argument that helps."""
+    remedy = f"give {instead}, or use trigger.anchored(moment)" if instead else "use trigger.anchored(moment)"
+    return BadInput(f"{trigger} is not anchored, so it has no slots yet: {remedy}")
 
 
 def _plain(value: object) -> JsonValue:

@@ -62,7 +62,7 @@ class Every(Trigger):
     def after(self, moment: int) -> int | None:
         """The first slot strictly later than `moment`."""
         if self.start_us is None:
-            raise not_anchored(self)
+            raise not_anchored(self, "start=")
         number = max(0, (moment - self.start_us) // self.interval_us)
         if self._slot(self.start_us, number) <= moment:
             number += 1

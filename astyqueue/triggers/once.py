@@ -32,7 +32,7 @@ class Once(Trigger):
     def after(self, moment: int) -> int | None:
         """The moment itself if it is later than `moment`, else None."""
         if self.at_us is None:
-            raise not_anchored(self)
+            raise not_anchored(self, "at=")
         return self.at_us if self.at_us > moment else None
 
     def anchored(self, moment: int, *, seed: str = "") -> Once:  # noqa: ARG002 - nothing is drawn

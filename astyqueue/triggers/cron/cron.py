@@ -75,7 +75,7 @@ class Cron(Trigger):
 
     def after(self, moment: int) -> int | None:
         """The first slot strictly later than `moment`; slots are whole seconds, from 1970 on."""
-        if self.count is not None:
+        if self.count is not None:  # also with a start: `anchored` walks the slots once, not each call of this
             raise not_anchored(self)
         earliest = max(moment, -1) if self.start_us is None else max(moment, self.start_us - 1, -1)
         found = self._first(earliest // SECOND + 1)

@@ -227,9 +227,14 @@ def test_a_count_that_the_end_cuts_short_leaves_the_end() -> None:
     assert len(list(slots(trigger.anchored(0), 0, at("2027-01-01")))) == 2
 
 
-def test_a_count_needs_an_anchor() -> None:
-    with pytest.raises(BadInput, match=r"depends on when it starts: give start=, or use trigger.anchored"):
-        Cron("@daily", count=3).after(0)
+@pytest.mark.parametrize("start", [None, datetime(2026, 5, 1, 12, tzinfo=UTC)])
+def test_a_count_needs_an_anchor_and_a_start_is_none(start: datetime | None) -> None:
+    trigger = Cron("@daily", start=start, count=1)
+    with pytest.raises(BadInput, match=r"is not anchored, .*: use trigger.anchored\(moment\)$"):
+        trigger.after(0)
+    slot = at("2026-05-02 00:00")
+    assert trigger.anchored(at("2026-05-01 12:00")).after(0) == slot
+    assert trigger.anchored(at("2026-05-01 12:00")).after(slot) is None
 
 
 @pytest.mark.parametrize("count", [0, -1, 10_001, True])

@@ -40,11 +40,20 @@ def test_once_takes_a_moment_or_a_delay() -> None:
         Once(START, delay="10m")
 
 
-@pytest.mark.parametrize("trigger", [Once(delay="10m"), Every("1h"), Every("1h", delay="5m")])
-def test_what_counts_from_now_on_has_to_be_told_when_that_is(trigger: Once | Every) -> None:
-    with pytest.raises(BadInput, match=r"give start=, or use trigger.anchored\(moment\)"):
+@pytest.mark.parametrize(
+    ("trigger", "given"),
+    [
+        (Once(delay="10m"), Once(at=START)),
+        (Every("1h"), Every("1h", start=START)),
+        (Every("1h", delay="5m"), Every("1h", start=START)),
+    ],
+)
+def test_what_counts_from_now_on_has_to_be_told_when_that_is(trigger: Once | Every, given: Once | Every) -> None:
+    option = "at=" if isinstance(given, Once) else "start="
+    with pytest.raises(BadInput, match=rf"give {option}, or use trigger.anchored\(moment\)$"):
         trigger.after(BEGIN)
-    assert trigger.anchored(BEGIN).after(BEGIN - 1) is not None
+    for remedied in (given, trigger.anchored(BEGIN)):
+        assert remedied.after(BEGIN - 1) is not None
 
 
 def test_slots_are_counted_from_the_start_and_not_from_the_last_one() -> None:
