@@ -95,6 +95,7 @@ class Job:
         self._spark = spark
         self._lake = Lake(spark, out)
         self._objectives = objectives or Objectives()
+        self._approximately = approximately
         self._percentiles = approximate if approximately else exact
         self._wait = wait
 
@@ -141,7 +142,9 @@ class Job:
     def rebuild(self, days: Collection[Day]) -> Built:
         """Rebuild the other tables for these days from the table of events, and update messages sent earlier."""
         with configured(self._spark, UTC), self._lake.writer(wait=self._wait) as writer:
-            return self._rebuild(writer, days)
+            built = self._rebuild(writer, days)
+            self._store(manifests.load(self._lake.folder), built.days)
+            return built
 
     def _rebuild(self, writer: Writer, days: Collection[Day]) -> Built:
         if not days:
@@ -187,10 +190,17 @@ class Job:
         queues = dict(before.queues)
         for queue, (mark, since, until) in read.items():
             so_far = until if mark is None else max(mark, until) if since <= mark else mark
+            known = before.queues.get(queue)
             queues[queue] = ReadSoFar(
-                until_us=so_far, days=days.get(queue, {}), objective=self._objectives.of(queue).text
+                until_us=so_far,
+                days=days.get(queue, {}),
+                objective=self._objectives.of(queue).text,
+                approximate=known.approximate if known else (),
             )
-        manifests.store(self._lake.folder, Manifest(queues=queues))
+        self._store(Manifest(queues=queues), built)
+
+    def _store(self, manifest: Manifest, built: Iterable[Day]) -> None:
+        manifests.store(self._lake.folder, manifest.with_percentiles(built, approximate=self._approximately))
 
 
 def _write(writer: Writer, table: Table, frame: DataFrame, days: Collection[Day]) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from datetime import date
 from pathlib import Path
 from typing import Final
@@ -29,13 +29,17 @@ class BadManifest(AstyqueueError):
 
 
 class ReadSoFar(BaseModel):
-    """One queue: its history was read up to a moment (microseconds), and each of these days was built up to another."""
+    """One queue: its history was read up to a moment (microseconds), and each of these days was built up to another.
+
+    The percentiles in the tables of the `approximate` days are approximate.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     until_us: int
     days: dict[date, int] = {}
     objective: str = ""
+    approximate: tuple[date, ...] = ()
 
 
 class Manifest(BaseModel):
@@ -56,6 +60,18 @@ class Manifest(BaseModel):
         read = self.queues.get(queue)
         return read.days if read else ()
 
+    def with_percentiles(self, built: Iterable[tuple[str, date]], *, approximate: bool) -> Manifest:
+        """The same after these days of queues were built with approximate or with exact percentiles."""
+        days = {queue: set(read.approximate) for queue, read in self.queues.items()}
+        for queue, day in built:
+            if queue in days:
+                (days[queue].add if approximate else days[queue].discard)(day)
+        queues = {
+            queue: read.model_copy(update={"approximate": tuple(sorted(days[queue]))})
+            for queue, read in self.queues.items()
+        }
+        return self.model_copy(update={"queues": queues})
+
 
 def load(folder: Path) -> Manifest:
     """The manifest of a folder, an empty one if the file is missing; BadManifest if it cannot be read."""
@@ -69,6 +85,9 @@ def load(folder: Path) -> Manifest:
 
 
 def store(folder: Path, manifest: Manifest) -> None:
-    """Replace the manifest, whole or not at all."""
+    """Replace the manifest, whole or not at all.
+
+    Defaults are left out: an older release refuses fields that it does not know.
+    """
     folder.mkdir(mode=FOLDER_MODE, parents=True, exist_ok=True)
-    replace_file(folder / _FILE, manifest.model_dump_json(indent=2).encode())
+    replace_file(folder / _FILE, manifest.model_dump_json(indent=2, exclude_defaults=True).encode())

@@ -27,12 +27,12 @@ HOUR: Final = 3_600
 class Store:
     """Keeps a history, and hands it out as the data source does."""
 
-    def __init__(self, spark: SparkSession, out: Path) -> None:
+    def __init__(self, spark: SparkSession, out: Path, *, approximately: bool = False) -> None:
         self.events: list[Event] = []
         self.asked: list[tuple[int, int]] = []
         self.out = out
         self._spark = spark
-        self._job = Job(spark, out)
+        self._job = Job(spark, out, approximately=approximately)
 
     def add(self, *lives: Life) -> None:
         self.events += histories.told(*lives)

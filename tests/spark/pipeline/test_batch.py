@@ -45,6 +45,24 @@ def test_a_second_run_changes_nothing_and_goes_on_where_the_first_ended(store: S
     assert summary(again) == "built 2026-03-14 from 7 events, read up to 2026-03-14 12:03:20 UTC"
 
 
+def test_days_with_approximate_percentiles_are_known_until_they_are_built_exactly(
+    store: Store, spark: SparkSession, tmp_path: Path
+) -> None:
+    approximate = Store(spark, tmp_path / "lake", approximately=True)
+    for made in (store, approximate):
+        made.add(Life("a").claimed(1).done(2))
+    store.run(100)
+    assert store.figures().approximate == 0
+    approximate.run(200)
+    assert store.figures().approximate == 1
+    store.rebuild(TODAY)
+    assert store.figures().approximate == 0
+    approximate.rebuild(TODAY)
+    assert store.figures().approximate == 1
+    store.run(300)
+    assert store.figures().approximate == 0
+
+
 def test_events_that_were_written_late_are_found_by_the_next_run(store: Store) -> None:
     late = Life("late", 50).claimed(60).done(70)
     store.add(Life("a").claimed(1).done(2))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import stat
 import subprocess
 import sys
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 from pathlib import Path
 
 import pyarrow as pa
@@ -14,6 +14,8 @@ from pyarrow import parquet
 
 from astyqueue.spark.pipeline import progress
 from astyqueue.spark.pipeline.progress import Manifest, ReadSoFar
+from astyqueue.spark.pipeline.report.data import Days
+from astyqueue.spark.pipeline.report.page import write
 
 ROOT = Path(__file__).parents[3]
 #: Runs a command in a Python in which some packages are not installed.
@@ -41,6 +43,23 @@ def lake(tmp_path: Path) -> Path:
     day.mkdir(parents=True)
     parquet.write_table(pa.Table.from_pylist([MESSAGE | {"sent": NOON, "settled": NOON}]), day / "part.parquet")
     return folder
+
+
+@pytest.mark.parametrize(
+    ("days", "said"),
+    [
+        (None, "schedules are approximate on 2 days, which were built with --approximate; all others are exact."),
+        (Days(first=date(2026, 3, 14)), "schedules are approximate on 1 day, which"),
+        (Days(first=date(2026, 3, 15)), "Percentiles are exact."),
+    ],
+)
+def test_a_report_says_which_percentiles_are_approximate(lake: Path, days: Days | None, said: str) -> None:
+    read = ReadSoFar(until_us=0, approximate=(date(2026, 3, 13), date(2026, 3, 14)))
+    progress.store(lake, Manifest(queues={"emails": read}))
+    write(lake, lake / "report.html", days)
+    footer = (lake / "report.html").read_text().partition("<footer>")[2]
+    assert said in footer
+    assert ("Percentiles are exact" in footer) == said.startswith("Percentiles are exact")
 
 
 def report(lake: Path, *, missing: str) -> subprocess.CompletedProcess[str]:

@@ -48,14 +48,19 @@ class Days:
         after = arrow.field("day") >= (self.first or date.min)
         return after & (arrow.field("day") <= (self.last or date.max))
 
+    def __contains__(self, day: date) -> bool:
+        """Whether the report is about this day."""
+        return (self.first or date.min) <= day <= (self.last or date.max)
+
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """The figures of one queue, read from the tables."""
+    """The figures of one queue, read from the tables, whose percentiles are approximate on some number of days."""
 
     queue: str
     objective: str
     read_until: datetime
+    approximate: int
     messages: Columns
     attempts: Columns
     facts: Mapping[str, Columns]
@@ -113,6 +118,7 @@ def _figures(folder: Path, days: Days, *, queue: str, so_far: progress.ReadSoFar
         queue,
         so_far.objective,
         instant(so_far.until_us),
+        approximate=sum(day in days for day in so_far.approximate),
         messages=read(folder, MESSAGES, wanted, ("sent", "changed", "settled", "state", "took")),
         attempts=read(folder, ATTEMPTS, wanted, ("task", "ended", "outcome", "waited", "ran")),
         facts={

@@ -65,7 +65,7 @@ def report(queues: Sequence[Figures]) -> Element:
         )
     for figures in queues:
         main.extend(list(_queue(figures)))
-    main.append(_footer())
+    main.append(_footer(max((figures.approximate for figures in queues), default=0)))
     return tag("html", head, tag("body", main), lang="en")
 
 
@@ -139,10 +139,17 @@ def _card(value: str, caption: str, *, name: str, style: str = "") -> Element:
     return tag("div", tag("b", value), tag("span", caption), class_=f"card {style}".strip(), data_name=name)
 
 
-def _footer() -> Element:
+def _footer(approximate: int) -> Element:
+    """What the figures mean; `approximate` is the number of days whose tables have approximate percentiles."""
+    exact = (
+        f"Percentiles of hours and of schedules are approximate on {approximate} day{'s' * (approximate > 1)}, "
+        "which were built with --approximate; all others are exact."
+        if approximate
+        else "Percentiles are exact."
+    )
     notes = (
         "Messages count once, also if they were done more than once; sent, done and dead are as of the reading. "
-        "Percentiles are exact. A message waits until a handler begins for the first time; an attempt whose worker "
+        f"{exact} A message waits until a handler begins for the first time; an attempt whose worker "
         "died has no running time. Times are UTC."
     )
     return tag("footer", tag("p", notes))
