@@ -7,6 +7,7 @@ shows one passes it through here.
 from __future__ import annotations
 
 import json
+import re
 from typing import Final
 from unicodedata import category
 
@@ -14,6 +15,8 @@ from unicodedata import category
 _SPACE: Final = "Zs"
 #: Before each line of a traceback, so that no line of an error's text can be mistaken for a line of the output.
 _INDENT: Final = "    "
+#: Escapes of `repr` that JSON does not have, where the backslash is not itself escaped.
+_OF_REPR: Final = re.compile(r"(?<!\\)((?:\\\\)*)\\(?:x([0-9a-f]{2})|U([0-9a-f]{8}))")
 
 
 def printable(text: object) -> str:
@@ -26,6 +29,16 @@ def printable(text: object) -> str:
     return line if line.isprintable() else "".join(map(_written, line))
 
 
+def printable_message(text: object) -> str:
+    r"""The text of an error, `printable`; what `repr` escaped in the values that it quotes becomes JSON's: `\x1b` too."""
+    return printable(_OF_REPR.sub(_as_json, str(text)))
+
+
+def quoted(text: str) -> str:
+    """The text in quotes as in JSON, and `printable`."""
+    return printable(json.dumps(text, ensure_ascii=False))
+
+
 def printable_lines(text: str) -> str:
     """The text with each line made `printable`."""
     return "\n".join(map(printable, text.split("\n")))
@@ -34,6 +47,10 @@ def printable_lines(text: str) -> str:
 def indented(text: str) -> str:
     """The text with each line made `printable` and indented."""
     return "\n".join(_INDENT + printable(line) for line in text.split("\n"))
+
+
+def _as_json(escape: re.Match[str]) -> str:
+    return escape[1] + json.dumps(chr(int(escape[2] or escape[3], 16)))[1:-1]
 
 
 def _written(character: str) -> str:

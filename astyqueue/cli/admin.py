@@ -14,7 +14,7 @@ from astyqueue.cli.context import json_option, named, url_option, verbose_option
 from astyqueue.cli.errors import ExitCode
 from astyqueue.cli.output import json_line
 from astyqueue.diagnostics import Finding, Severity
-from astyqueue.printable import printable
+from astyqueue.printable import printable, printable_lines, printable_message
 from astyqueue.text import counted
 
 if TYPE_CHECKING:
@@ -108,7 +108,6 @@ def migrate(
     """Print each change made."""
     from astyqueue.cli.output import json_line
     from astyqueue.clock import SystemClock
-    from astyqueue.printable import printable, printable_lines
     from astyqueue.stores.admin import administer
 
     made_with = {"replication": replication, "home": home}
@@ -167,12 +166,12 @@ def show(findings: Sequence[Finding], *, as_json: bool) -> None:
 def _parts(finding: Finding) -> list[tuple[str, str]]:
     """The titles and texts that are printed below the fact."""
     parts = (("why", finding.reason), ("do", finding.remedy), ("see", finding.see))
-    return [(title, printable(text)) for title, text in parts if text]
+    return [(title, printable_message(text)) for title, text in parts if text]
 
 
 def _lines(findings: Iterable[Finding]) -> Iterable[str]:
     for finding in findings:
-        yield f"{finding.severity.word:<{_WIDTH}}  {printable(f'{finding.subject}: {finding.fact}')}"
+        yield f"{finding.severity.word:<{_WIDTH}}  {printable_message(f'{finding.subject}: {finding.fact}')}"
         for title, text in _parts(finding):
             yield f"{'':<{_WIDTH}}    {title + ':':<4} {text}"
 
@@ -185,7 +184,7 @@ def _table(findings: Iterable[Finding]) -> Table:
     table.add_column(no_wrap=True)
     table.add_column()
     for finding in findings:
-        cell = Text.assemble((f"{printable(finding.subject)}: ", "bold"), printable(finding.fact))
+        cell = Text.assemble((f"{printable_message(finding.subject)}: ", "bold"), printable_message(finding.fact))
         for title, text in _parts(finding):
             cell.append(f"\n{title}: ", "dim").append(text)
         table.add_row(Text(finding.severity.word, _COLOURS[finding.severity]), cell)

@@ -12,7 +12,7 @@ from typing import Final
 import click
 
 from astyqueue.errors import AstyqueueError, BadInput, HandlersStuck, StoreUnavailable, WrongSchema
-from astyqueue.printable import printable, printable_lines
+from astyqueue.printable import printable_lines, printable_message
 
 #: Key in click's `meta` of `-v`.
 VERBOSE: Final = "astyqueue.verbose"
@@ -38,7 +38,7 @@ class Failure(click.ClickException):
 
     def __init__(self, message: str, code: ExitCode = ExitCode.FAILED) -> None:
         """Unprintable characters of the message are escaped."""
-        super().__init__(printable(message))
+        super().__init__(printable_message(message))
         self.exit_code = int(code)  # type: ignore[misc]  # click's own subclasses do the same
 
 
@@ -48,7 +48,7 @@ def told_in_one_line() -> Iterator[None]:
     try:
         yield
     except click.ClickException as error:  # some of click's messages have several lines, such as a list of choices
-        error.message = printable_lines(error.message)  # type: ignore[misc]  # final for those who subclass
+        error.message = "\n".join(map(printable_message, error.message.split("\n")))  # type: ignore[misc]  # final for those who subclass
         raise
     except AstyqueueError as error:
         trace_if_verbose()

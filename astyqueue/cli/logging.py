@@ -11,7 +11,7 @@ from types import TracebackType
 import click
 
 from astyqueue.clock import instant
-from astyqueue.printable import indented, printable
+from astyqueue.printable import indented, printable, printable_message
 from astyqueue.text import exact, iso
 from astyqueue.units import SECOND
 
@@ -34,7 +34,7 @@ class _Warnings(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         """Print the message, with unprintable characters escaped."""
-        click.echo(printable(f"astyqueue: {record.getMessage()}"), err=True)
+        click.echo(printable_message(f"astyqueue: {record.getMessage()}"), err=True)
 
 
 def warn() -> None:

@@ -8,7 +8,7 @@ import click
 
 from astyqueue.cli.context import Session, on_store
 from astyqueue.errors import BadInput, Undecodable
-from astyqueue.printable import printable
+from astyqueue.printable import printable_message
 
 if TYPE_CHECKING:
     from astyqueue.cli.output import Record
@@ -33,7 +33,7 @@ def _settings_of(session: Session, name: str) -> Settings | None:
     try:
         return session.connection.queue(name).settings
     except Undecodable as error:
-        click.echo(printable(f"astyqueue: {error}"), err=True)
+        click.echo(printable_message(f"astyqueue: {error}"), err=True)
         return None
 
 

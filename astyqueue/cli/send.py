@@ -17,7 +17,7 @@ from astyqueue.cli.context import Session, on_store
 from astyqueue.cli.errors import ExitCode, Failure, code_of
 from astyqueue.cli.signals import interruption
 from astyqueue.errors import AstyqueueError, BadInput
-from astyqueue.printable import printable
+from astyqueue.printable import printable_message
 from astyqueue.text import counted
 
 if TYPE_CHECKING:
@@ -126,7 +126,9 @@ def send(
     sent = session.connection.queue(queue).send(message)
     session.output.done(str(sent.id), {"id": str(sent.id), "new": sent.new})
     if not sent.new:
-        click.echo(printable(f"astyqueue: nothing was sent: this message has the key {message.key!r}"), err=True)
+        click.echo(
+            printable_message(f"astyqueue: nothing was sent: this message has the key {message.key!r}"), err=True
+        )
 
 
 def message_of(text: str, options: dict[str, object]) -> Message:

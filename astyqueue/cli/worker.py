@@ -15,7 +15,7 @@ from astyqueue.cli.app_loader import load_app
 from astyqueue.cli.context import FILE, url_option, verbose_option
 from astyqueue.cli.errors import ExitCode
 from astyqueue.errors import Closed
-from astyqueue.printable import printable
+from astyqueue.printable import printable_message
 
 if TYPE_CHECKING:
     from astyqueue.cli.signals import Signals
@@ -149,7 +149,7 @@ def worker(
         with found:
             code = _serve(found, **options).forced
     except HandlersStuck as error:
-        click.echo(printable(f"Error: {error}"), err=True)
+        click.echo(printable_message(f"Error: {error}"), err=True)
         code = ExitCode.STUCK
     if code is not None:
         # Tasks whose messages were released still run: they must not run beside their next attempts, nor keep the

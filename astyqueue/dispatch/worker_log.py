@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Final, ParamSpec
 
 from astyqueue.dispatch.handlers import TASK, Handler
+from astyqueue.printable import quoted
 from astyqueue.protocol.layout.columns import State
 from astyqueue.protocol.settling.outcomes import Ack, Outcome, Reject, Release
 from astyqueue.queue.delivery import Delivery
@@ -97,7 +98,7 @@ def short(name: str | None) -> str | None:
 
 def _shown(value: object) -> str:
     text = str(value)
-    return text if text and text.isprintable() and not any(sign in text for sign in ' "=') else repr(text)
+    return text if text and text.isprintable() and not any(sign in text for sign in ' "=') else quoted(text)
 
 
 class DeliveryLog:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from unicodedata import category
 
 import pytest
 
-from astyqueue.printable import indented, printable, printable_lines
+from astyqueue.printable import indented, printable, printable_lines, printable_message, quoted
 from tests.support.nasty import HALVES, TEXTS
 
 
@@ -28,6 +29,21 @@ from tests.support.nasty import HALVES, TEXTS
 )
 def test_what_is_not_printable_is_written_as_json_writes_it(text: str, shown: str) -> None:
     assert printable(text) == shown
+
+
+TELLING = "\x1b[2J \x7f \x9b \u202e \n \U000e0041 \\ \\x1b ' \" é\xa0"
+
+
+def test_a_message_writes_what_it_quotes_as_json_does() -> None:
+    [inside] = re.findall(r'^no queue "(.*)"$', printable_message(f'no queue "{repr(TELLING)[1:-1]}"'))
+    assert inside == r"""\u001b[2J \u007f \u009b \u202e \n \udb40\udc41 \\ \\x1b \' " é\u00a0"""
+    assert printable_message(r"C:\\x1b") == r"C:\\x1b"
+    assert printable_message("\x1b[2J") == r"\u001b[2J"
+
+
+def test_what_is_quoted_is_json_on_one_line() -> None:
+    assert quoted(TELLING) == printable(json.dumps(TELLING, ensure_ascii=False))
+    assert json.loads(quoted(TELLING)) == TELLING
 
 
 def test_of_all_characters_none_is_left_that_does_anything() -> None:

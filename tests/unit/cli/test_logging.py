@@ -53,14 +53,20 @@ def test_no_text_can_pass_for_a_line_of_the_log(capsys: pytest.CaptureFixture[st
     assert all(line.startswith("    ") and line.isprintable() for line in lines[2:])
 
 
+def test_facts_are_quoted_as_json_quotes_them(capsys: pytest.CaptureFixture[str]) -> None:
+    configure("info", "text")
+    log_event(logging.WARNING, "retry", task="\x1b[2J", error="ValueError: \x9b", attempt=2, key="")
+    assert line(capsys).endswith(r' retry task="\u001b[2J" error="ValueError: \u009b" attempt=2 key=""')
+
+
 def test_warnings_of_other_commands_are_printed_in_a_line(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(logging.getLogger(), "handlers", [])
     warn()
     logging.getLogger("astyqueue.schedules").info("not told")
-    logging.getLogger("astyqueue.schedules").warning("passed over: %s", "\x1b[2J\nError: forged")
-    assert capsys.readouterr().err == "astyqueue: passed over: \\u001b[2J\\nError: forged\n"
+    logging.getLogger("astyqueue.schedules").warning("passed over: %s, %r", "\x1b[2J\nError: forged", "\x1b")
+    assert capsys.readouterr().err == "astyqueue: passed over: \\u001b[2J\\nError: forged, '\\u001b'\n"
 
 
 def test_facts_are_fields_of_their_own_for_programs(capsys: pytest.CaptureFixture[str]) -> None:

@@ -32,6 +32,7 @@ from astyqueue.printable import printable
 from astyqueue.queue.connection import connect
 from tests.support.nasty import HALVES, TEXTS, Fate, Nasty, fill, nasty_messages, schedule
 from tests.support.places import ONE_ROW, Place
+from tests.unit.cli.conftest import Shell
 from tests.unit.cli.reference import commands
 
 pytestmark = pytest.mark.stores("memory", "sqlite")
@@ -293,3 +294,12 @@ def test_a_worker_logs_one_line_an_event_whatever_it_is_about(place: Place, fold
             if line[:4].strip()
         ]
         assert {event and event[1] for event in events} == {"INFO", "ERROR", "WARNING", "DEBUG"}
+
+
+@pytest.mark.usefixtures("connection")
+def test_an_error_writes_what_it_quotes_as_output_does(shell: Shell) -> None:
+    assert (
+        shell.error("peek", "\x1b[2J\n", code=1) == r"Error: this store has no queue '\u001b[2J\n'; there are: emails"
+    )
+    assert r"'\u009b'; quote text" in shell.error("send", "emails", "\x9b", code=2)
+    assert r"'\u001b'" in shell("peek", "emails", "--limit", "\x1b", code=2).stderr

@@ -133,7 +133,7 @@ def test_a_message_without_a_task_is_parked_with_a_hint(stage: Stage, caplog: py
     stage.queue.send("one")
     handled(stage, built(stage).handlers(lambda _: None), 1)
     [told] = [record.getMessage() for record in caplog.records if record.getMessage().startswith("parked")]
-    assert "hint='it names no task (header task), and no handler takes such messages'" in told
+    assert 'hint="it names no task (header task), and no handler takes such messages"' in told
 
 
 def test_an_unknown_task_is_spoken_of_once_a_minute(stage: Stage, caplog: pytest.LogCaptureFixture) -> None:

@@ -68,7 +68,7 @@ def test_an_idle_dispatcher_notices_that_its_file_was_removed_or_made_anew(
     assert "work.db" in str(error)
     assert "estart this process" in str(error)
     [told] = [record.getMessage() for record in caplog.records if record.levelno == logging.CRITICAL]
-    assert told.startswith("gone queue=emails error='StoreGone:")
+    assert told.startswith('gone queue=emails error="StoreGone:')
 
 
 @pytest.mark.every_store

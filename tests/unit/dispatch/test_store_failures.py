@@ -144,7 +144,7 @@ def test_a_handler_thread_that_dies_is_replaced_and_the_log_says_so(
     assert done.wait(DEADLINE)
     dispatcher.stop()
     [told] = [record.getMessage() for record in caplog.records if record.levelno == logging.CRITICAL]
-    assert told.startswith("thread died queue=emails error='MemoryError")
+    assert told.startswith('thread died queue=emails error="MemoryError')
 
 
 def test_handler_threads_that_die_again_and_again_end_the_dispatcher_with_an_error(
