@@ -48,6 +48,9 @@ _MICROSECONDS: Final = {
     "h": 3600 * SECOND,
     "d": 86_400 * SECOND,
 }
+#: What was not measured, and why.
+_NONE_ANSWERED: Final = "unknown: no node answered"
+_SILENT: Final = "a node that does not answer cannot be measured"
 
 
 class Offset(NamedTuple):
@@ -130,6 +133,8 @@ def paxos(up: Sequence[Node]) -> Finding:
             "until then do not add, remove or replace a node"
         )
         return Finding(subject, Severity.PROBLEM, f"v1 on {older}", reason, remedy, see=_SEE_PAXOS)
+    if not up:
+        return note(subject, _NONE_ANSWERED, _SILENT, see=_SEE_PAXOS)
     unknown = [node for node in up if not variants[node.name]]
     reason = "servers before 4.1 have only v1, which is unsafe while nodes join or leave"
     return note(
@@ -207,7 +212,7 @@ def clock_here(up: Sequence[Node]) -> Finding:
     """The offset of this machine's clock from the server whose offset is known best."""
     subject = "clock of this machine"
     if not up:
-        return Finding(subject, Severity.NOTE, "not compared", "no node answered")
+        return note(subject, _NONE_ANSWERED, _SILENT)
     surest = min(up, key=lambda node: node.offset.uncertain)
     ahead = -surest.offset.ahead
     direction = "ahead of" if ahead > 0 else "behind"
@@ -225,15 +230,20 @@ def clock_here(up: Sequence[Node]) -> Finding:
     return ok(subject, fact)
 
 
-def clocks_between(up: Sequence[Node]) -> Finding:
-    """The greatest offset between the clocks of two servers."""
+def clocks_between(all_nodes: Sequence[Node]) -> Finding:
+    """The greatest offset between the clocks of two servers; unknown if fewer than two of several answered."""
     subject = "clocks of the servers"
-    ordered = sorted(up, key=lambda node: node.offset.ahead)
+    ordered = sorted((node for node in all_nodes if not node.silent), key=lambda node: node.offset.ahead)
+    if len(ordered) == len(all_nodes) == 1:
+        return ok(subject, f"{ordered[0].name} is the only one")
     if len(ordered) <= 1:
-        return ok(subject, "not compared: fewer than two nodes answered")
+        known = f"unknown: only {ordered[0].name} of {len(all_nodes)} nodes answered" if ordered else _NONE_ANSWERED
+        return note(subject, known, _SILENT)
     first, last = ordered[-1], ordered[0]
     apart = first.offset.ahead - last.offset.ahead
-    fact = f"{length_text(apart)} between {first.name}, ahead, and {last.name}"
+    unknown = _listed(node.name for node in all_nodes if node.silent)
+    others = f"; unknown on {unknown}" if unknown else ""
+    fact = f"{length_text(apart)} between {first.name}, ahead, and {last.name}{others}"
     reason = (
         "the coordinator stamps a commit: after a commit by one that is ahead, "
         "those of others wait or fail until they catch up"
@@ -248,6 +258,8 @@ def agreement(up: Sequence[Node]) -> Finding:
     """Whether all nodes that answer have the same schema version."""
     subject = "schema agreement"
     versions = {node.schema: node.name for node in up}
+    if not versions:
+        return note(subject, _NONE_ANSWERED, _SILENT)
     if len(versions) <= 1:
         return ok(subject, "all nodes that answer have the same schema")
     fact = f"{len(versions)} versions, for example on {_listed(versions.values())}"

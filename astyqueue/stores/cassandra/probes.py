@@ -50,7 +50,7 @@ class Examination:
         yield from diagnostics.releases(up)
         yield from diagnostics.guardrails(up)
         yield diagnostics.clock_here(up)
-        yield diagnostics.clocks_between(up)
+        yield diagnostics.clocks_between(self._nodes)
         yield diagnostics.agreement(up)
 
     def of_keyspace(self, rests: Mapping[str, int]) -> Iterator[Finding]:

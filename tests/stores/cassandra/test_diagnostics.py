@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
-from astyqueue.diagnostics import Severity, worst
+from astyqueue.diagnostics import Finding, Severity, worst
 from astyqueue.stores.cassandra import diagnostics
 from astyqueue.stores.cassandra.ddl import declared
 from astyqueue.stores.cassandra.diagnostics import Node, Offset, Tombstones
@@ -158,9 +160,23 @@ def test_a_login_that_others_can_read_on_its_way_is_told() -> None:
     assert not list(diagnostics.login(shown=False))
 
 
-def test_clocks_that_cannot_be_compared_are_no_problem() -> None:
-    assert diagnostics.clock_here([]).severity is Severity.NOTE
+@pytest.mark.parametrize(
+    "measured", [diagnostics.clock_here, diagnostics.clocks_between, diagnostics.agreement, diagnostics.paxos]
+)
+def test_what_no_node_answered_is_unknown(measured: Callable[[list[Node]], Finding]) -> None:
+    finding = measured([])
+    assert (finding.severity, finding.fact) == (Severity.NOTE, "unknown: no node answered")
+
+
+def test_clocks_of_servers_that_do_not_answer_are_unknown() -> None:
+    silent = Node("gone", silent="no answer")
     assert diagnostics.clocks_between(up(1)).severity is Severity.OK
+    none = diagnostics.clocks_between([silent])
+    assert (none.severity, none.fact) == (Severity.NOTE, "unknown: no node answered")
+    one = diagnostics.clocks_between([*up(1), silent])
+    assert (one.severity, one.fact) == (Severity.NOTE, "unknown: only n1 of 2 nodes answered")
+    two = diagnostics.clocks_between([*ahead(5, 5.5), silent])
+    assert (two.severity, two.fact) == (Severity.OK, "500 ms between n2, ahead, and n1; unknown on gone")
 
 
 def test_the_clocks_of_servers_are_compared_with_each_other() -> None:
