@@ -35,7 +35,7 @@ TYPED: Final = [text for language, text in BLOCKS if language == "sh"]
 EXPECTED: Final = {
     "python mail.py": ["deliver {'to': 'ada@example.org'}"],
     "python shop.py": ["welcome ada@example.org (fr)"],
-    "export ASTYQUEUE_URL": ["emails ", "nobody is no address"],
+    "export ASTYQUEUE_URL": ["emails ", "nobody is not an email address"],
 }
 
 
