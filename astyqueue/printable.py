@@ -30,7 +30,7 @@ def printable(text: object) -> str:
 
 
 def printable_message(text: object) -> str:
-    r"""The text of an error, `printable`; what `repr` escaped in the values that it quotes becomes JSON's: `\x1b` too."""
+    r"""The text of an error, `printable`; escapes of `repr` in quoted values become those of JSON: `\x1b` too."""
     return printable(_OF_REPR.sub(_as_json, str(text)))
 
 

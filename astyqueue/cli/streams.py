@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
 
 _MODES: Final = {"stdin": "r", "stdout": "w", "stderr": "w"}
-#: Errors of a write that nobody can read any more: the pipe was closed, or the terminal hung up.
+#: Errors of a write that no process can read any more: the pipe was closed, or the terminal hung up.
 _UNREAD: Final = frozenset({errno.EPIPE, errno.EIO})
 
 
@@ -30,7 +30,7 @@ def open_closed_streams() -> None:
 
 
 class _Writer(io.FileIO):
-    """A descriptor that drops what nobody can read any more."""
+    """A descriptor that drops what no process can read any more."""
 
     def write(self, data: ReadableBuffer, /) -> int:
         """Write, and return the number of bytes written or dropped."""

@@ -14,7 +14,8 @@ from typing import NoReturn
 
 from astyqueue.dispatch.handlers import Call
 from astyqueue.dispatch.worker_log import log_event
-from astyqueue.queue.delivery import Delivery, reason_of
+from astyqueue.queue.delivery import Delivery
+from astyqueue.queue.retry_policy import reason_of
 
 
 def end_forked_children(delivery: Delivery, call_next: Call) -> object:

@@ -5,8 +5,8 @@ carries the requests out for a thread, an asyncio task or a test. Steps take the
 `client.Client` and touch one row at a time.
 
 - `layout`: the columns of a row: messages, timers that hide them, dead letters, unique keys, schedules, and the header.
-- `coordination`: hints between processes: the doorbell, row locks, the store's time. Losing one costs delay, not
-safety. - `row`: a process's cached snapshot of a row (`RowSnapshot`), bounded reads of it, and conditional commits.
+- `coordination`: hints between processes: the doorbell, row locks, store time. Losing one costs delay, not safety.
+- `row`: a process's cached snapshot of a row (`RowSnapshot`), bounded reads of it, and conditional commits.
 - `sending`: blind inserts, unique keys, idempotent sends.
 - `settling`: ack, release, extend and reject of messages under a lease.
 - `claiming`: finding due messages, in an order of reads that is safe, and leasing them in one commit.

@@ -62,7 +62,7 @@ class BaseDelivery:
         "priority": "The priority of the message, as it was sent.",
         "renew_until": "Until when its lease is renewed, in microseconds since 1970; None: until it is settled.",
         "row": "The row of the store that the message is in: the first part of `message_id`.",
-        "settled": "The outcome; None while it is in hand.",
+        "settled": "The outcome; None while the message is leased.",
         "settling": "An outcome that hooks may still refuse.",
     }
 

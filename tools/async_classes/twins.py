@@ -116,9 +116,11 @@ TWINS: Final = (
             "ids come back in order.\n\n        Not one transaction: after": "ids come back in order.\n\n        "
             "`items` may be an async generator; its messages are sent whenever it has yielded 1000, and when it ends. "
             "Not one\n        transaction: after",
-            "        return self.run(self.core.send_many(items, defaults))": "        if isinstance(items, AsyncIterable):\n"
-            "            return await send_as_they_come(items, lambda chunk: self.run(self.core.send_many(chunk, defaults)))"
-            "\n        return self.run(self.core.send_many(items, defaults))",
+            "        return self.run(self.core.send_many(items, defaults))": (
+                "        if isinstance(items, AsyncIterable):\n            return await send_as_they_come("
+                "items, lambda chunk: self.run(self.core.send_many(chunk, defaults)))\n"
+                "        return self.run(self.core.send_many(items, defaults))"
+            ),
             # The store is opened, and closed after an error, by a call that blocks.
             "builder.open_store()": "await asyncio.to_thread(builder.open_store)",
             "opening(store.spread), store)": "opening(store.spread), Threaded(store))",

@@ -31,7 +31,8 @@ def owner(queue: MessageQueue) -> MessageId | None:
     try:
         probe = send(queue, "probe")
     except KeyTaken as error:
-        return error.id
+        owner_id: MessageId = error.id
+        return owner_id
     queue.delete(probe)
     return None
 
