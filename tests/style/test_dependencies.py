@@ -17,13 +17,14 @@ from tests.style.__main__ import ROOT
 from tests.style.source import Source, sources
 
 PROJECT: Final = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-OURS: Final = {"astyqueue", "pyspark_astyqueue", "benchmarks", "examples", "tests"}
+OURS: Final = {"astyqueue", "pyspark_astyqueue", "benchmarks", "examples", "tests", "tools"}
 #: The parts of the package that import what an extra brings; the rest imports the dependencies only.
 EXTRAS: Final = {
     "astyqueue/spark/": ("spark",),
     "astyqueue/cli/spark.py": ("spark",),
     "astyqueue/testing/": ("test", "java"),
     "tests/": ("dev",),
+    "tools/": ("dev",),
     "benchmarks/": ("dev",),
     "examples/": ("dev",),
 }
