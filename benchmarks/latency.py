@@ -59,7 +59,7 @@ def after_an_idle_hour_ms(place: Place, messages: int, size: int, *, seed: int) 
 
 
 def _forget_traffic(queue: MessageQueue) -> None:
-    queue.core.scheduler.row_states.last_traffic = queue.core.process.now() - _HOUR
+    queue.core.scheduler.poller.last_traffic = queue.core.process.now() - _HOUR
 
 
 def send_now_and_then(

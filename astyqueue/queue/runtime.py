@@ -27,6 +27,7 @@ from astyqueue.queue.options import DEFAULT_OPTIONS, ClientOptions, behaviour_of
 from astyqueue.queue.producing.placement import Placement
 from astyqueue.queue.producing.producer import Producer, SendReport, Sent
 from astyqueue.queue.retry_policy import RetryPolicy
+from astyqueue.queue.rows.doorbell import Doorbell
 from astyqueue.queue.rows.row_locks import RowLocks
 from astyqueue.queue.rows.row_scheduler import RowScheduler
 from astyqueue.queue.settings_sync import SettingsSync
@@ -78,9 +79,10 @@ class QueueRuntime:
         self.process = new_client(clock)
         self.settings_sync = SettingsSync(self.process, settings, clock)
         self.ring = Ring(settings.name, settings.layout)
-        self.scheduler = RowScheduler(self.ring, clock, self.process.name)
+        self.doorbell = Doorbell(self.ring, clock)
+        self.scheduler = RowScheduler(self.ring, clock, self.process.name, self.doorbell)
         fired = self.triggers if fires else None
-        row_locks = RowLocks(ways.lock(self.process, clock), ways.lock_timeout, self.scheduler)
+        row_locks = RowLocks(ways.lock(self.process, clock), ways.lock_timeout, clock)
         self.claimer = Claimer(
             self.process,
             self.scheduler,
@@ -98,7 +100,7 @@ class QueueRuntime:
             placement=placement,
             hooks=self.hooks,
             claimer=self.claimer,
-            doorbell=self.scheduler.poller.doorbell,
+            doorbell=self.doorbell,
         )
         self.terms = RetryPolicy(self.process.now, lambda: self.settings.behaviour, random.random)
         self.closed = False
@@ -108,7 +110,7 @@ class QueueRuntime:
         """Fire no schedules in this process from now on; other processes must."""
         self.fires = False
         self.claimer.firings.turn_off()
-        self.scheduler.row_states.fire(on=False)
+        self.scheduler.fire_schedules(on=False)
 
     @property
     def settings(self) -> Settings:

@@ -97,7 +97,7 @@ class Outbox:
         repeating = self._rows.setdefault(row, IdempotentSender(core.process, row))
         put = {one.id for one in queue.run(repeating.send([one.message for one in messages]))}
         if put:
-            queue.run(core.scheduler.poller.doorbell.ring([row]))
+            queue.run(core.doorbell.ring([row]))
         self._record_sent(messages, put)
         return len(put)
 

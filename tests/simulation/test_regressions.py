@@ -20,8 +20,8 @@ from astyqueue.protocol.settling.outcomes import ACK, Extend, Outcome, Release, 
 from astyqueue.protocol.settling.settle import SettleRequest, SettleResult, settle
 from astyqueue.protocol.steps import Commit, Read, Steps, perform, run
 from astyqueue.queue.leases import BaseDelivery, Lease, after_settling
-from astyqueue.queue.rows.header_poller import HeaderPoller
-from astyqueue.queue.rows.row_states import RowStates
+from astyqueue.queue.rows.doorbell import Doorbell
+from astyqueue.queue.rows.row_scheduler import RowScheduler
 from astyqueue.store import Batch, Column, Name, Named
 from astyqueue.stores.memory import MemoryStore
 from astyqueue.testing import Failing, TimeMachine
@@ -107,12 +107,14 @@ def test_a_late_send_that_cannot_be_listed_was_sent_all_the_same(clock: TimeMach
 
 def test_a_glance_that_walks_over_too_many_graves_is_not_repeated_at_once(clock: TimeMachine) -> None:
     """Otherwise the process would do nothing but repeat that read, as fast as it can."""
-    survey = HeaderPoller(RowStates(Ring("mail", Layout()), clock, "ann"))
-    listening = survey.listen(clock.now(), busy=False)
+    ring = Ring("mail", Layout())
+    doorbell = Doorbell(ring, clock)
+    poller = RowScheduler(ring, clock, "ann", doorbell).poller
+    listening = poller.read_doorbell(clock.now())
     next(listening)
     with pytest.raises(StopIteration):
         listening.throw(SliceTooLong("too many graves"))
-    assert survey.doorbell.next_time > clock.monotonic()
+    assert doorbell.next_time > clock.monotonic()
 
 
 @pytest.mark.parametrize("replaces", [False, True])

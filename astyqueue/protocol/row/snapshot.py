@@ -106,6 +106,11 @@ class RowSnapshot:
         if self.looks.hold_back(now):
             self.dead = None
 
+    def clock_was_set_back(self, now: int) -> None:
+        """Move cursors back, as `hold_back` does, and fire postponed slots when they are due by the new time."""
+        self.hold_back(now)
+        self.upcoming.postponed.clear()
+
     def refused(self, value: bytes | None, now: int, cursors: list[list[Id]]) -> bool:
         """Use the header that a refusal showed, and set the cursors back to `cursors`; always False.
 

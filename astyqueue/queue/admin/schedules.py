@@ -283,4 +283,4 @@ def trigger_of(core: QueueRuntime, schedule: Schedule) -> Trigger:
 def _changed(core: QueueRuntime, kept: ScheduleHandle) -> Steps[None]:
     """Have this and other processes scan the row: something in it may be due."""
     core.claimer.changed(kept.row)
-    yield from core.scheduler.poller.doorbell.ring([kept.row])
+    yield from core.doorbell.ring([kept.row])

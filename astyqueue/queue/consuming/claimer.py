@@ -61,7 +61,7 @@ class Claimer:
         self.stats = QueueStats()
         self.history = HistoryWriter(process, settings_sync)
         self.firings = ScheduleFiring(process, self.stats, triggers, history=self.history)
-        scheduler.row_states.fire(on=self.firings.on)
+        scheduler.fire_schedules(on=self.firings.on)
         self._process = process
         self._scheduler = scheduler
         self._clock = clock
@@ -89,7 +89,7 @@ class Claimer:
 
     def sent(self, row: str, moment: int) -> None:
         """Have a row scanned from this moment on: a thread of this process sent to it."""
-        self._scheduler.row_states.sent(row, moment, self._process.now())
+        self._scheduler.due(row, moment, self._process.now())
         self.wake()
 
     def close(self, queue: str) -> None:
@@ -99,7 +99,7 @@ class Claimer:
 
     def changed(self, row: str) -> None:
         """Have a row's header read again: this process changed it, but not through this claimer."""
-        self._scheduler.row_states.changed(row)
+        self._scheduler.changed(row)
         self.wake()
 
     def wake(self) -> None:
@@ -163,14 +163,12 @@ class Claimer:
         """Take part until `filled`, or until the monotonic moment `until` has come and every row was checked since."""
         waiter.wakeup, waiter.error = Wakeup(self._clock), None
         self._waiters.sit(waiter)
-        insist = until is not None and until < self._clock.monotonic() + _PATIENT
-        asked = self._scheduler.row_states.ask(self._process.now(), insist=insist)
+        hurried = until is not None and until < self._clock.monotonic() + _PATIENT
+        request = self._scheduler.request(self._process.now(), ignoring_owners=hurried)
 
         def over() -> bool:
             return (
-                waiter.error is not None
-                or filled()
-                or (until is not None and self._scheduler.answered >= asked and self._clock.monotonic() >= until)
+                waiter.error is not None or filled() or (self._scheduler.answered(request) and self._lead.passed(until))
             )
 
         try:
@@ -188,19 +186,18 @@ class Claimer:
         """Do the most urgent work, or rest until there is some. Claims and settles take turns, so neither starves."""
         well = yield from self._for_waiters(self._look_after(), {})
         now = self._process.now()
-        if self._scheduler.was_set_back(now):
+        if self._scheduler.begin_round(now):
             self._outcomes.set_back(now)
-        asked = self._scheduler.row_states.asked
         shares = self._shares()
         if shares and self._once.hand_out_kept(now, shares=shares):
             return
         self._outcomes.renew(now)
         urgent = self._outcomes.urgent(now)
         if shares and well:
-            well = yield from self._for_waiters(self._scheduler.look_around(now), shares)
-        if shares and well and not (urgent and self._claimed_last) and (visit := self._scheduler.choose(now)):
+            well = yield from self._for_waiters(self._scheduler.poll(now), shares)
+        if shares and well and not (urgent and self._claimed_last) and (row := self._scheduler.next_row(now)):
             self._claimed_last = True
-            yield from self._for_waiters(self._work.visit(visit, shares), shares)
+            yield from self._for_waiters(self._work.claim_from(row, shares), shares)
             self._wake_hurried()
             return
         self._claimed_last = False
@@ -208,19 +205,16 @@ class Claimer:
             yield from self._settle(urgent.row)
             self._wake_hurried()
         elif well:
-            yield from self._with_nothing_urgent(me, until, shares, asked=asked)
+            yield from self._with_nothing_urgent(me, until, shares)
 
-    def _with_nothing_urgent(self, me: Wakeup, until: int | None, shares: Shares, *, asked: int) -> Steps[None]:
+    def _with_nothing_urgent(self, me: Wakeup, until: int | None, shares: Shares) -> Steps[None]:
         """Fire due slots if no waiter has credit; otherwise rest until there is work."""
         now = self._process.now()
-        if shares:
-            if not (yield from self._for_waiters(self._scheduler.idle(now), shares)):
-                return
-        elif not self._settings_sync.behaviour.paused and (visit := self._scheduler.row_states.with_slot(now)):
-            yield from self._for_waiters(self._work.fire(visit), {})
+        if not shares and not self._settings_sync.behaviour.paused and (row := self._scheduler.next_row_to_fire(now)):
+            yield from self._for_waiters(self._work.fire(row), {})
             return
-        else:
-            self._scheduler.answer(asked)
+        if not (yield from self._for_waiters(self._scheduler.idle(now, has_credit=bool(shares)), shares)):
+            return
         self._lead.tell_others()
         if not self._lead.passed(until):
             yield Rest(me, self._rest_until(now, until, wanting=bool(shares)))

@@ -27,15 +27,14 @@ from astyqueue.queue.hooks import HookNotifier
 from astyqueue.queue.leases import BaseDelivery, Lease
 from astyqueue.queue.metrics import QueueStats
 from astyqueue.queue.rows.row_locks import RowLocks
-from astyqueue.queue.rows.row_scheduler import RowScheduler
-from astyqueue.queue.rows.row_states import RowState
+from astyqueue.queue.rows.row_scheduler import RowScheduler, RowVisit
+from astyqueue.queue.rows.row_state import RowState
 from astyqueue.queue.settings_sync import SettingsSync
 from astyqueue.units import SECOND
 
 #: The most messages of one claim, however many are requested.
 _MOST: Final = 200
-#: Waiters that had no credit for less than this count as always having credit. Also the pause of a row in which nothing
-#: could be fired.
+#: Waiters that had no credit for less than this count as always having credit.
 _NO_TIME: Final = SECOND // 20
 
 
@@ -64,17 +63,18 @@ class RowWorker:
     telling: HookNotifier
     emptying: bool = False
 
-    def settle(self, row: str) -> Steps[None]:
+    def settle(self, name: str) -> Steps[None]:
         """Commit the outcomes that wait for one row, without claiming.
 
         An error goes to the callers that wait for these outcomes; if there are none, it is raised.
         """
-        snapshot = self.scheduler.row_states.of[row].snapshot
-        waiting, events = self.outcomes.of_row(row)
+        row = self.scheduler.rows[name]
+        snapshot = row.snapshot
+        waiting, events = self.outcomes.of_row(name)
         for hold, outcomes in waiting:
             try:
                 yield from self.history.write(events)
-                settled = yield from settle(self.process, row, SettleRequest(hold.timer, outcomes, hold.unsure))
+                settled = yield from settle(self.process, name, SettleRequest(hold.timer, outcomes, hold.unsure))
             except Exception as error:
                 if not self.outcomes.fail(hold, error):
                     raise
@@ -83,61 +83,54 @@ class RowWorker:
             for worked in settled.done:
                 snapshot.settled(worked.timer_change)
             self.outcomes.done(hold, outcomes, settled)
-        self.scheduler.settled(row, self.process.now())
+        row.scan_next(self.process.now())
 
-    def visit(self, visit: RowState, shares: Shares) -> Steps[None]:
+    def claim_from(self, row: RowState, shares: Shares) -> Steps[None]:
         """Claim from a row, settling in the same commit the outcomes that wait for it."""
-        snapshot = visit.snapshot
-        now = self.process.now()
-        behaviour = self.settings_sync.behaviour
-        order = self._order(sum(shares.values()), behaviour)
+        snapshot, began = row.snapshot, self.process.now()
+        with self.scheduler.visiting(row) as visit:
+            claimed = ClaimResult()
+            fired = yield from self._fire_and_claim(visit, sum(shares.values()), into=claimed)
+            if fired is None:
+                self.stats.add("busy_rows")
+                return
+            self.emptying = claimed.suspect
+            traffic = self.stats.count(row.name, claimed) > 0
+            now = self.process.now()
+            self._hand_out(row.name, claimed, shares)
+            more = claimed.more or (fired > 0 and (snapshot.next_slot or now + 1) <= now)
+            visit.finished(more=more, refused=claimed.refused, traffic=traffic)
+        self.history.note(Kind.CLAIMED, lambda: self.history.events.of_hand_out(row.name, claimed, at=now))
+        yield from self.history.tell(self.history.events.of_claim(row.name, claimed, at=began))
+
+    def _fire_and_claim(self, visit: RowVisit, wanted: int, *, into: ClaimResult) -> Steps[int | None]:
+        """Fire the due slots of a row, then claim under its lock; returns the number fired, None if the row is busy."""
+        snapshot = visit.row.snapshot
+        order = self._order(wanted, self.settings_sync.behaviour)
         waiting, events = self.outcomes.of_row(snapshot.row)
         settling = [SettleRequest(hold.timer, outcomes, hold.unsure) for hold, outcomes in waiting]
-        claimed = ClaimResult()
-        fired = 0
 
-        def take(grip: LockHandle) -> Steps[ClaimResult]:
-            under = replace(order, unlocks=grip.columns) if grip.columns else order
+        def take(lock: LockHandle) -> Steps[ClaimResult]:
+            under = replace(order, unlocks=lock.columns) if lock.columns else order
             yield from self.history.write(events)
-            return (yield from claim(self.process, snapshot, under, settling=settling, into=claimed))
+            return (yield from claim(self.process, snapshot, under, settling=settling, into=into))
 
         try:
             fired = yield from self.firings.fire(snapshot)
-            if not (yield from self.row_locks.under(visit, take, now)):
-                self.stats.add("busy_rows")
-                return
-        except Exception as error:  # after any error the other rows have their turn first
-            self.stats.add("undecodable", isinstance(error, Undecodable))
-            self.scheduler.postpone(visit, now)
+            claimed = yield from self.row_locks.under(visit, take)
+        except Undecodable:
+            self.stats.add("undecodable")
             raise
-        except BaseException:  # also if the leader is cancelled half-way: the row's turn has begun and is not over
-            self.scheduler.row_states.look_at(visit, now)
-            raise
-        finally:
+        finally:  # also after an error: what was settled until then is done
             for hold, outcomes in waiting:
-                if done := claimed.settled.get(hold.timer.name):
+                if done := into.settled.get(hold.timer.name):
                     self.outcomes.done(hold, outcomes, done)
-        self.emptying = claimed.suspect
-        if self.stats.count(snapshot.row, claimed):
-            self.scheduler.row_states.last_traffic = self.process.now()
-        began, now = now, self.process.now()
-        self._hand_out(snapshot.row, claimed, shares)
-        more = claimed.more or (fired > 0 and (snapshot.next_slot or now + 1) <= now)
-        self.scheduler.visited(visit, now, more=more, refused=claimed.refused)
-        self.history.note(Kind.CLAIMED, lambda: self.history.events.of_hand_out(snapshot.row, claimed, at=now))
-        yield from self.history.tell(self.history.events.of_claim(snapshot.row, claimed, at=began))
+        return fired if claimed else None
 
-    def fire(self, visit: RowState) -> Steps[None]:
+    def fire(self, row: RowState) -> Steps[None]:
         """Fire the due slots of a row while no consumer waits here; consumers elsewhere or later find the messages."""
-        try:
-            fired = yield from self.firings.fire(visit.snapshot)
-        except Exception:
-            self.scheduler.postpone(visit, self.process.now())
-            raise
-        if not fired:
-            visit.not_before = self.process.now() + _NO_TIME
-        # the next claim begins with a scan, as in a new row
-        self.scheduler.row_states.look_at(visit, self.process.now())
+        with self.scheduler.visiting(row) as visit:
+            visit.fired((yield from self.firings.fire(row.snapshot)))
 
     def _order(self, wanted: int, behaviour: Behaviour) -> ClaimRequest:
         """A claim request for up to `wanted` messages.
@@ -151,7 +144,7 @@ class RowWorker:
             behaviour.max_attempts,
             self.outcomes.in_hand,
             keeps=wanted > _MOST or self.waiters.full_for < _NO_TIME,
-            yields=self.scheduler.row_states.shared and leases,
+            yields=self.scheduler.shared and leases,
             leases=leases,
             lease_cap=behaviour.lease_cap_us,
             max_attempts_cap=behaviour.max_attempts_cap,

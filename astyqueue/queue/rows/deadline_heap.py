@@ -36,7 +36,7 @@ class DeadlineHeap:
             self._heap = list(self._entries.values())
             heapq.heapify(self._heap)
 
-    def by(self, row: str, moment: int) -> None:
+    def lower(self, row: str, moment: int) -> None:
         """Set the deadline of a row unless it has an earlier one."""
         if moment < self.at(row):
             self.set(row, moment)

@@ -16,7 +16,7 @@ from astyqueue.units import SECOND
 
 #: After a ring this process does not ring again for five milliseconds; rows sent to meanwhile go into its next ring.
 _SPEAKS_FOR: Final = SECOND // 200
-#: The pause after a ring was read until all current rows are peeked at once more, for sends just after it.
+#: The pause after a ring was read until all current rows are probed once more, for sends just after it.
 _ECHO: Final = 3 * SECOND // 100
 #: (time since the last traffic, least pause between two reads of the doorbell, the same pause in multiples of the
 #: duration of a read): up to a second, up to a minute, and longer. The multiple keeps a distant store from being read
@@ -27,10 +27,10 @@ _BUSY: Final = SECOND // 20
 
 
 class DoorbellNews(NamedTuple):
-    """The places of the current rows to peek at, and a new request for a row."""
+    """The places of the current rows to probe, and a new request for a row."""
 
     places: set[int]
-    wish: RowRequest | None
+    request: RowRequest | None
 
 
 class Doorbell:
@@ -43,7 +43,7 @@ class Doorbell:
         self._lock = threading.Lock()
         self._unrung: set[int] = set()
         self._rung = 0
-        self._heard: doorbell.DoorbellCells | None = None
+        self._cells: doorbell.DoorbellCells | None = None
         self._next = 0
         self._cost = 0
         self._echo: int | None = None
@@ -67,30 +67,31 @@ class Doorbell:
             named, self._unrung = self._unrung, set()
             return named
 
-    def want(self, wish: RowRequest) -> Steps[None]:
+    def request(self, request: RowRequest) -> Steps[None]:
         """Request a row from its owner, which then leaves it alone for a moment."""
-        yield from doorbell.request_row(self._ring.queue, wish, ids.nonce())
+        yield from doorbell.request_row(self._ring.queue, request, ids.nonce())
 
     @property
     def next_time(self) -> int:
         """The monotonic moment of the next read."""
         return self._next if self._echo is None else min(self._next, self._echo)
 
-    def pace(self, quiet: int, *, busy: bool) -> None:
+    def set_pace(self, quiet: int, *, busy: bool) -> None:
         """Set the moment of the next read; `quiet` is the time since the last traffic, in microseconds."""
         pause, times = next((pause, times) for least, pause, times in _PACES if quiet < least)
         self._next = self._clock.monotonic() + max(_BUSY if busy else pause, times * self._cost)
 
-    def listen(self, *also: Slice) -> Steps[tuple[DoorbellNews, list[list[Column]]]]:
+    def read(self, *also: Slice) -> Steps[tuple[DoorbellNews, list[list[Column]]]]:
         """Read what is new at the doorbell, and the columns of other slices in the same request."""
         began = self._clock.monotonic()
         cells, *found = yield from read(doorbell.cells(self._ring.queue), *also)
         self._cost = self._clock.monotonic() - began
-        heard = doorbell.doorbell_cells(cells)
-        before = self._heard or heard  # the cells of the first read may be old, so they are not news
-        self._heard = heard
-        wish = doorbell.row_request_in(heard.wanted) if heard.wanted and heard.wanted != before.wanted else None
-        return DoorbellNews(self._places(heard.bell if heard.bell != before.bell else None, began), wish), found
+        current = doorbell.doorbell_cells(cells)
+        before = self._cells or current  # the cells of the first read may be old, so they are not news
+        self._cells = current
+        wanted = current.wanted if current.wanted != before.wanted else None
+        places = self._places(current.bell if current.bell != before.bell else None, began)
+        return DoorbellNews(places, doorbell.row_request_in(wanted) if wanted else None), found
 
     def _places(self, rung: bytes | None, now: int) -> set[int]:
         everywhere = set(range(self._ring.width))

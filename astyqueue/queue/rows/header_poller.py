@@ -8,21 +8,25 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import Final
 
 from astyqueue import ids
+from astyqueue.clock import Clock
 from astyqueue.errors import SliceTooLong, Undecodable
+from astyqueue.ids import Id
 from astyqueue.protocol.claiming.scan import has_work
 from astyqueue.protocol.coordination.doorbell import RowRequest
 from astyqueue.protocol.layout.columns import HEADER, Header, Type, decode_header
+from astyqueue.protocol.layout.rows import Ring
 from astyqueue.protocol.steps import Steps, read
 from astyqueue.queue.rows.deadline_heap import DeadlineHeap
 from astyqueue.queue.rows.doorbell import Doorbell
 from astyqueue.queue.rows.row_lease import RowLease
-from astyqueue.queue.rows.row_states import RowState, RowStates
+from astyqueue.queue.rows.row_state import RowState
 from astyqueue.store import Column, Named, Slice
-from astyqueue.units import NEVER, SECOND
+from astyqueue.units import SECOND
 
 #: The pause between two reads of a row's header: of a current row after recent traffic; of another current row, and of
 #: one with timers or a recent change; of a resting row.
@@ -51,201 +55,255 @@ _SCARCE: Final = SECOND
 _CROWDED_OUT: Final = 3
 
 
-class HeaderPoller:
-    """Polls the headers and the doorbell for one process, and decides which rows to scan."""
+@dataclass(slots=True, eq=False)
+class _PolledRow:
+    """A row, and what its header showed: its lease, and while no scan has read it the positions of scans and timers."""
 
-    def __init__(self, row_states: RowStates) -> None:
-        """Plan a poll of every row."""
-        self.doorbell = Doorbell(row_states.ring, row_states.clock)
-        self.wishes = RebalanceRequests(row_states.me)
-        self._row_states = row_states
-        self._clock = row_states.clock
-        self._agenda = DeadlineHeap()
-        self._closes = 0
-        self._current: list[RowState] = []
+    row: RowState
+    lease: RowLease
+    heads: list[Id]
+    floor: int | None = None
+
+
+class HeaderPoller:
+    """Polls the headers and the doorbell for one process, and plans scans of the rows in which something may be due.
+
+    Senders of this process set `last_traffic`. `busy`: this process has claimed since it was last idle.
+    """
+
+    def __init__(
+        self, ring: Ring, clock: Clock, me: str, rows: Mapping[str, RowState], *, doorbell: Doorbell, patience: float
+    ) -> None:
+        """Plan a poll of every row by the process `me`, whose `patience` with other owners is between 1 and 2."""
+        self.last_traffic = 0
+        self.busy = False
+        self._ring = ring
+        self._clock = clock
+        self._me = me
+        self._doorbell = doorbell
+        self._requests = RebalanceRequests(me)
+        self._never_scanned = [ids.LEAST] * ring.layout.priorities
+        self._rows = {name: _PolledRow(row, RowLease(me, patience), self._never_scanned) for name, row in rows.items()}
+        self._polls = DeadlineHeap()
+        self._turn_ends = 0
+        self._current: list[_PolledRow] = []
         self.start_anew()
 
     def start_anew(self) -> None:
         """Poll every row as soon as possible."""
-        self._closes = 0
-        for row in self._row_states.of:
-            self._agenda.set(row, _FIRST)
+        self._turn_ends = 0
+        for name in self._rows:
+            self._polls.set(name, _FIRST)
 
-    def hurry(self) -> None:
-        """Poll the current rows next."""
-        for visit in self._current:
-            self._agenda.set(visit.snapshot.row, _FIRST)
+    def poll_current_rows_next(self) -> None:
+        """Poll the current rows before all others."""
+        for polled in self._current:
+            self._polls.set(polled.row.name, _FIRST)
 
     @property
     def complete(self) -> bool:
-        """Whether every row was polled at least once, and every current row since the last `hurry`."""
-        return self._agenda.next() > _FIRST
+        """Whether every row was polled at least once, and every current row since `poll_current_rows_next`."""
+        return self._polls.next() > _FIRST
 
     def next_event(self, now: int) -> int:
         """The moment of the next read."""
-        return min(self._agenda.next(), now + self.doorbell.next_time - self._clock.monotonic(), self._closes)
+        return min(self._polls.next(), now + self._doorbell.next_time - self._clock.monotonic(), self._turn_ends)
 
-    def by(self, visit: RowState, moment: int) -> None:
+    def poll_by(self, row: RowState, moment: int) -> None:
         """Poll a row's header at this moment at the latest."""
-        self._agenda.by(visit.snapshot.row, moment)
+        self._polls.lower(row.name, moment)
 
-    def visited(self, visit: RowState, now: int) -> None:
+    def is_ours(self, row: RowState) -> bool:
+        """Whether no other process owns a row."""
+        return not self._ring.shared or self._rows[row.name].lease.ours
+
+    def unchanged_since(self, row: RowState) -> int:
+        """The monotonic moment since which the header of a row is unchanged, as far as this process knows."""
+        return self._rows[row.name].lease.unchanged_since
+
+    def may_claim(self, row: RowState, now: int) -> bool:
+        """Whether to leave a row to its owner no longer; otherwise its header is polled when that time is over."""
+        at, lease = self._clock.monotonic(), self._rows[row.name].lease
+        if row.ignores_owner:
+            row.ignores_owner = False
+            return True
+        if not self._ring.shared or lease.may_claim(row.due, now, at):
+            return True
+        self.poll_by(row, now + lease.time_until_claim(row.due, now, at))
+        return False
+
+    def refused(self, row: RowState, times: int) -> None:
+        """Record that claims in a row that has no owner failed this number of times: it may have to be requested."""
+        self._requests.refused(row.name, times)
+
+    def scanned(self, row: RowState, now: int) -> None:
         """Record the header that a scan of this process has read."""
-        if visit.snapshot.known:
-            visit.lease.seen(visit.snapshot.value, visit.snapshot.header, self._clock.monotonic())
-        self.by(visit, now + self._pace(visit, now))
+        polled, snapshot = self._rows[row.name], row.snapshot
+        if snapshot.known:
+            polled.lease.update(snapshot.value, snapshot.header, self._clock.monotonic())
+        self.poll_by(row, now + self._pause(polled, now))
 
-    def _pace(self, visit: RowState, now: int) -> int:
+    def _pause(self, polled: _PolledRow, now: int) -> int:
         """The pause until a header is read again: short where new work is likely or timers are pending."""
-        if visit in self._current:
-            return _CURRENT if now - self._row_states.last_traffic < _TRAFFIC else _OPEN
-        if visit.snapshot.timers:
+        if polled in self._current:
+            return _CURRENT if now - self.last_traffic < _TRAFFIC else _OPEN
+        if polled.row.has_timers:
             return _OPEN
-        return min(max(_OPEN, (self._clock.monotonic() - visit.lease.since) // _PART), _RESTING)
+        return min(max(_OPEN, (self._clock.monotonic() - polled.lease.unchanged_since) // _PART), _RESTING)
 
-    def read(self, now: int) -> Steps[None]:
-        """Poll the rows whose turn it is, and peek into those that their owners leave idle."""
-        self._turn(now)
-        rows = [self._row_states.of[row] for row in self._agenda.take_several(now, _TOGETHER)]
+    def read_headers(self, now: int) -> Steps[None]:
+        """Poll the rows whose turn it is, and probe those that their owners leave idle."""
+        self._begin_turn(now)
+        rows = [self._rows[name] for name in self._polls.take_several(now, _TOGETHER)]
         if not rows:
             return
-        for visit in rows:
-            self._agenda.set(visit.snapshot.row, now + _UNANSWERED)
-        found = yield from read(*[Named(visit.snapshot.row, (HEADER,)) for visit in rows])
-        for visit, columns in zip(rows, found, strict=True):
-            self._see(visit, columns[0].value if columns else None, now)
-        yield from self._peek([visit for visit in rows if self._is_idle(visit)], now)
+        for polled in rows:
+            self._polls.set(polled.row.name, now + _UNANSWERED)
+        found = yield from read(*[Named(polled.row.name, (HEADER,)) for polled in rows])
+        for polled, columns in zip(rows, found, strict=True):
+            self._apply(polled, columns[0].value if columns else None, now)
+        yield from self._probe([polled for polled in rows if self._is_idle(polled)], now)
 
-    def _turn(self, now: int) -> None:
+    def _begin_turn(self, now: int) -> None:
         """When the next time shard begins, poll its rows."""
-        if now < self._closes:
+        if now < self._turn_ends:
             return
-        self._current, self._closes = self._row_states.current(now), self._row_states.ring.closes(now)
-        for visit in self._current:
-            self._agenda.set(visit.snapshot.row, 0)
+        self._current, self._turn_ends = [self._rows[name] for name in self._ring.current(now)], self._ring.closes(now)
+        for polled in self._current:
+            self._polls.set(polled.row.name, 0)
 
-    def _see(self, visit: RowState, value: bytes | None, now: int) -> None:
-        """Record a row's current header."""
-        header = self._decoded(visit, value)
-        visit.snapshot.surveyed(value, now)
-        changed = visit.lease.seen(value, header, self._clock.monotonic())
-        if changed and not visit.snapshot.known:
-            visit.heads = [cursors[0] for cursors in header.cursors] if header else self._row_states.first_heads
-            visit.floor = header.floor if header else None
-            visit.work = NEVER
-            self._row_states.look_at(visit, self._first_scan(visit, now))
-        elif visit.work < NEVER:
-            self._row_states.look_at(visit, max(visit.work, now))
-        self._agenda.set(visit.snapshot.row, now + self._pace(visit, now))
+    def _apply(self, polled: _PolledRow, value: bytes | None, now: int) -> None:
+        """Record a row's current header, and plan a scan if it shows that something may be due."""
+        row, header = polled.row, self._decoded(polled.row, value)
+        row.check_header(value, now)
+        changed = polled.lease.update(value, header, self._clock.monotonic())
+        if changed and not row.known:
+            polled.heads = [cursors[0] for cursors in header.cursors] if header else self._never_scanned
+            polled.floor = header.floor if header else None
+            row.scan_only_at(self._first_scan(polled, now))
+        else:
+            row.scan_at(max(row.due, now))
+        self._polls.set(row.name, now + self._pause(polled, now))
 
-    def _first_scan(self, visit: RowState, now: int) -> int:
-        """When to scan a row of which only the header is known; a peek that finds due messages brings the scan forward.
+    def _first_scan(self, polled: _PolledRow, now: int) -> int:
+        """When to scan a row of which only the header is known; a probe that finds due messages brings that forward.
 
         A past row is scanned only for messages that landed late and unseen: that can wait, and there are many such
         rows.
         """
-        if visit in self._current:
-            return max(visit.floor or now, now)
+        if polled in self._current:
+            return max(polled.floor or now, now)
         return now + int(random.random() * _IN_NO_HURRY)
 
-    def _decoded(self, visit: RowState, value: bytes | None) -> Header | None:
+    def _decoded(self, row: RowState, value: bytes | None) -> Header | None:
         """The header in these bytes; if it is undecodable, the row is scanned, and the scan raises the error."""
         try:
-            return decode_header(visit.snapshot.row, value) if value is not None else None
+            return decode_header(row.name, value) if value is not None else None
         except Undecodable:
-            self._row_states.look_at(visit, visit.not_before)
+            row.scan_soon()
             return None
 
-    def _is_idle(self, visit: RowState) -> bool:
-        """Whether to peek into a row: it is past, ours, insisted on, or its owner left it unchanged for a while."""
-        at = self._clock.monotonic()
-        if not self._row_states.shared or visit not in self._current or visit.snapshot.row in self._row_states.insisted:
+    def _is_idle(self, polled: _PolledRow) -> bool:
+        """Whether to probe a row: it is past or ours, its owner is ignored or left it unchanged for a while."""
+        if not self._ring.shared or polled not in self._current or polled.row.ignores_owner:
             return True
-        return at - visit.lease.since >= visit.lease.waits(at)
+        return polled.lease.idle(self._clock.monotonic())
 
-    def _peek(self, rows: list[RowState], now: int) -> Steps[None]:
-        """Peek for messages in these rows past their scan cursors; a message due later sets the time of the scan.
+    def _probe(self, rows: list[_PolledRow], now: int) -> Steps[None]:
+        """Look for messages in these rows past their scan cursors; a message due later sets the time of the scan.
 
         A row that is known to have work is left out: under load that would be most rows, at each ring of the doorbell.
         """
-        asked = [(visit, wanted) for visit in rows if visit.work > now for wanted in self._open_work(visit, now)]
-        if not asked:
+        probes = [(polled.row, probe) for polled in rows if polled.row.due > now for probe in self._probes(polled, now)]
+        if not probes:
             return
         try:
-            found = yield from read(*[wanted for _, wanted in asked])
+            found = yield from read(*[probe for _, probe in probes])
         except SliceTooLong:
-            self._scan_all(rows)
+            _scan_all(rows)
         else:
-            self._found(asked, found)
+            _scan_where_found(probes, found)
 
-    def _scan_all(self, rows: list[RowState]) -> None:
-        """Scan all these rows: the peek was too long for the store, and a scan reads slice by slice."""
-        for visit in rows:
-            self._row_states.look_at(visit, visit.not_before)
-
-    def _found(self, asked: list[tuple[RowState, Slice]], found: list[list[Column]]) -> None:
-        for (visit, _), columns in zip(asked, found, strict=True):
-            if columns:
-                self._row_states.look_at(visit, ids.moment(columns[0].name.id))
-
-    def listen(self, now: int, *, busy: bool) -> Steps[None]:
-        """Read from the doorbell whether other processes sent to current rows, or request one of ours."""
-        if self._clock.monotonic() < self.doorbell.next_time:
-            return
-        now_open = [] if self._row_states.shared else self._current
-        asked = [(visit, wanted) for visit in now_open for wanted in self._open_work(visit, now)]
-        try:
-            heard, found = yield from self.doorbell.listen(*[wanted for _, wanted in asked])
-        except SliceTooLong:
-            self.doorbell.pace(now - self._row_states.last_traffic, busy=busy)
-            self._scan_all(self._current)
-            return
-        self._found(asked, found)
-        self.doorbell.pace(now - self._row_states.last_traffic, busy=busy)
-        if heard.wish and (visit := self._row_states.of.get(heard.wish.row)):
-            self._yield_row(visit, heard.wish, now)
-        yield from self._hear([visit for place, visit in enumerate(self._current) if place in heard.places], now)
-
-    def _hear(self, rung: list[RowState], now: int) -> Steps[None]:
-        """Peek for what was sent to our rows; others' rows are left to their owners for a while."""
-        for visit in rung:
-            if not visit.lease.ours:
-                self._row_states.look_at(visit, now)
-        yield from self._peek([visit for visit in rung if visit.lease.ours], now)
-
-    def _yield_row(self, visit: RowState, wish: RowRequest, now: int) -> None:
-        """Leave a row alone for a moment, for the process that requests it."""
-        if wish.process != self._row_states.me and (visit.lease.ours or not self._row_states.shared):
-            visit.obliging = now + _PAUSE
-
-    def wish(self, now: int) -> Steps[None]:
-        """With nothing to do here, request a row: of a process that has too many, or one in which our claims fail."""
-        at = self._clock.monotonic()
-        row = self.wishes.next(
-            {visit.snapshot.row: visit.lease for visit in self._current if self._row_states.shared}, at
-        )
-        if row is None:
-            return
-        visit = self._row_states.of[row]
-        visit.lease.asked_until = at + _TRYING
-        yield from self.doorbell.want(RowRequest(self._row_states.me, row))
-        self._row_states.look_at(visit, now)
-
-    def _open_work(self, visit: RowState, now: int) -> list[Slice]:
+    def _probes(self, polled: _PolledRow, now: int) -> list[Slice]:
         """The slices that show the open work of a row: the next message of each priority, the next timer unless known.
 
         They end a little after the row's next poll, which finds later messages in time even if it is late or tried
         again: the tombstones of all delayed messages that were cancelled or debounced may lie between the head and the
         next one.
         """
-        row, floor = visit.snapshot.row, visit.floor
-        until = now + min(max(0, self._agenda.at(row) - now), _RESTING) + 2 * _UNANSWERED
+        row, floor = polled.row, polled.floor
+        until = now + min(max(0, self._polls.at(row.name) - now), _RESTING) + 2 * _UNANSWERED
         timers = (
             []
-            if visit.snapshot.known or floor is None
-            else [Slice(row, Type.TIMER, 0, after=ids.first_at(floor), limit=1, values=False)]
+            if row.known or floor is None
+            else [Slice(row.name, Type.TIMER, 0, after=ids.first_at(floor), limit=1, values=False)]
         )
-        return [*has_work(row, visit.seen_heads, until), *timers]
+        return [*has_work(row.name, row.heads or polled.heads, until), *timers]
+
+    def read_doorbell(self, now: int) -> Steps[None]:
+        """If it is time, read whether other processes sent to current rows, or request one of ours."""
+        if self._clock.monotonic() < self._doorbell.next_time:
+            return
+        rows = [] if self._ring.shared else self._current
+        probes = [(polled.row, probe) for polled in rows for probe in self._probes(polled, now)]
+        try:
+            news, found = yield from self._doorbell.read(*[probe for _, probe in probes])
+        except SliceTooLong:
+            self._set_pace(now)
+            _scan_all(self._current)
+            return
+        _scan_where_found(probes, found)
+        self._set_pace(now)
+        if news.request:
+            self._yield_row(news.request, now)
+        yield from self._scan_or_probe([one for place, one in enumerate(self._current) if place in news.places], now)
+
+    def _set_pace(self, now: int) -> None:
+        self._doorbell.set_pace(now - self.last_traffic, busy=self.busy)
+
+    def _scan_or_probe(self, rung: list[_PolledRow], now: int) -> Steps[None]:
+        """Probe for what was sent to our rows; a row of another process is scanned when its owner leaves it idle."""
+        for polled in rung:
+            if not polled.lease.ours:
+                polled.row.scan_at(now)
+        yield from self._probe([polled for polled in rung if polled.lease.ours], now)
+
+    def _yield_row(self, request: RowRequest, now: int) -> None:
+        """Leave a row alone for a moment, for the process that requests it."""
+        polled = self._rows.get(request.row)
+        if polled and request.process != self._me and self.is_ours(polled.row):
+            polled.row.yielded_until = now + _PAUSE
+
+    def idle(self, now: int) -> Steps[None]:
+        """With nothing to do here, read the doorbell more often, and request a row if this process should have more.
+
+        It is one of a process that has too many, or one in which our claims fail.
+        """
+        if self.busy:
+            self.busy = False
+            self._set_pace(now)
+        at = self._clock.monotonic()
+        owned = {one.row.name: one.lease.owner for one in self._current if self._ring.shared and one.lease.active(at)}
+        name = self._requests.next(owned, at)
+        if name is None:
+            return
+        polled = self._rows[name]
+        polled.lease.requested_until = at + _TRYING
+        yield from self._doorbell.request(RowRequest(self._me, name))
+        polled.row.scan_at(now)
+
+
+def _scan_all(rows: Iterable[_PolledRow]) -> None:
+    """Scan all these rows: a probe was too long for the store, and a scan reads slice by slice."""
+    for polled in rows:
+        polled.row.scan_soon()
+
+
+def _scan_where_found(probes: list[tuple[RowState, Slice]], found: list[list[Column]]) -> None:
+    """Plan scans for what probes have found."""
+    for (row, _), columns in zip(probes, found, strict=True):
+        if columns:
+            row.scan_at(ids.moment(columns[0].name.id))
 
 
 class RebalanceRequests:
@@ -262,13 +320,13 @@ class RebalanceRequests:
         if times >= _CROWDED_OUT:
             self._crowded_out = row
 
-    def next(self, leases: Mapping[str, RowLease], at: int) -> str | None:
-        """The row that an idle process should request, by the leases of the current rows; None for no request."""
+    def next(self, owners: Mapping[str, str], at: int) -> str | None:
+        """The row that an idle process should request, by the owners of the current rows; None for no request."""
         if at < self._next:
             return None
         row, self._crowded_out = self._crowded_out, None
         if row is None:
-            return self._row_of_busiest(leases, at)
+            return self._row_of_busiest(owners, at)
         self._rest(at, _UNFAIR)
         return row
 
@@ -276,14 +334,14 @@ class RebalanceRequests:
         """Make no request for a while; requests made at the same moment overwrite each other, hence the jitter."""
         self._next = at + int(pause * (0.5 + random.random()))
 
-    def _row_of_busiest(self, leases: Mapping[str, RowLease], at: int) -> str | None:
+    def _row_of_busiest(self, owners: Mapping[str, str], at: int) -> str | None:
         """A row of the process that has most of them, if this one has less than its fair share."""
-        owners = Counter(lease.owner for lease in leases.values() if lease.active(at))
-        part = owners.total() // len({*owners, self._me})
-        mine = owners.pop(self._me, 0)
-        busiest = owners.most_common(1)
+        counts = Counter(owners.values())
+        part = counts.total() // len({*counts, self._me})
+        mine = counts.pop(self._me, 0)
+        busiest = counts.most_common(1)
         if not busiest or mine >= max(1, part) or busiest[0][1] <= mine:
             return None
         owner, most = busiest[0]
         self._rest(at, _UNFAIR if most > part else _SCARCE)
-        return random.choice([row for row, lease in leases.items() if lease.owner == owner])
+        return random.choice([row for row, owned_by in owners.items() if owned_by == owner])

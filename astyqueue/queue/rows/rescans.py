@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import logging
 import random
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from astyqueue.clock import Clock
 from astyqueue.errors import StoreError, Undecodable
 from astyqueue.protocol.client import Client
 from astyqueue.protocol.layout.columns import HEADER
@@ -19,7 +21,7 @@ from astyqueue.protocol.row.cursors import SCAN_LAGS
 from astyqueue.protocol.row.rescan import RESCANNED, LastRescan, RowRescan, last_rescan_in, write_last_rescan
 from astyqueue.protocol.steps import Steps, read
 from astyqueue.queue.rows.deadline_heap import DeadlineHeap
-from astyqueue.queue.rows.row_states import RowStates
+from astyqueue.queue.rows.row_state import RowState
 from astyqueue.store import Column, Named
 from astyqueue.units import SECOND
 
@@ -77,24 +79,24 @@ class _Going:
 class RescanScheduler:
     """Does the rescans of one process, one row and one page at a time."""
 
-    def __init__(self, row_states: RowStates, me: str) -> None:
-        """Plan to read the cell of every row within five minutes."""
-        self._row_states = row_states
-        self._ring = row_states.ring
-        self._clock = row_states.clock
-        self._process = Client(me, row_states.clock.now)
+    def __init__(self, ring: Ring, clock: Clock, me: str, rows: Mapping[str, RowState], *, seed: float) -> None:
+        """Plan to read the cell of every row within five minutes; `seed` makes delays differ between processes."""
+        self._rows = rows
+        self._ring = ring
+        self._clock = clock
+        self._process = Client(me, clock.now)
         self._agenda = DeadlineHeap()
         self._going: _Going | None = None
         self._next = 0
-        self._chance = random.Random(row_states.patience)
+        self._chance = random.Random(seed)
         now = self._clock.now()
-        for row in row_states.of:
+        for row in rows:
             self._agenda.set(row, now + _FIRST + self._up_to(_SPREAD))
 
     def was_set_back(self, now: int) -> None:
         """After the clock was set back: no row waits longer than usual from its new time."""
-        for row in self._row_states.of:
-            self._agenda.by(row, now + EVERY)
+        for row in self._rows:
+            self._agenda.lower(row, now + EVERY)
 
     def next_event(self, now: int) -> int:
         """The moment of the next read."""
@@ -132,10 +134,8 @@ class RescanScheduler:
 
     def _begin(self, row: str, last: LastRescan, now: int, *, header: Column) -> Steps[None]:
         """Begin with a row; if there is nothing to rescan in it, it is done at once and nothing is written."""
-        strides = self._row_states.of[row].snapshot.strides
-        rescan = RowRescan(
-            self._process, row, self._ring.layout.priorities, since(self._ring, row, last, now), strides=strides
-        )
+        begin, window = since(self._ring, row, last, now), self._rows[row].scan_window
+        rescan = RowRescan(self._process, row, self._ring.layout.priorities, begin, strides=window)
         yield from rescan.begin(header)
         if rescan.over:
             self._agenda.set(row, due(self._ring, row, LastRescan(now)) + self._up_to(_LATER))
@@ -162,9 +162,7 @@ class RescanScheduler:
     def _found(self, row: str, count: int, now: int) -> None:
         """Scan a row now: the rescan made messages due in it and changed its header."""
         _log.warning("row %s: %d messages had landed behind the scan cursors; they are delivered now", row, count)
-        visit = self._row_states.of[row]
-        visit.snapshot.forget()
-        self._row_states.look_at(visit, now)
+        self._rows[row].scan_changed(now)
 
     def _up_to(self, most: int) -> int:
         return int(self._chance.random() * most)

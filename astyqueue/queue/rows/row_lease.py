@@ -26,20 +26,24 @@ _PAUSE_SEEN: Final = SECOND // 100
 
 @dataclass(slots=True)
 class RowLease:
-    """One process's knowledge of a row's owner. `patience` (1 to 2) differs between processes; `since` is monotonic."""
+    """One process's knowledge of a row's owner, by the header as last read.
+
+    `patience` (1 to 2) differs between processes. `unchanged_since`, and `requested_until` (this process requested the
+    row from its owner), are monotonic moments.
+    """
 
     me: str
     patience: float
     value: bytes | None = None
     owner: str = ""
-    since: int = 0
-    asked_until: int = 0
+    unchanged_since: int = 0
+    requested_until: int = 0
 
-    def seen(self, value: bytes | None, header: Header | None, at: int) -> bool:
+    def update(self, value: bytes | None, header: Header | None, at: int) -> bool:
         """Record the header at this monotonic moment; returns whether it changed since the last call."""
         changed = value != self.value
         if changed:
-            self.value, self.since = value, at
+            self.value, self.unchanged_since = value, at
             self.owner = header.owner if header else ""
         return changed
 
@@ -50,22 +54,26 @@ class RowLease:
 
     def active(self, at: int) -> bool:
         """Whether its owner changed the header within the last five seconds."""
-        return bool(self.owner) and at - self.since < ABANDONED
+        return bool(self.owner) and at - self.unchanged_since < ABANDONED
 
-    def waits(self, at: int) -> int:
+    def idle(self, at: int) -> bool:
+        """Whether the header did not change for as long as this process leaves due work to the owner."""
+        return at - self.unchanged_since >= self._left_to_owner(at)
+
+    def _left_to_owner(self, at: int) -> int:
         """How long this process leaves due work to the owner, in microseconds."""
         if self.ours:
             return 0
         return int(self.patience * (_PATIENCE if self.active(at) else _PATIENCE_ABANDONED))
 
-    def open_for(self, work: int, now: int, at: int) -> bool:
-        """Whether this process may claim work that is due since the moment `work`."""
-        waits, stood = self.waits(at), at - self.since
-        return (work <= now - waits and stood >= waits) or (at < self.asked_until and stood >= _PAUSE_SEEN)
+    def may_claim(self, due: int, now: int, at: int) -> bool:
+        """Whether this process may claim work that is due since the moment `due`."""
+        left, unchanged = self._left_to_owner(at), at - self.unchanged_since
+        return (due <= now - left and unchanged >= left) or (at < self.requested_until and unchanged >= _PAUSE_SEEN)
 
-    def wait_for(self, work: int, now: int, at: int) -> int:
+    def time_until_claim(self, due: int, now: int, at: int) -> int:
         """The time until this process may claim that work, if the owner does nothing."""
-        if at < self.asked_until:
+        if at < self.requested_until:
             return _PAUSE_SEEN
-        waits = self.waits(at)
-        return max(work + waits - now, self.since + waits - at, _PAUSE_SEEN)
+        left = self._left_to_owner(at)
+        return max(due + left - now, self.unchanged_since + left - at, _PAUSE_SEEN)

@@ -13,16 +13,13 @@ from astyqueue.protocol.claiming.claim import ClaimResult
 from astyqueue.protocol.coordination.column_lock import remove
 from astyqueue.protocol.coordination.row_lock import LockHandle, RowLock
 from astyqueue.protocol.steps import Steps
-from astyqueue.queue.rows.row_scheduler import RowScheduler
-from astyqueue.queue.rows.row_states import RowState
+from astyqueue.queue.rows.row_scheduler import RowVisit
 from astyqueue.units import SECOND
 
 #: The pause before a busy row is tried again (±50 %), doubled each time up to `_LONGEST_PAUSE`.
 _PAUSE: Final = SECOND // 200
 _LONGEST_PAUSE: Final = SECOND // 12
 _MANY: Final = 10
-#: The pause between two reads of a busy row's header, which show whether another process works there.
-_WATCHED: Final = SECOND // 2
 
 _log: Final = logging.getLogger("astyqueue.queue")
 
@@ -33,18 +30,17 @@ class _Tries:
 
     since: int
     count: int = 0
-    goes_round: bool = False
+    bypassed: bool = False
 
 
 class RowLocks:
     """The locks of the rows that this process claims from."""
 
-    def __init__(self, lock: RowLock, timeout: int, scheduler: RowScheduler) -> None:
+    def __init__(self, lock: RowLock, timeout: int, clock: Clock) -> None:
         """A lock that is busy while the row's header does not change for `timeout` microseconds is bypassed."""
         self._lock = lock
         self._timeout = timeout
-        self._scheduler = scheduler
-        self._clock: Clock = scheduler.row_states.clock
+        self._clock = clock
         self._tries: dict[str, _Tries] = {}
 
     @property
@@ -52,57 +48,54 @@ class RowLocks:
         """Whether claims take the row lease, so that other processes keep away."""
         return self._lock.leases
 
-    def under(self, visit: RowState, take: Callable[[LockHandle], Steps[ClaimResult]], now: int) -> Steps[bool]:
-        """Claim under the lock of a row; if it is busy, return False and try the row again soon."""
-        row = visit.snapshot.row
-        grip = yield from self._lock.acquire(row)
-        if grip is not None:
+    def under(self, visit: RowVisit, take: Callable[[LockHandle], Steps[ClaimResult]]) -> Steps[bool]:
+        """Claim under the lock of a row; if it is busy, end the visit and return False."""
+        row = visit.row.name
+        handle = yield from self._lock.acquire(row)
+        if handle is not None:
             self._tries.pop(row, None)
-        elif self._goes_round(visit):
-            grip = LockHandle()
+        elif self._bypasses(visit):
+            handle = LockHandle()
         else:
-            self._leave_alone(visit, now)
+            self._leave_alone(visit)
             return False
         try:
-            yield from self._take(row, grip, take)
+            yield from self._take(row, handle, take)
         finally:
-            grip.let_go()
+            handle.let_go()
         return True
 
-    def _take(self, row: str, grip: LockHandle, take: Callable[[LockHandle], Steps[ClaimResult]]) -> Steps[None]:
+    def _take(self, row: str, handle: LockHandle, take: Callable[[LockHandle], Steps[ClaimResult]]) -> Steps[None]:
         """Claim, and delete the lock's columns unless the claim did; if these steps are cancelled, they expire."""
         unlocked = False
         try:
-            unlocked = (yield from take(grip)).unlocked
+            unlocked = (yield from take(handle)).unlocked
         except Exception:
-            yield from _free(row, grip)
+            yield from _free(row, handle)
             raise
         if not unlocked:
-            yield from _free(row, grip)
+            yield from _free(row, handle)
 
-    def _goes_round(self, visit: RowState) -> bool:
+    def _bypasses(self, visit: RowVisit) -> bool:
         """Whether to bypass the lock of a busy row: busy for the timeout, and its header did not change since."""
-        at = self._clock.monotonic()
-        tries = self._tries.setdefault(visit.snapshot.row, _Tries(at))
-        if tries.goes_round and not visit.snapshot.known:
-            self._tries[visit.snapshot.row] = tries = _Tries(at)
-        if not tries.goes_round and at - max(tries.since, visit.lease.since) >= self._timeout:
+        at, row = self._clock.monotonic(), visit.row
+        tries = self._tries.setdefault(row.name, _Tries(at))
+        if tries.bypassed and not row.known:
+            self._tries[row.name] = tries = _Tries(at)
+        if not tries.bypassed and at - max(tries.since, visit.unchanged_since) >= self._timeout:
             seconds = self._timeout / SECOND
-            _log.warning("row %s: locked for %g s without progress; its lock is ignored", visit.snapshot.row, seconds)
-            tries.goes_round = True
-        return tries.goes_round
+            _log.warning("row %s: locked for %g s without progress; its lock is ignored", row.name, seconds)
+            tries.bypassed = True
+        return tries.bypassed
 
-    def _leave_alone(self, visit: RowState, now: int) -> None:
-        """Leave a busy row alone for a moment; after several tries in sequence, request it from its owner."""
-        tries = self._tries[visit.snapshot.row]
+    def _leave_alone(self, visit: RowVisit) -> None:
+        """Leave a busy row alone for a moment; after several tries in sequence, it is requested from its owner."""
+        tries = self._tries[visit.row.name]
         pause = int(min(_PAUSE << tries.count, _LONGEST_PAUSE) * (0.5 + random.random()))
         tries.count = min(tries.count + 1, _MANY)
-        visit.not_before = now + pause
-        self._scheduler.row_states.look_at(visit, now)
-        self._scheduler.poller.by(visit, now + _WATCHED)
-        self._scheduler.poller.wishes.refused(visit.snapshot.row, tries.count)
+        visit.busy(pause, tries.count)
 
 
-def _free(row: str, grip: LockHandle) -> Steps[None]:
-    if grip.columns:
-        yield from remove(row, grip.columns)
+def _free(row: str, handle: LockHandle) -> Steps[None]:
+    if handle.columns:
+        yield from remove(row, handle.columns)

@@ -7,135 +7,264 @@ starves.
 
 from __future__ import annotations
 
-from typing import Final
+import random
+import threading
+from types import TracebackType
+from typing import Final, Self
 
 from astyqueue.clock import Clock
-from astyqueue.protocol.layout.rows import Ring
+from astyqueue.protocol.layout.rows import Ring, is_home
+from astyqueue.protocol.row.bounded_reads import MessageSizes, ScanWindow
+from astyqueue.protocol.row.snapshot import RowSnapshot
 from astyqueue.protocol.steps import Steps
+from astyqueue.queue.rows.deadline_heap import DeadlineHeap
+from astyqueue.queue.rows.doorbell import Doorbell
 from astyqueue.queue.rows.header_poller import HeaderPoller
 from astyqueue.queue.rows.rescans import RescanScheduler
-from astyqueue.queue.rows.row_states import RowState, RowStates
+from astyqueue.queue.rows.row_state import RowState
 from astyqueue.units import NEVER, SECOND
 
 #: The pause before another scan for due messages that were not claimed (a suspect that must be claimed alone, or a
 #: message from a clock that is ahead).
 _AGAIN: Final = SECOND // 20
-#: The pause of a row after an error, doubled after each further one: other rows have their turn, and an error that is
-#: over costs little delay.
-_POSTPONED: Final = SECOND // 20
-POSTPONED_AT_MOST: Final = 5 * SECOND
+#: The pause of a row in which no slot could be fired.
+_NOTHING_FIRED: Final = SECOND // 20
+#: The pause between two reads of a busy row's header, which show whether another process works there.
+_WATCHED: Final = SECOND // 2
+#: In place of a moment: a header commit made the snapshot of the row stale.
+_CHANGED: Final = -1
 
 
 class RowScheduler:
-    """Chooses the next row of a queue for one process."""
+    """Chooses the next row of a queue for one process.
 
-    def __init__(self, ring: Ring, clock: Clock, me: str) -> None:
-        """Plan a poll of every row at once, the current rows first: this process knows nothing of any row."""
-        self.row_states = RowStates(ring, clock, me)
-        self.poller = HeaderPoller(self.row_states)
-        self.rescans = RescanScheduler(self.row_states, me)
+    Any thread reports what makes a row due (`due`, `changed`) and requests scans (`request`, `answered`). The leader
+    calls everything else: each round `begin_round`, and then `poll`, `next_row` and `visiting`, or `idle`.
+    """
+
+    def __init__(self, ring: Ring, clock: Clock, me: str, doorbell: Doorbell) -> None:
+        """Plan a poll of every row at once, the current rows first: the process `me` knows nothing of any row."""
+        self._ring = ring
         self._clock = clock
-        self.answered = 0
-        self._asked = 0
-        self._busy = False
+        patience = 1 + random.random()
+        self._scans = DeadlineHeap()
+        self.rows = _unknown_rows(ring, self._scans)
+        self.poller = HeaderPoller(ring, clock, me, self.rows, doorbell=doorbell, patience=patience)
+        self._rescans = RescanScheduler(ring, clock, me, self.rows, seed=patience)
+        self._lock = threading.Lock()
+        self._reported: dict[str, int] = {}
+        self._requested = 0
+        self._requested_rows: set[str] = set()
+        self._ignoring_owners: set[str] = set()
+        self._requested_before_round = 0
+        self._polled_for = 0
+        self._answered = 0
         self._latest = 0
 
-    def was_set_back(self, now: int) -> bool:
-        """Whether the clock was set back since the last call; if so, poll and scan every row from its new time."""
+    @property
+    def shared(self) -> bool:
+        """Whether rows have owners; a single row is used by all processes."""
+        return self._ring.shared
+
+    def due(self, row: str, moment: int, now: int) -> None:
+        """Report that this process sent to a row a message due at `moment`. Safe from any thread."""
+        self.poller.last_traffic = now
+        self._report(row, moment)
+
+    def changed(self, row: str) -> None:
+        """Report a header commit of this process that its snapshot of the row does not have. Safe from any thread."""
+        self._report(row, _CHANGED)
+
+    def _report(self, row: str, moment: int) -> None:
+        """Keep only the least moment for each row: a process that only sends has no leader to take them in."""
+        with self._lock:
+            self._reported[row] = min(moment, self._reported.get(row, moment))
+
+    def request(self, now: int, *, ignoring_owners: bool) -> int:
+        """Have the leader check every current row for due messages; returns a number for `answered`.
+
+        With `ignoring_owners`, no row is left to its owner. Safe from any thread.
+        """
+        with self._lock:
+            if ignoring_owners:
+                self._requested_rows.update(self._ring.current(now))
+            self._requested += 1
+            return self._requested
+
+    def answered(self, request: int) -> bool:
+        """Whether every current row was checked since that request, or no waiter could have got anything."""
+        return self._answered >= request
+
+    def begin_round(self, now: int) -> bool:
+        """Begin with the requests made until now; returns whether the clock was set back since the last round.
+
+        If it was, every row is polled and scanned from its new time.
+        """
         set_back, self._latest = now < self._latest - SECOND, now
         if set_back:
-            self.row_states.last_traffic = min(self.row_states.last_traffic, now)
+            self.poller.last_traffic = min(self.poller.last_traffic, now)
             self.poller.start_anew()
-            self.rescans.was_set_back(now)
-            for row, visit in self.row_states.of.items():
-                visit.work, visit.not_before, visit.obliging = now, 0, 0
-                visit.snapshot.hold_back(now)
-                visit.snapshot.upcoming.postponed.clear()
-                self.row_states.looks.set(row, now)
+            self._rescans.was_set_back(now)
+            for row in self.rows.values():
+                row.scan_anew(now)
+        with self._lock:
+            self._requested_before_round = self._requested
+            ignoring, self._requested_rows = self._requested_rows, set()
+        self._ignoring_owners |= ignoring
+        for name in ignoring:
+            self.rows[name].ignores_owner = True
         return set_back
 
-    def look_around(self, now: int) -> Steps[None]:
-        """Read the doorbell, poll headers and rescan for late messages, each if it is due."""
-        yield from self.poller.listen(now, busy=self._busy)
-        yield from self.poller.read(now)
-        yield from self.rescans.go_on(now)
+    def _take_in_reports(self, now: int) -> None:
+        """Plan scans of the rows that other threads reported."""
+        with self._lock:
+            reported, self._reported = self._reported, {}
+        for name, moment in reported.items():
+            if moment == _CHANGED:
+                self.rows[name].scan_changed(now)
+            else:
+                self.rows[name].scan_at(moment)
 
-    def idle(self, now: int) -> Steps[None]:
-        """With no known work: poll for waiting callers, read the doorbell more often, request a row."""
-        if self._asked < self.row_states.asked:
-            self._asked = self.row_states.asked
-            self.poller.hurry()
+    def poll(self, now: int) -> Steps[None]:
+        """Read the doorbell, poll headers and rescan for late messages, each if it is time."""
+        yield from self.poller.read_doorbell(now)
+        yield from self.poller.read_headers(now)
+        yield from self._rescans.go_on(now)
+
+    def next_row(self, now: int) -> RowState | None:
+        """The row whose scan has been due longest, to be visited; a row that another process works in is left to it."""
+        self._take_in_reports(now)
+        while (name := self._scans.take(now)) is not None:
+            row = self.rows[name]
+            if (until := row.left_alone_until) > now:
+                self._scans.set(name, until)
+            elif self.poller.may_claim(row, now):
+                self.poller.busy = True
+                row.due = NEVER
+                return row
+        return None
+
+    def visiting(self, row: RowState) -> RowVisit:
+        """A visit of a row, as a context manager."""
+        return RowVisit(row, self.poller, self._clock, shared=self.shared)
+
+    def next_row_to_fire(self, now: int) -> RowState | None:
+        """A row in which a slot of a schedule may be due and which no other process owns."""
+        self._take_in_reports(now)
+        homes = (self.rows[name] for name in self._ring.homes())
+        return next((row for row in homes if row.may_have_slot(now) and self.poller.is_ours(row)), None)
+
+    def fire_schedules(self, *, on: bool) -> None:
+        """Set whether rows are visited when a slot of a schedule in them falls due."""
+        for row in self.rows.values():
+            row.fire_schedules(on=on)
+
+    def idle(self, now: int, *, has_credit: bool) -> Steps[None]:
+        """With no known work: poll for waiting consumers, read the doorbell more often, request a row of others.
+
+        Without credit no consumer could get anything now, so all requests made before this round are answered.
+        """
+        if not has_credit:
+            self._answered = max(self._answered, self._requested_before_round)
+            return
+        if self._polled_for < self._requested:
+            self._polled_for = self._requested
+            self.poller.poll_current_rows_next()
         if not self.poller.complete:
             return
-        self.answered = self._asked
-        if self._asked == self.row_states.asked:
-            self.row_states.insisted.clear()
-        if self._busy:
-            self._busy = False
-            self.poller.doorbell.pace(now - self.row_states.last_traffic, busy=False)
-        yield from self.poller.wish(now)
-
-    def answer(self, asked: int) -> None:
-        """Mark calls of `ask` up to this number as answered: no waiter may get anything now."""
-        self.answered = max(self.answered, asked)
+        self._answered = self._polled_for
+        if self._polled_for == self._requested:
+            while self._ignoring_owners:
+                self.rows[self._ignoring_owners.pop()].ignores_owner = False
+        yield from self.poller.idle(now)
 
     def next_event(self, now: int) -> int:
         """The moment of the next scan or read."""
-        return (
-            now
-            if self.row_states.news
-            else min(self.row_states.looks.next(), self.poller.next_event(now), self.rescans.next_event(now))
-        )
+        if self._reported:
+            return now
+        return min(self._scans.next(), self.poller.next_event(now), self._rescans.next_event(now))
 
-    def choose(self, now: int) -> RowState | None:
-        """The row whose scan has been due longest; a row that another process works in is left to it for now."""
-        self.row_states.take_in(now)
-        while (row := self.row_states.looks.take(now)) is not None:
-            visit = self.row_states.of[row]
-            if (until := self.row_states.held_back(visit)) > now:
-                self.row_states.looks.set(row, until)
-            elif self._may_go(visit, now):
-                self._busy = True
-                visit.work = NEVER
-                return visit
-        return None
 
-    def _may_go(self, visit: RowState, now: int) -> bool:
-        """Whether this process may claim from a row; if not, its header is polled and it comes up again."""
-        at = self._clock.monotonic()
-        if visit.snapshot.row in self.row_states.insisted:
-            self.row_states.insisted.discard(visit.snapshot.row)
-            return True
-        if not self.row_states.shared or visit.lease.open_for(visit.work, now, at):
-            return True
-        self.poller.by(visit, now + visit.lease.wait_for(visit.work, now, at))
-        return False
+class RowVisit:
+    """One visit of a row by the leader. It ends as `finished`, `fired` or `busy`, which plan the next scan of the row.
 
-    def visited(self, visit: RowState, now: int, *, more: bool, refused: int = 0) -> None:
-        """Set the next scan of a row that was just scanned."""
-        snapshot = visit.snapshot
+    If it ends otherwise, the row is scanned again: at once after a cancellation, after a pause if an error was raised.
+    """
+
+    def __init__(self, row: RowState, poller: HeaderPoller, clock: Clock, *, shared: bool) -> None:
+        """Begin now; `shared`: rows have owners."""
+        self.row = row
+        self.began = clock.now()
+        self._poller = poller
+        self._clock = clock
+        self._shared = shared
+        self._over = False
+
+    def __enter__(self) -> Self:
+        """The row is visited inside this block."""
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Give the row back unless the visit has come to its end."""
+        if self._over:
+            return
+        if isinstance(error, Exception):
+            self.row.failed(self._clock.now())
+        self.row.scan_at(self.began)
+
+    def finished(self, *, more: bool, refused: int = 0, traffic: bool = False) -> None:
+        """End it after a claim: whether the row has more to claim, and how often the claim was refused.
+
+        With `traffic`, the claim got or changed something.
+        """
+        self._over, row, now = True, self.row, self._clock.now()
+        if traffic:
+            self._poller.last_traffic = now
+        row.failures = 0
+        snapshot = row.snapshot
         snapshot.take_note()
-        visit.failures = 0
-        self.poller.visited(visit, now)
-        if refused and self.row_states.shared:
-            visit.work = now
-            self.poller.by(visit, now)
+        self._poller.scanned(row, now)
+        if refused and self._shared:
+            row.due = now
+            self._poller.poll_by(row, now)
         elif more or refused or not snapshot.known:
-            self.poller.wishes.refused(snapshot.row, refused)
-            self.row_states.look_at(visit, now)
-        elif (next_scan := snapshot.next_look(now)) is not None:
-            self.row_states.look_at(visit, next_scan, at=max(next_scan, now + _AGAIN))
+            self._poller.refused(row, refused)
+            row.scan_at(now)
+        elif (due := snapshot.next_look(now)) is not None:
+            row.scan_at(due, earliest=max(due, now + _AGAIN))
 
-    def settled(self, row: str, now: int) -> None:
-        """Have a row scanned when the messages just given back in it fall due."""
-        visit = self.row_states.of[row]
-        visit.snapshot.take_note()
-        next_scan = visit.snapshot.next_look(now)
-        if next_scan is not None:
-            self.row_states.look_at(visit, next_scan)
+    def fired(self, count: int) -> None:
+        """End it after firing schedules; the next claim begins with a scan, as in a new row."""
+        self._over, now = True, self._clock.now()
+        if not count:
+            self.row.not_before = now + _NOTHING_FIRED
+        self.row.scan_at(now)
 
-    def postpone(self, visit: RowState, now: int) -> None:
-        """Leave a row alone for a while after an error: 50 ms, doubled each time up to 5 s."""
-        visit.not_before = now + min(_POSTPONED << min(visit.failures, 8), POSTPONED_AT_MOST)
-        visit.failures += 1
-        self.row_states.look_at(visit, now)
+    def busy(self, pause: int, tries: int) -> None:
+        """End it because the row's lock is busy; after several tries the row is requested from its owner."""
+        self._over = True
+        self.row.not_before = self.began + pause
+        self.row.scan_at(self.began)
+        self._poller.poll_by(self.row, self.began + _WATCHED)
+        self._poller.refused(self.row, tries)
+
+    @property
+    def unchanged_since(self) -> int:
+        """The monotonic moment since which the row's header is unchanged, as far as this process knows."""
+        return self._poller.unchanged_since(self.row)
+
+
+def _unknown_rows(ring: Ring, scans: DeadlineHeap) -> dict[str, RowState]:
+    """All rows, nothing known of any.
+
+    Rows of the ring share a scan window, as they fill alike; all rows share message sizes.
+    """
+    window, sizes, levels = ScanWindow(), MessageSizes(), ring.layout.priorities
+    return {
+        name: RowState(
+            RowSnapshot(name, levels, sizes=sizes, strides=ScanWindow(None if is_home(name) else window)), scans
+        )
+        for name in ring.rows()
+    }

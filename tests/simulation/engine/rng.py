@@ -12,7 +12,7 @@ from unittest import mock
 from astyqueue import ids
 from astyqueue.queue import runtime
 from astyqueue.queue.leases import Lease
-from astyqueue.queue.rows.row_states import RowState
+from astyqueue.queue.rows.row_state import RowState
 
 _HASH_BITS: Final = 60
 
@@ -46,8 +46,8 @@ class Chance(random.Random):
 def repeatable(seed: int) -> Iterator[Chance]:
     """The source of everything drawn inside this block; afterwards the process's own randomness continues undisturbed.
 
-    Leases and row states are kept in sets, by identity: inside the block their hashes depend on their contents, since
-    otherwise the order in such a set would depend on addresses.
+    Leases and rows are kept in sets, by identity: inside the block their hashes depend on their contents, since otherwise
+    the order in such a set would depend on addresses.
     """
     chance = Chance(seed)
     before = random.getstate()
@@ -57,7 +57,7 @@ def repeatable(seed: int) -> Iterator[Chance]:
             mock.patch.object(ids, "secrets", chance),
             mock.patch.object(runtime, "secrets", chance),
             mock.patch.object(Lease, "__hash__", _hash_of_hold),
-            mock.patch.object(RowState, "__hash__", _hash_of_visit),
+            mock.patch.object(RowState, "__hash__", _hash_of_row),
         ):
             yield chance
     finally:
@@ -68,5 +68,5 @@ def _hash_of_hold(hold: Lease) -> int:
     return int.from_bytes(hold.timer.nonce) % (1 << _HASH_BITS)
 
 
-def _hash_of_visit(visit: RowState) -> int:
-    return zlib.crc32(visit.snapshot.row.encode())
+def _hash_of_row(row: RowState) -> int:
+    return zlib.crc32(row.name.encode())

@@ -12,7 +12,7 @@ from astyqueue.protocol.layout.columns import HEADER, State, Type, decode_header
 from astyqueue.protocol.steps import Commit, Steps
 from astyqueue.queue.rows import managed_lock, row_locks
 from astyqueue.queue.rows.row_locks import RowLocks
-from astyqueue.queue.rows.row_states import RowState
+from astyqueue.queue.rows.row_scheduler import RowVisit
 from astyqueue.store import Name, Put
 from tests.simulation.cassandra.cluster import Hear
 from tests.simulation.mutants.mutant import Asked, Forward, Patches, Planted, without
@@ -35,12 +35,12 @@ def _claims_under_a_lock(commit: Commit) -> bool:
 
 
 def _going_round(decide: Callable[[bool], bool]) -> Callable[[], list[Patches]]:
-    honest = RowLocks._goes_round  # noqa: SLF001 - the mistake is made there
+    honest = RowLocks._bypasses  # noqa: SLF001 - the mistake is made there
 
-    def careless(of: RowLocks, visit: RowState) -> bool:
+    def careless(of: RowLocks, visit: RowVisit) -> bool:
         return decide(honest(of, visit))
 
-    return lambda: [mock.patch.object(RowLocks, "_goes_round", careless)]
+    return lambda: [mock.patch.object(RowLocks, "_bypasses", careless)]
 
 
 def _lasting() -> list[Patches]:

@@ -23,6 +23,7 @@ from astyqueue.protocol.layout.columns import Type
 from astyqueue.protocol.layout.rows import Ring
 from astyqueue.protocol.steps import Request, Steps
 from astyqueue.queue.options import DEFAULT_OPTIONS, ClientOptions, with_lock
+from astyqueue.queue.rows.doorbell import Doorbell
 from astyqueue.queue.rows.managed_lock import ManagedLock
 from astyqueue.queue.rows.row_locks import RowLocks
 from astyqueue.queue.rows.row_scheduler import RowScheduler
@@ -125,9 +126,7 @@ class Locks:
         """The rows of a consumer that claims under a lock; None if it has none."""
         ways = self.ways(client)
         return (
-            None
-            if ways is DEFAULT_OPTIONS
-            else LockedRows(client, process, ways, RowScheduler(ring, client.clock, client.name), locks=self)
+            None if ways is DEFAULT_OPTIONS else LockedRows(client, process, ways, _scheduler(client, ring), locks=self)
         )
 
     def answered(self, who: str, row: str, *, yes: bool) -> None:
@@ -187,6 +186,10 @@ def _is_left(name: Name, cell: Cell) -> bool:
     return name.state in tuple(LockState) and cell.kind != DELETED
 
 
+def _scheduler(client: SimulatedProcess, ring: Ring) -> RowScheduler:
+    return RowScheduler(ring, client.clock, client.name, Doorbell(ring, client.clock))
+
+
 class _Noting:
     """A row lock of one process that notes its answers."""
 
@@ -217,13 +220,13 @@ class LockedRows:
         self, client: SimulatedProcess, process: Client, ways: ClientOptions, scheduler: RowScheduler, *, locks: Locks
     ) -> None:
         """Begin without knowledge of any row; `snapshots` holds what is learned."""
-        self.snapshots = {row: visit.snapshot for row, visit in scheduler.row_states.of.items()}
+        self.snapshots = {name: row.snapshot for name, row in scheduler.rows.items()}
         self._who = client.name
         self._clock = client.clock
         self._process = process
         self._locks = locks
         self._scheduler = scheduler
-        self._locking = RowLocks(ways.lock(process, client.clock), ways.lock_timeout, scheduler)
+        self._locking = RowLocks(ways.lock(process, client.clock), ways.lock_timeout, client.clock)
         self._pause = ways.lock_timeout // _TRIES
         self._patience = (0, 0, ways.lock_timeout // 2, 3 * ways.lock_timeout)
 
@@ -238,13 +241,12 @@ class LockedRows:
         until = self._clock.monotonic() + patience
         with contextlib.suppress(StoreError):
             while (claimed := (yield from self._try(row, order, claiming))) is None and self._clock.monotonic() < until:
-                yield Pause(max(self._scheduler.row_states.of[row].not_before - self._process.now(), self._pause))
+                yield Pause(max(self._scheduler.rows[row].not_before - self._process.now(), self._pause))
             return claimed or ClaimResult()
         return ClaimResult()
 
     def _try(self, row: str, order: ClaimRequest, claiming: Claiming) -> Steps[ClaimResult | None]:
         """Read what other processes did in the rows, and claim from this one; None if it is busy."""
-        visit, now = self._scheduler.row_states.of[row], self._process.now()
         came: list[ClaimResult] = []
 
         def take(grip: LockHandle) -> Steps[ClaimResult]:
@@ -253,8 +255,9 @@ class LockedRows:
             came.append((yield from claiming(under)))
             return came[-1]
 
-        yield from self._scheduler.poller.read(now)
-        if not (yield from self._locking.under(visit, take, now)):
-            return None
-        self._scheduler.visited(visit, now, more=came[0].more, refused=came[0].refused)
+        yield from self._scheduler.poller.read_headers(self._process.now())
+        with self._scheduler.visiting(self._scheduler.rows[row]) as visit:
+            if not (yield from self._locking.under(visit, take)):
+                return None
+            visit.finished(more=came[0].more, refused=came[0].refused)
         return came[0]

@@ -51,7 +51,7 @@ class Person:
 
     def _snapshots(self) -> list[RowSnapshot]:
         """What the claimer of this process knows of each row."""
-        return [visit.snapshot for visit in self.core.claimer._scheduler.row_states.of.values()]  # noqa: SLF001 - no user of the library asks for it
+        return [row.snapshot for row in self.core.scheduler.rows.values()]
 
     def _settle(self, taken: list[BaseDelivery]) -> Steps[None]:
         now, behaviour = self.core.process.now(), self.core.settings.behaviour

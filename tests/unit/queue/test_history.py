@@ -287,9 +287,9 @@ def test_what_is_taken_back_while_it_is_being_settled_is_told(builder: Builder, 
     [delivery] = queue.receive()
     clock.advance("1h")
     claimer = queue.core.claimer
-    outcomes, work, visits = claimer._outcomes, claimer._work, claimer._scheduler.row_states  # noqa: SLF001 - the order is the point
+    outcomes, work, rows = claimer._outcomes, claimer._work, claimer._scheduler.rows  # noqa: SLF001 - the order is the point
     ticket = outcomes.demand([(delivery, ACK)])
-    visiting = work.visit(visits.of[sent.id.row], {})
+    visiting = work.claim_from(rows[sent.id.row], {})
     request = next(visiting)  # of firing the schedule, which comes first
     outcomes.withdraw(ticket)
     run(_rest_of(visiting, request), queue.store)

@@ -314,7 +314,8 @@ def test_without_a_row_lease_no_name_is_left_in_the_header(
     party = Party(store, clock, locks.ways(lock))
     party.send()
     party.take()
-    party.core.scheduler.row_states.of[ROW].snapshot.take_note()
-    header = party.core.scheduler.row_states.of[ROW].snapshot.header
+    snapshot = party.core.scheduler.rows[ROW].snapshot
+    snapshot.take_note()
+    header = snapshot.header
     assert header is not None
     assert header.owner == (party.core.process.name if lock == "guard" else "")

@@ -1,64 +1,131 @@
 from __future__ import annotations
 
+import contextlib
+
+import pytest
+
 from astyqueue.durations import as_microseconds
+from astyqueue.errors import StoreUnavailable
 from astyqueue.model.settings import Layout
 from astyqueue.protocol.layout.columns import Entry, State, Timer, Type, encoded
 from astyqueue.protocol.layout.rows import Ring
 from astyqueue.protocol.row.snapshot import RowSnapshot
-from astyqueue.protocol.steps import run
+from astyqueue.protocol.steps import Steps, perform, run
+from astyqueue.queue.rows.doorbell import Doorbell
 from astyqueue.queue.rows.row_scheduler import RowScheduler
+from astyqueue.queue.rows.row_state import RowState
 from astyqueue.store import Name
 from astyqueue.stores.memory import MemoryStore
 from astyqueue.testing import TimeMachine
 from astyqueue.units import SECOND
 from tests.modelcheck.deterministic_ids import repeatable_process
 
+ROW = "emails:0:0"
+
+
+def new_scheduler(clock: TimeMachine, shards: int = 1) -> RowScheduler:
+    ring = Ring("emails", Layout(concurrency_shards=shards))
+    return RowScheduler(ring, clock, "ann", Doorbell(ring, clock))
+
+
+@pytest.fixture
+def scheduler(clock: TimeMachine) -> RowScheduler:
+    return new_scheduler(clock)
+
+
+def finish_visit(scheduler: RowScheduler, row: RowState, *, more: bool) -> None:
+    with scheduler.visiting(row) as visit:
+        visit.finished(more=more)
+
+
+def fail_visit(scheduler: RowScheduler, row: RowState) -> None:
+    message = "not now"
+    with pytest.raises(StoreUnavailable), scheduler.visiting(row):
+        raise StoreUnavailable(message)
+
 
 def test_the_row_that_waited_longest_comes_first_so_none_starves(clock: TimeMachine) -> None:
-    scheduler = RowScheduler(Ring("emails", Layout(concurrency_shards=3)), clock, "ann")
-    for row in scheduler.row_states.of:
-        scheduler.row_states.look_at(scheduler.row_states.of[row], clock.now())
+    scheduler = new_scheduler(clock, shards=3)
+    for row in scheduler.rows.values():
+        row.scan_at(clock.now())
     visited = []
     for _ in range(12):
-        visit = scheduler.choose(clock.now())
-        assert visit is not None
-        visited.append(visit.snapshot.row)
-        scheduler.visited(visit, clock.now(), more=True)
-    assert sorted(visited[:6]) == sorted(visited[6:]) == sorted(scheduler.row_states.of)
+        chosen = scheduler.next_row(clock.now())
+        assert chosen is not None
+        visited.append(chosen.name)
+        finish_visit(scheduler, chosen, more=True)
+    assert sorted(visited[:6]) == sorted(visited[6:]) == sorted(scheduler.rows)
     assert {"emails:0:0", "emails:0:1", "emails:0:2"} < set(visited)
 
 
+def know_due_timer(row: RowState, clock: TimeMachine, due: int) -> None:
+    """A lease of another process that ended at this moment."""
+    name = Name(Type.TIMER, 0, repeatable_process("ann", clock).id_at(due), State.LEASED)
+    row.snapshot.learn(None, clock.now())
+    row.snapshot.remember([encoded(Timer(name, (Entry(name.id, 0, 0),), bytes(8), "bob", 1))])
+
+
 def test_what_is_due_and_was_not_taken_is_looked_at_again_after_a_while_and_not_without_pause(
-    clock: TimeMachine,
+    scheduler: RowScheduler, clock: TimeMachine
 ) -> None:
-    scheduler = RowScheduler(Ring("emails", Layout()), clock, "ann")
-    visit = scheduler.row_states.of["emails:0:0"]
-    process = repeatable_process("ann", clock)
-    name = Name(Type.TIMER, 0, process.id_at(clock.now() - SECOND), State.LEASED)
-    visit.snapshot.learn(None, clock.now())
-    visit.snapshot.remember([encoded(Timer(name, (Entry(name.id, 0, 0),), bytes(8), "bob", 1))])
-    scheduler.visited(visit, clock.now(), more=False)
-    assert scheduler.choose(clock.now()) is None
+    row = scheduler.rows[ROW]
+    know_due_timer(row, clock, clock.now() - SECOND)
+    finish_visit(scheduler, row, more=False)
+    assert scheduler.next_row(clock.now()) is None
     clock.advance("50ms")
-    assert scheduler.choose(clock.now()) is visit
+    assert scheduler.next_row(clock.now()) is row
 
 
 def test_a_row_is_left_alone_longer_after_each_error_and_no_longer_than_at_first_once_it_went_well(
-    clock: TimeMachine,
+    scheduler: RowScheduler, clock: TimeMachine
 ) -> None:
-    scheduler = RowScheduler(Ring("emails", Layout()), clock, "ann")
-    visit = scheduler.row_states.of["emails:0:0"]
+    row = scheduler.rows[ROW]
     pauses = ["50ms", "100ms", "200ms", "400ms", "800ms", "1.6s", "3.2s", "5s", "5s"]
     for pause in pauses:
-        scheduler.postpone(visit, clock.now())
+        fail_visit(scheduler, row)
         clock.advance((as_microseconds(pause) - 1) / SECOND)
-        assert scheduler.choose(clock.now()) is None
+        assert scheduler.next_row(clock.now()) is None
         clock.advance(1e-6)
-        assert scheduler.choose(clock.now()) is visit
-    scheduler.visited(visit, clock.now(), more=False)
-    scheduler.postpone(visit, clock.now())
+        assert scheduler.next_row(clock.now()) is row
+    finish_visit(scheduler, row, more=False)
+    fail_visit(scheduler, row)
     clock.advance("50ms")
-    assert scheduler.choose(clock.now()) is visit
+    assert scheduler.next_row(clock.now()) is row
+
+
+def test_a_visit_that_took_long_to_fail_leaves_the_others_their_turn(clock: TimeMachine) -> None:
+    scheduler = new_scheduler(clock, shards=2)
+    failing, other = scheduler.rows["emails:0:0"], scheduler.rows["emails:0:1"]
+    failing.scan_at(clock.now())
+    assert scheduler.next_row(clock.now()) is failing
+    message = "no answer within ten seconds"
+    with contextlib.suppress(StoreUnavailable), scheduler.visiting(failing):
+        clock.advance("5s")
+        other.scan_at(clock.now())
+        clock.advance("5s")
+        raise StoreUnavailable(message)
+    assert scheduler.next_row(clock.now()) is other
+    assert scheduler.next_row(clock.now()) is None
+    clock.advance("50ms")
+    assert scheduler.next_row(clock.now()) is failing
+
+
+def test_a_visit_that_is_cancelled_half_way_gives_the_row_back_at_once(
+    scheduler: RowScheduler, clock: TimeMachine
+) -> None:
+    def visit(row: RowState) -> Steps[None]:
+        with scheduler.visiting(row) as visit:
+            yield from scheduler.poller.read_headers(clock.now())
+            visit.finished(more=False)
+
+    scheduler.rows[ROW].scan_at(clock.now())
+    row = scheduler.next_row(clock.now())
+    assert row is scheduler.rows[ROW]
+    assert scheduler.next_row(clock.now()) is None
+    steps = visit(row)
+    perform(next(steps), MemoryStore(clock))
+    steps.close()
+    assert scheduler.next_row(clock.now()) is row
 
 
 def test_a_claim_that_is_acked_one_by_one_leaves_no_trail_in_memory(clock: TimeMachine) -> None:
@@ -74,16 +141,42 @@ def test_a_claim_that_is_acked_one_by_one_leaves_no_trail_in_memory(clock: TimeM
     assert snapshot.next_due() == timer.due
 
 
-def test_who_asks_finds_what_is_due_although_it_was_passed_over_a_moment_ago(clock: TimeMachine) -> None:
-    scheduler, store = RowScheduler(Ring("emails", Layout()), clock, "ann"), MemoryStore(clock)
-    run(scheduler.look_around(clock.now()), store)
-    visit = scheduler.row_states.of["emails:0:0"]
-    name = Name(Type.TIMER, 0, repeatable_process("ann", clock).id_at(clock.now()), State.LEASED)
-    visit.snapshot.learn(None, clock.now())
-    visit.snapshot.remember([encoded(Timer(name, (Entry(name.id, 0, 0),), bytes(8), "bob", 1))])
-    scheduler.visited(visit, clock.now(), more=False)
-    assert scheduler.choose(clock.now()) is None
-    scheduler.row_states.ask(clock.now(), insist=True)
-    run(scheduler.idle(clock.now()), store)
-    run(scheduler.look_around(clock.now()), store)
-    assert scheduler.choose(clock.now()) is visit
+def test_who_asks_finds_what_is_due_although_it_was_passed_over_a_moment_ago(
+    scheduler: RowScheduler, clock: TimeMachine
+) -> None:
+    store, row = MemoryStore(clock), scheduler.rows[ROW]
+    run(scheduler.poll(clock.now()), store)
+    know_due_timer(row, clock, clock.now())
+    finish_visit(scheduler, row, more=False)
+    assert scheduler.next_row(clock.now()) is None
+    request = scheduler.request(clock.now(), ignoring_owners=True)
+    scheduler.begin_round(clock.now())
+    run(scheduler.idle(clock.now(), has_credit=True), store)
+    assert not scheduler.answered(request)
+    run(scheduler.poll(clock.now()), store)
+    assert scheduler.next_row(clock.now()) is row
+
+
+def test_a_request_is_answered_when_every_current_row_was_polled_since(
+    scheduler: RowScheduler, clock: TimeMachine
+) -> None:
+    store = MemoryStore(clock)
+    run(scheduler.poll(clock.now()), store)
+    request = scheduler.request(clock.now(), ignoring_owners=False)
+    for _ in range(2):
+        scheduler.begin_round(clock.now())
+        run(scheduler.poll(clock.now()), store)
+        assert not scheduler.answered(request)
+        run(scheduler.idle(clock.now(), has_credit=True), store)
+    assert scheduler.answered(request)
+
+
+def test_without_credit_only_requests_of_rounds_before_are_answered(
+    scheduler: RowScheduler, clock: TimeMachine
+) -> None:
+    store = MemoryStore(clock)
+    before = scheduler.request(clock.now(), ignoring_owners=False)
+    scheduler.begin_round(clock.now())
+    later = scheduler.request(clock.now(), ignoring_owners=False)
+    run(scheduler.idle(clock.now(), has_credit=False), store)
+    assert (scheduler.answered(before), scheduler.answered(later)) == (True, False)

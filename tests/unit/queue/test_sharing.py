@@ -294,21 +294,21 @@ def test_what_was_wished_for_long_ago_keeps_nobody_from_looking(clock: TimeMachi
     """A process that polls once and ends must find what waits, whatever it reads at the doorbell at first."""
     crew = Crew(MemoryStore(clock), clock, Layout())
     sender = crew.outsider()
-    run(sender.core.scheduler.poller.doorbell.want(RowRequest("somebody", "mail:0:0")), sender.store)
+    run(sender.core.doorbell.request(RowRequest("somebody", "mail:0:0")), sender.store)
     clock.advance("7d")
     sender.send(3)
     newcomer = crew.outsider()
     assert len(run(newcomer.core.take(ReceiveRequest(10, 0, new_deliveries)), newcomer.store)) == 3
 
 
-def test_who_insists_obliges_nobody(clock: TimeMachine) -> None:
+def test_a_consumer_that_does_not_wait_yields_a_row_to_no_other_process(clock: TimeMachine) -> None:
     crew = Crew(MemoryStore(clock), clock, Layout())
     poller, sender = crew.outsider(), crew.outsider()
     assert run(poller.core.take(ReceiveRequest(1, 0, new_deliveries)), poller.store) == []
     for _ in range(5):
         clock.advance("1s")
         sender.send(1)
-        run(sender.core.scheduler.poller.doorbell.want(RowRequest("somebody", "mail:0:0")), sender.store)
+        run(sender.core.doorbell.request(RowRequest("somebody", "mail:0:0")), sender.store)
         assert len(run(poller.core.take(ReceiveRequest(1, 0, new_deliveries)), poller.store)) == 1
 
 
@@ -343,4 +343,4 @@ def test_who_only_sends_keeps_no_note_of_each_message(crew: Crew) -> None:
     sender = crew.outsider()
     for _ in range(100):
         sender.send(1)
-    assert len(sender.core.scheduler.row_states._news) <= 8  # noqa: SLF001 - what it keeps is what this is about
+    assert len(sender.core.scheduler._reported) <= 8  # noqa: SLF001 - what it keeps is what this is about

@@ -1,0 +1,116 @@
+"""One row of a queue in one process: its snapshot and its next scan. Affects cost and delay, never safety."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from astyqueue.ids import Id
+from astyqueue.protocol.layout.rows import is_home
+from astyqueue.protocol.row.bounded_reads import ScanWindow
+from astyqueue.protocol.row.snapshot import RowSnapshot
+from astyqueue.queue.rows.deadline_heap import DeadlineHeap
+from astyqueue.units import NEVER, SECOND
+
+#: The pause of a row after an error, doubled after each further one: other rows have their turn, and an error that is
+#: over costs little delay.
+_AFTER_ERROR: Final = SECOND // 20
+LONGEST_AFTER_ERROR: Final = 5 * SECOND
+
+
+class RowState:
+    """One row in one process. Only the leader changes it.
+
+    `due`: the earliest known moment at which something in it is or will be due. `not_before`: it is not scanned before,
+    because of consecutive `failures` or a busy lock. `yielded_until`: until then it is left to a process that requested
+    it. `ignores_owner`: a consumer that does not wait requested a scan, whichever process owns the row.
+    """
+
+    __slots__ = ("_scans", "due", "failures", "ignores_owner", "name", "not_before", "snapshot", "yielded_until")
+
+    def __init__(self, snapshot: RowSnapshot, scans: DeadlineHeap) -> None:
+        """`scans` has the moment of the next scan of each row."""
+        self.name = snapshot.row
+        self.snapshot = snapshot
+        self._scans = scans
+        self.due = NEVER
+        self.not_before = 0
+        self.failures = 0
+        self.yielded_until = 0
+        self.ignores_owner = False
+
+    def scan_at(self, due: int, *, earliest: int = 0) -> None:
+        """Plan a scan for what is due at this moment, not before `earliest`; an earlier plan stays."""
+        self.due = min(self.due, due)
+        self._scans.lower(self.name, max(self.due, self.not_before, earliest))
+
+    def scan_soon(self) -> None:
+        """Plan a scan as soon as the row may be scanned: it cannot be known whether something is due."""
+        self.scan_at(self.not_before)
+
+    def scan_only_at(self, due: int) -> None:
+        """Plan a scan as if nothing else were known to be due in the row."""
+        self.due = NEVER
+        self.scan_at(due)
+
+    def scan_next(self, now: int) -> None:
+        """Plan the next scan by the snapshot, after a settle of this process: when a message given back falls due."""
+        self.snapshot.take_note()
+        due = self.snapshot.next_look(now)
+        if due is not None:
+            self.scan_at(due)
+
+    def scan_changed(self, now: int) -> None:
+        """Forget the snapshot and plan a scan: a commit of this process that it does not have changed the header."""
+        self.snapshot.forget()
+        self.scan_at(now)
+
+    def scan_anew(self, now: int) -> None:
+        """Scan the row now, after the clock was set back: moments that were noted before mean nothing now."""
+        self.due, self.not_before, self.yielded_until = now, 0, 0
+        self.snapshot.clock_was_set_back(now)
+        self._scans.set(self.name, now)
+
+    def failed(self, now: int) -> None:
+        """Leave the row alone for a while after an error: 50 ms, doubled each time up to 5 s."""
+        self.not_before = now + min(_AFTER_ERROR << min(self.failures, 8), LONGEST_AFTER_ERROR)
+        self.failures += 1
+
+    @property
+    def left_alone_until(self) -> int:
+        """Until when it is not scanned, though something may be due."""
+        return self.not_before if self.ignores_owner else max(self.not_before, self.yielded_until)
+
+    @property
+    def known(self) -> bool:
+        """Whether this process knows the row's current header, as far as it can tell."""
+        return self.snapshot.known
+
+    def check_header(self, value: bytes | None, now: int) -> None:
+        """Forget the snapshot if it has another header than this, which a poll has read."""
+        self.snapshot.surveyed(value, now)
+
+    @property
+    def heads(self) -> list[Id] | None:
+        """The position of the first scan, by priority; None while the header is not known."""
+        return self.snapshot.looks.heads if self.snapshot.known else None
+
+    @property
+    def has_timers(self) -> bool:
+        """Whether messages are known to be hidden in it."""
+        return bool(self.snapshot.timers)
+
+    @property
+    def scan_window(self) -> ScanWindow:
+        """How much time one read of its messages may cover."""
+        return self.snapshot.strides
+
+    def fire_schedules(self, *, on: bool) -> None:
+        """Set whether this process fires the schedules of the row."""
+        self.snapshot.fires = on and is_home(self.name)
+
+    def may_have_slot(self, now: int) -> bool:
+        """Whether a slot that this process fires may be due in it."""
+        if self.not_before > now or not self.snapshot.fires:
+            return False
+        slot = self.snapshot.next_slot if self.snapshot.known else now
+        return slot is not None and slot <= now
