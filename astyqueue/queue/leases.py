@@ -42,9 +42,17 @@ class Lease:
     unsure: list[SettlePlan] = field(default_factory=list)
     since: int = 0
 
-    def renewing(self, now: int) -> None:
+    def plan_renewal(self, now: int) -> None:
         """Plan the next renewal of the lease."""
         self.renew_at = now + int(self.lease * _RENEWED_AT)
+
+    def to_be_renewed(self, now: int) -> list[Id]:
+        """The messages to renew it for: their waiter wants that, they are unsettled, `renew_until` has not passed."""
+        return [
+            id_
+            for id_, delivery in self.deliveries.items()
+            if not delivery.settled and (delivery.renew_until is None or delivery.renew_until > now)
+        ]
 
 
 class BaseDelivery:
@@ -152,10 +160,6 @@ class BaseDelivery:
     def due_us(self) -> int:
         """When it was due for the first time, in microseconds since 1970, even outside the range of `datetime`."""
         return self._envelope.due or self._envelope.sent
-
-    def to_be_renewed(self, now: int) -> bool:
-        """Whether to renew its lease: its waiter wants that, it is not settled, and `renew_until` has not passed."""
-        return not self.settled and (self.renew_until is None or self.renew_until > now)
 
     def __repr__(self) -> str:
         """The message, the attempt and the outcome."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from typing import Final, NamedTuple
 
 from astyqueue.ids import Id
@@ -64,9 +65,13 @@ ACK: Final = Ack()
 
 
 def columns_changed_by(wanted: Outcomes) -> int:
-    """The number of columns, without timers, that these outcomes change: one per message, and its key and mark."""
-    others = (outcome for outcome in wanted.values() if outcome is not ACK)
-    return len(wanted) + sum(2 - outcome.along.count(None) for outcome in others if isinstance(outcome, Ack | Reject))
+    """The number of columns that these outcomes change: one per message, and its key and mark.
+
+    Timers do not count, so an extension changes none.
+    """
+    changing = [outcome for outcome in wanted.values() if not isinstance(outcome, Extend)]
+    others = [outcome for outcome in changing if outcome is not ACK and isinstance(outcome, Ack | Reject)]
+    return len(changing) + sum(2 - outcome.along.count(None) for outcome in others)
 
 
 #: Pauses that differ by less than 1/SHARED of their length share a timer.
@@ -152,44 +157,42 @@ def plan_settle(process: Client, timer: Timer, wanted: Outcomes, *, marking: boo
         worked.acked = [message_name(entry.priority, entry.id) for entry in timer.entries]
         return worked
     kept: list[Entry] = []
-    moves: list[Move] = []
+    least = timer.due + 1
+    extended: dict[int, list[Entry]] = {}
+    released: list[Move] = []
     for entry in timer.entries:
         outcome = wanted.get(entry.id)
         if outcome is None:
             kept.append(entry)
+        elif isinstance(outcome, Extend):
+            extended.setdefault(max(outcome.until, least), []).append(entry)
         elif isinstance(outcome, Ack):
             worked.ack(entry, outcome.along)
-        elif move := _move(worked, entry, outcome, now=process.now()):
-            moves.append(move)
-    sooner = [move for move in moves if move.due <= timer.due]
+        elif isinstance(outcome, Reject):
+            dead = Dead(process.now(), outcome.spent, outcome.kind, outcome.reason, timer.nonce.hex())
+            worked.reject(entry, dead, outcome.along)
+        else:
+            released.append(Move(outcome.state, outcome.due, (entry._replace(spent=outcome.spent),)))
+    sooner = [move for move in released if move.due < least]
+    later = [move for move in released if move.due >= least]
+    later += [Move(State.LEASED, due, tuple(sorted(entries))) for due, entries in extended.items()]
     marks = timer.marks
     if marking:
-        marks += tuple(Mark(*move.entry, move.due) for move in sooner)
+        marks += tuple(Mark(*entry, move.due) for move in sooner for entry in move.entries)
     else:
         worked.sooner = _timers(process, timer, sooner)
-    worked.moved = _timers(process, timer, [move for move in moves if move.due > timer.due])
+    worked.moved = _timers(process, timer, later)
     if kept or marks:
         worked.left = encoded(replace(timer, entries=tuple(kept), marks=marks))
     return worked
 
 
 class Move(NamedTuple):
-    """A message that moves to another timer."""
+    """Messages that move to another timer."""
 
     state: State
     due: int
-    entry: Entry
-
-
-def _move(worked: SettlePlan, entry: Entry, outcome: Outcome, *, now: int) -> Move | None:
-    match outcome:
-        case Reject(kind, reason, spent, along):
-            worked.reject(entry, Dead(now, spent, kind, reason, worked.timer.nonce.hex()), along)
-        case Release(due, spent, state):
-            return Move(state, due, entry._replace(spent=spent))
-        case Extend(until):
-            return Move(State.LEASED, max(until, worked.timer.due + 1), entry)
-    return None
+    entries: tuple[Entry, ...]
 
 
 def _timers(process: Client, origin: Timer, moves: list[Move]) -> list[Timer]:
@@ -209,7 +212,7 @@ def _timer(process: Client, origin: Timer, group: list[Move]) -> Timer:
     """A timer for these messages: under the same claim if they stay leased; otherwise their receipts end."""
     state, due, _ = group[-1]
     name = Name(Type.TIMER, 0, process.id_at(due), state)
-    entries = tuple(move.entry for move in group)
+    entries = tuple(chain.from_iterable([move.entries for move in group]))
     if state == State.LEASED:
         return encoded(Timer(name, entries, origin.nonce, origin.holder, origin.made_for, origin.alone))
     return encoded(Timer(name, entries, process.nonce(), "", len(entries)))

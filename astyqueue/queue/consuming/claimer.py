@@ -22,6 +22,7 @@ from astyqueue.protocol.settling.outcomes import Outcome
 from astyqueue.protocol.steps import Steps
 from astyqueue.queue.consuming.at_most_once import AtMostOnceBuffer
 from astyqueue.queue.consuming.firing import ScheduleFiring
+from astyqueue.queue.consuming.held_leases import HeldLeases
 from astyqueue.queue.consuming.leadership import Leadership
 from astyqueue.queue.consuming.row_worker import RowWorker, returned
 from astyqueue.queue.consuming.settle_buffer import SettleBuffer, SettleTicket
@@ -67,7 +68,8 @@ class Claimer:
         self._clock = clock
         self._settings_sync = settings_sync
         self._telling = telling = HookNotifier(hooks)
-        self._outcomes = SettleBuffer(self.stats, telling, self.history)
+        self._leases = HeldLeases()
+        self._outcomes = SettleBuffer(self._leases, self.stats, telling, self.history)
         self._lead = Leadership(clock, self._round, telling)
         self._waiters = Waiters(clock)
         self._once = AtMostOnceBuffer(self._waiters, self.stats, telling)
@@ -76,6 +78,7 @@ class Claimer:
             scheduler,
             settings_sync,
             self._outcomes,
+            self._leases,
             self._waiters,
             self._once,
             self.stats,
@@ -86,6 +89,7 @@ class Claimer:
         )
         self._claimed_last = False
         self._flushing: list[SettleTicket] = []
+        self._renewing: list[SettleTicket] = []
 
     def sent(self, row: str, moment: int) -> None:
         """Have a row scanned from this moment on: a thread of this process sent to it."""
@@ -136,16 +140,24 @@ class Claimer:
 
     def flush(self) -> Steps[None]:
         """Commit all buffered outcomes, and write the buffered history events."""
+        yield from self._take_part(self._flushing, self._flushed)
+        yield from self.history.flush()
+
+    def renew_leases(self, stopped: Callable[[], bool]) -> Steps[None]:
+        """Take part until `stopped` without receiving, so that leases are renewed; an error in that is raised."""
+        yield from self._take_part(self._renewing, stopped)
+
+    def _take_part(self, parties: list[SettleTicket], done: Callable[[], bool]) -> Steps[None]:
+        """Take part without receiving, as one of these parties, until `done` or until an error ends it."""
         wakeup = Wakeup(self._clock)
         ticket = SettleTicket(1, wakeup=wakeup)
-        self._flushing.append(ticket)
+        parties.append(ticket)
         try:
-            yield from self._lead.take_part(lambda: ticket.over or self._flushed(), wakeup, until=None)
+            yield from self._lead.take_part(lambda: ticket.over or done(), wakeup, until=None)
         finally:
-            self._flushing.remove(ticket)
+            parties.remove(ticket)
         if ticket.error is not None:
             raise ticket.error
-        yield from self.history.flush()
 
     def finish_telling(self, patience: float) -> None:
         """Wait until hooks were called for every outcome in the store, at most `patience` seconds."""
@@ -187,7 +199,7 @@ class Claimer:
         well = yield from self._for_waiters(self._look_after(), {})
         now = self._process.now()
         if self._scheduler.begin_round(now):
-            self._outcomes.set_back(now)
+            self._leases.set_back(now)
         shares = self._shares()
         if shares and self._once.hand_out_kept(now, shares=shares):
             return
@@ -228,11 +240,12 @@ class Claimer:
         """Do work for waiters, of which these have a share; False after an error.
 
         The error ends the wait of one waiter, whichever thread leads: callers that settle are not affected by it.
+        Without a waiter it goes to those that renew leases.
         """
         try:
             yield from steps
         except Exception as error:
-            if self._waiters.fail(error, shares):
+            if self._waiters.fail(error, shares) or _fail_all(self._renewing, error):
                 return False
             if not isinstance(error, StoreError | Undecodable):
                 raise
@@ -243,17 +256,17 @@ class Claimer:
     def _settle(self, row: str) -> Steps[None]:
         """Commit the outcomes that wait for a row.
 
-        An error goes to the callers that wait for these outcomes, else to those that flush, else to one waiter.
+        An error goes to the callers that wait for these outcomes, else to those that flush, else to those that renew
+        leases, else to one waiter.
         """
         try:
             yield from self._work.settle(row)
         except Exception as error:
-            for ticket in self._flushing:
-                ticket.fail(error)
-            if not self._flushing and not self._waiters.fail(error, {}):
-                if not isinstance(error, StoreError):
-                    raise
-                _log.warning("row %s: %s; outcomes of its messages are committed later", row, error)
+            if _fail_all(self._flushing, error) or _fail_all(self._renewing, error) or self._waiters.fail(error, {}):
+                return
+            if not isinstance(error, StoreError):
+                raise
+            _log.warning("row %s: %s; outcomes of its messages are committed later", row, error)
 
     def _wake_hurried(self) -> None:
         """Wake the callers that wait for outcomes, some of which may be committed now."""
@@ -268,6 +281,14 @@ class Claimer:
 
     def _shares(self) -> Shares:
         """The credit of each waiter; none while the queue is paused or leases must end before a suspect is claimed."""
-        if self._outcomes.in_hand == 0:
+        if self._leases.in_hand == 0:
             self._work.emptying = False
         return {} if self._work.emptying or self._settings_sync.behaviour.paused else self._waiters.shares()
+
+
+def _fail_all(tickets: list[SettleTicket], error: Exception) -> bool:
+    """End these waits with an error; False if there are none."""
+    failing = tuple(tickets)  # other threads come and go
+    for ticket in failing:
+        ticket.fail(error)
+    return bool(failing)

@@ -17,7 +17,6 @@ from astyqueue.clock import Clock
 from astyqueue.errors import AstyqueueError, Closed
 from astyqueue.protocol.steps import Steps
 from astyqueue.queue.consuming.claimer import Claimer
-from astyqueue.queue.leases import BaseDelivery, Waiter
 from astyqueue.units import SECOND
 from astyqueue.waiting import Rest, Wakeup
 
@@ -28,20 +27,12 @@ def renew_until_stopped(claimer: Claimer, clock: Clock, stopped: Callable[[], bo
     """Take part without receiving, so that leases are renewed; after an error, try again in one second."""
     while not stopped():
         try:
-            yield from claimer.serve(Waiter(_no_credit, _accept_nothing), stopped)
+            yield from claimer.renew_leases(stopped)
         except Closed:
             return
         except AstyqueueError:
             _log.exception("leases could not be renewed; trying again")
             yield Rest(Wakeup(clock), clock.monotonic() + SECOND)
-
-
-def _no_credit() -> int:
-    return 0
-
-
-def _accept_nothing(_: list[BaseDelivery]) -> None:
-    pass
 
 
 class RenewalThread:

@@ -20,6 +20,7 @@ from astyqueue.protocol.settling.settle import SettleRequest, settle
 from astyqueue.protocol.steps import Steps
 from astyqueue.queue.consuming.at_most_once import AtMostOnceBuffer
 from astyqueue.queue.consuming.firing import ScheduleFiring
+from astyqueue.queue.consuming.held_leases import HeldLeases
 from astyqueue.queue.consuming.settle_buffer import SettleBuffer
 from astyqueue.queue.consuming.waiters import Shares, Waiters
 from astyqueue.queue.history import HistoryWriter
@@ -54,6 +55,7 @@ class RowWorker:
     scheduler: RowScheduler
     settings_sync: SettingsSync
     outcomes: SettleBuffer
+    leases: HeldLeases
     waiters: Waiters
     once: AtMostOnceBuffer
     stats: QueueStats
@@ -70,7 +72,7 @@ class RowWorker:
         """
         row = self.scheduler.rows[name]
         snapshot = row.snapshot
-        waiting, events = self.outcomes.of_row(name)
+        waiting, events = self.outcomes.of_row(name, self.process.now())
         for hold, outcomes in waiting:
             try:
                 yield from self.history.write(events)
@@ -107,7 +109,7 @@ class RowWorker:
         """Fire the due slots of a row, then claim under its lock; returns the number fired, None if the row is busy."""
         snapshot = visit.row.snapshot
         order = self._order(wanted, self.settings_sync.behaviour)
-        waiting, events = self.outcomes.of_row(snapshot.row)
+        waiting, events = self.outcomes.of_row(snapshot.row, self.process.now())
         settling = [SettleRequest(hold.timer, outcomes, hold.unsure) for hold, outcomes in waiting]
 
         def take(lock: LockHandle) -> Steps[ClaimResult]:
@@ -142,7 +144,7 @@ class RowWorker:
             min(wanted, _MOST),
             behaviour.lease_us,
             behaviour.max_attempts,
-            self.outcomes.in_hand,
+            self.leases.in_hand,
             keeps=wanted > _MOST or self.waiters.full_for < _NO_TIME,
             yields=self.scheduler.shared and leases,
             leases=leases,
@@ -161,8 +163,8 @@ class RowWorker:
             handed = [delivery for _, deliveries in dealt for delivery in deliveries]
             unwanted = [BaseDelivery(row, one, hold) for one in taken.held[len(handed) :]]
             if any(waiter.renew for waiter, _ in dealt):
-                hold.renewing(self.process.now())
-            self.outcomes.hold(hold, handed + unwanted)
+                hold.plan_renewal(self.process.now())
+            self.leases.add(hold, handed + unwanted)
             unwanted += self.waiters.accept(dealt)
             for delivery in unwanted:
                 self.outcomes.give_back(delivery, returned(delivery, self.process.now()))

@@ -1,4 +1,4 @@
-"""Outcomes on their way into the store: any thread or task adds them, the leader commits them."""
+"""Outcomes and renewals on their way into the store: any thread or task adds outcomes, the leader commits them."""
 
 from __future__ import annotations
 
@@ -13,9 +13,10 @@ from astyqueue.ids import Id
 from astyqueue.model.event import Event, Kind
 from astyqueue.protocol.settling.outcomes import ACK, Ack, Extend, Outcome, Reject, Release
 from astyqueue.protocol.settling.settle import SettleResult
+from astyqueue.queue.consuming.held_leases import HeldLeases
 from astyqueue.queue.history import HistoryWriter
 from astyqueue.queue.hooks import HookNotifier
-from astyqueue.queue.leases import BaseDelivery, Lease, after_settling
+from astyqueue.queue.leases import BaseDelivery, Lease
 from astyqueue.queue.metrics import QueueStats
 from astyqueue.units import NEVER
 from astyqueue.waiting import Wakeup
@@ -70,21 +71,65 @@ class PendingOutcome(NamedTuple):
             ticket.one_less()
 
 
-class SettleBuffer:
-    """The leases of this process in a queue, and the outcomes that wait for a commit."""
+class OutcomeRecorder:
+    """Records what became of outcomes: in the counters, in the queue's history, and for the hooks."""
 
     def __init__(self, stats: QueueStats, telling: HookNotifier, history: HistoryWriter) -> None:
-        """`in_hand` counts leased deliveries; while `hurried`, outcomes are committed without waiting for a claim."""
-        self.in_hand = 0
-        self.hurried = False
+        """`telling` calls the hooks."""
         self._stats = stats
+        self._telling = telling
+        self._history = history
+
+    def count(self, outcomes: Iterable[Outcome]) -> None:
+        """Count outcomes that are in the store."""
+        counts: Counter[type[Outcome]] = Counter(map(type, outcomes))
+        for kind, count in counts.items():
+            if kind is not Extend:
+                self._stats.add(_WORDS[kind], count)
+
+    def lost(self, delivery: BaseDelivery, events: tuple[Event, ...] = ()) -> None:
+        """Record that the lease of a delivery was lost; `events` are those of its outcome, which came too late."""
+        self._stats.lose(delivery.message_id)
+        self._history.lost(events)
+        delivery.settled = "lost"
+
+    def conclude(self, pending: PendingOutcome, *, lost: bool) -> None:
+        """End the wait for an outcome that is in the store or came too late, and queue its hook calls."""
+        if lost:
+            self.lost(pending.delivery, pending.events)
+        pending.over(lost=lost)
+        self._telling.happened(pending.delivery, "lost" if lost else _WORDS[type(pending.outcome)])
+
+    def conclude_renewal(self, delivery: BaseDelivery, *, lost: bool) -> None:
+        """Record the renewal of a lease for one delivery; one that was settled meanwhile is lost with its outcome."""
+        if not lost:
+            self._telling.happened(delivery, _WORDS[Extend])
+        elif not delivery.settled:
+            self.lost(delivery)
+            self._telling.happened(delivery, "lost")
+
+
+class SettleBuffer:
+    """The outcomes of leased messages that wait for a commit, and the leases that wait to be extended."""
+
+    def __init__(self, leases: HeldLeases, stats: QueueStats, telling: HookNotifier, history: HistoryWriter) -> None:
+        """While `hurried`, outcomes are committed without waiting for a claim.
+
+        `_renewals`: how to extend the leases that are to be renewed, which is urgent while `_renew_now`. Only the
+        leader uses it. Such a lease is also in `_pending`, perhaps without outcomes: one order decides whose turn it
+        is.
+        """
+        self.hurried = False
+        self._leases = leases
+        self._recorder = OutcomeRecorder(stats, telling, history)
         self._telling = telling
         self._history = history
         self._lock = threading.Lock()
         self._incoming: deque[PendingOutcome] = deque()  # any thread appends; only the holder of the lock removes
         self._called = False
         self._pending: dict[Lease, dict[Id, PendingOutcome]] = {}
-        self._holds: set[Lease] = set()
+        self._renewals: dict[Lease, Extend] = {}
+        self._renew_now = False
         self._flush_at = NEVER
 
     def give_back(self, delivery: BaseDelivery, outcome: Release) -> None:
@@ -172,13 +217,13 @@ class SettleBuffer:
     def fail(self, hold: Lease, error: Exception) -> bool:
         """End the waits of callers for outcomes of this lease with an error, and withdraw these outcomes.
 
-        Returns whether there were such callers. Outcomes that no caller waits for are tried again after a moment, when
-        other rows had their turn.
+        Returns whether there were such callers. A renewal, and outcomes that no caller waits for, are tried again after
+        a moment, when other leases had their turn.
         """
         with self._lock:
-            waiting = self._pending.get(hold, {}).values()
-            tickets = {id(ticket): ticket for pending in waiting for ticket in pending.tickets}
-            self._flush_at, self.hurried = NEVER, False
+            waiting = self._pending[hold] = self._pending.pop(hold, {})
+            tickets = {id(ticket): ticket for pending in waiting.values() for ticket in pending.tickets}
+            self._flush_at, self.hurried, self._renew_now = NEVER, False, False
         for ticket in tickets.values():
             self.withdraw(ticket)
             ticket.fail(error)
@@ -202,7 +247,8 @@ class SettleBuffer:
             pending = self._incoming.popleft()
             hold = pending.delivery.hold
             if hold is None or pending.delivery.id not in hold.deliveries:
-                self._lose(pending)
+                self._recorder.lost(pending.delivery, pending.events)
+                pending.over(lost=True)
             elif (waiting := self._pending.get(hold)) is None:
                 self._pending[hold] = {pending.delivery.id: pending}
             elif (earlier := waiting.get(pending.delivery.id)) is None:
@@ -210,55 +256,75 @@ class SettleBuffer:
             else:
                 waiting[pending.delivery.id] = _merged(earlier, pending)
 
-    def _lose(self, pending: PendingOutcome) -> None:
-        """Record that the lease of a delivery was lost."""
-        self._stats.lose(pending.delivery.message_id)
-        self._history.lost(pending.events)
-        pending.delivery.settled = "lost"
-        pending.over(lost=True)
-
     def urgent(self, now: int) -> Lease | None:
-        """A lease whose outcomes cannot wait for a claim: a caller waits for them, or they have waited 5 ms."""
+        """A lease that cannot wait for a claim: it is to be renewed, a caller waits, or outcomes have waited 5 ms."""
         with self._lock:
             self._sort_in()
-            waiting = {hold: pending for hold, pending in self._pending.items() if pending}
-            self.hurried &= bool(waiting)
+            waiting = {hold: pending for hold, pending in self._pending.items() if pending or hold in self._renewals}
+            self._pending = waiting
+            self.hurried &= any(waiting.values())
         if not waiting:
             self._flush_at = NEVER
             return None
         self._flush_at = min(self._flush_at, now + _PATIENCE)
+        if self._renew_now:
+            return next(iter(self._renewals))
         if self.hurried or self._flush_at <= now:
             return next(iter(waiting))
         demanded = (hold for hold, outcomes in waiting.items() if any(pending.tickets for pending in outcomes.values()))
         return next(demanded, None)
 
-    def of_row(self, row: str) -> tuple[list[tuple[Lease, dict[Id, Outcome]]], list[Event]]:
+    def of_row(self, row: str, now: int) -> tuple[list[tuple[Lease, dict[Id, Outcome]]], list[Event]]:
         """The outcomes that wait for a commit to a row, and their history events, which are written before it.
 
         Both are of one moment: an outcome that is withdrawn later is committed all the same, and needs its event.
         """
         with self._lock:
             self._sort_in()
-            found = [(hold, dict(waiting)) for hold, waiting in self._pending.items() if hold.row == row and waiting]
-        events = [event for _, waiting in found for pending in waiting.values() for event in pending.events]
-        return [(hold, {id_: pending.outcome for id_, pending in waiting.items()}) for hold, waiting in found], events
+            waiting = [(hold, pending) for hold, pending in self._pending.items() if hold.row == row]
+            found = [(hold, self._outcomes(hold, pending, now)) for hold, pending in waiting]
+            events = [event for _, pending in waiting for one in pending.values() for event in one.events]
+        return [(hold, outcomes) for hold, outcomes in found if outcomes], events
+
+    def _outcomes(self, hold: Lease, waiting: dict[Id, PendingOutcome], now: int) -> dict[Id, Outcome]:
+        """The outcomes that wait for a lease; if it is to be renewed, all its other messages are extended alike."""
+        extension = self._renewals.get(hold)
+        if extension is None:
+            return {id_: pending.outcome for id_, pending in waiting.items()}
+        for id_, pending in waiting.items():
+            if isinstance(pending.outcome, Extend) and pending.outcome.until < extension.until:
+                waiting[id_] = pending._replace(outcome=extension)
+        outcomes: dict[Id, Outcome] = dict.fromkeys(hold.to_be_renewed(now), extension)
+        outcomes.update({id_: pending.outcome for id_, pending in waiting.items()})
+        if not outcomes:
+            self._end_renewal(hold)
+        return outcomes
+
+    def _end_renewal(self, hold: Lease) -> Extend | None:
+        """End the renewal of a lease, if there is one: it was committed, or the last message was settled before."""
+        extension = self._renewals.pop(hold, None)
+        self._renew_now &= bool(self._renewals)
+        return extension
 
     def done(self, hold: Lease, outcomes: dict[Id, Outcome], settled: SettleResult) -> None:
         """Apply a commit: update the lease, and wake the callers that wait for these outcomes."""
         with self._lock:
+            extension = self._end_renewal(hold)
+            deliveries = dict(hold.deliveries) if extension else {}
             committed = self._committed(hold, outcomes)
-            before = len(hold.deliveries)
-            lost, parted = after_settling(hold, outcomes, settled)
-            if hold in self._holds:
-                self.in_hand -= before - len(hold.deliveries) - sum(len(part.deliveries) for part in parted)
-                self._holds.update(parted)
-            if not hold.deliveries:
-                self._holds.discard(hold)
+            lost = self._leases.settled(hold, outcomes, settled)
         gone = {delivery.id for delivery in lost}
-        self._count([outcome for id_, outcome in outcomes.items() if id_ not in gone])
+        self._recorder.count([outcome for id_, outcome in outcomes.items() if id_ not in gone])
+        if not (gone or self._telling.anybody):
+            for pending in committed:
+                if pending.tickets:
+                    pending.over(lost=False)
+            return
         for pending in committed:
-            if gone or self._telling.anybody or pending.tickets:
-                self._conclude(pending, lost=pending.delivery.id in gone)
+            deliveries.pop(pending.delivery.id, None)
+            self._recorder.conclude(pending, lost=pending.delivery.id in gone)
+        for delivery in [one for one in deliveries.values() if outcomes.get(one.id) is extension]:
+            self._recorder.conclude_renewal(delivery, lost=delivery.id in gone)
 
     def _committed(self, hold: Lease, outcomes: dict[Id, Outcome]) -> list[PendingOutcome]:
         """Remove committed outcomes; later ones of the lease are sorted again, as their deliveries may have moved."""
@@ -271,52 +337,18 @@ class SettleBuffer:
         self._incoming.extendleft(reversed(waiting.values()))
         return committed
 
-    def _conclude(self, pending: PendingOutcome, *, lost: bool) -> None:
-        """End the wait for an outcome that is in the store or came too late, and queue its hook calls."""
-        if lost:
-            self._lose(pending)
-        else:
-            pending.over(lost=False)
-        if self._telling.anybody:
-            self._telling.happened(pending.delivery, "lost" if lost else _WORDS[type(pending.outcome)])
-
-    def _count(self, outcomes: Iterable[Outcome]) -> None:
-        counts: Counter[type[Outcome]] = Counter(map(type, outcomes))
-        for kind, count in counts.items():
-            if kind is not Extend:
-                self._stats.add(_WORDS[kind], count)
-
-    def hold(self, hold: Lease, handed: list[BaseDelivery]) -> None:
-        """Add a lease and its deliveries."""
-        hold.deliveries.update({delivery.id: delivery for delivery in handed})
-        self._holds.add(hold)
-        self.in_hand += len(handed)
-
     def renew(self, now: int) -> None:
-        """Add an extension for every unsettled delivery whose lease is to be renewed now."""
-        self._forget_lapsed(now)
-        due = [hold for hold in self._holds if hold.renew_at <= now]
-        for hold in due:
-            hold.renewing(now)
-            held = [delivery for delivery in hold.deliveries.values() if delivery.to_be_renewed(now)]
-            self._incoming.extend(PendingOutcome(delivery, Extend(now + hold.lease)) for delivery in held)
-            self.hurried |= bool(held)
-
-    def _forget_lapsed(self, now: int) -> None:
-        """Drop leases that have run out: other consumers may have their messages. A late settle may still be tried."""
+        """Have every lease extended whose time it is, for its messages that are to be renewed."""
         with self._lock:
-            lapsed = [hold for hold in self._holds if hold.timer.due <= now and not self._pending.get(hold)]
-            self._holds.difference_update(lapsed)
-            self.in_hand -= sum(len(hold.deliveries) for hold in lapsed)
-
-    def set_back(self, now: int) -> None:
-        """After the clock was set back, renew leases by the new time, not when it has caught up."""
-        for hold in self._holds:
-            hold.renew_at = min(hold.renew_at, now + hold.lease // 2)
+            self._leases.forget_lapsed(now, lambda lease: bool(self._pending.get(lease)) or lease in self._renewals)
+            for lease in self._leases.begin_renewals(now):
+                self._renewals[lease] = Extend(now + lease.lease)
+                self._renew_now = True
+                self._pending.setdefault(lease, {})
 
     def next_event(self) -> int:
         """When the leader must next commit outcomes or renew leases."""
-        return min([self._flush_at, *[hold.renew_at for hold in self._holds]])
+        return min(self._flush_at, self._leases.next_renewal)
 
 
 def _merged(earlier: PendingOutcome, later: PendingOutcome) -> PendingOutcome:

@@ -14,7 +14,7 @@ from astyqueue.errors import AlreadySettled, Vetoed
 from astyqueue.protocol.settling.outcomes import Extend
 from astyqueue.queue.builder import QueueBuilder
 from astyqueue.queue.consuming.renewal import RenewalThread
-from astyqueue.queue.consuming.settle_buffer import PendingOutcome
+from astyqueue.queue.consuming.settle_buffer import SettleBuffer
 from astyqueue.queue.delivery import Delivery
 from astyqueue.queue.hooks import Hook
 from astyqueue.queue.leases import BaseDelivery
@@ -110,6 +110,14 @@ def test_of_several_deliveries_one_of_which_is_settled_none_is_changed(hooked: M
     assert hooked.counts().total == 0
 
 
+def be_renewed(delivery: BaseDelivery, outcomes: SettleBuffer, clock: TimeMachine) -> None:
+    """Have the lease of a delivery renewed now."""
+    assert delivery.hold is not None
+    delivery.renew_until, delivery.hold.renew_at = None, clock.now()
+    outcomes.renew(clock.now())
+    assert outcomes.urgent(clock.now()) is delivery.hold
+
+
 def test_a_renewal_does_not_shorten_the_extension_that_a_user_asked_for(
     queue: MessageQueue, clock: TimeMachine
 ) -> None:
@@ -117,12 +125,26 @@ def test_a_renewal_does_not_shorten_the_extension_that_a_user_asked_for(
     [delivery] = queue.receive()
     outcomes = queue.core.claimer._outcomes  # noqa: SLF001 - the order is the point
     ticket = outcomes.demand([(delivery, Extend(clock.now() + 600_000_000))])
-    outcomes._incoming.append(PendingOutcome(delivery, Extend(clock.now() + 30_000_000)))  # noqa: SLF001 - as the leader renews
-    outcomes.urgent(clock.now())
+    be_renewed(delivery, outcomes, clock)
     assert ticket.left == 1
     queue.run(queue.core.claimer.flush())
     assert ticket.left == 0
     assert delivery.lease_until == clock.instant + timedelta(minutes=10)
+
+
+def test_a_renewal_makes_a_shorter_extension_that_a_user_asked_for_longer(
+    queue: MessageQueue, clock: TimeMachine
+) -> None:
+    queue.send_many(["one", "two"])
+    one, two = queue.receive(2)
+    outcomes = queue.core.claimer._outcomes  # noqa: SLF001 - the order is the point
+    ticket = outcomes.demand([(one, Extend(clock.now() + 31_000_000))])
+    clock.advance("12s")
+    two.renew_until = None
+    be_renewed(one, outcomes, clock)
+    queue.run(queue.core.claimer.flush())
+    assert ticket.left == 0
+    assert one.lease_until == two.lease_until == clock.instant + timedelta(seconds=30)
 
 
 def test_keeping_leases_again_and_again_leaves_no_thread_behind() -> None:

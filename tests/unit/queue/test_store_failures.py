@@ -12,7 +12,7 @@ import pytest
 from astyqueue import MessageQueue
 from astyqueue.errors import BadInput, Closed, StoreUnavailable, Undecodable
 from astyqueue.protocol.layout.columns import HEADER
-from astyqueue.protocol.settling.outcomes import ACK, Extend
+from astyqueue.protocol.settling.outcomes import ACK
 from astyqueue.protocol.steps import Commit, Read, Request
 from astyqueue.queue.builder import QueueBuilder
 from astyqueue.queue.consuming.settle_buffer import PendingOutcome
@@ -24,12 +24,28 @@ from astyqueue.testing.faults import Faulty
 from tests.support.places import Place
 
 
+def test_an_ack_that_comes_after_a_renewal_was_begun_is_committed_all_the_same(
+    queue: MessageQueue, clock: TimeMachine
+) -> None:
+    queue.send("one")
+    [held] = queue.receive()
+    claimer = queue.core.claimer
+    assert held.hold is not None
+    held.renew_until, held.hold.renew_at = None, clock.now()
+    claimer._outcomes.renew(clock.now())  # noqa: SLF001 - the order is the point
+    claimer.settle_later(held, ACK)
+    queue.run(claimer.flush())
+    assert queue.counts().total == 0
+
+
 def test_a_renewal_that_comes_after_an_ack_does_not_take_its_place(queue: MessageQueue, clock: TimeMachine) -> None:
     queue.send("one")
     [held] = queue.receive()
     claimer = queue.core.claimer
     claimer.settle_later(held, ACK)
-    claimer._outcomes._incoming.append(PendingOutcome(held, Extend(clock.now() + 60_000_000)))  # noqa: SLF001 - the order is the point
+    assert held.hold is not None
+    held.renew_until, held.hold.renew_at = None, clock.now()
+    claimer._outcomes.renew(clock.now())  # noqa: SLF001 - the order is the point
     queue.run(claimer.flush())
     assert queue.counts().total == 0
 

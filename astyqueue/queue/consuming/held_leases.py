@@ -1,0 +1,62 @@
+"""The leases of one process in a queue: how many deliveries they cover, and when each is renewed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from astyqueue.protocol.settling.outcomes import Outcomes
+from astyqueue.protocol.settling.settle import SettleResult
+from astyqueue.queue.leases import BaseDelivery, Lease, after_settling
+from astyqueue.units import NEVER
+
+
+class HeldLeases:
+    """Only the leader changes it. `in_hand` counts the unsettled deliveries."""
+
+    def __init__(self) -> None:
+        """No lease."""
+        self.in_hand = 0
+        self._leases: set[Lease] = set()
+
+    def add(self, lease: Lease, deliveries: list[BaseDelivery]) -> None:
+        """Add a lease and its deliveries."""
+        lease.deliveries.update({delivery.id: delivery for delivery in deliveries})
+        self._leases.add(lease)
+        self.in_hand += len(deliveries)
+
+    def settled(self, lease: Lease, outcomes: Outcomes, result: SettleResult) -> list[BaseDelivery]:
+        """Update a lease after a commit, which may split it; returns the deliveries that were lost."""
+        before = len(lease.deliveries)
+        lost, parted = after_settling(lease, outcomes, result)
+        if lease in self._leases:
+            self.in_hand -= before - len(lease.deliveries) - sum(len(part.deliveries) for part in parted)
+            self._leases.update(parted)
+        if not lease.deliveries:
+            self._leases.discard(lease)
+        return lost
+
+    def forget_lapsed(self, now: int, waits: Callable[[Lease], bool]) -> None:
+        """Drop leases that have run out, unless something of them `waits` for a commit.
+
+        Other consumers may have their messages. A late settle may still be tried.
+        """
+        lapsed = [lease for lease in self._leases if lease.timer.due <= now and not waits(lease)]
+        self._leases.difference_update(lapsed)
+        self.in_hand -= sum(len(lease.deliveries) for lease in lapsed)
+
+    def begin_renewals(self, now: int) -> list[Lease]:
+        """The leases to be renewed now, of those that have such messages; their next renewals are planned."""
+        due = [lease for lease in self._leases if lease.renew_at <= now]
+        for lease in due:
+            lease.plan_renewal(now)
+        return [lease for lease in due if lease.to_be_renewed(now)]
+
+    @property
+    def next_renewal(self) -> int:
+        """When the next lease is to be renewed; NEVER if none is."""
+        return min([lease.renew_at for lease in self._leases], default=NEVER)
+
+    def set_back(self, now: int) -> None:
+        """After the clock was set back, renew leases by the new time, not when it has caught up."""
+        for lease in self._leases:
+            lease.renew_at = min(lease.renew_at, now + lease.lease // 2)

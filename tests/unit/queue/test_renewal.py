@@ -1,0 +1,224 @@
+"""A lease is renewed as one: what that costs does not depend on how many messages it covers."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import timedelta
+from pathlib import Path
+from types import FrameType
+
+import pytest
+
+import astyqueue
+from astyqueue import Delivery, Hook, MessageQueue
+from astyqueue.errors import LeaseLost, OutcomeUnknown, StoreError, StoreUnavailable
+from astyqueue.protocol.settling.outcomes import ACK
+from astyqueue.protocol.steps import Commit, Request, Steps
+from astyqueue.queue.leases import BaseDelivery
+from astyqueue.queue.runtime import ReceiveRequest
+from astyqueue.store import Store
+from astyqueue.stores.memory import MemoryStore
+from astyqueue.testing import Failing, Recording, TimeMachine
+from astyqueue.testing.faults import Faulty
+from astyqueue.waiting import Rest
+from tests.support.places import Place
+
+#: Longer than the part of a lease of thirty seconds after which it is renewed.
+HALF = "15s"
+LEASE = timedelta(seconds=30)
+
+
+@dataclass
+class Told(Hook):
+    """Notes what became of deliveries."""
+
+    outcomes: list[tuple[object, str]] = field(default_factory=list)
+
+    def after_settle(self, delivery: BaseDelivery, outcome: str) -> None:
+        self.outcomes.append((delivery.body, outcome))
+
+
+def open_queue(store: Store, clock: TimeMachine, *hooks: Hook, shards: int = 1) -> MessageQueue:
+    builder = MessageQueue.builder().store(store).name("emails").lease("30s").clock(clock).concurrency_shards(shards)
+    for hook in hooks:
+        builder = builder.hook(hook)
+    return builder.build()
+
+
+def receive(queue: MessageQueue, count: int) -> list[Delivery]:
+    """Receive as those do whose leases are renewed."""
+    taken = queue.run(queue.core.take(ReceiveRequest(count, 0, queue.delivery, renew=True)))
+    return [delivery for delivery in taken if isinstance(delivery, Delivery)]
+
+
+def renew(queue: MessageQueue) -> None:
+    """Renew what is due, as the thread that renews does, until there is nothing to do."""
+    queue.run(_until_rest(queue.core.claimer.renew_leases(lambda: False)))
+
+
+def _until_rest(steps: Steps[None]) -> Steps[None]:
+    with contextlib.closing(steps):
+        request = next(steps)
+        while not isinstance(request, Rest):
+            try:
+                answer = yield request
+            except StoreError as error:
+                request = steps.throw(error)
+            else:
+                request = steps.send(answer)
+
+
+def calls_of(work: Callable[[], object]) -> int:
+    """The number of calls of functions of the package that this takes."""
+    package = str(Path(astyqueue.__file__).parent)
+    count = 0
+
+    def note(frame: FrameType, event: str, _: object) -> None:
+        nonlocal count
+        count += event == "call" and frame.f_code.co_filename.startswith(package)
+
+    sys.setprofile(note)
+    try:
+        work()
+    finally:
+        sys.setprofile(None)
+    return count
+
+
+def cost_of_renewal(clock: TimeMachine, messages: int) -> tuple[int, int, int]:
+    """Commits, changed columns, and calls of a renewal of one lease of this number of messages."""
+    store = Recording(MemoryStore(clock))
+    with open_queue(store, clock) as queue:
+        queue.send_many(range(messages))
+        deliveries = receive(queue, messages)
+        assert len(deliveries) == messages
+        clock.advance(HALF)
+        store.requests.clear()
+        calls = calls_of(lambda: renew(queue))
+        commits = commits_of(store)
+        assert {delivery.lease_until for delivery in deliveries} == {clock.instant + LEASE}
+    return len(commits), sum(len(one.batch.puts) + len(one.batch.deletes) for one in commits), calls
+
+
+def commits_of(store: Recording) -> list[Commit]:
+    return [request for request in store.requests if isinstance(request, Commit)]
+
+
+def test_renewing_two_hundred_messages_of_a_lease_costs_as_much_as_renewing_one(clock: TimeMachine) -> None:
+    commits, columns, calls = cost_of_renewal(clock, 1)
+    many_commits, many_columns, many_calls = cost_of_renewal(clock, 200)
+    assert (commits, columns) == (many_commits, many_columns) == (1, 2)
+    assert abs(many_calls - calls) <= 5
+
+
+def with_ack_of_another_row(queue: MessageQueue, clock: TimeMachine) -> tuple[Delivery, Delivery]:
+    """A delivery whose lease is to be renewed now, and one of another row whose ack was just handed in."""
+    queue.send("one")
+    queue.send("other")
+    [one], [other] = receive(queue, 1), receive(queue, 1)
+    assert one.row != other.row
+    clock.advance(HALF)
+    queue.core.claimer.settle_later(other, ACK)
+    return one, other
+
+
+def test_a_renewal_does_not_hurry_outcomes_of_other_rows(clock: TimeMachine) -> None:
+    store = Recording(MemoryStore(clock))
+    with open_queue(store, clock, shards=2) as queue:
+        one, other = with_ack_of_another_row(queue, clock)
+        store.requests.clear()
+        renew(queue)
+        assert {commit.batch.row for commit in commits_of(store)} == {one.row}
+        clock.advance("5ms")
+        renew(queue)
+        assert {commit.batch.row for commit in commits_of(store)} == {one.row, other.row}
+
+
+def test_what_is_not_to_be_renewed_keeps_the_end_of_its_lease(place: Place, clock: TimeMachine) -> None:
+    with open_queue(place.store(clock), clock) as queue:
+        queue.send_many(range(5))
+        deliveries = receive(queue, 5)
+        before = deliveries[0].lease_until
+        clock.advance(HALF)
+        deliveries[0].renew_until = clock.now()
+        deliveries[1].ack()
+        renew(queue)
+        kept, _, *renewed = deliveries
+        assert kept.lease_until == before
+        assert {delivery.lease_until for delivery in renewed} == {clock.instant + LEASE}
+        for delivery in (kept, *renewed):
+            delivery.ack()
+        assert queue.counts().total == 0
+
+
+def test_a_lease_that_is_lost_before_it_is_renewed_is_told_once_for_each_message(
+    place: Place, clock: TimeMachine
+) -> None:
+    told = Told()
+    store = place.store(clock)
+    with open_queue(store, clock, told) as queue, open_queue(store, clock) as another:
+        queue.send_many(range(3))
+        deliveries = receive(queue, 3)
+        clock.advance("31s")
+        assert sum(len(another.receive(3)) for _ in range(3)) == 3
+        assert deliveries[0].hold is not None
+        queue.core.claimer._outcomes.renew(clock.now() - 2_000_000)  # noqa: SLF001 - the renewal was begun in time
+        renew(queue)
+        queue.core.claimer.finish_telling(10)
+        assert queue.stats.lost == 3
+        assert sorted(told.outcomes) == [(number, "lost") for number in range(3)]
+        with pytest.raises(LeaseLost):
+            deliveries[0].ack()
+
+
+@pytest.mark.parametrize("applied", [True, False])
+def test_a_renewal_of_unknown_outcome_is_read_back(clock: TimeMachine, *, applied: bool) -> None:
+    store = Failing(MemoryStore(clock), OutcomeUnknown("no answer"), at=2, of=(Commit,), applied=applied)
+    with open_queue(store, clock) as queue:
+        queue.send_many(range(3))
+        deliveries = receive(queue, 3)
+        clock.advance(HALF)
+        renew(queue)
+        assert {delivery.lease_until for delivery in deliveries} == {clock.instant + LEASE}
+        for delivery in deliveries:
+            delivery.ack()
+        assert (queue.counts().total, queue.stats.lost) == (0, 0)
+
+
+class Blocked(Faulty):
+    """A store in which nothing can be committed to one row."""
+
+    def __init__(self, store: Store) -> None:
+        super().__init__(store)
+        self.row = ""
+
+    def perform(self, request: Request) -> object:
+        if isinstance(request, Commit) and request.batch.row == self.row:
+            message = "not now"
+            raise StoreUnavailable(message)
+        return super().perform(request)
+
+
+def test_a_lease_that_cannot_be_renewed_is_tried_again_and_keeps_no_other_outcome_from_the_store(
+    clock: TimeMachine,
+) -> None:
+    store = Blocked(MemoryStore(clock))
+    with open_queue(store, clock, shards=2) as queue:
+        one, _ = with_ack_of_another_row(queue, clock)
+        store.row = one.row
+        with pytest.raises(StoreUnavailable):
+            renew(queue)
+        renew(queue)
+        assert queue.stats.acked == 0
+        clock.advance("5ms")
+        with pytest.raises(StoreUnavailable):
+            renew(queue)
+        assert queue.stats.acked == 1
+        store.row = ""
+        renew(queue)
+        clock.advance("5ms")
+        renew(queue)
+        assert one.lease_until == clock.instant + LEASE - timedelta(milliseconds=10)
