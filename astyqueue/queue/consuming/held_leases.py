@@ -47,6 +47,8 @@ class HeldLeases:
     def begin_renewals(self, now: int) -> list[Lease]:
         """The leases to be renewed now, of those that have such messages; their next renewals are planned."""
         due = [lease for lease in self._leases if lease.renew_at <= now]
+        if not due:  # the common case, kept cheap
+            return due
         for lease in due:
             lease.plan_renewal(now)
         return [lease for lease in due if lease.to_be_renewed(now)]

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from astyqueue.errors import Undecodable
+from astyqueue.ids import Id
 from astyqueue.model.event import Kind
 from astyqueue.model.message import MessageId
 from astyqueue.model.settings import Behaviour
@@ -15,7 +16,7 @@ from astyqueue.protocol.client import Client
 from astyqueue.protocol.coordination.row_lock import LockHandle
 from astyqueue.protocol.layout.columns import State
 from astyqueue.protocol.layout.rows import is_home
-from astyqueue.protocol.settling.outcomes import Release
+from astyqueue.protocol.settling.outcomes import Outcome, Release
 from astyqueue.protocol.settling.settle import SettleRequest, settle
 from astyqueue.protocol.steps import Steps
 from astyqueue.queue.consuming.at_most_once import AtMostOnceBuffer
@@ -28,7 +29,7 @@ from astyqueue.queue.hooks import HookNotifier
 from astyqueue.queue.leases import BaseDelivery, Lease
 from astyqueue.queue.metrics import QueueStats
 from astyqueue.queue.rows.row_locks import RowLocks
-from astyqueue.queue.rows.row_scheduler import RowScheduler, RowVisit
+from astyqueue.queue.rows.row_scheduler import RowScheduler
 from astyqueue.queue.rows.row_state import RowState
 from astyqueue.queue.settings_sync import SettingsSync
 from astyqueue.units import SECOND
@@ -88,14 +89,29 @@ class RowWorker:
         row.scan_next(self.process.now())
 
     def claim_from(self, row: RowState, shares: Shares) -> Steps[None]:
-        """Claim from a row, settling in the same commit the outcomes that wait for it."""
+        """Fire the due slots of a row and claim from it, settling in the same commit the outcomes that wait for it."""
         snapshot, began = row.snapshot, self.process.now()
+        order = self._order(sum(shares.values()), self.settings_sync.behaviour)
+        waiting, events = self.outcomes.of_row(row.name, began)
+        settling = [SettleRequest(hold.timer, outcomes, hold.unsure) for hold, outcomes in waiting]
+        claimed = ClaimResult()
+
+        def take(lock: LockHandle) -> Steps[ClaimResult]:
+            under = replace(order, unlocks=lock.columns) if lock.columns else order
+            yield from self.history.write(events)
+            return (yield from claim(self.process, snapshot, under, settling=settling, into=claimed))
+
         with self.scheduler.visiting(row) as visit:
-            claimed = ClaimResult()
-            fired = yield from self._fire_and_claim(visit, sum(shares.values()), into=claimed)
-            if fired is None:
-                self.stats.add("busy_rows")
-                return
+            try:
+                fired = yield from self.firings.fire(snapshot)
+                if not (yield from self.row_locks.under(visit, take)):
+                    self.stats.add("busy_rows")
+                    return
+            except Undecodable:
+                self.stats.add("undecodable")
+                raise
+            finally:  # also after an error: what was settled until then is done
+                self._settled(waiting, claimed)
             self.emptying = claimed.suspect
             traffic = self.stats.count(row.name, claimed) > 0
             now = self.process.now()
@@ -105,29 +121,11 @@ class RowWorker:
         self.history.note(Kind.CLAIMED, lambda: self.history.events.of_hand_out(row.name, claimed, at=now))
         yield from self.history.tell(self.history.events.of_claim(row.name, claimed, at=began))
 
-    def _fire_and_claim(self, visit: RowVisit, wanted: int, *, into: ClaimResult) -> Steps[int | None]:
-        """Fire the due slots of a row, then claim under its lock; returns the number fired, None if the row is busy."""
-        snapshot = visit.row.snapshot
-        order = self._order(wanted, self.settings_sync.behaviour)
-        waiting, events = self.outcomes.of_row(snapshot.row, self.process.now())
-        settling = [SettleRequest(hold.timer, outcomes, hold.unsure) for hold, outcomes in waiting]
-
-        def take(lock: LockHandle) -> Steps[ClaimResult]:
-            under = replace(order, unlocks=lock.columns) if lock.columns else order
-            yield from self.history.write(events)
-            return (yield from claim(self.process, snapshot, under, settling=settling, into=into))
-
-        try:
-            fired = yield from self.firings.fire(snapshot)
-            claimed = yield from self.row_locks.under(visit, take)
-        except Undecodable:
-            self.stats.add("undecodable")
-            raise
-        finally:  # also after an error: what was settled until then is done
-            for hold, outcomes in waiting:
-                if done := into.settled.get(hold.timer.name):
-                    self.outcomes.done(hold, outcomes, done)
-        return fired if claimed else None
+    def _settled(self, waiting: list[tuple[Lease, dict[Id, Outcome]]], claimed: ClaimResult) -> None:
+        """Apply the settles that were committed with a claim, or beside it."""
+        for hold, outcomes in waiting:
+            if done := claimed.settled.get(hold.timer.name):
+                self.outcomes.done(hold, outcomes, done)
 
     def fire(self, row: RowState) -> Steps[None]:
         """Fire the due slots of a row while no consumer waits here; consumers elsewhere or later find the messages."""

@@ -40,10 +40,13 @@ class RowScheduler:
 
     Any thread reports what makes a row due (`due`, `changed`) and requests scans (`request`, `answered`). The leader
     calls everything else: each round `begin_round`, and then `poll`, `next_row` and `visiting`, or `idle`.
+
+    `shared`: rows have owners; a single row is used by all processes.
     """
 
     def __init__(self, ring: Ring, clock: Clock, me: str, doorbell: Doorbell) -> None:
         """Plan a poll of every row at once, the current rows first: the process `me` knows nothing of any row."""
+        self.shared = ring.shared
         self._ring = ring
         self._clock = clock
         patience = 1 + random.random()
@@ -60,11 +63,6 @@ class RowScheduler:
         self._polled_for = 0
         self._answered = 0
         self._latest = 0
-
-    @property
-    def shared(self) -> bool:
-        """Whether rows have owners; a single row is used by all processes."""
-        return self._ring.shared
 
     def due(self, row: str, moment: int, now: int) -> None:
         """Report that this process sent to a row a message due at `moment`. Safe from any thread."""
