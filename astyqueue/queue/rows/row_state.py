@@ -82,7 +82,7 @@ class RowState:
 
     @property
     def known(self) -> bool:
-        """Whether this process knows the row's current header, as far as it can tell."""
+        """Whether this process knows the row's current header, as far as it can know."""
         return self.snapshot.known
 
     def check_header(self, value: bytes | None, now: int) -> None:

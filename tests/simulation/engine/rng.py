@@ -46,8 +46,8 @@ class Chance(random.Random):
 def repeatable(seed: int) -> Iterator[Chance]:
     """The source of everything drawn inside this block; afterwards the process's own randomness continues undisturbed.
 
-    Leases and rows are kept in sets, by identity: inside the block their hashes depend on their contents, since otherwise
-    the order in such a set would depend on addresses.
+    Leases and rows are kept in sets, by identity: inside the block their hashes depend on their contents, or the order
+    in such a set would depend on addresses.
     """
     chance = Chance(seed)
     before = random.getstate()
