@@ -69,6 +69,8 @@ class HandlerExecutions:
         self.verdicts = DeliveryLog(queue.name, queue.clock.now)
         #: Called with the deadline of each execution that has one.
         self.on_deadline: Callable[[int], None] = _ignore
+        #: Called, once no execution may begin any more, when the outcome of one that has ended is handed in.
+        self.on_concluded: Callable[[], None] = _nothing
         self._queue = queue
         self._find = roster.find
         self._took = pace.took
@@ -79,6 +81,7 @@ class HandlerExecutions:
         self._lock = threading.Lock()
         self._running: dict[tuple[str, Id], Execution] = {}
         self._given_up: set[Execution] = set()
+        self._concluding: set[Execution] = set()
         self._postponed: dict[tuple[str, Id], int] = {}
         self._last_due: tuple[Timer | None, int] = (None, 0)
         self._over = False
@@ -94,6 +97,9 @@ class HandlerExecutions:
             self._end(execution)
             self._fail(execution, error)
         finally:
+            self._concluding.discard(execution)
+            if self._over:
+                self.on_concluded()
             if execution.counted:
                 self._count_out(execution)
 
@@ -117,12 +123,13 @@ class HandlerExecutions:
         return None
 
     def _end(self, execution: Execution) -> bool:
-        """Remove an execution from those under way; returns False if it was given up before."""
+        """Remove an execution from those under way, to hand in its outcome; returns False if it was given up before."""
         with self._lock:
             if self._running.get(execution.where) is not execution:
                 self._given_up.discard(execution)
                 return False
             del self._running[execution.where]
+            self._concluding.add(execution)
             return True
 
     def _carry_out(self, execution: Execution) -> None:
@@ -151,6 +158,11 @@ class HandlerExecutions:
     def given_up(self) -> int:
         """How many handlers still run past their timeout."""
         return len(self._given_up)
+
+    @property
+    def concluding(self) -> bool:
+        """Whether a handler has ended and its thread has yet to hand in the outcome."""
+        return bool(self._concluding)
 
     @property
     def stuck(self) -> list[Execution]:
@@ -311,3 +323,7 @@ def perform(handler: Handler, delivery: Delivery) -> BaseException | None:
 
 def _ignore(_: int) -> None:
     """The default of `on_deadline`."""
+
+
+def _nothing() -> None:
+    """The default of `on_concluded`."""

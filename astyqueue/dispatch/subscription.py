@@ -140,6 +140,7 @@ class Subscription:
     def watch(self, on_deadline: Callable[[int], None], on_change: Callable[[], None]) -> None:
         """Call `on_deadline` with each new deadline, `on_change` when a handler thread dies or, once shut, is idle."""
         self.executions.on_deadline = on_deadline
+        self.executions.on_concluded = on_change
         self._backlog.on_idle = on_change
         self._on_death = on_change
 

@@ -6,14 +6,18 @@ import logging
 import threading
 from collections.abc import Callable
 from itertools import chain
+from typing import Final
 
 from astyqueue.clock import Clock
 from astyqueue.dispatch.subscription import Subscription, tasks_of
 from astyqueue.dispatch.worker_log import REMIND, log_event, log_traceback
 from astyqueue.errors import HandlersStuck
 from astyqueue.queue.retry_policy import reason_of
-from astyqueue.units import NEVER
+from astyqueue.units import NEVER, SECOND
 from astyqueue.waiting import Wakeup
+
+#: How long a stop waits for a user's hook that is asked about the outcome of a handler that has ended.
+_CONCLUDED_WITHIN: Final = SECOND
 
 
 class Supervisor:
@@ -66,6 +70,7 @@ class Supervisor:
         self._each(Subscription.shut)
         self._wait()
         self._each(Subscription.abandon)
+        self._wait_for_outcomes()
         self._each(Subscription.leave)
         log_event(logging.INFO, "stopped")
         self.finished.set()
@@ -119,6 +124,12 @@ class Supervisor:
         while not self._quiet and self._clock.monotonic() < (until := self._drained_by or 0):
             self._rest(until)
             self._look_after()
+
+    def _wait_for_outcomes(self) -> None:
+        """Wait for threads that are handing in the outcome of a handler that has ended, or it would not be recorded."""
+        until = self._clock.monotonic() + _CONCLUDED_WITHIN
+        while any(one.executions.concluding for one in self._subscriptions) and self._clock.monotonic() < until:
+            self._attention.wait(until)
 
     @property
     def _quiet(self) -> bool:

@@ -145,6 +145,32 @@ def test_hooks_have_heard_of_every_outcome_when_a_drain_is_over(stages: Stages) 
     assert slow.heard == [("a", "acked")]
 
 
+def test_a_stop_records_the_outcome_of_a_handler_that_has_ended_though_a_hook_is_still_asked_about_it(
+    stages: Stages,
+) -> None:
+    class Slow(Hook):
+        def __init__(self) -> None:
+            self.asked, self.answers = threading.Event(), threading.Event()
+            self.about: list[object] = []
+
+        def before_settle(self, delivery: BaseDelivery, outcome: str) -> None:
+            self.about.append((delivery.body, outcome))
+            self.asked.set()
+            assert self.answers.wait(DEADLINE)
+
+    slow = Slow()
+    stage = stages(hooks=[slow])
+    stage.queue.send("a")
+    dispatcher = stage.start(lambda _: None)
+    assert slow.asked.wait(DEADLINE)
+    stop = in_a_thread(dispatcher.stop)
+    stop.join(0.2)
+    slow.answers.set()
+    assert ended(stop)
+    assert stage.heard.outcomes == slow.about == [("a", "acked")]
+    assert messages(stage) == 0
+
+
 def test_a_stop_while_draining_ends_it(still: Stage) -> None:
     gate = Gate()
     still.queue.send("slow")
