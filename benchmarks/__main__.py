@@ -21,6 +21,7 @@ QUESTIONS: Final = (
     "recovery",
     "faults",
     "schedule",
+    "sizes",
     "spark",
     "pipeline",
 )

@@ -213,6 +213,15 @@ def test_how_late_a_message_comes_after_its_holder_was_killed_is_told_for_a_curr
     assert 0 <= report["old_shard_late_s"]["median"] < 3
 
 
+def test_the_bytes_of_messages_are_told(capsys: pytest.CaptureFixture[str], on_sqlite: list[str]) -> None:
+    assert main(["sizes", *on_sqlite, "--messages", "2000", "--runs", "1", "--json"]) == 0
+    report = {name: found["median"] for name, found in json.loads(capsys.readouterr().out).items() if "bytes" in name}
+    assert 60 < report["waiting_bytes"] < report["waiting_task_bytes"] < report["waiting_unique_bytes"]
+    assert report["settled_bytes"] == report["settled_singly_bytes"] == report["settled_unique_bytes"] == 0
+    assert report["event_bytes"] > 100
+    assert report["hint_bytes"] > 0
+
+
 def test_the_profile_tells_parts_and_functions(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["profile", "--store", "memory", *SMALL]) == 0
     report = json.loads(capsys.readouterr().out)

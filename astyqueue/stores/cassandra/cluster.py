@@ -61,7 +61,7 @@ def reconnecting() -> ExponentialReconnectionPolicy:
 
 
 def _connected(address: Address, stamps: Stamps) -> Session:
-    cluster = _cluster(address, stamps)
+    cluster = cluster_of(address, stamps)
     try:
         return cluster.connect()
     except BaseException:
@@ -69,7 +69,8 @@ def _connected(address: Address, stamps: Stamps) -> Session:
         raise
 
 
-def _cluster(address: Address, stamps: Stamps) -> Cluster:
+def cluster_of(address: Address, stamps: Stamps) -> Cluster:
+    """The driver's cluster, with our settings and not connected yet."""
     near = Wary(TokenAwarePolicy(DCAwareRoundRobinPolicy(address.dc)), SystemClock())
     return Cluster(
         list(address.contact_points),

@@ -31,8 +31,8 @@ def owner(queue: MessageQueue) -> MessageId | None:
     try:
         probe = send(queue, "probe")
     except KeyTaken as error:
-        owner_id: MessageId = error.id
-        return owner_id
+        holder: MessageId = error.id
+        return holder
     queue.delete(probe)
     return None
 
