@@ -28,13 +28,13 @@ _NAMED: Final = """
 _DELETE: Final = "DELETE FROM TABLE WHERE row = ? AND name IN (NAMES)"
 #: The put with the later stamp wins; of two with one stamp the one with the greater value, as in every store.
 _SEND: Final = """
-    INSERT INTO TABLE (row, name, stamp, expires, value) VALUES (?1, ?2, ?3, ?4, ?5)
+    INSERT INTO TABLE (row, name, stamp, expires, value) VALUES (?, ?, ?, ?, ?)
     ON CONFLICT (row, name) DO UPDATE SET stamp = excluded.stamp, expires = excluded.expires, value = excluded.value
-    WHERE (excluded.stamp, excluded.value) >= (stamp, value) OR expires <= ?6
+    WHERE (excluded.stamp, excluded.value) >= (stamp, value) OR expires <= ?
 """
 #: A commit always wins, and its stamp is later than that of the column it overwrites.
 _COMMIT: Final = """
-    INSERT INTO TABLE (row, name, stamp, expires, value) VALUES (?1, ?2, ?3, ?4, ?5)
+    INSERT INTO TABLE (row, name, stamp, expires, value) VALUES (?, ?, ?, ?, ?)
     ON CONFLICT (row, name) DO UPDATE
     SET stamp = max(excluded.stamp, stamp + 1), expires = excluded.expires, value = excluded.value
 """
