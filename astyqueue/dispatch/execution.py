@@ -194,8 +194,8 @@ class HandlerExecutions:
 
     def _worth_beginning(self, delivery: Delivery, now: int) -> bool:
         """Whether its lease is current after the wait, and the dispatcher is not being stopped; else release it."""
-        hold = delivery.hold
-        if not self._over and (hold is None or (self._due(hold.timer) > now and not delivery.settled)):
+        lease = delivery.lease
+        if not self._over and (lease is None or (self._due(lease.timer) > now and not delivery.settled)):
             return True
         if not delivery.settled:
             self.verdicts.not_begun(delivery)

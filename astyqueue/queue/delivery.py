@@ -29,10 +29,10 @@ class Delivery(BaseDelivery):
     def settled_by(cls, settler: Settler, terms: RetryPolicy) -> DeliveryFactory:
         """A factory of deliveries that `settler` settles under the policy `terms`."""
 
-        def handed(row: str, claimed: Sequence[ClaimedMessage], hold: Lease | None) -> list[BaseDelivery]:
+        def handed(row: str, claimed: Sequence[ClaimedMessage], lease: Lease | None) -> list[BaseDelivery]:
             deliveries: list[BaseDelivery] = []
             for one in claimed:
-                delivery = cls(row, one, hold)
+                delivery = cls(row, one, lease)
                 delivery._settler = settler
                 delivery._terms = terms
                 deliveries.append(delivery)

@@ -117,7 +117,7 @@ class EventFactory:
     def of_outcome(self, delivery: BaseDelivery, outcome: Outcome, kinds: Iterable[Kind]) -> tuple[Event, ...]:
         """Events of these kinds for an outcome that is added now."""
         whole = self._about(delivery.row, delivery.held.entry, delivery.held.envelope, at=self._process.now())
-        claimed = (delivery.hold.since or None) if delivery.hold else None
+        claimed = (delivery.lease.since or None) if delivery.lease else None
         whole = replace(whole, claimed=claimed, began=delivery.began or claimed)
         return tuple(self._with_outcome(replace(whole, kind=kind), delivery, outcome) for kind in kinds)
 

@@ -69,7 +69,7 @@ class HookNotifier:
 
     def __init__(self, hooks: tuple[Hook, ...] = ()) -> None:
         """The hooks are called in this order."""
-        self.anybody = bool(hooks)
+        self.present = bool(hooks)
         self._hooks = hooks
         self._queued: deque[Callable[[Hook], None]] = deque()
         self._busy = threading.Lock()
@@ -80,22 +80,22 @@ class HookNotifier:
         for hook in self._hooks:
             hook.before_settle(delivery, outcome)
 
-    def happened(self, delivery: BaseDelivery, outcome: str) -> None:
+    def settled(self, delivery: BaseDelivery, outcome: str) -> None:
         """Queue a call of `after_settle`."""
         if self._hooks:
             self._queued.append(lambda hook: notified(hook.after_settle, delivery, outcome))
 
-    def died(self, message: MessageId, kind: str, reason: str) -> None:
+    def buried(self, message: MessageId, kind: str, reason: str) -> None:
         """Queue a call of `after_burial` for a message that no consumer had leased."""
         if self._hooks:
             self._queued.append(lambda hook: notified(hook.after_burial, message, kind, reason))
 
     @property
-    def waits(self) -> bool:
+    def waiting(self) -> bool:
         """Whether calls are queued and no thread is making them."""
         return bool(self._queued) and not self._busy.locked()
 
-    def tell(self) -> None:
+    def call(self) -> None:
         """Make the queued calls one after the other; those that a hook causes come after it."""
         while self._queued and self._busy.acquire(blocking=False):
             self._calling_thread = threading.get_ident()
@@ -112,10 +112,10 @@ class HookNotifier:
         """
         if self._calling_thread == threading.get_ident():
             return
-        self.tell()
+        self.call()
         if self._busy.acquire(timeout=patience):
             self._busy.release()
-            self.tell()
+            self.call()
 
     def _call_all(self) -> None:
         while self._queued:

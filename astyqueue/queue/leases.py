@@ -36,7 +36,7 @@ class Lease:
 
     row: str
     timer: Timer
-    lease: int
+    duration: int
     deliveries: dict[Id, BaseDelivery] = field(default_factory=dict)
     renew_at: int = NEVER
     unsure: list[SettlePlan] = field(default_factory=list)
@@ -44,7 +44,7 @@ class Lease:
 
     def plan_renewal(self, now: int) -> None:
         """Plan the next renewal of the lease."""
-        self.renew_at = now + int(self.lease * _RENEWED_AT)
+        self.renew_at = now + int(self.duration * _RENEWED_AT)
 
     def to_be_renewed(self, now: int) -> list[Id]:
         """The messages to renew it for: their waiter wants that, they are unsettled, `renew_until` has not passed."""
@@ -65,8 +65,8 @@ class BaseDelivery:
         "error": "The error that made the attempt fail; None if it did not.",
         "failure": "Why the attempt failed, in one line; empty if it did not.",
         "goes_alone": "Whether settling it for good changes no other columns: no unique key, and not repeatable.",
-        "hold": "The lease; None if delivery settled the message (at most once).",
         "id": "The last part of `message_id` as sixteen sortable bytes, for code built on a queue. Use `message_id`.",
+        "lease": "The lease; None if delivery settled the message (at most once).",
         "priority": "The priority of the message, as it was sent.",
         "renew_until": "Until when its lease is renewed, in microseconds since 1970; None: until it is settled.",
         "row": "The row of the store that the message is in: the first part of `message_id`.",
@@ -74,8 +74,8 @@ class BaseDelivery:
         "settling": "An outcome that hooks may still refuse.",
     }
 
-    def __init__(self, row: str, held: ClaimedMessage, hold: Lease | None) -> None:
-        """`hold` is the lease; without one, delivery settled the message (at most once)."""
+    def __init__(self, row: str, held: ClaimedMessage, lease: Lease | None) -> None:
+        """`lease` is the lease; without one, delivery settled the message (at most once)."""
         entry, envelope = held
         self._envelope = envelope
         self.goes_alone = not (envelope.unique or envelope.repeatable)
@@ -83,8 +83,8 @@ class BaseDelivery:
         self.id = entry.id
         self.priority = entry.priority
         self.attempt = entry.spent + 1
-        self.hold = hold
-        self.settled: str | None = None if hold else AT_MOST_ONCE
+        self.lease = lease
+        self.settled: str | None = None if lease else AT_MOST_ONCE
         self.settling: str | None = None
         self.renew_until: int | None = 0
         self.began: int | None = None
@@ -109,7 +109,7 @@ class BaseDelivery:
     @property
     def receipt(self) -> Receipt:
         """The receipt that settles this delivery, valid in any process."""
-        return Receipt(self.message_id, self.attempt, self.hold.timer.nonce if self.hold else _NO_CLAIM)
+        return Receipt(self.message_id, self.attempt, self.lease.timer.nonce if self.lease else _NO_CLAIM)
 
     @property
     def body(self) -> JsonValue:
@@ -149,7 +149,7 @@ class BaseDelivery:
     @property
     def lease_until(self) -> datetime | None:
         """The end of its lease: until then no other consumer gets it. None if it is delivered at most once."""
-        return instant(self.hold.timer.due) if self.hold else None
+        return instant(self.lease.timer.due) if self.lease else None
 
     @property
     def decided(self) -> bool:
@@ -170,9 +170,9 @@ class BaseDelivery:
 DeliveryFactory = Callable[[str, Sequence[ClaimedMessage], Lease | None], list[BaseDelivery]]
 
 
-def new_deliveries(row: str, claimed: Sequence[ClaimedMessage], hold: Lease | None) -> list[BaseDelivery]:
+def new_deliveries(row: str, claimed: Sequence[ClaimedMessage], lease: Lease | None) -> list[BaseDelivery]:
     """Plain deliveries, without methods that settle them."""
-    return [BaseDelivery(row, one, hold) for one in claimed]
+    return [BaseDelivery(row, one, lease) for one in claimed]
 
 
 @dataclass(slots=True, eq=False)
@@ -191,25 +191,25 @@ class Waiter:
     wakeup: Wakeup | None = None
     error: Exception | None = None
 
-    def hands(self, row: str, claimed: Sequence[ClaimedMessage], hold: Lease | None) -> list[BaseDelivery]:
+    def deliveries_of(self, row: str, claimed: Sequence[ClaimedMessage], lease: Lease | None) -> list[BaseDelivery]:
         """Deliveries of these messages for this waiter."""
-        deliveries = self.kind(row, claimed, hold)
+        deliveries = self.kind(row, claimed, lease)
         if self.renew:
             for delivery in deliveries:
                 delivery.renew_until = None
         return deliveries
 
-    def told(self) -> None:
+    def wake(self) -> None:
         """Wake the waiting thread or task."""
         if self.wakeup:
             self.wakeup.set()
 
 
-def after_settling(hold: Lease, outcomes: Outcomes, settled: SettleResult) -> tuple[list[BaseDelivery], list[Lease]]:
+def after_settling(lease: Lease, outcomes: Outcomes, settled: SettleResult) -> tuple[list[BaseDelivery], list[Lease]]:
     """Update a lease after a commit; returns the deliveries that were lost, and new leases split off by extensions."""
-    parted = [part for worked in settled.done for part in _follow(hold, worked)]
+    parted = [part for worked in settled.done for part in _follow(lease, worked)]
     # all of them: an earlier extension of unknown outcome may be resolved only by this settle
-    held = [one.deliveries for one in (hold, *parted)]
+    held = [one.deliveries for one in (lease, *parted)]
     lost = [deliveries.pop(id_) for id_ in settled.lost for deliveries in held if id_ in deliveries]
     over = [id_ for id_, outcome in outcomes.items() if not isinstance(outcome, Extend)]
     for deliveries in held:
@@ -218,21 +218,21 @@ def after_settling(hold: Lease, outcomes: Outcomes, settled: SettleResult) -> tu
     return lost, [part for part in parted if part.deliveries]
 
 
-def _follow(hold: Lease, worked: SettlePlan) -> list[Lease]:
+def _follow(lease: Lease, worked: SettlePlan) -> list[Lease]:
     """Update a lease's timer: shrunk in place, moved whole, or split by an extension of some messages."""
     extended = [timer for timer in worked.moved if timer.state == State.LEASED]
     if worked.left is not None:
-        hold.timer = worked.left
+        lease.timer = worked.left
     elif len(extended) == 1:
-        hold.timer = extended.pop()
-    return [_parted(hold, timer) for timer in extended]
+        lease.timer = extended.pop()
+    return [_parted(lease, timer) for timer in extended]
 
 
-def _parted(hold: Lease, timer: Timer) -> Lease:
+def _parted(lease: Lease, timer: Timer) -> Lease:
     """Split off the lease of messages that were extended without the others."""
-    parted = Lease(hold.row, timer, hold.lease, renew_at=hold.renew_at, unsure=hold.unsure, since=hold.since)
+    parted = Lease(lease.row, timer, lease.duration, renew_at=lease.renew_at, unsure=lease.unsure, since=lease.since)
     for entry in timer.entries:
-        if delivery := hold.deliveries.pop(entry.id, None):
-            delivery.hold = parted
+        if delivery := lease.deliveries.pop(entry.id, None):
+            delivery.lease = parted
             parted.deliveries[entry.id] = delivery
     return parted

@@ -22,8 +22,8 @@ pytestmark = pytest.mark.stores("memory")
 
 #: A name is two numbers below 128 and a state, of a byte each, and an id.
 NAME: Final = 19
-#: What an sstable has besides name and value: for a column flags, lengths, the write time and its part of the indexes; for
-#: a partition its key once more in the index; and a whole tombstone. Measured by `python -m benchmarks sizes`.
+#: What an sstable has besides name and value: for a column flags, lengths, the write time and its part of the indexes;
+#: for a partition its key once more in the index; and a whole tombstone. Measured by `python -m benchmarks sizes`.
 COLUMN: Final = range(12, 19)
 PARTITION: Final = range(45, 65)
 TOMBSTONE: Final = range(30, 36)
@@ -40,7 +40,7 @@ def told(figure: str) -> int:
 
 
 class Columns:
-    """The columns that are left of a queue's requests: the bytes of their names and values, and how many are deleted."""
+    """The columns that a queue's requests leave: the bytes of their names and values, and how many are deleted."""
 
     def __init__(self, requests: list[Request]) -> None:
         self.present: dict[tuple[str, str, Name], int] = {}

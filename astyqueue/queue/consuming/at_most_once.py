@@ -23,9 +23,9 @@ class AtMostOnceBuffer:
     expired before a waiter came, are counted as `dropped`.
     """
 
-    def __init__(self, waiters: Waiters, stats: QueueStats, telling: HookNotifier) -> None:
-        """`telling` calls the hooks."""
-        self._telling = telling
+    def __init__(self, waiters: Waiters, stats: QueueStats, notifier: HookNotifier) -> None:
+        """`notifier` calls the hooks."""
+        self._notifier = notifier
         self._waiters = waiters
         self._stats = stats
         self._lock = threading.Lock()
@@ -35,17 +35,17 @@ class AtMostOnceBuffer:
         """Deliver messages that were claimed from a row, first come first served."""
         if not held:
             return
-        dealt = self._waiters.deal(row, held, None, shares=shares)
-        self.keep((row, one) for one in held[sum(len(deliveries) for _, deliveries in dealt) :])
-        unwanted = self._waiters.accept(dealt)
+        allocated = self._waiters.allocate(row, held, None, shares=shares)
+        self.keep((row, one) for one in held[sum(len(deliveries) for _, deliveries in allocated) :])
+        unwanted = self._waiters.deliver(allocated)
         self.keep((delivery.row, delivery.held) for delivery in unwanted)
-        for delivery in (one for _, deliveries in dealt for one in deliveries if one not in unwanted):
-            self._telling.happened(delivery, AT_MOST_ONCE)
+        for delivery in (one for _, deliveries in allocated for one in deliveries if one not in unwanted):
+            self._notifier.settled(delivery, AT_MOST_ONCE)
 
-    def keep(self, undealt: Iterable[tuple[str, ClaimedMessage]]) -> None:
+    def keep(self, left: Iterable[tuple[str, ClaimedMessage]]) -> None:
         """Keep messages that no consumer got."""
         with self._lock:
-            self._kept.extend(undealt)
+            self._kept.extend(left)
 
     def hand_out_kept(self, now: int, *, shares: Shares) -> bool:
         """Deliver the kept messages; returns whether there were any."""

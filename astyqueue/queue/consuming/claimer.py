@@ -67,25 +67,25 @@ class Claimer:
         self._scheduler = scheduler
         self._clock = clock
         self._settings_sync = settings_sync
-        self._telling = telling = HookNotifier(hooks)
+        self._notifier = notifier = HookNotifier(hooks)
         self._leases = HeldLeases()
-        self._outcomes = SettleBuffer(self._leases, self.stats, telling, self.history)
-        self._lead = Leadership(clock, self._round, telling)
+        self._outcomes = SettleBuffer(self._leases, self.stats, notifier, self.history)
+        self._lead = Leadership(clock, self._round, notifier)
         self._waiters = Waiters(clock)
-        self._once = AtMostOnceBuffer(self._waiters, self.stats, telling)
+        self._at_most_once = AtMostOnceBuffer(self._waiters, self.stats, notifier)
         self._work = RowWorker(
-            process,
-            scheduler,
-            settings_sync,
-            self._outcomes,
-            self._leases,
-            self._waiters,
-            self._once,
-            self.stats,
-            self.firings,
-            row_locks,
-            self.history,
-            telling,
+            process=process,
+            scheduler=scheduler,
+            settings_sync=settings_sync,
+            outcomes=self._outcomes,
+            leases=self._leases,
+            waiters=self._waiters,
+            at_most_once=self._at_most_once,
+            stats=self.stats,
+            firings=self.firings,
+            row_locks=row_locks,
+            history=self.history,
+            notifier=notifier,
         )
         self._claimed_last = False
         self._flushing: list[SettleTicket] = []
@@ -99,7 +99,7 @@ class Claimer:
     def close(self, queue: str) -> None:
         """Stop: threads and tasks that take part now or later get Closed."""
         self._lead.close(queue)
-        self._once.close(queue)
+        self._at_most_once.close(queue)
 
     def changed(self, row: str) -> None:
         """Have a row's header read again: this process changed it, but not through this claimer."""
@@ -117,8 +117,8 @@ class Claimer:
 
     def give_back(self, delivery: BaseDelivery) -> None:
         """Give back a delivery that no consumer began; it costs no attempt, and no hook is called before."""
-        if delivery.hold is None:
-            self._once.keep([(delivery.row, delivery.held)])
+        if delivery.lease is None:
+            self._at_most_once.keep([(delivery.row, delivery.held)])
         else:
             self._outcomes.give_back(delivery, returned(delivery, self._process.now()))
         self.wake()
@@ -159,9 +159,9 @@ class Claimer:
         if ticket.error is not None:
             raise ticket.error
 
-    def finish_telling(self, patience: float) -> None:
+    def finish_hooks(self, patience: float) -> None:
         """Wait until hooks were called for every outcome in the store, at most `patience` seconds."""
-        self._telling.finish(patience)
+        self._notifier.finish(patience)
 
     def _flushed(self) -> bool:
         """Whether no outcome waits; if one does, hurry the buffer again: a hurry ends whenever the buffer is empty."""
@@ -174,7 +174,7 @@ class Claimer:
     def take(self, waiter: Waiter, filled: Callable[[], bool], *, until: int | None) -> Steps[None]:
         """Take part until `filled`, or until the monotonic moment `until` has come and every row was checked since."""
         waiter.wakeup, waiter.error = Wakeup(self._clock), None
-        self._waiters.sit(waiter)
+        self._waiters.add(waiter)
         hurried = until is not None and until < self._clock.monotonic() + _PATIENT
         request = self._scheduler.request(self._process.now(), ignoring_owners=hurried)
 
@@ -186,7 +186,7 @@ class Claimer:
         try:
             yield from self._lead.take_part(over, waiter.wakeup, until=until)
         finally:
-            self._waiters.leave(waiter)
+            self._waiters.remove(waiter)
         if waiter.error is not None and not filled():
             raise waiter.error
 
@@ -196,18 +196,18 @@ class Claimer:
 
     def _round(self, me: Wakeup, until: int | None) -> Steps[None]:
         """Do the most urgent work, or rest until there is some. Claims and settles take turns, so neither starves."""
-        well = yield from self._for_waiters(self._look_after(), {})
+        succeeded = yield from self._for_waiters(self._keep_up(), {})
         now = self._process.now()
         if self._scheduler.begin_round(now):
             self._leases.set_back(now)
         shares = self._shares()
-        if shares and self._once.hand_out_kept(now, shares=shares):
+        if shares and self._at_most_once.hand_out_kept(now, shares=shares):
             return
         self._outcomes.renew(now)
         urgent = self._outcomes.urgent(now)
-        if shares and well:
-            well = yield from self._for_waiters(self._scheduler.poll(now), shares)
-        if shares and well and not (urgent and self._claimed_last) and (row := self._scheduler.next_row(now)):
+        if shares and succeeded:
+            succeeded = yield from self._for_waiters(self._scheduler.poll(now), shares)
+        if shares and succeeded and not (urgent and self._claimed_last) and (row := self._scheduler.next_row(now)):
             self._claimed_last = True
             yield from self._for_waiters(self._work.claim_from(row, shares), shares)
             self._wake_hurried()
@@ -216,7 +216,7 @@ class Claimer:
         if urgent:
             yield from self._settle(urgent.row)
             self._wake_hurried()
-        elif well:
+        elif succeeded:
             yield from self._with_nothing_urgent(me, until, shares)
 
     def _with_nothing_urgent(self, me: Wakeup, until: int | None, shares: Shares) -> Steps[None]:
@@ -227,11 +227,11 @@ class Claimer:
             return
         if not (yield from self._for_waiters(self._scheduler.idle(now, has_credit=bool(shares)), shares)):
             return
-        self._lead.tell_others()
+        self._lead.wake_others()
         if not self._lead.passed(until):
             yield Rest(me, self._rest_until(now, until, wanting=bool(shares)))
 
-    def _look_after(self) -> Steps[None]:
+    def _keep_up(self) -> Steps[None]:
         """Follow the settings and the store's time, and write the buffered history events."""
         yield from self._settings_sync.follow()
         yield from self.history.write_noted()
@@ -271,7 +271,7 @@ class Claimer:
     def _wake_hurried(self) -> None:
         """Wake the callers that wait for outcomes, some of which may be committed now."""
         if self._outcomes.hurried:
-            self._lead.tell_others()
+            self._lead.wake_others()
 
     def _rest_until(self, now: int, until: int | None, *, wanting: bool) -> int:
         """The monotonic moment of the next work."""

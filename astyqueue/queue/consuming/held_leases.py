@@ -61,4 +61,4 @@ class HeldLeases:
     def set_back(self, now: int) -> None:
         """After the clock was set back, renew leases by the new time, not when it has caught up."""
         for lease in self._leases:
-            lease.renew_at = min(lease.renew_at, now + lease.lease // 2)
+            lease.renew_at = min(lease.renew_at, now + lease.duration // 2)

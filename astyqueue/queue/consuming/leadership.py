@@ -24,11 +24,11 @@ Round = Callable[[Wakeup, int | None], Steps[None]]
 class Leadership:
     """A line of threads and tasks. The first leads; the others rest until they are woken or become the first."""
 
-    def __init__(self, clock: Clock, round_: Round, telling: HookNotifier) -> None:
+    def __init__(self, clock: Clock, round_: Round, notifier: HookNotifier) -> None:
         """The leader carries out one `round_` after the other; a thread that leaves the line calls the hooks."""
         self._clock = clock
         self._round = round_
-        self._telling = telling
+        self._notifier = notifier
         self._lock = threading.Lock()
         self._parties: list[Wakeup] = []
         self._closed: str | None = None
@@ -37,14 +37,14 @@ class Leadership:
         """End leadership: all that take part, now or later, get Closed."""
         self._closed = queue
         self.wake()
-        self.tell_others()
+        self.wake_others()
 
     def wake(self) -> None:
         """Wake the leader."""
         for leader in self._first():
             leader.set()
 
-    def tell_others(self) -> None:
+    def wake_others(self) -> None:
         """Wake all others, so that they check whether they have what they wait for."""
         with self._lock:
             others = self._parties[1:]
@@ -61,9 +61,9 @@ class Leadership:
         """Lead while first in line and rest otherwise, until `done`; on error, call `undo` before another leads."""
         while True:
             try:
-                yield from self._in_line(lambda: self._telling.waits or done(), me, until=until, undo=undo)
+                yield from self._in_line(lambda: self._notifier.waiting or done(), me, until=until, undo=undo)
             finally:
-                self._telling.tell()
+                self._notifier.call()
             if done():
                 return
 

@@ -45,7 +45,7 @@ def returned(delivery: BaseDelivery, now: int) -> Release:
     return Release(now, delivery.attempt - 1, State.SNOOZED)
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, kw_only=True)
 class RowWorker:
     """The work of one process in the rows of a queue.
 
@@ -58,12 +58,12 @@ class RowWorker:
     outcomes: SettleBuffer
     leases: HeldLeases
     waiters: Waiters
-    once: AtMostOnceBuffer
+    at_most_once: AtMostOnceBuffer
     stats: QueueStats
     firings: ScheduleFiring
     row_locks: RowLocks
     history: HistoryWriter
-    telling: HookNotifier
+    notifier: HookNotifier
     emptying: bool = False
 
     def settle(self, name: str) -> Steps[None]:
@@ -74,18 +74,18 @@ class RowWorker:
         row = self.scheduler.rows[name]
         snapshot = row.snapshot
         waiting, events = self.outcomes.of_row(name, self.process.now())
-        for hold, outcomes in waiting:
+        for lease, outcomes in waiting:
             try:
                 yield from self.history.write(events)
-                settled = yield from settle(self.process, name, SettleRequest(hold.timer, outcomes, hold.unsure))
+                settled = yield from settle(self.process, name, SettleRequest(lease.timer, outcomes, lease.unsure))
             except Exception as error:
-                if not self.outcomes.fail(hold, error):
+                if not self.outcomes.fail(lease, error):
                     raise
                 return
             events = []
             for worked in settled.done:
                 snapshot.settled(worked.timer_change)
-            self.outcomes.done(hold, outcomes, settled)
+            self.outcomes.done(lease, outcomes, settled)
         row.scan_next(self.process.now())
 
     def claim_from(self, row: RowState, shares: Shares) -> Steps[None]:
@@ -93,7 +93,7 @@ class RowWorker:
         snapshot, began = row.snapshot, self.process.now()
         order = self._order(sum(shares.values()), self.settings_sync.behaviour)
         waiting, events = self.outcomes.of_row(row.name, began)
-        settling = [SettleRequest(hold.timer, outcomes, hold.unsure) for hold, outcomes in waiting]
+        settling = [SettleRequest(lease.timer, outcomes, lease.unsure) for lease, outcomes in waiting]
         claimed = ClaimResult()
 
         def take(lock: LockHandle) -> Steps[ClaimResult]:
@@ -123,9 +123,9 @@ class RowWorker:
 
     def _settled(self, waiting: list[tuple[Lease, dict[Id, Outcome]]], claimed: ClaimResult) -> None:
         """Apply the settles that were committed with a claim, or beside it."""
-        for hold, outcomes in waiting:
-            if done := claimed.settled.get(hold.timer.name):
-                self.outcomes.done(hold, outcomes, done)
+        for lease, outcomes in waiting:
+            if done := claimed.settled.get(lease.timer.name):
+                self.outcomes.done(lease, outcomes, done)
 
     def fire(self, row: RowState) -> Steps[None]:
         """Fire the due slots of a row while no consumer waits here; consumers elsewhere or later find the messages."""
@@ -156,18 +156,18 @@ class RowWorker:
         Hooks are called for messages that became dead letters.
         """
         for taken in claimed.claims:
-            hold = Lease(row, taken.timer, taken.timer.due - self.process.now(), since=self.process.now())
-            dealt = self.waiters.deal(row, taken.held, hold, shares=shares)
-            handed = [delivery for _, deliveries in dealt for delivery in deliveries]
-            unwanted = [BaseDelivery(row, one, hold) for one in taken.held[len(handed) :]]
-            if any(waiter.renew for waiter, _ in dealt):
-                hold.plan_renewal(self.process.now())
-            self.leases.add(hold, handed + unwanted)
-            unwanted += self.waiters.accept(dealt)
+            lease = Lease(row, taken.timer, taken.timer.due - self.process.now(), since=self.process.now())
+            allocated = self.waiters.allocate(row, taken.held, lease, shares=shares)
+            handed = [delivery for _, deliveries in allocated for delivery in deliveries]
+            unwanted = [BaseDelivery(row, one, lease) for one in taken.held[len(handed) :]]
+            if any(waiter.renew for waiter, _ in allocated):
+                lease.plan_renewal(self.process.now())
+            self.leases.add(lease, handed + unwanted)
+            unwanted += self.waiters.deliver(allocated)
             for delivery in unwanted:
                 self.outcomes.give_back(delivery, returned(delivery, self.process.now()))
-        self.once.hand_out(row, claimed.at_most_once, shares=shares)
+        self.at_most_once.hand_out(row, claimed.at_most_once, shares=shares)
         if is_home(row):
             self.firings.handed_out(held for taken in claimed.claims for held in taken.held)
         for entry, death, _ in claimed.buried:
-            self.telling.died(MessageId(row, entry.priority, entry.id), death.kind, death.reason)
+            self.notifier.buried(MessageId(row, entry.priority, entry.id), death.kind, death.reason)

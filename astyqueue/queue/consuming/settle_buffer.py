@@ -74,10 +74,10 @@ class PendingOutcome(NamedTuple):
 class OutcomeRecorder:
     """Records what became of outcomes: in the counters, in the queue's history, and for the hooks."""
 
-    def __init__(self, stats: QueueStats, telling: HookNotifier, history: HistoryWriter) -> None:
-        """`telling` calls the hooks."""
+    def __init__(self, stats: QueueStats, notifier: HookNotifier, history: HistoryWriter) -> None:
+        """`notifier` calls the hooks."""
         self._stats = stats
-        self._telling = telling
+        self._notifier = notifier
         self._history = history
 
     def count(self, outcomes: Iterable[Outcome]) -> None:
@@ -98,21 +98,21 @@ class OutcomeRecorder:
         if lost:
             self.lost(pending.delivery, pending.events)
         pending.over(lost=lost)
-        self._telling.happened(pending.delivery, "lost" if lost else _WORDS[type(pending.outcome)])
+        self._notifier.settled(pending.delivery, "lost" if lost else _WORDS[type(pending.outcome)])
 
     def conclude_renewal(self, delivery: BaseDelivery, *, lost: bool) -> None:
         """Record the renewal of a lease for one delivery; one that was settled meanwhile is lost with its outcome."""
         if not lost:
-            self._telling.happened(delivery, _WORDS[Extend])
+            self._notifier.settled(delivery, _WORDS[Extend])
         elif not delivery.settled:
             self.lost(delivery)
-            self._telling.happened(delivery, "lost")
+            self._notifier.settled(delivery, "lost")
 
 
 class SettleBuffer:
     """The outcomes of leased messages that wait for a commit, and the leases that wait to be extended."""
 
-    def __init__(self, leases: HeldLeases, stats: QueueStats, telling: HookNotifier, history: HistoryWriter) -> None:
+    def __init__(self, leases: HeldLeases, stats: QueueStats, notifier: HookNotifier, history: HistoryWriter) -> None:
         """While `hurried`, outcomes are committed without waiting for a claim.
 
         `_renewals`: how to extend the leases that are to be renewed, which is urgent while `_renew_now`. Only the
@@ -121,8 +121,8 @@ class SettleBuffer:
         """
         self.hurried = False
         self._leases = leases
-        self._recorder = OutcomeRecorder(stats, telling, history)
-        self._telling = telling
+        self._recorder = OutcomeRecorder(stats, notifier, history)
+        self._notifier = notifier
         self._history = history
         self._lock = threading.Lock()
         self._incoming: deque[PendingOutcome] = deque()  # any thread appends; only the holder of the lock removes
@@ -165,9 +165,9 @@ class SettleBuffer:
             for delivery, word in settling:
                 delivery.settling = word
         try:
-            if self._telling.anybody:
+            if self._notifier.present:
                 for delivery, outcome in outcomes:
-                    self._telling.ask(delivery, _WORDS[type(outcome)])
+                    self._notifier.ask(delivery, _WORDS[type(outcome)])
             self._hand_in(outcomes, *tickets)
         finally:
             for delivery, _ in settling:
@@ -214,14 +214,14 @@ class SettleBuffer:
         if not isinstance(pending.outcome, Extend):
             pending.delivery.settled = None
 
-    def fail(self, hold: Lease, error: Exception) -> bool:
+    def fail(self, lease: Lease, error: Exception) -> bool:
         """End the waits of callers for outcomes of this lease with an error, and withdraw these outcomes.
 
         Returns whether there were such callers. A renewal, and outcomes that no caller waits for, are tried again after
         a moment, when other leases had their turn.
         """
         with self._lock:
-            waiting = self._pending[hold] = self._pending.pop(hold, {})
+            waiting = self._pending[lease] = self._pending.pop(lease, {})
             tickets = {id(ticket): ticket for pending in waiting.values() for ticket in pending.tickets}
             self._flush_at, self.hurried, self._renew_now = NEVER, False, False
         for ticket in tickets.values():
@@ -245,12 +245,12 @@ class SettleBuffer:
         self._called = False
         while self._incoming:
             pending = self._incoming.popleft()
-            hold = pending.delivery.hold
-            if hold is None or pending.delivery.id not in hold.deliveries:
+            lease = pending.delivery.lease
+            if lease is None or pending.delivery.id not in lease.deliveries:
                 self._recorder.lost(pending.delivery, pending.events)
                 pending.over(lost=True)
-            elif (waiting := self._pending.get(hold)) is None:
-                self._pending[hold] = {pending.delivery.id: pending}
+            elif (waiting := self._pending.get(lease)) is None:
+                self._pending[lease] = {pending.delivery.id: pending}
             elif (earlier := waiting.get(pending.delivery.id)) is None:
                 waiting[pending.delivery.id] = pending
             else:
@@ -260,7 +260,7 @@ class SettleBuffer:
         """A lease that cannot wait for a claim: it is to be renewed, a caller waits, or outcomes have waited 5 ms."""
         with self._lock:
             self._sort_in()
-            waiting = {hold: pending for hold, pending in self._pending.items() if pending or hold in self._renewals}
+            waiting = {lease: pending for lease, pending in self._pending.items() if pending or lease in self._renewals}
             self._pending = waiting
             self.hurried &= any(waiting.values())
         if not waiting:
@@ -271,7 +271,9 @@ class SettleBuffer:
             return next(iter(self._renewals))
         if self.hurried or self._flush_at <= now:
             return next(iter(waiting))
-        demanded = (hold for hold, outcomes in waiting.items() if any(pending.tickets for pending in outcomes.values()))
+        demanded = (
+            lease for lease, outcomes in waiting.items() if any(pending.tickets for pending in outcomes.values())
+        )
         return next(demanded, None)
 
     def of_row(self, row: str, now: int) -> tuple[list[tuple[Lease, dict[Id, Outcome]]], list[Event]]:
@@ -281,41 +283,41 @@ class SettleBuffer:
         """
         with self._lock:
             self._sort_in()
-            waiting = [(hold, pending) for hold, pending in self._pending.items() if hold.row == row]
-            found = [(hold, self._outcomes(hold, pending, now)) for hold, pending in waiting]
+            waiting = [(lease, pending) for lease, pending in self._pending.items() if lease.row == row]
+            found = [(lease, self._outcomes(lease, pending, now)) for lease, pending in waiting]
             events = [event for _, pending in waiting for one in pending.values() for event in one.events]
-        return [(hold, outcomes) for hold, outcomes in found if outcomes], events
+        return [(lease, outcomes) for lease, outcomes in found if outcomes], events
 
-    def _outcomes(self, hold: Lease, waiting: dict[Id, PendingOutcome], now: int) -> dict[Id, Outcome]:
+    def _outcomes(self, lease: Lease, waiting: dict[Id, PendingOutcome], now: int) -> dict[Id, Outcome]:
         """The outcomes that wait for a lease; if it is to be renewed, all its other messages are extended alike."""
-        extension = self._renewals.get(hold)
+        extension = self._renewals.get(lease)
         if extension is None:
             return {id_: pending.outcome for id_, pending in waiting.items()}
         for id_, pending in waiting.items():
             if isinstance(pending.outcome, Extend) and pending.outcome.until < extension.until:
                 waiting[id_] = pending._replace(outcome=extension)
-        outcomes: dict[Id, Outcome] = dict.fromkeys(hold.to_be_renewed(now), extension)
+        outcomes: dict[Id, Outcome] = dict.fromkeys(lease.to_be_renewed(now), extension)
         outcomes.update({id_: pending.outcome for id_, pending in waiting.items()})
         if not outcomes:
-            self._end_renewal(hold)
+            self._end_renewal(lease)
         return outcomes
 
-    def _end_renewal(self, hold: Lease) -> Extend | None:
+    def _end_renewal(self, lease: Lease) -> Extend | None:
         """End the renewal of a lease, if there is one: it was committed, or the last message was settled before."""
-        extension = self._renewals.pop(hold, None)
+        extension = self._renewals.pop(lease, None)
         self._renew_now &= bool(self._renewals)
         return extension
 
-    def done(self, hold: Lease, outcomes: dict[Id, Outcome], settled: SettleResult) -> None:
+    def done(self, lease: Lease, outcomes: dict[Id, Outcome], settled: SettleResult) -> None:
         """Apply a commit: update the lease, and wake the callers that wait for these outcomes."""
         with self._lock:
-            extension = self._end_renewal(hold)
-            deliveries = dict(hold.deliveries) if extension else {}
-            committed = self._committed(hold, outcomes)
-            lost = self._leases.settled(hold, outcomes, settled)
+            extension = self._end_renewal(lease)
+            deliveries = dict(lease.deliveries) if extension else {}
+            committed = self._committed(lease, outcomes)
+            lost = self._leases.settled(lease, outcomes, settled)
         gone = {delivery.id for delivery in lost}
         self._recorder.count([outcome for id_, outcome in outcomes.items() if id_ not in gone])
-        if not (gone or self._telling.anybody):
+        if not (gone or self._notifier.present):
             for pending in committed:
                 if pending.tickets:
                     pending.over(lost=False)
@@ -326,9 +328,9 @@ class SettleBuffer:
         for delivery in [one for one in deliveries.values() if outcomes.get(one.id) is extension]:
             self._recorder.conclude_renewal(delivery, lost=delivery.id in gone)
 
-    def _committed(self, hold: Lease, outcomes: dict[Id, Outcome]) -> list[PendingOutcome]:
+    def _committed(self, lease: Lease, outcomes: dict[Id, Outcome]) -> list[PendingOutcome]:
         """Remove committed outcomes; later ones of the lease are sorted again, as their deliveries may have moved."""
-        waiting = self._pending.pop(hold, {})
+        waiting = self._pending.pop(lease, {})
         committed = [
             pending for id_, outcome in outcomes.items() if (pending := waiting.get(id_)) and pending.outcome is outcome
         ]
@@ -342,7 +344,7 @@ class SettleBuffer:
         with self._lock:
             self._leases.forget_lapsed(now, lambda lease: bool(self._pending.get(lease)) or lease in self._renewals)
             for lease in self._leases.begin_renewals(now):
-                self._renewals[lease] = Extend(now + lease.lease)
+                self._renewals[lease] = Extend(now + lease.duration)
                 self._renew_now = True
                 self._pending.setdefault(lease, {})
 

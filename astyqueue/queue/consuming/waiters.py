@@ -25,12 +25,12 @@ class Waiters:
         self._lock = threading.Lock()
         self._waiters: list[Waiter] = []
 
-    def sit(self, waiter: Waiter) -> None:
+    def add(self, waiter: Waiter) -> None:
         """Add a waiter at the end of the line."""
         with self._lock:
             self._waiters.append(waiter)
 
-    def leave(self, waiter: Waiter) -> None:
+    def remove(self, waiter: Waiter) -> None:
         """Remove a waiter; it gets no deliveries afterwards."""
         at = self._clock.monotonic()
         with self._lock:
@@ -40,7 +40,7 @@ class Waiters:
 
     def shares(self) -> Shares:
         """Each waiter's credit; messages claimed for it are its own unless it leaves. Only the leader calls this."""
-        shares = {waiter: credit for waiter in self._seated() if (credit := waiter.credit()) > 0}
+        shares = {waiter: credit for waiter in self._in_line() if (credit := waiter.credit()) > 0}
         at = self._clock.monotonic()
         with self._lock:
             self._note(at, full=shares.keys().isdisjoint(self._waiters))
@@ -60,39 +60,39 @@ class Waiters:
             if waiter is None:
                 return bool(waiting)
             waiter.error = error
-        waiter.told()
+        waiter.wake()
         return True
 
-    def deal(
-        self, row: str, held: list[ClaimedMessage], hold: Lease | None, *, shares: Shares
+    def allocate(
+        self, row: str, held: list[ClaimedMessage], lease: Lease | None, *, shares: Shares
     ) -> list[tuple[Waiter, list[BaseDelivery]]]:
         """Assign these messages to the waiters by their shares; the rest is left over."""
-        dealt: list[tuple[Waiter, list[BaseDelivery]]] = []
+        allocated: list[tuple[Waiter, list[BaseDelivery]]] = []
         first = 0
-        for waiter in self._seated():
+        for waiter in self._in_line():
             share = held[first : first + shares.get(waiter, 0)]
             if share:
-                dealt.append((waiter, waiter.hands(row, share, hold)))
+                allocated.append((waiter, waiter.deliveries_of(row, share, lease)))
                 shares[waiter] -= len(share)
                 first += len(share)
-        return dealt
+        return allocated
 
-    def accept(self, dealt: list[tuple[Waiter, list[BaseDelivery]]]) -> list[BaseDelivery]:
-        """Deliver what was dealt; returns the deliveries of waiters that have left, which get nothing any longer."""
+    def deliver(self, allocated: list[tuple[Waiter, list[BaseDelivery]]]) -> list[BaseDelivery]:
+        """Deliver what was allocated; returns the deliveries of waiters that have left, which get nothing."""
         unwanted: list[BaseDelivery] = []
-        for waiter, deliveries in dealt:
-            if not self._handed(waiter, deliveries):
+        for waiter, deliveries in allocated:
+            if not self._deliver_to(waiter, deliveries):
                 unwanted += deliveries
         return unwanted
 
-    def _handed(self, waiter: Waiter, deliveries: list[BaseDelivery]) -> bool:
+    def _deliver_to(self, waiter: Waiter, deliveries: list[BaseDelivery]) -> bool:
         with self._lock:
             if waiter not in self._waiters:
                 return False
             waiter.accept(deliveries)
-        waiter.told()
+        waiter.wake()
         return True
 
-    def _seated(self) -> tuple[Waiter, ...]:
+    def _in_line(self) -> tuple[Waiter, ...]:
         with self._lock:
             return tuple(self._waiters)

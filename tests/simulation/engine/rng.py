@@ -56,7 +56,7 @@ def repeatable(seed: int) -> Iterator[Chance]:
         with (
             mock.patch.object(ids, "secrets", chance),
             mock.patch.object(runtime, "secrets", chance),
-            mock.patch.object(Lease, "__hash__", _hash_of_hold),
+            mock.patch.object(Lease, "__hash__", _hash_of_lease),
             mock.patch.object(RowState, "__hash__", _hash_of_row),
         ):
             yield chance
@@ -64,8 +64,8 @@ def repeatable(seed: int) -> Iterator[Chance]:
         random.setstate(before)
 
 
-def _hash_of_hold(hold: Lease) -> int:
-    return int.from_bytes(hold.timer.nonce) % (1 << _HASH_BITS)
+def _hash_of_lease(lease: Lease) -> int:
+    return int.from_bytes(lease.timer.nonce) % (1 << _HASH_BITS)
 
 
 def _hash_of_row(row: RowState) -> int:

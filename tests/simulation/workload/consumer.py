@@ -230,16 +230,16 @@ def outcome_for(delivery: BaseDelivery, now: int, behaviour: Behaviour, *, chanc
 
 def noted(delivery: BaseDelivery, client: SimulatedProcess) -> history.Handed:
     """A delivery, for the history."""
-    nonce = delivery.hold.timer.nonce if delivery.hold else b""
+    nonce = delivery.lease.timer.nonce if delivery.lease else b""
     number = delivery.body if isinstance(delivery.body, int) else -1
-    claimed = client.asked_for(delivery.hold.timer.name if delivery.hold else None)
+    claimed = client.asked_for(delivery.lease.timer.name if delivery.lease else None)
     return history.Handed(number, delivery.id, delivery.attempt, nonce, claimed, client.clock.monotonic(), client.name)
 
 
 def asked(delivery: BaseDelivery, outcome: Outcome, client: SimulatedProcess) -> history.Settled:
     """The outcome requested for a delivery, for the history."""
     kinds = {Ack: "ack", Release: "release", Reject: "reject", Extend: "extend"}
-    nonce = delivery.hold.timer.nonce if delivery.hold else b""
+    nonce = delivery.lease.timer.nonce if delivery.lease else b""
     number = delivery.body if isinstance(delivery.body, int) else -1
     reason = outcome.reason if isinstance(outcome, Reject) else ""
     return history.Settled(

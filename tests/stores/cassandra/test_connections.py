@@ -1,4 +1,4 @@
-"""The settings of connections in docs/how-to/production.md are the driver's, and those of a cluster that a URL opens."""
+"""The settings of connections in docs/how-to/production.md are those of the driver and of an opened URL."""
 
 from __future__ import annotations
 

@@ -229,12 +229,12 @@ def test_who_leaves_while_the_leader_counts_shares_breaks_nothing() -> None:
     clock = Meddled()
     seats, credit = Waiters(clock), [0]
     stays, leaves = Waiter(lambda: credit[0], lambda _: None), Waiter(lambda: 0, lambda _: None)
-    seats.sit(stays)
-    seats.sit(leaves)
+    seats.add(stays)
+    seats.add(leaves)
     assert seats.shares() == {}
     clock.advance("1s")
     credit[0] = 1
-    clock.happens = lambda: seats.leave(leaves)
+    clock.happens = lambda: seats.remove(leaves)
     assert seats.shares() == {stays: 1}
     assert seats.full_for == SECOND
 
@@ -249,9 +249,9 @@ def test_who_leaves_asks_nobody_for_credit() -> None:
         return 1
 
     stays, leaves = Waiter(credit, lambda _: None), Waiter(lambda: 0, lambda _: None)
-    seats.sit(stays)
-    seats.sit(leaves)
-    seats.leave(leaves)
+    seats.add(stays)
+    seats.add(leaves)
+    seats.remove(leaves)
     assert asked == []
 
 
@@ -259,8 +259,8 @@ def test_hands_are_full_while_a_lone_taker_is_away() -> None:
     clock = TimeMachine()
     seats, seat = Waiters(clock), Waiter(lambda: 1, lambda _: None)
     for _ in range(2):
-        seats.sit(seat)
+        seats.add(seat)
         assert seats.shares() == {seat: 1}
-        seats.leave(seat)
+        seats.remove(seat)
         clock.advance("2s")
     assert seats.full_for == 2 * SECOND

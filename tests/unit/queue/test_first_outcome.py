@@ -112,10 +112,10 @@ def test_of_several_deliveries_one_of_which_is_settled_none_is_changed(hooked: M
 
 def be_renewed(delivery: BaseDelivery, outcomes: SettleBuffer, clock: TimeMachine) -> None:
     """Have the lease of a delivery renewed now."""
-    assert delivery.hold is not None
-    delivery.renew_until, delivery.hold.renew_at = None, clock.now()
+    assert delivery.lease is not None
+    delivery.renew_until, delivery.lease.renew_at = None, clock.now()
     outcomes.renew(clock.now())
-    assert outcomes.urgent(clock.now()) is delivery.hold
+    assert outcomes.urgent(clock.now()) is delivery.lease
 
 
 def test_a_renewal_does_not_shorten_the_extension_that_a_user_asked_for(

@@ -216,7 +216,7 @@ def test_a_forgotten_delivery_is_not_renewed_with_others_of_its_claim(
         clock.when_waiting(3)
         queue.send_many(["kept", "forgotten"])
         kept, [forgotten] = keeping.result(timeout=10), forgetting.result(timeout=10)
-    assert (kept.body, forgotten.body, kept.hold) == ("kept", "forgotten", forgotten.hold)
+    assert (kept.body, forgotten.body, kept.lease) == ("kept", "forgotten", forgotten.lease)
     for _ in range(3):
         clock.advance("13s")
         assert renewed.acquire(timeout=10)

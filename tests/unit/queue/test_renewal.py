@@ -164,10 +164,10 @@ def test_a_lease_that_is_lost_before_it_is_renewed_is_told_once_for_each_message
         deliveries = receive(queue, 3)
         clock.advance("31s")
         assert sum(len(another.receive(3)) for _ in range(3)) == 3
-        assert deliveries[0].hold is not None
+        assert deliveries[0].lease is not None
         queue.core.claimer._outcomes.renew(clock.now() - 2_000_000)  # noqa: SLF001 - the renewal was begun in time
         renew(queue)
-        queue.core.claimer.finish_telling(10)
+        queue.core.claimer.finish_hooks(10)
         assert queue.stats.lost == 3
         assert sorted(told.outcomes) == [(number, "lost") for number in range(3)]
         with pytest.raises(LeaseLost):

@@ -94,7 +94,7 @@ def test_a_lease_that_runs_out_is_taken_over_within_a_second(crew: Crew) -> None
     bob = crew.join(hands=1_000)
     crew.pass_time(125 * SECOND, step=50 * MILLISECOND)
     assert len(bob.got) == 8
-    until = max(delivery.hold.timer.due for _, delivery in ann.got if delivery.hold)
+    until = max(delivery.lease.timer.due for _, delivery in ann.got if delivery.lease)
     assert max(at for at, _ in bob.got) - until <= SECOND
 
 
@@ -106,7 +106,7 @@ def test_a_lease_in_a_row_of_the_past_is_taken_over_within_three_seconds(clock: 
     ann.dead = True
     bob = crew.join(hands=1_000)
     crew.pass_time(125 * SECOND, step=50 * MILLISECOND)
-    until = max(delivery.hold.timer.due for _, delivery in ann.got if delivery.hold)
+    until = max(delivery.lease.timer.due for _, delivery in ann.got if delivery.lease)
     assert len(bob.got) == 8
     assert max(at for at, _ in bob.got) - until <= 3 * SECOND
 

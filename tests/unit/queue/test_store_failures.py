@@ -30,8 +30,8 @@ def test_an_ack_that_comes_after_a_renewal_was_begun_is_committed_all_the_same(
     queue.send("one")
     [held] = queue.receive()
     claimer = queue.core.claimer
-    assert held.hold is not None
-    held.renew_until, held.hold.renew_at = None, clock.now()
+    assert held.lease is not None
+    held.renew_until, held.lease.renew_at = None, clock.now()
     claimer._outcomes.renew(clock.now())  # noqa: SLF001 - the order is the point
     claimer.settle_later(held, ACK)
     queue.run(claimer.flush())
@@ -43,8 +43,8 @@ def test_a_renewal_that_comes_after_an_ack_does_not_take_its_place(queue: Messag
     [held] = queue.receive()
     claimer = queue.core.claimer
     claimer.settle_later(held, ACK)
-    assert held.hold is not None
-    held.renew_until, held.hold.renew_at = None, clock.now()
+    assert held.lease is not None
+    held.renew_until, held.lease.renew_at = None, clock.now()
     claimer._outcomes.renew(clock.now())  # noqa: SLF001 - the order is the point
     queue.run(claimer.flush())
     assert queue.counts().total == 0
@@ -53,9 +53,9 @@ def test_a_renewal_that_comes_after_an_ack_does_not_take_its_place(queue: Messag
 def test_who_has_left_is_handed_nothing_afterwards() -> None:
     seats, taken = Waiters(TimeMachine()), list[BaseDelivery]()
     seat = Waiter(lambda: 1, taken.extend)
-    seats.sit(seat)
-    seats.leave(seat)
-    assert seats.accept([(seat, [])]) == []
+    seats.add(seat)
+    seats.remove(seat)
+    assert seats.deliver([(seat, [])]) == []
     assert taken == []
 
 
