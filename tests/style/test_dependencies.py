@@ -28,6 +28,8 @@ EXTRAS: Final = {
     "benchmarks/": ("dev",),
     "examples/": ("dev",),
 }
+#: Modules that exist for type checkers only.
+TYPES_ONLY: Final = {"_typeshed"}
 #: What is declared and not imported by the package, and why.
 NOT_IMPORTED: Final = {
     "tzdata": "zoneinfo reads it",
@@ -62,7 +64,7 @@ def imported(source: Source) -> Iterator[str]:
     for node in ast.walk(source.tree):
         for module in _modules(node):
             top = module.partition(".")[0]
-            if top not in sys.stdlib_module_names and top not in OURS:
+            if top not in sys.stdlib_module_names | TYPES_ONLY and top not in OURS:
                 yield from map(canonical, DISTRIBUTIONS.get(top, [top]))
 
 
