@@ -109,9 +109,9 @@ class _Claiming:
                 break
         yield from self._settle_alone()
         if (
-            self.snapshot.passed >= WORTH_STORING and self.snapshot.timers is not None
+            self.snapshot.ids_scanned >= WORTH_STORING and self.snapshot.timers is not None
         ):  # a floor may rise only where all timers are known
-            current = [list(cursors) for cursors in self.snapshot.looks.cursors]
+            current = [list(cursors) for cursors in self.snapshot.scans.cursors]
             yield from self._commit(ClaimPlan(self.order, self.process.now(), 0, cursors=current), [])
 
     @property
@@ -161,7 +161,7 @@ class _Claiming:
         floor = min(dues if known is None else [known, *dues], default=picked.now)
         version = self.snapshot.header.version + 1 if self.snapshot.header else 1
         owner = self.process.name if self.order.leases and (self.order.keeps or picked.room > 0) else ""
-        return Header(version, floor, self.process.nonce(), owner, tuple(map(tuple, self.snapshot.looks.cursors)))
+        return Header(version, floor, self.process.nonce(), owner, tuple(map(tuple, self.snapshot.scans.cursors)))
 
     def _apply(
         self, change: RowTransaction, header: Header, made_of: tuple[ClaimPlan, list[Claim], list[SettlePlan]]

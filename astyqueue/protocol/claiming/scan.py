@@ -14,7 +14,7 @@ from astyqueue import ids
 from astyqueue.errors import SliceTooLong
 from astyqueue.ids import Id
 from astyqueue.protocol.claiming.selection import ClaimPlan, ClaimRequest, Redelivery, expired_leases, plan_redeliveries
-from astyqueue.protocol.layout.columns import LOOKS, Entry, Type, message_name
+from astyqueue.protocol.layout.columns import SCANS, Entry, Type, message_name
 from astyqueue.protocol.layout.rows import is_home
 from astyqueue.protocol.row.bounded_reads import BoundedRead, read_bounded
 from astyqueue.protocol.row.cursors import SCAN_LAGS
@@ -49,10 +49,10 @@ def scan_row(
     """
     most = MOST // 2 if is_home(snapshot.row) else MOST  # with their keys these messages are two columns each
     picked = ClaimPlan(order, now, min(order.want, most), burials)
-    snapshot.take_note()
+    snapshot.apply_settles()
     yield from load_snapshot(snapshot, now)
     snapshot.hold_back(now)
-    picked.cursors = [list(cursors) for cursors in snapshot.looks.cursors]
+    picked.cursors = [list(cursors) for cursors in snapshot.scans.cursors]
     due = expired_leases([timer for timer in snapshot.due(now) if timer.name not in settling], now)
     if due.suspects and order.in_hand:  # settles do not bump the header, so it may be gone: check before pausing for it
         snapshot.timers = snapshot.dead = None
@@ -62,7 +62,7 @@ def scan_row(
     if due.suspects:
         yield from _take_suspect(snapshot, picked, due.suspects)
         return picked
-    for late in snapshot.looks.late(now):
+    for late in snapshot.scans.late(now):
         yield from _late(snapshot, picked, late)
     again = due.by_level
     served = yield from _share_of_parked(snapshot, picked, due.parked)
@@ -122,14 +122,14 @@ def _levels_with_work(snapshot: RowSnapshot, now: int, asked: Sequence[int]) -> 
     levels = set(range(snapshot.levels))
     if len(levels) == 1 or not asked:
         return levels
-    probes = has_work(snapshot.row, snapshot.looks.heads, until=now)
+    probes = has_work(snapshot.row, snapshot.scans.heads, until=now)
     try:
         found = yield from read(*[probes[level] for level in asked])
     except SliceTooLong:
         return levels
     empty = {level for level, columns in zip(asked, found, strict=True) if not columns}
     for level in empty:
-        snapshot.looks.found_empty(level)
+        snapshot.scans.found_empty(level)
     return levels - empty
 
 
@@ -143,7 +143,7 @@ def _again(snapshot: RowSnapshot, picked: ClaimPlan, due: list[Redelivery]) -> S
         plan_redeliveries(picked, part, present)
         for column in present:
             if column.name.id < ids.first_at(picked.now + 1):
-                snapshot.looks.took(column.name.priority, column.name.id)
+                snapshot.scans.claimed_by_timer(column.name.priority, column.name.id)
     picked.more |= bool(wanted)
 
 
@@ -157,7 +157,7 @@ def _fresh(snapshot: RowSnapshot, picked: ClaimPlan, level: int) -> Steps[None]:
     """Plan waiting messages of one priority from the head on; large ones are read a few at a time, up to the budget."""
     left = picked.room
     while left > 0 and (limit := min(left, picked.fits(snapshot.sizes))):
-        head = snapshot.looks.cursors[level][0]
+        head = snapshot.scans.cursors[level][0]
         until = ids.first_at(picked.now + 1)
         wanted = Slice(snapshot.row, Type.MESSAGE, level, after=head, beyond=True, until=until, limit=limit)
         columns, long = yield from _walk(snapshot, wanted, picked.now, whole=True)
@@ -168,9 +168,9 @@ def _fresh(snapshot: RowSnapshot, picked: ClaimPlan, level: int) -> Steps[None]:
         left -= len(columns)
         all_passed = _take_waiting(snapshot, picked, columns, dead)
         if len(columns) < limit and all_passed:
-            snapshot.looks.found_empty(level)
+            snapshot.scans.found_empty(level)
             if long:
-                snapshot.looks.pass_over(level, picked.now)
+                snapshot.scans.pass_over(level, picked.now)
         if len(columns) < limit or not all_passed:
             picked.more |= len(columns) == limit
             return
@@ -181,13 +181,13 @@ def _fresh(snapshot: RowSnapshot, picked: ClaimPlan, level: int) -> Steps[None]:
 def _take_waiting(snapshot: RowSnapshot, picked: ClaimPlan, columns: list[Column], dead: AbstractSet[Id]) -> bool:
     """Plan those messages that nothing else lists and move the head past them; False if there was no room for one."""
     hidden, taken = snapshot.hidden, picked.ids
-    snapshot.passed += len(columns)
+    snapshot.ids_scanned += len(columns)
     for column in columns:
         id_, level = column.name.id, column.name.priority
         waits = id_ not in hidden and id_ not in dead and id_ not in taken
         if waits and not picked.take(Entry(id_, level, 0), column.value):
             return False
-        snapshot.looks.cursors[level][0] = id_
+        snapshot.scans.cursors[level][0] = id_
     return True
 
 
@@ -195,13 +195,13 @@ def _walk(snapshot: RowSnapshot, wanted: Slice, now: int, *, whole: bool = False
     """Read a slice with any number of tombstones; after a long read the cursors are stored, so that none repeats it."""
     through = yield from read_bounded(wanted, now, snapshot.strides, whole=whole)
     if through.long:
-        snapshot.passed += WORTH_STORING
+        snapshot.ids_scanned += WORTH_STORING
     return through
 
 
 def _late(snapshot: RowSnapshot, picked: ClaimPlan, scan: int) -> Steps[None]:
     """One late scan: read ids only, behind the first scan's position, and plan the messages that landed there since."""
-    for level, cursors in enumerate(snapshot.looks.cursors):
+    for level, cursors in enumerate(snapshot.scans.cursors):
         until = min(cursors[0], ids.first_at(picked.now - SCAN_LAGS[scan]))
         if not picked.fits(snapshot.sizes) or cursors[scan] >= until:
             continue
@@ -209,13 +209,16 @@ def _late(snapshot: RowSnapshot, picked: ClaimPlan, scan: int) -> Steps[None]:
             snapshot.row, Type.MESSAGE, level, after=cursors[scan], beyond=True, until=until, limit=_LATE, values=False
         )
         columns, _ = yield from _walk(snapshot, wanted, picked.now)
-        snapshot.passed += len(columns)
+        snapshot.ids_scanned += len(columns)
         landed = [column for column in columns if column.name.id not in snapshot.hidden]
         left = yield from _take_landed(snapshot, picked, landed)
         cursors[scan] = _reached(columns, left, until)
-    snapshot.looks.looked[scan] = picked.now
-    if scan == LOOKS - 1 and all(cursors[scan] == cursors[0] for cursors in snapshot.looks.cursors):
-        snapshot.passed, snapshot.handed = snapshot.passed + snapshot.handed, 0
+    snapshot.scans.scanned_at[scan] = picked.now
+    if scan == SCANS - 1 and all(cursors[scan] == cursors[0] for cursors in snapshot.scans.cursors):
+        snapshot.ids_scanned, snapshot.claimed_since_late_scan = (
+            snapshot.ids_scanned + snapshot.claimed_since_late_scan,
+            0,
+        )
 
 
 def _reached(columns: list[Column], left: list[Column], until: Id) -> Id:

@@ -59,7 +59,7 @@ _new: Final = tuple.__new__
 
 HEADER: Final = Name(Type.LOCK, 0, ids.LEAST, State.NONE)
 #: Scans of each range of ids: one when it is due, and three late ones for sends that arrive late.
-LOOKS: Final = 4
+SCANS: Final = 4
 #: Characters of a reason kept in a dead column; the logs have all of it.
 REASON_LENGTH: Final = 1024
 
@@ -118,10 +118,10 @@ def decode_header(row: str, value: bytes) -> Header:
         _in_range(max(version, floor), "its version or its floor", _GREATEST_NUMBER)
         start = 1 + _HEADER.size
         owner = value[start : start + length].decode()
-        marks = _split(value[start + length :], levels * LOOKS)
+        marks = _split(value[start + length :], levels * SCANS)
     except (ValueError, struct.error) as error:
         raise Undecodable(row, "its header", str(error)) from error
-    cursors = tuple(marks[level * LOOKS : (level + 1) * LOOKS] for level in range(levels))
+    cursors = tuple(marks[level * SCANS : (level + 1) * SCANS] for level in range(levels))
     return Header(version, floor, nonce, owner, cursors)
 
 

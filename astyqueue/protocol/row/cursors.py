@@ -12,7 +12,7 @@ from typing import Final
 
 from astyqueue import ids
 from astyqueue.ids import Id
-from astyqueue.protocol.layout.columns import LOOKS
+from astyqueue.protocol.layout.columns import SCANS
 from astyqueue.units import NEVER, SECOND
 
 #: Delay of each scan after an id is due: the first scan, then three late ones, because sends land out of order.
@@ -25,13 +25,13 @@ _EVERY: Final = (0, SECOND // 2, 5 * SECOND, 60 * SECOND)
 class ScanCursors:
     """The scan cursors of one row. Losing or corrupting them costs extra reads, never a message.
 
-    `looked`: when each scan last read. `set_back`: for priorities whose head was set back over ids that were read
+    `scanned_at`: when each scan last read. `set_back`: for priorities whose head was set back over ids that were read
     before, the moment up to which they may have been. `taken`: by priority, the last message that was claimed from a
     timer instead of by the first scan.
     """
 
     cursors: list[list[Id]] = field(default_factory=list)
-    looked: list[int] = field(default_factory=lambda: [0] * LOOKS)
+    scanned_at: list[int] = field(default_factory=lambda: [0] * SCANS)
     set_back: dict[int, int] = field(default_factory=dict)
     taken: dict[int, Id] = field(default_factory=dict)
 
@@ -42,7 +42,7 @@ class ScanCursors:
 
     def take_over(self, stored: Sequence[Sequence[Id]], levels: int) -> None:
         """Use the cursors that a header stores; priorities that it does not list are scanned from the start."""
-        padded = [*stored, *[(ids.LEAST,) * LOOKS] * (levels - len(stored))]
+        padded = [*stored, *[(ids.LEAST,) * SCANS] * (levels - len(stored))]
         self.cursors = [list(cursors) for cursors in padded[:levels]]
         self.set_back.clear()
 
@@ -52,12 +52,12 @@ class ScanCursors:
         A head more than a second ahead means that the clock was set back at an unknown time, and ids have started again
         from there: it goes back to the longest lag before `now`. A head that is less ahead goes back to `now`.
         """
-        self.looked = [min(looked, now) for looked in self.looked]
+        self.scanned_at = [min(moment, now) for moment in self.scanned_at]
         ahead = [level for level, head in enumerate(self.heads) if head > ids.first_at(now + 1)]
         for level in ahead:
             self._set_back(level, now)
         for cursors in self.cursors:
-            for scan in range(1, LOOKS):
+            for scan in range(1, SCANS):
                 cursors[scan] = min(cursors[scan], cursors[0], ids.first_at(now - SCAN_LAGS[scan]))
         return bool(ahead)
 
@@ -67,7 +67,7 @@ class ScanCursors:
         if clock_was:
             self.set_back[level] = now
 
-    def took(self, level: int, id_: Id) -> None:
+    def claimed_by_timer(self, level: int, id_: Id) -> None:
         """Record a message that was claimed from a timer that listed it."""
         self.taken[level] = max(id_, self.taken.get(level, id_))
 
@@ -89,15 +89,15 @@ class ScanCursors:
 
     def late(self, now: int) -> list[int]:
         """Which of the late scans have something to read now."""
-        return [scan for scan in range(1, LOOKS) if self._late_at(scan, now) <= now]
+        return [scan for scan in range(1, SCANS) if self._late_at(scan, now) <= now]
 
     def next_late(self, now: int) -> int:
         """When the next late scan has something to read; NEVER if all have reached the heads."""
-        return min(self._late_at(scan, now) for scan in range(1, LOOKS))
+        return min(self._late_at(scan, now) for scan in range(1, SCANS))
 
     def _late_at(self, scan: int, now: int) -> int:
         """When a late scan is next worth a read; NEVER once it has reached the head in each priority."""
         if not any(cursors[scan] < cursors[0] for cursors in self.cursors):
             return NEVER
         behind = min(ids.moment(cursors[scan]) for cursors in self.cursors if cursors[scan] < cursors[0])
-        return max(self.looked[scan] + _EVERY[scan], min(behind, now) + SCAN_LAGS[scan])
+        return max(self.scanned_at[scan] + _EVERY[scan], min(behind, now) + SCAN_LAGS[scan])

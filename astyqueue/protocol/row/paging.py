@@ -43,7 +43,7 @@ def scanned_up_to(snapshot: RowSnapshot, level: int) -> Id:
     A page that begins here avoids the tombstones of everything settled before. It can miss only a message that landed
     more than ten minutes late without its producer noticing: a rescan finds that, and `health` reports it.
     """
-    return snapshot.looks.cursors[level][-1]
+    return snapshot.scans.cursors[level][-1]
 
 
 def unlisted_page(
@@ -51,7 +51,7 @@ def unlisted_page(
 ) -> Steps[Page]:
     """A page of one priority's messages that nothing lists; the dead columns are read after the messages."""
     wanted = Slice(snapshot.row, Type.MESSAGE, level, after=after, beyond=True, until=until, limit=limit, values=False)
-    columns, _ = yield from read_bounded(wanted, snapshot.stood, snapshot.strides)
+    columns, _ = yield from read_bounded(wanted, snapshot.valid_at, snapshot.strides)
     if not columns:
         return Page([], None)
     first, last = columns[0].name.id, columns[-1].name.id

@@ -145,7 +145,7 @@ class RowRescan:
         snapshot.learn(header.value if header else None, now, header.written if header else None)
         since = ids.LEAST if self._since is None else ids.first_at(self._since)
         seen_to = ids.first_at(now - SCAN_LAGS[-1])
-        untils = [min(head, seen_to) for head in snapshot.looks.heads]
+        untils = [min(head, seen_to) for head in snapshot.scans.heads]
         slices = [
             Slice(self.row, Type.MESSAGE, level, after=since, until=until, values=False)
             for level, until in enumerate(untils)

@@ -44,9 +44,10 @@ class TimerChange(NamedTuple):
 class RowSnapshot:
     """A row as one process sees it. Losing or corrupting it costs extra reads, never a message.
 
-    `fires`: this process fires schedules, so a slot that is due is a reason to scan. `stood`: when the header was last
-    known to be current. `passed`: ids that this process scanned since the last header commit; at 1 000 the cursors are
-    stored. `handed`: messages that this process claimed, whose tombstones the last late scan has not passed yet.
+    `fires`: this process fires schedules, so a slot that is due is a reason to scan. `valid_at`: when the header was
+    last known to be current. `ids_scanned`: ids that this process scanned since the last header commit; at 1 000 the
+    cursors are stored. `claimed_since_late_scan`: messages that this process claimed, whose tombstones the last late
+    scan has not passed yet.
     `strides`, `strides_of_timers`: how much time one read of messages, or of timers, may cover.
     """
 
@@ -59,10 +60,10 @@ class RowSnapshot:
     timers: dict[Name, Timer] | None = None
     dead: set[Id] | None = None
     hidden: set[Id] = field(default_factory=set)
-    looks: ScanCursors = field(default_factory=ScanCursors)
-    passed: int = 0
-    handed: int = 0
-    stood: int = 0
+    scans: ScanCursors = field(default_factory=ScanCursors)
+    ids_scanned: int = 0
+    claimed_since_late_scan: int = 0
+    valid_at: int = 0
     upcoming: TimerIndex = field(default_factory=TimerIndex)
     sizes: MessageSizes = field(default_factory=MessageSizes)
     strides: ScanWindow = field(default_factory=ScanWindow)
@@ -83,9 +84,9 @@ class RowSnapshot:
             self._forget_timers_if_refused(written)
             return
         self.header = decode_header(self.row, value) if value is not None else None
-        self.known, self.value, self.stood = True, value, now
+        self.known, self.value, self.valid_at = True, value, now
         self._forget_timers()
-        self.looks.take_over(self.header.cursors if self.header else (), self.levels)
+        self.scans.take_over(self.header.cursors if self.header else (), self.levels)
         self.hold_back(min(now, written) if written is not None else now)
 
     def _forget_timers_if_refused(self, written: int | None) -> None:
@@ -93,17 +94,17 @@ class RowSnapshot:
         if written is None:
             self._forget_timers()
 
-    def surveyed(self, value: bytes | None, now: int) -> None:
+    def check_header(self, value: bytes | None, now: int) -> None:
         """Compare a header from a plain read: if it differs, forget the snapshot. It may be old, so it is not used."""
         if not self.known or value != self.value:
             self.forget()
         else:
-            self.stood = now
+            self.valid_at = now
             self.hold_back(now)
 
     def hold_back(self, now: int) -> None:
         """Move cursors back to at most `now` less their lags; if a head moved, the dead letters are read again."""
-        if self.looks.hold_back(now):
+        if self.scans.hold_back(now):
             self.dead = None
 
     def clock_was_set_back(self, now: int) -> None:
@@ -117,8 +118,8 @@ class RowSnapshot:
         A refusal shows no write time, so a cursor from a clock that ran ahead could hide messages sent since. If this
         snapshot was current within the first late scan's lag, late scans find them; otherwise the header is read again.
         """
-        self.looks.cursors = cursors
-        if value != self.value and self.stood < now - SCAN_LAGS[1]:
+        self.scans.cursors = cursors
+        if value != self.value and self.valid_at < now - SCAN_LAGS[1]:
             self.forget()
         else:
             self.learn(value, now)
@@ -126,14 +127,14 @@ class RowSnapshot:
 
     def raised(self, header: Header, timers: Iterable[Timer], dead: Iterable[Id], *, at: int | None = None) -> None:
         """Record a header commit of this process, planned `at` this moment: its header, timers and dead letters."""
-        self.stood = self.stood if at is None else at
+        self.valid_at = self.valid_at if at is None else at
         if self.known:
             self.header, self.value = header, header.encode()
         known = list(timers)
         self.replace(None, known)
         self._add_dead(dead)
-        self.passed = 0
-        self.handed += sum(len(timer.entries) for timer in known)
+        self.ids_scanned = 0
+        self.claimed_since_late_scan += sum(len(timer.entries) for timer in known)
 
     def _forget_timers(self) -> None:
         self.timers = None
@@ -150,7 +151,7 @@ class RowSnapshot:
             self.header = change.raised[1]
             self.value = self.header.encode()
 
-    def take_note(self) -> None:
+    def apply_settles(self) -> None:
         """Apply the settles since the last scan, before anything is read.
 
         If a settle met another value of its timer than is cached, it followed a commit of this process with an unknown
@@ -188,7 +189,7 @@ class RowSnapshot:
     def _add_dead(self, dead: Iterable[Id]) -> None:
         # no scan needs the dead letters that the first scan has passed
         if self.dead is not None:
-            head = min(self.looks.heads)
+            head = min(self.scans.heads)
             self.dead.update(id_ for id_ in dead if id_ > head)
 
     def _remember(self, known: dict[Name, Timer], timer: Timer) -> None:
@@ -210,10 +211,10 @@ class RowSnapshot:
         """When this process can fire the next slot; None if it fires no schedules or knows of no slot."""
         return self.upcoming.next_slot(self.timers) if self.fires and self.timers else None
 
-    def next_look(self, now: int) -> int | None:
+    def next_scan(self, now: int) -> int | None:
         """When to scan this row again even if no message is sent; None for no such moment."""
         due = self.upcoming.next_claim(self.timers or {}), self.next_slot
-        soonest = min([self.looks.next_late(now), *[moment for moment in due if moment is not None]])
+        soonest = min([self.scans.next_late(now), *[moment for moment in due if moment is not None]])
         return soonest if soonest < NEVER else None
 
 
@@ -254,7 +255,7 @@ def load_dead(snapshot: RowSnapshot) -> Steps[set[Id]]:
     if snapshot.dead is None:
         slices = [
             Slice(snapshot.row, Type.DEAD, level, after=head, values=False)
-            for level, head in enumerate(snapshot.looks.heads)
+            for level, head in enumerate(snapshot.scans.heads)
         ]
         found = yield from read(*slices)
         snapshot.dead = {column.name.id for columns in found for column in columns}

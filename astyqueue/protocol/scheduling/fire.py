@@ -150,7 +150,7 @@ class RowSchedules:
     def _plan(self, snapshot: RowSnapshot) -> Steps[Firing | None]:
         """Decide on the due slots; None when no slot is due."""
         now = self._process.now()
-        snapshot.take_note()
+        snapshot.apply_settles()
         yield from load_snapshot(snapshot, now)
         due = snapshot.upcoming.slots(snapshot.timers or {}, now, TOGETHER)
         if not due:
@@ -277,7 +277,7 @@ class RowSchedules:
         for name in firing.timers:
             self._known.pop((snapshot.row, name), None)
         if isinstance(outcome, Refused):
-            snapshot.refused(outcome.present[HEADER], firing.now, snapshot.looks.cursors)
+            snapshot.refused(outcome.present[HEADER], firing.now, snapshot.scans.cursors)
         return False
 
     def _remember(self, snapshot: RowSnapshot, firing: Firing, slots: dict[Name, tuple[Timer | None, bytes]]) -> None:

@@ -222,7 +222,7 @@ class RowVisit:
             self._poller.last_traffic = now
         row.failures = 0
         snapshot = row.snapshot
-        snapshot.take_note()
+        snapshot.apply_settles()
         self._poller.scanned(row, now)
         if refused and self._shared:
             row.due = now
@@ -230,7 +230,7 @@ class RowVisit:
         elif more or refused or not snapshot.known:
             self._poller.refused(row, refused)
             row.scan_at(now)
-        elif (due := snapshot.next_look(now)) is not None:
+        elif (due := snapshot.next_scan(now)) is not None:
             row.scan_at(due, earliest=max(due, now + _AGAIN))
 
     def fired(self, count: int) -> None:

@@ -54,8 +54,8 @@ class RowState:
 
     def scan_next(self, now: int) -> None:
         """Plan the next scan by the snapshot, after a settle of this process: when a message given back falls due."""
-        self.snapshot.take_note()
-        due = self.snapshot.next_look(now)
+        self.snapshot.apply_settles()
+        due = self.snapshot.next_scan(now)
         if due is not None:
             self.scan_at(due)
 
@@ -87,12 +87,12 @@ class RowState:
 
     def check_header(self, value: bytes | None, now: int) -> None:
         """Forget the snapshot if it has another header than this, which a poll has read."""
-        self.snapshot.surveyed(value, now)
+        self.snapshot.check_header(value, now)
 
     @property
     def heads(self) -> list[Id] | None:
         """The position of the first scan, by priority; None while the header is not known."""
-        return self.snapshot.looks.heads if self.snapshot.known else None
+        return self.snapshot.scans.heads if self.snapshot.known else None
 
     @property
     def has_timers(self) -> bool:

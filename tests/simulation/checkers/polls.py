@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from astyqueue.ids import Id
-from astyqueue.protocol.layout.columns import LOOKS
+from astyqueue.protocol.layout.columns import SCANS
 from astyqueue.protocol.row.snapshot import RowSnapshot
 from astyqueue.stores import key_codec
 from tests.simulation.engine.client import SimulatedProcess
@@ -21,7 +21,7 @@ from tests.simulation.engine.history import Dear, History
 
 #: Each of the scans passes a tombstone once. So does the peek of a process that watches the headers of all rows, and,
 #: where there are several priorities, the one ahead of the first scan.
-PASSES: Final = LOOKS + 2
+PASSES: Final = SCANS + 2
 #: Tombstones of its own messages that one poll of a process may pass over beyond the head.
 AHEAD: Final = 12
 
@@ -40,7 +40,7 @@ class _Known:
 
 
 def _of(snapshot: RowSnapshot, error: int) -> tuple[Any, ...]:
-    return snapshot.known, snapshot.value, dict(snapshot.looks.set_back), error
+    return snapshot.known, snapshot.value, dict(snapshot.scans.set_back), error
 
 
 class Polls:
@@ -79,7 +79,7 @@ class Polls:
         ahead: set[Id] = set()
         for encoded in walked:
             name = key_codec.decode(encoded)
-            if name.id > snapshot.looks.heads[name.priority]:
+            if name.id > snapshot.scans.heads[name.priority]:
                 ahead.add(name.id)
             else:
                 passes[encoded] += 1

@@ -121,7 +121,7 @@ def _cursors_by_the_clock() -> list[Patches]:
 
     def careless(now: int, seen: RowSnapshot, *values: Any, **options: Any) -> Steps[ClaimPlan]:  # noqa: ANN401 - handed on as they are
         picked = yield from honest(now, seen, *values, **options)
-        for cursors in seen.looks.cursors:
+        for cursors in seen.scans.cursors:
             cursors[:] = [max(cursor, ids.first_at(now - lag)) for cursor, lag in zip(cursors, SCAN_LAGS, strict=True)]
         return picked
 
@@ -198,7 +198,7 @@ def _from_the_start() -> list[Patches]:
     honest = scan.scan_row
 
     def careless(now: int, seen: RowSnapshot, *values: Any, **options: Any) -> Steps[ClaimPlan]:  # noqa: ANN401 - handed on as they are
-        for cursors in seen.looks.cursors:
+        for cursors in seen.scans.cursors:
             cursors[0] = ids.LEAST
         return (yield from honest(now, seen, *values, **options))
 
@@ -209,7 +209,7 @@ def _late_looks_again() -> list[Patches]:
     honest = scan.scan_row
 
     def careless(now: int, seen: RowSnapshot, *values: Any, **options: Any) -> Steps[ClaimPlan]:  # noqa: ANN401 - handed on as they are
-        for cursors in seen.looks.cursors:
+        for cursors in seen.scans.cursors:
             cursors[1:] = [ids.LEAST] * len(cursors[1:])
         return (yield from honest(now, seen, *values, **options))
 

@@ -18,7 +18,7 @@ from astyqueue.protocol.coordination.doorbell import BELL, WANTED
 from astyqueue.protocol.history import EVENT, OF_KEY, OF_MESSAGE
 from astyqueue.protocol.layout.columns import (
     HEADER,
-    LOOKS,
+    SCANS,
     Entry,
     Header,
     Mark,
@@ -308,7 +308,7 @@ class Damages:
         numbers = some.sampled_from([0, 1, self.now, 1 << 62, (1 << 64) - 1])
         cursors = some.sampled_from([ids.LEAST, self.ids[3], ids.GREATEST, b"\xff" * 16])
         sound = some.builds(
-            lambda version, floor, one: Header(version, floor, bytes(8), "a", ((one,) * LOOKS,)),
+            lambda version, floor, one: Header(version, floor, bytes(8), "a", ((one,) * SCANS,)),
             numbers,
             numbers,
             cursors,

@@ -15,7 +15,7 @@ from astyqueue.protocol.admin.browse import counts
 from astyqueue.protocol.admin.delete import delete
 from astyqueue.protocol.claiming.claim import claim
 from astyqueue.protocol.claiming.selection import ClaimRequest
-from astyqueue.protocol.layout.columns import HEADER, LOOKS, Type, decode_header, message_name
+from astyqueue.protocol.layout.columns import HEADER, SCANS, Type, decode_header, message_name
 from astyqueue.protocol.row.bounded_reads import ScanWindow, read_bounded
 from astyqueue.protocol.row.snapshot import RowSnapshot, read_all_timers
 from astyqueue.protocol.settling.outcomes import ACK, Extend
@@ -77,7 +77,7 @@ class Buried(Scene):
         """Delete the cursors from the header, as an accident would."""
         [[column]] = self.store.read((Slice(ROW, Type.LOCK, 0),))
         header = decode_header(ROW, column.value)
-        blank = replace(header, cursors=tuple((ids.LEAST,) * LOOKS for _ in header.cursors))
+        blank = replace(header, cursors=tuple((ids.LEAST,) * SCANS for _ in header.cursors))
         self.store.commit(Batch(ROW, (Put(HEADER, blank.encode()),)), ())
 
 
@@ -186,7 +186,7 @@ def test_an_hour_that_a_late_look_has_left_out_is_walked_without_a_failure_by_wh
     scene, snapshot = busy_scene(rate)
     row = Row(scene.store, rate=rate, since=scene.now - 3_600 * SECOND, until=scene.now)
     scene.clock.advance("11m")
-    snapshot.looks.cursors[0][-1] = ids.first_at(scene.now - 4_260 * SECOND)
+    snapshot.scans.cursors[0][-1] = ids.first_at(scene.now - 4_260 * SECOND)
     run(claim(scene.process("ann"), snapshot, ClaimRequest(10, LEASE, ATTEMPTS)), row)
     assert row.failed == 0
     assert row.slices <= 10 + 3_600 * rate // 30_000
@@ -243,7 +243,7 @@ def test_a_quiet_row_is_read_at_once_however_long_it_was_quiet() -> None:
     scene.clock.advance("11m")
     scene.send(1)
     assert run(claim(scene.process("ann"), snapshot, ClaimRequest(10, LEASE, ATTEMPTS)), row).claims
-    assert row.slices == LOOKS
+    assert row.slices == SCANS
 
 
 class LongLease(Buried):
@@ -336,4 +336,4 @@ def test_a_row_that_is_new_is_not_walked_from_the_beginning_of_time() -> None:
         scene.send(200)
         scene.clock.advance("1s")
         run(claim(scene.process("ann"), snapshot, ClaimRequest(200, LEASE, ATTEMPTS)), row)
-    assert row.slices <= 3 * LOOKS + 1
+    assert row.slices <= 3 * SCANS + 1

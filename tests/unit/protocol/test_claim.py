@@ -277,7 +277,7 @@ def test_a_floor_rises_only_where_all_timers_are_known() -> None:
     scene = Scene(messages=1)
     scene.do("eve")
     snapshot = warm(scene, "ann")
-    snapshot.passed = 5_000
+    snapshot.ids_scanned = 5_000
     scene.clock.advance("31s")
 
     def others() -> None:

@@ -316,9 +316,9 @@ def test_a_claim_leaves_slots_alone(table: Timetable) -> None:
     table.clock.advance("1m")
     snapshot = RowSnapshot(ROW, 1)
     assert not table.do("ann", snapshot=snapshot).claims
-    assert snapshot.next_look(table.now) is None
+    assert snapshot.next_scan(table.now) is None
     snapshot.fires = True
-    assert snapshot.next_look(table.now) == table.anchored + MINUTE
+    assert snapshot.next_scan(table.now) == table.anchored + MINUTE
 
 
 def test_schedules_whose_slots_take_long_to_work_out_are_fired_one_at_a_time(table: Timetable) -> None:

@@ -7,7 +7,7 @@ from functools import partial
 
 import pytest
 
-from astyqueue.protocol.layout.columns import LOOKS, Type
+from astyqueue.protocol.layout.columns import SCANS, Type
 from astyqueue.protocol.row.snapshot import RowSnapshot, load_snapshot
 from astyqueue.protocol.settling.outcomes import ACK, Extend, Outcome, Reject, Release
 from astyqueue.protocol.settling.settle import SettleRequest
@@ -26,8 +26,8 @@ def well_known(scene: Scene) -> RowSnapshot:
     """A row well known: header, timers, and nothing left for the late looks."""
     snapshot = RowSnapshot(ROW, 1)
     run(load_snapshot(snapshot, scene.now), scene.store)
-    snapshot.looks.looked = [scene.now] * LOOKS
-    snapshot.looks.cursors = [[cursors[0]] * LOOKS for cursors in snapshot.looks.cursors]
+    snapshot.scans.scanned_at = [scene.now] * SCANS
+    snapshot.scans.cursors = [[cursors[0]] * SCANS for cursors in snapshot.scans.cursors]
     return snapshot
 
 

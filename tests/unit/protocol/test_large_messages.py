@@ -13,7 +13,7 @@ from astyqueue.model.message import MessageId, encode_plain
 from astyqueue.protocol.admin.browse import contents
 from astyqueue.protocol.claiming.claim import Claim, claim
 from astyqueue.protocol.claiming.selection import ClaimRequest
-from astyqueue.protocol.layout.columns import LOOKS, State
+from astyqueue.protocol.layout.columns import SCANS, State
 from astyqueue.protocol.row.bounded_reads import READ_BUDGET, MessageSizes
 from astyqueue.protocol.row.snapshot import RowSnapshot
 from astyqueue.protocol.sending.insert import message_put
@@ -196,7 +196,7 @@ def test_what_dies_between_two_parts_of_what_a_claim_reads_is_not_claimed(monkey
         scene = Scene(messages=6)
         [held] = scene.do("ann", want=3).claims
         snapshot = warm(scene, "bob")
-        snapshot.looks.cursors = [[ids.LEAST] * LOOKS]
+        snapshot.scans.cursors = [[ids.LEAST] * SCANS]
         store = Meanwhile(scene.store, partial(reject, scene, held), at=at)
         claimed = run(claim(scene.process("bob"), snapshot, ClaimRequest(10, LEASE, ATTEMPTS)), store)
         assert [one.entry.id for taken in claimed.claims for one in taken.held] == scene.sent[3:]

@@ -12,7 +12,7 @@ from astyqueue.errors import OutcomeUnknown
 from astyqueue.ids import Id
 from astyqueue.protocol.claiming.claim import Claim, claim
 from astyqueue.protocol.claiming.selection import ClaimRequest
-from astyqueue.protocol.layout.columns import LOOKS
+from astyqueue.protocol.layout.columns import SCANS
 from astyqueue.protocol.row.snapshot import RowSnapshot
 from astyqueue.protocol.settling.outcomes import ACK, Extend, Outcome, Reject, Release
 from astyqueue.protocol.settling.settle import SettleRequest, SettleResult, settle
@@ -84,7 +84,7 @@ class Play:
         """Let a process forget its cursors, or all it knows; that costs reads and nothing else."""
         snapshot = self.snapshots[name]
         if known:
-            snapshot.looks.cursors = [[ids.LEAST] * LOOKS for _ in snapshot.looks.cursors]
+            snapshot.scans.cursors = [[ids.LEAST] * SCANS for _ in snapshot.scans.cursors]
             snapshot.dead = None
         else:
             snapshot.forget()

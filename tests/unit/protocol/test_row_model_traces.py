@@ -115,7 +115,7 @@ def test_after_a_refusal_all_timers_are_read_again_for_the_refused_one_may_have_
     scene = Scene(messages=1)
     [taken] = scene.do("ann").claims
     snapshot = well_known(scene)
-    snapshot.looks.cursors = [[b"\0" * 16] * 4]
+    snapshot.scans.cursors = [[b"\0" * 16] * 4]
     scene.settle(taken, {scene.sent[0]: Extend(scene.now + 4 * LEASE)})
     scene.clock.advance(LEASE // SECOND)
     if not rule:

@@ -10,7 +10,7 @@ from astyqueue.ids import Id
 from astyqueue.model.message import encode_plain
 from astyqueue.protocol.claiming.claim import claim
 from astyqueue.protocol.claiming.selection import ClaimRequest
-from astyqueue.protocol.layout.columns import LOOKS, STAMP_BACK, Header, State, Type
+from astyqueue.protocol.layout.columns import SCANS, STAMP_BACK, Header, State, Type
 from astyqueue.protocol.row.snapshot import RowSnapshot
 from astyqueue.protocol.sending.idempotent import idempotent_message, numbered_id, send_idempotent
 from astyqueue.protocol.settling.outcomes import ACK, Release
@@ -75,8 +75,8 @@ def test_each_of_ten_thousand_ids_is_looked_at_a_fixed_number_of_times() -> None
         clock.advance("30s")
         run(claim(process, snapshot, ClaimRequest(200, LEASE, ATTEMPTS)), store)
     assert set(store.seen) == set(sent)
-    assert max(store.seen.values()) <= LOOKS + 1
-    assert sum(store.seen.values()) <= len(sent) * LOOKS + 200
+    assert max(store.seen.values()) <= SCANS + 1
+    assert sum(store.seen.values()) <= len(sent) * SCANS + 200
 
 
 def test_what_was_passed_is_not_walked_again_by_a_newcomer() -> None:
@@ -109,7 +109,7 @@ def test_an_idle_row_is_read_once_a_look_and_its_old_ids_no_more() -> None:
     assert [(each.type, each.after) for each in reads if isinstance(each, Slice)] == [
         (Type.MESSAGE, scene.sent[-1])
     ] * 10
-    assert snapshot.next_look(scene.now) is None
+    assert snapshot.next_scan(scene.now) is None
 
 
 @pytest.mark.parametrize("levels", [1, 2])
@@ -216,7 +216,7 @@ def test_what_others_hold_ahead_of_the_head_is_walked_over(want: int) -> None:
     scene = Scene(messages=20)
     scene.do("bob", want=19)
     snapshot = warm(scene, "ann")
-    snapshot.looks.cursors = [[bytes(16)] * LOOKS]
+    snapshot.scans.cursors = [[bytes(16)] * SCANS]
     found = [
         held.entry.id
         for _ in range(21)

@@ -15,7 +15,7 @@ from astyqueue.protocol.claiming.claim import claim
 from astyqueue.protocol.claiming.selection import ClaimRequest
 from astyqueue.protocol.layout.columns import (
     HEADER,
-    LOOKS,
+    SCANS,
     Entry,
     Header,
     Mark,
@@ -45,7 +45,7 @@ def header_with(scene: Scene, cursor: ids.Id) -> None:
     """Let the stored header say that everything up to here was looked at."""
     (column,) = scene.store.read((Named(ROW, (HEADER,)),))[0]
     header = decode_header(ROW, column.value)
-    wrong = replace(header, version=header.version + 1, cursors=((cursor,) * LOOKS,))
+    wrong = replace(header, version=header.version + 1, cursors=((cursor,) * SCANS,))
     scene.store.commit(Batch(ROW, (Put(HEADER, wrong.encode()),)), ())
 
 
@@ -77,7 +77,7 @@ def test_what_was_settled_before_a_clock_was_set_back_is_walked_over_once(levels
     scene.acked(scene.do("ann", snapshot=snapshot).claims[0], snapshot=snapshot)
     scene.clock.set(scene.now - 60 * SECOND)
     scene.do("ann", snapshot=snapshot)
-    walked = [ids.moment(head) for head in snapshot.looks.heads[:1]]
+    walked = [ids.moment(head) for head in snapshot.scans.heads[:1]]
     assert walked == [scene.now - SCAN_LAGS[1]]
     early = put_at(scene.now - 10 * SECOND, 7)
     scene.put(early)
@@ -118,13 +118,13 @@ def test_a_spoilt_sight_hands_out_the_same_messages(spoil: str) -> None:
     snapshot = warm(scene, "ann")
     match spoil:
         case "cursors":
-            snapshot.looks.cursors, snapshot.dead = [[ids.LEAST] * LOOKS], None
+            snapshot.scans.cursors, snapshot.dead = [[ids.LEAST] * SCANS], None
         case "timers":
             snapshot.timers = None
         case "dead":
             snapshot.dead = None
         case "looked":
-            snapshot.looks.looked = [1 << 60] * LOOKS
+            snapshot.scans.scanned_at = [1 << 60] * SCANS
         case _:
             snapshot.forget()
     found = [
@@ -198,7 +198,7 @@ def test_a_timer_cut_short_is_an_error_or_ends_between_two_marks(timer: Timer, d
 @given(
     some.integers(0, 1 << 60),
     some.integers(0, 1 << 60),
-    some.lists(some.lists(ID, min_size=LOOKS, max_size=LOOKS).map(tuple), max_size=3),
+    some.lists(some.lists(ID, min_size=SCANS, max_size=SCANS).map(tuple), max_size=3),
 )
 def test_a_header_reads_as_it_was_written(version: int, floor: int, cursors: list[tuple[ids.Id, ...]]) -> None:
     header = Header(version, floor, b"a commit", "host-1", tuple(cursors))

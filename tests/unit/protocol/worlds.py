@@ -101,7 +101,7 @@ class Scene:
     def survey(self, snapshot: RowSnapshot) -> None:
         """Have a process see the header as a plain read shows it."""
         [found] = self.store.read((Named(snapshot.row, (HEADER,)),))
-        snapshot.surveyed(found[0].value if found else None, self.now)
+        snapshot.check_header(found[0].value if found else None, self.now)
 
     def process(self, name: str) -> Client:
         """The process of this name, the same every time: its ids and nonces never come twice."""

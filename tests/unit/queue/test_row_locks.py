@@ -315,7 +315,7 @@ def test_without_a_row_lease_no_name_is_left_in_the_header(
     party.send()
     party.take()
     snapshot = party.core.scheduler.rows[ROW].snapshot
-    snapshot.take_note()
+    snapshot.apply_settles()
     header = snapshot.header
     assert header is not None
     assert header.owner == (party.core.process.name if lock == "guard" else "")
