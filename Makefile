@@ -38,7 +38,7 @@ pipeline: $(SPARK_READY)  ## run the demo with all of its history, make tables o
 	@$(LIGHT)/bin/python -m astyqueue pipeline run --url sqlite:///$(PIPELINE)/demo/queue.db --out $(PIPELINE)/tables --slo 'end<=1m' --report $(PIPELINE)/report.html
 	@echo "look at it: file://$(CURDIR)/$(PIPELINE)/report.html"
 
-test: $(READY)  ## run the tests of a change, in 20 minutes: in memory, on SQLite, with Spark and on a real Cassandra
+test: $(READY)  ## run the tests of a change, in 12 minutes: in memory, on SQLite, with Spark and on a real Cassandra
 	@echo "test: in memory, on SQLite and with Spark"
 	@$(PY) -m pytest $(EMBEDDED) $(CHOSEN)
 	@echo "test: conformance under python -O"
@@ -54,10 +54,10 @@ test-cassandra: $(READY)  ## run every test that needs a store on Cassandra, on 
 	@$(PY) -m pytest $(ON_CASSANDRA) $(ALL)
 
 test-kills: $(READY)  ## kill 200 workers on SQLite and 100 on Cassandra, and a stream of Spark ten times on each, and see that nothing is lost: 25 minutes
-	@$(PY) -m pytest -q tests/chaos/test_kill.py --store sqlite --kills 200
-	@$(PY) -m pytest -q tests/chaos/test_kill.py --store cassandra --kills 100
-	@$(PY) -m pytest -q tests/spark/test_kills.py --store sqlite --kills 10
-	@$(PY) -m pytest -q tests/spark/test_kills.py --store cassandra --kills 10
+	@$(PY) -m pytest -q --all-stores tests/chaos/test_kill.py --store sqlite --kills 200
+	@$(PY) -m pytest -q --all-stores tests/chaos/test_kill.py --store cassandra --kills 100
+	@$(PY) -m pytest -q -m "" --all-stores tests/spark/test_kills.py --store sqlite --kills 10
+	@$(PY) -m pytest -q -m "" --all-stores tests/spark/test_kills.py --store cassandra --kills 10
 
 test-triggers: $(READY)  ## see that cron fires as every minute of ten zones shows, around changes of clocks and in whole years
 	@$(PY) -m pytest -q -s tests/triggers

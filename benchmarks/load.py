@@ -141,10 +141,13 @@ class Load:
             Wakeup(CLOCK).wait(CLOCK.monotonic() + _GLANCE)
 
     def check_empty(self) -> None:
-        """Raise NotMeasured if the queue holds anything."""
-        if left := self._queue.counts().total:
-            message = f"{left} messages are left although every worker has handled what was sent"
-            raise NotMeasured(message)
+        """Wait until the acks of all handled messages are committed; raises NotMeasured if some never are."""
+        until = CLOCK.monotonic() + _PATIENCE
+        while left := self._queue.counts().total:
+            if CLOCK.monotonic() >= until:
+                message = f"{left} messages are left although every worker has handled what was sent"
+                raise NotMeasured(message)
+            Wakeup(CLOCK).wait(CLOCK.monotonic() + _GLANCE)
 
     @contextlib.contextmanager
     def _started(self, command: list[str], *, is_worker: bool) -> Iterator[_Process]:

@@ -46,7 +46,7 @@ BOUND = {"raw_bytes_per_s"}
 ON_DISK = {"fsync_ms"}
 NONE_HERE = {"refused_commits_per_message"}
 SMALL = ["--messages", "300", "--runs", "2", "--json"]
-ON = ["on_sqlite", pytest.param("on_cassandra", marks=pytest.mark.full)]
+ON = ["on_sqlite", "on_cassandra"]
 
 
 @pytest.fixture
@@ -60,6 +60,7 @@ def on_cassandra(cassandra: Contacts) -> list[str]:
     return ["--store", "cassandra", "--at", at, "--warming", "0"]
 
 
+@pytest.mark.full
 def test_draining_sqlite_gives_each_figure_with_its_bounds(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["drain", "--store", "sqlite", "--synchronous", "normal", "--latency-messages", "3", *SMALL]) == 0
     report = json.loads(capsys.readouterr().out)
@@ -91,6 +92,7 @@ def test_draining_cassandra_gives_the_same_figures_but_that_of_the_disk(
     assert len(report["aims"]) == len(targets_met.AIMS["cassandra"])
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("on", ON)
 def test_a_row_that_much_went_through_is_compared_with_a_fresh_one(
     capsys: pytest.CaptureFixture[str], request: pytest.FixtureRequest, on: str
@@ -113,6 +115,7 @@ def test_a_row_that_much_went_through_is_compared_with_a_fresh_one(
     assert (report["conditions"]["released"], report["conditions"]["delayed"]) == (3, 3)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("on", ON)
 def test_the_rate_of_workers_is_told_window_by_window(
     capsys: pytest.CaptureFixture[str], request: pytest.FixtureRequest, on: str
@@ -144,6 +147,7 @@ def test_the_rate_of_workers_is_told_window_by_window(
     assert report["old_to_new"]["median"] == pytest.approx(turn["old"]["per_s"] / turn["new"]["per_s"], rel=1e-3)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("on", ON)
 def test_takers_and_processes_that_share_rows_are_compared(
     capsys: pytest.CaptureFixture[str], request: pytest.FixtureRequest, on: str
@@ -180,6 +184,7 @@ def test_takers_and_processes_that_share_rows_are_compared(
         )
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("on", ON)
 def test_the_three_row_locks_are_compared(
     capsys: pytest.CaptureFixture[str], request: pytest.FixtureRequest, on: str
@@ -204,6 +209,7 @@ def test_the_three_row_locks_are_compared(
     assert report["conditions"]["load"]["before"]
 
 
+@pytest.mark.full
 def test_how_late_a_message_comes_after_its_holder_was_killed_is_told_for_a_current_and_an_old_shard(
     capsys: pytest.CaptureFixture[str], on_sqlite: list[str]
 ) -> None:

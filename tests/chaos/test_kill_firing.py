@@ -65,6 +65,7 @@ class Fleet:
         return found
 
 
+@pytest.mark.full
 @pytest.mark.stores("sqlite", "cassandra")
 def test_each_slot_has_one_message_whenever_a_process_is_killed(place: Place, tmp_path: Path) -> None:
     queue = MessageQueue.builder().store(place.url).name("mail").options(lease="2s", **ONE_ROW).build()

@@ -176,7 +176,7 @@ def test_clocks_of_servers_that_do_not_answer_are_unknown() -> None:
     one = diagnostics.clocks_between([*up(1), silent])
     assert (one.severity, one.fact) == (Severity.NOTE, "unknown: only n1 of 2 nodes answered")
     two = diagnostics.clocks_between([*ahead(5, 5.5), silent])
-    assert (two.severity, two.fact) == (Severity.OK, "500 ms between n2, ahead, and n1; unknown on gone")
+    assert (two.severity, two.fact) == (Severity.OK, "500ms between n2, ahead, and n1; unknown on gone")
 
 
 def test_the_clocks_of_servers_are_compared_with_each_other() -> None:
