@@ -86,7 +86,7 @@ def test_rows_that_are_used_again_too_soon_are_told_of_the_queue_that_has_them(i
         store.queue("hasty", time_shards=4, every="1h")
         store.queue("patient", time_shards=30, every="1h")
     seen = {finding.subject: finding for finding in health_check.examine(ill, clock=CLOCK)}
-    assert seen["rest of the rows of queue hasty"].fact == "3 h between two turns"
+    assert seen["rest of the rows of queue hasty"].fact == "3h between two turns"
     assert seen["rest of the rows of queue hasty"].severity is Severity.WARNING
     assert seen["rest of the rows of queue patient"].severity is Severity.OK
 
