@@ -217,7 +217,7 @@ class RowVisit:
 
         With `traffic`, the claim got or changed something.
         """
-        self._over, row, now = True, self.row, self._clock.now()
+        row, now = self.row, self._clock.now()
         if traffic:
             self._poller.last_traffic = now
         row.failures = 0
@@ -232,21 +232,23 @@ class RowVisit:
             row.scan_at(now)
         elif (due := snapshot.next_scan(now)) is not None:
             row.scan_at(due, earliest=max(due, now + _AGAIN))
+        self._over = True
 
     def fired(self, count: int) -> None:
         """End it after firing schedules; the next claim begins with a scan, as in a new row."""
-        self._over, now = True, self._clock.now()
+        now = self._clock.now()
         if not count:
             self.row.not_before = now + _NOTHING_FIRED
         self.row.scan_at(now)
+        self._over = True
 
     def busy(self, pause: int, tries: int) -> None:
         """End it because the row's lock is busy; after several tries the row is requested from its owner."""
-        self._over = True
         self.row.not_before = self.began + pause
         self.row.scan_at(self.began)
         self._poller.poll_by(self.row, self.began + _WATCHED)
         self._poller.refused(self.row, tries)
+        self._over = True
 
     @property
     def unchanged_since(self) -> int:
