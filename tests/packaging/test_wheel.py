@@ -108,7 +108,7 @@ def test_a_wheel_says_what_it_is_and_what_it_needs(wheel: Path) -> None:
 def test_a_source_distribution_has_what_make_needs(sdist: Path) -> None:
     with tarfile.open(sdist) as packed:
         packed_files = {name.partition("/")[2] for name in packed.getnames()}
-    assert checkout("astyqueue", "schema", "tests", "docs", "examples", "benchmarks", ".ci") <= packed_files
+    assert checkout("astyqueue", "schema", "tests", "docs", "examples", "benchmarks", "tools", ".ci") <= packed_files
     assert {"Makefile", "README.md", "LICENSE", "pyproject.toml", "docker-compose.yml", ".dockerignore"} <= packed_files
 
 
