@@ -8,7 +8,7 @@ from random import Random
 from zoneinfo import ZoneInfo
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from astyqueue.clock import instant, microseconds
@@ -41,7 +41,6 @@ def few(trigger: Trigger) -> list[int]:
     return list(islice(slots(trigger, BEGIN, BEGIN + 5 * DAY), 1_000))
 
 
-@settings(deadline=None)  # a shared machine may take its time
 @given(triggers=st.lists(TRIGGERS, min_size=1, max_size=3))
 def test_a_union_is_the_merge_of_what_it_is_made_of(triggers: list[Trigger]) -> None:
     parts = [few(trigger) for trigger in triggers]
@@ -51,7 +50,6 @@ def test_a_union_is_the_merge_of_what_it_is_made_of(triggers: list[Trigger]) -> 
     assert len(found) == min(1_000, len(merged))
 
 
-@settings(deadline=None)  # a shared machine may take its time
 @given(trigger=TRIGGERS, calendars=st.lists(CALENDARS, min_size=1, max_size=2))
 def test_an_exclusion_leaves_what_is_in_no_calendar(trigger: Trigger, calendars: list[Calendar]) -> None:
     everything = few(trigger)

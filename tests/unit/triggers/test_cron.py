@@ -11,7 +11,7 @@ from typing import Final
 from zoneinfo import ZoneInfo
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from astyqueue.clock import instant, microseconds
@@ -268,7 +268,6 @@ def test_slots_begin_in_1970_and_end_where_instants_do() -> None:
     assert Cron("@yearly").after(at("5000-01-01")) is None
 
 
-@settings(deadline=None)  # a shared machine may take its time
 @given(
     moment=st.integers(at("1990-01-01"), at("2060-01-01")),
     later=st.integers(1, 400 * 86_400 * SECOND),

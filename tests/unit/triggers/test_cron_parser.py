@@ -7,7 +7,7 @@ from itertools import product
 
 import pytest
 from croniter import croniter
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from astyqueue.errors import BadExpression, BadInput
@@ -113,7 +113,6 @@ def test_blanks_and_capitals_do_not_matter() -> None:
     assert Cron("@Daily").after(0) == Cron("@daily").after(0)
 
 
-@settings(deadline=None)  # a shared machine may take its time
 @given(
     text=st.text(alphabet="0123456789*/-,#?LWljanfri @", max_size=25),
     form=st.sampled_from(["unix", "seconds", "quartz"]),

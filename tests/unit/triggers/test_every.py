@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 from itertools import islice
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from astyqueue.clock import microseconds
@@ -116,7 +116,6 @@ def test_a_seed_of_its_own_is_not_replaced() -> None:
     assert Every("1h").anchored(0, seed="unused") == Every("1h").anchored(0)
 
 
-@settings(deadline=None)  # a shared machine may take its time
 @given(
     interval=st.integers(1_000, 10 * HOUR),
     share=st.floats(0, 1),

@@ -6,7 +6,7 @@ import json
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import JsonValue
 
@@ -49,7 +49,6 @@ TRIGGERS = st.recursive(
 )
 
 
-@settings(deadline=None)  # a shared machine may take its time
 @given(trigger=TRIGGERS)
 def test_a_trigger_comes_back_from_json_as_an_equal_one(trigger: Trigger) -> None:
     again = Triggers().read(json.loads(json.dumps(trigger.document())))
