@@ -132,7 +132,7 @@ REFUSED: Final = (
         r"no queue 'nowhere' \(--create creates it\); there are: emails$",
     ),
     (["users.csv", "--queue", "a/b", "--id-column", "id", "--create"], 2, "'a/b' is not a valid queue name"),
-    (["bytes.csv", *_TO], 2, r"bytes.csv, read as CSV .*, has no column 'id'; it has '\\x00\\x01"),
+    (["bytes.csv", *_TO], 2, r"bytes.csv, read as CSV .*, has no column 'id'; it has '\\u0000\\u0001"),
     (["empty.csv", *_TO], 2, "empty.csv, .*, has no column 'id'; it has none$"),
     (["broken.csv", *_TO], 1, "broken.csv, .*: Malformed CSV record: 2,two,many$"),
     (["broken.jsonl", *_TO], 1, "broken.jsonl, read as JSON with one object a line: Unrecognized token 'nope'"),

@@ -45,6 +45,7 @@ def test_a_second_run_changes_nothing_and_goes_on_where_the_first_ended(store: S
     assert summary(again) == "built 2026-03-14 from 7 events, read up to 2026-03-14 12:03:20 UTC"
 
 
+@pytest.mark.full
 def test_days_with_approximate_percentiles_are_known_until_they_are_built_exactly(
     store: Store, spark: SparkSession, tmp_path: Path
 ) -> None:
@@ -91,6 +92,7 @@ def test_a_message_that_is_done_the_next_day_is_mended_where_it_was_sent(store: 
     assert store.figures().lengths()["end"].longest == 5 * DAY
 
 
+@pytest.mark.full
 def test_what_the_queue_has_forgotten_stays_in_the_tables(store: Store) -> None:
     store.add(Life("a").claimed(1).done(2))
     store.run(100)
@@ -128,6 +130,7 @@ def test_nothing_to_read_is_no_error(store: Store) -> None:
     assert store.figures().period is None
 
 
+@pytest.mark.full
 def test_an_end_ahead_of_the_clock_is_not_taken_for_read(store: Store) -> None:
     store.add(Life("a").claimed(1).done(2))
     store.run(100, Span(since=NOON - DAY // 2, until=NOON + DAY // 2))
@@ -137,6 +140,7 @@ def test_an_end_ahead_of_the_clock_is_not_taken_for_read(store: Store) -> None:
     assert store.figures().counts()["done"] == 2
 
 
+@pytest.mark.full
 def test_a_clock_that_was_ahead_and_is_right_again_loses_nothing(store: Store) -> None:
     store.add(Life("a").claimed(1).done(2))
     store.run(48 * HOUR)
@@ -155,6 +159,7 @@ def test_what_lies_between_the_last_run_and_a_later_stretch_is_read_by_the_next_
     assert store.figures().counts()["done"] == 2
 
 
+@pytest.mark.full
 def test_a_stretch_of_several_queues_that_is_built_again_leaves_finished_what_ended_after_it(store: Store) -> None:
     queues = ("busy", "calm")
     store.add(
@@ -169,6 +174,7 @@ def test_a_stretch_of_several_queues_that_is_built_again_leaves_finished_what_en
     assert store.rows(MESSAGES, "queue = 'calm'") == before
 
 
+@pytest.mark.full
 def test_days_apart_that_are_built_again_leave_what_is_known_of_the_days_between(store: Store) -> None:
     store.add(
         Life("a").claimed(1).done(72 * HOUR),
@@ -229,6 +235,7 @@ def skipped(slot: int) -> Event:
     )
 
 
+@pytest.mark.full
 def test_slots_that_were_skipped_at_one_moment_are_counted_each(store: Store) -> None:
     store.events = [skipped(slot) for slot in range(5)]
     store.run(100)
@@ -254,6 +261,7 @@ def rewritten(spark: SparkSession, day: Path, change: str) -> None:
     kept.selectExpr(*change.split("; ")).write.mode("overwrite").parquet(str(day))
 
 
+@pytest.mark.full
 def test_a_column_that_older_events_lack_is_unknown_there(store: Store, spark: SparkSession) -> None:
     store.add(Life("a", tenant="acme").claimed(1).done(2), Life("b", 20 * HOUR).claimed(20 * HOUR).done(21 * HOUR))
     store.run(23 * HOUR)
