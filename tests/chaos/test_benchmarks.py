@@ -242,7 +242,8 @@ def test_the_paths_of_operations_are_counted_the_same_each_time(capsys: pytest.C
     assert counted["receive one message"]["round_trips"] == 2
     assert main(["paths", "--json"]) == 0
     again = json.loads(capsys.readouterr().out)
-    one_thread = [name for name in counted if "dispatcher" not in name]
+    # A dispatcher has several threads, and the hour before a slot fires may include a rescan, at a random moment.
+    one_thread = [name for name in counted if not name.startswith(("a dispatcher", "fire"))]
     assert {name: again[name] for name in one_thread} == {name: counted[name] for name in one_thread}
 
 
