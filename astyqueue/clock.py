@@ -102,7 +102,7 @@ def instant(moment: int) -> datetime:
 
 def microseconds(moment: datetime) -> int:
     """Microseconds since 1970 of an aware datetime; a naive one raises ValueError."""
-    if moment.tzinfo is None:
+    if moment.utcoffset() is None:
         message = f"{moment!r} has no time zone: give an aware datetime, for example datetime.now(UTC)"
         raise ValueError(message)
     return (moment - _EPOCH) // _MICROSECOND

@@ -117,10 +117,10 @@ def instant_of(moment: object) -> int:
     if not isinstance(moment, datetime):
         problem = f"{moment!r:.120} is not a datetime: give an aware one, for example datetime.now(UTC)"
         raise BadInput(problem)
-    if moment.tzinfo is None or moment.utcoffset() is None:
-        problem = f"{moment!r} has no time zone: give an aware datetime, for example datetime.now(UTC)"
-        raise BadInput(problem)
-    found = microseconds(moment)
+    try:
+        found = microseconds(moment)
+    except ValueError as error:
+        raise BadInput(str(error)) from error
     if not EARLIEST <= found <= LATEST:
         bounds = f"{_FIRST.isoformat()} and {_LAST.isoformat()}"
         problem = f"{moment.isoformat()} is out of range: an instant lies between {bounds}"

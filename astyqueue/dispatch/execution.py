@@ -70,7 +70,7 @@ class HandlerExecutions:
         #: Called with the deadline of each execution that has one.
         self.on_deadline: Callable[[int], None] = _ignore
         #: Called, once no execution may begin any more, when the outcome of one that has ended is handed in.
-        self.on_concluded: Callable[[], None] = _nothing
+        self.on_concluded: Callable[[], None] = _ignore
         self._queue = queue
         self._find = roster.find
         self._took = pace.took
@@ -321,9 +321,5 @@ def perform(handler: Handler, delivery: Delivery) -> BaseException | None:
     return None
 
 
-def _ignore(_: int) -> None:
-    """The default of `on_deadline`."""
-
-
-def _nothing() -> None:
-    """The default of `on_concluded`."""
+def _ignore(*_: object) -> None:
+    """The default of callbacks, before the dispatcher has started."""
