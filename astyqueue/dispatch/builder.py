@@ -127,7 +127,8 @@ class DispatcherBuilder(Generic[D]):
                 message = f"queue {wanted.queue.name!r} has no handler: .handler(function), for example"
                 raise BadSetting(message)
             # Around the handler, so that no middleware goes on in its child; and around middleware, which may fork too.
-            wanted.roster.wrap((end_forked_children, *self._middleware, end_forked_children))
+            outermost = (end_forked_children,) if self._middleware else ()
+            wanted.roster.wrap((*outermost, *self._middleware, end_forked_children))
         if not self._wanted:
             message = "a dispatcher needs a queue: .queue(queue).handler(function), for example"
             raise BadSetting(message)

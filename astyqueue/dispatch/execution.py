@@ -113,7 +113,9 @@ class HandlerExecutions:
     def _begin(self, delivery: Delivery) -> Execution | None:
         """A new execution; None if this process is handling the message already, which this delivery then settles."""
         execution = Execution(delivery, self._now())
-        with self._lock:
+        if self._running.setdefault(execution.where, execution) is execution:
+            return execution
+        with self._lock:  # it may end at this moment, and then a new one begins
             under_way = self._running.setdefault(execution.where, execution)
             if under_way is execution:
                 return execution

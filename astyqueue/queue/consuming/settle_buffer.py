@@ -138,11 +138,26 @@ class SettleBuffer:
 
     def add(self, delivery: BaseDelivery, outcome: Outcome) -> bool:
         """Add an outcome that no caller waits for; returns whether to wake the leader."""
-        self._ask_and_hand_in([(delivery, outcome)])
+        if outcome is ACK and self._acks_simply(delivery):
+            self._hand_in_ack(delivery)
+        else:
+            self._ask_and_hand_in([(delivery, outcome)])
         if self._called:  # woken before, and has not read the new outcomes yet
             return False
         self._called = True
         return True
+
+    def _acks_simply(self, delivery: BaseDelivery) -> bool:
+        """Whether an ack of this delivery needs no hook, no history event and no other columns: the common case."""
+        return delivery.goes_alone and not (self._notifier.present or self._history.wants(Kind.DONE))
+
+    def _hand_in_ack(self, delivery: BaseDelivery) -> None:
+        with self._lock:
+            if decided := delivery.settled or delivery.settling:
+                raise _settled_already(delivery, decided)
+            delivery.settled = _WORDS[Ack]
+        delivery.error = None
+        self._incoming.append(PendingOutcome(delivery, ACK))
 
     def demand(self, outcomes: list[tuple[BaseDelivery, Outcome]]) -> SettleTicket:
         """Add outcomes that a caller waits for, all or none; AlreadySettled if one delivery has an outcome."""

@@ -164,6 +164,10 @@ class Meeting(deque[PendingOutcome]):
         super().__init__()
         self._all_in = threading.Barrier(parties, timeout=10)
 
+    def append(self, outcome: PendingOutcome) -> None:
+        super().append(outcome)
+        self._all_in.wait()
+
     def extend(self, outcomes: Iterable[PendingOutcome]) -> None:
         super().extend(outcomes)
         self._all_in.wait()
