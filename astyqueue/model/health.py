@@ -273,9 +273,8 @@ def _dead_letters(health: QueueHealth) -> Finding:
         )
     (reason, times), *_ = deaths.reasons.most_common(1)
     fact = f"{count} ({kinds}), {deaths.lately} of them within {length_text(LATELY)}"
-    return Finding(
-        subject, Severity.WARNING, fact, f"they grow more; most often ({times} times) because of: {reason}", remedy
-    )
+    cause = f"they grow more; most often ({counted(times, 'time')}) because of: {reason}"
+    return Finding(subject, Severity.WARNING, fact, cause, remedy)
 
 
 def _undecodable(health: QueueHealth) -> Iterator[Finding]:

@@ -104,7 +104,7 @@ def test_a_paused_queue_and_its_dead_letters_are_found(queue: MessageQueue) -> N
     assert found[f"queue {queue.name}"].fact == "is paused"
     dead = found[f"dead letters of queue {queue.name}"]
     assert (dead.severity, dead.fact) == (Severity.WARNING, "1 (1 rejected), 1 of them within 1h")
-    assert "(1 times) because of: no such address" in dead.reason
+    assert "(1 time) because of: no such address" in dead.reason
 
 
 def test_a_message_that_failed_once_and_was_done_then_does_not_read_as_lost(
