@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from astyqueue.errors import AstyqueueError, KeyTaken, LeaseLost, Reject, Retry, Snooze, Vetoed
     from astyqueue.model.compose import Message
     from astyqueue.queue.connection import Connection, connect
-    from astyqueue.queue.delivery import Delivery, Received
+    from astyqueue.queue.delivery.delivery import Delivery, Received
     from astyqueue.queue.hooks import Hook
     from astyqueue.queue.queue import MessageQueue
     from astyqueue.tasks import App, current_delivery
@@ -43,14 +43,14 @@ _HOMES: Final = {
     "App": "tasks",
     "AstyqueueError": "errors",
     "Connection": "queue.connection",
-    "Delivery": "queue.delivery",
+    "Delivery": "queue.delivery.delivery",
     "Dispatcher": "dispatch",
     "Hook": "queue.hooks",
     "KeyTaken": "errors",
     "LeaseLost": "errors",
     "Message": "model.compose",
     "MessageQueue": "queue.queue",
-    "Received": "queue.delivery",
+    "Received": "queue.delivery.delivery",
     "Reject": "errors",
     "Retry": "errors",
     "Snooze": "errors",

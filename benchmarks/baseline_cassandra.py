@@ -16,7 +16,7 @@ from pydantic_core import to_json
 from astyqueue.ids import IdSource, as_uuid
 from astyqueue.model.message import encode_plain
 from astyqueue.protocol.layout.columns import message_name
-from astyqueue.stores.cassandra.codec import timeuuid
+from astyqueue.stores.cassandra.requests.codec import timeuuid
 from astyqueue.units import SECOND
 from benchmarks.baseline_sqlite import median_ms
 from benchmarks.cassandra import OnCassandra

@@ -15,8 +15,8 @@ from cassandra.cluster import Session
 
 from astyqueue.stores.cassandra import Address
 from astyqueue.stores.cassandra.admin import Administration
-from astyqueue.stores.cassandra.cluster import connect
-from astyqueue.stores.cassandra.keyspace import Keyspace, replication
+from astyqueue.stores.cassandra.connection.cluster import connect
+from astyqueue.stores.cassandra.schema.keyspace import Keyspace, replication
 from astyqueue.testing import LocalCassandra
 from astyqueue.testing.cassandra import Contacts
 from benchmarks.target import CLOCK

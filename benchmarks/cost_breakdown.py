@@ -18,7 +18,7 @@ from astyqueue.protocol.row.snapshot import RowSnapshot
 from astyqueue.protocol.settling.outcomes import ACK
 from astyqueue.protocol.settling.settle import SettleRequest, settle
 from astyqueue.protocol.steps import Answer, Commit, Request, Steps, perform
-from astyqueue.queue.leases import BaseDelivery, Waiter
+from astyqueue.queue.delivery.leases import BaseDelivery, Waiter
 from astyqueue.store import Column, Slice
 from benchmarks import throughput
 from benchmarks.target import CLOCK, ROW

@@ -1,4 +1,4 @@
-# Written by `make aio` from astyqueue/queue/delivery.py: change that, or tools/async_classes/twins.py.
+# Written by `make aio` from astyqueue/queue/delivery/delivery.py: change that, or tools/async_classes/twins.py.
 """Deliveries and batches of them, for tasks of an event loop."""
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ from typing import Self
 from astyqueue.durations import Duration, as_microseconds
 from astyqueue.protocol.claiming.selection import ClaimedMessage
 from astyqueue.protocol.settling.outcomes import ACK, Outcome
-from astyqueue.queue.delivery_batch import DeliveryBatch, raise_lost
-from astyqueue.queue.leases import BaseDelivery, DeliveryFactory, Lease
-from astyqueue.queue.retry_policy import RetryPolicy, error_text, rejected
+from astyqueue.queue.delivery.batch import DeliveryBatch, raise_lost
+from astyqueue.queue.delivery.leases import BaseDelivery, DeliveryFactory, Lease
+from astyqueue.queue.delivery.retry_policy import RetryPolicy, error_text, rejected
 
 Settler = Callable[[list[tuple[BaseDelivery, Outcome]]], Awaitable[list[BaseDelivery]]]
 

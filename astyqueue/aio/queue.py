@@ -23,10 +23,10 @@ from astyqueue.protocol.steps import arun
 from astyqueue.queue.admin import schedules
 from astyqueue.queue.builder import QueueBuilder
 from astyqueue.queue.consuming.renewal import renew_until_stopped
-from astyqueue.queue.leases import BaseDelivery, DeliveryFactory
+from astyqueue.queue.delivery.leases import BaseDelivery, DeliveryFactory
+from astyqueue.queue.delivery.retry_policy import RetryPolicy
 from astyqueue.queue.metrics import QueueStats
 from astyqueue.queue.producing.producer import SendReport, Sent, as_message
-from astyqueue.queue.retry_policy import RetryPolicy
 from astyqueue.queue.runtime import QueueRuntime, ReceiveRequest
 from astyqueue.store import Store
 from astyqueue.stores.async_adapter import Threaded

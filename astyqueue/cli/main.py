@@ -18,7 +18,7 @@ from astyqueue.cli.streams import drop_unread, open_closed_streams
 from astyqueue.printable import printable
 
 _CONTEXT: Final = {"help_option_names": ["-h", "--help"], "auto_envvar_prefix": PREFIX, "max_content_width": 100}
-#: Command -> module of `astyqueue.cli`, in the order of help.
+#: Command -> module of `astyqueue.cli.commands`, in the order of help.
 _MODULES: Final = {
     "worker": "worker",
     "send": "send",
@@ -72,7 +72,9 @@ class Commands(click.Group):
         """Import a command."""
         if cmd_name not in _MODULES:
             return None
-        command: click.Command = getattr(importlib.import_module(f"astyqueue.cli.{_MODULES[cmd_name]}"), cmd_name)
+        command: click.Command = getattr(
+            importlib.import_module(f"astyqueue.cli.commands.{_MODULES[cmd_name]}"), cmd_name
+        )
         return command
 
     def make_context(

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Final
 
 from astyqueue.dispatch.backlog_size import AdaptivePrefetch
-from astyqueue.queue.delivery import Delivery
+from astyqueue.queue.delivery.delivery import Delivery
 from astyqueue.units import SECOND
 
 #: Deliveries go back when no handler took one for this duration: another process may have a free handler.

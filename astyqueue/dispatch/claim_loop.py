@@ -10,9 +10,9 @@ from astyqueue.clock import Clock
 from astyqueue.dispatch.worker_log import log_event, log_mistake
 from astyqueue.errors import AstyqueueError, Closed, NotFound, StoreError, StoreGone
 from astyqueue.queue.consuming.claimer import Claimer
-from astyqueue.queue.leases import Waiter
+from astyqueue.queue.delivery.leases import Waiter
+from astyqueue.queue.delivery.retry_policy import reason_of
 from astyqueue.queue.queue import MessageQueue
-from astyqueue.queue.retry_policy import reason_of
 from astyqueue.text import length_text
 from astyqueue.units import SECOND
 from astyqueue.waiting import Wakeup

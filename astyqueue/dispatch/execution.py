@@ -18,7 +18,7 @@ from astyqueue.errors import AlreadySettled
 from astyqueue.ids import Id
 from astyqueue.protocol.layout.columns import Timer
 from astyqueue.protocol.settling.outcomes import ACK, Outcome
-from astyqueue.queue.delivery import Delivery
+from astyqueue.queue.delivery.delivery import Delivery
 from astyqueue.queue.queue import MessageQueue
 from astyqueue.text import duration_setting_text
 from astyqueue.units import SECOND

@@ -14,8 +14,8 @@ from typing import Final, NoReturn
 
 from astyqueue.dispatch.handlers import Call
 from astyqueue.dispatch.worker_log import log_event
-from astyqueue.queue.delivery import Delivery
-from astyqueue.queue.retry_policy import reason_of
+from astyqueue.queue.delivery.delivery import Delivery
+from astyqueue.queue.delivery.retry_policy import reason_of
 
 
 class _Forks:

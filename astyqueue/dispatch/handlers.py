@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from astyqueue.errors import BadSetting
-from astyqueue.queue.delivery import Delivery
+from astyqueue.queue.delivery.delivery import Delivery
 
 Call = Callable[[Delivery], object]
 #: Gets the delivery and the next call; its return value counts as the handler's result.

@@ -9,9 +9,9 @@ from astyqueue.dispatch.handlers import TASK
 from astyqueue.durations import as_microseconds, instant_of
 from astyqueue.protocol.layout.columns import State
 from astyqueue.protocol.settling.outcomes import Outcome, Reject, Release
-from astyqueue.queue.delivery import Delivery
+from astyqueue.queue.delivery.delivery import Delivery
+from astyqueue.queue.delivery.retry_policy import one_line, reason_of
 from astyqueue.queue.queue import MessageQueue
-from astyqueue.queue.retry_policy import one_line, reason_of
 from astyqueue.text import length_text
 
 

@@ -28,10 +28,10 @@ from astyqueue.dispatch.worker_log import log_event, log_traceback, short
 from astyqueue.errors import AlreadySettled, AstyqueueError, ThreadsDied
 from astyqueue.model.health import StuckReport
 from astyqueue.protocol.coordination.workers import report_stuck
-from astyqueue.queue.delivery import Delivery
-from astyqueue.queue.leases import BaseDelivery, Waiter
+from astyqueue.queue.delivery.delivery import Delivery
+from astyqueue.queue.delivery.leases import BaseDelivery, Waiter
+from astyqueue.queue.delivery.retry_policy import reason_of
 from astyqueue.queue.queue import MessageQueue
-from astyqueue.queue.retry_policy import reason_of
 from astyqueue.units import SECOND
 
 #: If more handler threads than this die within this time, the dispatcher stops: the process must be restarted.

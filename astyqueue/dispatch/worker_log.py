@@ -14,8 +14,8 @@ from astyqueue.dispatch.handlers import TASK, Handler
 from astyqueue.printable import quoted
 from astyqueue.protocol.layout.columns import State
 from astyqueue.protocol.settling.outcomes import Ack, Outcome, Reject, Release
-from astyqueue.queue.delivery import Delivery
-from astyqueue.queue.retry_policy import reason_of
+from astyqueue.queue.delivery.delivery import Delivery
+from astyqueue.queue.delivery.retry_policy import reason_of
 from astyqueue.text import length_text
 from astyqueue.units import SECOND
 

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from astyqueue.errors import Closed
 from astyqueue.queue.consuming.renewal import RenewalThread
-from astyqueue.queue.delivery import Delivery, Received
+from astyqueue.queue.delivery.delivery import Delivery, Received
 
 
 class Later(NamedTuple):

@@ -24,7 +24,7 @@ from astyqueue.protocol.scheduling.fire import FiredSlot
 from astyqueue.protocol.scheduling.policies import SkippedSlots
 from astyqueue.protocol.settling.outcomes import Ack, Extend, Outcome, Reject, Release
 from astyqueue.protocol.steps import Steps
-from astyqueue.queue.leases import AT_MOST_ONCE, BaseDelivery
+from astyqueue.queue.delivery.leases import AT_MOST_ONCE, BaseDelivery
 from astyqueue.queue.settings_sync import SettingsSync
 from astyqueue.store import Batch
 from astyqueue.text import iso

@@ -10,7 +10,7 @@ from typing import Final
 
 from astyqueue.model.compose import Message
 from astyqueue.model.message import MessageId
-from astyqueue.queue.leases import BaseDelivery
+from astyqueue.queue.delivery.leases import BaseDelivery
 
 _log: Final = logging.getLogger("astyqueue.queue")
 

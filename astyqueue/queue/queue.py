@@ -17,13 +17,13 @@ from astyqueue.protocol.steps import run
 from astyqueue.queue.admin import schedules
 from astyqueue.queue.builder import QueueBuilder
 from astyqueue.queue.consuming.renewal import RenewalThread, renew_until_stopped
-from astyqueue.queue.delivery import Delivery, Received
+from astyqueue.queue.delivery.delivery import Delivery, Received
+from astyqueue.queue.delivery.leases import BaseDelivery, DeliveryFactory
+from astyqueue.queue.delivery.retry_policy import RetryPolicy
 from astyqueue.queue.delivery_loop import Later, delivery_loop
-from astyqueue.queue.leases import BaseDelivery, DeliveryFactory
 from astyqueue.queue.metrics import QueueStats
 from astyqueue.queue.operations import Operations
 from astyqueue.queue.producing.producer import SendReport, Sent, as_message
-from astyqueue.queue.retry_policy import RetryPolicy
 from astyqueue.queue.runtime import QueueRuntime, ReceiveRequest
 from astyqueue.store import Store
 from astyqueue.triggers import Trigger

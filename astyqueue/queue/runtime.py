@@ -21,12 +21,12 @@ from astyqueue.protocol.layout.rows import Ring
 from astyqueue.protocol.steps import Steps
 from astyqueue.queue.consuming.claimer import Claimer
 from astyqueue.queue.consuming.leadership import was_closed
+from astyqueue.queue.delivery.leases import BaseDelivery, DeliveryFactory, Waiter
+from astyqueue.queue.delivery.retry_policy import RetryPolicy
 from astyqueue.queue.hooks import Hook
-from astyqueue.queue.leases import BaseDelivery, DeliveryFactory, Waiter
 from astyqueue.queue.options import DEFAULT_OPTIONS, ClientOptions, behaviour_of, check_names
 from astyqueue.queue.producing.placement import Placement
 from astyqueue.queue.producing.producer import Producer, SendReport, Sent
-from astyqueue.queue.retry_policy import RetryPolicy
 from astyqueue.queue.rows.doorbell import Doorbell
 from astyqueue.queue.rows.row_locks import RowLocks
 from astyqueue.queue.rows.row_scheduler import RowScheduler

@@ -8,7 +8,7 @@ from contextvars import ContextVar
 from typing import Final
 
 from astyqueue.errors import NotFound
-from astyqueue.queue.delivery import Delivery
+from astyqueue.queue.delivery.delivery import Delivery
 
 _running: Final[ContextVar[Delivery]] = ContextVar("astyqueue.delivery")
 

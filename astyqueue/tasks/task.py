@@ -18,7 +18,7 @@ from astyqueue.dispatch.handlers import TASK, Handler, refuse_unfinished
 from astyqueue.durations import Duration, as_microseconds
 from astyqueue.errors import BadInput
 from astyqueue.model.compose import Message
-from astyqueue.queue.delivery import Delivery
+from astyqueue.queue.delivery.delivery import Delivery
 from astyqueue.queue.producing.producer import SendReport, Sent
 from astyqueue.queue.queue import MessageQueue
 from astyqueue.tasks.context import running

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from astyqueue.stores.cassandra.settings import PORT
+from astyqueue.stores.cassandra.connection.settings import PORT
 from tests.examples.test_demo import demo, is_there, workers
 
 

@@ -17,7 +17,7 @@ from astyqueue.errors import StoreError, StoreUnavailable
 from astyqueue.queue import health_check
 from astyqueue.stores.admin import administer
 from astyqueue.stores.cassandra import Address
-from astyqueue.stores.cassandra.cluster import connect as session_of
+from astyqueue.stores.cassandra.connection.cluster import connect as session_of
 from astyqueue.stores.url import locate
 from astyqueue.testing import LocalCassandra
 from astyqueue.units import SECOND

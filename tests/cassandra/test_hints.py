@@ -5,7 +5,7 @@ from __future__ import annotations
 from cassandra.cluster import Session
 
 from astyqueue.durations import as_microseconds
-from astyqueue.stores.cassandra.schema_check import GC_GRACE, LEAST_GC_GRACE
+from astyqueue.stores.cassandra.schema.check import GC_GRACE, LEAST_GC_GRACE
 from astyqueue.units import SECOND
 from tests.unit.test_docs import DOCS, table_below
 

@@ -18,7 +18,7 @@ from astyqueue.errors import BadSetting
 from astyqueue.stores import open_store
 from astyqueue.stores.admin import administer
 from astyqueue.stores.cassandra import Address
-from astyqueue.stores.cassandra.cluster import connect
+from astyqueue.stores.cassandra.connection.cluster import connect
 from astyqueue.stores.url import locate
 from astyqueue.testing import LocalCassandra
 from astyqueue.testing.cassandra import CannotRunHere

@@ -18,7 +18,7 @@ from astyqueue.store import Named, Store
 from astyqueue.stores import open_store
 from astyqueue.stores.admin import administer
 from astyqueue.stores.cassandra import Address
-from astyqueue.stores.cassandra.cluster import connect
+from astyqueue.stores.cassandra.connection.cluster import connect
 from astyqueue.testing import LocalCassandra
 from astyqueue.units import SECOND
 from tests.cassandra.scripted import HEADER, ROW, STORIES, Story

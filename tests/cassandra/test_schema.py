@@ -17,7 +17,7 @@ from astyqueue.errors import WrongSchema
 from astyqueue.queue.connection import connect
 from astyqueue.stores.admin import Administration, administer
 from astyqueue.stores.cassandra import admin
-from astyqueue.stores.cassandra.keyspace import Keyspace, replication
+from astyqueue.stores.cassandra.schema.keyspace import Keyspace, replication
 from astyqueue.testing import LocalCassandra
 from astyqueue.testing.cassandra import Contacts
 

@@ -17,8 +17,8 @@ from astyqueue.stores import open_store
 from astyqueue.stores.admin import administer
 from astyqueue.stores.cassandra import CassandraStore
 from astyqueue.stores.cassandra.admin import Administration
-from astyqueue.stores.cassandra.keyspace import Keyspace, replication
-from astyqueue.stores.cassandra.queries import NAMES, PAGE
+from astyqueue.stores.cassandra.requests.queries import NAMES, PAGE
+from astyqueue.stores.cassandra.schema.keyspace import Keyspace, replication
 from astyqueue.testing import LocalCassandra
 from astyqueue.testing.cassandra import Contacts
 from astyqueue.units import SECOND

@@ -20,7 +20,7 @@ from astyqueue.store import Batch, Committed, Expectation, Name, Named, Put, Sto
 from astyqueue.stores import open_store
 from astyqueue.stores.admin import administer
 from astyqueue.stores.cassandra import Address, CassandraStore
-from astyqueue.stores.cassandra.cluster import connect
+from astyqueue.stores.cassandra.connection.cluster import connect
 from astyqueue.testing import LocalCassandra
 from astyqueue.units import SECOND
 

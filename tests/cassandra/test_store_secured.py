@@ -20,7 +20,7 @@ from astyqueue.store import Name, Named, Store
 from astyqueue.stores import open_store
 from astyqueue.stores.admin import administer
 from astyqueue.stores.cassandra import Address
-from astyqueue.stores.cassandra.cluster import connect
+from astyqueue.stores.cassandra.connection.cluster import connect
 from astyqueue.stores.url import locate
 from astyqueue.testing import LocalCassandra
 from astyqueue.testing.cassandra.fixtures import lacking

@@ -15,7 +15,7 @@ from astyqueue import Dispatcher, KeyTaken, Message, MessageQueue
 from astyqueue.clock import SystemClock
 from astyqueue.errors import NotFound
 from astyqueue.queue.connection import Connection
-from astyqueue.queue.delivery import Delivery
+from astyqueue.queue.delivery.delivery import Delivery
 from astyqueue.queue.hooks import Hook
 from astyqueue.schedules import Schedules
 from astyqueue.store import Slice, Store

@@ -12,8 +12,8 @@ from astyqueue.clock import instant
 from astyqueue.errors import BadInput
 from astyqueue.protocol.layout.columns import Type, message_name
 from astyqueue.protocol.steps import Send
+from astyqueue.queue.delivery.leases import BaseDelivery
 from astyqueue.queue.hooks import Hook
-from astyqueue.queue.leases import BaseDelivery
 from astyqueue.schedules import Schedules
 from astyqueue.store import Batch, Put, Slice, Store
 from astyqueue.testing import Recording, TimeMachine

@@ -17,7 +17,7 @@ from astyqueue.ids import Id
 from astyqueue.model.message import MessageId
 from astyqueue.protocol.layout.columns import State, Type, decode_timer
 from astyqueue.protocol.steps import Commit, Request
-from astyqueue.queue.leases import BaseDelivery
+from astyqueue.queue.delivery.leases import BaseDelivery
 from astyqueue.store import Committed, Store
 from astyqueue.testing.faults import Faulty
 

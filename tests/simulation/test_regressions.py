@@ -19,7 +19,7 @@ from astyqueue.protocol.sending.unique import UniqueMessage, send_replacing, sen
 from astyqueue.protocol.settling.outcomes import ACK, Extend, Outcome, Release, SettlePlan, plan_settle
 from astyqueue.protocol.settling.settle import SettleRequest, SettleResult, settle
 from astyqueue.protocol.steps import Commit, Read, Steps, perform, run
-from astyqueue.queue.leases import BaseDelivery, Lease, after_settling
+from astyqueue.queue.delivery.leases import BaseDelivery, Lease, after_settling
 from astyqueue.queue.rows.doorbell import Doorbell
 from astyqueue.queue.rows.row_scheduler import RowScheduler
 from astyqueue.store import Batch, Column, Name, Named

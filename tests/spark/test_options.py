@@ -13,7 +13,7 @@ from astyqueue.spark.options import Following, Reading, everywhere
 from astyqueue.spark.pipeline.batch import stretch_options
 from astyqueue.store import Store
 from astyqueue.stores import open_store
-from astyqueue.stores.cassandra.settings import ANY_ONE, Levels
+from astyqueue.stores.cassandra.connection.settings import ANY_ONE, Levels
 from astyqueue.testing import TimeMachine
 from astyqueue.units import SECOND
 

@@ -21,7 +21,7 @@ OURS: Final = {"astyqueue", "pyspark_astyqueue", "benchmarks", "examples", "test
 #: The parts of the package that import what an extra brings; the rest imports the dependencies only.
 EXTRAS: Final = {
     "astyqueue/spark/": ("spark",),
-    "astyqueue/cli/spark.py": ("spark",),
+    "astyqueue/cli/commands/spark.py": ("spark",),
     "astyqueue/testing/": ("test", "java"),
     "tests/": ("dev",),
     "tools/": ("dev",),

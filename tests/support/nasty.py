@@ -33,7 +33,7 @@ from astyqueue.model.body import BODY_BYTES, encode_body
 from astyqueue.model.compose import HEADERS_BYTES, KEY_BYTES
 from astyqueue.model.message import MessageId
 from astyqueue.model.schedule import NAME_BYTES
-from astyqueue.queue.delivery import Delivery
+from astyqueue.queue.delivery.delivery import Delivery
 from astyqueue.schedules import Schedules
 from astyqueue.triggers import Cron, Every, Once
 

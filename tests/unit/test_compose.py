@@ -12,7 +12,7 @@ import click
 import pytest
 
 from astyqueue.cli import main
-from astyqueue.stores.cassandra.settings import Address
+from astyqueue.stores.cassandra.connection.settings import Address
 from astyqueue.stores.url import locate
 from examples.tasks_app import app, welcome
 

@@ -85,7 +85,7 @@ TWINS: Final = (
         imports=("from collections.abc import AsyncGenerator",),
     ),
     Twin(
-        threads="astyqueue.queue.delivery",
+        threads="astyqueue.queue.delivery.delivery",
         tasks="astyqueue.aio.delivery",
         differences={
             "for threads": "for tasks of an event loop",

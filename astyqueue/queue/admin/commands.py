@@ -21,8 +21,8 @@ from astyqueue.protocol.settling.settle import SettleRequest
 from astyqueue.protocol.settling.settle import settle as settle_stored
 from astyqueue.protocol.steps import Steps
 from astyqueue.queue.admin.inspection import id_of
-from astyqueue.queue.leases import BaseDelivery, Lease
-from astyqueue.queue.retry_policy import rejected
+from astyqueue.queue.delivery.leases import BaseDelivery, Lease
+from astyqueue.queue.delivery.retry_policy import rejected
 from astyqueue.queue.runtime import QueueRuntime
 
 

@@ -27,9 +27,9 @@ from astyqueue.queue.consuming.leadership import Leadership
 from astyqueue.queue.consuming.row_worker import RowWorker, returned
 from astyqueue.queue.consuming.settle_buffer import SettleBuffer, SettleTicket
 from astyqueue.queue.consuming.waiters import Shares, Waiters
+from astyqueue.queue.delivery.leases import BaseDelivery, Waiter
 from astyqueue.queue.history import HistoryWriter
 from astyqueue.queue.hooks import Hook, HookNotifier
-from astyqueue.queue.leases import BaseDelivery, Waiter
 from astyqueue.queue.metrics import QueueStats
 from astyqueue.queue.rows.row_locks import RowLocks
 from astyqueue.queue.rows.row_scheduler import RowScheduler

@@ -24,9 +24,9 @@ from astyqueue.queue.consuming.firing import ScheduleFiring
 from astyqueue.queue.consuming.held_leases import HeldLeases
 from astyqueue.queue.consuming.settle_buffer import SettleBuffer
 from astyqueue.queue.consuming.waiters import Shares, Waiters
+from astyqueue.queue.delivery.leases import BaseDelivery, Lease
 from astyqueue.queue.history import HistoryWriter
 from astyqueue.queue.hooks import HookNotifier
-from astyqueue.queue.leases import BaseDelivery, Lease
 from astyqueue.queue.metrics import QueueStats
 from astyqueue.queue.rows.row_locks import RowLocks
 from astyqueue.queue.rows.row_scheduler import RowScheduler

@@ -14,9 +14,9 @@ from astyqueue.model.event import Event, Kind
 from astyqueue.protocol.settling.outcomes import ACK, Ack, Extend, Outcome, Reject, Release
 from astyqueue.protocol.settling.settle import SettleResult
 from astyqueue.queue.consuming.held_leases import HeldLeases
+from astyqueue.queue.delivery.leases import BaseDelivery, Lease
 from astyqueue.queue.history import HistoryWriter
 from astyqueue.queue.hooks import HookNotifier
-from astyqueue.queue.leases import BaseDelivery, Lease
 from astyqueue.queue.metrics import QueueStats
 from astyqueue.units import NEVER
 from astyqueue.waiting import Wakeup

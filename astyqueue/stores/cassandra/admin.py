@@ -12,19 +12,19 @@ from cassandra.cluster import Session
 from astyqueue.clock import Clock
 from astyqueue.diagnostics import Finding, Severity, note, ok, worst
 from astyqueue.errors import BadSetting, StoreError
-from astyqueue.stores.cassandra import diagnostics
-from astyqueue.stores.cassandra.cluster import connect
-from astyqueue.stores.cassandra.ddl import declared
-from astyqueue.stores.cassandra.errors import FAILURES, failure_of_change, failure_of_read
-from astyqueue.stores.cassandra.home import KEEP_HOME, Client, Home, has_copies, objection
-from astyqueue.stores.cassandra.keyspace import Kept, Keyspace, data_centres, replication
-from astyqueue.stores.cassandra.metadata import Catalog, Inquiry
-from astyqueue.stores.cassandra.migrations import Migration, agree, as_run, newer
-from astyqueue.stores.cassandra.probes import Examination
-from astyqueue.stores.cassandra.schema import VERSIONS, literal, newest, parts
-from astyqueue.stores.cassandra.schema_check import Kept as Table
-from astyqueue.stores.cassandra.schema_check import verify_table
-from astyqueue.stores.cassandra.settings import Address, Levels
+from astyqueue.stores.cassandra.connection.cluster import connect
+from astyqueue.stores.cassandra.connection.errors import FAILURES, failure_of_change, failure_of_read
+from astyqueue.stores.cassandra.connection.settings import Address, Levels
+from astyqueue.stores.cassandra.doctor import diagnostics
+from astyqueue.stores.cassandra.doctor.probes import Examination
+from astyqueue.stores.cassandra.schema.check import Kept as Table
+from astyqueue.stores.cassandra.schema.check import verify_table
+from astyqueue.stores.cassandra.schema.ddl import declared
+from astyqueue.stores.cassandra.schema.files import VERSIONS, literal, newest, parts
+from astyqueue.stores.cassandra.schema.home import KEEP_HOME, Client, Home, has_copies, objection
+from astyqueue.stores.cassandra.schema.keyspace import Kept, Keyspace, data_centres, replication
+from astyqueue.stores.cassandra.schema.metadata import Catalog, Inquiry
+from astyqueue.stores.cassandra.schema.migrations import Migration, agree, as_run, newer
 from astyqueue.stores.url import Location
 
 _MIGRATE: Final = "run 'astyqueue migrate' on this URL"

@@ -11,10 +11,11 @@ from typing import Final, Self
 
 from astyqueue.diagnostics import Finding, Severity, note, ok, worst
 from astyqueue.errors import StoreCorrupt, WrongSchema
-from astyqueue.stores.sqlite import file_of, filesystems
+from astyqueue.stores.sqlite import filesystems
 from astyqueue.stores.sqlite.database import APPLICATION_ID, DatabaseFile
 from astyqueue.stores.sqlite.errors import failure
 from astyqueue.stores.sqlite.schema import newest
+from astyqueue.stores.sqlite.store import file_of
 from astyqueue.stores.url import Location
 
 _MEBIBYTE: Final = 1 << 20

@@ -13,7 +13,7 @@ from typing import Final, Self
 
 from astyqueue.clock import SystemClock
 from astyqueue.errors import BadSetting
-from astyqueue.stores.cassandra.settings import PORT
+from astyqueue.stores.cassandra.connection.settings import PORT
 from astyqueue.testing.cassandra.artifacts import find_java, jars
 from astyqueue.testing.cassandra.child_process import Keeper
 from astyqueue.testing.cassandra.contact_points import Contacts

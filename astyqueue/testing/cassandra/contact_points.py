@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Self
 
-from astyqueue.stores.cassandra.settings import PORT, parsed_contact_points
+from astyqueue.stores.cassandra.connection.settings import PORT, parsed_contact_points
 
 
 @dataclass(frozen=True, slots=True)

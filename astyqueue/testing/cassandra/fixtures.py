@@ -78,7 +78,7 @@ def cassandra(pytestconfig: pytest.Config) -> Iterator[Contacts]:
 def cassandra_session(cassandra: Contacts) -> Iterator[Session]:
     """A driver session with astyqueue's settings."""
     from astyqueue.stores.cassandra import Address  # noqa: PLC0415 - only tests on Cassandra load the driver
-    from astyqueue.stores.cassandra.cluster import connect  # noqa: PLC0415 - as above
+    from astyqueue.stores.cassandra.connection.cluster import connect  # noqa: PLC0415 - as above
 
     made = connect(Address(cassandra.contact_points, "system", cassandra.port), SystemClock())
     yield made
@@ -89,7 +89,7 @@ def cassandra_session(cassandra: Contacts) -> Iterator[Session]:
 def cassandra_keyspace(cassandra_session: Session) -> Iterator[str]:
     """A keyspace with the tables of a store, for the whole run; it is dropped at the end."""
     from astyqueue.stores.cassandra.admin import Administration  # noqa: PLC0415 - as above
-    from astyqueue.stores.cassandra.keyspace import Keyspace, replication  # noqa: PLC0415 - as above
+    from astyqueue.stores.cassandra.schema.keyspace import Keyspace, replication  # noqa: PLC0415 - as above
 
     made = f"astyqueue_test_{secrets.token_hex(4)}"
     Administration(cassandra_session, Keyspace(made, replication("1")), clock=SystemClock()).migrate()

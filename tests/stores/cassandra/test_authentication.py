@@ -7,7 +7,7 @@ from cassandra import AuthenticationFailed
 from cassandra.cluster import DefaultConnection
 from cassandra.connection import ConnectionException, DefaultEndPoint
 
-from astyqueue.stores.cassandra import authentication
+from astyqueue.stores.cassandra.connection import authentication
 
 NODE, OTHER = DefaultEndPoint("127.0.0.1"), DefaultEndPoint("127.0.0.2")
 

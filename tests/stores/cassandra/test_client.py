@@ -14,9 +14,9 @@ from cassandra import ConsistencyLevel, OperationTimedOut, ReadTimeout, Unavaila
 from cassandra.protocol import OverloadedErrorMessage
 
 from astyqueue.clock import SystemClock
-from astyqueue.stores.cassandra.client import Attempt
-from astyqueue.stores.cassandra.cluster import Wary
-from astyqueue.stores.cassandra.speculation import Speculation
+from astyqueue.stores.cassandra.connection.cluster import Wary
+from astyqueue.stores.cassandra.requests.client import Attempt
+from astyqueue.stores.cassandra.requests.speculation import Speculation
 
 TOO_FEW = Unavailable("too few", consistency=ConsistencyLevel.LOCAL_QUORUM, required_replicas=2, alive_replicas=1)
 IN_VAIN = WriteTimeout("in vain", write_type=WriteType.CAS)

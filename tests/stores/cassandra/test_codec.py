@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from astyqueue import ids
 from astyqueue.errors import BadInput
 from astyqueue.store import Column, Name
-from astyqueue.stores.cassandra import codec
+from astyqueue.stores.cassandra.requests import codec
 
 IDS = st.integers(0, (1 << 124) - 1).map(lambda number: number.to_bytes(16))
 TINY = st.integers(0, 127)

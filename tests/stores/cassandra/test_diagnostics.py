@@ -7,12 +7,12 @@ from collections.abc import Callable
 import pytest
 
 from astyqueue.diagnostics import Finding, Severity, worst
-from astyqueue.stores.cassandra import diagnostics
-from astyqueue.stores.cassandra.ddl import declared
-from astyqueue.stores.cassandra.diagnostics import Node, Offset, Tombstones
-from astyqueue.stores.cassandra.keyspace import Kept
-from astyqueue.stores.cassandra.schema import parts
-from astyqueue.stores.cassandra.schema_check import GC_GRACE
+from astyqueue.stores.cassandra.doctor import diagnostics
+from astyqueue.stores.cassandra.doctor.diagnostics import Node, Offset, Tombstones
+from astyqueue.stores.cassandra.schema.check import GC_GRACE
+from astyqueue.stores.cassandra.schema.ddl import declared
+from astyqueue.stores.cassandra.schema.files import parts
+from astyqueue.stores.cassandra.schema.keyspace import Kept
 from astyqueue.units import SECOND
 
 HOUR = 3600 * SECOND

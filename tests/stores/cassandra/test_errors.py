@@ -32,8 +32,14 @@ from astyqueue.errors import (
     StoreUnavailable,
     WrongSchema,
 )
-from astyqueue.stores.cassandra.cluster import reconnecting
-from astyqueue.stores.cassandra.errors import FAILURES, describe, failure_of_change, failure_of_read, failure_to_prepare
+from astyqueue.stores.cassandra.connection.cluster import reconnecting
+from astyqueue.stores.cassandra.connection.errors import (
+    FAILURES,
+    describe,
+    failure_of_change,
+    failure_of_read,
+    failure_to_prepare,
+)
 
 CAS_WRITE_UNKNOWN = 0x1700
 INVALID = 0x2200

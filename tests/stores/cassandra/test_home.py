@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from astyqueue.stores.cassandra.home import Client, Home, objection
-from astyqueue.stores.cassandra.settings import Levels
+from astyqueue.stores.cassandra.connection.settings import Levels
+from astyqueue.stores.cassandra.schema.home import Client, Home, objection
 
 LOCAL, GLOBAL = Levels(), Levels("quorum", "serial")
 TWO = ("dc1", "dc2")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from cassandra.policies import RoundRobinPolicy, SimpleConvictionPolicy
 from cassandra.pool import Host
 
-from astyqueue.stores.cassandra.cluster import Wary
+from astyqueue.stores.cassandra.connection.cluster import Wary
 from astyqueue.testing import TimeMachine
 
 HOSTS = [Host(f"h{number}", SimpleConvictionPolicy) for number in range(3)]

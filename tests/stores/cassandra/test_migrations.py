@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from astyqueue.errors import StoreUnavailable
-from astyqueue.stores.cassandra.metadata import PATIENCE_SECONDS, Inquiry
-from astyqueue.stores.cassandra.migrations import Migration
+from astyqueue.stores.cassandra.schema.metadata import PATIENCE_SECONDS, Inquiry
+from astyqueue.stores.cassandra.schema.migrations import Migration
 
 
 class Locking(Inquiry):

@@ -7,9 +7,9 @@ from collections.abc import Callable
 import pytest
 
 from astyqueue.diagnostics import Severity
-from astyqueue.stores.cassandra.ddl import Option, declared
-from astyqueue.stores.cassandra.schema import parts
-from astyqueue.stores.cassandra.schema_check import Kept, verify_table
+from astyqueue.stores.cassandra.schema.check import Kept, verify_table
+from astyqueue.stores.cassandra.schema.ddl import Option, declared
+from astyqueue.stores.cassandra.schema.files import parts
 
 (STATEMENT,) = parts("jobs")[1].statements
 WANTED = declared(STATEMENT)

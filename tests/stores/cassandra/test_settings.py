@@ -13,8 +13,8 @@ from cassandra.auth import AuthProvider
 from astyqueue.errors import BadSetting
 from astyqueue.spark.options import Place
 from astyqueue.stores.cassandra import Address, Levels
-from astyqueue.stores.cassandra.authentication import login_of
-from astyqueue.stores.cassandra.settings import Tls
+from astyqueue.stores.cassandra.connection.authentication import login_of
+from astyqueue.stores.cassandra.connection.settings import Tls
 from astyqueue.stores.url import locate
 
 

@@ -9,7 +9,7 @@ import pytest
 from cassandra.policies import SimpleConvictionPolicy, SpeculativeExecutionPlan
 from cassandra.pool import Host
 
-from astyqueue.stores.cassandra.speculation import Speculation
+from astyqueue.stores.cassandra.requests.speculation import Speculation
 from astyqueue.testing import TimeMachine
 from astyqueue.units import SECOND
 

@@ -15,7 +15,7 @@ from astyqueue.model.message import encode_plain
 from astyqueue.model.views import RescanReport
 from astyqueue.protocol.sending.insert import message_put
 from astyqueue.queue.builder import QueueBuilder
-from astyqueue.queue.leases import BaseDelivery
+from astyqueue.queue.delivery.leases import BaseDelivery
 from astyqueue.store import Batch, Store
 from astyqueue.testing import TimeMachine
 from astyqueue.triggers import Every, Triggers

@@ -12,9 +12,9 @@ import click
 import pytest
 
 from astyqueue import Message, MessageQueue
+from astyqueue.cli.commands.send import LineSender
 from astyqueue.cli.errors import ExitCode, Failure
 from astyqueue.cli.output import Output
-from astyqueue.cli.send import LineSender
 from astyqueue.clock import instant
 from astyqueue.errors import StoreFull
 from astyqueue.protocol.steps import Request, Send

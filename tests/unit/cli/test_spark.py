@@ -10,8 +10,8 @@ from click.testing import CliRunner
 
 from astyqueue import errors
 from astyqueue.cli import main
+from astyqueue.cli.commands.spark import _bar
 from astyqueue.cli.errors import ExitCode, code_of
-from astyqueue.cli.spark import _bar
 from astyqueue.spark.errors import reason_of
 
 

@@ -28,7 +28,7 @@ from astyqueue.errors import AlreadySettled, LeaseLost, NotFound, StoreCorrupt, 
 from astyqueue.model.message import MessageId
 from astyqueue.protocol.layout.columns import Type
 from astyqueue.queue.connection import connect
-from astyqueue.queue.delivery import Delivery
+from astyqueue.queue.delivery.delivery import Delivery
 from astyqueue.queue.queue import MessageQueue
 from astyqueue.schedules import Schedules
 from astyqueue.store import HISTORY, Batch, Put, Store

@@ -10,8 +10,8 @@ import pytest
 from astyqueue.clock import SystemClock
 from astyqueue.errors import OutcomeUnknown, StoreUnavailable
 from astyqueue.protocol.steps import Commit, Read
+from astyqueue.queue.delivery.leases import BaseDelivery
 from astyqueue.queue.hooks import Hook
-from astyqueue.queue.leases import BaseDelivery
 from astyqueue.testing import Failing, TimeMachine
 from tests.support.places import Place
 from tests.unit.dispatch.conftest import Stages

@@ -13,9 +13,9 @@ import pytest
 
 from astyqueue.dispatch.dispatcher import Dispatcher
 from astyqueue.errors import Closed
-from astyqueue.queue.delivery import Delivery
+from astyqueue.queue.delivery.delivery import Delivery
+from astyqueue.queue.delivery.leases import BaseDelivery
 from astyqueue.queue.hooks import Hook
-from astyqueue.queue.leases import BaseDelivery
 from astyqueue.testing import TimeMachine
 from tests.support.places import Place
 from tests.unit.dispatch.conftest import Stages

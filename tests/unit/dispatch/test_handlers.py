@@ -12,7 +12,7 @@ from astyqueue.dispatch.builder import DispatcherBuilder
 from astyqueue.dispatch.dispatcher import Dispatcher
 from astyqueue.dispatch.handlers import Call, Handler
 from astyqueue.errors import BadInput, BadSetting
-from astyqueue.queue.delivery import Delivery
+from astyqueue.queue.delivery.delivery import Delivery
 from astyqueue.testing import TimeMachine
 from tests.unit.dispatch.conftest import Stages
 from tests.unit.dispatch.stage import Gate, Stage

@@ -10,7 +10,7 @@ import pytest
 from astyqueue.dispatch.dispatcher import Dispatcher
 from astyqueue.protocol.layout.columns import Type, decode_timer
 from astyqueue.protocol.steps import read_one
-from astyqueue.queue.delivery import Delivery
+from astyqueue.queue.delivery.delivery import Delivery
 from astyqueue.store import Slice
 from astyqueue.testing import TimeMachine
 from astyqueue.units import SECOND

@@ -10,7 +10,7 @@ from astyqueue.clock import SystemClock
 from astyqueue.dispatch.backlog import Backlog
 from astyqueue.dispatch.backlog_size import AdaptivePrefetch
 from astyqueue.protocol.steps import Commit, Request
-from astyqueue.queue.delivery import Delivery
+from astyqueue.queue.delivery.delivery import Delivery
 from astyqueue.store import Store
 from astyqueue.testing import Faulty, TimeMachine
 from astyqueue.units import SECOND

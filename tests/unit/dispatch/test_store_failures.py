@@ -15,9 +15,9 @@ from astyqueue.errors import ThreadsDied
 from astyqueue.model.message import FORMAT
 from astyqueue.protocol.layout.columns import message_name
 from astyqueue.protocol.steps import Request
-from astyqueue.queue.delivery import Delivery
+from astyqueue.queue.delivery.delivery import Delivery
+from astyqueue.queue.delivery.leases import BaseDelivery
 from astyqueue.queue.hooks import Hook
-from astyqueue.queue.leases import BaseDelivery
 from astyqueue.store import Batch, Put
 from astyqueue.testing import Faulty, TimeMachine
 from tests.support.places import Place

@@ -10,7 +10,7 @@ from astyqueue.model.settings import Layout, Settings
 from astyqueue.protocol.layout.columns import HEADER
 from astyqueue.protocol.settling.outcomes import ACK
 from astyqueue.protocol.steps import Commit, Request, Steps, perform, run
-from astyqueue.queue.leases import BaseDelivery, new_deliveries
+from astyqueue.queue.delivery.leases import BaseDelivery, new_deliveries
 from astyqueue.queue.options import DEFAULT_OPTIONS, ClientOptions
 from astyqueue.queue.runtime import QueueRuntime, ReceiveRequest
 from astyqueue.store import Store

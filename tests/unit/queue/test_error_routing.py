@@ -17,7 +17,7 @@ from astyqueue.protocol.layout.columns import HEADER
 from astyqueue.protocol.settling.outcomes import ACK
 from astyqueue.protocol.steps import Commit, Read, Request, Steps, perform, run
 from astyqueue.queue.consuming.waiters import Waiters
-from astyqueue.queue.leases import BaseDelivery, Waiter
+from astyqueue.queue.delivery.leases import BaseDelivery, Waiter
 from astyqueue.queue.runtime import QueueRuntime
 from astyqueue.store import Batch, Named, Put
 from astyqueue.stores.memory import MemoryStore

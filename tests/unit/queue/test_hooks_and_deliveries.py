@@ -12,8 +12,8 @@ from astyqueue.model.message import MessageId
 from astyqueue.protocol.sending.insert import message_put
 from astyqueue.protocol.steps import Commit
 from astyqueue.queue.builder import QueueBuilder
-from astyqueue.queue.delivery import Delivery
-from astyqueue.queue.leases import BaseDelivery
+from astyqueue.queue.delivery.delivery import Delivery
+from astyqueue.queue.delivery.leases import BaseDelivery
 from astyqueue.store import Batch, Store
 from astyqueue.testing import Recording, TimeMachine
 from tests.support.places import ONE_ROW

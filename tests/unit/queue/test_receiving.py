@@ -10,7 +10,7 @@ from astyqueue import LeaseLost, MessageQueue
 from astyqueue.errors import AlreadySettled, BadInput, NotFound
 from astyqueue.protocol.steps import Commit
 from astyqueue.queue.builder import QueueBuilder
-from astyqueue.queue.delivery import Received
+from astyqueue.queue.delivery.delivery import Received
 from astyqueue.store import Store
 from astyqueue.testing import Recording, TimeMachine
 from tests.support.places import ONE_ROW

@@ -16,7 +16,7 @@ from astyqueue.protocol.admin.browse import counts
 from astyqueue.protocol.client import Client
 from astyqueue.protocol.layout.columns import HEADER, Type
 from astyqueue.protocol.steps import Commit, Read, Send, run
-from astyqueue.queue.leases import BaseDelivery
+from astyqueue.queue.delivery.leases import BaseDelivery
 from astyqueue.queue.options import DEFAULT_OPTIONS, with_lock
 from astyqueue.queue.runtime import QueueRuntime
 from astyqueue.store import Batch, Name, Put, Slice, Store

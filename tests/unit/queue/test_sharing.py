@@ -13,7 +13,7 @@ from astyqueue.protocol.coordination.doorbell import RowRequest
 from astyqueue.protocol.layout.columns import HEADER, Type
 from astyqueue.protocol.layout.rows import Ring, is_home
 from astyqueue.protocol.steps import Commit, Read, Request, Send, run
-from astyqueue.queue.leases import new_deliveries
+from astyqueue.queue.delivery.leases import new_deliveries
 from astyqueue.queue.runtime import ReceiveRequest
 from astyqueue.store import Batch, Name, Named, Slice, Store
 from astyqueue.stores.memory import MemoryStore

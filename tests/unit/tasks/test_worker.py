@@ -10,7 +10,7 @@ import pytest
 
 from astyqueue.errors import BadInput, Reject, Retry
 from astyqueue.model.views import DeadLetter
-from astyqueue.queue.delivery import Delivery
+from astyqueue.queue.delivery.delivery import Delivery
 from astyqueue.tasks import App, current_delivery
 from tests.support.places import Place
 

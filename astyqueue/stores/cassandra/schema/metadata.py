@@ -9,10 +9,10 @@ from cassandra.cluster import EXEC_PROFILE_DEFAULT, Session
 from cassandra.pool import Host
 from cassandra.query import SimpleStatement, named_tuple_factory
 
-from astyqueue.stores.cassandra import keyspace
-from astyqueue.stores.cassandra.ddl import Option, in_words
-from astyqueue.stores.cassandra.home import READ_HOME, Home
-from astyqueue.stores.cassandra.schema_check import Kept
+from astyqueue.stores.cassandra.schema import keyspace
+from astyqueue.stores.cassandra.schema.check import Kept
+from astyqueue.stores.cassandra.schema.ddl import Option, in_words
+from astyqueue.stores.cassandra.schema.home import READ_HOME, Home
 
 #: Creating a table waits for every node, which takes longer than the timeout of a request.
 PATIENCE_SECONDS: Final = 60

@@ -7,8 +7,8 @@ from typing import TypeVar, overload
 
 from astyqueue.errors import BadInput, LeaseLost
 from astyqueue.protocol.settling.outcomes import ACK, Outcome
-from astyqueue.queue.leases import BaseDelivery
-from astyqueue.queue.retry_policy import RetryPolicy, error_text
+from astyqueue.queue.delivery.leases import BaseDelivery
+from astyqueue.queue.delivery.retry_policy import RetryPolicy, error_text
 
 D = TypeVar("D", bound=BaseDelivery)
 

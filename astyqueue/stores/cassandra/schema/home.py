@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple, Self
 
-from astyqueue.stores.cassandra.settings import Levels
+from astyqueue.stores.cassandra.connection.settings import Levels
 
 #: The home is stored in the table of versions, which every keyspace has; releases without homes ignore the row.
 READ_HOME: Final = "SELECT file, owner FROM schema_versions WHERE part = 'home' AND version = 0"

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping
 from typing import Final, NamedTuple
 
 from astyqueue.diagnostics import Finding, Severity, ok
-from astyqueue.stores.cassandra.ddl import Option, Table
-from astyqueue.stores.cassandra.schema import identifier
+from astyqueue.stores.cassandra.schema.ddl import Option, Table
+from astyqueue.stores.cassandra.schema.files import identifier
 
 #: How long tombstones are kept, in seconds; a node that was down or unrepaired for longer must not rejoin as it is.
 GC_GRACE: Final = 24 * 3600

@@ -19,9 +19,9 @@ from cassandra.query import Statement
 
 from astyqueue.clock import Clock, SystemClock
 from astyqueue.errors import StoreUnavailable
-from astyqueue.stores.cassandra.authentication import login_of, of_one_cluster
-from astyqueue.stores.cassandra.errors import FAILURES, describe
-from astyqueue.stores.cassandra.settings import Address
+from astyqueue.stores.cassandra.connection.authentication import login_of, of_one_cluster
+from astyqueue.stores.cassandra.connection.errors import FAILURES, describe
+from astyqueue.stores.cassandra.connection.settings import Address
 from astyqueue.stores.timestamps import Stamps
 from astyqueue.units import SECOND
 

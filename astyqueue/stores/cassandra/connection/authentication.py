@@ -17,7 +17,7 @@ from cassandra.connection import ConnectionException, EndPoint
 
 from astyqueue.clock import SystemClock
 from astyqueue.errors import BadSetting
-from astyqueue.stores.cassandra.settings import Address, read_password
+from astyqueue.stores.cassandra.connection.settings import Address, read_password
 from astyqueue.units import SECOND
 
 #: The pause after a rejected login at a node: checking a password is expensive for a server, and clients are many.

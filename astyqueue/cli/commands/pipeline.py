@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from astyqueue.cli.commands.spark import paths_told_plainly, spark_session, told_plainly
 from astyqueue.cli.context import json_option, named, url_option, verbose_option
 from astyqueue.cli.errors import ExitCode, Failure
-from astyqueue.cli.spark import paths_told_plainly, spark_session, told_plainly
 from astyqueue.errors import NotFound
 
 if TYPE_CHECKING:

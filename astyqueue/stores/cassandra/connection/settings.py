@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import ssl
 from collections.abc import Collection
 from dataclasses import dataclass, field
@@ -12,7 +13,6 @@ from typing import Final, Self
 from urllib.parse import unquote
 
 from astyqueue.errors import BadSetting
-from astyqueue.stores.cassandra.schema import checked_keyspace
 from astyqueue.stores.url import Location
 
 PORT: Final = 9042
@@ -31,6 +31,7 @@ _TLS: Final = {
     "chain": "chain",
 }
 _EXAMPLE: Final = "cassandra://user@host1,host2/keyspace?dc=dc1&tls=1&password_file=/etc/jobs/password"
+_KEYSPACE: Final = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,47}")
 #: The environment variable with the password of a URL that has a user and no password.
 IN_ENVIRONMENT: Final = "ASTYQUEUE_PASSWORD"
 
@@ -192,6 +193,14 @@ def _is_here(host: str) -> bool:
         return ip_address(host).is_loopback
     except ValueError:
         return host.lower() == "localhost"
+
+
+def checked_keyspace(name: str) -> str:
+    """The name unchanged; an invalid name of a keyspace raises BadSetting."""
+    if not _KEYSPACE.fullmatch(name):
+        message = f"invalid keyspace name {name!r}: a letter, then letters, digits and underscores, 48 at most"
+        raise BadSetting(message)
+    return name
 
 
 def parsed_contact_points(nodes: str) -> tuple[tuple[str, ...], int]:

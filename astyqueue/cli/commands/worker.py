@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.core import ParameterSource
 
-from astyqueue.cli.app_loader import load_app
+from astyqueue.cli.commands.app_loader import load_app
 from astyqueue.cli.context import FILE, url_option, verbose_option
 from astyqueue.cli.errors import ExitCode
 from astyqueue.errors import Closed
@@ -170,7 +170,7 @@ def _serve(
     max_stalled: int | None,
 ) -> Signals:
     """Run until the work is done or a signal arrives."""
-    from astyqueue.cli.burst import WhenEmpty
+    from astyqueue.cli.commands.burst import WhenEmpty
     from astyqueue.cli.signals import Signals
     from astyqueue.durations import as_microseconds
 

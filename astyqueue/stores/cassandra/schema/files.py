@@ -5,27 +5,16 @@ Every statement is idempotent: `IF NOT EXISTS` creates what is missing and leave
 
 from __future__ import annotations
 
-import re
 import uuid
 from typing import Final
 
-from astyqueue.errors import BadSetting
 from astyqueue.stores import schema_files
 from astyqueue.stores.schema_files import Part
 
 #: The table that records the applied versions, the home of the keyspace and the lock of migrations.
 VERSIONS: Final = "schema_versions"
 
-_KEYSPACE: Final = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,47}")
 _SPACE: Final = uuid.UUID("6f1a6d0c-3f4e-5b7a-9f63-2f0f8f0b7a11")
-
-
-def checked_keyspace(name: str) -> str:
-    """The name unchanged; an invalid name of a keyspace raises BadSetting."""
-    if not _KEYSPACE.fullmatch(name):
-        message = f"invalid keyspace name {name!r}: a letter, then letters, digits and underscores, 48 at most"
-        raise BadSetting(message)
-    return name
 
 
 def literal(text: str) -> str:

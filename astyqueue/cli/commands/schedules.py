@@ -122,7 +122,7 @@ def show(session: Session, *, queue: str, name: str) -> None:
 @on_store
 def add(session: Session, *, queue: str, name: str, replace: bool, **options: object) -> None:
     """Add the schedule NAME to QUEUE, which then sends a message at each slot."""
-    from astyqueue.cli.send import message_of
+    from astyqueue.cli.commands.send import message_of
 
     message = message_of(
         str(options["body"]), {"task": options["task"], "key": options["key"], "priority": options["priority"]}
@@ -224,7 +224,7 @@ def reconcile(
     context: click.Context, /, *, app: str, prune: bool, dry_run: bool, url: str | None, as_json: bool
 ) -> None:
     """Print each change made."""
-    from astyqueue.cli.app_loader import load_app
+    from astyqueue.cli.commands.app_loader import load_app
 
     with load_app(app) as found:
         if url and (not found.url or context.get_parameter_source("url") is ParameterSource.COMMANDLINE):

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from astyqueue.errors import BadSetting
-from astyqueue.stores.cassandra.schema import checked_keyspace, literal
+from astyqueue.stores.cassandra.connection.settings import checked_keyspace
+from astyqueue.stores.cassandra.schema.files import literal
 
 #: The fewest copies of which a majority remains with one node down.
 COPIES: Final = 3

@@ -13,7 +13,7 @@ from cassandra.query import UNSET_VALUE, BatchStatement, BatchType, BoundStateme
 from astyqueue import ids
 from astyqueue.ids import GREATEST, LEAST
 from astyqueue.store import Batch, Column, Expectation, Name, Named, Put, Slice, Wanted
-from astyqueue.stores.cassandra import codec
+from astyqueue.stores.cassandra.requests import codec
 
 #: Columns in a page: a plain read of more needs another request. An exact read has no pages: it must be one request.
 PAGE: Final = 2000

@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from astyqueue.diagnostics import Finding, Severity, note, ok
-from astyqueue.stores.cassandra import keyspace
-from astyqueue.stores.cassandra.queries import NAMES, PAGE
-from astyqueue.stores.cassandra.schema_check import GC_GRACE, SEE_DELETES
+from astyqueue.stores.cassandra.requests.queries import NAMES, PAGE
+from astyqueue.stores.cassandra.schema import keyspace
+from astyqueue.stores.cassandra.schema.check import GC_GRACE, SEE_DELETES
 from astyqueue.text import counted, length_text
 from astyqueue.units import SECOND
 

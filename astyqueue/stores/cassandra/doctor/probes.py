@@ -12,10 +12,10 @@ from cassandra.cluster import Host
 from astyqueue.clock import Clock
 from astyqueue.diagnostics import Finding
 from astyqueue.store import ENTRIES
-from astyqueue.stores.cassandra import diagnostics
-from astyqueue.stores.cassandra.diagnostics import GUARDRAILS, Node, Offset, Tombstones
-from astyqueue.stores.cassandra.errors import FAILURES, describe
-from astyqueue.stores.cassandra.metadata import Catalog, Inquiry
+from astyqueue.stores.cassandra.connection.errors import FAILURES, describe
+from astyqueue.stores.cassandra.doctor import diagnostics
+from astyqueue.stores.cassandra.doctor.diagnostics import GUARDRAILS, Node, Offset, Tombstones
+from astyqueue.stores.cassandra.schema.metadata import Catalog, Inquiry
 from astyqueue.stores.key_codec import TABLES
 
 _HERE: Final = "SELECT data_center, schema_version, release_version FROM system.local"

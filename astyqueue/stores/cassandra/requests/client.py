@@ -24,15 +24,19 @@ from astyqueue.clock import SystemClock
 from astyqueue.errors import AstyqueueError, BadInput, BadSetting, OutcomeUnknown
 from astyqueue.store import Batch, Column, Committed, Expectation, Outcome, Refused, Slice, Wanted
 from astyqueue.stores import key_codec
-from astyqueue.stores.cassandra import queries
-from astyqueue.stores.cassandra.cluster import Wary
-from astyqueue.stores.cassandra.errors import FAILURES, failure_of_change, failure_of_read, failure_to_prepare
-from astyqueue.stores.cassandra.home import Client, has_copies, objection
-from astyqueue.stores.cassandra.metadata import Catalog, Inquiry
-from astyqueue.stores.cassandra.queries import Statements
-from astyqueue.stores.cassandra.schema import checked_keyspace
-from astyqueue.stores.cassandra.settings import Levels
-from astyqueue.stores.cassandra.speculation import Counters, Speculation
+from astyqueue.stores.cassandra.connection.cluster import Wary
+from astyqueue.stores.cassandra.connection.errors import (
+    FAILURES,
+    failure_of_change,
+    failure_of_read,
+    failure_to_prepare,
+)
+from astyqueue.stores.cassandra.connection.settings import Levels, checked_keyspace
+from astyqueue.stores.cassandra.requests import queries
+from astyqueue.stores.cassandra.requests.queries import Statements
+from astyqueue.stores.cassandra.requests.speculation import Counters, Speculation
+from astyqueue.stores.cassandra.schema.home import Client, has_copies, objection
+from astyqueue.stores.cassandra.schema.metadata import Catalog, Inquiry
 from astyqueue.units import SECOND
 from astyqueue.waiting import Wakeup
 

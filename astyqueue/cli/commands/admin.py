@@ -48,7 +48,7 @@ _WIDTH: Final = max(len(severity.word) for severity in Severity)
 @click.pass_context
 def doctor(context: click.Context, /, *, url: str | None, as_json: bool) -> None:
     """Print the findings."""
-    from astyqueue.cli.admin import show
+    from astyqueue.cli.commands.admin import show
     from astyqueue.clock import SystemClock
     from astyqueue.diagnostics import Severity, worst
     from astyqueue.queue.health_check import examine
@@ -136,7 +136,7 @@ def migrate(
 @click.pass_context
 def verify(context: click.Context, /, *, url: str | None, as_json: bool, replication: str) -> None:
     """Print the differences."""
-    from astyqueue.cli.admin import show
+    from astyqueue.cli.commands.admin import show
     from astyqueue.clock import SystemClock
     from astyqueue.diagnostics import Severity, worst
     from astyqueue.stores.admin import administer

@@ -1,0 +1,1 @@
+"""The commands of `astyqueue`, one module for each group of them, imported when one is used."""

@@ -1,0 +1,1 @@
+"""Deliveries: messages leased to this process, the right to settle each, and how failed ones are retried."""

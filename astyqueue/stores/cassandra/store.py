@@ -1,0 +1,167 @@
+"""A store in a Cassandra keyspace, for many processes on many machines."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+
+from cassandra.cluster import Session
+
+from astyqueue.clock import Clock
+from astyqueue.errors import BadSetting, Closed, StoreUnavailable
+from astyqueue.store import Batch, Column, Expectation, Outcome, Spread, Wanted
+from astyqueue.stores import fork_hooks
+from astyqueue.stores.cassandra.connection.cluster import connect
+from astyqueue.stores.cassandra.connection.settings import ANY_ONE, Address, Levels
+from astyqueue.stores.cassandra.requests.client import Conversation
+from astyqueue.stores.cassandra.requests.speculation import Counters
+from astyqueue.stores.url import Location
+
+
+class CassandraStore:
+    """The columns of a keyspace. All threads of a process share one session; it reconnects to nodes that were down.
+
+    Types, priorities and states are 0 to 127 here. It may be used on both sides of a fork: the child reconnects at its
+    first request, unless the session was passed in, which a child cannot share with its parent.
+    """
+
+    #: The row of an hour rests for 29 hours before its next turn, longer than its tombstones are kept (24 h).
+    spread = Spread(time_shards=30, concurrency_shards=8)
+    #: Requests wait for the network, and one that waits for a frozen node must not block the others.
+    at_once = 64
+
+    def __init__(
+        self,
+        session: Session | Callable[[], Session],
+        keyspace: str,
+        *,
+        levels: Levels | None = None,
+        place: str = "Cassandra",
+        dc_is_chosen: bool = True,
+    ) -> None:
+        """Work with the caller's session, which `close` leaves open, or with those of a function, which it ends.
+
+        The Cluster of a session that is passed in must use execution profiles, the driver's default. Errors call the
+        cluster `place`; `dc_is_chosen`: the data centre of the session was configured, not left to chance. Raises
+        WrongSchema if the keyspace or its tables do not exist, BadSetting if the keyspace has another home or other
+        levels.
+        """
+        self._make = session if callable(session) else None
+        self._lent = None if callable(session) else session
+        self._keyspace = keyspace
+        self._levels = levels or Levels()
+        self._place = place
+        self._dc_is_chosen = dc_is_chosen
+        self._guard = threading.Lock()
+        self._closed = False
+        self._session: Session | None = None
+        self._talk: Conversation | None = None
+        self._of_parent: list[object] = []
+        try:
+            self._conversation()
+        except BaseException:
+            self.close()
+            raise
+        fork_hooks.watch(self)
+
+    def __str__(self) -> str:
+        """The keyspace, for logs."""
+        return f"cassandra:{self._keyspace}"
+
+    def read(self, wanted: tuple[Wanted, ...], *, exact: bool = False) -> list[list[Column]]:
+        """See `Store.read`."""
+        return self._conversation().read(wanted, exact=exact)
+
+    def send(self, batch: Batch, *more: Batch) -> None:
+        """See `Store.send`; all batches are sent at once."""
+        self._conversation().send((batch, *more))
+
+    def commit(self, batch: Batch, expects: tuple[Expectation, ...]) -> Outcome:
+        """See `Store.commit`."""
+        return self._conversation().commit(batch, expects)
+
+    @property
+    def counters(self) -> Counters:
+        """The number of requests in the current session, and of those that were repeated at a further node."""
+        return self._conversation().counters
+
+    def close(self) -> None:
+        """End the session if this store made it; a request in flight may fail as if the cluster were down."""
+        self._closed = True
+        with self._guard:
+            session, self._session, self._talk, self._lent = self._session, None, None, None
+        if session is not None:
+            session.cluster.shutdown()
+
+    def before_fork(self) -> None:
+        """Keep other threads from connecting during the fork; requests in flight go on in the parent."""
+        self._guard.acquire()
+
+    def after_fork(self, *, child: bool) -> None:
+        """The child reconnects. It keeps the copied session and never uses it: its sockets belong to the parent."""
+        if child:
+            self._of_parent += [self._session, self._talk, self._lent]
+            self._session = self._talk = self._lent = None
+        self._guard.release()
+
+    def _conversation(self) -> Conversation:
+        return self._talk or self._begun()
+
+    def _begun(self) -> Conversation:
+        with self._guard:
+            if self._closed:
+                message = f"this store on {self._place} was closed; open a new one"
+                raise Closed(message)
+            if self._talk is None:
+                self._talk = Conversation(
+                    self._connected(),
+                    self._keyspace,
+                    levels=self._levels,
+                    place=self._place,
+                    dc_is_chosen=self._dc_is_chosen,
+                )
+            return self._talk
+
+    def _connected(self) -> Session:
+        """The session; the caller holds the guard."""
+        if self._lent is not None:
+            return self._lent
+        if self._make is None:
+            message = (
+                "this process is a fork, and the session that was passed in belongs to its parent; "
+                "create the store after the fork"
+            )
+            raise StoreUnavailable(message)
+        if self._session is None:
+            self._session = self._make()
+        return self._session
+
+
+def opened(location: Location, *, clock: Clock, relaxed: bool = False) -> CassandraStore:
+    """`cassandra://user:password@host1,host2/keyspace`.
+
+    Options: `dc` is the data centre to use, `consistency` and `serial` are levels, `tls`, `ca`, `cert` and `key`
+    encrypt, and `password_file` has the password of a user who is named without one. When `relaxed`, plain reads need
+    one replica.
+    """
+    address = Address.of(location)
+    levels = replace(address.levels, reads=ANY_ONE) if relaxed else address.levels
+    connecting = partial(connect, address, clock)
+    return CassandraStore(
+        connecting, address.keyspace, levels=levels, place=address.shown, dc_is_chosen=bool(address.dc)
+    )
+
+
+def lent(session: Session) -> CassandraStore:
+    """The store in the keyspace of the caller's session, which stays open; BadSetting if it has no keyspace."""
+    if session.keyspace is None:
+        message = (
+            "this driver session has no keyspace: create it with cluster.connect('name'), "
+            "or call its set_keyspace('name')"
+        )
+        raise BadSetting(message)
+    return CassandraStore(
+        session, session.keyspace, place=f"Cassandra, keyspace {session.keyspace} of the session that was passed in"
+    )

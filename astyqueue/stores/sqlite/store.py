@@ -1,0 +1,271 @@
+"""A store in one SQLite file, for many threads and many processes of one machine."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import sqlite3
+import threading
+import weakref
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+from astyqueue.clock import Clock, SystemClock
+from astyqueue.errors import BadSetting, Closed, StoreGone, StoreUnavailable
+from astyqueue.store import Batch, Column, Committed, Expectation, Outcome, Refused, Spread, Wanted
+from astyqueue.stores import fork_hooks, key_codec
+from astyqueue.stores.sqlite.connection import Session
+from astyqueue.stores.sqlite.database import ONE_TRY, DatabaseFile
+from astyqueue.stores.sqlite.errors import failure, failure_of_commit, is_busy
+from astyqueue.stores.sqlite.write_lock import Writers
+from astyqueue.stores.timestamps import Stamps
+from astyqueue.stores.url import Location
+from astyqueue.units import SECOND
+
+_SYNCHRONOUS: Final = ("full", "normal")
+#: How often a reader checks that the file was not moved or replaced: the messages of a removed file are stale.
+_LOOKED_FOR: Final = SECOND
+_OPTIONS: Final = ("busy_timeout", "synchronous")
+#: The wait for other processes is measured in real time, whatever the clock of a store.
+_WATCH: Final = SystemClock()
+
+
+class SQLiteStore:
+    """The columns of a database file. Every thread has its own connection; writers take turns.
+
+    It may be used on both sides of a fork: connections are closed before the fork, and each side opens its own.
+    """
+
+    spread = Spread()
+    #: Reads run in parallel; the file admits one writer at a time.
+    at_once = 4
+
+    def __init__(self, file: DatabaseFile, clock: Clock) -> None:
+        """Open or create the file. Stamps and times to live go by `clock`."""
+        self._file = file
+        self._clock = clock
+        self._stamps = Stamps(clock)
+        self._closed = False
+        self._writers = Writers()
+        self._mine = threading.local()
+        self._sessions: weakref.WeakSet[Session] = weakref.WeakSet()
+        self._guard = threading.Lock()
+        self._no_fork = threading.Event()
+        self._no_fork.set()
+        with self._translated():
+            file.prepare()
+        self._identity = file.identity()
+        self._seen_at = clock.monotonic()
+        fork_hooks.watch(self)
+
+    def __str__(self) -> str:
+        """The path of the file, for logs."""
+        return str(self._file.path)
+
+    def read(self, wanted: tuple[Wanted, ...], *, exact: bool = False) -> list[list[Column]]:  # noqa: ARG002 - every read is exact
+        """See `Store.read`."""
+        session = self._session()
+        if self._clock.monotonic() - self._seen_at >= _LOOKED_FOR:
+            self._check_identity()
+        until = 0
+        while True:
+            with session.lock:
+                try:
+                    return session.read(wanted, self._clock.now())
+                except sqlite3.Error as error:
+                    until = self._patience(error, until)
+            self._no_fork.wait()
+
+    def send(self, batch: Batch, *more: Batch) -> None:
+        """See `Store.send`; all batches go in one transaction."""
+        checked = [(each, key_codec.changes(each)) for each in (batch, *more)]
+        with self._writing() as session:
+            now, stamp = self._clock.now(), self._stamps.next()
+            for each, changes in checked:
+                session.put_plainly(each, changes, now=now, stamp=stamp)
+            self._make_durable(session)
+
+    def commit(self, batch: Batch, expects: tuple[Expectation, ...]) -> Outcome:
+        """See `Store.commit`."""
+        changes, expected = key_codec.committed_changes(batch, expects)
+        with self._writing() as session:
+            now = self._clock.now()
+            present = session.present(batch, expects, expected, now=now)
+            if any(present[name] != value for name, value in expects):
+                return Refused(present)
+            session.put_committed(batch, changes, now=now)
+            self._make_durable(session)
+        return Committed()
+
+    def close(self) -> None:
+        """Close all connections, once running calls have ended."""
+        self._closed = True
+        for session in self._known_sessions():
+            with session.lock:
+                session.drop()
+
+    def before_fork(self) -> None:
+        """Close all connections and block new ones: SQLite's locks belong to a process and must not be copied.
+
+        Threads that wait for another process stop waiting, so that the fork does not wait for it too.
+        """
+        self._no_fork.clear()
+        self._writers.__enter__()
+        self._guard.acquire()
+        self._still = list(self._sessions)
+        for session in self._still:
+            session.lock.acquire()
+            session.drop()
+
+    def after_fork(self, *, child: bool) -> None:
+        """Admit connections again.
+
+        The child gets a new lock, because the threads that waited to write do not exist there.
+        """
+        for session in self._still:
+            session.lock.release()
+        self._still = []
+        self._guard.release()
+        if child:
+            self._writers = Writers()
+            self._no_fork = threading.Event()
+        else:
+            self._writers.__exit__(None, None, None)
+        self._no_fork.set()
+
+    def _session(self) -> Session:
+        """The session of the calling thread; it ends with the thread."""
+        try:
+            session: Session = self._mine.session
+        except AttributeError:
+            session = self._mine.session = Session(self._connect)
+            with self._guard:
+                self._sessions.add(session)
+        return session
+
+    def _known_sessions(self) -> list[Session]:
+        with self._guard:
+            return list(self._sessions)
+
+    def _connect(self) -> sqlite3.Connection:
+        if self._closed:
+            message = f"this store on {self._file.path} was closed; open a new one"
+            raise Closed(message)
+        self._check_identity()
+        return self._file.connect()
+
+    def _check_identity(self) -> None:
+        """Raise StoreGone for a removed or replaced file: writes to it would be lost with the last connection."""
+        if self._file.identity() != self._identity:
+            message = (
+                f"{self._file.path} is not the file that was opened: it was moved or replaced. Restart this process"
+            )
+            raise StoreGone(message)
+        self._seen_at = self._clock.monotonic()
+
+    @contextlib.contextmanager
+    def _writing(self) -> Iterator[Session]:
+        """The thread's session in a write transaction; changes that were not committed are rolled back."""
+        session = self._session()
+        until = 0
+        while True:
+            with self._writers, session.lock, self._translated():
+                begun, until = self._try_to_begin(session, until)
+                if begun:
+                    yield from self._transaction(session)
+                    return
+            self._no_fork.wait()
+
+    def _try_to_begin(self, session: Session, until: int) -> tuple[bool, int]:
+        """Whether the session may write now, and otherwise until when (monotonic) to retry."""
+        try:
+            if self._no_fork.is_set():
+                session.begin()
+                return True, until
+        except sqlite3.Error as error:
+            return False, self._patience(error, until)
+        return False, until
+
+    def _transaction(self, session: Session) -> Iterator[Session]:
+        try:
+            self._check_identity()
+            yield session
+        finally:
+            session.roll_back()
+
+    def _patience(self, error: sqlite3.Error, until: int) -> int:
+        """Until when (monotonic) to retry while another process has the lock; raises any other error, and the last."""
+        now = _WATCH.monotonic()
+        until = until or now + int(max(0.0, self._file.busy_timeout - ONE_TRY) * SECOND)
+        if not is_busy(error) or now >= until:
+            raise failure(error, self._file.path) from error
+        return until
+
+    def _make_durable(self, session: Session) -> None:
+        try:
+            session.commit()
+        except sqlite3.Error as error:
+            raise failure_of_commit(error, self._file.path) from error
+
+    @contextlib.contextmanager
+    def _translated(self) -> Iterator[None]:
+        try:
+            yield
+        except sqlite3.Error as error:
+            raise failure(error, self._file.path) from error
+
+
+def opened(location: Location, *, clock: Clock, create: bool = True) -> SQLiteStore:
+    """`sqlite:///relative.db`, `sqlite:////absolute.db`; `?synchronous=full|normal` and `?busy_timeout=seconds`."""
+    return SQLiteStore(dataclasses.replace(file_of(location), create=create), clock)
+
+
+def file_of(location: Location) -> DatabaseFile:
+    """The file and the options of a URL; nothing is opened."""
+    location.only(_OPTIONS)
+    return DatabaseFile(_path(location.place), _synchronous(location.options), _busy_timeout(location.options))
+
+
+def _path(place: str) -> Path:
+    if not place.startswith("/") or place == "/":
+        message = "a sqlite URL names a file: sqlite:///relative.db or sqlite:////absolute.db"
+        raise BadSetting(message)
+    if place == "/:memory:":
+        message = "a sqlite store needs a file; for a store in memory use memory://"
+        raise BadSetting(message)
+    named = place[1:]
+    absolute = (
+        f"/{named.lstrip('/')}" if named.startswith("/") else named
+    )  # two slashes in front would be the name of a machine
+    try:
+        return Path(absolute).absolute()
+    except FileNotFoundError as error:
+        message = (
+            f"{absolute}: the current directory was removed; change to an existing one, "
+            "or give an absolute path, with four slashes"
+        )
+        raise StoreUnavailable(message) from error
+
+
+def _synchronous(options: dict[str, str]) -> str:
+    given = options.get("synchronous", "full").lower()
+    if given not in _SYNCHRONOUS:
+        message = (
+            f"unknown synchronous={given!r}: 'full' waits for the disk at every change, "
+            "'normal' may lose the last changes when the machine (not the process) crashes"
+        )
+        raise BadSetting(message)
+    return given
+
+
+def _busy_timeout(options: dict[str, str]) -> float:
+    given = options.get("busy_timeout", "60")
+    try:
+        seconds = float(given)
+    except ValueError:
+        seconds = -1.0
+    if not 0 <= seconds < float("inf"):
+        message = f"busy_timeout={given!r} is not a number of seconds, for example busy_timeout=60"
+        raise BadSetting(message)
+    return seconds
