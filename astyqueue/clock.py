@@ -6,6 +6,7 @@ Everything else gets a `Clock`, so that tests can control time. Instants inside 
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
@@ -106,3 +107,19 @@ def microseconds(moment: datetime) -> int:
         message = f"{moment!r} has no time zone: give an aware datetime, for example datetime.now(UTC)"
         raise ValueError(message)
     return (moment - _EPOCH) // _MICROSECOND
+
+
+class Stamps:
+    """Write times in µs, strictly increasing, so that of two sends by one store the later always wins."""
+
+    def __init__(self, clock: Clock) -> None:
+        """Stamp by `clock`; while it is set back, stamps increase by 1 µs."""
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._last = 0
+
+    def next(self) -> int:
+        """A stamp greater than all before it."""
+        with self._lock:
+            self._last = max(self._clock.now(), self._last + 1)
+            return self._last

@@ -1,8 +1,11 @@
-"""Options from a file: `astyqueue.toml`, or the table `[tool.astyqueue]` of `pyproject.toml`, in the current directory.
+"""Options that are not on the command line: from the environment, and from a file in the current directory.
 
-`url = "sqlite:///work.db"` at its top sets the option of every command that has it. `concurrency = 16` under `[worker]`
-(in `pyproject.toml`: `[tool.astyqueue.worker]`) sets it for one command, `json = true` under `[queues.list]` for a
-command inside a group.
+A variable such as `ASTYQUEUE_PEEK_JSON` sets `astyqueue peek --json`. click itself names variables after the parameters
+of functions, which users do not see; these names work as well.
+
+The file is `astyqueue.toml`, or `pyproject.toml` with a table `[tool.astyqueue]`. `url = "sqlite:///work.db"` at its
+top sets the option of every command that has it. `concurrency = 16` under `[worker]` (in `pyproject.toml`:
+`[tool.astyqueue.worker]`) sets it for one command, `json = true` under `[queues.list]` for a command inside a group.
 
 A file may have come with another person's project. So destructive options are never read from a file, and a file that
 other users can write to must not set URLs to connect to or paths to write.
@@ -12,7 +15,8 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -25,6 +29,9 @@ _SHARED: Final = "pyproject.toml"
 Table = Mapping[str, object]
 #: Options that say where to connect: like paths to write, read only from files that no other user can write to.
 _CONNECTION_OPTIONS: Final = frozenset({"url", "master"})
+PREFIX: Final = "ASTYQUEUE"
+#: Similarity from which an unknown variable counts as a misspelled one; others may belong to another program.
+_ALIKE: Final = 0.9
 
 
 class Deliberate(click.Option):
@@ -154,3 +161,31 @@ def _named(text: str) -> str:
 
 def _plain(table: Table) -> dict[str, object]:
     return {_named(key): value for key, value in table.items() if not isinstance(value, Mapping)}
+
+
+def name_options(name: str, command: click.Command) -> list[str]:
+    """Name the variables of all options of a command or group. Returns a warning for each misspelled variable."""
+    prefix = f"{PREFIX}_{_variable_part(name)}"
+    known = set(_variables(prefix, command))
+    unknown = sorted(variable for variable in os.environ if variable.startswith(f"{prefix}_") and variable not in known)
+    meant = {variable: get_close_matches(variable, known, n=1, cutoff=_ALIKE) for variable in unknown}
+    return [f"unknown variable {variable}; did you mean {close[0]}?" for variable, close in meant.items() if close]
+
+
+def _variables(prefix: str, command: click.Command) -> Iterator[str]:
+    if isinstance(command, click.Group):
+        for name in command.list_commands(click.Context(command)):
+            if (inner := command.get_command(click.Context(command), name)) is not None:
+                yield from _variables(f"{prefix}_{_variable_part(name)}", inner)
+        return
+    for option in command.params:
+        if isinstance(option, click.Option):
+            usual = f"{prefix}_{_variable_part(str(option.name))}"
+            typed = [f"{prefix}_{_variable_part(text)}" for text in option.opts if text.startswith("--")]
+            if option.envvar is None and usual not in typed:
+                option.envvar = typed
+            yield from (usual, *typed, *([option.envvar] if isinstance(option.envvar, str) else option.envvar or ()))
+
+
+def _variable_part(text: str) -> str:
+    return text.removeprefix("--").replace("-", "_").upper()

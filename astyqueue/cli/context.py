@@ -1,4 +1,4 @@
-"""Options and checks that the commands share: `--url`, `--json`, `-v`, `--yes`, and queues that must exist."""
+"""Options and checks that the commands share: `--url`, `--json`, `-v`, `--yes`, moments, and queues that must exist."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from astyqueue.stores.url import URL_VARIABLE
 if TYPE_CHECKING:
     from astyqueue.queue.connection import Connection
     from astyqueue.queue.queue import MessageQueue
+from datetime import datetime
 
 F = TypeVar("F", bound=Callable[..., object])
 #: Key in click's `meta` of the file that options were read from.
@@ -120,3 +121,16 @@ def must_be_meant(yes: bool, what: str) -> None:  # noqa: FBT001 - the value of 
     if not yes:
         message = f"{what} Nothing was changed: add --yes to confirm."
         raise BadInput(message)
+
+
+def past(text: str | None) -> datetime | None:
+    """Like `moment`, but None for None."""
+    return None if text is None else moment(text)
+
+
+def moment(text: str) -> datetime:
+    """Parse an ISO 8601 moment, or an age: "2h" is two hours ago."""
+    from astyqueue.clock import SystemClock, instant
+    from astyqueue.durations import parsed_past
+
+    return instant(parsed_past(text, SystemClock().now()))

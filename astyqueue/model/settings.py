@@ -1,16 +1,23 @@
-"""The settings of a queue: its layout, fixed at creation, and its behaviour, which may change while it runs."""
+"""The settings of a queue: its layout, fixed at creation, and its behaviour, which may change while it runs.
+
+Their names, values and units as people write them are here too, and errors in these terms.
+"""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
+from difflib import get_close_matches
 from typing import Annotated, Final, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, JsonValue
+from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError
+from pydantic_core import ErrorDetails
 
-from astyqueue.errors import BadInput
+from astyqueue.errors import BadInput, BadSetting
 from astyqueue.model.body import BODY_BYTES, BODY_BYTES_AT_MOST
 from astyqueue.model.event import Keeping
 from astyqueue.model.message import ATTEMPTS_MOST, LEASE_LEAST, LEASE_MOST, REMEMBERED_MOST
+from astyqueue.text import duration_setting_text
 from astyqueue.units import SECOND
 
 _MINUTE: Final = 60 * SECOND
@@ -24,6 +31,9 @@ FUNCTION: Final = "function"
 #: The most rows of a new queue: each process that works on it keeps every row in memory and scans it about once a
 #: minute.
 ROWS_AT_MOST: Final = 20_000
+_NAME: Final = re.compile(r"[A-Za-z0-9._-]{1,100}")
+_MICROSECONDS: Final = "_us"
+_BOUNDS: Final = {"greater_than_equal": ("at least", "ge"), "less_than_equal": ("at most", "le")}
 
 
 class Layout(BaseModel):
@@ -92,12 +102,45 @@ class Settings(BaseModel):
     unread: Annotated[dict[str, JsonValue], Field(exclude=True)] = {}
 
 
-_NAME: Final = re.compile(r"[A-Za-z0-9._-]{1,100}")
-
-
 def check_queue_name(name: object) -> str:
     """The name itself; BadInput unless it is 1 to 100 letters, digits, '.', '_' or '-'."""
     if isinstance(name, str) and _NAME.fullmatch(name):
         return name
     message = f"{name!r:.120} is not a valid queue name: use 1 to 100 letters (A-Z, a-z), digits, '.', '_' and '-'"
     raise BadInput(message)
+
+
+def setting_name(field: str) -> str:
+    """The public name of a stored field: "lease" for `lease_us`, "every" for `time_shard_us`."""
+    return "every" if field == "time_shard_us" else field.removesuffix(_MICROSECONDS)
+
+
+def setting_text(field: str, value: object) -> object:
+    """A stored value as people write it: durations as text, other values unchanged."""
+    if field.endswith(_MICROSECONDS) and isinstance(value, int) and value >= 0:
+        return duration_setting_text(value)
+    return value
+
+
+def did_you_mean(name: str, known: Collection[str]) -> str:
+    """The end of an error about an unknown name: `; did you mean 'reason'?`, or nothing if no known name is similar."""
+    close = get_close_matches(name, known, n=1)
+    return f"; did you mean {close[0]!r}?" if close else ""
+
+
+def bad_setting(error: ValidationError) -> BadSetting:
+    """The validation error with the public names and units of the settings."""
+    return BadSetting("; ".join(map(_complaint, error.errors(include_url=False))))
+
+
+def _complaint(detail: ErrorDetails) -> str:
+    if not detail["loc"]:
+        return detail["msg"]
+    field = str(detail["loc"][-1])
+    name, given = setting_name(field), detail["input"]
+    if detail["type"] == "extra_forbidden":
+        return f"a queue has no setting {name!r}"
+    if bound := _BOUNDS.get(detail["type"]):
+        word, limit = bound
+        return f"{name} is {setting_text(field, given)} and must be {word} {setting_text(field, detail['ctx'][limit])}"
+    return f"{name} is {given!r:.80}: {detail['msg'][:1].lower()}{detail['msg'][1:]}"

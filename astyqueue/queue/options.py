@@ -10,7 +10,7 @@ from typing import Final
 from astyqueue.clock import Clock
 from astyqueue.durations import Duration, as_microseconds
 from astyqueue.errors import BadSetting
-from astyqueue.model.settings_text import did_you_mean
+from astyqueue.model.settings import did_you_mean
 from astyqueue.protocol.client import Client
 from astyqueue.protocol.coordination.column_lock import ColumnLock
 from astyqueue.protocol.coordination.row_lock import RowLock, VersionGuard

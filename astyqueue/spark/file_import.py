@@ -26,8 +26,7 @@ from pyspark.sql.functions import sum as sum_of
 from astyqueue.clock import SystemClock
 from astyqueue.errors import BadInput
 from astyqueue.files import replace_file
-from astyqueue.spark.paths import literally
-from astyqueue.spark.session import configured
+from astyqueue.spark.session import configured, literally
 from astyqueue.stores.url import locate
 from astyqueue.units import SECOND
 from astyqueue.waiting import Wakeup

@@ -1,4 +1,8 @@
-"""A Spark session on this machine or on a master that the caller names: its Java, and its output while it starts."""
+"""A Spark session on this machine or on a master that the caller names: its Java, and its output while it starts.
+
+It needs local paths in the form that Hadoop takes: file:// is the local disk, also where Hadoop's default is another
+file system.
+"""
 
 from __future__ import annotations
 
@@ -42,6 +46,7 @@ _STDERR: Final = 2
 #: Lines that end the hidden output. They go through the same pipe, after it, so that order is kept.
 _DROP: Final = b"\x00astyqueue: it started\n"
 _SHOW: Final = b"\x00astyqueue: it did not start\n"
+_GLOB: Final = re.compile(r"[\\*?\[\]{}]")
 
 
 def session(
@@ -215,3 +220,13 @@ def _until_decided(lines: Iterable[bytes]) -> Iterator[bytes]:
 def _write(text: bytes) -> None:
     while text:
         text = text[os.write(_STDERR, text) :]
+
+
+def on_disk(path: Path) -> str:
+    """An absolute path to write to, or to compare with. It is not percent-encoded: Hadoop does not decode it."""
+    return f"file://{path}"
+
+
+def literally(path: Path) -> str:
+    """An absolute path to read, with the characters of glob patterns escaped by a backslash."""
+    return on_disk(Path(_GLOB.sub(r"\\\g<0>", str(path))))

@@ -27,8 +27,8 @@ from astyqueue.protocol.layout.rows import Ring
 from astyqueue.protocol.steps import read_one
 from astyqueue.spark.batch_reader import PartPartition, read_history
 from astyqueue.spark.connections import Looking, looking, time_at
+from astyqueue.spark.errors import HistoryGone, check_kept
 from astyqueue.spark.options import Following
-from astyqueue.spark.retention import HistoryGone, check_kept
 from astyqueue.units import SECOND
 
 _log: Final = logging.getLogger("astyqueue.spark")

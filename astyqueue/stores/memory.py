@@ -9,14 +9,13 @@ from collections.abc import Iterator, Mapping
 from itertools import islice
 from typing import Final, NamedTuple, Self
 
-from astyqueue.clock import Clock
+from astyqueue.clock import Clock, Stamps
 from astyqueue.diagnostics import Finding, note
 from astyqueue.errors import BadSetting, Closed
 from astyqueue.store import Batch, Column, Committed, Expectation, Named, Outcome, Put, Refused, Slice, Spread, Wanted
 from astyqueue.stores import fork_hooks, key_codec
 from astyqueue.stores.key_codec import Changes
 from astyqueue.stores.sorted_keys import SortedNames
-from astyqueue.stores.timestamps import Stamps
 from astyqueue.stores.url import Location
 from astyqueue.units import SECOND
 

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from astyqueue.tasks.app import App
-from astyqueue.tasks.context import current_delivery
 from astyqueue.tasks.signature import Call
-from astyqueue.tasks.task import Sending, Task
+from astyqueue.tasks.task import Sending, Task, current_delivery
 
 __all__ = ["App", "Call", "Sending", "Task", "current_delivery"]

@@ -8,6 +8,8 @@ import inspect
 import logging
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
@@ -16,17 +18,17 @@ from typing import Final, Generic, ParamSpec, TypeVar
 
 from astyqueue.dispatch.handlers import TASK, Handler, refuse_unfinished
 from astyqueue.durations import Duration, as_microseconds
-from astyqueue.errors import BadInput
+from astyqueue.errors import BadInput, NotFound
 from astyqueue.model.compose import Message
 from astyqueue.queue.delivery.delivery import Delivery
 from astyqueue.queue.producing.producer import SendReport, Sent
 from astyqueue.queue.queue import MessageQueue
-from astyqueue.tasks.context import running
 from astyqueue.tasks.signature import Call, arguments_of
 
 P = ParamSpec("P")
 R_co = TypeVar("R_co", covariant=True)
 _log: Final = logging.getLogger("astyqueue.tasks")
+_running: Final[ContextVar[Delivery]] = ContextVar("astyqueue.delivery")
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,3 +196,26 @@ def _dotted(file: Path) -> str:
     here = Path.cwd().resolve()
     inside = file.relative_to(here) if file.is_relative_to(here) else Path(file.name)
     return ".".join(inside.with_suffix("").parts)
+
+
+def current_delivery() -> Delivery:
+    """The delivery of the running task: its id, attempt, headers, `extend()` and so on.
+
+    Works in `def` and `async def` tasks and in functions they call, in the same thread. NotFound where no task runs for
+    a message, as in a task that was called directly.
+    """
+    try:
+        return _running.get()
+    except LookupError as error:
+        message = "no task runs for a message here: the task was called directly, or this is not the task's own thread"
+        raise NotFound(message) from error
+
+
+@contextmanager
+def running(delivery: Delivery) -> Iterator[None]:
+    """Make this the current delivery inside the block."""
+    token = _running.set(delivery)
+    try:
+        yield
+    finally:
+        _running.reset(token)

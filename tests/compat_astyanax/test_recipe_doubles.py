@@ -14,8 +14,7 @@ from astyqueue.protocol.steps import Commit, run
 from astyqueue.protocol.steps import Send as SendRequest
 from astyqueue.schedules import Schedules
 from astyqueue.store import Batch, Store
-from astyqueue.stores.cassandra.schema.ddl import declared
-from astyqueue.stores.cassandra.schema.files import parts
+from astyqueue.stores.cassandra.schema.files import declared, parts
 from astyqueue.testing import Failing, TimeMachine
 from astyqueue.triggers import Every
 from astyqueue.units import SECOND

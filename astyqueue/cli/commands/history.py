@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from astyqueue.cli.context import HowMany, Session, on_store
-from astyqueue.cli.params import past
+from astyqueue.cli.context import HowMany, Session, on_store, past
 from astyqueue.errors import BadInput
 from astyqueue.printable import indented, printable
 

@@ -105,7 +105,7 @@ def _print(session: Session, settings: Settings) -> None:
 
 def _as_text(settings: Settings) -> Record:
     """The settings as `queues set` accepts them: the same names, values as text."""
-    from astyqueue.model.settings_text import setting_name, setting_text
+    from astyqueue.model.settings import setting_name, setting_text
 
     fields = {**settings.behaviour.model_dump(), **settings.layout.model_dump()}
     return {

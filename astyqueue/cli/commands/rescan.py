@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from astyqueue.cli.context import Session, on_store
+from astyqueue.cli.context import Session, on_store, past
 from astyqueue.cli.errors import ExitCode
-from astyqueue.cli.params import past
 from astyqueue.cli.signals import interruption
 
 if TYPE_CHECKING:

@@ -9,9 +9,8 @@ import click
 from click.core import ParameterSource
 
 from astyqueue.cli.config import Deliberate
-from astyqueue.cli.context import Session, json_option, on_store, url_option, verbose_option
+from astyqueue.cli.context import Session, json_option, moment, on_store, url_option, verbose_option
 from astyqueue.cli.output import json_line
-from astyqueue.cli.params import moment
 from astyqueue.errors import BadInput
 from astyqueue.printable import printable
 from astyqueue.text import exact, iso
@@ -224,7 +223,7 @@ def reconcile(
     context: click.Context, /, *, app: str, prune: bool, dry_run: bool, url: str | None, as_json: bool
 ) -> None:
     """Print each change made."""
-    from astyqueue.cli.commands.app_loader import load_app
+    from astyqueue.cli.commands.worker import load_app
 
     with load_app(app) as found:
         if url and (not found.url or context.get_parameter_source("url") is ParameterSource.COMMANDLINE):

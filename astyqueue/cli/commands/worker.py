@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import contextlib
+import importlib
 import logging
 import os
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 from click.core import ParameterSource
 
-from astyqueue.cli.commands.app_loader import load_app
+from astyqueue.cli.config import here
 from astyqueue.cli.context import FILE, url_option, verbose_option
-from astyqueue.cli.errors import ExitCode
+from astyqueue.cli.errors import ExitCode, Failure, trace_if_verbose
 from astyqueue.errors import Closed
 from astyqueue.printable import printable_message
 
 if TYPE_CHECKING:
+    from types import ModuleType
+
     from astyqueue.cli.signals import Signals
     from astyqueue.tasks.app import App
 
@@ -26,6 +29,8 @@ _LEVELS = ("debug", "info", "warning", "error")
 #: the interpreter a dozen times for one commit; with Python's usual 5 ms its acks would lag behind, so that a killed
 #: worker leaves many finished tasks unacked, which then run again.
 _SWITCH_AFTER = 0.0005
+#: Default name of the app in its module.
+_USUAL: Final = "app"
 
 
 def _weights(context: click.Context, parameter: click.Parameter, text: str | None) -> dict[str, int] | None:
@@ -189,3 +194,40 @@ def _serve(
     with contextlib.suppress(Closed):  # a signal or --burst drained the dispatcher before it started
         dispatcher.run()
     return signals
+
+
+def load_app(place: str) -> App:
+    """The app at `module:name` (`module` alone means `module:app`); the current directory is searched first.
+
+    Raises Failure if the module cannot be imported or has no app of that name.
+    """
+    from astyqueue.tasks.app import App
+
+    module_name, _, name = place.partition(":")
+    module = _module(module_name)
+    found = getattr(module, name or _USUAL, None)
+    if isinstance(found, App):
+        return found
+    others = [other for other, value in vars(module).items() if isinstance(value, App)]
+    hint = f"; did you mean {module_name}:{others[0]}?" if others else ": expected an astyqueue.App"
+    what = "does not exist" if found is None else f"is of type {type(found).__name__}"
+    message = f"{module_name}:{name or _USUAL} {what}{hint}"
+    raise Failure(message, ExitCode.BAD_INPUT)
+
+
+def _module(name: str) -> ModuleType:
+    folder = str(here())
+    if folder not in sys.path:
+        sys.path.insert(0, folder)
+    try:
+        return importlib.import_module(name)
+    except Exception as error:
+        trace_if_verbose()
+        message = _why_not(name, error)
+        raise Failure(message, ExitCode.BAD_INPUT) from error
+
+
+def _why_not(name: str, error: Exception) -> str:
+    if isinstance(error, ModuleNotFoundError) and error.name and f"{name}.".startswith(f"{error.name}."):
+        return f"no module {error.name!r} in {here()} or among the installed packages; name an app as pkg.mod:app"
+    return f"{name} cannot be imported: {type(error).__name__}: {error}; -v shows where"

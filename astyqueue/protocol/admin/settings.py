@@ -12,8 +12,16 @@ from pydantic_core import from_json, to_json
 from astyqueue import ids
 from astyqueue.errors import BadSetting, LayoutDiffers, NotFound, OutcomeUnknown, StoreUnavailable, Undecodable
 from astyqueue.model.message import FORMAT
-from astyqueue.model.settings import ROWS_AT_MOST, Behaviour, Layout, Settings, check_queue_name
-from astyqueue.model.settings_text import bad_setting, setting_name, setting_text
+from astyqueue.model.settings import (
+    ROWS_AT_MOST,
+    Behaviour,
+    Layout,
+    Settings,
+    bad_setting,
+    check_queue_name,
+    setting_name,
+    setting_text,
+)
 from astyqueue.printable import printable
 from astyqueue.protocol.layout.rows import QUEUES, settings_row
 from astyqueue.protocol.row.paging import PAGE_SIZE

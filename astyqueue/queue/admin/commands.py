@@ -1,32 +1,43 @@
-"""Deletes messages, redrives dead letters and settles by receipt, as steps that write the events of the history too."""
+"""What operators change in a queue, as steps that write the events of the history too.
+
+They delete messages, with the triggers by which these recur, redrive dead letters, settle by receipt, rescan for missed
+messages, and clear or drop the queue.
+"""
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Sequence
+from datetime import datetime
 from itertools import groupby
 
-from astyqueue.durations import Duration, as_microseconds
-from astyqueue.errors import BadInput, LeaseLost, StoreError
+from astyqueue.durations import Duration, as_microseconds, instant_of
+from astyqueue.errors import BadInput, LeaseLost, StoreError, Undecodable
+from astyqueue.model.compose import check_key
 from astyqueue.model.event import Event, Kind
 from astyqueue.model.message import Envelope, MessageId, Receipt
-from astyqueue.model.views import RedriveReport
+from astyqueue.model.views import RedriveReport, RescanReport
 from astyqueue.protocol.admin import browse, dead_letters
+from astyqueue.protocol.admin.delete import clear as clear_row
 from astyqueue.protocol.admin.delete import delete as delete_stored
+from astyqueue.protocol.admin.delete import drop as drop_queue
 from astyqueue.protocol.claiming.selection import ClaimedMessage
 from astyqueue.protocol.layout.columns import Entry, State, Timer
 from astyqueue.protocol.layout.unique_key import settle_effects
+from astyqueue.protocol.row.rescan import RowRescan
 from astyqueue.protocol.row.snapshot import RowSnapshot, load_snapshot
 from astyqueue.protocol.settling.outcomes import ACK, Ack, Extend, Outcome, Reject, Release
 from astyqueue.protocol.settling.settle import SettleRequest
 from astyqueue.protocol.settling.settle import settle as settle_stored
 from astyqueue.protocol.steps import Steps
-from astyqueue.queue.admin.inspection import id_of
+from astyqueue.queue.admin import schedules
+from astyqueue.queue.admin.inspection import find, id_of
 from astyqueue.queue.delivery.leases import BaseDelivery, Lease
 from astyqueue.queue.delivery.retry_policy import rejected
 from astyqueue.queue.runtime import QueueRuntime
 
 
-def delete(core: QueueRuntime, message: MessageId) -> Steps[bool]:
+def delete_message(core: QueueRuntime, message: MessageId) -> Steps[bool]:
     """Remove a message in any state; True if it existed."""
     telling = yield from _events(core, Kind.CANCELLED, [message], why="deleted")
     deleted = yield from delete_stored(core.process, message)
@@ -132,3 +143,76 @@ def _of(messages: list[MessageId], events: list[Event]) -> list[Event]:
 
 def _is(entry: Entry, held: Receipt) -> bool:
     return entry.id == held.message.id and entry.spent == held.attempt - 1
+
+
+def delete(core: QueueRuntime, message: MessageId | str | None, key: str | None) -> Steps[bool]:
+    """Delete one message, or all with a key; True if there was any. What recurs by its own trigger recurs no longer."""
+    if (message is None) == (key is None):
+        problem = "delete takes the id of a message or a key: give one of them"
+        raise BadInput(problem)
+    if message is not None:
+        return _delete_one(core, id_of(core, message))
+    return _delete_all(core, check_key(key))
+
+
+def _delete_one(core: QueueRuntime, message: MessageId) -> Steps[bool]:
+    """Delete a message and its own trigger, whichever of its runs the id names."""
+    own = yield from schedules.of_message(message)
+    deleted = yield from delete_message(core, message)
+    if own is None:
+        return deleted
+    return (yield from schedules.remove(core, own.name, with_run=True)) is not None or deleted
+
+
+def _delete_all(core: QueueRuntime, key: str) -> Steps[bool]:
+    """Stop a recurring message under the key first, so that no new run follows the messages found."""
+    deleted = False
+    with contextlib.suppress(BadInput):  # a key need not be a valid schedule name
+        deleted = yield from schedules.stop(core, key)
+    for found in (yield from find(core, key)):
+        deleted |= yield from delete_message(core, found.id)
+    return deleted
+
+
+def clear(core: QueueRuntime) -> Steps[int]:
+    """Remove all messages; return their number."""
+    removed = 0
+    for row in core.ring.rows():
+        removed += yield from clear_row(core.process, row, core.settings.layout.priorities)
+        core.claimer.changed(row)
+    return removed
+
+
+def drop(core: QueueRuntime) -> Steps[int]:
+    """Remove all messages and the queue itself; return the number of messages."""
+    return drop_queue(core.process, core.settings)
+
+
+def rescan(
+    core: QueueRuntime,
+    since: datetime | None,
+    *,
+    progress: Callable[[RescanReport], None] | None = None,
+    cancelled: Callable[[], bool] = lambda: False,
+) -> Steps[RescanReport]:
+    """Rescan row by row, from `since` on (None: everything).
+
+    `progress` is called after every page, and `cancelled` before each.
+    """
+    report = RescanReport()
+    begin = None if since is None else instant_of(since)
+    for row in core.ring.rows():
+        scan = RowRescan(core.process, row, core.settings.layout.priorities, begin)
+        before = report
+        while not scan.over and not cancelled():
+            try:
+                yield from scan.go_on()
+            except Undecodable:
+                report = before + RescanReport(0, scan.looked, scan.listed, (row,))
+                break
+            report = before + RescanReport(int(scan.over), scan.looked, scan.listed)
+            if progress:
+                progress(report)
+        if scan.listed:
+            core.claimer.changed(row)
+    return report

@@ -10,7 +10,7 @@ from typing import Final, TypedDict, get_args
 from astyqueue.errors import BadInput, NotFound
 from astyqueue.model.compose import check_key, range_of
 from astyqueue.model.message import MessageId
-from astyqueue.model.settings_text import did_you_mean
+from astyqueue.model.settings import did_you_mean
 from astyqueue.model.validation import check_count
 from astyqueue.model.views import DeadFilter, DeadLetter, DeathKind, RedriveReport
 from astyqueue.protocol.admin import dead_letters as stored

@@ -15,6 +15,7 @@ from pyspark.sql import functions as F  # noqa: N812 - the name that all of Spar
 
 from astyqueue.clock import Clock, SystemClock, instant
 from astyqueue.spark.connections import looking
+from astyqueue.spark.errors import check_kept
 from astyqueue.spark.options import Place, everywhere
 from astyqueue.spark.pipeline import progress as manifests
 from astyqueue.spark.pipeline.enrich import marked
@@ -24,7 +25,6 @@ from astyqueue.spark.pipeline.progress import Manifest, ReadSoFar
 from astyqueue.spark.pipeline.schemas import APART, ATTEMPTS, EVENTS, FACTS, FAILURES, MESSAGES, SCHEDULES, Table
 from astyqueue.spark.pipeline.slo import Objectives
 from astyqueue.spark.pipeline.transforms import approximate, attempts, exact, facts, failures, schedules
-from astyqueue.spark.retention import check_kept
 from astyqueue.spark.session import UTC, configured
 from astyqueue.units import SECOND
 

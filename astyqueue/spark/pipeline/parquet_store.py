@@ -17,9 +17,9 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the name that all of Spark's own examples use
 
 from astyqueue.errors import AstyqueueError
-from astyqueue.spark.paths import literally, on_disk
 from astyqueue.spark.pipeline.folder_lock import locked
 from astyqueue.spark.pipeline.schemas import PARTITIONS, Table
+from astyqueue.spark.session import literally, on_disk
 
 #: Rows in one file; each row is a few hundred bytes.
 _ROWS: Final = 5_000_000

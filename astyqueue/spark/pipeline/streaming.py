@@ -12,14 +12,13 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from astyqueue.errors import BadSetting
 from astyqueue.model.event import Kind
-from astyqueue.spark.paths import on_disk
 from astyqueue.spark.pipeline.batch import followed
 from astyqueue.spark.pipeline.enrich import LAPSED, is_, sure
 from astyqueue.spark.pipeline.parquet_store import LIVE_WRITER, Lake, days_of
 from astyqueue.spark.pipeline.schemas import APART, FACTS, LIVE
 from astyqueue.spark.pipeline.slo import Objectives
 from astyqueue.spark.pipeline.transforms import SPELLED, approximate, measures, with_lengths
-from astyqueue.spark.session import UTC, configured, is_elsewhere
+from astyqueue.spark.session import UTC, configured, is_elsewhere, on_disk
 
 #: A minute is closed when an event is seen that is this much later than its end.
 WATERMARK: Final = "2 minutes"

@@ -19,8 +19,7 @@ from astyqueue.stores.cassandra.doctor import diagnostics
 from astyqueue.stores.cassandra.doctor.probes import Examination
 from astyqueue.stores.cassandra.schema.check import Kept as Table
 from astyqueue.stores.cassandra.schema.check import verify_table
-from astyqueue.stores.cassandra.schema.ddl import declared
-from astyqueue.stores.cassandra.schema.files import VERSIONS, literal, newest, parts
+from astyqueue.stores.cassandra.schema.files import VERSIONS, declared, literal, newest, parts
 from astyqueue.stores.cassandra.schema.home import KEEP_HOME, Client, Home, has_copies, objection
 from astyqueue.stores.cassandra.schema.keyspace import Kept, Keyspace, data_centres, replication
 from astyqueue.stores.cassandra.schema.metadata import Catalog, Inquiry

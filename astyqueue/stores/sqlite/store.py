@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from astyqueue.clock import Clock, SystemClock
+from astyqueue.clock import Clock, Stamps, SystemClock
 from astyqueue.errors import BadSetting, Closed, StoreGone, StoreUnavailable
 from astyqueue.store import Batch, Column, Committed, Expectation, Outcome, Refused, Spread, Wanted
 from astyqueue.stores import fork_hooks, key_codec
@@ -19,7 +19,6 @@ from astyqueue.stores.sqlite.connection import Session
 from astyqueue.stores.sqlite.database import ONE_TRY, DatabaseFile
 from astyqueue.stores.sqlite.errors import failure, failure_of_commit, is_busy
 from astyqueue.stores.sqlite.write_lock import Writers
-from astyqueue.stores.timestamps import Stamps
 from astyqueue.stores.url import Location
 from astyqueue.units import SECOND
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from astyqueue.testing.cassandra.cluster import LocalCassandra
-from astyqueue.testing.cassandra.contact_points import Contacts
 from astyqueue.testing.cassandra.errors import CannotRunHere, NodeNotReady, NodetoolFailed
+from astyqueue.testing.cassandra.network import Contacts
 
 __all__ = ["CannotRunHere", "Contacts", "LocalCassandra", "NodeNotReady", "NodetoolFailed"]

@@ -1,8 +1,15 @@
-"""Child processes that never outlive their parent."""
+"""Child processes that never outlive their parent.
+
+Each runs this file as a script first, which has the kernel kill the process as soon as its parent ends, and executes
+the given program then. This holds for every end of the parent, kill -9 included. On other systems than Linux the
+program just runs.
+"""
 
 from __future__ import annotations
 
+import ctypes
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -10,7 +17,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Final
 
-_TETHER: Final = Path(__file__).with_name("die_with_parent.py")
+_PR_SET_PDEATHSIG: Final = 1
 
 
 class Keeper:
@@ -36,8 +43,20 @@ class Keeper:
 
 
 def _started(command: Sequence[str], output: Path) -> subprocess.Popen[bytes]:
-    tethered = [sys.executable, "-I", "-S", str(_TETHER), str(os.getpid()), *command]
+    tethered = [sys.executable, "-I", "-S", __file__, str(os.getpid()), *command]
     with output.open("ab") as log:
         return subprocess.Popen(  # noqa: S603 - the command is built here, word by word
             tethered, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, start_new_session=True
         )
+
+
+def become(starter: int, program: list[str]) -> None:
+    """Replace this process by the program, unless the process `starter` has already ended."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() == starter:
+        os.execv(program[0], program)  # noqa: S606 - the caller names the program, and no shell parses it
+
+
+if __name__ == "__main__":
+    become(int(sys.argv[1]), sys.argv[2:])

@@ -16,8 +16,7 @@ from astyqueue.errors import BadSetting
 from astyqueue.stores.cassandra.connection.settings import PORT
 from astyqueue.testing.cassandra.artifacts import find_java, jars
 from astyqueue.testing.cassandra.child_process import Keeper
-from astyqueue.testing.cassandra.contact_points import Contacts
-from astyqueue.testing.cassandra.network import Network
+from astyqueue.testing.cassandra.network import Contacts, Network
 from astyqueue.testing.cassandra.node import Node
 from astyqueue.testing.cassandra.node_config import Plan
 from astyqueue.units import SECOND

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Final
 import pytest
 
 from astyqueue.clock import SystemClock
-from astyqueue.testing.cassandra.contact_points import Contacts
 from astyqueue.testing.cassandra.errors import CannotRunHere
+from astyqueue.testing.cassandra.network import Contacts
 from astyqueue.testing.cassandra.provider import CONTACT_POINTS, provided
 
 if TYPE_CHECKING:

@@ -1,4 +1,7 @@
-"""Loopback addresses for the nodes of one cluster, so that several clusters fit on one machine."""
+"""The addresses of a cluster: where clients reach it, and loopback addresses reserved for its nodes.
+
+Each cluster has loopback addresses of its own, so that several fit on one machine.
+"""
 
 from __future__ import annotations
 
@@ -8,9 +11,11 @@ import os
 import socket
 import tempfile
 from collections.abc import Iterable
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Final, Self
 
+from astyqueue.stores.cassandra.connection.settings import PORT, parsed_contact_points
 from astyqueue.testing.cassandra.errors import AddressesTaken
 
 _LOCK: Final = os.O_CREAT | os.O_RDWR | os.O_NOFOLLOW
@@ -58,3 +63,21 @@ def _bindable(address: str, port: int) -> bool:
         except OSError:
             return False
     return True
+
+
+@dataclass(frozen=True, slots=True)
+class Contacts:
+    """The addresses of a cluster, and their common port."""
+
+    contact_points: tuple[str, ...]
+    port: int = PORT
+
+    @classmethod
+    def parse(cls, written: str) -> Self:
+        """The contact points in `host,host` or `host:port,host:port`; several ports or other text raise BadSetting."""
+        return cls(*parsed_contact_points(written))
+
+    def url(self, keyspace: str) -> str:
+        """The URL of a store in this keyspace."""
+        port = "" if self.port == PORT else f":{self.port}"
+        return f"cassandra://{','.join(address + port for address in self.contact_points)}/{keyspace}"

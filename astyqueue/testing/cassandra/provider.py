@@ -4,16 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from astyqueue.clock import SystemClock
 from astyqueue.testing.cassandra.cluster import LocalCassandra
-from astyqueue.testing.cassandra.contact_points import Contacts
-from astyqueue.testing.cassandra.container import contained
-from astyqueue.testing.cassandra.errors import CannotRunHere, NothingProvided
+from astyqueue.testing.cassandra.errors import CannotRunHere, NoContainer, NothingProvided
+from astyqueue.testing.cassandra.network import Contacts
 from astyqueue.units import SECOND
 
+if TYPE_CHECKING:
+    from testcontainers.community.cassandra import CassandraContainer
+
+
 CONTACT_POINTS: Final = "ASTYQUEUE_CASSANDRA"
+IMAGE: Final = "cassandra:5.0"
+#: The image has no variable for this setting, and takes it from this file only.
+_SETTINGS: Final = "/etc/cassandra/cassandra.yaml"
+_START: Final = (
+    f"sed -i '/^paxos_variant:/d' {_SETTINGS} && printf '\\npaxos_variant: v2\\n' >> {_SETTINGS} "
+    "&& exec docker-entrypoint.sh cassandra -f"
+)
 
 
 class Provided(NamedTuple):
@@ -56,3 +66,26 @@ def _started(held: ExitStack, where: str) -> tuple[str, Contacts]:
         return "a container", held.enter_context(contained())
     except CannotRunHere as error:
         raise NothingProvided(lacking, error) from error
+
+
+@contextmanager
+def contained() -> Iterator[Contacts]:
+    """One node in a container, for the duration of the block; NoContainer if it does not start."""
+    container = _started_container()
+    try:
+        (host, port), *_ = container.get_contact_points()
+        yield Contacts((host,), port)
+    finally:
+        container.stop()
+
+
+def _started_container() -> CassandraContainer:
+    try:
+        from testcontainers.community.cassandra import CassandraContainer  # noqa: PLC0415 - an extra, needed for containers only
+    except ImportError as error:
+        raise NoContainer(str(error)) from error
+    try:
+        return CassandraContainer(IMAGE).with_command(["bash", "-c", _START]).start()
+    except Exception as error:
+        reason = f"{error} ({type(error).__name__})"
+        raise NoContainer(reason) from error

@@ -9,11 +9,11 @@ import pytest
 from pyspark.sql import SparkSession
 
 from astyqueue.model.event import Event, Kind
+from astyqueue.spark.errors import HistoryGone
 from astyqueue.spark.pipeline import progress
 from astyqueue.spark.pipeline.batch import Span, summary
 from astyqueue.spark.pipeline.progress import BadManifest
 from astyqueue.spark.pipeline.schemas import ATTEMPTS, FACTS, MESSAGES, SCHEDULES, SchemaDiffers
-from astyqueue.spark.retention import HistoryGone
 from astyqueue.spark.session import configured
 from astyqueue.units import SECOND
 from tests.spark.pipeline import histories

@@ -9,9 +9,9 @@ import pytest
 from cassandra.cluster import Cluster
 from cassandra.policies import ExponentialReconnectionPolicy
 
+from astyqueue.clock import Stamps
 from astyqueue.stores.cassandra import Address
 from astyqueue.stores.cassandra.connection.cluster import cluster_of
-from astyqueue.stores.timestamps import Stamps
 from astyqueue.testing import TimeMachine
 from tests.unit.test_docs import DOCS, table_below
 

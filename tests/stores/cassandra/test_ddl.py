@@ -12,8 +12,7 @@ from astyqueue.clock import SystemClock
 from astyqueue.errors import BadSetting
 from astyqueue.stores.admin import administer
 from astyqueue.stores.cassandra.requests.queries import Statements
-from astyqueue.stores.cassandra.schema.ddl import declared
-from astyqueue.stores.cassandra.schema.files import newest, parts
+from astyqueue.stores.cassandra.schema.files import declared, newest, parts
 from astyqueue.stores.cassandra.schema.keyspace import Kept, Keyspace, replication
 
 HOSTILE: Final = "x': '1'}; DROP KEYSPACE prod; --"

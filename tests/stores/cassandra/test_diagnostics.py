@@ -10,8 +10,7 @@ from astyqueue.diagnostics import Finding, Severity, worst
 from astyqueue.stores.cassandra.doctor import diagnostics
 from astyqueue.stores.cassandra.doctor.diagnostics import Node, Offset, Tombstones
 from astyqueue.stores.cassandra.schema.check import GC_GRACE
-from astyqueue.stores.cassandra.schema.ddl import declared
-from astyqueue.stores.cassandra.schema.files import parts
+from astyqueue.stores.cassandra.schema.files import declared, parts
 from astyqueue.stores.cassandra.schema.keyspace import Kept
 from astyqueue.units import SECOND
 

@@ -8,8 +8,7 @@ import pytest
 
 from astyqueue.diagnostics import Severity
 from astyqueue.stores.cassandra.schema.check import Kept, verify_table
-from astyqueue.stores.cassandra.schema.ddl import Option, declared
-from astyqueue.stores.cassandra.schema.files import parts
+from astyqueue.stores.cassandra.schema.files import Option, declared, parts
 
 (STATEMENT,) = parts("jobs")[1].statements
 WANTED = declared(STATEMENT)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from astyqueue.model.settings_text import setting_name, setting_text
+from astyqueue.model.settings import setting_name, setting_text
 from astyqueue.units import SECOND
 
 

@@ -13,7 +13,7 @@ from pydantic import BaseModel
 
 from astyqueue.errors import BadInput, BadSetting, Closed, NotFound
 from astyqueue.tasks.app import App
-from astyqueue.tasks.context import current_delivery
+from astyqueue.tasks.task import current_delivery
 from astyqueue.testing import TimeMachine
 from tests.support.places import Place
 

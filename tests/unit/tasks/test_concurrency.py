@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from astyqueue.errors import BadInput
-from astyqueue.tasks.concurrency import shares
+from astyqueue.tasks.app import shares
 
 
 @pytest.mark.parametrize(

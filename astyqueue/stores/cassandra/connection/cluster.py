@@ -17,12 +17,11 @@ from cassandra.policies import (
 from cassandra.pool import Host
 from cassandra.query import Statement
 
-from astyqueue.clock import Clock, SystemClock
+from astyqueue.clock import Clock, Stamps, SystemClock
 from astyqueue.errors import StoreUnavailable
 from astyqueue.stores.cassandra.connection.authentication import login_of, of_one_cluster
 from astyqueue.stores.cassandra.connection.errors import FAILURES, describe
 from astyqueue.stores.cassandra.connection.settings import Address
-from astyqueue.stores.timestamps import Stamps
 from astyqueue.units import SECOND
 
 #: A heartbeat after this idle time, and the limit for its answer, after which the driver drops the connection.

@@ -6,8 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Final, NamedTuple
 
 from astyqueue.diagnostics import Finding, Severity, ok
-from astyqueue.stores.cassandra.schema.ddl import Option, Table
-from astyqueue.stores.cassandra.schema.files import identifier
+from astyqueue.stores.cassandra.schema.files import Option, Table, identifier
 
 #: How long tombstones are kept, in seconds; a node that was down or unrepaired for longer must not rejoin as it is.
 GC_GRACE: Final = 24 * 3600

@@ -11,7 +11,7 @@ from cassandra.query import SimpleStatement, named_tuple_factory
 
 from astyqueue.stores.cassandra.schema import keyspace
 from astyqueue.stores.cassandra.schema.check import Kept
-from astyqueue.stores.cassandra.schema.ddl import Option, in_words
+from astyqueue.stores.cassandra.schema.files import Option, in_words
 from astyqueue.stores.cassandra.schema.home import READ_HOME, Home
 
 #: Creating a table waits for every node, which takes longer than the timeout of a request.

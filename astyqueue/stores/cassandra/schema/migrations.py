@@ -15,8 +15,7 @@ from typing import Any, Final, TypeVar
 from astyqueue.clock import SystemClock
 from astyqueue.errors import OutcomeUnknown, StoreUnavailable, WrongSchema
 from astyqueue.stores.cassandra.connection.errors import FAILURES, failure_of_change, says_missing
-from astyqueue.stores.cassandra.schema.ddl import declared
-from astyqueue.stores.cassandra.schema.files import parts
+from astyqueue.stores.cassandra.schema.files import declared, parts
 from astyqueue.stores.cassandra.schema.metadata import PATIENCE_SECONDS, Catalog, Inquiry
 from astyqueue.stores.schema_files import Part
 from astyqueue.units import SECOND
