@@ -5,7 +5,7 @@ Names are imported when they are first used, so that a command that only prints 
 
 from typing import TYPE_CHECKING, Final
 
-from astyqueue.lazily import importing
+from astyqueue.lazy_imports import lazy_imports
 
 if TYPE_CHECKING:
     from astyqueue.dispatch import Dispatcher
@@ -38,7 +38,7 @@ __all__ = [
 ]
 
 #: Names that this module uses itself and that are not public.
-_INSIDE: Final = {"Final", "TYPE_CHECKING", "importing", "lazily"}
+_INSIDE: Final = {"Final", "TYPE_CHECKING", "lazy_imports"}
 _HOMES: Final = {
     "App": "tasks",
     "AstyqueueError": "errors",
@@ -65,4 +65,4 @@ def __dir__() -> list[str]:
     return sorted({*globals(), *__all__} - _INSIDE)
 
 
-__getattr__ = importing(globals(), _HOMES)
+__getattr__ = lazy_imports(globals(), _HOMES)

@@ -124,7 +124,11 @@ def drain_with_claimer(queue: MessageQueue, messages: int) -> None:
             tally.mark(throughput.number_of(delivery))
             claimer.settle_later(delivery, ACK)
 
-    queue.run(claimer.serve(Waiter(lambda: MOST, accept, kind=queue.delivery, renew=True), lambda: tally.is_complete))
+    queue.run(
+        claimer.serve(
+            Waiter(lambda: MOST, accept, delivery_factory=queue.delivery, renew=True), lambda: tally.is_complete
+        )
+    )
     queue.run(claimer.flush())
     tally.check()
 

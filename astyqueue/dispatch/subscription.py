@@ -74,7 +74,7 @@ class Subscription:
 
     def start(self, on_end: Callable[[Exception | None], None]) -> None:
         """Start to claim and handle. The threads are daemons: `drain` ends them, or the interpreter's exit."""
-        waiter = Waiter(self._credit, self._accept, kind=self.queue.delivery, renew=True)
+        waiter = Waiter(self._credit, self._accept, delivery_factory=self.queue.delivery, renew=True)
         self._serving = ClaimLoop(self.queue, waiter, on_end)
         self._on_end = on_end
         self.executions.verdicts.listen()

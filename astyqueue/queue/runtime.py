@@ -27,7 +27,7 @@ from astyqueue.queue.hooks import Hook
 from astyqueue.queue.options import DEFAULT_OPTIONS, ClientOptions, behaviour_of, check_names
 from astyqueue.queue.producing.placement import Placement
 from astyqueue.queue.producing.producer import Producer, SendReport, Sent
-from astyqueue.queue.rows.doorbell import Doorbell
+from astyqueue.queue.rows.paced_doorbell import PacedDoorbell
 from astyqueue.queue.rows.row_locks import RowLocks
 from astyqueue.queue.rows.row_scheduler import RowScheduler
 from astyqueue.queue.settings_sync import SettingsSync
@@ -51,7 +51,7 @@ class ReceiveRequest:
 
     limit: int
     wait: int | None
-    kind: DeliveryFactory
+    delivery_factory: DeliveryFactory
     renew: bool = False
     taken: list[BaseDelivery] = field(default_factory=list)
 
@@ -79,7 +79,7 @@ class QueueRuntime:
         self.process = new_client(clock)
         self.settings_sync = SettingsSync(self.process, settings, clock)
         self.ring = Ring(settings.name, settings.layout)
-        self.doorbell = Doorbell(self.ring, clock)
+        self.doorbell = PacedDoorbell(self.ring, clock)
         self.scheduler = RowScheduler(self.ring, clock, self.process.name, self.doorbell)
         fired = self.triggers if fires else None
         row_locks = RowLocks(ways.lock(self.process, clock), ways.lock_timeout, clock)
@@ -153,7 +153,9 @@ class QueueRuntime:
         check_count(order.limit, "deliveries cannot be received")
         taken = order.taken
         until = None if order.wait is None else self.clock.monotonic() + order.wait
-        waiter = Waiter(lambda: order.limit - len(taken), taken.extend, kind=order.kind, renew=order.renew)
+        waiter = Waiter(
+            lambda: order.limit - len(taken), taken.extend, delivery_factory=order.delivery_factory, renew=order.renew
+        )
         try:
             yield from self.claimer.take(waiter, lambda: bool(taken), until=until)
         except BaseException:

@@ -20,7 +20,7 @@ from astyqueue.protocol.settling.outcomes import ACK, Extend, Outcome, Release, 
 from astyqueue.protocol.settling.settle import SettleRequest, SettleResult, settle
 from astyqueue.protocol.steps import Commit, Read, Steps, perform, run
 from astyqueue.queue.delivery.leases import BaseDelivery, Lease, after_settling
-from astyqueue.queue.rows.doorbell import Doorbell
+from astyqueue.queue.rows.paced_doorbell import PacedDoorbell
 from astyqueue.queue.rows.row_scheduler import RowScheduler
 from astyqueue.store import Batch, Column, Name, Named
 from astyqueue.stores.memory import MemoryStore
@@ -108,7 +108,7 @@ def test_a_late_send_that_cannot_be_listed_was_sent_all_the_same(clock: TimeMach
 def test_a_glance_that_walks_over_too_many_graves_is_not_repeated_at_once(clock: TimeMachine) -> None:
     """Otherwise the process would do nothing but repeat that read, as fast as it can."""
     ring = Ring("mail", Layout())
-    doorbell = Doorbell(ring, clock)
+    doorbell = PacedDoorbell(ring, clock)
     poller = RowScheduler(ring, clock, "ann", doorbell).poller
     listening = poller.read_doorbell(clock.now())
     next(listening)

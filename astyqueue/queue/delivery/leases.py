@@ -180,20 +180,20 @@ class Waiter:
     """A consumer, or a dispatcher's claim loop, that waits for deliveries.
 
     `credit` returns how many more it can take now; it is called often. The leader's thread calls `accept` with them.
-    Neither may block or raise. `kind` makes the deliveries. With `renew`, leases are renewed until their messages are
-    settled, or up to a delivery's `renew_until` (microseconds). `error` is the error that ended its wait.
+    Neither may block or raise. `delivery_factory` makes the deliveries. With `renew`, leases are renewed until their
+    messages are settled, or up to a delivery's `renew_until` (microseconds). `error` is the error that ended its wait.
     """
 
     credit: Callable[[], int]
     accept: Callable[[list[BaseDelivery]], None]
-    kind: DeliveryFactory = new_deliveries
+    delivery_factory: DeliveryFactory = new_deliveries
     renew: bool = False
     wakeup: Wakeup | None = None
     error: Exception | None = None
 
     def deliveries_of(self, row: str, claimed: Sequence[ClaimedMessage], lease: Lease | None) -> list[BaseDelivery]:
         """Deliveries of these messages for this waiter."""
-        deliveries = self.kind(row, claimed, lease)
+        deliveries = self.delivery_factory(row, claimed, lease)
         if self.renew:
             for delivery in deliveries:
                 delivery.renew_until = None

@@ -26,7 +26,7 @@ from astyqueue.queue.consuming.claimer import Claimer
 from astyqueue.queue.hooks import Hook, notified
 from astyqueue.queue.producing.placement import Placement
 from astyqueue.queue.producing.unique import commits_of, send_part, sent_or_kept
-from astyqueue.queue.rows.doorbell import Doorbell
+from astyqueue.queue.rows.paced_doorbell import PacedDoorbell
 from astyqueue.queue.settings_sync import SettingsSync
 from astyqueue.store import Batch, Put
 
@@ -106,7 +106,7 @@ class Producer:
         placement: Placement,
         hooks: tuple[Hook, ...],
         claimer: Claimer,
-        doorbell: Doorbell,
+        doorbell: PacedDoorbell,
     ) -> None:
         """`claimer` wakes consumers of this process for new messages, `doorbell` those of other processes."""
         self._process = process

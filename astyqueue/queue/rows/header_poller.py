@@ -22,7 +22,7 @@ from astyqueue.protocol.layout.columns import HEADER, Header, Type, decode_heade
 from astyqueue.protocol.layout.rows import Ring
 from astyqueue.protocol.steps import Steps, read
 from astyqueue.queue.rows.deadline_heap import DeadlineHeap
-from astyqueue.queue.rows.doorbell import Doorbell
+from astyqueue.queue.rows.paced_doorbell import PacedDoorbell
 from astyqueue.queue.rows.row_lease import RowLease
 from astyqueue.queue.rows.row_state import RowState
 from astyqueue.store import Column, Named, Slice
@@ -72,7 +72,14 @@ class HeaderPoller:
     """
 
     def __init__(
-        self, ring: Ring, clock: Clock, me: str, rows: Mapping[str, RowState], *, doorbell: Doorbell, patience: float
+        self,
+        ring: Ring,
+        clock: Clock,
+        me: str,
+        rows: Mapping[str, RowState],
+        *,
+        doorbell: PacedDoorbell,
+        patience: float,
     ) -> None:
         """Plan a poll of every row by the process `me`, whose `patience` with other owners is between 1 and 2."""
         self.last_traffic = 0

@@ -18,8 +18,8 @@ from astyqueue.protocol.row.bounded_reads import MessageSizes, ScanWindow
 from astyqueue.protocol.row.snapshot import RowSnapshot
 from astyqueue.protocol.steps import Steps
 from astyqueue.queue.rows.deadline_heap import DeadlineHeap
-from astyqueue.queue.rows.doorbell import Doorbell
 from astyqueue.queue.rows.header_poller import HeaderPoller
+from astyqueue.queue.rows.paced_doorbell import PacedDoorbell
 from astyqueue.queue.rows.rescans import RescanScheduler
 from astyqueue.queue.rows.row_state import RowState
 from astyqueue.units import NEVER, SECOND
@@ -44,7 +44,7 @@ class RowScheduler:
     `shared`: rows have owners; a single row is used by all processes.
     """
 
-    def __init__(self, ring: Ring, clock: Clock, me: str, doorbell: Doorbell) -> None:
+    def __init__(self, ring: Ring, clock: Clock, me: str, doorbell: PacedDoorbell) -> None:
         """Plan a poll of every row at once, the current rows first: the process `me` knows nothing of any row."""
         self.shared = ring.shared
         self._ring = ring

@@ -5,7 +5,7 @@ Names are imported lazily, because the report reads the tables without PySpark.
 
 from typing import TYPE_CHECKING, Final
 
-from astyqueue.lazily import importing
+from astyqueue.lazy_imports import lazy_imports
 
 if TYPE_CHECKING:
     from astyqueue.spark.pipeline.batch import Built, Job, Span
@@ -24,4 +24,4 @@ _HOMES: Final = {
 }
 
 
-__getattr__ = importing(globals(), _HOMES)
+__getattr__ = lazy_imports(globals(), _HOMES)

@@ -20,7 +20,7 @@ from astyqueue.stores.cassandra.doctor.probes import Examination
 from astyqueue.stores.cassandra.schema.check import Kept as Table
 from astyqueue.stores.cassandra.schema.check import verify_table
 from astyqueue.stores.cassandra.schema.files import VERSIONS, declared, literal, newest, parts
-from astyqueue.stores.cassandra.schema.home import KEEP_HOME, Client, Home, has_copies, objection
+from astyqueue.stores.cassandra.schema.home_data_centre import KEEP_HOME, Client, HomeDataCentre, has_copies, objection
 from astyqueue.stores.cassandra.schema.keyspace import Kept, Keyspace, data_centres, replication
 from astyqueue.stores.cassandra.schema.metadata import Catalog, Inquiry
 from astyqueue.stores.cassandra.schema.migrations import Migration, agree, as_run, newer
@@ -183,7 +183,7 @@ class Administration:
         )
         return Finding(subject, Severity.WARNING, fact, reason, change, see=diagnostics.SEE_COPIES)
 
-    def _wanted_home(self, copied_to: Sequence[str], here: str) -> Home | None:
+    def _wanted_home(self, copied_to: Sequence[str], here: str) -> HomeDataCentre | None:
         """The home that was requested or that follows from where the copies are; None if neither determines it."""
         dc = self._home or self._keyspace.dc or (copied_to[0] if len(copied_to) == 1 else "" if copied_to else here)
         if self._levels.is_local and dc and copied_to and dc not in copied_to:
@@ -192,9 +192,9 @@ class Administration:
                 f"name one of {', '.join(copied_to)}"
             )
             raise BadSetting(message)
-        return Home.of(dc, self._levels) if dc or not self._levels.is_local else None
+        return HomeDataCentre.of(dc, self._levels) if dc or not self._levels.is_local else None
 
-    def _surely_home(self, copied_to: Sequence[str], here: str) -> Home:
+    def _surely_home(self, copied_to: Sequence[str], here: str) -> HomeDataCentre:
         home = self._wanted_home(copied_to, here)
         if home is None:
             message = (

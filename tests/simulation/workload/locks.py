@@ -23,8 +23,8 @@ from astyqueue.protocol.layout.columns import Type
 from astyqueue.protocol.layout.rows import Ring
 from astyqueue.protocol.steps import Request, Steps
 from astyqueue.queue.options import DEFAULT_OPTIONS, ClientOptions, with_lock
-from astyqueue.queue.rows.doorbell import Doorbell
 from astyqueue.queue.rows.managed_lock import ManagedLock
+from astyqueue.queue.rows.paced_doorbell import PacedDoorbell
 from astyqueue.queue.rows.row_locks import RowLocks
 from astyqueue.queue.rows.row_scheduler import RowScheduler
 from astyqueue.store import Name
@@ -187,7 +187,7 @@ def _is_left(name: Name, cell: Cell) -> bool:
 
 
 def _scheduler(client: SimulatedProcess, ring: Ring) -> RowScheduler:
-    return RowScheduler(ring, client.clock, client.name, Doorbell(ring, client.clock))
+    return RowScheduler(ring, client.clock, client.name, PacedDoorbell(ring, client.clock))
 
 
 class _Noting:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from astyqueue.stores.cassandra.connection.settings import Levels
-from astyqueue.stores.cassandra.schema.home import Client, Home, objection
+from astyqueue.stores.cassandra.schema.home_data_centre import Client, HomeDataCentre, objection
 
 LOCAL, GLOBAL = Levels(), Levels("quorum", "serial")
 TWO = ("dc1", "dc2")
-DC1 = Home.of("dc1", LOCAL)
+DC1 = HomeDataCentre.of("dc1", LOCAL)
 
 
 @pytest.mark.parametrize(
@@ -21,11 +21,11 @@ DC1 = Home.of("dc1", LOCAL)
         (TWO, None, Client("dc2", LOCAL)),
         (TWO, DC1, Client("dc1", LOCAL)),
         (TWO, DC1, Client("dc1", Levels(reads="local_one"))),
-        (TWO, Home.of("dc1", GLOBAL), Client("dc2", GLOBAL, chosen=False)),
+        (TWO, HomeDataCentre.of("dc1", GLOBAL), Client("dc2", GLOBAL, chosen=False)),
         (TWO, None, Client("dc2", GLOBAL, chosen=False)),
     ],
 )
-def test_a_client_at_home_is_let_in(copies: tuple[str, ...], home: Home | None, client: Client) -> None:
+def test_a_client_at_home_is_let_in(copies: tuple[str, ...], home: HomeDataCentre | None, client: Client) -> None:
     assert objection("jobs", copies, home, client) is None
 
 
@@ -43,17 +43,17 @@ def test_a_client_at_home_is_let_in(copies: tuple[str, ...], home: Home | None, 
             Client("dc1", GLOBAL),
             "used with consistency=local_quorum&serial=local_serial, and this client has consistency=quorum",
         ),
-        (TWO, Home.of("", GLOBAL), Client("dc1", LOCAL), "used with consistency=quorum&serial=serial"),
+        (TWO, HomeDataCentre.of("", GLOBAL), Client("dc1", LOCAL), "used with consistency=quorum&serial=serial"),
         (TWO, DC1, Client("dc1", Levels("all")), "this client has consistency=all&serial=local_serial"),
     ],
 )
 def test_a_client_elsewhere_or_with_other_levels_is_not(
-    copies: tuple[str, ...], home: Home | None, client: Client, told: str
+    copies: tuple[str, ...], home: HomeDataCentre | None, client: Client, told: str
 ) -> None:
     assert told in str(objection("jobs", copies, home, client))
 
 
 def test_a_home_is_read_as_it_was_stored() -> None:
-    assert Home.kept("dc1", DC1.levels) == DC1
+    assert HomeDataCentre.kept("dc1", DC1.levels) == DC1
     assert str(DC1) == "data centre dc1, consistency=local_quorum, serial=local_serial"
-    assert Home.of("dc1", GLOBAL) == Home.kept("", "quorum/serial")
+    assert HomeDataCentre.of("dc1", GLOBAL) == HomeDataCentre.kept("", "quorum/serial")

@@ -11,7 +11,7 @@ from astyqueue.protocol.layout.columns import Entry, State, Timer, Type, encoded
 from astyqueue.protocol.layout.rows import Ring
 from astyqueue.protocol.row.snapshot import RowSnapshot
 from astyqueue.protocol.steps import Steps, perform, run
-from astyqueue.queue.rows.doorbell import Doorbell
+from astyqueue.queue.rows.paced_doorbell import PacedDoorbell
 from astyqueue.queue.rows.row_scheduler import RowScheduler
 from astyqueue.queue.rows.row_state import RowState
 from astyqueue.store import Name
@@ -25,7 +25,7 @@ ROW = "emails:0:0"
 
 def new_scheduler(clock: TimeMachine, shards: int = 1) -> RowScheduler:
     ring = Ring("emails", Layout(concurrency_shards=shards))
-    return RowScheduler(ring, clock, "ann", Doorbell(ring, clock))
+    return RowScheduler(ring, clock, "ann", PacedDoorbell(ring, clock))
 
 
 @pytest.fixture

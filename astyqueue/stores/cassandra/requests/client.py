@@ -35,7 +35,7 @@ from astyqueue.stores.cassandra.connection.settings import Levels, checked_keysp
 from astyqueue.stores.cassandra.requests import queries
 from astyqueue.stores.cassandra.requests.queries import Statements
 from astyqueue.stores.cassandra.requests.speculation import Counters, Speculation
-from astyqueue.stores.cassandra.schema.home import Client, has_copies, objection
+from astyqueue.stores.cassandra.schema.home_data_centre import Client, has_copies, objection
 from astyqueue.stores.cassandra.schema.metadata import Catalog, Inquiry
 from astyqueue.units import SECOND
 from astyqueue.waiting import Wakeup

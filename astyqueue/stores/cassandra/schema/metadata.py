@@ -12,7 +12,7 @@ from cassandra.query import SimpleStatement, named_tuple_factory
 from astyqueue.stores.cassandra.schema import keyspace
 from astyqueue.stores.cassandra.schema.check import Kept
 from astyqueue.stores.cassandra.schema.files import Option, in_words
-from astyqueue.stores.cassandra.schema.home import READ_HOME, Home
+from astyqueue.stores.cassandra.schema.home_data_centre import READ_HOME, HomeDataCentre
 
 #: Creating a table waits for every node, which takes longer than the timeout of a request.
 PATIENCE_SECONDS: Final = 60
@@ -91,11 +91,11 @@ class Catalog:
         (row,) = self._inquiry.anyone(_HERE)
         return str(row.data_center)
 
-    def home(self) -> Home | None:
+    def home(self) -> HomeDataCentre | None:
         """The stored home, by a majority of this data centre; the table of versions must exist."""
         return _home(self._inquiry.near(READ_HOME))
 
-    def home_everywhere(self) -> Home | None:
+    def home_everywhere(self) -> HomeDataCentre | None:
         """The stored home, by a majority of all copies."""
         return _home(self._inquiry.inside(READ_HOME))
 
@@ -117,8 +117,8 @@ class Catalog:
         return {row.version for row in self._inquiry.inside(_RECORDED)}
 
 
-def _home(found: list[Any]) -> Home | None:
-    return Home.kept(found[0].file, found[0].owner) if found else None
+def _home(found: list[Any]) -> HomeDataCentre | None:
+    return HomeDataCentre.kept(found[0].file, found[0].owner) if found else None
 
 
 def _option(value: object) -> Option:

@@ -19,7 +19,7 @@ KEEP_HOME: Final = "INSERT INTO schema_versions (part, version, file, owner) VAL
 
 
 @dataclass(frozen=True, slots=True)
-class Home:
+class HomeDataCentre:
     """The data centre, empty where all of them decide together, and the levels of all clients."""
 
     dc: str
@@ -74,7 +74,9 @@ class Objection(NamedTuple):
         return f"{self.fact}: {self.reason}. {self.remedy[0].upper()}{self.remedy[1:]}"
 
 
-def objection(keyspace: str, data_centres: Sequence[str], home: Home | None, client: Client) -> Objection | None:
+def objection(
+    keyspace: str, data_centres: Sequence[str], home: HomeDataCentre | None, client: Client
+) -> Objection | None:
     """Why this client must not work in a keyspace with copies in these data centres; None if it may."""
     levels = client.levels
     if not has_copies(data_centres, client.dc):
@@ -106,5 +108,5 @@ def objection(keyspace: str, data_centres: Sequence[str], home: Home | None, cli
     return None
 
 
-def _name(home: Home | None, other: str) -> str:
+def _name(home: HomeDataCentre | None, other: str) -> str:
     return f"put dc={(home and home.dc) or other} into the URL"

@@ -1,4 +1,7 @@
-"""The doorbell of a queue: one process rings it after a send, the others read it."""
+"""The doorbell of a queue in one process, rung after sends and read while waiting, neither more often than is useful.
+
+`protocol.coordination.doorbell` has the two cells in the store, and writes and reads them.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +36,7 @@ class DoorbellNews(NamedTuple):
     request: RowRequest | None
 
 
-class Doorbell:
+class PacedDoorbell:
     """Rung by any thread that sends; read by the leader of each process's claimer."""
 
     def __init__(self, ring: Ring, clock: Clock) -> None:

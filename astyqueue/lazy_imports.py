@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, MutableMapping
 from importlib import import_module
 
 
-def importing(package: MutableMapping[str, object], homes: Mapping[str, str]) -> Callable[[str], object]:
+def lazy_imports(package: MutableMapping[str, object], homes: Mapping[str, str]) -> Callable[[str], object]:
     """The `__getattr__` of a package: `package` is its `globals()`, and `homes` maps each name to its module."""
 
     def imported(name: str) -> object:
