@@ -10,13 +10,15 @@ LIGHT := $(if $(wildcard $(READY)),.venv,build/venv)
 DEMO_READY := $(if $(wildcard $(READY)),$(READY),build/venv/ready-$(NAMED))
 SPARK_READY := $(if $(wildcard $(READY)),$(READY),build/venv/ready-spark-$(NAMED))
 
-# Tests of one file run in one process, so that nodes and Spark sessions of a file are started once.
+# Tests of one file run in one process, so that nodes of a file are started once; all tests on Spark count as one file.
 BY_FILE := -q --dist loadfile --no-loadscope-reorder
 EMBEDDED := $(BY_FILE) -n auto --ignore=tests/cassandra --ignore=tests/ring --ignore=tests/triggers
-# Each process starts a node of its own, so there are two of them on whatever machine.
+# All processes use one node, which two of them keep busy.
 ON_CASSANDRA := $(BY_FILE) -n 2 --store cassandra
-ALL := -m "" --all-stores --durations=100
-CHOSEN := --durations=20
+# The file of a step is where it is kept how long its tests took.
+ALL = -m "" --all-stores --durations-to tests/durations/$(1).txt
+CHOSEN = --durations=20
+TESTS := CHOSEN
 
 .DEFAULT_GOAL := help
 .PHONY: help demo demo-cassandra pipeline test test-full test-cassandra test-triggers test-kills test-ring simulate simulate-planted check aio bench clean
@@ -40,18 +42,18 @@ pipeline: $(SPARK_READY)  ## run the demo with all of its history, make tables o
 
 test: $(READY)  ## run the tests of a change, in 12 minutes: in memory, on SQLite, with Spark and on a real Cassandra
 	@echo "test: in memory, on SQLite and with Spark"
-	@$(PY) -m pytest $(EMBEDDED) $(CHOSEN)
+	@$(PY) -m pytest $(EMBEDDED) $(call $(TESTS),embedded)
 	@echo "test: conformance under python -O"
 	@$(PY) -O -m pytest -q tests/stores/conformance
 	@echo "test: on Cassandra"
-	@$(PY) -m pytest $(ON_CASSANDRA) $(CHOSEN)
+	@$(PY) -m pytest $(ON_CASSANDRA) $(call $(TESTS),cassandra)
 
 test-full: $(READY)  ## run every test there is on each store, every world and every fault: more than an hour
-	@$(MAKE) --no-print-directory test CHOSEN='$(ALL)'
+	@$(MAKE) --no-print-directory test TESTS=ALL
 	@$(MAKE) --no-print-directory test-triggers
 
 test-cassandra: $(READY)  ## run every test that needs a store on Cassandra, on nodes started for it
-	@$(PY) -m pytest $(ON_CASSANDRA) $(ALL)
+	@$(PY) -m pytest $(ON_CASSANDRA) $(call ALL,cassandra)
 
 test-kills: $(READY)  ## kill 200 workers on SQLite and 100 on Cassandra, and a stream of Spark ten times on each, and see that nothing is lost: 25 minutes
 	@$(PY) -m pytest -q --all-stores tests/chaos/test_kill.py --store sqlite --kills 200

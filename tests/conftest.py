@@ -16,7 +16,12 @@ settings.load_profile("without deadline")
 # The shipped conformance suites assert like tests, so pytest rewrites them too: their assertions bite under -O.
 pytest.register_assert_rewrite("astyqueue.testing")
 
-pytest_plugins = ["astyqueue.testing.cassandra.fixtures", "tests.support.places"]
+pytest_plugins = [
+    "astyqueue.testing.cassandra.fixtures",
+    "tests.support.places",
+    "tests.support.scheduling",
+    "tests.support.durations",
+]
 
 
 #: Tests whose output is told although they passed: what they show is worth as much as the numbers in it.
