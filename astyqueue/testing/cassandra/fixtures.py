@@ -1,8 +1,8 @@
 """Fixtures for pytest: `pytest_plugins = ["astyqueue.testing.cassandra.fixtures"]` in the topmost conftest.py.
 
 Tests that use `cassandra` or `cassandra_url` run on the cluster that `--cassandra` or ASTYQUEUE_CASSANDRA names,
-otherwise on a local node, otherwise in a container. Where none is available they are skipped, which the summary of the
-run reports; with CI=true they fail.
+otherwise on a local node, otherwise in a container. Processes of pytest-xdist share it, and each has a keyspace of its
+own. Where none is available they are skipped, which the summary of the run reports; with CI=true they fail.
 """
 
 from __future__ import annotations
@@ -18,12 +18,13 @@ import pytest
 from astyqueue.clock import SystemClock
 from astyqueue.testing.cassandra.errors import CannotRunHere
 from astyqueue.testing.cassandra.network import Contacts
-from astyqueue.testing.cassandra.provider import CONTACT_POINTS, provided
+from astyqueue.testing.cassandra.provider import CONTACT_POINTS, provided, provided_to_all
 
 if TYPE_CHECKING:
     from cassandra.cluster import Session
 
 _TOLD: Final = pytest.StashKey[list[str]]()
+_HELD: Final = pytest.StashKey[ExitStack]()
 _PATIENCE_SECONDS: Final = 60
 
 
@@ -60,18 +61,29 @@ def lacking(config: pytest.Config, reason: str) -> None:
 
 
 @pytest.fixture(scope="session")
-def cassandra(pytestconfig: pytest.Config) -> Iterator[Contacts]:
+def cassandra(pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory) -> Contacts:
     """A shared cluster; a test may change only the keyspaces that it creates."""
-    with ExitStack() as held:
-        reason = ""
-        try:
-            found = held.enter_context(provided(pytestconfig.getoption("--cassandra")))
-        except CannotRunHere as error:
-            reason = str(error)
-        if reason:
-            lacking(pytestconfig, reason)
-        tell(pytestconfig, f"tested on {found.description}")
-        yield found.contacts
+    where = pytestconfig.getoption("--cassandra")
+    held = pytestconfig.stash.setdefault(_HELD, ExitStack())
+    reason = ""
+    try:
+        if hasattr(pytestconfig, "workerinput"):  # a process of pytest-xdist, whose folder is in that of the run
+            made = provided_to_all(where, tmp_path_factory.getbasetemp().parent)
+        else:
+            made = provided(where)
+        found = held.enter_context(made)
+    except CannotRunHere as error:
+        reason = str(error)
+    if reason:
+        lacking(pytestconfig, reason)
+    tell(pytestconfig, f"tested on {found.description}")
+    return found.contacts
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Stop the cluster, after all fixtures, and in no test's time: other processes may use it for minutes."""
+    session.config.stash.get(_HELD, ExitStack()).close()
 
 
 @pytest.fixture(scope="session")

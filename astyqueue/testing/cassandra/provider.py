@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import fcntl
+import json
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from typing import TYPE_CHECKING, Final, NamedTuple
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Final, NamedTuple
 
 from astyqueue.clock import SystemClock
 from astyqueue.testing.cassandra.cluster import LocalCassandra
@@ -51,6 +54,37 @@ def provided(where: str = "") -> Iterator[Provided]:
         yield Provided(
             contacts, f"{kind}: {', '.join(contacts.contact_points)} port {contacts.port}, up after {took:.1f} s"
         )
+
+
+@contextmanager
+def provided_to_all(where: str, folder: Path) -> Iterator[Provided]:
+    """As `provided`, and the same for all processes that name this folder at one time.
+
+    The first process starts it. On leaving, that process waits until no other one uses it, and then stops it.
+    """
+    with ExitStack() as held:
+        users = held.enter_context((folder / "cassandra.users").open("a"))
+        fcntl.flock(users, fcntl.LOCK_SH)
+        with (folder / "cassandra.lock").open("a") as starting:
+            fcntl.flock(starting, fcntl.LOCK_EX)
+            found = _found_or_started(held, where, folder, users)
+        yield found
+
+
+def _found_or_started(held: ExitStack, where: str, folder: Path, users: IO[str]) -> Provided:
+    owner = held.enter_context((folder / "cassandra.owner").open("a+"))
+    try:
+        fcntl.flock(owner, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        owner.seek(0)
+        contact_points, port, description = json.load(owner)
+        return Provided(Contacts(tuple(contact_points), port), description)
+    found = held.enter_context(provided(where))
+    held.callback(fcntl.flock, users, fcntl.LOCK_EX)
+    owner.truncate(0)
+    json.dump((found.contacts.contact_points, found.contacts.port, found.description), owner)
+    owner.flush()
+    return found
 
 
 def _started(held: ExitStack, where: str) -> tuple[str, Contacts]:
