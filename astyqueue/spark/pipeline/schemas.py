@@ -130,7 +130,7 @@ _DAY: Final = Field("day", "date", "the day (UTC) that the row belongs to")
 _QUEUE: Final = Field("queue", "text", "the queue")
 _MEANINGS: Final = {
     "at": "when it happened",
-    "kind": "what happened: sent, claimed, done, failed, retried, released, dead, redriven, cancelled, fired, skipped",
+    "kind": "sent, claimed, done, failed, retried, released, dead, redriven, cancelled, fired or skipped",
     "message": "the message's id",
     "key": "its key; the schedule's name if `kind` is fired or skipped",
     "attempt": "which attempt, from 1",
@@ -153,7 +153,7 @@ _MEANINGS: Final = {
     "failure": "the reason without its variable parts",
     "trace": "the traceback, or a reference to the event of that minute that has the same",
     "lost": "the event was written, but did not happen; left out of every other table",
-    "raw": "the number of its kind and the stored value, if a newer version wrote more than was understood; else empty",
+    "raw": "its kind's number and the stored value, if a newer version wrote more than was understood; else empty",
 }
 EVENTS: Final = Table(
     "events",
@@ -175,7 +175,9 @@ _WHOSE: Final = (
 )
 ATTEMPTS: Final = Table(
     "attempts",
-    "A row for each attempt to handle a message, under the day it ended, or was claimed if no end is known.",
+    "A row for each attempt to handle a message, under the day it ended, or was claimed if no end is known. An attempt "
+    "is cancelled if the message was deleted or replaced meanwhile, expired if its lease ran out, and open if no event "
+    "follows the claim.",
     (
         _QUEUE,
         _DAY,
@@ -186,12 +188,7 @@ ATTEMPTS: Final = Table(
         Field("claimed", "instant", "when it was handed to the worker"),
         Field("began", "instant", "when its handler began"),
         Field("ended", "instant", "when it ended; if it expired, when that was noticed"),
-        Field(
-            "outcome",
-            "text",
-            "done, failed, released, dead, cancelled (the message was deleted or replaced meanwhile), "
-            "expired (the lease ran out) or open (no event follows the claim)",
-        ),
+        Field("outcome", "text", "done, failed, released, dead, cancelled, expired or open"),
         Field("waited", "length", "from due to began, if no handler of the message had begun before"),
         Field("ran", "length", "from began to ended"),
         Field("why", "text", "how it ended, in one word"),
@@ -242,14 +239,16 @@ LENGTHS: Final = (
     ("run", "ran", "from the start to the end of an attempt"),
     ("end", "took", "from sent to done or dead"),
 )
-_SUMMED: Final = tuple(
-    field
-    for name, _, meaning in LENGTHS
-    for field in (
-        *(Field(f"{name}_{part}", "percentile", f"{meaning}: {share:.0%} are not longer") for part, share in PARTS),
-        Field(f"{name}_max", "length", f"{meaning}: the longest"),
+
+
+def _spread(name: str, meaning: str) -> tuple[Field, ...]:
+    """The percentiles of a length and its maximum."""
+    percentiles = (
+        Field(f"{name}_{part}", "percentile", f"{meaning}: {share:.0%} are not longer") for part, share in PARTS
     )
-)
+    return *percentiles, Field(f"{name}_max", "length", f"{meaning}: the longest")
+
+
 FACTS: Final = Table(
     "facts",
     "Counts and percentiles of a day, by grain: minute, hour, queue (the whole day), task, key, host, tenant or row.",
@@ -260,7 +259,7 @@ FACTS: Final = Table(
         Field("member", "text", "which minute (by the moment it begins), hour, queue, task and so on"),
         Field("began", "instant", "when the minute or hour begins; null for other grains"),
         *COUNTS,
-        *_SUMMED,
+        *(field for name, _, meaning in LENGTHS for field in _spread(name, meaning)),
         Field("objective", "text", "the service level of the queue"),
         Field("objective_of", "number", "how many lengths the service level applies to"),
         Field("objective_met", "number", "how many of them met it"),
@@ -294,19 +293,9 @@ SCHEDULES: Final = Table(
         Field("schedule", "text", "the schedule"),
         Field("fired", "number", "slots that sent a message"),
         Field("skipped", "number", "times that slots were skipped, one or several at a time"),
-        *(
-            Field(f"late_{part}", "percentile", f"from the slot to its firing: {share:.0%} are not longer")
-            for part, share in PARTS
-        ),
-        Field("late_max", "length", "from the slot to its firing: the longest"),
+        *_spread("late", "from the slot to its firing"),
         Field("started", "number", "its messages whose handler first began; counted when that attempt ended"),
-        *(
-            Field(
-                f"start_{part}", "percentile", f"from due to the first start of the handler: {share:.0%} are not longer"
-            )
-            for part, share in PARTS
-        ),
-        Field("start_max", "length", "from due to the first start of the handler: the longest"),
+        *_spread("start", "from due to the first start of the handler"),
         *(Field(f"within_{name}", "number", f"of those that started, within {name}") for name, _ in PUNCTUAL),
     ),
 )
