@@ -169,8 +169,12 @@ class Bulk:
         over = Event()
 
         def watch() -> None:
+            most = 0.0
             while not over.is_set():
-                progress(self._part_done())
+                most = max(
+                    most, self._part_done()
+                )  # a stage that has ended is not active, and the sink commits after it
+                progress(most)
                 ended.wait(self._clock.monotonic() + _LOOK)
 
         watching = Thread(target=watch, name="astyqueue:progress", daemon=True)

@@ -4,6 +4,7 @@ import json
 import os
 import stat
 from pathlib import Path
+from threading import Event
 
 import pytest
 from py4j.protocol import Py4JError
@@ -75,6 +76,31 @@ def test_a_run_that_broke_off_goes_on_where_it_was(frames: Frames, tmp_path: Pat
     assert "20" in rest
     assert bulk(frames, tmp_path).send([first, broken]).skipped == 2
     assert drained(queue) == []
+
+
+class Committing(Bulk):
+    """A run whose only stage has ended when it is looked at again, while the sink still commits."""
+
+    looks = 0
+
+    def _part_done(self) -> float:
+        self.looks += 1
+        return 1.0 if self.looks == 1 else 0.0
+
+
+def test_progress_never_goes_back_while_the_sink_commits(tmp_path: Path) -> None:
+    told: list[float] = []
+    looked_again = Event()
+
+    def progress(part: float) -> None:
+        told.append(part)
+        if len(told) > 1:
+            looked_again.set()
+
+    committing = Committing(None, TARGET, Manifest(tmp_path / "manifest.json"))  # type: ignore[arg-type]  # nothing is asked of Spark
+    with committing._watched(progress):  # noqa: SLF001 - what a user sees of it depends on when Spark is looked at
+        looked_again.wait()
+    assert told == sorted(told)
 
 
 def test_a_manifest_is_of_one_run(tmp_path: Path) -> None:
