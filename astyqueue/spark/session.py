@@ -7,12 +7,11 @@ file system.
 from __future__ import annotations
 
 import os
-import re
 import shutil
-import subprocess
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from itertools import islice
 from pathlib import Path
 from threading import Event, Thread
 from typing import Final
@@ -22,6 +21,7 @@ from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
 from astyqueue.errors import BadSetting
+from astyqueue.java import DoesNotRun, asked, homes, java_in
 from astyqueue.spark.data_source import AstyqueueSource
 
 #: The variable with the default master: local[*], spark://host:7077, k8s://… or sc://host:15002.
@@ -34,14 +34,10 @@ _SETTINGS: Final = UTC | {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
 }
-#: The releases that Spark 4 runs on.
-RELEASES: Final = (17, 21)
+#: The versions of Java that Spark 4 runs on.
+VERSIONS: Final = ("17", "21")
 #: Spark needs this module, which trimmed runtimes (jlink) lack.
 _MODULE: Final = "jdk.incubator.vector"
-_RELEASE: Final = re.compile(r'version "(\d+)')
-#: Where systems install Java; of several versions the newest is tried last.
-_INSTALLED: Final = ("/usr/lib/jvm/*", "/opt/java/*", "/Library/Java/JavaVirtualMachines/*/Contents/Home")
-_SECONDS: Final = 30
 _STDERR: Final = 2
 #: Lines that end the hidden output. They go through the same pipe, after it, so that order is kept.
 _DROP: Final = b"\x00astyqueue: it started\n"
@@ -143,7 +139,7 @@ class NoJava(BadSetting):
 def java_home() -> Path:
     """The home of a Java that Spark runs on: JAVA_HOME if it is set, else the first found. NoJava if there is none."""
     found: dict[str, str] = {}
-    for home in dict.fromkeys(_homes()):
+    for home in dict.fromkeys(islice(homes(), 1 if os.environ.get("JAVA_HOME") else None)):
         wrong = _wrong_with(home)
         if wrong is None:
             return home
@@ -151,31 +147,14 @@ def java_home() -> Path:
     raise NoJava(found)
 
 
-def _homes() -> Iterator[Path]:
-    if named := os.environ.get("JAVA_HOME"):
-        yield Path(named)
-        return
-    if command := shutil.which("java"):
-        yield Path(command).resolve().parent.parent
-    for pattern in _INSTALLED:
-        root = Path(pattern.partition("*")[0])
-        yield from sorted(
-            home.resolve() for home in root.glob(pattern.removeprefix(f"{root}/")) if (home / "bin" / "java").exists()
-        )
-
-
 def _wrong_with(home: Path) -> str | None:
-    """Why Spark does not run on this Java; None if it does."""
-    java = home / "bin" / "java"
+    """Why Spark does not run on the Java in this folder; None if it does."""
     try:
-        told = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=_SECONDS, check=True).stderr  # noqa: S603 - it is a java, or fails
-        release = _RELEASE.search(told)
-        if release is None or int(release[1]) not in RELEASES:
-            return f"it is Java {release[1] if release else 'of an unknown release'}"
-        modules = subprocess.run(  # noqa: S603 - as above
-            [java, "--list-modules"], capture_output=True, text=True, timeout=_SECONDS, check=True
-        ).stdout
-    except (OSError, subprocess.SubprocessError) as error:
+        java = java_in(home)
+        if java.version not in VERSIONS:
+            return f"it is Java {java.version or 'of an unknown version'}"
+        modules = asked(java.program, "--list-modules")
+    except DoesNotRun as error:
         return f"it does not run ({error})"
     return None if _MODULE in modules else f"it is a trimmed runtime without the module {_MODULE}"
 

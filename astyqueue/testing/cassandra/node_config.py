@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from astyqueue.files import replace_file
-from astyqueue.testing.cassandra.artifacts import Java
+from astyqueue.java import Java
 from astyqueue.testing.cassandra.node import Beginning
 
 _NODETOOL: Final = "org.apache.cassandra.tools.NodeTool"
