@@ -12,8 +12,6 @@ from typing import TYPE_CHECKING, Final
 import pytest
 from pyspark.logger import PySparkLogger
 
-from tests.support.places import CASSANDRA
-
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
@@ -29,25 +27,23 @@ SETTINGS: Final = {
     "spark.sql.streaming.minBatchesToRetain": "2",
     "spark.python.authenticate.socketTimeout": "120s",
 }
-#: On Cassandra, reading, streaming and one sink show what the store changes; what these files show besides is the same
-#: on SQLite.
-_SHOWN_ON_SQLITE: Final = {"test_bulk.py", "test_commands.py", "test_sink.py"}
+#: Tests have few rows, so compiling a query takes longer than running it. With `--all-stores` Spark compiles, as it
+#: does for users.
+_INTERPRETED: Final = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
 _TOLD: Final = pytest.StashKey[str]()
 _SECONDS: Final = 300
 
 
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """The first of these tests starts the session, which takes a while on a busy machine.
 
-    With several processes they go first: the longest test is among them, and all would wait for it if it came last.
+    With several processes they go first: one process runs them all, and the others would wait for it at the end.
     """
     if "PYTEST_XDIST_WORKER" in os.environ:
         items.sort(key=lambda item: Path(__file__).parent not in item.path.parents)
     for item in items:
         if Path(__file__).parent in item.path.parents:
             item.add_marker(pytest.mark.timeout(_SECONDS))
-            if item.path.name in _SHOWN_ON_SQLITE and config.getoption("--store") == CASSANDRA:
-                item.add_marker(pytest.mark.full)
             item.add_marker(
                 pytest.mark.filterwarnings(
                     "ignore::ResourceWarning", "ignore::DeprecationWarning", "ignore::FutureWarning"
@@ -95,7 +91,7 @@ def java(pytestconfig: pytest.Config) -> Path:
 
 
 @pytest.fixture(scope="session")
-def spark(java: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+def spark(java: Path, tmp_path_factory: pytest.TempPathFactory, pytestconfig: pytest.Config) -> Iterator[SparkSession]:
     """The session."""
     from astyqueue.spark import session  # noqa: PLC0415 - as above
 
@@ -105,7 +101,8 @@ def spark(java: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Spar
         "spark.local.dir": str(tmp_path_factory.mktemp("local")),
     }
     with warnings.catch_warnings(action="ignore"):
-        made = session(MASTER, name="astyqueue-tests", settings=SETTINGS | kept)
+        compiled = {} if pytestconfig.getoption("--all-stores") else _INTERPRETED
+        made = session(MASTER, name="astyqueue-tests", settings=SETTINGS | compiled | kept)
     made.sparkContext.setLogLevel("ERROR")
     yield made
     made.stop()

@@ -267,7 +267,7 @@ def test_each_row_is_handed_out_once_while_tasks_fail_and_consumers_run(frames: 
     assert seen == dict.fromkeys(range(4 * COUNT), 1)
 
 
-@pytest.mark.parametrize(("rows", "depth"), [(COUNT, 300), (COUNT // 10, 30)])
+@pytest.mark.parametrize(("rows", "depth"), [pytest.param(COUNT, 300, marks=pytest.mark.full), (COUNT // 10, 30)])
 def test_the_sink_waits_while_the_queue_is_full(frames: Frames, rows: int, depth: int) -> None:
     queue = frames.queue()
     waiting: list[int] = []

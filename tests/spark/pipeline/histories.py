@@ -7,14 +7,15 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Final
 
+from pyarrow import Table
 from pyspark.sql import DataFrame, SparkSession
 
 from astyqueue import ids
-from astyqueue.clock import instant, microseconds
-from astyqueue.model.event import FLAT, Event, Kind
+from astyqueue.clock import microseconds
+from astyqueue.model.event import Event, Kind
 from astyqueue.model.message import MessageId
 from astyqueue.spark.pipeline.batch import as_events
-from astyqueue.spark.schemas import HISTORY, schema_of
+from astyqueue.spark.schemas import HISTORY, Shaping, schema_of
 from astyqueue.units import SECOND
 
 #: Noon of some day, and the length of one.
@@ -110,13 +111,10 @@ def fired(at: float, slot: float, schedule: str = "digest", *, queue: str = QUEU
 
 
 def frame(spark: SparkSession, events: Iterable[Event]) -> DataFrame:
-    """Events as the data source has them."""
-    rows = [tuple(_cell(name, value) for name, value in event.flat().items()) for event in events]
-    return as_events(spark.createDataFrame(rows, schema_of(HISTORY)))
-
-
-def _cell(name: str, value: object) -> object:
-    return instant(value) if FLAT[name] == "instant" and isinstance(value, int) else value
+    """Events as the data source has them, in a relation of this process: no worker of Python makes its rows."""
+    schema = schema_of(HISTORY)
+    rows = Table.from_batches([Shaping(schema).events(list(events))])
+    return as_events(spark.createDataFrame(rows, schema))
 
 
 def told(*lives: Life) -> list[Event]:

@@ -5,8 +5,11 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import date
 from pathlib import Path
+from typing import Final
 
 import pyarrow.parquet
 import pytest
@@ -20,7 +23,7 @@ from astyqueue.spark.pipeline.folder_lock import locked
 from astyqueue.spark.pipeline.parquet_store import BATCH, Day, Lake
 from astyqueue.spark.pipeline.schemas import ATTEMPTS, EVENTS, FACTS, MESSAGES
 from tests.spark.pipeline.histories import QUEUE, Life, frame, told
-from tests.spark.pipeline.snapshots import HOUR, Store
+from tests.spark.pipeline.snapshots import HOUR, Store, Tables
 
 
 class Killed(BaseException):
@@ -31,24 +34,58 @@ def killing(*_: object) -> None:
     raise Killed
 
 
+#: A folder may have any name, also one that Hadoop would take for a pattern or an address.
+NAME: Final = "la[k]e {of} 100%20*"
+
+
+@contextmanager
+def files_are_elsewhere(spark: SparkSession) -> Iterator[None]:
+    """Have Hadoop look for paths without a scheme on a machine that does not exist."""
+    hadoop = spark.sparkContext._jsc.hadoopConfiguration()  # noqa: SLF001 - where Hadoop looks for paths
+    before = hadoop.get("fs.defaultFS")
+    hadoop.set("fs.defaultFS", "nowhere://at.all")
+    try:
+        yield
+    finally:
+        hadoop.set("fs.defaultFS", before)
+
+
+@pytest.fixture(scope="module")
+def begun(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Tables:
+    """The tables of two runs."""
+    store = Store(spark, tmp_path_factory.mktemp("begun") / NAME)
+    with files_are_elsewhere(spark):
+        store.add(Life("a").claimed(1).done(2))
+        store.run(100)
+        store.add(Life("b", 200).claimed(201).done(202))
+        store.run(300)
+    return store.tables
+
+
+def test_a_folder_is_of_this_machine_and_has_the_name_that_was_said(begun: Tables) -> None:
+    assert begun.out.name == NAME
+    states = pyarrow.parquet.read_table(begun.out / MESSAGES.name)["state"].to_pylist()
+    assert states == ["done", "done"]
+
+
 @pytest.mark.parametrize("step", ["rename", "unlink"])
 def test_a_run_that_is_killed_as_it_replaces_a_day_loses_nothing_that_the_queue_has_forgotten(
-    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str
+    spark: SparkSession, begun: Tables, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str
 ) -> None:
-    store = Store(spark, tmp_path / "lake")
-    forgotten = Life("a").claimed(1).done(2)
-    store.add(forgotten)
-    store.run(100)
-    store.events = Life("b", 4 * HOUR).claimed(4 * HOUR).done(5 * HOUR).events
+    store = Store(spark, begun.copied(tmp_path / "lake").out)
+    forgotten = {str(row["message"]) for row in begun.rows(EVENTS)}
+    store.add(Life("c", 4 * HOUR).claimed(4 * HOUR).done(5 * HOUR))
     monkeypatch.setattr(Path, step, killing)
     with pytest.raises(Killed):
         store.run(6 * HOUR)
     monkeypatch.undo()
-    assert {str(event.message) for event in forgotten.events} <= {row["message"] for row in store.rows(EVENTS)}
+    assert len(forgotten) == 2
+    assert forgotten <= {row["message"] for row in store.tables.rows(EVENTS)}
     built = store.run(7 * HOUR)
-    assert (built.events, len(store.rows(EVENTS)), len(store.rows(MESSAGES)), len(store.rows(ATTEMPTS))) == (6, 6, 2, 2)
-    assert [(day["sent"], day["done"]) for day in store.rows(FACTS, "grain = 'queue'")] == [(2, 2)]
-    assert not list((tmp_path / "lake").rglob("_staged/*"))
+    rows = [len(store.tables.rows(table)) for table in (EVENTS, MESSAGES, ATTEMPTS)]
+    assert (built.events, rows) == (9, [9, 3, 3])
+    assert [(day["sent"], day["done"]) for day in store.tables.rows(FACTS, grain="queue")] == [(3, 3)]
+    assert not list(store.tables.out.rglob("_staged/*"))
 
 
 def test_days_that_were_read_and_not_built_are_built_by_the_next_run(
@@ -63,25 +100,7 @@ def test_days_that_were_read_and_not_built_are_built_by_the_next_run(
     monkeypatch.undo()
     store.events = []
     store.run(7 * HOUR)
-    assert [row["state"] for row in store.rows(MESSAGES)] == ["done"]
-
-
-def test_a_folder_is_of_this_machine_and_has_the_name_that_was_said(spark: SparkSession, tmp_path: Path) -> None:
-    store = Store(spark, tmp_path / "la[k]e {of} 100%20*")
-    hadoop = spark.sparkContext._jsc.hadoopConfiguration()  # noqa: SLF001 - where Hadoop looks for paths
-    before = hadoop.get("fs.defaultFS")
-    hadoop.set("fs.defaultFS", "nowhere://at.all")
-    try:
-        store.add(Life("a").claimed(1).done(2))
-        store.run(100)
-        store.add(Life("b", 200).claimed(201).done(202))
-        store.run(300)
-    finally:
-        hadoop.set("fs.defaultFS", before)
-    assert [row["state"] for row in pyarrow.parquet.read_table(store.out / MESSAGES.name).to_pylist()] == [
-        "done",
-        "done",
-    ]
+    assert [row["state"] for row in store.tables.rows(MESSAGES)] == ["done"]
 
 
 def test_rows_that_turn_up_for_a_day_after_the_days_were_counted_replace_nothing(

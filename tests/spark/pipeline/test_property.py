@@ -127,7 +127,7 @@ def quantile(values: list[int], share: float) -> float:
     return ordered[low] + (place - low) * (ordered[high] - ordered[low])
 
 
-@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize("seed", [1, pytest.param(2, marks=pytest.mark.full)])
 def test_random_histories_come_to_what_plain_python_says(spark: SparkSession, seed: int) -> None:
     chance = random.Random(seed)
     events = told(*(fared(chance, number) for number in range(300)))
