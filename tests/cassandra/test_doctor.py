@@ -148,6 +148,7 @@ def test_the_older_paxos_and_limits_under_which_queues_cannot_work_are_told() ->
     assert {one.fact.split()[0] for one in seen if one.subject == "guardrails"} == strict.keys()
 
 
+@pytest.mark.full
 def test_what_the_compose_file_says_to_java_chooses_the_newer_paxos() -> None:
     (options,) = re.findall(r"JVM_EXTRA_OPTS: (.*)", (ROOT / "docker-compose.yml").read_text())
     with LocalCassandra(settings={"paxos_variant": "v1"}, java_options=options.split()) as old:

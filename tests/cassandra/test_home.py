@@ -157,6 +157,7 @@ def test_a_session_that_is_handed_in_must_ask_at_home_too(two_centres: LocalCass
         open_store(cluster.connect(name), clock=CLOCK)
 
 
+@pytest.mark.full
 def test_the_home_is_moved_only_when_that_is_asked_for_and_from_a_data_centre_that_is_left_alone(
     two_centres: LocalCassandra, name: str
 ) -> None:

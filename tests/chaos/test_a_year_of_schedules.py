@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from datetime import timedelta
 from typing import Final
 
+import pytest
+
 from astyqueue import MessageQueue
 from astyqueue.clock import microseconds
 from astyqueue.schedules import Schedules
@@ -39,6 +41,7 @@ def triggers() -> dict[str, Trigger]:
     return crons | {f"every {hours}h": Every(f"{hours}h", jitter="1h") for hours in range(20, 40)}
 
 
+@pytest.mark.full
 def test_a_year_of_a_hundred_schedules_is_fired_slot_by_slot() -> None:
     clock = TimeMachine()
     queue = MessageQueue.builder().store(MemoryStore(clock)).clock(clock).name("mail").options(**ONE_ROW).build()

@@ -228,6 +228,7 @@ def test_the_bytes_of_messages_are_told(capsys: pytest.CaptureFixture[str], on_s
     assert report["hint_bytes"] > 0
 
 
+@pytest.mark.full
 def test_the_profile_tells_parts_and_functions(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["profile", "--store", "memory", *SMALL]) == 0
     report = json.loads(capsys.readouterr().out)
