@@ -25,7 +25,7 @@ QUEUE: Final = "emails"
 
 
 class Life:
-    """What happens to one message; every call tells of one moment, so many seconds after noon."""
+    """The events of one message; each call adds those of one moment, in seconds after noon."""
 
     def __init__(
         self, name: str, sent: float = 0.0, *, due: float | None = None, queue: str = QUEUE, **told: str
@@ -44,12 +44,12 @@ class Life:
         self._worker = ""
 
     def sent_told(self, *at: float) -> Life:
-        """Its sending is told of by events that were written later, as Spark's tasks do."""
+        """Its sent events were written at these moments instead, as tasks of Spark write them."""
         self.events[:1] = [replace(self._about, at=NOON + int(moment * SECOND)) for moment in at]
         return self
 
     def claimed(self, at: float, worker: str = "host1:8:bb", *, began: float | None = None) -> Life:
-        """A worker has it."""
+        """A worker claims it."""
         self._attempt += 1
         self._worker = worker
         self._claimed = NOON + int(at * SECOND)
@@ -68,11 +68,11 @@ class Life:
         )
 
     def rejected(self, at: float, reason: str) -> Life:
-        """Its handler said that no attempt will do."""
+        """Its handler rejects it: it is dead at once."""
         return self._tell(at, Kind.DEAD, reason=reason, why="rejected", **self._ending())
 
     def released(self, at: float) -> Life:
-        """It goes back at no cost of an attempt."""
+        """Its worker releases it, which spends no attempt."""
         self._tell(at, Kind.RELEASED, **self._ending())
         self._attempt -= 1
         return self

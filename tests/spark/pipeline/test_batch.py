@@ -120,7 +120,7 @@ def built_from_events(month: Month, rebuilt: Left) -> Left:
 
 
 def sent_late() -> list[Life]:
-    """Messages whose sending is told of late, twice, on the next day, and a week after it."""
+    """Messages whose sent event is written late, twice, on the next day, and a week afterwards."""
     return [
         Life("done before it is told of", 10, queue=SENT_LATE).claimed(20).done(30).sent_told(3_000),
         Life("told of by two tasks", 20, queue=SENT_LATE).sent_told(90, 95),
@@ -152,7 +152,7 @@ def test_a_run_that_finds_nothing_new_changes_nothing_and_reads_on_where_the_las
     assert again.built.read[UNCHANGED] == (NOON + 100 * SECOND - HOUR * SECOND, NOON + 200 * SECOND)
 
 
-def test_a_run_is_told_in_one_line(after_100_seconds: Left) -> None:
+def test_a_run_is_summed_up_in_one_line(after_100_seconds: Left) -> None:
     events = len(after_100_seconds.tables.rows(EVENTS))
     told = f"built 2026-03-14 from {events} events, read up to 2026-03-14 12:01:40 UTC"
     assert summary(after_100_seconds.built) == told
@@ -166,7 +166,7 @@ def test_events_that_were_written_late_are_found_by_the_next_run(
     assert after_200_seconds.tables.figures(LATE).counts()["done"] == 2
 
 
-def test_a_message_that_is_done_the_next_day_is_mended_where_it_was_sent(
+def test_a_message_that_is_done_the_next_day_is_updated_in_the_day_it_was_sent(
     after_200_seconds: Left, after_21_hours: Left, after_31_days: Left
 ) -> None:
     first, next_day, later = after_200_seconds, after_21_hours, after_31_days
@@ -182,7 +182,7 @@ def test_a_message_that_is_done_the_next_day_is_mended_where_it_was_sent(
     assert later.tables.figures(OVERNIGHT).lengths()["end"].longest == 5 * DAY
 
 
-def test_a_done_that_turns_out_not_to_have_come_about_is_taken_back(
+def test_a_done_that_was_written_and_did_not_happen_is_taken_back(
     after_100_seconds: Left, after_200_seconds: Left
 ) -> None:
     before, after = (left.tables.figures(LOST).counts() for left in (after_100_seconds, after_200_seconds))
@@ -190,14 +190,14 @@ def test_a_done_that_turns_out_not_to_have_come_about_is_taken_back(
     assert (after["done"], after["in flight"]) == (0, 1)
 
 
-def test_what_lies_between_the_last_run_and_a_later_stretch_is_read_by_the_next_run(
+def test_a_gap_between_the_last_run_and_a_later_interval_is_read_by_the_next_run(
     after_21_hours: Left, after_31_days: Left
 ) -> None:
     assert after_21_hours.tables.figures(SKIPPED).counts()["done"] == 1
     assert after_31_days.tables.figures(SKIPPED).counts()["done"] == 2
 
 
-def test_sendings_that_are_told_of_late_and_twice_count_once_when_they_were_sent(
+def test_sent_events_that_are_written_late_or_twice_count_once_when_the_message_was_sent(
     after_21_hours: Left, rebuilt: Left
 ) -> None:
     tables = after_21_hours.tables
@@ -294,7 +294,7 @@ def test_nothing_to_read_is_no_error(store: Store) -> None:
 
 
 @pytest.mark.full
-def test_an_end_ahead_of_the_clock_is_not_taken_for_read(store: Store) -> None:
+def test_an_interval_that_ends_ahead_of_the_clock_counts_as_read_up_to_the_clock(store: Store) -> None:
     store.add(Life("a").claimed(1).done(2))
     store.run(100, Span(since=NOON - DAY // 2, until=NOON + DAY // 2))
     assert store.asked == [(NOON - DAY // 2, NOON + 100 * SECOND)]
@@ -315,7 +315,7 @@ def test_a_clock_that_was_ahead_and_is_right_again_loses_nothing(store: Store) -
 
 
 @pytest.mark.full
-def test_a_stretch_of_several_queues_that_is_built_again_leaves_finished_what_ended_after_it(store: Store) -> None:
+def test_an_interval_that_is_built_again_keeps_messages_done_that_ended_after_it(store: Store) -> None:
     queues = ("busy", "calm")
     store.add(
         Life("a", queue="busy").claimed(1).done(2),
@@ -330,7 +330,7 @@ def test_a_stretch_of_several_queues_that_is_built_again_leaves_finished_what_en
 
 
 @pytest.mark.full
-def test_days_apart_that_are_built_again_leave_what_is_known_of_the_days_between(store: Store) -> None:
+def test_days_that_are_built_again_keep_what_is_known_of_the_days_between(store: Store) -> None:
     store.add(
         Life("a").claimed(1).done(72 * HOUR),
         Life("b", 1).claimed(72 * HOUR).failed(73 * HOUR).claimed(145 * HOUR).done(146 * HOUR),

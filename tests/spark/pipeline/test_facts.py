@@ -61,7 +61,7 @@ def found(events: DataFrame) -> dict[object, Row]:
     return rows(facts(events, Objectives.read(["wait<=2s"])), "grain", "member")
 
 
-def test_a_day_counts_what_became_of_messages_and_attempts(found: dict[object, Row]) -> None:
+def test_a_day_has_counts_of_events_and_of_attempts_by_their_ends(found: dict[object, Row]) -> None:
     day = found["queue", QUEUE]
     assert {name: day[name] for name in ("sent", "done", "dead", "retried", "released", "redriven", "cancelled")} == {
         "sent": 12,
@@ -106,7 +106,7 @@ def test_approximate_percentiles_of_few_values_are_values_that_occur(events: Dat
     assert found["queue", QUEUE]["wait_p95"] == 10 * SECOND
 
 
-def test_a_message_is_one_row_however_it_fared(events: DataFrame) -> None:
+def test_each_message_is_one_row_with_its_last_state(events: DataFrame) -> None:
     found = messages(events).collect()
     states = sorted((row["state"], row["attempts"], (row["took"] or 0) // SECOND) for row in found)
     # In the order of sending: the late receipt was claimed, and nothing after that came about.
@@ -126,14 +126,14 @@ def test_a_message_is_one_row_however_it_fared(events: DataFrame) -> None:
     ]
 
 
-def test_rows_about_one_message_come_to_the_same_however_they_are_put_together(events: DataFrame) -> None:
+def test_rows_of_one_message_merge_to_the_same_in_any_order(events: DataFrame) -> None:
     early, late = events.where("at < '2026-03-14 12:00:10'"), events.where("at >= '2026-03-14 12:00:10'")
     whole = sorted(map(str, messages(events).collect()))
     again = messages(early).unionByName(messages(late)).unionByName(messages(late))
     assert sorted(map(str, joined(again).collect())) == whole
 
 
-def test_attempts_end_as_somebody_said_or_as_nobody_did(events: DataFrame) -> None:
+def test_an_attempt_has_the_outcome_of_its_end_and_is_expired_or_open_without_one(events: DataFrame) -> None:
     found = Counter(
         (row["outcome"], row["attempt"], row["ran"] and row["ran"] // SECOND) for row in attempts(events).collect()
     )

@@ -128,7 +128,7 @@ def quantile(values: list[int], share: float) -> float:
 
 
 @pytest.mark.parametrize("seed", [1, pytest.param(2, marks=pytest.mark.full)])
-def test_random_histories_come_to_what_plain_python_says(spark: SparkSession, seed: int) -> None:
+def test_facts_of_random_histories_are_those_that_plain_python_counts(spark: SparkSession, seed: int) -> None:
     chance = random.Random(seed)
     events = told(*(fared(chance, number) for number in range(300)))
     plain = Plain(events)

@@ -173,7 +173,7 @@ def built(spark: SparkSession, folder: Path, *events: Event) -> Reading:
     return Reading((folder / "report.html").read_text())
 
 
-def test_a_single_message_makes_sense(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_report_on_one_message_shows_its_figures_and_none_of_its_markup(spark: SparkSession, tmp_path: Path) -> None:
     reading = built(
         spark, tmp_path, *told(Life("<b>only</b>", task="<script>", tenant="a & b").claimed(1).done(2)), fired(3, 2)
     )
@@ -183,7 +183,7 @@ def test_a_single_message_makes_sense(spark: SparkSession, tmp_path: Path) -> No
     assert "<script>" not in (tmp_path / "report.html").read_text()
 
 
-def test_a_history_of_nothing_says_so(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_report_without_events_says_so(spark: SparkSession, tmp_path: Path) -> None:
     reading = built(spark, tmp_path)
     assert (reading.cards, reading.titles) == ({}, [])
     assert "has no events" in (tmp_path / "report.html").read_text()

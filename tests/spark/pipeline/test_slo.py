@@ -18,6 +18,6 @@ def test_a_level_is_for_all_queues_or_for_the_one_it_names() -> None:
 @pytest.mark.parametrize(
     "text", ["wait", "wait<5s", "wait>=5s", "speed<=5s", "wait<=", "wait<=soon", "a queue:wait<=5s", ""]
 )
-def test_what_is_no_level_is_refused(text: str) -> None:
+def test_an_invalid_service_level_is_refused(text: str) -> None:
     with pytest.raises(BadInput):
         Objectives.read([text])

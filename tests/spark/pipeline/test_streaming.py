@@ -48,7 +48,7 @@ def arriving(spark: SparkSession, tmp_path: Path) -> Arriving:
     return Arriving(spark, tmp_path)
 
 
-def test_minutes_are_told_once_the_watermark_has_passed_them_also_after_a_restart(arriving: Arriving) -> None:
+def test_a_minute_is_written_when_the_watermark_has_passed_it_also_after_a_restart(arriving: Arriving) -> None:
     arriving.add(*told(Life("a").claimed(1).done(2), Life("b", 70).claimed(71).failed(72)))
     arriving.follow()
     # The latest event is of 12:01:12, so that 12:00:12 is settled: no minute is over yet.
@@ -65,7 +65,7 @@ def test_minutes_are_told_once_the_watermark_has_passed_them_also_after_a_restar
     }
 
 
-def test_a_batch_that_comes_again_takes_the_same_places(arriving: Arriving, spark: SparkSession) -> None:
+def test_a_batch_that_runs_again_adds_no_minute_twice(arriving: Arriving, spark: SparkSession) -> None:
     arriving.add(*told(Life("a").claimed(1).done(2)), *Life("c", 300).events)
     arriving.follow()
     batch = spark.createDataFrame(
@@ -82,7 +82,7 @@ def test_attempts_that_fail_at_one_moment_count_each(arriving: Arriving) -> None
     assert arriving.minutes() == {"2026-03-14T12:00Z": (1, 0, 2)}
 
 
-def test_minutes_that_a_killed_writer_left_twice_are_told_once(arriving: Arriving) -> None:
+def test_a_minute_that_a_killed_writer_left_twice_is_kept_once(arriving: Arriving) -> None:
     arriving.add(*told(Life("a").claimed(1).done(2)), *Life("c", 300).events)
     arriving.follow()
     [file] = (arriving.out / "live").rglob("*.parquet")

@@ -56,7 +56,7 @@ def waits(tables: Tables, queue: str) -> list[tuple[str, int]]:
     return in_messages
 
 
-def test_a_message_waits_once_however_often_it_is_given_back_or_driven_again(tables: Tables) -> None:
+def test_a_message_waits_once_however_often_it_is_released_or_redriven(tables: Tables) -> None:
     assert waits(tables, REPEATED) == [("again", 3), ("back", 1)]
     [digest] = tables.rows(SCHEDULES, queue=REPEATED)
     assert (digest["started"], digest["within_1s"], digest["within_1m"], digest["start_max"]) == (1, 1, 1, SECOND)
