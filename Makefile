@@ -71,10 +71,10 @@ test-ring: $(READY)  ## send MESSAGES=1000000 through a ring of three real nodes
 
 SEEDS ?= 10000
 
-simulate: $(READY)  ## play SEEDS=10000 simulated worlds full of faults, and see that every promise holds
+simulate: $(READY)  ## play SEEDS=10000 simulations full of faults, and check every promise
 	@$(PY) -m tests.simulation --seeds $(SEEDS)
 
-simulate-planted: $(READY)  ## plant mistakes into the protocol, and tell how many seeds it takes to notice each
+simulate-planted: $(READY)  ## measure how many seeds the simulation takes to detect each mutant of the protocol
 	@$(PY) -m tests.simulation.mutants.measure
 
 check: $(READY)  ## formatting, lint, types, floors, budgets, and whether astyqueue.aio is up to date

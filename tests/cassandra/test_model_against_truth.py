@@ -22,10 +22,10 @@ from astyqueue.stores.cassandra.connection.cluster import connect
 from astyqueue.testing import LocalCassandra
 from astyqueue.units import SECOND
 from tests.cassandra.scripted import HEADER, ROW, STORIES, Story
-from tests.simulation.cassandra.cluster import Cluster, Hear, Job
+from tests.simulation.cassandra.cluster import Cluster, Job, OnAnswer
 from tests.simulation.cassandra.replica import Replica
 from tests.simulation.cassandra.store import SimulatedClock, SimulatedStore
-from tests.simulation.engine.fault_profile import Weather
+from tests.simulation.engine.fault_profile import FaultProfile
 from tests.support.proxy import Proxy
 
 CLOCK = SystemClock()
@@ -39,16 +39,18 @@ class Simulated:
 
     def __init__(self) -> None:
         self._clock = SimulatedClock()
-        self.store = SimulatedStore(self._clock, weather=dataclasses.replace(Weather.fair(3), grace_us=GRACE * SECOND))
+        self.store = SimulatedStore(
+            self._clock, profile=dataclasses.replace(FaultProfile.fault_free(3), grace_us=GRACE * SECOND)
+        )
 
     def now(self) -> int:
         self._clock.advance("10ms")
         return self._clock.now()
 
     def losing(self, what: Literal["question", "answer"], change: Callable[[Store], object]) -> None:
-        def begin(cluster: Cluster, home: Replica, job: Job, hear: Hear) -> None:  # noqa: ARG001 - whoever asks is told nothing
+        def begin(cluster: Cluster, local: Replica, job: Job, on_answer: OnAnswer) -> None:  # noqa: ARG001 - whoever asks is told nothing
             if what == "answer":
-                cluster.network.coordinate(home, job(home), lambda _: None)
+                cluster.network.coordinate(local, job(local), lambda _: None)
 
         with mock.patch.object(Cluster, "_begin", begin):
             change(self.store)
@@ -120,8 +122,8 @@ def real(way: Real, session: Session) -> Real:
 
 
 @pytest.mark.timeout(120)
-@pytest.mark.parametrize("story", STORIES, ids=lambda story: story.__name__)
-def test_simulated_and_real_servers_give_the_same_answers(real: Real, story: Story) -> None:
-    simulated = list(story(Simulated()))
+@pytest.mark.parametrize("story", STORIES, ids=lambda history: history.__name__)
+def test_simulated_and_real_servers_give_the_same_answers(real: Real, history: Story) -> None:
+    simulated = list(history(Simulated()))
     assert len(simulated) > 0
-    assert list(story(real)) == simulated
+    assert list(history(real)) == simulated

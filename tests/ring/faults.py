@@ -90,28 +90,28 @@ def ring_with_doors() -> Iterator[tuple[LocalCassandra, Doors]]:
         yield ring, doors
 
 
-def play(plan: Plan, directory: Path, tell: Tell) -> Played:
+def play(plan: Plan, directory: Path, answer: Tell) -> Played:
     """Run the plan on a ring of its own, with the journals in the directory; CannotRunHere if there can be no ring."""
     began = CLOCK.monotonic()
     with ExitStack() as held:
         ring, doors = held.enter_context(ring_with_doors())
-        tell(f"three nodes up after {(CLOCK.monotonic() - began) / SECOND:.0f} s: {', '.join(ring.contact_points)}")
+        answer(f"three nodes up after {(CLOCK.monotonic() - began) / SECOND:.0f} s: {', '.join(ring.contact_points)}")
         builder = MessageQueue.builder().store(ring.url(KEYSPACE)).name(QUEUE).time_shards(30, every=plan.every)
         queue = held.enter_context(builder.lease(plan.lease / SECOND).max_attempts(_ATTEMPTS).build())
         people = held.enter_context(People(ring.url(KEYSPACE), QUEUE, directory))
         conductor = held.enter_context(ThreadPoolExecutor(1, thread_name_prefix="conductor"))
-        return _Play(plan, queue, Stage(ring, doors, people, plan.lease, KEYSPACE), tell).through(conductor)
+        return _Play(plan, queue, Stage(ring, doors, people, plan.lease, KEYSPACE), answer).through(conductor)
 
 
 class _Play:
     """One run of a plan."""
 
-    def __init__(self, plan: Plan, queue: MessageQueue, stage: Stage, tell: Tell) -> None:
+    def __init__(self, plan: Plan, queue: MessageQueue, stage: Stage, answer: Tell) -> None:
         self._plan = plan
         self._queue = queue
         self._stage = stage
         self._people = stage.people
-        self._tell = tell
+        self._tell = answer
         self._began = CLOCK.monotonic()
         self._next_told = self._began
         self._faults: list[Befallen] = []
@@ -190,8 +190,8 @@ class _Play:
 
     def _left(self) -> int:
         """How many messages are left once the workers are idle; counting them earlier costs too much."""
-        handed = -1
-        while handed != (handed := self._people.count("handed")):
+        delivered = -1
+        while delivered != (delivered := self._people.count("handed")):
             self._wait(_IDLE)
         with contextlib.suppress(StoreUnavailable):
             counts = self._queue.counts()

@@ -42,7 +42,7 @@ class Journal:
     def write(self, word: str, *said: object) -> None:
         os.write(self._file, " ".join((word, str(CLOCK.monotonic()), *map(str, said), "\n")).encode())
 
-    def handed(self, number: int, delivery: BaseDelivery) -> None:
+    def delivered(self, number: int, delivery: BaseDelivery) -> None:
         """Note that a handler got this delivery."""
         receipt = delivery.receipt
         self.write("handed", number, receipt.message.id.hex(), receipt.attempt, receipt.nonce.hex())

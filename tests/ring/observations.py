@@ -16,8 +16,8 @@ from astyqueue.model.views import DeadLetter
 from astyqueue.protocol.layout.columns import Dead
 from tests.ring.journal import Line, lines, parted
 from tests.ring.worker import REASON
-from tests.simulation.checkers.reference_model import RowTruth, Truth
-from tests.simulation.engine.history import Evidence, Handed, History, Result, Sent, Settled
+from tests.simulation.checkers.reference_model import ReferenceModel, RowModel
+from tests.simulation.engine.history import Delivered, History, Result, RunRecord, Sent, Settled
 
 _QUORUM: Final = 2
 _NEVER: Final = 1 << 62
@@ -41,7 +41,7 @@ class Holding(NamedTuple):
     number: int
     nonce: bytes
     claimed: int
-    handed: int
+    delivered: int
     settled: int
     outcome: str
     journal: str
@@ -66,32 +66,32 @@ class Testimony:
     holdings: list[Holding] = field(default_factory=list)
     takers: dict[Id, set[bytes]] = field(default_factory=lambda: defaultdict(set))
 
-    def evidence(self, dead: Iterable[DeadLetter]) -> Evidence:
+    def record(self, dead: Iterable[DeadLetter]) -> RunRecord:
         """What the oracles judge.
 
         Of the commits of a real store only the claims are known, and of its rows only what was left at the end.
         """
-        row = RowTruth(takers=self.takers)
+        row = RowModel(claims=self.takers)
         row.dead = {
             letter.id.id: Dead(letter.died, letter.attempts, letter.kind, letter.reason, letter.claim)
             for letter in dead
         }
-        truth = Truth(_QUORUM, "")
-        truth.rows["all"] = row
-        return Evidence(self.history, truth, last_poll=0)
+        model = ReferenceModel(_QUORUM, "")
+        model.rows["all"] = row
+        return RunRecord(self.history, model, last_poll=0)
 
 
 def read(journals: Iterable[Path]) -> Testimony:
     """The contents of these journals."""
-    told = Testimony()
+    answered = Testimony()
     for journal in journals:
-        _Reader(journal, told).read()
-    told.holdings = list(_while_held(told.holdings))
-    told.history.sent.sort(key=lambda sent: sent.number)
-    told.history.handed.sort(key=lambda handed: handed.told)
-    told.failures.sort()
-    told.sent_at.sort()
-    return told
+        _Reader(journal, answered).read()
+    answered.holdings = list(_while_held(answered.holdings))
+    answered.history.sent.sort(key=lambda sent: sent.number)
+    answered.history.delivered.sort(key=lambda delivered: delivered.answered)
+    answered.failures.sort()
+    answered.sent_at.sort()
+    return answered
 
 
 def _while_held(holdings: list[Holding]) -> Iterator[Holding]:
@@ -105,11 +105,11 @@ def _while_held(holdings: list[Holding]) -> Iterator[Holding]:
 class _Reader:
     """Reads one journal."""
 
-    def __init__(self, journal: Path, told: Testimony) -> None:
+    def __init__(self, journal: Path, answered: Testimony) -> None:
         self._journal = journal
-        self._told = told
+        self._told = answered
         self._claims: dict[bytes, _Claim] = {}
-        self._handed: dict[tuple[Id, bytes], Handed] = {}
+        self._handed: dict[tuple[Id, bytes], Delivered] = {}
         self._settled: dict[tuple[Id, bytes], Settled] = {}
         self._sent: dict[int, list[Sent]] = {}
         self._unknowns: list[int] = []
@@ -158,11 +158,11 @@ class _Reader:
         number, id_, attempt, nonce = line.said
         claim = self._claims[bytes.fromhex(nonce)]
         claim.done = True
-        handed = Handed(
+        delivered = Delivered(
             int(number), bytes.fromhex(id_), int(attempt), bytes.fromhex(nonce), claim.at, line.at, self._journal.name
         )
-        self._handed[handed.id, handed.nonce] = handed
-        self._told.history.handed.append(handed)
+        self._handed[delivered.id, delivered.nonce] = delivered
+        self._told.history.delivered.append(delivered)
 
     def _settle(self, line: Line) -> None:
         number, id_, nonce, outcome = line.said
@@ -176,20 +176,28 @@ class _Reader:
     def _was_settled(self, line: Line) -> None:
         _, id_, nonce, outcome = line.said
         if settled := self._settled.get((bytes.fromhex(id_), bytes.fromhex(nonce))):
-            settled.tell(line.at, unknowns=len(self._unknowns), lost=outcome == "lost")
+            settled.answer(line.at, unknowns=len(self._unknowns), lost=outcome == "lost")
 
     def _conclude(self) -> None:
         """Add what is known only when the journal was read to its end."""
         for nonce, claim in self._claims.items():
             for id_ in claim.ids if claim.done is not False else ():
                 self._told.takers[id_].add(nonce)
-        for key, handed in self._handed.items():
+        for key, delivered in self._handed.items():
             settled = self._settled.get(key)
             over = settled is not None and settled.result is Result.DONE
             outcome = ("lost" if settled.lost else settled.kind) if settled is not None and over else ""
-            until = settled.told if settled is not None and over else _NEVER
+            until = settled.answered if settled is not None and over else _NEVER
             self._told.holdings.append(
-                Holding(handed.number, handed.nonce, handed.claimed, handed.told, until, outcome, handed.who)
+                Holding(
+                    delivered.number,
+                    delivered.nonce,
+                    delivered.claimed,
+                    delivered.answered,
+                    until,
+                    outcome,
+                    delivered.client_name,
+                )
             )
 
 

@@ -36,7 +36,7 @@ _HEADINGS: Final = {
 
 def recoveries(played: Played, told: Testimony, verdict: Verdict) -> list[Figures]:
     """Figures for each fault; all times are since it began."""
-    handled = sorted(holding.handed for holding in told.holdings)
+    handled = sorted(holding.delivered for holding in told.holdings)
     failed = [failure.at for failure in told.failures]
     return [
         {

@@ -64,13 +64,13 @@ def _causes(verdict: Verdict, faults: list[Figures]) -> dict[str, int]:
     return dict(Counter(f"{fault}; the first delivery {double.told}" for fault, double in named))
 
 
-def run(plan: Plan, tell: Tell, *, keep: Path | None = None) -> Report:
+def run(plan: Plan, answer: Tell, *, keep: Path | None = None) -> Report:
     """Run the plan and judge it; the journals stay in the directory `keep`, or are deleted if there is none."""
     if keep is not None:
         keep.mkdir(parents=True, exist_ok=True)
-        return judged(play(plan, keep, tell))
+        return judged(play(plan, keep, answer))
     with tempfile.TemporaryDirectory(prefix="astyqueue-ring-") as directory:
-        return judged(play(plan, Path(directory), tell))
+        return judged(play(plan, Path(directory), answer))
 
 
 def judged(played: Played) -> Report:

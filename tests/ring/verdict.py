@@ -82,9 +82,9 @@ def judge(played: Played, told: Testimony) -> Verdict:
     lost = [sent.number for sent in told.history.sent if sent.result is Result.DONE and sent.number not in handled]
     doubles = list(_doubles(played.faults, told))
     in_flight = [flight.peak(befallen, told.holdings) for befallen in played.faults]
-    evidence = told.evidence(played.dead)
+    record = told.record(played.dead)
     violations = [
-        *(said for oracle in ORACLES for said in oracle(evidence)),
+        *(said for oracle in ORACLES for said in oracle(record)),
         *(f"message {number} was sent and never handled" for number in lost),
         *_unexplained(doubles),
         *_too_many(doubles, played.faults, in_flight),

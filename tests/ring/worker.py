@@ -60,7 +60,7 @@ def main(url: str, name: str, path: str) -> None:
 
     def handle(delivery: Delivery) -> None:
         number = number_of(delivery)
-        journal.handed(number, delivery)
+        journal.delivered(number, delivery)
         if number % SLOW == 1:
             Wakeup(clock).wait(clock.monotonic() + WHILE)
         if number % REJECTED == 1:

@@ -1,4 +1,4 @@
-"""`python -m tests.simulation`: play many seeds, one again, or the smallest world of one that fails."""
+"""`python -m tests.simulation`: play many seeds, repeat one, or shrink one that fails."""
 
 from __future__ import annotations
 
@@ -9,34 +9,34 @@ from typing import Final
 
 import click
 
-from tests.simulation.engine.runner import Brief, Summary, play
+from tests.simulation.engine.runner import SeedSummary, Summary, play
 from tests.simulation.engine.simulation import simulate
 
-#: After so many seeds it is told how far it came.
-_TELLS: Final = 1_000
+#: Progress is printed after each this many seeds.
+_REPORTS_EVERY: Final = 1_000
 
 
 @click.command()
-@click.option("--seeds", default=1_000, show_default=True, help="How many.")
-@click.option("--first", default=0, show_default=True, help="The first of them, to go on where another run ended.")
-@click.option("--seed", type=int, help="Play this one only, and tell what is wrong with it.")
+@click.option("--seeds", default=1_000, show_default=True, help="Number of seeds.")
+@click.option("--first", default=0, show_default=True, help="First seed, to continue where another run ended.")
+@click.option("--seed", type=int, help="Play this seed only, and print its violations.")
 @click.option(
-    "--shrink", "shrunk", type=int, help="Look for the smallest part of this one that still fails, and print it."
+    "--shrink", "shrunk", type=int, help="Find the smallest part of this seed that still fails, and print it."
 )
-@click.option("--processes", default=os.cpu_count() or 1, show_default=True, help="Side by side.")
+@click.option("--processes", default=os.cpu_count() or 1, show_default=True, help="Processes in parallel.")
 def main(*, seeds: int, first: int, seed: int | None, shrunk: int | None, processes: int) -> None:
-    """Simulate worlds full of faults, and judge what came of them.
+    """Play simulations full of faults, and check every promise.
 
     The exit code is 1 if a promise was broken.
     """
     if shrunk is not None:
         _shrink(shrunk)
     elif seed is not None:
-        judged = simulate(seed)
-        click.echo(str(judged))
-        sys.exit(bool(judged.violations))
+        result = simulate(seed)
+        click.echo(str(result))
+        sys.exit(bool(result.violations))
     else:
-        summary = play(range(first, first + seeds), processes, _tell)
+        summary = play(range(first, first + seeds), processes, _report_progress)
         click.echo(str(summary))
         sys.exit(bool(summary.failed))
 
@@ -50,11 +50,11 @@ def _shrink(seed: int) -> None:
     click.echo(str(shrinking.shrink(seed)))
 
 
-def _tell(summary: Summary, brief: Brief) -> None:
-    if brief.violations:
-        click.echo(f"{brief.told}\n  again: python -m tests.simulation --seed {brief.seed}")
-    if summary.seeds % _TELLS == 0:
-        click.echo(f"up to seed {brief.seed}: {summary.figures}")
+def _report_progress(summary: Summary, seed_summary: SeedSummary) -> None:
+    if seed_summary.violations:
+        click.echo(f"{seed_summary.text}\n  again: python -m tests.simulation --seed {seed_summary.seed}")
+    if summary.seeds % _REPORTS_EVERY == 0:
+        click.echo(f"up to seed {seed_summary.seed}: {summary.figures}")
 
 
 if __name__ == "__main__":

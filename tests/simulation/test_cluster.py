@@ -13,8 +13,8 @@ from astyqueue.store import Batch, Committed, Expectation, Name, Named, Put, Ref
 from astyqueue.units import SECOND
 from tests.simulation.cassandra.replica import Ballot, Decision, Promise, Replica
 from tests.simulation.cassandra.store import SimulatedClock, SimulatedStore
-from tests.simulation.engine.event_loop import SkewedClock, Timeline
-from tests.simulation.engine.fault_profile import Weather
+from tests.simulation.engine.event_loop import EventLoop, SkewedClock
+from tests.simulation.engine.fault_profile import FaultProfile
 
 ROW = "row:0:0"
 NAME = Name(0, 0, ids.LEAST, 0)
@@ -74,7 +74,7 @@ def test_what_a_majority_did_not_answer_has_an_unknown_outcome_and_may_be_there_
     store: SimulatedStore, clock: SimulatedClock
 ) -> None:
     for replica in store.cluster.replicas[1:]:
-        replica.paused_until = clock.timeline.now + 30 * SECOND
+        replica.paused_until = clock.event_loop.now + 30 * SECOND
     store.cluster.replicas[1].up = store.cluster.replicas[2].up = True
     with pytest.raises(OutcomeUnknown):
         write(store, b"1", None)
@@ -106,11 +106,11 @@ def test_a_commit_is_stamped_by_its_ballot_and_later_than_the_one_before(store: 
 
 def test_two_commits_never_have_one_stamp_although_clocks_of_servers_differ() -> None:
     """Two servers behind the last ballot go just beyond it; a replica that promised one ballot refuses the other."""
-    timeline = Timeline()
-    ann, bob = (Replica(number, SkewedClock(timeline, 0)) for number in (1, 2))
-    in_the_way = Ballot(timeline.now + 60 * SECOND, 0)
+    event_loop = EventLoop()
+    ann, bob = (Replica(number, SkewedClock(event_loop, 0)) for number in (1, 2))
+    in_the_way = Ballot(event_loop.now + 60 * SECOND, 0)
     first, second = ann.next_ballot(in_the_way), bob.next_ballot(in_the_way)
-    preparing = partial(Replica.prepare, row="row", asking=lambda row: row.named(()), writing=True)
+    preparing = partial(Replica.prepare, row="row", selection=lambda row: row.named(()), writing=True)
     assert first.moment == second.moment
     assert isinstance(preparing(ann, ballot=first), Promise)
     assert preparing(ann, ballot=second) == first
@@ -120,13 +120,13 @@ def test_two_commits_never_have_one_stamp_although_clocks_of_servers_differ() ->
 
 def test_a_grave_that_was_cleared_too_early_lets_the_dead_return(clock: SimulatedClock) -> None:
     """This is why tombstones are kept for longer than any server may be away."""
-    store = SimulatedStore(clock, weather=dataclasses.replace(Weather.fair(3), grace_us=5 * SECOND))
+    store = SimulatedStore(clock, profile=dataclasses.replace(FaultProfile.fault_free(3), grace_us=5 * SECOND))
     store.send(Batch(ROW, (Put(NAME, b"1"),)))
     stop(store, 2)
     store.send(Batch(ROW, deletes=(NAME,)))
     clock.advance("8s")
     for replica in store.cluster.replicas:
-        replica.purge(store.cluster.weather.grace_us)
+        replica.purge(store.cluster.profile.grace_us)
     store.cluster.replicas[2].up = True
     stop(store, 0)
     assert contents(store) == b"1"

@@ -1,7 +1,7 @@
-"""Every planted mistake is noticed soon after its first seed: what the simulation does not see, it does not prove.
+"""Every mutant is detected soon after its first seed.
 
-`make test` plants one in three, always the same ones, and `make test-full` all. How many seeds it takes from anywhere
-is told by `python -m tests.simulation.mutants.measure`.
+`make test` checks one in three, always the same ones, and `make test-full` all. `python -m
+tests.simulation.mutants.measure` counts the seeds from five starting points.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from zlib import crc32
 
 import pytest
 
-from tests.simulation.mutants.mutant import Planted
-from tests.simulation.mutants.mutants import PLANTED
+from tests.simulation.mutants.mutant import Mutant
+from tests.simulation.mutants.mutants import MUTANTS
 
 #: Seeds after the first of each.
 SOON = 40
@@ -23,12 +23,12 @@ ONE_IN: Final = 3
 def chosen() -> list[object]:
     """The mistakes, with those marked that are left to the full run."""
     return [
-        pytest.param(planted, marks=[pytest.mark.full] if crc32(planted.name.encode()) % ONE_IN else [])
-        for planted in PLANTED
+        pytest.param(mutant, marks=[pytest.mark.full] if crc32(mutant.name.encode()) % ONE_IN else [])
+        for mutant in MUTANTS
     ]
 
 
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("planted", chosen(), ids=lambda planted: planted.name)
-def test_a_planted_mistake_is_noticed(planted: Planted) -> None:
-    assert planted.caught(planted.first, SOON) is not None
+@pytest.mark.parametrize("mutant", chosen(), ids=lambda mutant: mutant.name)
+def test_a_mutant_is_detected(mutant: Mutant) -> None:
+    assert mutant.detected(mutant.first, SOON) is not None

@@ -105,7 +105,7 @@ def test_a_late_send_that_cannot_be_listed_was_sent_all_the_same(clock: TimeMach
     assert store.read((Named(ROW, (put.name,)),)) != [[]]
 
 
-def test_a_glance_that_walks_over_too_many_graves_is_not_repeated_at_once(clock: TimeMachine) -> None:
+def test_a_poll_of_headers_that_passes_too_many_tombstones_is_not_repeated_at_once(clock: TimeMachine) -> None:
     """Otherwise the process would do nothing but repeat that read, as fast as it can."""
     ring = Ring("mail", Layout())
     doorbell = PacedDoorbell(ring, clock)
@@ -113,7 +113,7 @@ def test_a_glance_that_walks_over_too_many_graves_is_not_repeated_at_once(clock:
     listening = poller.read_doorbell(clock.now())
     next(listening)
     with pytest.raises(StopIteration):
-        listening.throw(SliceTooLong("too many graves"))
+        listening.throw(SliceTooLong("too many tombstones"))
     assert doorbell.next_time > clock.monotonic()
 
 
@@ -184,17 +184,17 @@ def test_what_is_acked_is_not_in_hand_any_more_although_its_extension_turns_out_
     run(send(process, Batch(ROW, puts)), store)
     clock.advance("1s")
     [taken] = run(claim(process, RowSnapshot(ROW, 1), ClaimRequest(3, 60 * SECOND, 5)), store).claims
-    hold = Lease(ROW, taken.timer, 60 * SECOND)
-    hold.deliveries.update((one.entry.id, BaseDelivery(ROW, one, hold)) for one in taken.held)
+    lease = Lease(ROW, taken.timer, 60 * SECOND)
+    lease.deliveries.update((one.entry.id, BaseDelivery(ROW, one, lease)) for one in taken.held)
     outcomes: dict[Id, Outcome] = {drawn[0]: Extend(clock.now() + 90 * SECOND), drawn[1]: ACK}
-    extending = settle(process, ROW, SettleRequest(hold.timer, outcomes, hold.unsure))
+    extending = settle(process, ROW, SettleRequest(lease.timer, outcomes, lease.unsure))
     perform(next(extending), store)
     extending.throw(OutcomeUnknown("no answer"))
     with pytest.raises(OutcomeUnknown):
         extending.throw(StoreUnavailable("away for a moment"))
     acks: dict[Id, Outcome] = dict.fromkeys(drawn, ACK)
-    lost, parted = after_settling(
-        hold, acks, run(settle(process, ROW, SettleRequest(hold.timer, acks, hold.unsure)), store)
+    lost, partitioned = after_settling(
+        lease, acks, run(settle(process, ROW, SettleRequest(lease.timer, acks, lease.unsure)), store)
     )
-    assert (lost, parted) == ([], [])
-    assert not hold.deliveries
+    assert (lost, partitioned) == ([], [])
+    assert not lease.deliveries

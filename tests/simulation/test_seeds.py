@@ -1,4 +1,4 @@
-"""Worlds full of faults in which every promise holds; and each of them the same each time."""
+"""Simulations full of faults in which every promise holds; and each of them the same each time."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ import pytest
 
 from astyqueue.clock import SystemClock
 from tests.simulation.engine.fault_profile import Fault
-from tests.simulation.engine.runner import brief_of, play
+from tests.simulation.engine.runner import play, seed_summary
 from tests.simulation.engine.simulation import simulate
 
-#: Sixty worlds in which, taken together, every step is taken.
+#: Sixty simulations in which, taken together, every step is taken.
 SEEDS = range(20, 80)
 STEPS = {
     "send",
@@ -29,28 +29,28 @@ STEPS = {
 } | {*("claim", "claim with settles", "ack", "release", "extend", "reject", "delete", "clear", "redrive", "purge")}
 
 
-def test_every_promise_holds_whatever_befalls_a_world() -> None:
+def test_every_promise_holds_under_every_fault() -> None:
     summary = play(SEEDS, processes=1)
-    assert [brief.told for brief in summary.failed] == []
+    assert [seed_summary.text for seed_summary in summary.failed] == []
     assert summary.fewest_faults >= 3
     assert summary.fewest_operations >= 200
     assert {fault for _, fault in summary.coverage} == set(Fault)
     assert {step for step, _ in summary.coverage} >= STEPS
 
 
-def test_a_seed_is_the_same_world_each_time() -> None:
+def test_a_seed_is_the_same_simulation_each_time() -> None:
     before = random.getstate()
     assert simulate(7) == simulate(7)
     assert simulate(7).digest != simulate(8).digest
     assert random.getstate() == before
 
 
-def test_a_world_asks_no_clock_of_the_machine_it_is_played_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    def asked() -> int:
-        pytest.fail("a simulated process asked the real clock")
+def test_a_simulation_reads_no_real_clock(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail() -> int:
+        pytest.fail("a simulated process read the real clock")
 
-    monkeypatch.setattr(SystemClock, "now", lambda _: asked())
-    monkeypatch.setattr(SystemClock, "monotonic", lambda _: asked())
+    monkeypatch.setattr(SystemClock, "now", lambda _: fail())
+    monkeypatch.setattr(SystemClock, "monotonic", lambda _: fail())
     assert simulate(7).violations == ()
 
 
@@ -62,7 +62,7 @@ def test_a_message_that_was_cleared_under_an_ack_of_unknown_outcome_may_be_sent_
     assert simulate(16_538).violations == ()
 
 
-def test_a_world_that_lasts_for_days_is_repaired_before_deletions_are_forgotten() -> None:
+def test_a_simulation_that_lasts_for_days_is_repaired_before_deletions_are_forgotten() -> None:
     """A replica that was cut off and not repaired brought an acked message back after 35 hours."""
     assert simulate(100_176).violations == ()
 
@@ -76,19 +76,19 @@ def test_a_unique_send_is_not_refused_while_its_delayed_commit_may_still_be_carr
 
 
 @pytest.mark.parametrize("hash_seed", ["1", "2"])
-def test_a_seed_is_the_same_world_in_another_process(hash_seed: str) -> None:
+def test_a_seed_is_the_same_simulation_in_another_process(hash_seed: str) -> None:
     program = (
         "from tests.simulation.engine.simulation import simulate; print([simulate(seed).digest for seed in (3, 5)])"
     )
     environment = {**os.environ, "PYTHONHASHSEED": hash_seed}
-    told = subprocess.run(
+    text = subprocess.run(
         [sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True
     ).stdout
-    assert told.strip() == str([simulate(seed).digest for seed in (3, 5)])
+    assert text.strip() == str([simulate(seed).digest for seed in (3, 5)])
 
 
 def test_a_summary_tells_what_was_covered() -> None:
     summary = play([1, 2], processes=1)
     assert summary.seeds == 2
     assert "2 seeds" in str(summary)
-    assert brief_of(1).operations == simulate(1).operations
+    assert seed_summary(1).operations == simulate(1).operations

@@ -11,7 +11,7 @@ from tests.simulation.cassandra.storage import DELETED, EXPIRING, LASTING, Cell,
 NAME = b"name"
 
 
-def standing(*cells: Cell) -> set[Cell]:
+def surviving(*cells: Cell) -> set[Cell]:
     """What stands after these came, in any order."""
     found = set()
     for order in itertools.permutations(cells):
@@ -23,7 +23,7 @@ def standing(*cells: Cell) -> set[Cell]:
 
 
 @pytest.mark.parametrize(
-    ("stands", "falls"),
+    ("winner", "loser"),
     [
         (Cell(2, LASTING, 0, b"a"), Cell(1, LASTING, 0, b"b")),
         (Cell(1, DELETED, 5, b""), Cell(1, LASTING, 0, b"b")),
@@ -32,18 +32,18 @@ def standing(*cells: Cell) -> set[Cell]:
         (Cell(1, LASTING, 0, b"x"), Cell(1, LASTING, 0, b"a")),
         (Cell(2, LASTING, 0, b"a"), Cell(1, DELETED, 5, b"")),
     ],
-    ids=["later", "deleted", "expiring", "deleted beats expiring", "larger value", "written behind a grave"],
+    ids=["later", "deleted", "expiring", "deleted beats expiring", "larger value", "written behind a tombstone"],
 )
-def test_of_two_versions_one_stands_whichever_came_first(stands: Cell, falls: Cell) -> None:
-    assert standing(stands, falls) == {stands}
+def test_of_two_versions_one_stands_whichever_came_first(winner: Cell, loser: Cell) -> None:
+    assert surviving(winner, loser) == {winner}
 
 
 def test_what_several_replicas_have_is_merged_name_by_name() -> None:
-    old, new, grave = Cell(1, LASTING, 0, b"old"), Cell(2, LASTING, 0, b"new"), Cell(3, DELETED, 0, b"")
-    assert merged([{b"a": old, b"b": new}, {b"a": new, b"c": grave}]) == {b"a": new, b"b": new, b"c": grave}
+    old, new, tombstone = Cell(1, LASTING, 0, b"old"), Cell(2, LASTING, 0, b"new"), Cell(3, DELETED, 0, b"")
+    assert merged([{b"a": old, b"b": new}, {b"a": new, b"c": tombstone}]) == {b"a": new, b"b": new, b"c": tombstone}
 
 
-def test_graves_are_forgotten_once_they_are_old() -> None:
+def test_tombstones_are_purged_once_they_are_old() -> None:
     row = Row()
     row.apply({b"a": Cell(1, DELETED, 10, b""), b"b": Cell(1, DELETED, 20, b""), b"c": Cell(1, LASTING, 0, b"")})
     assert row.purge(15) == 1

@@ -7,14 +7,14 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final, cast
 
-from tests.simulation.cassandra.network import Answers, Ask, Coordinating, Later, Network
-from tests.simulation.cassandra.replica import Asking, Ballot, Decision, Hint, Promise, Replica
+from tests.simulation.cassandra.network import Answers, Coordinating, Delay, Network, QuorumRequest
+from tests.simulation.cassandra.replica import Ballot, Decision, Hint, Promise, Replica, Selection
 from tests.simulation.cassandra.storage import Changes, Found, lacking, merged
 
 #: How long a coordinator tries while others contend with it.
 _CONTENTION: Final = 1_800_000
 _BACK_OFF: Final = 4_000
-#: After so long without a quorum of answers, further replicas are asked as well.
+#: After this long without a quorum of answers, the request goes to further replicas as well.
 _ASK_OTHERS: Final = 50_000
 
 
@@ -27,9 +27,9 @@ class TimedOut(Exception):
 
 
 #: Returns the changes, given the cells that a condition reads and the ballot; None: the condition does not hold.
-Deciding = Callable[[Found, Ballot], Changes | None]
+Condition = Callable[[Found, Ballot], Changes | None]
 #: Called when a replica accepts a proposal for a row for good.
-Witness = Callable[[str, Decision, Replica], None]
+AcceptRecorder = Callable[[str, Decision, Replica], None]
 
 
 def never(_found: Found, _ballot: Ballot) -> None:
@@ -39,13 +39,15 @@ def never(_found: Found, _ballot: Ballot) -> None:
 class Coordinator:
     """Carries out requests for one row at a time, on whichever node they reach."""
 
-    def __init__(self, network: Network, replicas: list[Replica], *, witness: Witness, chance: random.Random) -> None:
+    def __init__(
+        self, network: Network, replicas: list[Replica], *, record_accept: AcceptRecorder, rng: random.Random
+    ) -> None:
         """Every replica has every row; a majority is a quorum."""
         self.quorum = len(replicas) // 2 + 1
         self._network = network
         self._replicas = replicas
-        self._witness = witness
-        self._chance = chance
+        self._record_accept = record_accept
+        self._rng = rng
 
     def _up(self) -> list[Replica]:
         up = [replica for replica in self._replicas if replica.up]
@@ -55,40 +57,42 @@ class Coordinator:
 
     def _shuffled(self) -> list[Replica]:
         """The replicas that are up, in random order."""
-        up, chance = self._up(), self._chance.random
-        return sorted(up, key=lambda _: chance())
+        up, rng = self._up(), self._rng.random
+        return sorted(up, key=lambda _: rng())
 
-    def write(self, home: Replica, row: str, changes: Changes) -> Coordinating[None]:
+    def write(self, local: Replica, row: str, changes: Changes) -> Coordinating[None]:
         """Write at quorum; a replica that misses it gets a hint later."""
-        answers: Answers = yield self._writing(home, row, changes, up=self._up())
+        answers: Answers = yield self._writing(local, row, changes, up=self._up())
         if len(answers) < self.quorum:
             raise TimedOut
 
-    def _writing(self, home: Replica, row: str, changes: Changes, *, up: list[Replica]) -> Ask:
+    def _writing(self, local: Replica, row: str, changes: Changes, *, up: list[Replica]) -> QuorumRequest:
         def missed(replica: Replica) -> None:
-            home.hints.append(Hint(replica.number, row, changes, home.clock.now()))
+            local.hints.append(Hint(replica.number, row, changes, local.clock.now()))
 
         for replica in self._replicas:
             if replica not in up:
                 missed(replica)
-        return Ask(up, lambda replica: replica.write(row, changes), self.quorum, missed=missed, writes=True)
+        return QuorumRequest(up, lambda replica: replica.write(row, changes), self.quorum, missed=missed, writes=True)
 
-    def read(self, row: str, asking: Asking) -> Coordinating[Found]:
+    def read(self, row: str, selection: Selection) -> Coordinating[Found]:
         """The merged cells of a quorum; those of its replicas that lack some are repaired before this returns."""
         up = self._shuffled()
         first, others = up[: self.quorum], up[self.quorum :]
         patience = _ASK_OTHERS if others else None
-        answers: Answers = yield self._reading(first, row, asking, need=self.quorum, patience=patience)
+        answers: Answers = yield self._reading(first, row, selection, need=self.quorum, patience=patience)
         if len(answers) < self.quorum and others:
-            more: Answers = yield self._reading(others, row, asking, need=self.quorum - len(answers))
+            more: Answers = yield self._reading(others, row, selection, need=self.quorum - len(answers))
             answers += more
         if len(answers) < self.quorum:
             raise TimedOut
         return (yield from self._repaired(row, answers))
 
     @staticmethod
-    def _reading(targets: list[Replica], row: str, asking: Asking, *, need: int, patience: int | None = None) -> Ask:
-        ask = Ask(targets, lambda replica: replica.read(row, asking), need)
+    def _reading(
+        targets: list[Replica], row: str, selection: Selection, *, need: int, patience: int | None = None
+    ) -> QuorumRequest:
+        ask = QuorumRequest(targets, lambda replica: replica.read(row, selection), need)
         if patience is not None:
             ask.patience = patience
         return ask
@@ -101,39 +105,43 @@ class Coordinator:
         behind = {replica.number: lack for replica, found in answers if (lack := lacking(together, found))}
         if behind:
             targets = [replica for replica, _ in answers if replica.number in behind]
-            repaired: Answers = yield Ask(
+            repaired: Answers = yield QuorumRequest(
                 targets, lambda replica: replica.write(row, behind[replica.number]), len(targets), writes=True
             )
             if len(repaired) < len(targets):
                 raise TimedOut
         return together
 
-    def decide(self, home: Replica, row: str, asking: Asking, *, deciding: Deciding = never) -> Coordinating[Found]:
+    def decide(
+        self, local: Replica, row: str, selection: Selection, *, condition: Condition = never
+    ) -> Coordinating[Found]:
         """Single-decree Paxos on one row; returns the cells that the condition read, after changing them if it held.
 
         Without a condition it is a serial read. TimedOut leaves open what was or will be changed.
         """
-        began = self._network.timeline.now
-        ballot, pause = home.next_ballot(), 0
-        while self._network.timeline.now < began + _CONTENTION:
-            preparing = partial(Replica.prepare, row=row, ballot=ballot, asking=asking, writing=deciding is not never)
-            answers: Answers = yield Ask(self._up(), preparing, self.quorum, _promised, writes=True)
+        began = self._network.event_loop.now
+        ballot, pause = local.next_ballot(), 0
+        while self._network.event_loop.now < began + _CONTENTION:
+            preparing = partial(
+                Replica.prepare, row=row, ballot=ballot, selection=selection, writing=condition is not never
+            )
+            answers: Answers = yield QuorumRequest(self._up(), preparing, self.quorum, _promised, writes=True)
             promises = [(replica, answer) for replica, answer in answers if isinstance(answer, Promise)]
             beyond = max((answer for _, answer in answers if not isinstance(answer, Promise)), default=None)
             if len(promises) < self.quorum and beyond is None:
                 raise TimedOut
             found = yield from self._with_promises(
-                home, row, promises, mine=Decision(ballot, {}, ballot), deciding=deciding
+                local, row, promises, mine=Decision(ballot, {}, ballot), condition=condition
             )
             if found is not None:
                 return found
             pause += _BACK_OFF
-            yield Later(int(self._chance.random() * pause))
-            ballot = home.next_ballot(beyond or ballot)
+            yield Delay(int(self._rng.random() * pause))
+            ballot = local.next_ballot(beyond or ballot)
         raise TimedOut
 
     def _with_promises(
-        self, home: Replica, row: str, promises: Answers, *, mine: Decision, deciding: Deciding
+        self, local: Replica, row: str, promises: Answers, *, mine: Decision, condition: Condition
     ) -> Coordinating[Found | None]:
         """Finish what another coordinator began; otherwise check the condition, propose and commit.
 
@@ -145,23 +153,23 @@ class Coordinator:
         begun = max((promise.accepted for _, promise in promises), key=lambda decision: decision.ballot)
         if begun.ballot > newest.ballot and begun.changes:
             again = Decision(mine.ballot, self._stamped(begun, mine), begun.origin)
-            yield from self._propose(home, row, again)
+            yield from self._propose(local, row, again)
             return None
         yield from self._refresh(row, promises, newest)
         found = merged([promise.found for _, promise in promises])
         missing = {name: cell for name, cell in newest.changes.items() if name in found and found[name] < cell}
         if missing or any(promise.committed.ballot != newest.ballot for _, promise in promises):
             return None
-        changes = deciding(found, mine.ballot)
+        changes = condition(found, mine.ballot)
         if changes is None and all(promise.stable for _, promise in promises):
             return found
         # Proposed even if it is empty: otherwise what another coordinator had accepted unseen could still be decided.
         proposal = Decision(mine.ballot, changes or {}, mine.ballot)
-        return found if (yield from self._propose(home, row, proposal)) else None
+        return found if (yield from self._propose(local, row, proposal)) else None
 
     def _stamped(self, begun: Decision, mine: Decision) -> Changes:
         """The changes that another coordinator began, with new stamps or the old ones: servers have done either."""
-        if not self._network.weather.stamped_anew:
+        if not self._network.profile.restamps:
             return begun.changes
         later = mine.ballot.moment - begun.ballot.moment
         return {name: cell._replace(stamp=cell.stamp + later) for name, cell in begun.changes.items()}
@@ -171,34 +179,36 @@ class Coordinator:
         """Bring the replicas that promised up to the newest commit."""
         behind = [replica for replica, promise in promises if promise.committed.ballot != newest.ballot]
         if behind:
-            answers: Answers = yield Ask(behind, lambda replica: replica.commit(row, newest), len(behind), writes=True)
+            answers: Answers = yield QuorumRequest(
+                behind, lambda replica: replica.commit(row, newest), len(behind), writes=True
+            )
             if len(answers) < len(behind):
                 raise TimedOut
 
-    def _propose(self, home: Replica, row: str, proposal: Decision) -> Coordinating[bool]:
+    def _propose(self, local: Replica, row: str, proposal: Decision) -> Coordinating[bool]:
         """Whether a proposal was accepted and committed at quorum; False only if no replica has or will accept it."""
-        witness = self._witness
+        record_accept = self._record_accept
 
-        def does(replica: Replica) -> object:
+        def action(replica: Replica) -> object:
             answer = replica.propose(row, proposal)
             if answer is True and proposal.changes:
-                witness(row, proposal, replica)
+                record_accept(row, proposal, replica)
             return answer
 
         up = self._up()
-        answers: Answers = yield Ask(up, does, self.quorum, lambda answer: answer is True, writes=True)
+        answers: Answers = yield QuorumRequest(up, action, self.quorum, lambda answer: answer is True, writes=True)
         accepted = sum(answer is True for _, answer in answers)
         if accepted >= self.quorum:
             if proposal.changes:
-                yield from self._commit(home, row, proposal)
+                yield from self._commit(local, row, proposal)
             return True
         if not accepted and len(answers) == len(self._replicas):
             return False
         raise TimedOut
 
-    def _commit(self, home: Replica, row: str, decided: Decision) -> Coordinating[None]:
-        ask = self._writing(home, row, decided.changes, up=[replica for replica in self._replicas if replica.up])
-        ask.does = lambda replica: replica.commit(row, decided)
+    def _commit(self, local: Replica, row: str, decided: Decision) -> Coordinating[None]:
+        ask = self._writing(local, row, decided.changes, up=[replica for replica in self._replicas if replica.up])
+        ask.action = lambda replica: replica.commit(row, decided)
         answers: Answers = yield ask
         if len(answers) < self.quorum:
             raise TimedOut

@@ -9,8 +9,8 @@ from typing import Any, Final, TypeVar
 
 from astyqueue.units import SECOND
 from tests.simulation.cassandra.replica import Replica
-from tests.simulation.engine.event_loop import Timeline
-from tests.simulation.engine.fault_profile import Weather
+from tests.simulation.engine.event_loop import EventLoop
+from tests.simulation.engine.fault_profile import FaultProfile
 
 T = TypeVar("T")
 
@@ -29,7 +29,7 @@ def _ignore(_: Replica) -> None:
 
 
 @dataclass(slots=True)
-class Ask:
+class QuorumRequest:
     """A request of a coordinator: let these replicas do this, until `need` have answered well, all have, or time is up.
 
     `missed` is called for each that has not answered in time. The coordinator gets pairs of replica and answer, in the
@@ -37,140 +37,138 @@ class Ask:
     """
 
     targets: list[Replica]
-    does: Callable[[Replica], object]
+    action: Callable[[Replica], object]
     need: int
-    well: Callable[[object], bool] = lambda _: True
+    counts: Callable[[object], bool] = lambda _: True
     missed: Callable[[Replica], None] = _ignore
     patience: int = PATIENCE
     writes: bool = False
 
 
 @dataclass(slots=True)
-class Later:
-    """A request of a coordinator: go on after so long."""
+class Delay:
+    """A request of a coordinator: go on after `delay` microseconds."""
 
     delay: int
 
 
 Answers = list[tuple[Replica, Any]]
-Coordinating = Generator[Ask | Later, Any, T]
+Coordinating = Generator[QuorumRequest | Delay, Any, T]
 
 
 @dataclass(slots=True, eq=False)
-class _Gathering:
+class _PendingAnswers:
     """The answers to one request, as they arrive."""
 
-    ask: Ask
+    ask: QuorumRequest
     go_on: Callable[[object], None]
     answers: Answers = field(default_factory=list)
-    heard: set[int] = field(default_factory=set)
+    seen: set[int] = field(default_factory=set)
     good: int = 0
     over: bool = False
 
 
 class Network:
-    """Carries messages between nodes, with the faults of the world's weather."""
+    """Carries messages between nodes, with the faults of the profile."""
 
-    def __init__(self, timeline: Timeline, weather: Weather, chance: random.Random) -> None:
+    def __init__(self, event_loop: EventLoop, profile: FaultProfile, rng: random.Random) -> None:
         """All nodes reach each other."""
-        self.timeline = timeline
-        self.weather = weather
-        self.parted: set[frozenset[int]] = set()
+        self.event_loop = event_loop
+        self.profile = profile
+        self.partitioned: set[frozenset[int]] = set()
         self.calm = False
-        self._chance = chance
+        self._rng = rng
 
-    def way(self) -> int:
+    def latency(self) -> int:
         """How long a message takes."""
-        chance = self._chance.random
-        if not self.calm and self.weather.late and chance() < self.weather.late:
-            return int(chance() ** 3 * _LATE)
-        return _QUICK + int(chance() * (_SLOW - _QUICK))
+        rng = self._rng.random
+        if not self.calm and self.profile.late and rng() < self.profile.late:
+            return int(rng() ** 3 * _LATE)
+        return _QUICK + int(rng() * (_SLOW - _QUICK))
 
-    def carry(self, ends: tuple[Replica, Replica], arrive: Callable[..., None], *values: object) -> None:
+    def deliver(self, ends: tuple[Replica, Replica], arrive: Callable[..., None], *values: object) -> None:
         """Deliver a message of the first node to the second, once, never or twice."""
-        sender, receiver = ends
-        if sender is receiver:
-            self.timeline.after(_AT_HOME, self._arrive, receiver, arrive, values)
+        producer, receiver = ends
+        if producer is receiver:
+            self.event_loop.call_later(_AT_HOME, self._arrive, receiver, arrive, values)
         elif self.calm:
-            self.timeline.after(self.way(), self._arrive, receiver, arrive, values)
-        elif not self._lost(sender, receiver):
-            self.timeline.after(self.way(), self._arrive, receiver, arrive, values)
-            if self.weather.duplicate and self._chance.random() < self.weather.duplicate:
-                self.timeline.after(self.way() * 5, self._arrive, receiver, arrive, values)
+            self.event_loop.call_later(self.latency(), self._arrive, receiver, arrive, values)
+        elif not self._lost(producer, receiver):
+            self.event_loop.call_later(self.latency(), self._arrive, receiver, arrive, values)
+            if self.profile.duplicate and self._rng.random() < self.profile.duplicate:
+                self.event_loop.call_later(self.latency() * 5, self._arrive, receiver, arrive, values)
 
-    def _lost(self, sender: Replica, receiver: Replica) -> bool:
-        if self.weather.drop and self._chance.random() < self.weather.drop:
+    def _lost(self, producer: Replica, receiver: Replica) -> bool:
+        if self.profile.drop and self._rng.random() < self.profile.drop:
             return True
-        return bool(self.parted) and frozenset((sender.number, receiver.number)) in self.parted
+        return bool(self.partitioned) and frozenset((producer.number, receiver.number)) in self.partitioned
 
     def _arrive(self, receiver: Replica, arrive: Callable[..., None], values: tuple[object, ...]) -> None:
         if not receiver.up:
             return
-        if receiver.paused_until > self.timeline.now:
-            self.timeline.at(receiver.paused_until + self.way(), self._arrive, receiver, arrive, values)
+        if receiver.paused_until > self.event_loop.now:
+            self.event_loop.call_at(receiver.paused_until + self.latency(), self._arrive, receiver, arrive, values)
         else:
             arrive(*values)
 
-    def coordinate(self, home: Replica, steps: Coordinating[T], done: Callable[[T | Exception], None]) -> None:
+    def coordinate(self, local: Replica, steps: Coordinating[T], done: Callable[[T | Exception], None]) -> None:
         """Carry out a coordinator's steps on a node; if the node crashes meanwhile, `done` is never called."""
-        life = home.life
+        life = local.life
 
         def go_on(answer: object) -> None:
-            if home.life != life or not home.up:
+            if local.life != life or not local.up:
                 return
-            if home.paused_until > self.timeline.now:
-                self.timeline.at(home.paused_until, go_on, answer)
+            if local.paused_until > self.event_loop.now:
+                self.event_loop.call_at(local.paused_until, go_on, answer)
                 return
             try:
-                asked = steps.send(answer)
+                request = steps.send(answer)
             except StopIteration as finished:
                 done(finished.value)
             except Exception as error:  # noqa: BLE001 - any error of a coordinator is the answer to its client
                 done(error)
             else:
-                self._begin(home, asked, go_on)
+                self._begin(local, request, go_on)
 
         go_on(None)
 
-    def _begin(self, home: Replica, asked: Ask | Later, go_on: Callable[[object], None]) -> None:
-        if isinstance(asked, Later):
-            self.timeline.after(asked.delay, go_on, None)
+    def _begin(self, local: Replica, request: QuorumRequest | Delay, go_on: Callable[[object], None]) -> None:
+        if isinstance(request, Delay):
+            self.event_loop.call_later(request.delay, go_on, None)
             return
-        gathering = _Gathering(asked, go_on)
-        for target in asked.targets:
-            self.carry((home, target), self._do, home, target, gathering)
-        self.timeline.after(asked.patience, self._time_is_up, gathering)
+        pending = _PendingAnswers(request, go_on)
+        for target in request.targets:
+            self.deliver((local, target), self._do, local, target, pending)
+        self.event_loop.call_later(request.patience, self._time_is_up, pending)
 
-    def _do(self, home: Replica, target: Replica, gathering: _Gathering) -> None:
+    def _do(self, local: Replica, target: Replica, pending: _PendingAnswers) -> None:
         """A message has reached a replica, which applies and answers a write only once that is on its disk."""
-        if gathering.ask.writes and self.weather.sync_us and not self.calm:
-            self.timeline.after(
-                int(self._chance.random() * self.weather.sync_us), self._synced, (home, target), target.life, gathering
+        if pending.ask.writes and self.profile.sync_us and not self.calm:
+            self.event_loop.call_later(
+                int(self._rng.random() * self.profile.sync_us), self._synced, (local, target), target.life, pending
             )
         else:
-            self.carry((target, home), self._answered, gathering, target, gathering.ask.does(target))
+            self.deliver((target, local), self._answered, pending, target, pending.ask.action(target))
 
-    def _synced(self, ends: tuple[Replica, Replica], life: int, gathering: _Gathering) -> None:
-        home, target = ends
+    def _synced(self, ends: tuple[Replica, Replica], life: int, pending: _PendingAnswers) -> None:
+        local, target = ends
         if target.life == life:
-            self.carry((target, home), self._answered, gathering, target, gathering.ask.does(target))
+            self.deliver((target, local), self._answered, pending, target, pending.ask.action(target))
 
-    def _answered(self, gathering: _Gathering, target: Replica, answer: object) -> None:
-        if target.number in gathering.heard:
+    def _answered(self, pending: _PendingAnswers, target: Replica, answer: object) -> None:
+        if target.number in pending.seen:
             return
-        gathering.heard.add(target.number)
-        gathering.answers.append((target, answer))
-        gathering.good += gathering.ask.well(answer)
-        if not gathering.over and (
-            gathering.good >= gathering.ask.need or len(gathering.answers) == len(gathering.ask.targets)
-        ):
-            gathering.over = True
-            gathering.go_on(list(gathering.answers))
+        pending.seen.add(target.number)
+        pending.answers.append((target, answer))
+        pending.good += pending.ask.counts(answer)
+        if not pending.over and (pending.good >= pending.ask.need or len(pending.answers) == len(pending.ask.targets)):
+            pending.over = True
+            pending.go_on(list(pending.answers))
 
-    def _time_is_up(self, gathering: _Gathering) -> None:
-        for replica in gathering.ask.targets:
-            if replica.number not in gathering.heard:
-                gathering.ask.missed(replica)
-        if not gathering.over:
-            gathering.over = True
-            gathering.go_on(list(gathering.answers))
+    def _time_is_up(self, pending: _PendingAnswers) -> None:
+        for replica in pending.ask.targets:
+            if replica.number not in pending.seen:
+                pending.ask.missed(replica)
+        if not pending.over:
+            pending.over = True
+            pending.go_on(list(pending.answers))

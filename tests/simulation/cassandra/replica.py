@@ -21,7 +21,7 @@ class Ballot(NamedTuple):
     moment: int
     node: int
 
-    def stands_in_the_way_of(self, other: Ballot) -> bool:
+    def blocks(self, other: Ballot) -> bool:
         """Whether a replica that promised this ballot refuses the other."""
         return self.moment >= other.moment and self != other
 
@@ -54,7 +54,7 @@ class Paxos:
 
 
 class Promise(NamedTuple):
-    """The answer to a prepare: what was accepted and committed before, and the cells that were asked for.
+    """The answer to a prepare: what was accepted and committed before, and the requested cells.
 
     It is `stable` unless this replica made a promise for a change and has not seen how that change ended.
     """
@@ -74,7 +74,7 @@ class Hint(NamedTuple):
     written: int
 
 
-Asking = Callable[[Row], Found]
+Selection = Callable[[Row], Found]
 
 
 @dataclass(slots=True, eq=False)
@@ -104,30 +104,30 @@ class Replica:
             row = self.rows[name] = Row()
         return row
 
-    def read(self, row: str, asking: Asking) -> Found:
+    def read(self, row: str, selection: Selection) -> Found:
         """The requested cells that this replica has, tombstones included."""
-        return asking(self.row(row))
+        return selection(self.row(row))
 
     def write(self, row: str, changes: Changes) -> bool:
         """Apply changes; always True, since callers count answers."""
         self.row(row).apply(changes)
         return True
 
-    def prepare(self, row: str, ballot: Ballot, asking: Asking, *, writing: bool) -> Promise | Ballot:
+    def prepare(self, row: str, ballot: Ballot, selection: Selection, *, writing: bool) -> Promise | Ballot:
         """Promise to accept no ballot before this one; or return the one that it promised already."""
         state = self.paxos.setdefault(row, Paxos())
-        if state.promised.stands_in_the_way_of(ballot):
+        if state.promised.blocks(ballot):
             return state.promised
         stable = state.writing <= state.committed.ballot or state.writing == ballot
         state.promised = ballot
         if writing:
             state.writing = ballot
-        return Promise(state.accepted, state.committed, asking(self.row(row)), stable)
+        return Promise(state.accepted, state.committed, selection(self.row(row)), stable)
 
     def propose(self, row: str, proposal: Decision) -> bool | Ballot:
         """Accept a proposal; or return the later ballot that it promised to another coordinator."""
         state = self.paxos.setdefault(row, Paxos())
-        if state.promised.stands_in_the_way_of(proposal.ballot):
+        if state.promised.blocks(proposal.ballot):
             return state.promised
         state.promised, state.accepted = proposal.ballot, proposal
         return True

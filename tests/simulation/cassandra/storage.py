@@ -1,4 +1,4 @@
-"""Cells as Cassandra keeps them: of two for one column the greater stands, whoever came first."""
+"""Cells as Cassandra keeps them: of two versions of a column the greater one wins, in whatever order they came."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Cell(NamedTuple):
     until: int
     value: bytes
 
-    def lives(self, now: int) -> bool:
+    def is_live(self, now: int) -> bool:
         """Whether a read at this moment of the reader's clock shows it."""
         return self.kind == LASTING or (self.kind == EXPIRING and self.until > now)
 
@@ -34,7 +34,7 @@ Found = dict[bytes, Cell]
 
 
 class Row:
-    """The cells of one row on one replica, graves included."""
+    """The cells of one row on one replica, tombstones included."""
 
     __slots__ = ("_names", "cells")
 
@@ -69,7 +69,7 @@ class Row:
         return {name: cells[name] for name in names if name in cells}
 
     def purge(self, before: int) -> int:
-        """Forget graves that were dug before this moment; how many."""
+        """Forget tombstones older than this moment; returns their number."""
         old = [name for name, cell in self.cells.items() if cell.kind != LASTING and cell.until < before]
         for name in old:
             self._forget(name)

@@ -14,9 +14,9 @@ from astyqueue.stores import key_codec
 from astyqueue.units import SECOND
 from tests.simulation.cassandra.cluster import TIMEOUT, Cluster
 from tests.simulation.cassandra.replica import Decision, Replica
-from tests.simulation.engine.event_loop import SkewedClock, Timeline
-from tests.simulation.engine.fault_profile import Weather
-from tests.simulation.engine.rng import Chance
+from tests.simulation.engine.event_loop import EventLoop, SkewedClock
+from tests.simulation.engine.fault_profile import FaultProfile
+from tests.simulation.engine.rng import SeededRandom
 
 
 class SimulatedClock(SkewedClock):
@@ -24,20 +24,20 @@ class SimulatedClock(SkewedClock):
 
     def __init__(self) -> None:
         """Begin a virtual time."""
-        self.timeline = Timeline()
-        super().__init__(self.timeline, 0)
+        self.event_loop = EventLoop()
+        super().__init__(self.event_loop, 0)
 
     def now(self) -> int:
         """The current second."""
         return super().now() // SECOND * SECOND
 
     def advance(self, duration: Duration) -> None:
-        """Let so much time pass: seconds, a `timedelta`, or text like "10s"."""
-        self.timeline.pass_over(self.timeline.now + as_microseconds(duration))
+        """Let time pass: seconds, a `timedelta`, or text like "10s"."""
+        self.event_loop.advance_to(self.event_loop.now + as_microseconds(duration))
 
 
 class SimulatedStore:
-    """A store of several replicas, without faults or with those of `weather`; safe from many threads.
+    """A store of several replicas, without faults or with those of `profile`; safe from many threads.
 
     Tests cause further faults through `cluster`.
     """
@@ -46,17 +46,19 @@ class SimulatedStore:
     at_once = 1
 
     def __init__(
-        self, clock: SimulatedClock, *, replicas: int = 3, weather: Weather | None = None, seed: int = 0
+        self, clock: SimulatedClock, *, replicas: int = 3, profile: FaultProfile | None = None, seed: int = 0
     ) -> None:
         """All replicas are up and empty."""
-        chance = Chance(seed)
-        self.cluster = Cluster(clock.timeline, weather or Weather.fair(replicas), chance, witness=_unseen)
+        rng = SeededRandom(seed)
+        self.cluster = Cluster(
+            clock.event_loop, profile or FaultProfile.fault_free(replicas), rng, record_accept=_unseen
+        )
         self._clock = clock
         self._lock = threading.Lock()
         self._open = True
 
     def read(self, wanted: tuple[Wanted, ...], *, exact: bool = False) -> list[list[Column]]:
-        """As the port says."""
+        """As `Store`."""
         for each in wanted:
             key_codec.known(each.table)
         return cast(
@@ -64,14 +66,14 @@ class SimulatedStore:
         )
 
     def send(self, batch: Batch, *more: Batch) -> None:
-        """As the port says."""
+        """As `Store`."""
         for each in (batch, *more):
             key_codec.changes(each)
         placed = [replace(each, row=_placed(each)) for each in (batch, *more)]
         self._answer(Send(placed[0], tuple(placed[1:])))
 
     def commit(self, batch: Batch, expects: tuple[Expectation, ...]) -> Outcome:
-        """As the port says."""
+        """As `Store`."""
         key_codec.committed_changes(batch, expects)
         return cast("Outcome", self._answer(Commit(replace(batch, row=_placed(batch)), expects)))
 
@@ -79,23 +81,23 @@ class SimulatedStore:
         """Refuse all requests from now on."""
         self._open = False
 
-    def _answer(self, asked: Read | Send | Commit) -> object:
+    def _answer(self, request: Read | Send | Commit) -> object:
         if not self._open:
             message = "this simulated store was closed; open a new one"
             raise Closed(message)
-        heard: list[object] = []
+        answers: list[object] = []
         with self._lock:
-            timeline = self._clock.timeline
+            event_loop = self._clock.event_loop
 
-            def hear(answer: object) -> None:
-                heard.append(answer)
-                timeline.stir()
+            def on_answer(answer: object) -> None:
+                answers.append(answer)
+                event_loop.recheck()
 
-            self.cluster.request(asked, self._clock, hear)
-            timeline.run(lambda: bool(heard), timeline.now + 2 * TIMEOUT)
-        if isinstance(heard[0], Exception):
-            raise heard[0]
-        return heard[0]
+            self.cluster.request(request, self._clock, on_answer)
+            event_loop.run(lambda: bool(answers), event_loop.now + 2 * TIMEOUT)
+        if isinstance(answers[0], Exception):
+            raise answers[0]
+        return answers[0]
 
 
 def _placed(where: Batch | Wanted) -> str:

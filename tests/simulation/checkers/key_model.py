@@ -18,14 +18,14 @@ from tests.simulation.cassandra.storage import DELETED, Cell, Changes
 
 
 @dataclass(slots=True)
-class HomeTruth:
-    """The keys, schedules and messages that commits put into one row; `again` lists messages put more than once."""
+class KeyModel:
+    """The keys, schedules and messages that commits put into one row."""
 
     row: str
     keys: dict[Name, KeyOwner | KeyOwningSchedule] = field(default_factory=dict)
     schedules: dict[Name, Schedule] = field(default_factory=dict)
-    born: set[Id] = field(default_factory=set)
-    again: list[Id] = field(default_factory=list)
+    inserted: set[Id] = field(default_factory=set)
+    inserted_twice: list[Id] = field(default_factory=list)
     _unique: dict[Id, Name] = field(default_factory=dict)
 
     def follow(self, changes: Changes) -> bool:
@@ -48,13 +48,13 @@ class HomeTruth:
             case Type.TRIGGER, False:
                 self.schedules[name] = decode_schedule(self.row, cell.value)
             case Type.MESSAGE, False:
-                self._bear(name.id, cell.value)
+                self._insert(name.id, cell.value)
         return name.type == Type.KEY or name.id in self._unique
 
-    def _bear(self, id_: Id, value: bytes) -> None:
-        if id_ in self.born:
-            self.again.append(id_)
-        self.born.add(id_)
+    def _insert(self, id_: Id, value: bytes) -> None:
+        if id_ in self.inserted:
+            self.inserted_twice.append(id_)
+        self.inserted.add(id_)
         envelope = decode(value)
         if envelope.unique and envelope.key is not None:
             self._unique[id_] = key_name(envelope.key)
@@ -73,10 +73,10 @@ class HomeTruth:
             if isinstance(owner, KeyOwningSchedule):
                 schedule = self.schedules.get(trigger_name(owner.key))
                 if schedule is None or schedule.made != owner.made:
-                    yield f"the key {owner.key!r} is a schedule's that is gone: nobody can take the key by right"
-            elif owner.id in ended or owner.id not in self.born:
+                    yield f"the key {owner.key!r} is a schedule's that is gone: no send can get the key"
+            elif owner.id in ended or owner.id not in self.inserted:
                 wrong = f"the key {owner.key!r} names {ids.text(owner.id)}, which is gone or dead"
-                yield f"{wrong}: nobody can take the key by right"
+                yield f"{wrong}: no send can get the key"
 
 
 #: The types of the columns that this model follows.

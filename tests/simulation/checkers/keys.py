@@ -1,4 +1,4 @@
-"""Oracles of unique keys, of schedules, and of sends that are repeated."""
+"""Checkers of unique keys, of schedules, and of sends that are repeated."""
 
 from __future__ import annotations
 
@@ -13,33 +13,33 @@ from astyqueue.model.schedule import Overlap, Schedule
 from astyqueue.protocol.layout.schedule_column import run_of
 from astyqueue.protocol.scheduling.policies import due_slots
 from astyqueue.triggers import Triggers
-from tests.simulation.checkers.key_model import HomeTruth
-from tests.simulation.engine.history import Evidence, Result, Sent
+from tests.simulation.checkers.key_model import KeyModel
+from tests.simulation.engine.history import Result, RunRecord, Sent
 
 _FOR_EVER: Final = 1 << 62
 
 
-def one_message_has_a_key(evidence: Evidence) -> Iterator[str]:
+def one_message_has_a_key(record: RunRecord) -> Iterator[str]:
     """Of two unique messages with one key whose sends succeeded, the first had ended when the second was sent."""
-    ends = _Ends(evidence)
+    ends = _Ends(record)
     by_key: dict[str, list[Sent]] = defaultdict(list)
-    for sent in evidence.history.sent:
+    for sent in record.history.sent:
         if sent.key and sent.result is Result.DONE:
             by_key[sent.key].append(sent)
     pairs = [pair for several in by_key.values() for pair in permutations(several, 2)]
     for first, second in pairs:
-        if first.told < second.began and ends.earliest(first) > second.told:
+        if first.answered < second.began and ends.earliest(first) > second.answered:
             yield f"messages {first.number} and {second.number} both have the key {first.key!r}"
 
 
-def keys_are_taken_by_somebody(evidence: Evidence) -> Iterator[str]:
+def a_taken_key_has_an_owner(record: RunRecord) -> Iterator[str]:
     """A send that fails because its key is taken names a message that had not surely ended before the send began."""
     over = {
-        one.id: one.told
-        for one in evidence.history.settled
+        one.id: one.answered
+        for one in record.history.settled
         if one.kind == "ack" and one.result is Result.DONE and not one.lost
     }
-    for sent in evidence.history.sent:
+    for sent in record.history.sent:
         if sent.holder is not None and over.get(sent.holder, _FOR_EVER) < sent.began:
             unsent = f"message {sent.number} was not sent"
             yield f"{unsent}, for its key was said to be that of a message that was acked long before"
@@ -48,11 +48,11 @@ def keys_are_taken_by_somebody(evidence: Evidence) -> Iterator[str]:
 class _Ends:
     """The earliest moments at which messages may have ended."""
 
-    def __init__(self, evidence: Evidence) -> None:
-        self._evidence = evidence
-        self._died = evidence.died()
+    def __init__(self, record: RunRecord) -> None:
+        self._evidence = record
+        self._died = record.died()
         self._settled: dict[Id, int] = {}
-        for one in evidence.history.settled:
+        for one in record.history.settled:
             if one.kind in ("ack", "reject"):
                 self._settled[one.id] = min(one.began, self._settled.get(one.id, _FOR_EVER))
 
@@ -65,59 +65,59 @@ class _Ends:
         return min([self._settled.get(sent.message.id, _FOR_EVER), *orders, *replaced])
 
 
-def messages_come_into_being_once(evidence: Evidence) -> Iterator[str]:
+def messages_come_into_being_once(record: RunRecord) -> Iterator[str]:
     """No commit puts a message that an earlier one put: neither a repeated send, nor a slot, nor a unique send.
 
     A repeated send may bring back what was cleared, or purged as a dead letter; its documentation says so.
     """
-    cleared = {one.row for one in evidence.history.removed if one.what == "clear"}
-    purged = {id_ for one in evidence.history.removed if one.what == "purge" for id_ in one.ids or ()}
-    for row, home in evidence.truth.homes.items():
-        for id_ in [id_ for id_ in home.again if row not in cleared and id_ not in purged]:
+    cleared = {one.row for one in record.history.removed if one.what == "clear"}
+    purged = {id_ for one in record.history.removed if one.what == "purge" for id_ in one.ids or ()}
+    for row, keys in record.model.key_models.items():
+        for id_ in [id_ for id_ in keys.inserted_twice if row not in cleared and id_ not in purged]:
             yield f"row {row}: {ids.text(id_)} was put a second time"
 
 
-def what_commits_put_is_not_lost(evidence: Evidence) -> Iterator[str]:
+def what_commits_put_is_not_lost(record: RunRecord) -> Iterator[str]:
     """At the end, when all rows were drained, each message that a commit put is gone or dead."""
-    for row, home in evidence.truth.homes.items():
-        stands = evidence.truth.rows[row]
-        for id_ in sorted(home.born - stands.gone - stands.dead.keys()):
-            yield f"row {row}: {ids.text(id_)} was put by a commit, and at the end nobody had taken it"
+    for row, keys in record.model.key_models.items():
+        row_model = record.model.rows[row]
+        for id_ in sorted(keys.inserted - row_model.gone - row_model.dead.keys()):
+            yield f"row {row}: {ids.text(id_)} was put by a commit, and at the end it was neither claimed nor removed"
 
 
-def slots_have_one_message_each(evidence: Evidence) -> Iterator[str]:
+def slots_have_one_message_each(record: RunRecord) -> Iterator[str]:
     """At the end each slot of each schedule was fired or skipped, and each fired slot has its message.
 
     If the overlap policy allows overlaps, every slot has one.
     """
     schedules = {
-        schedule.name: (home, schedule)
-        for home in evidence.truth.homes.values()
-        for schedule in home.schedules.values()
+        schedule.name: (keys, schedule)
+        for keys in record.model.key_models.values()
+        for schedule in keys.schedules.values()
     }
-    for saved in evidence.history.saved:
+    for saved in record.history.saved:
         if saved.name in schedules:
-            home, schedule = schedules[saved.name]
-            yield from _wrong_slots(home, schedule, saved.slots)
+            keys, schedule = schedules[saved.name]
+            yield from _wrong_slots(keys, schedule, saved.slots)
         elif saved.result is Result.DONE:
             yield f"schedule {saved.name!r} was made, and is nowhere"
 
 
-def _wrong_slots(home: HomeTruth, schedule: Schedule, slots: int) -> Iterator[str]:
+def _wrong_slots(keys: KeyModel, schedule: Schedule, slots: int) -> Iterator[str]:
     due = due_slots(Triggers().read(schedule.anchored), 0, _FOR_EVER)
-    born = sum(run_of(schedule, slot).id in home.born for slot in (due.latest if due else []))
+    inserted = sum(run_of(schedule, slot).id in keys.inserted for slot in (due.latest if due else []))
     if not schedule.ended or schedule.slots != slots:
         yield f"schedule {schedule.name!r}: {schedule.slots} of {slots} slots were dealt with"
-    if born != schedule.fired or schedule.fired + schedule.skipped != schedule.slots:
+    if inserted != schedule.fired or schedule.fired + schedule.skipped != schedule.slots:
         counted = f"{schedule.fired} slots count as fired, {schedule.skipped} as skipped"
-        yield f"schedule {schedule.name!r}: {counted}; {born} have messages"
-    if schedule.policies.overlap is Overlap.ALLOW and born != slots:
-        yield f"schedule {schedule.name!r}: {born} of {slots} slots have messages"
+        yield f"schedule {schedule.name!r}: {counted}; {inserted} have messages"
+    if schedule.policies.overlap is Overlap.ALLOW and inserted != slots:
+        yield f"schedule {schedule.name!r}: {inserted} of {slots} slots have messages"
 
 
-HOME_ORACLES: Final = (
+KEY_CHECKERS: Final = (
     one_message_has_a_key,
-    keys_are_taken_by_somebody,
+    a_taken_key_has_an_owner,
     messages_come_into_being_once,
     what_commits_put_is_not_lost,
     slots_have_one_message_each,

@@ -1,6 +1,6 @@
-"""Oracles of row locks.
+"""Checkers of row locks.
 
-A lock decides only which process claims first. All other oracles show that, since they hold under row locks too.
+A lock decides only which process claims first. All other checkers show that, since they hold under row locks too.
 """
 
 from __future__ import annotations
@@ -9,46 +9,46 @@ from collections.abc import Iterator
 from typing import Final
 
 from astyqueue.units import SECOND
-from tests.simulation.engine.history import Evidence, Oracle
+from tests.simulation.engine.history import Checker, RunRecord
 
 #: After the faults have ended, a lock may keep a process out for this much longer than the timeout: the process waits
 #: half a second for a manager's answer, and reads the header of a busy row every half second.
 _SLACK: Final = 2 * SECOND
 
 
-def no_lock_stops_a_row_for_ever(evidence: Evidence) -> Iterator[str]:
+def no_lock_stops_a_row_for_ever(record: RunRecord) -> Iterator[str]:
     """A process that finds a row locked claims from it after the timeout, whatever became of the lock's holder."""
-    locks = evidence.locks
-    for stop in locks.stops if locks else ():
-        stopped = (stop.asked if stop.until is None else stop.until) - stop.since
-        if locks and stop.who in locks.in_peace and stopped > locks.timeout + _SLACK:
+    locks = record.locks
+    for stop in locks.waits if locks else ():
+        stopped = (stop.last_refused if stop.until is None else stop.until) - stop.since
+        if locks and stop.client_name in locks.fault_free and stopped > locks.timeout + _SLACK:
             lasted = f"for {stopped / SECOND:.3f} s by a lock of {locks.timeout / SECOND} s"
-            yield f"{stop.who} was kept out of row {stop.row} {lasted}"
+            yield f"{stop.client_name} was kept out of row {stop.row} {lasted}"
 
 
-def locks_are_honoured(evidence: Evidence) -> Iterator[str]:
-    """No process goes round a lock that has not kept it out for the timeout."""
-    locks = evidence.locks
-    for stop in locks.stops if locks else ():
-        if locks and stop.went_round and stop.until is not None and stop.until - stop.known < locks.timeout:
+def locks_are_honoured(record: RunRecord) -> Iterator[str]:
+    """No process bypasses a lock that has not kept it out for the timeout."""
+    locks = record.locks
+    for stop in locks.waits if locks else ():
+        if locks and stop.bypassed and stop.until is not None and stop.until - stop.known < locks.timeout:
             waited = f"after {(stop.until - stop.known) / SECOND:.3f} s instead of {locks.timeout / SECOND} s"
-            yield f"{stop.who} went round the lock of row {stop.row} {waited}"
+            yield f"{stop.client_name} bypassed the lock of row {stop.row} {waited}"
 
 
-def locks_are_let_go_of(evidence: Evidence) -> Iterator[str]:
+def locks_are_let_go_of(record: RunRecord) -> Iterator[str]:
     """At the end no row has a lock column.
 
     A process that no fault hit deletes its own lock columns, and releases a manager's lock once for each grant.
     """
-    locks = evidence.locks
+    locks = record.locks
     if locks is None:
         return
-    yield from locks.kept
+    yield from locks.unreleased
     for left in locks.left:
-        if left.stands:
-            yield f"a lock column of {left.holder} in row {left.row} stands at the end"
-        elif left.holder in locks.in_peace:
+        if left.visible:
+            yield f"a lock column of {left.holder} in row {left.row} is still visible at the end"
+        elif left.holder in locks.fault_free:
             yield f"{left.holder} left a lock column in row {left.row} to its time"
 
 
-LOCK_ORACLES: Final[tuple[Oracle, ...]] = (no_lock_stops_a_row_for_ever, locks_are_honoured, locks_are_let_go_of)
+LOCK_CHECKERS: Final[tuple[Checker, ...]] = (no_lock_stops_a_row_for_ever, locks_are_honoured, locks_are_let_go_of)

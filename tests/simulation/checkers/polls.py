@@ -1,4 +1,4 @@
-"""The tombstones that each poll with nothing to do passes over: promise 4, poll by poll, in every world.
+"""The tombstones that each poll with nothing to do passes over: promise 4, poll by poll, in every simulation.
 
 A poll reads names of messages, and the tombstones among them. The first scan passes a tombstone up to the head of its
 priority once, and so does each late scan. A tombstone beyond the head is in the way of every poll, so there may be few
@@ -17,9 +17,9 @@ from astyqueue.protocol.layout.columns import SCANS
 from astyqueue.protocol.row.snapshot import RowSnapshot
 from astyqueue.stores import key_codec
 from tests.simulation.engine.client import SimulatedProcess
-from tests.simulation.engine.history import Dear, History
+from tests.simulation.engine.history import ExpensivePoll, History
 
-#: Each of the scans passes a tombstone once. So does the peek of a process that watches the headers of all rows, and,
+#: Each of the scans passes a tombstone once. So does the probe of a process that watches the headers of all rows, and,
 #: where there are several priorities, the one ahead of the first scan.
 PASSES: Final = SCANS + 2
 #: Tombstones of its own messages that one poll of a process may pass over beyond the head.
@@ -44,28 +44,30 @@ def _of(snapshot: RowSnapshot, error: int) -> tuple[Any, ...]:
 
 
 class Polls:
-    """The polls of one process. `standing` returns the value of a row's current header."""
+    """The polls of one process. `current_header` returns the value of a row's current header."""
 
-    def __init__(self, client: SimulatedProcess, history: History, standing: Callable[[str], bytes | None]) -> None:
+    def __init__(
+        self, client: SimulatedProcess, history: History, current_header: Callable[[str], bytes | None]
+    ) -> None:
         """No row is known."""
         self._client = client
         self._history = history
-        self._standing = standing
+        self._current_header = current_header
         self._known: dict[str, _Known] = {}
 
     def begin(self, snapshots: Iterable[RowSnapshot]) -> None:
         """A poll of these rows begins."""
         for snapshot in snapshots:
-            self._client.walked.pop(snapshot.row, None)
+            self._client.scanned.pop(snapshot.row, None)
             self._remember(snapshot)
 
     def found_nothing(self, snapshots: Iterable[RowSnapshot]) -> None:
-        """The poll of these rows found nothing to do: judge what it passed over in rows where it learned nothing."""
+        """The poll of these rows found nothing to do: check what it passed in rows where it learned nothing."""
         for snapshot in snapshots:
-            walked = self._client.walked.pop(snapshot.row, None)
+            scanned = self._client.scanned.pop(snapshot.row, None)
             known = self._remember(snapshot)
-            if walked and known and snapshot.known and self._standing(snapshot.row) == snapshot.value:
-                self._judge(snapshot, walked, known.passes)
+            if scanned and known and snapshot.known and self._current_header(snapshot.row) == snapshot.value:
+                self._check(snapshot, scanned, known.passes)
 
     def _remember(self, snapshot: RowSnapshot) -> _Known | None:
         """What the process knows since an earlier poll; None if that changed, and the count begins anew."""
@@ -75,9 +77,9 @@ class Polls:
         self._known[snapshot.row] = _Known(_of(snapshot, error), snapshot.timers, Counter())
         return None
 
-    def _judge(self, snapshot: RowSnapshot, walked: list[bytes], passes: Counter[bytes]) -> None:
+    def _check(self, snapshot: RowSnapshot, scanned: list[bytes], passes: Counter[bytes]) -> None:
         ahead: set[Id] = set()
-        for encoded in walked:
+        for encoded in scanned:
             name = key_codec.decode(encoded)
             if name.id > snapshot.scans.heads[name.priority]:
                 ahead.add(name.id)
@@ -86,4 +88,4 @@ class Polls:
         self._history.idle_polls += 1
         most = max(passes.values(), default=0)
         if most > PASSES or len(ahead) > AHEAD:
-            self._history.dear.append(Dear(self._client.name, snapshot.row, most, frozenset(ahead)))
+            self._history.expensive_polls.append(ExpensivePoll(self._client.name, snapshot.row, most, frozenset(ahead)))

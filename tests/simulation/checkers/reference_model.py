@@ -1,7 +1,7 @@
 """The true contents of each row, commit by commit, and what no commit may ever do.
 
 A commit counts from the moment at which a majority of the replicas has accepted it, whether or not any process knows.
-The model applies commits in that order, and judges each by what it does to the messages of its row.
+The model applies commits in that order, and checks what each does to the messages of its row.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ from astyqueue.store import Name
 from astyqueue.stores import key_codec
 from tests.simulation.cassandra.replica import Ballot, Decision, Replica
 from tests.simulation.cassandra.storage import DELETED, Cell, Changes
-from tests.simulation.checkers.key_model import HomeTruth
+from tests.simulation.checkers.key_model import KeyModel
 
 _HEADER: Final = key_codec.encode(HEADER)
 
 
 @dataclass(slots=True)
-class RowTruth:
+class RowModel:
     """One row. `where` is the timer that lists a message.
 
     `died` are messages that were dead letters at some time, `gone` those that a commit removed, `replaced` those of
-    them that lost their unique key to another message in that commit, and `takers` the claims that ever had a message.
+    them that lost their unique key to another message in that commit, and `claims` the claims that ever had a message.
     """
 
     header: bytes | None = None
@@ -37,7 +37,7 @@ class RowTruth:
     died: set[Id] = field(default_factory=set)
     gone: set[Id] = field(default_factory=set)
     replaced: set[Id] = field(default_factory=set)
-    takers: dict[Id, set[bytes]] = field(default_factory=dict)
+    claims: dict[Id, set[bytes]] = field(default_factory=dict)
 
 
 #: The timer that a message comes from, and the attempts spent until then.
@@ -54,17 +54,17 @@ class _Commit:
     died: dict[Id, Dead] = field(default_factory=dict)
     revived: list[Id] = field(default_factory=list)
     removed: list[Id] = field(default_factory=list)
-    born: list[Id] = field(default_factory=list)
+    inserted: list[Id] = field(default_factory=list)
     keyed: bool = False
 
 
-class Truth:
+class ReferenceModel:
     """All rows; `violations` lists what went wrong, in that order."""
 
     def __init__(self, quorum: int, first: str) -> None:
         """Judges rows whose names begin with `first`."""
-        self.rows: dict[str, RowTruth] = {}
-        self.homes: dict[str, HomeTruth] = {}
+        self.rows: dict[str, RowModel] = {}
+        self.key_models: dict[str, KeyModel] = {}
         self.violations: list[str] = []
         self.commits = 0
         self._quorum = quorum
@@ -72,7 +72,7 @@ class Truth:
         self._accepted: dict[tuple[str, Ballot], set[int]] = {}
         self._decided: set[tuple[str, Ballot]] = set()
 
-    def witness(self, row: str, proposal: Decision, replica: Replica) -> None:
+    def record_accept(self, row: str, proposal: Decision, replica: Replica) -> None:
         """Note that a replica accepted a proposal for good; once a majority has, it is decided."""
         if not row.startswith(self._first):
             return
@@ -81,24 +81,24 @@ class Truth:
         if len(accepted) >= self._quorum and (row, proposal.origin) not in self._decided:
             self._decided.add((row, proposal.origin))
             self.commits += 1
-            truth = self.rows.setdefault(row, RowTruth())
+            model = self.rows.setdefault(row, RowModel())
             if (header := proposal.changes.get(_HEADER)) is not None:
-                truth.header = None if header.kind == DELETED else header.value
-            self._judge(truth, _sorted(row, proposal.changes))
-            self._judge_home(truth, self.homes.setdefault(row, HomeTruth(row)), proposal.changes)
+                model.header = None if header.kind == DELETED else header.value
+            self._check(model, _sorted(row, proposal.changes))
+            self._check_keys(model, self.key_models.setdefault(row, KeyModel(row)), proposal.changes)
 
-    def standing(self, row: str) -> bytes | None:
+    def current_header(self, row: str) -> bytes | None:
         """The value of a row's header after the last decided commit."""
         return self.rows[row].header if row in self.rows else None
 
-    def _judge_home(self, row: RowTruth, home: HomeTruth, changes: Changes) -> None:
-        if home.follow(changes):
-            for wrong in home.wrong_keys(row.gone.union(row.dead)):
-                self._say(home.row, wrong)
+    def _check_keys(self, row: RowModel, keys: KeyModel, changes: Changes) -> None:
+        if keys.follow(changes):
+            for wrong in keys.wrong_keys(row.gone.union(row.dead)):
+                self._report(keys.row, wrong)
 
-    def _judge(self, row: RowTruth, commit: _Commit) -> None:
+    def _check(self, row: RowModel, commit: _Commit) -> None:
         """Apply a commit, and note what it may not do."""
-        row.gone.difference_update(commit.born)
+        row.gone.difference_update(commit.inserted)
         before = {name: row.timers.get(name) for name in [*commit.timers, *[timer.name for timer in commit.ended]]}
         listed = {one.id: (timer, one.spent) for timer in before.values() if timer for one in hidden_by(timer)}
         for id_ in listed:
@@ -111,63 +111,63 @@ class Truth:
         self._bury(row, commit)
         self._remove(row, commit, listed)
 
-    def _list(self, row: RowTruth, commit: _Commit, timer: Timer, *, listed: _Listed) -> None:
+    def _list(self, row: RowModel, commit: _Commit, timer: Timer, *, listed: _Listed) -> None:
         row.timers[timer.name] = timer
         for one in hidden_by(timer):
             if one.id in row.where:
-                self._say(
+                self._report(
                     commit.row, f"{ids.text(one.id)} is listed in two timers: two receipts of it could be current"
                 )
             if one.id in row.gone:
-                self._say(commit.row, f"{ids.text(one.id)} is taken although it was settled or removed before")
+                self._report(commit.row, f"{ids.text(one.id)} is taken although it was settled or removed before")
             if one.id in row.dead and one.id not in commit.revived:
-                self._say(commit.row, f"{ids.text(one.id)} is taken although it is a dead letter")
+                self._report(commit.row, f"{ids.text(one.id)} is taken although it is a dead letter")
             row.where[one.id] = timer.name
             if timer.state == State.LEASED:
-                row.takers.setdefault(one.id, set()).add(timer.nonce)
+                row.claims.setdefault(one.id, set()).add(timer.nonce)
             self._count_attempts(commit, timer, one.spent, origin=listed.get(one.id))
 
     def _count_attempts(self, commit: _Commit, timer: Timer, spent: int, *, origin: tuple[Timer, int] | None) -> None:
         """Attempts begin at none, and grow by one if an attempt fails, or if a lease alone in its timer expires."""
         if origin is None:
             if spent:
-                self._say(commit.row, f"a message begins with {spent} attempts spent")
+                self._report(commit.row, f"a message begins with {spent} attempts spent")
             return
         before, least = origin
         taken_again = timer.state == State.LEASED and timer.nonce != before.nonce
         counts = before.state == State.LEASED and (not taken_again or (before.made_for == 1 and before.alone))
         if not least <= spent <= least + counts:
-            self._say(
+            self._report(
                 commit.row,
                 f"attempts go from {least} to {spent}, of a timer made for {before.made_for} with alone={before.alone}",
             )
 
-    def _bury(self, row: RowTruth, commit: _Commit) -> None:
+    def _bury(self, row: RowModel, commit: _Commit) -> None:
         for id_ in commit.revived:
             row.dead.pop(id_, None)
             if id_ not in row.where and id_ not in commit.removed and id_ not in commit.died:
-                self._say(commit.row, f"the dead letter {ids.text(id_)} vanished")
+                self._report(commit.row, f"the dead letter {ids.text(id_)} vanished")
         for id_, dead in commit.died.items():
             if id_ in row.where or id_ in row.gone:
-                self._say(commit.row, f"{ids.text(id_)} dies in the hands of somebody else, or after it was settled")
+                self._report(commit.row, f"{ids.text(id_)} dies while another process leases it, or after its end")
             if dead.kind == "attempts" and dead.attempts < 1:
-                self._say(commit.row, f"{ids.text(id_)} dies of attempts that nobody made")
+                self._report(commit.row, f"{ids.text(id_)} dies of attempts that no process made")
             row.dead[id_] = dead
             row.died.add(id_)
 
-    def _remove(self, row: RowTruth, commit: _Commit, listed: _Listed) -> None:
+    def _remove(self, row: RowModel, commit: _Commit, listed: _Listed) -> None:
         for id_ in commit.removed:
             if id_ in row.where:
-                self._say(commit.row, f"{ids.text(id_)} is removed under the receipt of somebody else")
+                self._report(commit.row, f"{ids.text(id_)} is removed while another process leases it")
             if id_ in row.gone and id_ in listed:
-                self._say(commit.row, f"{ids.text(id_)} is settled a second time")
+                self._report(commit.row, f"{ids.text(id_)} is settled a second time")
             if id_ in row.dead:
-                self._say(commit.row, f"{ids.text(id_)} is removed, and its dead column stays")
+                self._report(commit.row, f"{ids.text(id_)} is removed, and its dead column stays")
             row.gone.add(id_)
             if commit.keyed:
                 row.replaced.add(id_)
 
-    def _say(self, row: str, what: str) -> None:
+    def _report(self, row: str, what: str) -> None:
         self.violations.append(f"row {row}, commit {self.commits}: {what}")
 
     @property
@@ -200,4 +200,4 @@ def _sort_in(commit: _Commit, name: Name, cell: Cell) -> None:
         case Type.MESSAGE, True:
             commit.removed.append(name.id)
         case Type.MESSAGE, False:
-            commit.born.append(name.id)
+            commit.inserted.append(name.id)

@@ -11,7 +11,7 @@ from astyqueue.protocol.layout.columns import Type
 from astyqueue.protocol.steps import Commit, Read, Request, Send
 from astyqueue.store import Name
 from astyqueue.waiting import Rest
-from tests.simulation.cassandra.cluster import Cluster, Hear, Walked
+from tests.simulation.cassandra.cluster import Cluster, OnAnswer, Scanned
 from tests.simulation.engine.event_loop import SkewedClock
 
 _FAR: Final = 1 << 62
@@ -19,7 +19,7 @@ _FAR: Final = 1 << 62
 
 @dataclass(frozen=True, slots=True)
 class Pause:
-    """A request of an agent: do nothing for so many microseconds."""
+    """A request of an agent: do nothing for `duration` microseconds."""
 
     duration: int
 
@@ -28,12 +28,14 @@ class Pause:
 Agent = Generator[Request | Pause, Any, None]
 #: Stands between a process and the store: may change a request, pass it on (several times, or never), and change its
 #: answer.
-Meddling = Callable[[Read | Send | Commit, Callable[[Read | Send | Commit, Hear], None], Hear], None]
+Interceptor = Callable[[Read | Send | Commit, Callable[[Read | Send | Commit, OnAnswer], None], OnAnswer], None]
 
 
-def honest(asked: Read | Send | Commit, forward: Callable[[Read | Send | Commit, Hear], None], hear: Hear) -> None:
+def original(
+    request: Read | Send | Commit, forward: Callable[[Read | Send | Commit, OnAnswer], None], on_answer: OnAnswer
+) -> None:
     """Pass every request and every answer on unchanged."""
-    forward(asked, hear)
+    forward(request, on_answer)
 
 
 @dataclass(slots=True, eq=False)
@@ -48,20 +50,20 @@ class _Task:
 class SimulatedProcess:
     """A process that runs agents concurrently, one step at a time."""
 
-    def __init__(self, name: str, clock: SkewedClock, cluster: Cluster, *, meddling: Meddling = honest) -> None:
+    def __init__(self, name: str, clock: SkewedClock, cluster: Cluster, *, interceptor: Interceptor = original) -> None:
         """No agent runs yet."""
         self.name = name
         self.clock = clock
         self.up = True
         self.paused_until = 0
         self.requests = 0
-        self.walked: dict[str, list[bytes]] = {}
-        self._asked: dict[Name | None, int] = {}
+        self.scanned: dict[str, list[bytes]] = {}
+        self._requested_at: dict[Name | None, int] = {}
         self.unknowns = 0
         self.failures: list[Exception] = []
         self._cluster = cluster
-        self._timeline = cluster.timeline
-        self._meddling = meddling
+        self._event_loop = cluster.event_loop
+        self._interceptor = interceptor
         self._tasks: list[_Task] = []
 
     @property
@@ -73,73 +75,73 @@ class SimulatedProcess:
         """Run this agent, beginning in `after` microseconds."""
         task = _Task(agent)
         self._tasks.append(task)
-        self._timeline.after(after, self._go_on, task, 0, None)
+        self._event_loop.call_later(after, self._go_on, task, 0, None)
 
     def crash(self) -> None:
         """Stop for ever."""
         self.up = False
-        self._timeline.stir()
+        self._event_loop.recheck()
 
     def _end(self, task: _Task) -> None:
         self._tasks.remove(task)
-        self._timeline.stir()
+        self._event_loop.recheck()
 
     def _go_on(self, task: _Task, turn: int, answer: object) -> None:
         if not self.up or task.turn != turn:
             return
-        if self.paused_until > self._timeline.now:
-            self._timeline.at(self.paused_until, self._go_on, task, turn, answer)
+        if self.paused_until > self._event_loop.now:
+            self._event_loop.call_at(self.paused_until, self._go_on, task, turn, answer)
             return
         task.turn += 1
         task.rest = None
         self.unknowns += isinstance(answer, OutcomeUnknown)
         try:
-            asked = task.agent.throw(answer) if isinstance(answer, StoreError) else task.agent.send(answer)
+            request = task.agent.throw(answer) if isinstance(answer, StoreError) else task.agent.send(answer)
         except StopIteration:
             self._end(task)
         except Exception as error:  # noqa: BLE001 - any error that an agent did not expect is reported with the history
             self._end(task)
             self.failures.append(error)
         else:
-            self._begin(task, asked)
+            self._begin(task, request)
         self._rouse()
 
-    def _begin(self, task: _Task, asked: Request | Pause) -> None:
+    def _begin(self, task: _Task, request: Request | Pause) -> None:
         turn = task.turn
-        match asked:
+        match request:
             case Pause(duration):
-                self._timeline.after(duration, self._go_on, task, turn, None)
+                self._event_loop.call_later(duration, self._go_on, task, turn, None)
             case Rest(_, until):
-                task.rest = asked
+                task.rest = request
                 if until is not None:
-                    self._timeline.after(max(0, until - self.clock.monotonic()), self._go_on, task, turn, None)
+                    self._event_loop.call_later(max(0, until - self.clock.monotonic()), self._go_on, task, turn, None)
             case _:
                 self.requests += 1
-                if isinstance(asked, Commit):
-                    self._note(asked)
-                self._meddling(asked, self._forward, lambda answer: self._go_on(task, turn, answer))
+                if isinstance(request, Commit):
+                    self._note(request)
+                self._interceptor(request, self._forward, lambda answer: self._go_on(task, turn, answer))
 
     def _note(self, commit: Commit) -> None:
         known = {expected.name for expected in commit.expects}
         made = [put.name for put in commit.batch.puts if put.name.type == Type.TIMER and put.name not in known]
-        self._asked.update(dict.fromkeys([None, *made], self.clock.monotonic()))
+        self._requested_at.update(dict.fromkeys([None, *made], self.clock.monotonic()))
 
-    def asked_for(self, timer: Name | None) -> int:
+    def requested_at(self, timer: Name | None) -> int:
         """When the commit that made this timer was last requested; any commit if there is none, or others made it."""
-        return self._asked.get(timer, self._asked[None])
+        return self._requested_at.get(timer, self._requested_at[None])
 
-    def _forward(self, asked: Read | Send | Commit, hear: Hear) -> None:
-        self._cluster.request(asked, self.clock, hear, self._note_walk)
+    def _forward(self, request: Read | Send | Commit, on_answer: OnAnswer) -> None:
+        self._cluster.request(request, self.clock, on_answer, self._record_scan)
 
-    def _note_walk(self, row: str, walked: Walked) -> None:
-        self.walked.setdefault(row, []).extend(walked.tombstones)
+    def _record_scan(self, row: str, scanned: Scanned) -> None:
+        self.scanned.setdefault(row, []).extend(scanned.tombstones)
 
     def _rouse(self) -> None:
         """Wake the agents whose wake-up another agent has set."""
         for task in self._tasks:
             if task.rest is not None and self._signalled(task.rest):
                 task.rest = None
-                self._timeline.after(0, self._go_on, task, task.turn, None)
+                self._event_loop.call_later(0, self._go_on, task, task.turn, None)
 
     def _signalled(self, rest: Rest) -> bool:
         self.clock.rested = False

@@ -1,12 +1,12 @@
-"""What a world is made of, by name, so that it can be played again with fewer of its parts."""
+"""The components of a simulation, by name, so that it can be played again with fewer of them."""
 
 from __future__ import annotations
 
 from collections.abc import Set as AbstractSet
 
 
-class Parts:
-    """The kinds of fault of a world, and in each burst what each process does and which faults happen.
+class Components:
+    """The kinds of fault of a simulation, and in each burst what each process does and which faults happen.
 
     A part draws from a source of its own, so that it stays as it is when others are left out.
     """
@@ -16,7 +16,7 @@ class Parts:
         self.only = only
         self.played: list[str] = []
 
-    def plays(self, part: str) -> bool:
+    def includes(self, part: str) -> bool:
         """Whether this part is played; it is noted then."""
         if self.only is not None and part not in self.only:
             return False

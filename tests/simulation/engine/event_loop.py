@@ -13,46 +13,46 @@ START: Final = 1_767_225_600_000_000
 _FIRST_MONOTONIC: Final = 1_000_000_000
 
 
-class Timeline:
+class EventLoop:
     """All future events, in microseconds of true time; those of one moment in the order in which they were planned."""
 
     def __init__(self) -> None:
         """Nothing is planned."""
         self.now = START
         self._planned = 0
-        self._stirred = False
+        self._recheck = False
         self._events: list[tuple[int, int, Callable[..., object], tuple[object, ...]]] = []
 
-    def at(self, moment: int, event: Callable[..., object], *values: object) -> None:
+    def call_at(self, moment: int, event: Callable[..., object], *values: object) -> None:
         """Call this at a moment, or now if that has passed."""
         self._planned += 1
         heapq.heappush(self._events, (max(moment, self.now), self._planned, event, values))
 
-    def after(self, delay: int, event: Callable[..., object], *values: object) -> None:
-        """Call this so many microseconds from now, zero or more."""
+    def call_later(self, delay: int, event: Callable[..., object], *values: object) -> None:
+        """Call this after `delay` microseconds, zero or more."""
         self._planned += 1
         heapq.heappush(self._events, (self.now + delay, self._planned, event, values))
 
     def run(self, until: Callable[[], bool], latest: int) -> None:
         """Let time pass up to the moment `latest`, until this condition holds, or until nothing is planned any more.
 
-        The condition is checked at the beginning and after each call of `stir`, not after each of so many events.
+        The condition is checked at the beginning and after each call of `recheck`, not after each event.
         """
         events, pop = self._events, heapq.heappop
-        self._stirred = True
-        while events and events[0][0] <= latest and not (self._stirred and self._holds(until)):
+        self._recheck = True
+        while events and events[0][0] <= latest and not (self._recheck and self._holds(until)):
             self.now, _, event, values = pop(events)
             event(*values)
 
     def _holds(self, until: Callable[[], bool]) -> bool:
-        self._stirred = False
+        self._recheck = False
         return until()
 
-    def stir(self) -> None:
+    def recheck(self) -> None:
         """Let `run` check its condition, because something was finished."""
-        self._stirred = True
+        self._recheck = True
 
-    def pass_over(self, moment: int) -> None:
+    def advance_to(self, moment: int) -> None:
         """Advance to this moment; events that were planned before it happen on the way."""
         self.run(lambda: False, moment)
         self.now = max(self.now, moment)
@@ -61,20 +61,20 @@ class Timeline:
 class SkewedClock(CorrectedClock):
     """The clock of one machine: off by `skew` microseconds; a process may correct it by the store's time."""
 
-    def __init__(self, timeline: Timeline, skew: int) -> None:
+    def __init__(self, event_loop: EventLoop, skew: int) -> None:
         """Shows true time plus `skew`, which may be changed at any moment: then the clock jumps."""
         super().__init__()
         self.skew = skew
         self.rested = False
-        self._timeline = timeline
+        self._event_loop = event_loop
 
     def machine(self) -> int:
         """The time that the machine itself shows."""
-        return self._timeline.now + self.skew
+        return self._event_loop.now + self.skew
 
     def now(self) -> int:
         """The time that the process takes for the store's."""
-        return self._timeline.now + self.skew + self.ahead
+        return self._event_loop.now + self.skew + self.ahead
 
     @property
     def error(self) -> int:
@@ -83,7 +83,7 @@ class SkewedClock(CorrectedClock):
 
     def monotonic(self) -> int:
         """Microseconds that have passed, whatever the skew."""
-        return self._timeline.now - START + _FIRST_MONOTONIC
+        return self._event_loop.now - START + _FIRST_MONOTONIC
 
     def blocking_seconds(self, until: int) -> float | None:  # noqa: ARG002 - no simulated process ever blocks
         """Zero, and a note that the caller would have blocked; it would not, had a signal come before."""

@@ -1,4 +1,4 @@
-"""The history of a world, and the evidence by which oracles judge it."""
+"""The history of a simulation, and the record that checkers read."""
 
 from __future__ import annotations
 
@@ -9,26 +9,26 @@ from enum import StrEnum
 
 from astyqueue.ids import Id
 from astyqueue.model.message import MessageId
-from tests.simulation.checkers.reference_model import Truth
+from tests.simulation.checkers.reference_model import ReferenceModel
 from tests.simulation.workload.locks import LockNotes
 
 
 @dataclass(frozen=True, slots=True)
-class Evidence:
+class RunRecord:
     """A history, the true contents of the rows, and how many tombstones a last message and an idle poll passed over."""
 
     history: History
-    truth: Truth
+    model: ReferenceModel
     last_poll: int
     locks: LockNotes | None = None
 
     def dead(self) -> dict[Id, str]:
         """The dead letters at the end, with their reasons."""
-        return {id_: letter.reason for row in self.truth.rows.values() for id_, letter in row.dead.items()}
+        return {id_: letter.reason for row in self.model.rows.values() for id_, letter in row.dead.items()}
 
     def died(self) -> set[Id]:
         """The messages that were dead letters at some time."""
-        return {id_ for row in self.truth.rows.values() for id_ in row.died}
+        return {id_ for row in self.model.rows.values() for id_ in row.died}
 
     def orders(self, id_: Id, row: str) -> Iterator[Removed]:
         """The operators' commands that may have removed this message, if they were carried out in time."""
@@ -43,9 +43,9 @@ class Evidence:
         if sent.message is None:
             return False
         orders = self.orders(sent.message.id, sent.message.row)
-        if any(one.result is not Result.DONE or one.told >= sent.began for one in orders):
+        if any(one.result is not Result.DONE or one.answered >= sent.began for one in orders):
             return True
-        return any(other.result is Result.UNKNOWN or other.told >= sent.began for other in self.replacing(sent))
+        return any(other.result is Result.UNKNOWN or other.answered >= sent.began for other in self.replacing(sent))
 
     def comes_again(self) -> set[Id]:
         """The messages that may be sent again although an operator removed them.
@@ -64,7 +64,7 @@ class Evidence:
 
 
 #: Yields what is wrong with a history, one sentence each.
-Oracle = Callable[[Evidence], Iterator[str]]
+Checker = Callable[[RunRecord], Iterator[str]]
 
 
 class Result(StrEnum):
@@ -89,7 +89,7 @@ class Sent:
     result: Result = Result.UNKNOWN
     message: MessageId | None = None
     clock_error: int = 0
-    told: int = 0
+    answered: int = 0
     key: str = ""
     unique: str = ""
     holder: Id | None = None
@@ -102,7 +102,7 @@ class Sent:
 
 
 @dataclass(slots=True)
-class Handed:
+class Delivered:
     """A delivery. `claimed` is when the commit that claimed it was requested."""
 
     number: int
@@ -110,8 +110,8 @@ class Handed:
     attempt: int
     nonce: bytes
     claimed: int
-    told: int
-    who: str
+    answered: int
+    client_name: str
 
 
 @dataclass(slots=True)
@@ -128,14 +128,14 @@ class Settled:
     nonce: bytes
     began: int
     unknowns: int
-    told: int = 0
+    answered: int = 0
     result: Result = Result.UNKNOWN
     lost: bool = False
     reason: str = ""
 
-    def tell(self, now: int, *, unknowns: int, lost: bool) -> None:
+    def answer(self, now: int, *, unknowns: int, lost: bool) -> None:
         """Note that the message was settled, or the receipt lost."""
-        self.told, self.result, self.lost = now, Result.DONE, lost
+        self.answered, self.result, self.lost = now, Result.DONE, lost
         self.unknowns = unknowns - self.unknowns
 
 
@@ -150,19 +150,19 @@ class Removed:
     row: str
     began: int
     ids: list[Id] | None = None
-    told: int = 0
+    answered: int = 0
     result: Result = Result.UNKNOWN
     found: bool = True
 
 
 @dataclass(frozen=True, slots=True)
-class Dear:
+class ExpensivePoll:
     """A poll that found nothing and cost too much.
 
     It passed one tombstone, now for the `times`th time, or the tombstones of all these messages `ahead` of the head.
     """
 
-    who: str
+    client_name: str
     row: str
     times: int
     ahead: frozenset[Id]
@@ -170,7 +170,7 @@ class Dear:
 
 @dataclass(slots=True)
 class Saved:
-    """A schedule that a process created, with so many slots."""
+    """A schedule that a process created, with its number of slots."""
 
     name: str
     row: str
@@ -184,12 +184,12 @@ class History:
     """Everything that happened, each kind in the order in which it began. `steps` counts what was done, by name.
 
     `operations` counts steps of the protocol that began, however many messages each concerned. `idle_polls` counts
-    polls that found nothing in a row of which everything was known; `dear` lists those of them that cost too much.
-    `reader_error` is the largest error, in microseconds, of the clock of any process when it claimed.
+    polls that found nothing in a row of which everything was known; `expensive_polls` lists those of them that cost too
+    much. `reader_error` is the largest error, in microseconds, of the clock of any process when it claimed.
     """
 
     sent: list[Sent] = field(default_factory=list)
-    handed: list[Handed] = field(default_factory=list)
+    delivered: list[Delivered] = field(default_factory=list)
     settled: list[Settled] = field(default_factory=list)
     removed: list[Removed] = field(default_factory=list)
     saved: list[Saved] = field(default_factory=list)
@@ -197,7 +197,7 @@ class History:
     steps: Counter[str] = field(default_factory=Counter)
     operations: int = 0
     idle_polls: int = 0
-    dear: list[Dear] = field(default_factory=list)
+    expensive_polls: list[ExpensivePoll] = field(default_factory=list)
 
     def begins(self, *names: str) -> None:
         """Count a step of the protocol that begins, under one name, or under that of each outcome it is to commit."""

@@ -1,4 +1,4 @@
-"""Brings about the faults of a world's weather, at random moments, and ends them."""
+"""Injects the faults of a profile at random moments, and ends them."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ _OUTAGES: Final = (SECOND // 5, 2 * SECOND, 30 * SECOND, 600 * SECOND, 5 * _HOUR
 _REPAIRED_AFTER: Final = 3 * _HOUR
 
 
-class Trouble:
-    """The hand that parts networks, stops machines and moves clocks."""
+class Nemesis:
+    """The fault injector: it partitions the network, stops machines and moves clocks."""
 
-    def __init__(self, cluster: Cluster, clients: list[SimulatedProcess], chance: random.Random) -> None:
+    def __init__(self, cluster: Cluster, clients: list[SimulatedProcess], rng: random.Random) -> None:
         """Nothing is wrong yet."""
         self._ended = False
         self._cluster = cluster
         self._clients = clients
-        self._chance = chance
-        self._doing: dict[Fault, Callable[[], None]] = {
+        self._rng = rng
+        self._actions: dict[Fault, Callable[[], None]] = {
             Fault.PARTITIONS: self._part,
             Fault.NODE_PAUSES: self._pause_node,
             Fault.NODE_CRASHES: self._crash_node,
@@ -39,71 +39,71 @@ class Trouble:
             Fault.PURGES: self._purge,
         }
 
-    def brings(self, fault: Fault) -> bool:
+    def injects(self, fault: Fault) -> bool:
         """Whether this is a fault that happens, not one that lasts."""
-        return fault in self._doing
+        return fault in self._actions
 
     def plan(self, fault: Fault, span: int, times: int) -> None:
-        """Have a kind of fault happen so often within so many microseconds, unless all is well again by then."""
+        """Have a kind of fault happen `times` times within `span` microseconds, unless `end` was called by then."""
         for _ in range(times):
-            self._cluster.timeline.after(int(self._chance.random() * span), self._bring, fault)
+            self._cluster.event_loop.call_later(int(self._rng.random() * span), self._inject, fault)
 
-    def _bring(self, fault: Fault) -> None:
-        """What was planned may be due after the end, and would befall those who are to take what is left in peace."""
+    def _inject(self, fault: Fault) -> None:
+        """Inject a fault, unless faults have ended: it would hit the processes that drain the rows."""
         if not self._ended:
-            self._doing[fault]()
+            self._actions[fault]()
 
     def _node(self) -> Replica:
-        return self._chance.choice(self._cluster.replicas)
+        return self._rng.choice(self._cluster.replicas)
 
     def _part(self) -> None:
-        ends = frozenset(replica.number for replica in self._chance.sample(self._cluster.replicas, 2))
-        self._cluster.network.parted.add(ends)
-        self._cluster.timeline.after(
-            int(self._chance.expovariate(1 / (2 * SECOND))), self._cluster.network.parted.discard, ends
+        ends = frozenset(replica.number for replica in self._rng.sample(self._cluster.replicas, 2))
+        self._cluster.network.partitioned.add(ends)
+        self._cluster.event_loop.call_later(
+            int(self._rng.expovariate(1 / (2 * SECOND))), self._cluster.network.partitioned.discard, ends
         )
 
     def _pause_node(self) -> None:
         node = self._node()
         if node.up:
-            node.paused_until = self._cluster.timeline.now + int(self._chance.expovariate(1 / SECOND))
+            node.paused_until = self._cluster.event_loop.now + int(self._rng.expovariate(1 / SECOND))
 
     def _crash_node(self) -> None:
         node = self._node()
         if node.up and sum(replica.up for replica in self._cluster.replicas) > self._cluster.coordinator.quorum:
-            node.crash(self._cluster.timeline.now)
-            outage = int(self._chance.choice(_OUTAGES) * self._chance.uniform(0.2, 1))
-            self._cluster.timeline.after(outage, self._start_node, node)
+            node.crash(self._cluster.event_loop.now)
+            outage = int(self._rng.choice(_OUTAGES) * self._rng.uniform(0.2, 1))
+            self._cluster.event_loop.call_later(outage, self._start_node, node)
 
     def _start_node(self, node: Replica) -> None:
         node.up = True
         for replica in self._cluster.replicas:
             self._cluster.hand_over_hints(replica)
-        if self._cluster.timeline.now - node.down_since > _REPAIRED_AFTER:
+        if self._cluster.event_loop.now - node.down_since > _REPAIRED_AFTER:
             self._cluster.repair()
 
     def _jump(self) -> None:
-        far = self._chance.choice((SECOND, 10 * SECOND, 300 * SECOND))
-        jump = self._chance.randint(-far, far)
-        machine = self._chance.choice(
+        far = self._rng.choice((SECOND, 10 * SECOND, 300 * SECOND))
+        jump = self._rng.randint(-far, far)
+        machine = self._rng.choice(
             [*[replica.clock for replica in self._cluster.replicas], *[client.clock for client in self._clients]]
         )
         machine.skew += jump
 
     def _pause_client(self) -> None:
-        client = self._chance.choice(self._clients)
-        length = self._chance.choice((SECOND // 50, SECOND, 20 * SECOND, 100 * SECOND))
-        client.paused_until = self._cluster.timeline.now + int(self._chance.random() * length)
+        client = self._rng.choice(self._clients)
+        length = self._rng.choice((SECOND // 50, SECOND, 20 * SECOND, 100 * SECOND))
+        client.paused_until = self._cluster.event_loop.now + int(self._rng.random() * length)
 
     def _crash_client(self) -> None:
-        self._chance.choice(self._clients).crash()
+        self._rng.choice(self._clients).crash()
 
     def _purge(self) -> None:
         node = self._node()
         if node.up:
-            node.purge(self._cluster.weather.grace_us)
+            node.purge(self._cluster.profile.grace_us)
 
-    def set_clocks(self) -> None:
+    def correct_clocks(self) -> None:
         """Set all clocks of servers right."""
         for replica in self._cluster.replicas:
             replica.clock.skew = 0

@@ -1,4 +1,4 @@
-"""One seeded source in place of all others, so that a simulation is the same each time."""
+"""One seeded random source in place of all others, so that a simulation is the same each time."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from astyqueue.queue.rows.row_state import RowState
 _HASH_BITS: Final = 60
 
 
-class Chance(random.Random):
+class SeededRandom(random.Random):
     """A seeded source that also serves where ids and names are otherwise drawn from the operating system."""
 
     def __init__(self, first: int | str) -> None:
@@ -25,9 +25,9 @@ class Chance(random.Random):
         super().__init__(first)
         self.first = first
 
-    def own(self, name: str) -> Chance:
-        """The source of one part of the world: its values do not depend on what other parts draw."""
-        return Chance(f"{self.first}/{name}")
+    def derive(self, name: str) -> SeededRandom:
+        """The source of one component: its values do not depend on what other components draw."""
+        return SeededRandom(f"{self.first}/{name}")
 
     def randbits(self, bits: int) -> int:
         """As `secrets.randbits`."""
@@ -43,23 +43,23 @@ class Chance(random.Random):
 
 
 @contextlib.contextmanager
-def repeatable(seed: int) -> Iterator[Chance]:
+def repeatable(seed: int) -> Iterator[SeededRandom]:
     """The source of everything drawn inside this block; afterwards the process's own randomness continues undisturbed.
 
     Leases and rows are kept in sets, by identity: inside the block their hashes depend on their contents, or the order
     in such a set would depend on addresses.
     """
-    chance = Chance(seed)
+    rng = SeededRandom(seed)
     before = random.getstate()
-    random.seed(chance.getrandbits(64))
+    random.seed(rng.getrandbits(64))
     try:
         with (
-            mock.patch.object(ids, "secrets", chance),
-            mock.patch.object(runtime, "secrets", chance),
+            mock.patch.object(ids, "secrets", rng),
+            mock.patch.object(runtime, "secrets", rng),
             mock.patch.object(Lease, "__hash__", _hash_of_lease),
             mock.patch.object(RowState, "__hash__", _hash_of_row),
         ):
-            yield chance
+            yield rng
     finally:
         random.setstate(before)
 

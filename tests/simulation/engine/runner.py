@@ -12,14 +12,14 @@ from typing import Final
 from astyqueue.clock import SystemClock
 from astyqueue.units import SECOND
 from tests.simulation.engine.fault_profile import Fault
-from tests.simulation.engine.simulation import Judged, simulate
+from tests.simulation.engine.simulation import SimulationResult, simulate
 
 _TOGETHER: Final = 25
 _MINUTE: Final = 60 * SECOND
 
 
 @dataclass(frozen=True, slots=True)
-class Brief:
+class SeedSummary:
     """What is kept of one seed."""
 
     seed: int
@@ -30,21 +30,21 @@ class Brief:
     lock: str
     steps: Counter[str]
     violations: tuple[str, ...]
-    told: str
+    text: str
 
     @classmethod
-    def of(cls, judged: Judged) -> Brief:
-        """What is kept of this judgement: all but the history."""
+    def of(cls, result: SimulationResult) -> SeedSummary:
+        """The summary of this result: all of it but the history."""
         return cls(
-            judged.seed,
-            judged.operations,
-            judged.requests,
-            judged.idle_polls,
-            judged.weather.faults,
-            judged.lock,
-            judged.steps,
-            judged.violations,
-            told=str(judged),
+            result.seed,
+            result.operations,
+            result.requests,
+            result.idle_polls,
+            result.profile.faults,
+            result.lock,
+            result.steps,
+            result.violations,
+            text=str(result),
         )
 
 
@@ -60,26 +60,26 @@ class Summary:
     fewest_faults: int = len(Fault)
     locks: Counter[str] = field(default_factory=Counter)
     coverage: Counter[tuple[str, Fault]] = field(default_factory=Counter)
-    failed: list[Brief] = field(default_factory=list)
+    failed: list[SeedSummary] = field(default_factory=list)
     took: int = 0
 
-    def add(self, brief: Brief) -> None:
+    def add(self, seed_summary: SeedSummary) -> None:
         """Add one more seed."""
         self.seeds += 1
-        self.operations += brief.operations
-        self.requests += brief.requests
-        self.idle_polls += brief.idle_polls
-        self.fewest_operations = min(self.fewest_operations, brief.operations)
-        self.fewest_faults = min(self.fewest_faults, len(brief.faults))
-        self.locks[brief.lock] += 1
-        for fault in brief.faults:
-            for step, times in brief.steps.items():
+        self.operations += seed_summary.operations
+        self.requests += seed_summary.requests
+        self.idle_polls += seed_summary.idle_polls
+        self.fewest_operations = min(self.fewest_operations, seed_summary.operations)
+        self.fewest_faults = min(self.fewest_faults, len(seed_summary.faults))
+        self.locks[seed_summary.lock] += 1
+        for fault in seed_summary.faults:
+            for step, times in seed_summary.steps.items():
                 self.coverage[step, fault] += times
-        if brief.violations:
-            self.failed.append(brief)
+        if seed_summary.violations:
+            self.failed.append(seed_summary)
 
     @property
-    def pace(self) -> float:
+    def seeds_per_minute(self) -> float:
         """Seeds per minute."""
         return self.seeds / max(self.took, 1) * _MINUTE
 
@@ -88,12 +88,12 @@ class Summary:
         """The sums in one line."""
         seeds = max(self.seeds, 1)
         return (
-            f"{self.seeds} seeds, {self.pace:.0f} a minute; "
+            f"{self.seeds} seeds, {self.seeds_per_minute:.0f} a minute; "
             f"{self.fewest_operations} or more operations a seed before the faults end, "
             f"{self.operations / seeds:.0f} on average, and {self.requests / seeds:.0f} requests in all; "
             f"{self.fewest_faults} or more kinds of fault; "
-            f"row locks: {', '.join(f'{lock} {worlds}' for lock, worlds in sorted(self.locks.items()))}; "
-            f"{self.idle_polls} polls with nothing to do judged; "
+            f"row locks: {', '.join(f'{lock} {simulations}' for lock, simulations in sorted(self.locks.items()))}; "
+            f"{self.idle_polls} polls with nothing to do checked; "
             f"{len(self.failed)} seeds with violations"
         )
 
@@ -120,31 +120,33 @@ class Summary:
         )
 
 
-def play(seeds: Iterable[int], processes: int, heard: Callable[[Summary, Brief], None] | None = None) -> Summary:
-    """Simulate these seeds in so many processes; `heard` is called after each, in their order."""
+def play(
+    seeds: Iterable[int], processes: int, on_result: Callable[[Summary, SeedSummary], None] | None = None
+) -> Summary:
+    """Simulate these seeds in this number of processes; `on_result` is called after each, in their order."""
     clock, summary = SystemClock(), Summary()
     began = clock.monotonic()
-    for brief in _briefs(seeds, processes):
-        summary.add(brief)
+    for seed_summary in _seed_summaries(seeds, processes):
+        summary.add(seed_summary)
         summary.took = clock.monotonic() - began
-        if heard:
-            heard(summary, brief)
+        if on_result:
+            on_result(summary, seed_summary)
     return summary
 
 
-def _briefs(seeds: Iterable[int], processes: int) -> Iterator[Brief]:
+def _seed_summaries(seeds: Iterable[int], processes: int) -> Iterator[SeedSummary]:
     if processes == 1:
-        yield from map(brief_of, seeds)
+        yield from map(seed_summary, seeds)
         return
     with multiprocessing.get_context("spawn").Pool(processes, _hush) as pool:
-        yield from pool.imap(brief_of, seeds, chunksize=_TOGETHER)
+        yield from pool.imap(seed_summary, seeds, chunksize=_TOGETHER)
 
 
 def _hush() -> None:
-    """Print no warnings: the faults of a simulated world are deliberate."""
+    """Print no warnings: the faults of a simulated simulation are deliberate."""
     logging.getLogger("astyqueue").setLevel(logging.CRITICAL)
 
 
-def brief_of(seed: int) -> Brief:
+def seed_summary(seed: int) -> SeedSummary:
     """Simulate one seed, and return what is kept of it."""
-    return Brief.of(simulate(seed))
+    return SeedSummary.of(simulate(seed))

@@ -1,13 +1,13 @@
-"""Simulated worlds: replicas, a network, clocks and processes with faults of every kind, drawn from a seed, and judged.
+"""Simulations of replicas, a network, clocks and processes, with faults drawn from a seed, and checks of what happened.
 
     from tests.simulation.engine.simulation import simulate
 
-    judged = simulate(4711)
-    assert not judged.violations, judged
+    result = simulate(4711)
+    assert not result.violations, result
 
-The same seed plays the same world again. A world runs the steps of the protocol that run everywhere; only what is below
-the store's port, and time, is simulated. At most one thread of a process may simulate at a time, because a simulation
-replaces the randomness of the whole process.
+The same seed plays the same simulation again. A simulation runs the steps of the protocol that run everywhere; only
+what is below the store's port, and time, is simulated. At most one thread of a process may simulate at a time, because
+a simulation replaces the randomness of the whole process.
 """
 
 from __future__ import annotations
@@ -20,23 +20,23 @@ from typing import Final
 
 from astyqueue.units import SECOND
 from tests.simulation.cassandra.cluster import Cluster
-from tests.simulation.checkers.checkers import ORACLES, WALKER
-from tests.simulation.checkers.reference_model import Truth
-from tests.simulation.engine.client import Meddling, SimulatedProcess, honest
-from tests.simulation.engine.components import Parts
-from tests.simulation.engine.event_loop import START, Timeline
-from tests.simulation.engine.fault_profile import GRACE, Fault, Weather
-from tests.simulation.engine.history import Evidence, History, Oracle
-from tests.simulation.engine.nemesis import Trouble
-from tests.simulation.engine.rng import Chance, repeatable
-from tests.simulation.workload.consumer import Taker
+from tests.simulation.checkers.checkers import CHECKERS, RESCANNER
+from tests.simulation.checkers.reference_model import ReferenceModel
+from tests.simulation.engine.client import Interceptor, SimulatedProcess, original
+from tests.simulation.engine.components import Components
+from tests.simulation.engine.event_loop import START, EventLoop
+from tests.simulation.engine.fault_profile import GRACE, Fault, FaultProfile
+from tests.simulation.engine.history import Checker, History, RunRecord
+from tests.simulation.engine.nemesis import Nemesis
+from tests.simulation.engine.rng import SeededRandom, repeatable
+from tests.simulation.workload.consumer import Consumer
 from tests.simulation.workload.locks import GUARD, Locks
-from tests.simulation.workload.workload import QUEUE, Populace
+from tests.simulation.workload.workload import QUEUE, Workload
 
 _MINUTE: Final = 60 * SECOND
 #: A burst of work that has not ended by then goes on in the next.
 _BURST: Final = 90 * SECOND
-#: Bursts go on until so many steps of the protocol began, before the faults end.
+#: Bursts are played until this many steps of the protocol began; then the faults end.
 _OPERATIONS: Final = 200
 #: When the rows are drained at the end: at once, after each of the late scans, and when every lease and pause is over.
 _DRAINS: Final = (0, SECOND, 12 * SECOND, 11 * _MINUTE, 11 * _MINUTE, 30 * _MINUTE, 11 * _MINUTE)
@@ -47,16 +47,16 @@ _END: Final = 4 * 3_600 * SECOND
 
 
 @dataclass(frozen=True, slots=True)
-class Judged:
-    """The judgement of one seed.
+class SimulationResult:
+    """The result of one seed.
 
     `operations` counts the steps of the protocol that began before the faults ended, `requests` all requests to the
-    store, and `idle_polls` the polls that found nothing to do, each of which was judged. `steps` counts what was done,
-    by name; `parts` lists what the world was made of.
+    store, and `idle_polls` the polls that found nothing to do, each of which was checked. `steps` counts what was done,
+    by name; `parts` lists what the simulation was made of.
     """
 
     seed: int
-    weather: Weather
+    profile: FaultProfile
     violations: tuple[str, ...]
     operations: int
     requests: int
@@ -65,88 +65,99 @@ class Judged:
     digest: int
     parts: tuple[str, ...]
     lock: str
-    story: History = field(repr=False, compare=False)
+    history: History = field(repr=False, compare=False)
 
     def __str__(self) -> str:
         """What is wrong, line by line."""
-        faults = ", ".join(sorted(self.weather.faults))
-        told = "\n".join(f"  {violation}" for violation in self.violations) or "  nothing is wrong"
-        return f"seed {self.seed} ({self.weather.replicas} replicas; {faults}):\n{told}"
+        faults = ", ".join(sorted(self.profile.faults))
+        lines = "\n".join(f"  {violation}" for violation in self.violations) or "  nothing is wrong"
+        return f"seed {self.seed} ({self.profile.replicas} replicas; {faults}):\n{lines}"
 
 
 def simulate(
     seed: int,
     *,
-    meddling: Meddling = honest,
+    interceptor: Interceptor = original,
     grace_us: int = GRACE,
-    judges: tuple[Oracle, ...] = ORACLES,
+    checkers: tuple[Checker, ...] = CHECKERS,
     only: frozenset[str] | None = None,
     lock: str | None = None,
-) -> Judged:
-    """Play the world of a seed, always in the same way, and judge it.
+) -> SimulationResult:
+    """Play the simulation of a seed, always in the same way, and check it.
 
-    `meddling` stands between every process and the store. Tombstones are kept for `grace_us` microseconds. Of the parts
-    of the world, `only` these are played. `lock` is the row lock of the consumers (guard, columns, manager), which
-    otherwise is drawn: most worlds have none but the guard.
+    `interceptor` sits between every process and the store. Tombstones are kept for `grace_us` microseconds. Of the
+    parts of the simulation, `only` these are played. `lock` is the row lock of the consumers (guard, columns, manager),
+    which otherwise is drawn: most simulations have none but the guard.
     """
     collects = gc.isenabled()
-    gc.disable()  # a world makes few cycles, and collecting them takes a sixth of the time
+    gc.disable()  # a simulation makes few cycles, and collecting them takes a sixth of the time
     try:
-        with repeatable(seed) as chance:
-            world = _World(chance, Weather.drawn(chance.own("weather"), grace_us), meddling, lock, parts=Parts(only))
-            world.play()
-            evidence = world.evidence()
-            violations = [*world.failures(), *[found for judge in judges for found in judge(evidence)]]
-            return world.judged(seed, tuple(violations))
+        with repeatable(seed) as rng:
+            simulation = _Simulation(
+                rng, FaultProfile.drawn(rng.derive("weather"), grace_us), interceptor, lock, parts=Components(only)
+            )
+            simulation.play()
+            record = simulation.record()
+            violations = [*simulation.failures(), *[found for check in checkers for found in check(record)]]
+            return simulation.result(seed, tuple(violations))
     finally:
         if collects:
             gc.enable()
 
 
-class _World:
-    """The parts of one world."""
+class _Simulation:
+    """The parts of one simulation."""
 
-    def __init__(self, chance: Chance, weather: Weather, meddling: Meddling, lock: str | None, *, parts: Parts) -> None:
+    def __init__(
+        self, rng: SeededRandom, profile: FaultProfile, interceptor: Interceptor, lock: str | None, *, parts: Components
+    ) -> None:
         self.parts = parts
-        self.weather = weather.without(frozenset(fault for fault in sorted(weather.faults) if not parts.plays(fault)))
-        self.history = History()
-        self.timeline = Timeline()
-        self.truth = Truth(weather.replicas // 2 + 1, f"{QUEUE}:")
-        self.network_chance = chance.own("network")
-        self.cluster = Cluster(self.timeline, self.weather, self.network_chance, witness=self.truth.witness)
-        self.chance = chance
-        self.graves = 0
-        self.operations = 0
-        self.repaired = self.timeline.now
-        self.locks = self._drawn_locks(lock)
-        self.populace = Populace(
-            self.cluster, self.history, chance, meddling=meddling, standing=self.truth.standing, locks=self.locks
+        self.profile = profile.without(
+            frozenset(fault for fault in sorted(profile.faults) if not parts.includes(fault))
         )
-        self.trouble = Trouble(self.cluster, self.populace.clients, chance.own("trouble"))
+        self.history = History()
+        self.event_loop = EventLoop()
+        self.model = ReferenceModel(profile.replicas // 2 + 1, f"{QUEUE}:")
+        self.network_rng = rng.derive("network")
+        self.cluster = Cluster(self.event_loop, self.profile, self.network_rng, record_accept=self.model.record_accept)
+        self.rng = rng
+        self.tombstones = 0
+        self.operations = 0
+        self.repaired = self.event_loop.now
+        self.locks = self._drawn_locks(lock)
+        self.workload = Workload(
+            self.cluster,
+            self.history,
+            rng,
+            interceptor=interceptor,
+            current_header=self.model.current_header,
+            locks=self.locks,
+        )
+        self.nemesis = Nemesis(self.cluster, self.workload.clients, rng.derive("trouble"))
 
     def _drawn_locks(self, kind: str | None) -> Locks:
-        """The row locks of this world; only the guard if they are a part that is not played."""
-        own, steps = self.chance.own("locks"), self.history.steps
-        locks = Locks(own, self.timeline, steps, kind)
-        if locks.kind == GUARD or self.parts.plays(f"row locks by {locks.kind}"):
+        """The row locks of this simulation; only the guard if they are a part that is not played."""
+        own, steps = self.rng.derive("locks"), self.history.steps
+        locks = Locks(own, self.event_loop, steps, kind)
+        if locks.kind == GUARD or self.parts.includes(f"row locks by {locks.kind}"):
             return locks
-        return Locks(own, self.timeline, steps, GUARD)
+        return Locks(own, self.event_loop, steps, GUARD)
 
     @property
     def clients(self) -> list[SimulatedProcess]:
         """All processes that ever ran."""
-        return self.populace.clients
+        return self.workload.clients
 
     def play(self) -> None:
         """Play bursts of work with faults, and long pauses between them; then end all faults, and drain the rows."""
         burst = 0
         while self._goes_on(burst):
-            chance = self.chance.own(f"burst {burst}")
-            self._burst(burst, chance)
-            self.timeline.pass_over(self.timeline.now + self.weather.absence(chance))
+            rng = self.rng.derive(f"burst {burst}")
+            self._burst(burst, rng)
+            self.event_loop.advance_to(self.event_loop.now + self.profile.downtime(rng))
             self._repair_in_time()
-            if Fault.PURGES in self.weather.faults:
-                self._clear_graves(chance)
+            if Fault.PURGES in self.profile.faults:
+                self._purge_tombstones(rng)
             burst += 1
         self.operations = self.history.operations
         self._drain()
@@ -158,49 +169,53 @@ class _World:
 
     def _repair_in_time(self) -> None:
         """Repair as operators have to: a replica gets a delete that it missed well before others drop the tombstone."""
-        if self.timeline.now - self.repaired > _REPAIRS:
+        if self.event_loop.now - self.repaired > _REPAIRS:
             self.cluster.repair()
             if all(replica.up for replica in self.cluster.replicas):
-                self.repaired = self.timeline.now
+                self.repaired = self.event_loop.now
 
-    def _clear_graves(self, chance: Chance) -> None:
+    def _purge_tombstones(self, rng: SeededRandom) -> None:
         for replica in self.cluster.replicas:
-            if replica.up and chance.random() < 0.7:
-                replica.purge(self.weather.grace_us)
+            if replica.up and rng.random() < 0.7:
+                replica.purge(self.profile.grace_us)
 
-    def _burst(self, burst: int, chance: Chance) -> None:
-        for client, what, agent in self.populace.deeds(chance):
+    def _burst(self, burst: int, rng: SeededRandom) -> None:
+        for client, what, agent in self.workload.activities(rng):
             part = f"{burst}: {client.name} {what}"
-            if self.parts.plays(part):
-                own = self.chance.own(part)
+            if self.parts.includes(part):
+                own = self.rng.derive(part)
                 # Half of the agents begin at once, so that they contend.
                 client.start(agent(own), own.choice((0, own.randint(0, SECOND // 2))))
         for fault in Fault:
-            times = chance.randint(1, 3)
-            if fault in self.weather.faults and self.trouble.brings(fault) and self.parts.plays(f"{burst}: {fault}"):
-                self.trouble.plan(fault, 2 * SECOND, times)
-        self.timeline.run(lambda: not any(client.busy for client in self.clients), self.timeline.now + _BURST)
+            times = rng.randint(1, 3)
+            if (
+                fault in self.profile.faults
+                and self.nemesis.injects(fault)
+                and self.parts.includes(f"{burst}: {fault}")
+            ):
+                self.nemesis.plan(fault, 2 * SECOND, times)
+        self.event_loop.run(lambda: not any(client.busy for client in self.clients), self.event_loop.now + _BURST)
 
     def _drain(self) -> None:
-        self.locks.look_for_kept(self.clients)
+        self.locks.record_unreleased(self.clients)
         for client in self.clients:
             client.crash()
-        self.trouble.end()
-        self.locks.make_peace()
+        self.nemesis.end()
+        self.locks.end_faults()
         self._finish("drainer", _DRAINS)
-        self._finish(WALKER, (0, 2 * _MINUTE, 2 * _MINUTE), back=self.timeline.now - START + _DAY)
+        self._finish(RESCANNER, (0, 2 * _MINUTE, 2 * _MINUTE), back=self.event_loop.now - START + _DAY)
         self._measure()
 
-    def _finish(self, name: str, moments: tuple[int, ...], *, back: int = 0) -> Taker:
+    def _finish(self, name: str, moments: tuple[int, ...], *, back: int = 0) -> Consumer:
         """Claim and ack everything, by a process whose clock is right."""
-        taker = self.populace.taker(name, skew=0)
-        taker.forgets = 0
-        taker.client.start(taker.drain(moments, back))
-        self._wait_for(taker.client)
-        return taker
+        consumer = self.workload.consumer(name, skew=0)
+        consumer.forgets = 0
+        consumer.client.start(consumer.drain(moments, back))
+        self._wait_for(consumer.client)
+        return consumer
 
     def _wait_for(self, client: SimulatedProcess) -> None:
-        self.timeline.run(lambda: not client.busy, self.timeline.now + _END)
+        self.event_loop.run(lambda: not client.busy, self.event_loop.now + _END)
 
     def _measure(self) -> None:
         """Measure what one more message and an idle poll cost, in rows where a few of each priority have come and gone.
@@ -208,47 +223,47 @@ class _World:
         A day before, all clocks are set right: until then a scan begins as far before what was seen as the clocks of
         servers differ.
         """
-        self.trouble.set_clocks()
-        self.timeline.pass_over(self.timeline.now + _DAY)
-        levels = range(self.populace.levels)
+        self.nemesis.correct_clocks()
+        self.event_loop.advance_to(self.event_loop.now + _DAY)
+        levels = range(self.workload.levels)
         passed = {(row, level) for level in levels for row in self._send_last(2, level)}
-        taker = self._finish("measure", (0, 11 * _MINUTE))
+        consumer = self._finish("measure", (0, 11 * _MINUTE))
         while not passed.issuperset(
-            product(rows := self._send_last_measured(taker, level := self.chance.choice(levels)), levels)
+            product(rows := self._send_last_measured(consumer, level := self.rng.choice(levels)), levels)
         ):
             passed.update(product(rows, [level]))
-        self.graves = sum(self.cluster.graves[row] for row in rows)
+        self.tombstones = sum(self.cluster.tombstones[row] for row in rows)
 
-    def _send_last_measured(self, taker: Taker, level: int) -> set[str]:
+    def _send_last_measured(self, consumer: Consumer, level: int) -> set[str]:
         """Send one more message, claim it, and count the tombstones passed over; returns the rows of the message."""
-        self.cluster.graves.clear()
+        self.cluster.tombstones.clear()
         rows = self._send_last(1, level)
-        taker.client.start(taker.drain((SECOND, 11 * _MINUTE)))
-        self._wait_for(taker.client)
+        consumer.client.start(consumer.drain((SECOND, 11 * _MINUTE)))
+        self._wait_for(consumer.client)
         return rows
 
     def _send_last(self, count: int, level: int) -> set[str]:
         """Send a few more messages of one priority; returns their rows."""
-        sender, before = self.populace.sender("last", skew=0), len(self.history.sent)
-        sender.client.start(sender.at_once(count, level))
-        self._wait_for(sender.client)
+        producer, before = self.workload.producer("last", skew=0), len(self.history.sent)
+        producer.client.start(producer.send_together(count, level))
+        self._wait_for(producer.client)
         return {sent.message.row for sent in self.history.sent[before:] if sent.message}
 
     def failures(self) -> list[str]:
         """Errors that no step of astyqueue should end with."""
         return [f"{client.name} failed: {error!r}" for client in self.clients for error in client.failures]
 
-    def evidence(self) -> Evidence:
-        """What the oracles judge."""
-        self.locks.look_for_kept(self.clients)
-        return Evidence(self.history, self.truth, self.graves, self.locks.look_at_rows(self.cluster))
+    def record(self) -> RunRecord:
+        """What the checkers read."""
+        self.locks.record_unreleased(self.clients)
+        return RunRecord(self.history, self.model, self.tombstones, self.locks.record_left_columns(self.cluster))
 
-    def judged(self, seed: int, violations: tuple[str, ...]) -> Judged:
-        """The judgement of this world, with these violations."""
-        digest = self.network_chance.getrandbits(64)
-        return Judged(
+    def result(self, seed: int, violations: tuple[str, ...]) -> SimulationResult:
+        """The result of this simulation, with these violations."""
+        digest = self.network_rng.getrandbits(64)
+        return SimulationResult(
             seed,
-            self.weather,
+            self.profile,
             violations,
             self.operations,
             sum(client.requests for client in self.clients),
@@ -257,5 +272,5 @@ class _World:
             digest,
             tuple(self.parts.played),
             lock=self.locks.kind,
-            story=self.history,
+            history=self.history,
         )

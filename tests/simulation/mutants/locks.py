@@ -1,4 +1,4 @@
-"""Mistakes about row locks: a lock that is trusted, one that stops a row for ever, and one that nobody lets go of."""
+"""Mutants of row locks: a lock that is trusted, one that blocks a row for ever, and one that is never released."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from astyqueue.queue.rows import managed_lock, row_locks
 from astyqueue.queue.rows.row_locks import RowLocks
 from astyqueue.queue.rows.row_scheduler import RowVisit
 from astyqueue.store import Name, Put
-from tests.simulation.cassandra.cluster import Hear
-from tests.simulation.mutants.mutant import Asked, Forward, Patches, Planted, without
+from tests.simulation.cassandra.cluster import OnAnswer
+from tests.simulation.mutants.mutant import Forward, Mutant, Patches, StoreRequest, without
 
 _UNGUARDED: Final = without(Type.LOCK)
 
 
-def _trusting(asked: Asked, forward: Forward, hear: Hear) -> None:
+def _trusting(request: StoreRequest, forward: Forward, on_answer: OnAnswer) -> None:
     """Claims under a lock leave no name in the header; they go without an expectation of it."""
-    if isinstance(asked, Commit) and _claims_under_a_lock(asked):
-        _UNGUARDED(asked, forward, hear)
+    if isinstance(request, Commit) and _claims_under_a_lock(request):
+        _UNGUARDED(request, forward, on_answer)
     else:
-        forward(asked, hear)
+        forward(request, on_answer)
 
 
 def _claims_under_a_lock(commit: Commit) -> bool:
@@ -35,49 +35,49 @@ def _claims_under_a_lock(commit: Commit) -> bool:
 
 
 def _going_round(decide: Callable[[bool], bool]) -> Callable[[], list[Patches]]:
-    honest = RowLocks._bypasses  # noqa: SLF001 - the mistake is made there
+    original = RowLocks._bypasses  # noqa: SLF001 - the mistake is made there
 
-    def careless(of: RowLocks, visit: RowVisit) -> bool:
-        return decide(honest(of, visit))
+    def mutated(of: RowLocks, visit: RowVisit) -> bool:
+        return decide(original(of, visit))
 
-    return lambda: [mock.patch.object(RowLocks, "_bypasses", careless)]
+    return lambda: [mock.patch.object(RowLocks, "_bypasses", mutated)]
 
 
 def _lasting() -> list[Patches]:
-    honest = ColumnLock._put  # noqa: SLF001 - the mistake is made there
+    original = ColumnLock._put  # noqa: SLF001 - the mistake is made there
 
-    def careless(of: ColumnLock, name: Name) -> Put:
-        return honest(of, name)._replace(ttl=None)
+    def mutated(of: ColumnLock, name: Name) -> Put:
+        return original(of, name)._replace(ttl=None)
 
-    return [mock.patch.object(ColumnLock, "_put", careless)]
+    return [mock.patch.object(ColumnLock, "_put", mutated)]
 
 
-def _keeping(row: str, grip: LockHandle) -> Steps[None]:  # noqa: ARG001 - that is the mistake
+def _keeping(row: str, handle: LockHandle) -> Steps[None]:  # noqa: ARG001 - that is the mistake
     yield from ()
 
 
 def _keeping_what_comes_late() -> list[Patches]:
-    asked = managed_lock._Acquire  # noqa: SLF001 - the mistake is made there
-    honest = asked._answered  # noqa: SLF001
+    request = managed_lock._Acquire  # noqa: SLF001 - the mistake is made there
+    original = request._answered  # noqa: SLF001
 
-    def careless(one: managed_lock._Acquire, *, yes: bool) -> bool:
-        honest(one, yes=yes)
+    def mutated(one: managed_lock._Acquire, *, yes: bool) -> bool:
+        original(one, yes=yes)
         return True
 
-    return [mock.patch.object(asked, "_answered", careless)]
+    return [mock.patch.object(request, "_answered", mutated)]
 
 
-LOCKS: Final = (
-    Planted("column locks trusted in place of the guard", 200, meddling=_trusting, lock="columns"),
-    Planted("a lock manager trusted in place of the guard", 200, meddling=_trusting, lock="manager"),
-    Planted("the lock of a dead process is never bypassed", 200, _going_round(lambda _: False), lock="manager"),
-    Planted("locks are bypassed at once", 60, _going_round(lambda _: True), lock="manager"),
-    Planted("lock columns last", 200, _lasting, lock="columns"),
-    Planted(
+LOCK_MUTANTS: Final = (
+    Mutant("column locks trusted in place of the guard", 200, interceptor=_trusting, lock="columns"),
+    Mutant("a lock manager trusted in place of the guard", 200, interceptor=_trusting, lock="manager"),
+    Mutant("the lock of a dead process is never bypassed", 200, _going_round(lambda _: False), lock="manager"),
+    Mutant("locks are bypassed at once", 60, _going_round(lambda _: True), lock="manager"),
+    Mutant("lock columns last", 200, _lasting, lock="columns"),
+    Mutant(
         "rows with nothing to claim stay locked",
         60,
         lambda: [mock.patch.object(row_locks, "_free", _keeping)],
         lock="columns",
     ),
-    Planted("a grant that comes too late is kept", 400, _keeping_what_comes_late, lock="manager"),
+    Mutant("a grant that comes too late is kept", 400, _keeping_what_comes_late, lock="manager"),
 )

@@ -1,4 +1,4 @@
-"""How many seeds it takes until the simulation notices each planted mistake.
+"""Measures after how many seeds the simulation detects each mutant.
 
 python -m tests.simulation.mutants.measure [TIMES] [NAME ...]
 """
@@ -11,35 +11,35 @@ from collections.abc import Iterator
 from statistics import median
 from typing import Final
 
-from tests.simulation.engine.simulation import Judged
-from tests.simulation.mutants.mutant import Planted
-from tests.simulation.mutants.mutants import PLANTED
+from tests.simulation.engine.simulation import SimulationResult
+from tests.simulation.mutants.mutant import Mutant
+from tests.simulation.mutants.mutants import MUTANTS
 
-#: Each measurement begins so many seeds after the one before, further than any mistake goes unnoticed.
+#: Each measurement begins this many seeds after the one before, more than any mutant needs.
 _APART: Final = 10_000
 
 
-def _catches(planted: Planted, times: int) -> Iterator[tuple[int, Judged]]:
+def _catches(mutant: Mutant, times: int) -> Iterator[tuple[int, SimulationResult]]:
     """How many seeds each measurement took, and what was noticed; one in which nothing was noticed is left out."""
     for first in range(0, times * _APART, _APART):
-        judged = planted.caught(first, planted.within)
-        if judged is not None:
-            yield judged.seed - first + 1, judged
+        result = mutant.detected(first, mutant.within)
+        if result is not None:
+            yield result.seed - first + 1, result
 
 
-def measured(planted: Planted, times: int = 5) -> tuple[str, bool]:
+def measured(mutant: Mutant, times: int = 5) -> tuple[str, bool]:
     """A line about one mistake, and whether it was noticed each time."""
-    caught = list(_catches(planted, times))
-    needed = [seeds for seeds, _ in caught]
-    told = caught[0][1].violations[0][:90] if caught else "NOT NOTICED"
-    figures = f"{median(needed):>6.0f} ({min(needed)}-{max(needed)})" if caught else "     -"
-    line = f"{planted.name:<46}{figures:<20} {len(caught)} of {times} times within {planted.within}: {told}"
-    return line, len(caught) == times
+    detected = list(_catches(mutant, times))
+    needed = [seeds for seeds, _ in detected]
+    violation = detected[0][1].violations[0][:90] if detected else "NOT NOTICED"
+    figures = f"{median(needed):>6.0f} ({min(needed)}-{max(needed)})" if detected else "     -"
+    line = f"{mutant.name:<46}{figures:<20} {len(detected)} of {times} times within {mutant.within}: {violation}"
+    return line, len(detected) == times
 
 
 def _measured(place_and_times: tuple[int, int]) -> tuple[str, bool]:
     place, times = place_and_times
-    return measured(PLANTED[place], times)
+    return measured(MUTANTS[place], times)
 
 
 def main(times: int, *names: str) -> int:
@@ -47,7 +47,7 @@ def main(times: int, *names: str) -> int:
 
     Returns how many mistakes were missed at least once.
     """
-    chosen = [place for place, planted in enumerate(PLANTED) if not names or planted.name in names]
+    chosen = [place for place, mutant in enumerate(MUTANTS) if not names or mutant.name in names]
     missed = 0
     with multiprocessing.get_context("spawn").Pool() as pool:
         for line, noticed in pool.imap_unordered(_measured, [(place, times) for place in chosen]):

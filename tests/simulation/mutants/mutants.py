@@ -1,4 +1,4 @@
-"""Mistakes planted into the protocol, each of which the simulation has to notice.
+"""Mutants of the protocol, each of which the simulation has to detect.
 
 `python -m tests.simulation.mutants.measure` tells how soon.
 """
@@ -28,16 +28,16 @@ from astyqueue.protocol.steps import Commit, Read, Steps, read, read_column
 from astyqueue.queue.producing import producer
 from astyqueue.store import Batch, Column, Committed, Named, Put, Slice
 from astyqueue.units import SECOND
-from tests.simulation.cassandra.cluster import Hear
-from tests.simulation.mutants.keys import HOMES
-from tests.simulation.mutants.locks import LOCKS
-from tests.simulation.mutants.mutant import Asked, Forward, Patches, Planted, asking_otherwise, unknown, without
+from tests.simulation.cassandra.cluster import OnAnswer
+from tests.simulation.mutants.keys import KEY_MUTANTS
+from tests.simulation.mutants.locks import LOCK_MUTANTS
+from tests.simulation.mutants.mutant import Forward, Mutant, Patches, StoreRequest, asking_otherwise, unknown, without
 
 
-def _plainly(asked: Asked) -> Asked:
-    if isinstance(asked, Read) and asked.exact and asked.wanted == (Named(asked.wanted[0].row, (HEADER,)),):
-        return Read(asked.wanted)
-    return asked
+def _plainly(request: StoreRequest) -> StoreRequest:
+    if isinstance(request, Read) and request.exact and request.wanted == (Named(request.wanted[0].row, (HEADER,)),):
+        return Read(request.wanted)
+    return request
 
 
 def _know_header_last(seen: RowSnapshot, now: int) -> Steps[None]:
@@ -97,48 +97,48 @@ def _old_messages() -> list[Patches]:
 
 
 def _to_an_earlier_key() -> list[Patches]:
-    honest = outcomes.plan_settle
+    original = outcomes.plan_settle
 
-    def careless(*values: Any, marking: bool = False) -> SettlePlan:  # noqa: ANN401, ARG001 - handed on, and nothing is marked
-        worked = honest(*values)
+    def mutated(*values: Any, marking: bool = False) -> SettlePlan:  # noqa: ANN401, ARG001 - handed on, and nothing is marked
+        worked = original(*values)
         worked.moved, worked.sooner = [*worked.moved, *worked.sooner], []
         return worked
 
-    return [mock.patch.object(module, "plan_settle", careless) for module in (settle, claiming)]
+    return [mock.patch.object(module, "plan_settle", mutated) for module in (settle, claiming)]
 
 
 def _floor_only_raised() -> list[Patches]:
-    honest = transaction.bump_header
+    original = transaction.bump_header
 
-    def careless(*values: Any, due: int | None) -> object:  # noqa: ANN401, ARG001 - handed on, but for the due
-        return honest(*values, due=None)
+    def mutated(*values: Any, due: int | None) -> object:  # noqa: ANN401, ARG001 - handed on, but for the due
+        return original(*values, due=None)
 
-    return [mock.patch.object(module, "bump_header", careless) for module in (settle, transaction)]
+    return [mock.patch.object(module, "bump_header", mutated) for module in (settle, transaction)]
 
 
 def _cursors_by_the_clock() -> list[Patches]:
-    honest = scan.scan_row
+    original = scan.scan_row
 
-    def careless(now: int, seen: RowSnapshot, *values: Any, **options: Any) -> Steps[ClaimPlan]:  # noqa: ANN401 - handed on as they are
-        picked = yield from honest(now, seen, *values, **options)
+    def mutated(now: int, seen: RowSnapshot, *values: Any, **options: Any) -> Steps[ClaimPlan]:  # noqa: ANN401 - handed on as they are
+        picked = yield from original(now, seen, *values, **options)
         for cursors in seen.scans.cursors:
             cursors[:] = [max(cursor, ids.first_at(now - lag)) for cursor, lag in zip(cursors, SCAN_LAGS, strict=True)]
         return picked
 
-    return [mock.patch.object(claiming, "scan_row", careless)]
+    return [mock.patch.object(claiming, "scan_row", mutated)]
 
 
-def _repeated(asked: Asked, forward: Forward, hear: Hear) -> None:
-    forward(asked, lambda answer: forward(asked, hear) if unknown(asked, answer) else hear(answer))
+def _repeated(request: StoreRequest, forward: Forward, on_answer: OnAnswer) -> None:
+    forward(request, lambda answer: forward(request, on_answer) if unknown(request, answer) else on_answer(answer))
 
 
-def _repeated_unconditionally(asked: Asked, forward: Forward, hear: Hear) -> None:
-    again = replace(asked, expects=()) if isinstance(asked, Commit) else asked
-    forward(asked, lambda answer: forward(again, hear) if unknown(asked, answer) else hear(answer))
+def _repeated_unconditionally(request: StoreRequest, forward: Forward, on_answer: OnAnswer) -> None:
+    again = replace(request, expects=()) if isinstance(request, Commit) else request
+    forward(request, lambda answer: forward(again, on_answer) if unknown(request, answer) else on_answer(answer))
 
 
-def _taken_for_done(asked: Asked, forward: Forward, hear: Hear) -> None:
-    forward(asked, lambda answer: hear(Committed() if unknown(asked, answer) else answer))
+def _taken_for_done(request: StoreRequest, forward: Forward, on_answer: OnAnswer) -> None:
+    forward(request, lambda answer: on_answer(Committed() if unknown(request, answer) else answer))
 
 
 def _stamped_with_due(priority: int, id_: Id, value: bytes, *, sent: int) -> Put:  # noqa: ARG001 - that is the mistake
@@ -146,102 +146,102 @@ def _stamped_with_due(priority: int, id_: Id, value: bytes, *, sent: int) -> Put
 
 
 def _dropping_headers() -> list[Patches]:
-    honest = delete.clear
+    original = delete.clear
 
-    def careless(*values: Any) -> Steps[int]:  # noqa: ANN401 - handed on as they are
-        removed = yield from honest(*values)
+    def mutated(*values: Any) -> Steps[int]:  # noqa: ANN401 - handed on as they are
+        removed = yield from original(*values)
         change = RowTransaction(values[1])
         change.delete(HEADER)
         yield from change.commit()
         return removed
 
-    return [mock.patch.object(delete, "clear", careless)]
+    return [mock.patch.object(delete, "clear", mutated)]
 
 
-def _acking_first(asked: Asked) -> Asked:
-    if not isinstance(asked, Commit) or HEADER not in [each.name for each in asked.expects]:
-        return asked
+def _acking_first(request: StoreRequest) -> StoreRequest:
+    if not isinstance(request, Commit) or HEADER not in [each.name for each in request.expects]:
+        return request
     leased = [
         decode_timer("", put.name, put.value)
-        for put in asked.batch.puts
+        for put in request.batch.puts
         if put.name.type == Type.TIMER and put.name.state == State.LEASED
     ]
     names = {message_name(entry.priority, entry.id) for timer in leased for entry in timer.entries}
     return replace(
-        asked,
+        request,
         batch=replace(
-            asked.batch, deletes=tuple({**dict.fromkeys(asked.batch.deletes), **dict.fromkeys(sorted(names))})
+            request.batch, deletes=tuple({**dict.fromkeys(request.batch.deletes), **dict.fromkeys(sorted(names))})
         ),
     )
 
 
-def _burying_nobody(asked: Asked) -> Asked:
-    if not isinstance(asked, Commit):
-        return asked
-    dead = [put.name for put in asked.batch.puts if put.name.type == Type.DEAD]
-    puts = tuple(put for put in asked.batch.puts if put.name.type != Type.DEAD)
-    deletes = (*asked.batch.deletes, *[message_name(name.priority, name.id) for name in dead])
-    return replace(asked, batch=Batch(asked.batch.row, puts, deletes))
+def _keeping_no_dead_letters(request: StoreRequest) -> StoreRequest:
+    if not isinstance(request, Commit):
+        return request
+    dead = [put.name for put in request.batch.puts if put.name.type == Type.DEAD]
+    puts = tuple(put for put in request.batch.puts if put.name.type != Type.DEAD)
+    deletes = (*request.batch.deletes, *[message_name(name.priority, name.id) for name in dead])
+    return replace(request, batch=Batch(request.batch.row, puts, deletes))
 
 
 def _counting_in_company() -> list[Patches]:
-    honest = selection._of_timer  # noqa: SLF001 - the mistake is made there
+    original = selection._of_timer  # noqa: SLF001 - the mistake is made there
 
-    def careless(timer: Timer, now: int, *, company: bool) -> list[Redelivery]:  # noqa: ARG001 - that is the mistake
-        found = honest(replace(timer, made_for=1, alone=True), now, company=False)
+    def mutated(timer: Timer, now: int, *, company: bool) -> list[Redelivery]:  # noqa: ARG001 - that is the mistake
+        found = original(replace(timer, made_for=1, alone=True), now, company=False)
         return [again._replace(timer=timer) for again in found]
 
-    return [mock.patch.object(selection, "_of_timer", careless)]
+    return [mock.patch.object(selection, "_of_timer", mutated)]
 
 
 def _from_the_start() -> list[Patches]:
-    honest = scan.scan_row
+    original = scan.scan_row
 
-    def careless(now: int, seen: RowSnapshot, *values: Any, **options: Any) -> Steps[ClaimPlan]:  # noqa: ANN401 - handed on as they are
+    def mutated(now: int, seen: RowSnapshot, *values: Any, **options: Any) -> Steps[ClaimPlan]:  # noqa: ANN401 - handed on as they are
         for cursors in seen.scans.cursors:
             cursors[0] = ids.LEAST
-        return (yield from honest(now, seen, *values, **options))
+        return (yield from original(now, seen, *values, **options))
 
-    return [mock.patch.object(claiming, "scan_row", careless)]
+    return [mock.patch.object(claiming, "scan_row", mutated)]
 
 
 def _late_looks_again() -> list[Patches]:
-    honest = scan.scan_row
+    original = scan.scan_row
 
-    def careless(now: int, seen: RowSnapshot, *values: Any, **options: Any) -> Steps[ClaimPlan]:  # noqa: ANN401 - handed on as they are
+    def mutated(now: int, seen: RowSnapshot, *values: Any, **options: Any) -> Steps[ClaimPlan]:  # noqa: ANN401 - handed on as they are
         for cursors in seen.scans.cursors:
             cursors[1:] = [ids.LEAST] * len(cursors[1:])
-        return (yield from honest(now, seen, *values, **options))
+        return (yield from original(now, seen, *values, **options))
 
-    return [mock.patch.object(claiming, "scan_row", careless)]
+    return [mock.patch.object(claiming, "scan_row", mutated)]
 
 
 def _knowing(know: Callable[[RowSnapshot, int], Steps[None]]) -> Callable[[], list[Patches]]:
     return lambda: [mock.patch.object(scan, "load_snapshot", know)]
 
 
-PLANTED: Final = (
-    Planted("no header guard", 60, meddling=without(Type.LOCK)),
-    Planted("header read plainly", 2_000, meddling=asking_otherwise(_plainly), first=1_720),
-    Planted("header read last", 200, _knowing(_know_header_last)),
-    Planted("only due timers known", 60, _knowing(_know_due_timers)),
-    Planted("timers read again, old messages kept", 200, _old_messages),
-    Planted("dead columns read before timers", 400, _dead_first),
-    Planted("a settle moves a timer to an earlier key", 400, _to_an_earlier_key),
-    Planted("no expectation on a replaced timer", 60, meddling=without(Type.TIMER)),
-    Planted("floor only raised", 200, _floor_only_raised),
-    Planted("cursors moved by the clock", 200, _cursors_by_the_clock),
-    Planted("a commit repeated blindly", 400, meddling=_repeated, first=20),
-    Planted("a commit repeated without its expectations", 200, meddling=_repeated_unconditionally),
-    Planted("an unknown outcome taken for done", 200, meddling=_taken_for_done),
-    Planted("stamps from the due time", 400, lambda: [mock.patch.object(producer, "message_put", _stamped_with_due)]),
-    Planted("header deleted by drop", 2_000, _dropping_headers, first=100),
-    Planted("tombstones kept for 5 s", 400, grace_us=5 * SECOND),
-    Planted("ack before claim", 30, meddling=asking_otherwise(_acking_first)),
-    Planted("rejected messages dropped", 60, meddling=asking_otherwise(_burying_nobody)),
-    Planted("attempts counted for leases that expired together", 60, _counting_in_company),
-    Planted("scans begin at the start", 100, _from_the_start),
-    Planted("late scans begin at the start", 100, _late_looks_again),
-    *HOMES,
-    *LOCKS,
+MUTANTS: Final = (
+    Mutant("no header guard", 60, interceptor=without(Type.LOCK)),
+    Mutant("header read plainly", 2_000, interceptor=asking_otherwise(_plainly), first=1_720),
+    Mutant("header read last", 200, _knowing(_know_header_last)),
+    Mutant("only due timers known", 60, _knowing(_know_due_timers)),
+    Mutant("timers read again, old messages kept", 200, _old_messages),
+    Mutant("dead columns read before timers", 400, _dead_first),
+    Mutant("a settle moves a timer to an earlier key", 400, _to_an_earlier_key),
+    Mutant("no expectation on a replaced timer", 60, interceptor=without(Type.TIMER)),
+    Mutant("floor only raised", 200, _floor_only_raised),
+    Mutant("cursors moved by the clock", 200, _cursors_by_the_clock),
+    Mutant("a commit repeated blindly", 400, interceptor=_repeated, first=20),
+    Mutant("a commit repeated without its expectations", 200, interceptor=_repeated_unconditionally),
+    Mutant("an unknown outcome taken for done", 200, interceptor=_taken_for_done),
+    Mutant("stamps from the due time", 400, lambda: [mock.patch.object(producer, "message_put", _stamped_with_due)]),
+    Mutant("header deleted by drop", 2_000, _dropping_headers, first=100),
+    Mutant("tombstones kept for 5 s", 400, grace_us=5 * SECOND),
+    Mutant("ack before claim", 30, interceptor=asking_otherwise(_acking_first)),
+    Mutant("rejected messages dropped", 60, interceptor=asking_otherwise(_keeping_no_dead_letters)),
+    Mutant("attempts counted for leases that expired together", 60, _counting_in_company),
+    Mutant("scans begin at the start", 100, _from_the_start),
+    Mutant("late scans begin at the start", 100, _late_looks_again),
+    *KEY_MUTANTS,
+    *LOCK_MUTANTS,
 )

@@ -30,18 +30,18 @@ from tests.simulation.checkers.polls import Polls
 from tests.simulation.engine import history
 from tests.simulation.engine.client import Agent, Pause, SimulatedProcess
 from tests.simulation.engine.history import History, Result
-from tests.simulation.engine.rng import Chance
+from tests.simulation.engine.rng import SeededRandom
 from tests.simulation.workload.locks import LockedRows
 
 _MOST: Final = 5
-#: An outcome as it is noted in the history.
-Noted = history.Settled
+#: An outcome as the history records it.
+SettleRecord = history.Settled
 #: Settles in the commit of a claim.
 _Joined = list[tuple[Lease, dict[Id, Outcome]]]
 
 
 @dataclass(eq=False)
-class Taker:
+class Consumer:
     """Claims messages, and settles them after a while, in every way there is.
 
     It forgets some deliveries, and sometimes settles in the commit that claims.
@@ -52,11 +52,11 @@ class Taker:
     behaviour: Behaviour
     levels: int
     history: History
-    chance: Chance
+    rng: SeededRandom
     polls: Polls
     forgets: float = 0.1
     fires: bool = False
-    holds: list[Lease] = field(default_factory=list)
+    leases: list[Lease] = field(default_factory=list)
     locked: LockedRows | None = None
 
     def __post_init__(self) -> None:
@@ -70,18 +70,18 @@ class Taker:
         self.locked, self.snapshots = locked, locked.snapshots
 
     def work(self, turns: int) -> Agent:
-        """Claim or settle, so many times."""
+        """Claim or settle, `turns` times."""
         for _ in range(turns):
-            yield Pause(int(self.chance.expovariate(1 / self.chance.choice((2_000, 20_000, 300_000)))))
-            if self.holds and self.chance.random() < 0.55:
-                yield from self._settle(self.chance.choice(self.holds))
+            yield Pause(int(self.rng.expovariate(1 / self.rng.choice((2_000, 20_000, 300_000)))))
+            if self.leases and self.rng.random() < 0.55:
+                yield from self._settle(self.rng.choice(self.leases))
             else:
-                row = self.chance.choice(self.rows)
+                row = self.rng.choice(self.rows)
                 yield from self._fire(row)
                 yield from self._claim(row)
 
     def drain(self, moments: tuple[int, ...], back: int = 0) -> Agent:
-        """Claim and ack everything, again after each of these pauses; with `back`, after a rescan of so much time."""
+        """Claim and ack everything after each of these pauses; `back`: rescan this many microseconds first."""
         for moment in moments:
             yield Pause(moment)
             for row in self.rows:
@@ -104,8 +104,8 @@ class Taker:
             claimed = yield from self._go_in(row, everything, [], None)
             if not claimed and not fired:
                 return
-            for hold in list(self.holds):
-                yield from self._carry_out(hold, {id_: acking(delivery) for id_, delivery in hold.deliveries.items()})
+            for lease in list(self.leases):
+                yield from self._carry_out(lease, {id_: acking(delivery) for id_, delivery in lease.deliveries.items()})
 
     def _fire(self, row: str) -> Steps[int]:
         """Fire the due slots of the schedules in a row; returns how many that were."""
@@ -119,16 +119,16 @@ class Taker:
         return len(fired)
 
     def _claim(self, row: str) -> Generator[Request | Pause, Any, None]:
-        in_hand = sum(len(hold.deliveries) for hold in self.holds)
-        want = self.chance.randint(1, _MOST)
+        leased = sum(len(lease.deliveries) for lease in self.leases)
+        want = self.rng.randint(1, _MOST)
         order = ClaimRequest(
-            want, self.behaviour.lease_us, self.behaviour.max_attempts, in_hand, yields=self.chance.random() < 0.3
+            want, self.behaviour.lease_us, self.behaviour.max_attempts, leased, yields=self.rng.random() < 0.3
         )
-        joined = [hold for hold in self.holds if hold.row == row and self.chance.random() < 0.5]
-        yield from self._go_in(row, order, [(hold, self._outcomes(hold)) for hold in joined], self.chance)
+        joined = [lease for lease in self.leases if lease.row == row and self.rng.random() < 0.5]
+        yield from self._go_in(row, order, [(lease, self._outcomes(lease)) for lease in joined], self.rng)
 
     def _go_in(
-        self, row: str, order: ClaimRequest, joined: _Joined, patience: Chance | None
+        self, row: str, order: ClaimRequest, joined: _Joined, patience: SeededRandom | None
     ) -> Generator[Request | Pause, Any, bool]:
         """Claim, under the lock of the row if there is one; returns whether anything came of it."""
         if self.locked is None:
@@ -141,68 +141,67 @@ class Taker:
         """Claim, with these settles in the same commit."""
         self.history.begins("claim with settles" if joined else "claim")
         self.history.reader_error = max(self.history.reader_error, abs(self.client.clock.error))
-        asked = [self._asks(hold, outcomes) for hold, outcomes in joined]
-        settling = [SettleRequest(hold.timer, outcomes, hold.unsure) for hold, outcomes in joined]
+        settle_record = [self._asks(lease, outcomes) for lease, outcomes in joined]
+        settling = [SettleRequest(lease.timer, outcomes, lease.unsure) for lease, outcomes in joined]
         claimed = ClaimResult()
         self.polls.begin([self.snapshots[row]])
         with contextlib.suppress(StoreError):  # what was done before the error is noted all the same
             yield from claim(self.process, self.snapshots[row], order, settling=settling, into=claimed)
-        for (hold, outcomes), notes, settlement in zip(joined, asked, settling, strict=True):
+        for (lease, outcomes), notes, settlement in zip(joined, settle_record, settling, strict=True):
             if done := claimed.settled.get(settlement.timer.name):
-                self._settled(hold, outcomes, done, notes=notes)
+                self._settled(lease, outcomes, done, notes=notes)
         for taken in claimed.claims:
-            self._hold(taken)
+            self._add_lease(taken)
         if not claimed.claims and not joined:
             self.polls.found_nothing([self.snapshots[row]])
         return claimed
 
-    def _hold(self, taken: Claim) -> None:
-        hold = Lease(taken.row, taken.timer, taken.timer.due - self.process.now())
-        hold.deliveries.update((one.entry.id, BaseDelivery(taken.row, one, hold)) for one in taken.held)
-        self.history.handed += [noted(delivery, self.client) for delivery in hold.deliveries.values()]
-        if self.chance.random() >= self.forgets:
-            self.holds.append(hold)
+    def _add_lease(self, taken: Claim) -> None:
+        lease = Lease(taken.row, taken.timer, taken.timer.due - self.process.now())
+        lease.deliveries.update((one.entry.id, BaseDelivery(taken.row, one, lease)) for one in taken.held)
+        self.history.delivered += [delivery_record(delivery, self.client) for delivery in lease.deliveries.values()]
+        if self.rng.random() >= self.forgets:
+            self.leases.append(lease)
 
-    def _settle(self, hold: Lease) -> Steps[None]:
-        yield from self._carry_out(hold, self._outcomes(hold))
+    def _settle(self, lease: Lease) -> Steps[None]:
+        yield from self._carry_out(lease, self._outcomes(lease))
 
-    def _carry_out(self, hold: Lease, outcomes: dict[Id, Outcome]) -> Steps[None]:
-        notes = self._asks(hold, outcomes)
+    def _carry_out(self, lease: Lease, outcomes: dict[Id, Outcome]) -> Steps[None]:
+        notes = self._asks(lease, outcomes)
         self.history.begins(*[note.kind for note in notes.values()])
         try:
-            settled = yield from settle(self.process, hold.row, SettleRequest(hold.timer, outcomes, hold.unsure))
+            settled = yield from settle(self.process, lease.row, SettleRequest(lease.timer, outcomes, lease.unsure))
         except StoreError as error:
             for note in notes.values():
                 note.result = Result.UNKNOWN if isinstance(error, OutcomeUnknown) else note.result
             return
         for worked in settled.done:
-            self.snapshots[hold.row].settled(worked.timer_change)
-        self._settled(hold, outcomes, settled, notes=notes)
+            self.snapshots[lease.row].settled(worked.timer_change)
+        self._settled(lease, outcomes, settled, notes=notes)
 
-    def _asks(self, hold: Lease, outcomes: dict[Id, Outcome]) -> dict[Id, Noted]:
-        notes = {id_: asked(hold.deliveries[id_], outcome, self.client) for id_, outcome in outcomes.items()}
+    def _asks(self, lease: Lease, outcomes: dict[Id, Outcome]) -> dict[Id, SettleRecord]:
+        notes = {id_: settle_record(lease.deliveries[id_], outcome, self.client) for id_, outcome in outcomes.items()}
         self.history.settled += notes.values()
         return notes
 
     def _settled(
-        self, hold: Lease, outcomes: dict[Id, Outcome], settled: SettleResult, *, notes: dict[Id, Noted]
+        self, lease: Lease, outcomes: dict[Id, Outcome], settled: SettleResult, *, notes: dict[Id, SettleRecord]
     ) -> None:
         """Apply what was committed to the leases, and note the result of each settle."""
-        lost, parted = after_settling(hold, outcomes, settled)
+        lost, partitioned = after_settling(lease, outcomes, settled)
         gone = {delivery.id for delivery in lost}
         for id_, note in notes.items():
-            note.tell(self.client.clock.monotonic(), unknowns=self.client.unknowns, lost=id_ in gone)
-        self.holds += [part for part in parted if part not in self.holds]
-        self.holds = [each for each in self.holds if each.deliveries]
+            note.answer(self.client.clock.monotonic(), unknowns=self.client.unknowns, lost=id_ in gone)
+        self.leases += [part for part in partitioned if part not in self.leases]
+        self.leases = [each for each in self.leases if each.deliveries]
 
-    def _outcomes(self, hold: Lease) -> dict[Id, Outcome]:
+    def _outcomes(self, lease: Lease) -> dict[Id, Outcome]:
         """Outcomes for some or all deliveries of a lease."""
-        chosen = [delivery for delivery in hold.deliveries.values() if self.chance.random() < 0.7] or list(
-            hold.deliveries.values()
+        chosen = [delivery for delivery in lease.deliveries.values() if self.rng.random() < 0.7] or list(
+            lease.deliveries.values()
         )
         return {
-            delivery.id: outcome_for(delivery, self.process.now(), self.behaviour, chance=self.chance)
-            for delivery in chosen
+            delivery.id: outcome_for(delivery, self.process.now(), self.behaviour, rng=self.rng) for delivery in chosen
         }
 
 
@@ -211,32 +210,34 @@ def acking(delivery: BaseDelivery) -> Ack:
     return ACK if delivery.along is NOTHING else Ack(delivery.along)
 
 
-def outcome_for(delivery: BaseDelivery, now: int, behaviour: Behaviour, *, chance: random.Random) -> Outcome:
+def outcome_for(delivery: BaseDelivery, now: int, behaviour: Behaviour, *, rng: random.Random) -> Outcome:
     """One of the ways to settle a delivery, mostly an ack."""
-    match chance.choices(("ack", "back off", "give back", "snooze", "reject", "extend"), (10, 2, 2, 1, 2, 2))[0]:
+    match rng.choices(("ack", "back off", "give back", "snooze", "reject", "extend"), (10, 2, 2, 1, 2, 2))[0]:
         case "ack":
             return acking(delivery)
         case "back off" if delivery.attempt < behaviour.max_attempts:
-            return Release(now + behaviour.backoff(delivery.attempt, chance.random()), delivery.attempt)
+            return Release(now + behaviour.backoff(delivery.attempt, rng.random()), delivery.attempt)
         case "give back":
             return Release(now, delivery.attempt - 1, State.SNOOZED)
         case "snooze":
-            return Release(now + chance.randint(1, 90) * SECOND, delivery.attempt - 1, State.SNOOZED)
+            return Release(now + rng.randint(1, 90) * SECOND, delivery.attempt - 1, State.SNOOZED)
         case "extend":
-            return Extend(now + int(behaviour.lease_us * chance.uniform(0.3, 1.5)))
+            return Extend(now + int(behaviour.lease_us * rng.uniform(0.3, 1.5)))
         case _:
-            return Reject("rejected", f"reason {chance.randint(0, 9)}", delivery.attempt, delivery.along)
+            return Reject("rejected", f"reason {rng.randint(0, 9)}", delivery.attempt, delivery.along)
 
 
-def noted(delivery: BaseDelivery, client: SimulatedProcess) -> history.Handed:
+def delivery_record(delivery: BaseDelivery, client: SimulatedProcess) -> history.Delivered:
     """A delivery, for the history."""
     nonce = delivery.lease.timer.nonce if delivery.lease else b""
     number = delivery.body if isinstance(delivery.body, int) else -1
-    claimed = client.asked_for(delivery.lease.timer.name if delivery.lease else None)
-    return history.Handed(number, delivery.id, delivery.attempt, nonce, claimed, client.clock.monotonic(), client.name)
+    claimed = client.requested_at(delivery.lease.timer.name if delivery.lease else None)
+    return history.Delivered(
+        number, delivery.id, delivery.attempt, nonce, claimed, client.clock.monotonic(), client.name
+    )
 
 
-def asked(delivery: BaseDelivery, outcome: Outcome, client: SimulatedProcess) -> history.Settled:
+def settle_record(delivery: BaseDelivery, outcome: Outcome, client: SimulatedProcess) -> history.Settled:
     """The outcome requested for a delivery, for the history."""
     kinds = {Ack: "ack", Release: "release", Reject: "reject", Extend: "extend"}
     nonce = delivery.lease.timer.nonce if delivery.lease else b""

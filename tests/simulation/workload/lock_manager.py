@@ -1,6 +1,7 @@
-"""A lock manager as a user might supply it: a server that is slow, hangs, fails, forgets, or grants a lock twice.
+"""A lock manager as a user may supply it: it may be slow, hang, fail, forget its locks, or grant a lock twice.
 
-The processes of a world share it. Each calls it as astyqueue does, one call after the other, but in the world's time.
+The processes of a simulation share it. Each calls it as astyqueue does, one call after the other, but in the
+simulation's time.
 """
 
 from __future__ import annotations
@@ -15,37 +16,37 @@ from astyqueue.errors import Busy
 from astyqueue.queue.rows.managed_lock import ManagerCall, failure_of
 from astyqueue.units import SECOND
 from tests.simulation.engine.client import Agent, Pause, SimulatedProcess
-from tests.simulation.engine.event_loop import Timeline
+from tests.simulation.engine.event_loop import EventLoop
 
-#: How likely a call goes wrong, in one world, and how many of those hang.
-_MADNESS: Final = (0, 0.03, 0.15, 0.5)
+#: How likely a call fails, in one simulation, and how many of those hang.
+_FAULT_RATES: Final = (0, 0.03, 0.15, 0.5)
 _HANGS: Final = 0.2
 #: How long a call takes: usually, when it is slow, and at most when it hangs.
 _USUAL: Final = SECOND // 1_000
 _SLOW: Final = SECOND // 3
 _LONGEST: Final = 20 * SECOND
-#: The longest time for which the manager is away.
-_AWAY: Final = 30 * SECOND
+#: The longest time for which the manager is unavailable.
+_UNAVAILABLE: Final = 30 * SECOND
 #: Locks expire after so long, or never.
 _LIVES: Final = (None, None, 2 * SECOND, 30 * SECOND)
-#: Worlds in which locks end with the process that has them, and in which the manager works without errors at the end.
+#: How likely locks end with their process, and how likely the manager works without errors after the faults.
 _ENDS_WITH_PROCESS: Final = 0.3
-_MENDS: Final = 0.7
+_RECOVERS: Final = 0.7
 
 
-class Mood(StrEnum):
-    """How a call may go wrong."""
+class ManagerFault(StrEnum):
+    """How a call may fail."""
 
     FAILS = "manager fails"
-    TELLS = "manager tells that a row is busy"
-    MUMBLES = "manager says neither yes nor no"
-    DENIES = "manager says no"
-    GIVES = "manager gives a lock to whoever asks"
+    RAISES_BUSY = "manager raises Busy"
+    ANSWERS_NONE = "manager answers None"
+    DENIES = "manager denies"
+    GRANTS_TWICE = "manager grants a lock twice"
     FORGETS = "manager forgets its locks"
-    LEAVES = "manager goes away"
+    UNAVAILABLE = "manager is unavailable"
 
 
-class OutOfOrder(Exception):
+class ManagerFailure(Exception):
     """The error of a manager that fails."""
 
 
@@ -60,92 +61,92 @@ class _Held:
 class Manager:
     """One lock for each row.
 
-    `given` counts how often each process was granted a row and has not released it; `wrong` lists what no process may
-    do.
+    `granted` counts how often each process was granted a row and has not released it; `violations` lists what no
+    process may do.
     """
 
-    def __init__(self, timeline: Timeline, chance: random.Random, steps: Counter[str]) -> None:
+    def __init__(self, event_loop: EventLoop, rng: random.Random, steps: Counter[str]) -> None:
         """Nothing is locked."""
-        self.given: Counter[tuple[str, str]] = Counter()
-        self.wrong: list[str] = []
-        self._timeline = timeline
-        self._chance = chance
+        self.granted: Counter[tuple[str, str]] = Counter()
+        self.violations: list[str] = []
+        self._event_loop = event_loop
+        self._rng = rng
         self._steps = steps
-        self._madness = chance.choice(_MADNESS)
-        self._life = chance.choice(_LIVES)
-        self._ends_with_process = chance.random() < _ENDS_WITH_PROCESS
-        self._mends = chance.random() < _MENDS
+        self._fault_rate = rng.choice(_FAULT_RATES)
+        self._life = rng.choice(_LIVES)
+        self._ends_with_process = rng.random() < _ENDS_WITH_PROCESS
+        self._recovers = rng.random() < _RECOVERS
         self._held: dict[str, _Held] = {}
-        self._away_until = 0
+        self._unavailable_until = 0
 
-    def mend(self) -> None:
-        """Answer without errors from now on, in most worlds; what is locked stays locked."""
-        if self._mends:
-            self._madness, self._away_until = 0, 0
+    def recover(self) -> None:
+        """Answer without errors from now on, in most simulations; what is locked stays locked."""
+        if self._recovers:
+            self._fault_rate, self._unavailable_until = 0, 0
 
     def time(self) -> int:
         """How long the next call takes."""
-        if not self._is_mad():
-            return int(self._chance.expovariate(1 / _USUAL))
-        if self._chance.random() < _HANGS:
+        if not self._is_faulty():
+            return int(self._rng.expovariate(1 / _USUAL))
+        if self._rng.random() < _HANGS:
             self._steps["manager hangs"] += 1
-            return self._chance.randint(SECOND, _LONGEST)
-        return int(self._chance.expovariate(1 / _SLOW))
+            return self._rng.randint(SECOND, _LONGEST)
+        return int(self._rng.expovariate(1 / _SLOW))
 
     def acquire(self, client: SimulatedProcess, row: str) -> object:
-        """The answer to a process that asks for a row."""
-        self._be_there()
-        mood = self._chance.choice(tuple(Mood)) if self._is_mad() else None
-        if mood:
-            self._steps[mood] += 1
-        match mood:
-            case Mood.FAILS:
-                raise OutOfOrder(mood)
-            case Mood.TELLS:
+        """The answer to a process that requests a row."""
+        self._check_available()
+        fault = self._rng.choice(tuple(ManagerFault)) if self._is_faulty() else None
+        if fault:
+            self._steps[fault] += 1
+        match fault:
+            case ManagerFault.FAILS:
+                raise ManagerFailure(fault)
+            case ManagerFault.RAISES_BUSY:
                 raise Busy(row)
-            case Mood.MUMBLES:
+            case ManagerFault.ANSWERS_NONE:
                 return None
-            case Mood.DENIES:
+            case ManagerFault.DENIES:
                 return False
-            case Mood.FORGETS:
+            case ManagerFault.FORGETS:
                 self._held.clear()
-            case Mood.LEAVES:
-                self._away_until = self._timeline.now + self._chance.randint(SECOND, _AWAY)
-                self._be_there()
-        if mood is not Mood.GIVES and self._is_held(row):
+            case ManagerFault.UNAVAILABLE:
+                self._unavailable_until = self._event_loop.now + self._rng.randint(SECOND, _UNAVAILABLE)
+                self._check_available()
+        if fault is not ManagerFault.GRANTS_TWICE and self._is_held(row):
             return False
-        self._held[row] = _Held(client, self._timeline.now)
-        self.given[client.name, row] += 1
+        self._held[row] = _Held(client, self._event_loop.now)
+        self.granted[client.name, row] += 1
         return True
 
     def release(self, client: SimulatedProcess, row: str) -> None:
         """Release a row for a process; if that fails, the row stays locked."""
-        self.given[client.name, row] -= 1
-        if self.given[client.name, row] < 0:
-            self.wrong.append(f"{client.name} let go of row {row} more often than it was told that it had it")
-        self._be_there()
-        if self._is_mad():
-            raise OutOfOrder(Mood.FAILS)
+        self.granted[client.name, row] -= 1
+        if self.granted[client.name, row] < 0:
+            self.violations.append(f"{client.name} released row {row} more often than it was granted it")
+        self._check_available()
+        if self._is_faulty():
+            raise ManagerFailure(ManagerFault.FAILS)
         held = self._held.get(row)
         if held and held.by is client:
             del self._held[row]
 
-    def _is_mad(self) -> bool:
-        return self._chance.random() < self._madness
+    def _is_faulty(self) -> bool:
+        return self._rng.random() < self._fault_rate
 
-    def _be_there(self) -> None:
-        if self._timeline.now < self._away_until:
-            raise OutOfOrder(Mood.LEAVES)
+    def _check_available(self) -> None:
+        if self._event_loop.now < self._unavailable_until:
+            raise ManagerFailure(ManagerFault.UNAVAILABLE)
 
     def _is_held(self, row: str) -> bool:
         held = self._held.get(row)
         if held is None or (self._ends_with_process and not held.by.up):
             return False
-        return self._life is None or self._timeline.now < held.since + self._life
+        return self._life is None or self._event_loop.now < held.since + self._life
 
 
-class Desk:
-    """The manager as one process sees it, and the queue of that process's calls."""
+class ManagerClient:
+    """The client of the manager in one process, with its queue of calls."""
 
     def __init__(self, client: SimulatedProcess, manager: Manager) -> None:
         """No call is made yet."""
@@ -155,14 +156,14 @@ class Desk:
         self._calling = False
 
     def acquire(self, row: str) -> bool:
-        """Ask for a row."""
+        """Request a row."""
         return self._manager.acquire(self._client, row)  # type: ignore[return-value]  # a wrong answer is one of the faults
 
     def release(self, row: str) -> None:
         """Release a row."""
         self._manager.release(self._client, row)
 
-    def hand_in(self, call: ManagerCall) -> None:
+    def submit(self, call: ManagerCall) -> None:
         """Make a call after those before it."""
         self._calls.append(call)
         if not self._calling:
@@ -173,6 +174,6 @@ class Desk:
         while self._calls:
             yield Pause(self._manager.time())
             failure = failure_of(self._calls.popleft(), self)
-            if failure is not None and not isinstance(failure, OutOfOrder | TypeError):
+            if failure is not None and not isinstance(failure, ManagerFailure | TypeError):
                 raise failure
         self._calling = False

@@ -1,7 +1,7 @@
-"""Worlds whose consumers claim under row locks: columns of the row, or those of a manager.
+"""Simulations whose consumers claim under row locks: columns of the row, or those of a manager.
 
 Both are the locks that users choose, driven by the same code as in a real process. What each of them answered is noted,
-and which process went round which lock.
+and which process bypassed which lock.
 """
 
 from __future__ import annotations
@@ -33,76 +33,76 @@ from astyqueue.units import SECOND
 from tests.simulation.cassandra.cluster import Cluster
 from tests.simulation.cassandra.storage import DELETED, Cell, merged
 from tests.simulation.engine.client import Pause, SimulatedProcess
-from tests.simulation.engine.event_loop import Timeline
-from tests.simulation.engine.rng import Chance
-from tests.simulation.workload.lock_manager import Desk, Manager
+from tests.simulation.engine.event_loop import EventLoop
+from tests.simulation.engine.rng import SeededRandom
+from tests.simulation.workload.lock_manager import Manager, ManagerClient
 
 GUARD: Final = "guard"
 COLUMNS: Final = "columns"
 MANAGER: Final = "manager"
 _DRAWN: Final = (GUARD, GUARD, GUARD, GUARD, COLUMNS, MANAGER)
 _TIMEOUTS: Final = (SECOND // 10, SECOND, 5 * SECOND)
-#: Processes that have no lock, in a world that has some.
+#: Processes that have no lock, in a simulation that has some.
 _WITHOUT: Final = 0.15
-#: When the rows are drained at the end, a locked one is tried for so much longer than usual.
+#: When the rows are drained at the end, a locked one is tried for this much longer than usual.
 _PATIENT: Final = 20 * SECOND
-#: A busy row is tried again so many times within the timeout at most.
+#: A busy row is tried again at most this many times within the timeout.
 _TRIES: Final = 20
 #: Where the holder's name begins in the value of a lock column.
 _HOLDER: Final = len(FORMAT) + 8
 
 
 @dataclass(slots=True)
-class Stop:
-    """A row that a process found locked, in true time: `since` when, last `asked`, and claimed from at `until`.
+class LockWait:
+    """A row that a process found locked, in true time: `since` when, last `last_refused`, and claimed from at `until`.
 
     `known` is when the process first found it locked after it last acquired the row.
     """
 
-    who: str
+    client_name: str
     row: str
     known: int
     since: int
-    asked: int
+    last_refused: int
     until: int | None = None
-    went_round: bool = False
+    bypassed: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class LeftLock:
-    """A lock column that no process deleted; `stands` if reads still return it."""
+    """A lock column that no process deleted; `visible` if reads still return it."""
 
     row: str
     holder: str
-    stands: bool
+    visible: bool
 
 
 @dataclass(slots=True)
 class LockNotes:
-    """What the locks of one world did. `in_peace` are the processes that ran after all faults had ended."""
+    """What the locks of one simulation did. `fault_free` are the processes that ran after all faults had ended."""
 
     kind: str
     timeout: int
-    stops: list[Stop] = field(default_factory=list)
+    waits: list[LockWait] = field(default_factory=list)
     left: list[LeftLock] = field(default_factory=list)
-    kept: list[str] = field(default_factory=list)
-    in_peace: set[str] = field(default_factory=set)
+    unreleased: list[str] = field(default_factory=list)
+    fault_free: set[str] = field(default_factory=set)
 
 
 class Locks:
-    """The row locks of one world: most have none but the guard."""
+    """The row locks of one simulation: most have none but the guard."""
 
-    def __init__(self, chance: Chance, timeline: Timeline, steps: Counter[str], kind: str | None = None) -> None:
+    def __init__(self, rng: SeededRandom, event_loop: EventLoop, steps: Counter[str], kind: str | None = None) -> None:
         """Locks of this kind, or of one that is drawn."""
-        drawn = chance.choice(_DRAWN)
-        self.notes = LockNotes(kind or drawn, chance.choice(_TIMEOUTS))
-        self._manager = Manager(timeline, chance.own("manager"), steps)
-        self._chance = chance
-        self._timeline = timeline
+        drawn = rng.choice(_DRAWN)
+        self.notes = LockNotes(kind or drawn, rng.choice(_TIMEOUTS))
+        self._manager = Manager(event_loop, rng.derive("manager"), steps)
+        self._rng = rng
+        self._event_loop = event_loop
         self._steps = steps
-        self._peace = False
+        self._faults_ended = False
         self.rows: set[str] = set()
-        self._open: dict[tuple[str, str], Stop] = {}
+        self._open: dict[tuple[str, str], LockWait] = {}
         self._known: dict[tuple[str, str], int] = {}
 
     @property
@@ -110,68 +110,72 @@ class Locks:
         """The kind of the locks."""
         return self.notes.kind
 
-    def ways(self, client: SimulatedProcess) -> ClientOptions:
+    def options(self, client: SimulatedProcess) -> ClientOptions:
         """The options of one process, with its lock; some processes have none, as long as there are faults."""
-        without = self._chance.own(f"lock of {client.name}").random() < _WITHOUT
-        if self.kind == GUARD or (without and not self._peace):
+        without = self._rng.derive(f"lock of {client.name}").random() < _WITHOUT
+        if self.kind == GUARD or (without and not self._faults_ended):
             return DEFAULT_OPTIONS
-        if self._peace:
-            self.notes.in_peace.add(client.name)
+        if self._faults_ended:
+            self.notes.fault_free.add(client.name)
         chosen = with_lock(DEFAULT_OPTIONS, COLUMNS, self.notes.timeout / SECOND)
         if self.kind == MANAGER:
-            chosen = replace(chosen, lock=lambda _, clock: ManagedLock(clock, Desk(client, self._manager).hand_in))
-        return replace(chosen, lock=lambda process, clock: _Noting(chosen.lock(process, clock), client.name, self))
+            chosen = replace(
+                chosen, lock=lambda _, clock: ManagedLock(clock, ManagerClient(client, self._manager).submit)
+            )
+        return replace(
+            chosen, lock=lambda process, clock: _RecordingLock(chosen.lock(process, clock), client.name, self)
+        )
 
     def rows_of(self, client: SimulatedProcess, process: Client, ring: Ring) -> LockedRows | None:
         """The rows of a consumer that claims under a lock; None if it has none."""
-        ways = self.ways(client)
+        ways = self.options(client)
         return (
             None if ways is DEFAULT_OPTIONS else LockedRows(client, process, ways, _scheduler(client, ring), locks=self)
         )
 
-    def answered(self, who: str, row: str, *, yes: bool) -> None:
+    def answered(self, client_name: str, row: str, *, yes: bool) -> None:
         """Note a lock's answer: whether this process may go first in a row."""
-        now, key = self._timeline.now, (who, row)
+        now, key = self._event_loop.now, (client_name, row)
         self._steps[f"{'acquire' if yes else 'refused'} ({self.kind})"] += 1
         if yes:
             self._known.pop(key, None)
-            if self._went_in(key):
+            if self._end_wait(key):
                 self._steps[f"acquire after waiting ({self.kind})"] += 1
             return
         if key not in self._open:
-            self._open[key] = Stop(who, row, self._known.setdefault(key, now), now, now)
-            self.notes.stops.append(self._open[key])
-        self._open[key].asked = now
+            self._open[key] = LockWait(client_name, row, self._known.setdefault(key, now), now, now)
+            self.notes.waits.append(self._open[key])
+        self._open[key].last_refused = now
 
-    def goes_in(self, who: str, row: str) -> None:
-        """Note that a process claims from a row now; if it was refused just before, it goes round the lock."""
-        if stop := self._went_in((who, row)):
-            self._steps[f"gone round ({self.kind})"] += 1
-            stop.went_round = True
+    def claims_now(self, client_name: str, row: str) -> None:
+        """Note that a process claims from a row now; if it was refused just before, it bypasses the lock."""
+        if stop := self._end_wait((client_name, row)):
+            self._steps[f"bypassed ({self.kind})"] += 1
+            stop.bypassed = True
 
-    def _went_in(self, key: tuple[str, str]) -> Stop | None:
+    def _end_wait(self, key: tuple[str, str]) -> LockWait | None:
         stop = self._open.pop(key, None)
         if stop:
-            stop.until = self._timeline.now
+            stop.until = self._event_loop.now
         return stop
 
-    def make_peace(self) -> None:
+    def end_faults(self) -> None:
         """Note that the faults have ended; what is locked stays locked."""
-        self._peace = True
-        self._manager.mend()
+        self._faults_ended = True
+        self._manager.recover()
 
-    def look_for_kept(self, clients: Iterable[SimulatedProcess]) -> None:
+    def record_unreleased(self, clients: Iterable[SimulatedProcess]) -> None:
         """Note which idle processes still have a lock that a manager granted them."""
-        self.notes.kept += [
-            f"{client.name} has nothing to do and has not let go of row {row}"
+        self.notes.unreleased += [
+            f"{client.name} has nothing to do and has not released row {row}"
             for client in clients
-            for (who, row), times in self._manager.given.items()
-            if who == client.name and times > 0 and client.up and not client.busy
+            for (client_name, row), times in self._manager.granted.items()
+            if client_name == client.name and times > 0 and client.up and not client.busy
         ]
 
-    def look_at_rows(self, cluster: Cluster) -> LockNotes:
+    def record_left_columns(self, cluster: Cluster) -> LockNotes:
         """Note which lock columns are left at the end, and return all notes."""
-        self.notes.kept += self._manager.wrong
+        self.notes.unreleased += self._manager.violations
         for row in sorted(self.rows):
             found = merged([replica.row(row).cells for replica in cluster.replicas])
             columns = [(key_codec.decode(encoded), cell) for encoded, cell in found.items() if encoded[0] == Type.LOCK]
@@ -179,7 +183,7 @@ class Locks:
         return self.notes
 
     def _left(self, row: str, cell: Cell) -> LeftLock:
-        return LeftLock(row, cell.value[_HOLDER:].decode(), cell.lives(self._timeline.now))
+        return LeftLock(row, cell.value[_HOLDER:].decode(), cell.is_live(self._event_loop.now))
 
 
 def _is_left(name: Name, cell: Cell) -> bool:
@@ -190,12 +194,12 @@ def _scheduler(client: SimulatedProcess, ring: Ring) -> RowScheduler:
     return RowScheduler(ring, client.clock, client.name, PacedDoorbell(ring, client.clock))
 
 
-class _Noting:
+class _RecordingLock:
     """A row lock of one process that notes its answers."""
 
-    def __init__(self, lock: RowLock, who: str, locks: Locks) -> None:
+    def __init__(self, lock: RowLock, client_name: str, locks: Locks) -> None:
         self._lock = lock
-        self._who = who
+        self._who = client_name
         self._locks = locks
 
     @property
@@ -204,9 +208,9 @@ class _Noting:
 
     def acquire(self, row: str) -> Steps[LockHandle | None]:
         self._locks.rows.add(row)
-        grip = yield from self._lock.acquire(row)
-        self._locks.answered(self._who, row, yes=grip is not None)
-        return grip
+        handle = yield from self._lock.acquire(row)
+        self._locks.answered(self._who, row, yes=handle is not None)
+        return handle
 
 
 #: Carries out a claim.
@@ -231,13 +235,13 @@ class LockedRows:
         self._patience = (0, 0, ways.lock_timeout // 2, 3 * ways.lock_timeout)
 
     def claim(
-        self, row: str, order: ClaimRequest, claiming: Claiming, chance: Chance | None
+        self, row: str, order: ClaimRequest, claiming: Claiming, rng: SeededRandom | None
     ) -> Generator[Request | Pause, Any, ClaimResult]:
         """Claim under the lock of a row.
 
-        A busy row is tried again for a time drawn from `chance`; without `chance`, until its lock must have ended.
+        A busy row is tried again for a time drawn from `rng`; without `rng`, until its lock must have ended.
         """
-        patience = chance.choice(self._patience) if chance else self._patience[-1] + _PATIENT
+        patience = rng.choice(self._patience) if rng else self._patience[-1] + _PATIENT
         until = self._clock.monotonic() + patience
         with contextlib.suppress(StoreError):
             while (claimed := (yield from self._try(row, order, claiming))) is None and self._clock.monotonic() < until:
@@ -249,9 +253,9 @@ class LockedRows:
         """Read what other processes did in the rows, and claim from this one; None if it is busy."""
         came: list[ClaimResult] = []
 
-        def take(grip: LockHandle) -> Steps[ClaimResult]:
-            self._locks.goes_in(self._who, row)
-            under = replace(order, leases=self._locking.leases, yields=False, unlocks=grip.columns)
+        def take(handle: LockHandle) -> Steps[ClaimResult]:
+            self._locks.claims_now(self._who, row)
+            under = replace(order, leases=self._locking.leases, yields=False, unlocks=handle.columns)
             came.append((yield from claiming(under)))
             return came[-1]
 

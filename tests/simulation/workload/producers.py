@@ -1,4 +1,4 @@
-"""How people send: plainly, with unique keys, the same again and again, and by schedules."""
+"""How processes send: plain messages, with unique keys, repeatedly, and by schedules."""
 
 from __future__ import annotations
 
@@ -31,23 +31,23 @@ _INTERVALS: Final = (SECOND // 2, 2 * SECOND, 20 * SECOND)
 
 
 @dataclass(eq=False)
-class Sender:
+class Producer:
     """What one process sends, through a `QueueRuntime` of its own."""
 
     client: SimulatedProcess
-    core: QueueRuntime
+    runtime: QueueRuntime
     history: History
-    chance: random.Random
+    rng: random.Random
 
-    def plainly(self, times: int) -> Agent:
-        """Send one or a few messages, so many times."""
+    def send_plain(self, times: int) -> Agent:
+        """Send one or a few messages, `times` times."""
         for _ in range(times):
             yield self._pause(3_000, 100_000)
-            count, delay = self.chance.choice((1, 1, 1, 2, 4)), self._delay()
-            yield from self._send(count, delay, self.chance.randrange(self.core.settings.layout.priorities))
+            count, delay = self.rng.choice((1, 1, 1, 2, 4)), self._delay()
+            yield from self._send(count, delay, self.rng.randrange(self.runtime.settings.layout.priorities))
 
-    def at_once(self, count: int, priority: int) -> Agent:
-        """Send so many of one priority together, due now."""
+    def send_together(self, count: int, priority: int) -> Agent:
+        """Send `count` messages of one priority together, due now."""
         yield from self._send(count, None, priority)
 
     def _send(self, count: int, delay: float | None, priority: int) -> Steps[None]:
@@ -55,25 +55,27 @@ class Sender:
         sent = [self.history.send(self.client.clock.monotonic()) for _ in range(count)]
         options = Message(None, delay=delay, priority=priority)
         try:
-            report = yield from self.core.send_many([one.number for one in sent], options)
+            report = yield from self.runtime.send_many([one.number for one in sent], options)
         except StoreError as error:
             self._failed(sent, error)
             return
         for one, id_ in zip(sent, report.ids, strict=True):
             self._done(one, id_)
 
-    def uniquely(self, times: int) -> Agent:
+    def send_with_keys(self, times: int) -> Agent:
         """Send messages with unique keys, whatever is to become of those that have them already."""
         for _ in range(times):
             yield self._pause(2_000, 500_000)
-            unique = self.chance.choice(tuple(Unique))
-            one = self.history.send(self.client.clock.monotonic(), self.chance.choice(_KEYS), unique.value)
+            unique = self.rng.choice(tuple(Unique))
+            one = self.history.send(self.client.clock.monotonic(), self.rng.choice(_KEYS), unique.value)
             self.history.begins(f"send {unique}")
             yield from self._send_unique(one)
 
     def _send_unique(self, one: Sent) -> Steps[None]:
         try:
-            sent = yield from self.core.send(Message(one.number, key=one.key, unique=one.unique, delay=self._delay()))
+            sent = yield from self.runtime.send(
+                Message(one.number, key=one.key, unique=one.unique, delay=self._delay())
+            )
         except KeyTaken as taken:
             self._taken(one, taken.id)
         except StoreError as error:
@@ -84,11 +86,11 @@ class Sender:
             else:
                 self._taken(one, sent.id)
 
-    def repeatedly(self, times: int) -> Agent:
-        """Send the records of a source, and send them again, whatever was told of the first time."""
-        process, now = self.core.process, self.core.process.now()
-        source, row = f"{self.chance.getrandbits(32)}", self.core.ring.row(now, 0)
-        records = [self.history.send(self.client.clock.monotonic()) for _ in range(self.chance.randint(1, 2))]
+    def send_repeatedly(self, times: int) -> Agent:
+        """Send the records of a source, and send them again, whatever the first send returned."""
+        process, now = self.runtime.process, self.runtime.process.now()
+        source, row = f"{self.rng.getrandbits(32)}", self.runtime.ring.row(now, 0)
+        records = [self.history.send(self.client.clock.monotonic()) for _ in range(self.rng.randint(1, 2))]
         for one in records:
             one.repeats = True
         wanted = [
@@ -105,55 +107,57 @@ class Sender:
             for one, each in zip(records, wanted, strict=True):
                 self._done(one, MessageId(row, each.priority, each.id))
 
-    def by_schedule(self) -> Agent:
+    def create_schedule(self) -> Agent:
         """Make a schedule of a few slots that all are fired, or skipped if the run before has not ended."""
         yield self._pause(20_000, 200_000)
-        slots, interval = self.chance.randint(2, 4), duration_setting_text(self.chance.choice(_INTERVALS))
+        slots, interval = self.rng.randint(2, 4), duration_setting_text(self.rng.choice(_INTERVALS))
         name = f"schedule {len(self.history.saved)}"
-        saved = Saved(name, schedules.handle_of(self.core, name).row, slots, self.client.clock.monotonic())
+        saved = Saved(name, schedules.handle_of(self.runtime, name).row, slots, self.client.clock.monotonic())
         self.history.saved.append(saved)
         self.history.begins("schedule")
-        policies = Policies.read("all", self.chance.choice(("allow", "allow", "skip")), "go on")
+        policies = Policies.read("all", self.rng.choice(("allow", "allow", "skip")), "go on")
         planned = ScheduleRequest(Every(interval, delay=interval, count=slots), Message(name), policies)
         try:
-            yield from schedules.save(self.core, name, planned, replaces=True)
+            yield from schedules.save(self.runtime, name, planned, replaces=True)
         except StoreError:
             return
         saved.result = Result.DONE
 
-    def again_and_again(self, times: int) -> Agent:
-        """Have messages come again under one unique key, or send single ones with it, whoever has it already.
+    def send_recurring(self, times: int) -> Agent:
+        """Send recurring messages with one unique key, or single ones with it, whichever message has it already.
 
-        No account is kept of them but in the row itself, where each commit is judged.
+        The history has no entry for them; the reference model checks each commit of their row.
         """
         for _ in range(times):
             yield self._pause(20_000, SECOND)
-            unique, name = self.chance.choice(tuple(Unique)), f"nightly {self.chance.getrandbits(32)}"
+            unique, name = self.rng.choice(tuple(Unique)), f"nightly {self.rng.getrandbits(32)}"
             message = Message(name, key=_NIGHTLY, unique=unique.value)
-            interval = duration_setting_text(self.chance.choice(_INTERVALS))
-            trigger = Every(interval, count=self.chance.randint(1, 3), delay=self.chance.choice((0, interval)))
-            single = self.chance.random() < 0.3
+            interval = duration_setting_text(self.rng.choice(_INTERVALS))
+            trigger = Every(interval, count=self.rng.randint(1, 3), delay=self.rng.choice((0, interval)))
+            single = self.rng.random() < 0.3
             self.history.begins(f"{'send once' if single else 'repeat'} {unique}")
             with contextlib.suppress(KeyTaken, StoreError):
-                yield from self.core.send(message) if single else schedules.send_recurring(self.core, message, trigger)
+                yield from (
+                    self.runtime.send(message) if single else schedules.send_recurring(self.runtime, message, trigger)
+                )
 
     def _pause(self, *usual: int) -> Pause:
-        return Pause(int(self.chance.expovariate(1 / self.chance.choice(usual))))
+        return Pause(int(self.rng.expovariate(1 / self.rng.choice(usual))))
 
     def _delay(self) -> float | None:
-        delay = self.chance.choice(_DELAYS)
+        delay = self.rng.choice(_DELAYS)
         return None if delay is None else delay / SECOND
 
     def _done(self, one: Sent, id_: MessageId | None) -> None:
         one.result, one.message, one.clock_error = Result.DONE, id_, self.client.clock.error
-        one.told = self.client.clock.monotonic()
+        one.answered = self.client.clock.monotonic()
 
     def _taken(self, one: Sent, holder: MessageId) -> None:
-        one.result, one.holder, one.told = Result.REFUSED, holder.id, self.client.clock.monotonic()
+        one.result, one.holder, one.answered = Result.REFUSED, holder.id, self.client.clock.monotonic()
 
     def _failed(self, sent: list[Sent], error: StoreError) -> None:
         for one in sent:
-            one.result, one.told = (
+            one.result, one.answered = (
                 Result.UNKNOWN if isinstance(error, OutcomeUnknown) else Result.REFUSED,
                 self.client.clock.monotonic(),
             )

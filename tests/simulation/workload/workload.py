@@ -1,4 +1,4 @@
-"""The processes of a simulated world, and what they do in each burst of work."""
+"""The processes of a simulated simulation, and what they do in each burst of work."""
 
 from __future__ import annotations
 
@@ -12,149 +12,157 @@ from astyqueue.queue.runtime import QueueRuntime
 from astyqueue.units import SECOND
 from tests.simulation.cassandra.cluster import Cluster
 from tests.simulation.checkers.polls import Polls
-from tests.simulation.engine.client import Agent, Meddling, SimulatedProcess
+from tests.simulation.engine.client import Agent, Interceptor, SimulatedProcess
 from tests.simulation.engine.event_loop import SkewedClock
 from tests.simulation.engine.history import History
-from tests.simulation.engine.rng import Chance
-from tests.simulation.workload.consumer import Taker
+from tests.simulation.engine.rng import SeededRandom
+from tests.simulation.workload.applications import Application
+from tests.simulation.workload.consumer import Consumer
 from tests.simulation.workload.locks import Locks
-from tests.simulation.workload.operators import Person
-from tests.simulation.workload.producers import Sender
+from tests.simulation.workload.producers import Producer
 
 QUEUE: Final = "mail"
 _MINUTE: Final = 60 * SECOND
-#: How likely a process, in a burst, sends in each way that the world has, receives, and administers the queue.
-_UNIQUELY: Final = 0.6
-_REPEATEDLY: Final = 0.4
-_BY_SCHEDULE: Final = 0.5
-_AGAIN: Final = 0.3
+#: How likely a process, in a burst, sends in each way that the simulation has, receives, and administers the queue.
+_SENDS_WITH_KEYS: Final = 0.6
+_SENDS_REPEATEDLY: Final = 0.4
+_CREATES_SCHEDULE: Final = 0.5
+_SENDS_RECURRING: Final = 0.3
 _RECEIVES: Final = 0.5
-_LOOKS_AFTER: Final = 0.4
+_ADMINISTERS: Final = 0.4
 
 #: Returns the value of a row's current header.
-Standing = Callable[[str], bytes | None]
+CurrentHeader = Callable[[str], bytes | None]
 #: A process, the name of what it does, and the agent that does it, which draws from the source that it gets.
-Deed = tuple[SimulatedProcess, str, Callable[[Chance], Agent]]
+Activity = tuple[SimulatedProcess, str, Callable[[SeededRandom], Agent]]
 
 
-class Populace:
-    """All processes of a world. Some worlds have unique keys, some schedules, and some sends that are repeated."""
+class Workload:
+    """All processes of a simulation, some of which have unique keys, schedules, or repeated sends."""
 
     def __init__(
         self,
         cluster: Cluster,
         history: History,
-        chance: Chance,
+        rng: SeededRandom,
         *,
-        meddling: Meddling,
-        standing: Standing,
+        interceptor: Interceptor,
+        current_header: CurrentHeader,
         locks: Locks,
     ) -> None:
-        """One or two processes of users, and two or three consumers. `standing` returns a row's current header."""
+        """One or two applications and two or three consumers; `current_header` returns that of a row."""
         self.clients: list[SimulatedProcess] = []
         self._cluster = cluster
         self._history = history
-        self._chance = chance
-        self._meddling = meddling
-        self._standing = standing
+        self._rng = rng
+        self._interceptor = interceptor
+        self._current_header = current_header
         self._locks = locks
-        own = chance.own("populace")
+        own = rng.derive("populace")
         self._settings = _settings(own)
-        self._uniquely, self._repeatedly, self._by_schedule = (own.random() < 0.5 for _ in range(3))
-        homes = self._uniquely or self._by_schedule
-        self.rows = [row for row in Ring(QUEUE, self._settings.layout).rows() if homes or not is_home(row)]
+        self._with_keys, self._with_repeats, self._with_schedules = (own.random() < 0.5 for _ in range(3))
+        key_models = self._with_keys or self._with_schedules
+        self.rows = [row for row in Ring(QUEUE, self._settings.layout).rows() if key_models or not is_home(row)]
         self._polls: dict[str, Polls] = {}
-        self._people = [self._core(f"person{number}") for number in range(own.randint(1, 2))]
-        self._takers = [self.taker(f"taker{number}") for number in range(own.randint(2, 3))]
+        self._applications = [self._application(f"person{number}") for number in range(own.randint(1, 2))]
+        self._consumers = [self.consumer(f"taker{number}") for number in range(own.randint(2, 3))]
 
     @property
     def levels(self) -> int:
         """How many priorities the queue has."""
         return self._settings.layout.priorities
 
-    def deeds(self, chance: Chance) -> Iterator[Deed]:
+    def activities(self, rng: SeededRandom) -> Iterator[Activity]:
         """What the processes do in a burst. Each process that crashed before has a successor."""
-        self._people = [(client, core) if client.up else self._core(f"{client.name}'") for client, core in self._people]
-        self._takers = [taker if taker.client.up else self.taker(f"{taker.client.name}'") for taker in self._takers]
-        for client, core in self._people:
-            yield from self._of_person(client, core, chance)
-        for taker in self._takers:
-            turns = chance.randint(2, 5)
-            if not taker.client.busy:
-                yield taker.client, "works", partial(self._works, taker, turns)
+        self._applications = [
+            (client, runtime) if client.up else self._application(f"{client.name}'")
+            for client, runtime in self._applications
+        ]
+        self._consumers = [
+            consumer if consumer.client.up else self.consumer(f"{consumer.client.name}'")
+            for consumer in self._consumers
+        ]
+        for client, runtime in self._applications:
+            yield from self._activities_of(client, runtime, rng)
+        for consumer in self._consumers:
+            turns = rng.randint(2, 5)
+            if not consumer.client.busy:
+                yield consumer.client, "works", partial(self._works, consumer, turns)
 
-    def _of_person(self, client: SimulatedProcess, core: QueueRuntime, chance: Chance) -> Iterator[Deed]:
+    def _activities_of(self, client: SimulatedProcess, runtime: QueueRuntime, rng: SeededRandom) -> Iterator[Activity]:
         """Draw for everything that the process may do, done or not, so that what is drawn later stays the same."""
-        drawn = [(chance.random(), chance.randint(1, 3)) for _ in range(6)]
+        drawn = [(rng.random(), rng.randint(1, 3)) for _ in range(6)]
         sends, repeats, _, keys, receives, looks = (times for _, times in drawn)
         chances = [each for each, _ in drawn]
 
-        def sender(own: Chance) -> Sender:
-            return Sender(client, core, self._history, own)
+        def producer(own: SeededRandom) -> Producer:
+            return Producer(client, runtime, self._history, own)
 
-        def person(own: Chance) -> Person:
-            return Person(client, core, self._history, own, self._polls_of(client))
+        def application(own: SeededRandom) -> Application:
+            return Application(client, runtime, self._history, own, self._polls_of(client))
 
-        yield client, "sends", lambda own: sender(own).plainly(sends)
-        if self._repeatedly and chances[1] < _REPEATEDLY:
-            yield client, "sends repeatedly", lambda own: sender(own).repeatedly(repeats + 1)
-        if self._by_schedule and chances[2] < _BY_SCHEDULE:
-            yield client, "makes a schedule", lambda own: sender(own).by_schedule()
-        if self._uniquely and chances[3] < _UNIQUELY:
-            yield client, "sends uniquely", lambda own: sender(own).uniquely(keys + 1)
-        if self._uniquely and self._by_schedule and chance.own(f"{client.name} again").random() < _AGAIN:
-            yield client, "has come again", lambda own: sender(own).again_and_again(keys + 1)
+        yield client, "sends", lambda own: producer(own).send_plain(sends)
+        if self._with_repeats and chances[1] < _SENDS_REPEATEDLY:
+            yield client, "sends repeatedly", lambda own: producer(own).send_repeatedly(repeats + 1)
+        if self._with_schedules and chances[2] < _CREATES_SCHEDULE:
+            yield client, "makes a schedule", lambda own: producer(own).create_schedule()
+        if self._with_keys and chances[3] < _SENDS_WITH_KEYS:
+            yield client, "sends uniquely", lambda own: producer(own).send_with_keys(keys + 1)
+        if self._with_keys and self._with_schedules and rng.derive(f"{client.name} again").random() < _SENDS_RECURRING:
+            yield client, "has come again", lambda own: producer(own).send_recurring(keys + 1)
         if chances[4] < _RECEIVES:
-            yield client, "receives", lambda own: person(own).take(receives)
-        if chances[5] < _LOOKS_AFTER:
-            yield client, "looks after", lambda own: person(own).look_after(looks, self.rows)
+            yield client, "receives", lambda own: application(own).receive(receives)
+        if chances[5] < _ADMINISTERS:
+            yield client, "looks after", lambda own: application(own).administer(looks, self.rows)
 
     def _polls_of(self, client: SimulatedProcess) -> Polls:
-        return self._polls.setdefault(client.name, Polls(client, self._history, self._standing))
+        return self._polls.setdefault(client.name, Polls(client, self._history, self._current_header))
 
     @staticmethod
-    def _works(taker: Taker, turns: int, own: Chance) -> Agent:
-        taker.chance = own
-        return taker.work(turns)
+    def _works(consumer: Consumer, turns: int, own: SeededRandom) -> Agent:
+        consumer.rng = own
+        return consumer.work(turns)
 
     def _client(self, name: str, skew: int | None) -> SimulatedProcess:
-        drawn = self._cluster.weather.client_skew(self._chance.own(f"clock of {name}"))
+        drawn = self._cluster.profile.client_skew(self._rng.derive(f"clock of {name}"))
         client = SimulatedProcess(
             name,
-            SkewedClock(self._cluster.timeline, drawn if skew is None else skew),
+            SkewedClock(self._cluster.event_loop, drawn if skew is None else skew),
             self._cluster,
-            meddling=self._meddling,
+            interceptor=self._interceptor,
         )
         self.clients.append(client)
         return client
 
-    def _core(self, name: str) -> tuple[SimulatedProcess, QueueRuntime]:
+    def _application(self, name: str) -> tuple[SimulatedProcess, QueueRuntime]:
         client = self._client(name, None)
-        return client, QueueRuntime(self._settings, client.clock, (), ways=self._locks.ways(client))
+        return client, QueueRuntime(self._settings, client.clock, (), ways=self._locks.options(client))
 
-    def taker(self, name: str, skew: int | None = None) -> Taker:
+    def consumer(self, name: str, skew: int | None = None) -> Consumer:
         """One more process that claims and settles."""
         client = self._client(name, skew)
         settings = self._settings
-        own, polls = self._chance.own(name), self._polls_of(client)
-        taker = Taker(client, self.rows, settings.behaviour, settings.layout.priorities, self._history, own, polls)
-        taker.fires = self._by_schedule
-        if locked := self._locks.rows_of(client, taker.process, Ring(QUEUE, settings.layout)):
-            taker.claim_under(locked)
-        return taker
+        own, polls = self._rng.derive(name), self._polls_of(client)
+        consumer = Consumer(
+            client, self.rows, settings.behaviour, settings.layout.priorities, self._history, own, polls
+        )
+        consumer.fires = self._with_schedules
+        if locked := self._locks.rows_of(client, consumer.process, Ring(QUEUE, settings.layout)):
+            consumer.claim_under(locked)
+        return consumer
 
-    def sender(self, name: str, skew: int | None = None) -> Sender:
+    def producer(self, name: str, skew: int | None = None) -> Producer:
         """One more process that sends."""
         client = self._client(name, skew)
-        return Sender(client, QueueRuntime(self._settings, client.clock, ()), self._history, self._chance.own(name))
+        return Producer(client, QueueRuntime(self._settings, client.clock, ()), self._history, self._rng.derive(name))
 
 
-def _settings(chance: Chance) -> Settings:
+def _settings(rng: SeededRandom) -> Settings:
     layout = Layout(
-        time_shards=chance.choice((1, 1, 1, 3)),
+        time_shards=rng.choice((1, 1, 1, 3)),
         time_shard_us=10 * _MINUTE,
-        concurrency_shards=chance.choice((1, 1, 1, 2)),
-        priorities=chance.choice((1, 1, 2)),
+        concurrency_shards=rng.choice((1, 1, 1, 2)),
+        priorities=rng.choice((1, 1, 2)),
     )
-    behaviour = Behaviour(lease_us=chance.choice((5, 20, 60)) * SECOND, max_attempts=chance.choice((2, 3, 5)))
+    behaviour = Behaviour(lease_us=rng.choice((5, 20, 60)) * SECOND, max_attempts=rng.choice((2, 3, 5)))
     return Settings(name=QUEUE, layout=layout, behaviour=behaviour)
