@@ -14,7 +14,7 @@ from itertools import pairwise
 from typing import Final
 
 from benchmarks.figures import Figure, Run, figures, rounded, table
-from benchmarks.processes import drained_by
+from benchmarks.parallel_drain import drained_by
 from benchmarks.receivers import many_takers, one_taker
 from benchmarks.target import Place
 from benchmarks.target_options import opened, parser, progress, whole_number

@@ -127,7 +127,7 @@ def _runs(place: Place, options: argparse.Namespace, rows: Rows, *, told: str) -
         command = [
             sys.executable,
             "-m",
-            "benchmarks.poll_process",
+            "benchmarks.processes.poller",
             rows.url,
             str(options.samples),
             *(("used", "fresh") if number % 2 else ("fresh", "used")),

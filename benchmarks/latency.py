@@ -34,7 +34,15 @@ def in_process_ms(place: Place, messages: int, size: int, *, seed: int) -> list[
 def across_processes_ms(place: Place, messages: int, size: int, *, seed: int) -> list[float]:
     """The milliseconds of each message when another process sends."""
     with place.fresh() as url, MessageQueue.builder().store(url).name(QUEUE).build() as queue:
-        command = [sys.executable, "-m", "benchmarks.send_process", url, str(messages + _WARMING), str(size), str(seed)]
+        command = [
+            sys.executable,
+            "-m",
+            "benchmarks.processes.sender",
+            url,
+            str(messages + _WARMING),
+            str(size),
+            str(seed),
+        ]
         return _measured(queue, messages + _WARMING, lambda: _run(command))[_WARMING:]
 
 
@@ -48,7 +56,7 @@ def after_an_idle_hour_ms(place: Place, messages: int, size: int, *, seed: int) 
         command = [
             sys.executable,
             "-m",
-            "benchmarks.send_process",
+            "benchmarks.processes.sender",
             url,
             str(messages + 1),
             str(size),

@@ -16,8 +16,8 @@ from astyqueue import MessageQueue
 from astyqueue.units import SECOND
 from astyqueue.waiting import Wakeup
 from benchmarks.cassandra import cpu_s
-from benchmarks.steady_app import QUEUE
-from benchmarks.steady_producer import TOGETHER
+from benchmarks.processes.steady_app import QUEUE
+from benchmarks.processes.steady_producer import TOGETHER
 from benchmarks.target import CLOCK, Place
 from benchmarks.workload import NotMeasured
 
@@ -89,11 +89,11 @@ class Load:
                 builder.time_shards(30, every=self._crew.every) if self._place.store == "cassandra" else builder
             ).build()
             held.enter_context(self._queue)
-            worker = [sys.executable, "-m", "astyqueue", "worker", "benchmarks.steady_app:app", "-Q", QUEUE]
+            worker = [sys.executable, "-m", "astyqueue", "worker", "benchmarks.processes.steady_app:app", "-Q", QUEUE]
             self._workers = [
                 held.enter_context(self._started(worker, is_worker=True)) for _ in range(self._crew.workers)
             ]
-            producer = [sys.executable, "-m", "benchmarks.steady_producer"]
+            producer = [sys.executable, "-m", "benchmarks.processes.steady_producer"]
             self._producers = [
                 held.enter_context(self._started(producer, is_worker=False)) for _ in range(self._crew.producers)
             ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
 from collections.abc import Callable
 from typing import Final
@@ -9,14 +10,15 @@ from typing import Final
 from astyqueue import MessageQueue
 from astyqueue.protocol.claiming.claim import claim
 from astyqueue.protocol.claiming.selection import ClaimRequest
+from astyqueue.protocol.layout.columns import HEADER
 from astyqueue.protocol.settling.outcomes import ACK
 from astyqueue.protocol.settling.settle import SettleRequest, settle
 from astyqueue.protocol.steps import Steps
 from astyqueue.queue.builder import QueueBuilder
+from astyqueue.store import Batch, Column, Expectation, Outcome, Spread, Store, Wanted
 from astyqueue.stores import open_store
 from astyqueue.units import SECOND
 from benchmarks import throughput
-from benchmarks.commit_counter import Counting
 from benchmarks.figures import Run
 from benchmarks.row_churn import sight_of
 from benchmarks.target import CLOCK, ONE_ROW, QUEUE, Place
@@ -163,3 +165,46 @@ class Alone:
             settled = yield from settle(process, self._snapshot.row, SettleRequest(taken.timer, outcomes))
             for worked in settled.done:
                 self._snapshot.settled(worked.timer_change)
+
+
+class Counting:
+    """Hands everything on. A commit that expects the header is an attempt at the row's lock, whatever comes of it."""
+
+    def __init__(self, store: Store) -> None:
+        """Count what goes to this store."""
+        self._store = store
+        self._attempts: Final = itertools.count()
+        self._commits: Final = itertools.count()
+
+    @property
+    def spread(self) -> Spread:
+        """As the store behind it."""
+        return self._store.spread
+
+    @property
+    def at_once(self) -> int:
+        """As the store below."""
+        return self._store.at_once
+
+    def read(self, wanted: tuple[Wanted, ...], *, exact: bool = False) -> list[list[Column]]:
+        """As the store behind it."""
+        return self._store.read(wanted, exact=exact)
+
+    def send(self, batch: Batch, *more: Batch) -> None:
+        """As the store behind it."""
+        self._store.send(batch, *more)
+
+    def commit(self, batch: Batch, expects: tuple[Expectation, ...]) -> Outcome:
+        """As the store behind it, and counted."""
+        next(self._commits)
+        if any(expected.name == HEADER for expected in expects):
+            next(self._attempts)
+        return self._store.commit(batch, expects)
+
+    def close(self) -> None:
+        """As the store behind it."""
+        self._store.close()
+
+    def counted(self) -> tuple[int, int]:
+        """Attempts at a lock, and all commits; this ends the counting."""
+        return next(self._attempts), next(self._commits)

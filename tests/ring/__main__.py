@@ -9,9 +9,9 @@ import sys
 from pathlib import Path
 
 from astyqueue.units import SECOND
-from tests.ring.faults import Plan
+from tests.ring.fault_schedule import schedule
 from tests.ring.report import run
-from tests.ring.schedule import schedule
+from tests.ring.run import Plan
 
 
 def main(arguments: list[str]) -> int:

@@ -8,10 +8,10 @@ from itertools import pairwise
 from typing import Final
 
 from astyqueue.units import SECOND
-from tests.ring.faults import Played
+from tests.ring.checks import Verdict
+from tests.ring.nemesis import Befallen
 from tests.ring.observations import Testimony, between
-from tests.ring.orchestrator import Befallen
-from tests.ring.verdict import Verdict
+from tests.ring.run import Played
 
 Figures = dict[str, object]
 _WINDOW: Final = SECOND // 2

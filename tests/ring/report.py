@@ -9,9 +9,9 @@ from pathlib import Path
 
 from astyqueue.units import SECOND
 from tests.ring import observations, recovery
-from tests.ring.faults import Plan, Played, Tell, play
+from tests.ring.checks import Verdict, judge
 from tests.ring.recovery import Figures, recoveries
-from tests.ring.verdict import Verdict, judge
+from tests.ring.run import Plan, Played, Tell, play
 from tests.ring.windows import Window
 
 

@@ -11,9 +11,9 @@ import pytest
 from astyqueue.testing.cassandra import CannotRunHere
 from astyqueue.testing.cassandra.fixtures import lacking, tell
 from astyqueue.units import SECOND
-from tests.ring.faults import Plan, Played, play
+from tests.ring.fault_schedule import Kind, schedule
 from tests.ring.report import judged
-from tests.ring.schedule import Kind, schedule
+from tests.ring.run import Plan, Played, play
 
 SHORT = Plan(messages=20_000, per_second=300, ahead=5_000, lease=5 * SECOND, faults=schedule(lasts=5, rest=3))
 

@@ -9,7 +9,7 @@ from astyqueue.units import SECOND
 from benchmarks.cassandra import cpu_s
 from benchmarks.server_load import ServerLoad
 from tests.ring.journal import CLOCK
-from tests.ring.orchestrator import Stage
+from tests.ring.nemesis import Stage
 
 Window = dict[str, float]
 _WORDS: Final = ("sent", "handed", "failed")

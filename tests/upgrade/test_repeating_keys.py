@@ -17,8 +17,8 @@ from astyqueue import KeyTaken, MessageQueue
 from astyqueue.store import Slice
 from astyqueue.triggers import Every
 from tests.support.places import Place
-from tests.upgrade import meddler
-from tests.upgrade.meddler import KEY, QUEUE
+from tests.upgrade import previous_client
+from tests.upgrade.previous_client import KEY, QUEUE
 
 Meddles = Callable[..., list[str]]
 pytestmark = [pytest.mark.stores("sqlite", "cassandra")]
@@ -36,7 +36,7 @@ def meddles(place: Place, previous: Path) -> Meddles:
 
     def run(*what: str) -> list[str]:
         environment = {**os.environ, "PYTHONPATH": str(previous), "PYTHONWARNINGS": "ignore"}
-        command = [sys.executable, str(Path(meddler.__file__)), place.url, *what]
+        command = [sys.executable, str(Path(previous_client.__file__)), place.url, *what]
         return subprocess.run(
             command, env=environment, capture_output=True, check=True, text=True, timeout=120
         ).stdout.split()

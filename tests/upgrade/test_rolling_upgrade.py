@@ -18,7 +18,7 @@ from astyqueue.clock import SystemClock
 from astyqueue.units import SECOND
 from astyqueue.waiting import Wakeup
 from tests.support.places import Place
-from tests.upgrade import party
+from tests.upgrade import upgrade_process
 
 ROOT: Final = Path(__file__).parents[2]
 CLOCK: Final = SystemClock()
@@ -42,7 +42,7 @@ class Parties:
         """Start a process of this version; what it says on its standard error stream goes to a file."""
         what, *rest = arguments
         errors = (self.folder / "errors").open("ab")
-        command = [sys.executable, str(Path(party.__file__)), what, self.url, *rest]
+        command = [sys.executable, str(Path(upgrade_process.__file__)), what, self.url, *rest]
         environment = {**os.environ, "PYTHONPATH": str(version), "PYTHONWARNINGS": "ignore"}
         with errors:
             pipe = subprocess.PIPE
@@ -101,7 +101,8 @@ def messages(pytestconfig: pytest.Config) -> int:
 def expected(count: int) -> Counter[str]:
     """What the journal says in the end of so many messages: each is done or rejected, once."""
     return Counter(
-        f"{'rejected' if number % party.KINDS == party.REJECTED else 'done'} {number}" for number in range(count)
+        f"{'rejected' if number % upgrade_process.KINDS == upgrade_process.REJECTED else 'done'} {number}"
+        for number in range(count)
     )
 
 
@@ -115,17 +116,17 @@ def test_workers_and_senders_of_two_versions_share_a_queue(parties: Parties, mes
     for version in versions:
         parties.start_worker(version)
     parties.send_from(versions, 0, messages)
-    with MessageQueue.builder().store(parties.url).name(party.QUEUE).build() as queue:
+    with MessageQueue.builder().store(parties.url).name(upgrade_process.QUEUE).build() as queue:
         queue.configure(max_attempts=7)
         parties.end(parties.workers.pop(0))
         parties.send_from(versions, 2 * messages, messages)
-        parties.wait_for(SENDERS * (messages + party.FIRINGS))
+        parties.wait_for(SENDERS * (messages + upgrade_process.FIRINGS))
         parties.end(parties.workers.pop())
         counts = queue.counts()
     done = parties.done()
     firings = Counter({line: number for line, number in done.items() if line.startswith("schedule")})
     assert done - firings == expected(SENDERS * messages)
-    assert sorted(firings.values()) == SENDERS * [party.FIRINGS]
-    assert counts.total == counts.dead == SENDERS * messages // party.KINDS
+    assert sorted(firings.values()) == SENDERS * [upgrade_process.FIRINGS]
+    assert counts.total == counts.dead == SENDERS * messages // upgrade_process.KINDS
     assert "Traceback" not in parties.errors()
     assert "ERROR" not in parties.errors()

@@ -7,9 +7,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tests.stores.conformance.broken import BROKEN
+from tests.stores.conformance.defective_stores import BROKEN
 
-BROKEN_STORES = Path(__file__).with_name("broken.py")
+BROKEN_STORES = Path(__file__).with_name("defective_stores.py")
 
 
 def test_each_broken_store_is_caught_also_when_python_is_optimised() -> None:

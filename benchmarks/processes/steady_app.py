@@ -1,6 +1,6 @@
 """The app whose worker `benchmarks steady` runs, on the store of ASTYQUEUE_URL.
 
-`astyqueue worker benchmarks.steady_app:app`
+`astyqueue worker benchmarks.processes.steady_app:app`
 """
 
 from __future__ import annotations

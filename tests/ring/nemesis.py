@@ -10,10 +10,10 @@ from typing import Final
 from astyqueue.testing import LocalCassandra
 from astyqueue.units import SECOND
 from astyqueue.waiting import Wakeup
+from tests.ring.fault_schedule import OF_WORKERS, Fault, Kind
 from tests.ring.journal import CLOCK
-from tests.ring.operators import People
+from tests.ring.processes import People
 from tests.ring.proxies import CLIENTS, Doors, Way
-from tests.ring.schedule import OF_WORKERS, Fault, Kind
 
 #: A frozen worker stands still for at least this much longer than its lease.
 _BEYOND: Final = 3 * SECOND

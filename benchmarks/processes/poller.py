@@ -1,4 +1,4 @@
-"""A process that measures two rows in turn: `python -m benchmarks.poll_process URL SAMPLES FIRST SECOND`.
+"""A process that measures two rows in turn: `python -m benchmarks.processes.poller URL SAMPLES FIRST SECOND`.
 
 FIRST and SECOND are the queues "fresh" and "used", in either order. A poll reads the header and looks for work where
 there is none. A claim takes a message that was just sent; it is acked after the clock has stopped.
@@ -13,6 +13,8 @@ import sys
 from collections.abc import Callable
 from typing import Final, TypeVar
 
+from cassandra.cluster import ResponseFuture, Session
+
 from astyqueue import MessageQueue
 from astyqueue.protocol.claiming.claim import ClaimResult, claim
 from astyqueue.protocol.claiming.scan import MOST
@@ -25,7 +27,6 @@ from astyqueue.stores.cassandra import CassandraStore
 from astyqueue.units import SECOND
 from benchmarks.row_churn import ROWS, sight_of
 from benchmarks.target import CLOCK
-from benchmarks.tracing import traced
 from benchmarks.workload import NotMeasured, body
 
 T = TypeVar("T")
@@ -123,6 +124,30 @@ def tombstones(row: Row) -> float | None:
         message = "the server's trace does not tell what it read"
         raise NotMeasured(message)
     return sum(counted)
+
+
+_PATIENCE_SECONDS: Final = 10
+
+
+def traced(store: CassandraStore, action: Callable[[], object]) -> list[str]:
+    """The activities of every request that the action makes through this store."""
+    session: Session = store._session  # noqa: SLF001 - tracing is a wish of the driver's session, which the port has no word for
+    futures: list[ResponseFuture] = []
+    plain = session.execute_async
+
+    def ask(*arguments: object, **options: object) -> ResponseFuture:
+        future = plain(*arguments, **{**options, "trace": True})
+        futures.append(future)
+        return future
+
+    session.execute_async = ask
+    try:
+        action()
+    finally:
+        session.execute_async = plain
+    return [
+        event.description for future in futures for event in future.get_query_trace(max_wait=_PATIENCE_SECONDS).events
+    ]
 
 
 if __name__ == "__main__":

@@ -17,12 +17,12 @@ from astyqueue.stores.admin import administer
 from astyqueue.testing import LocalCassandra
 from astyqueue.units import SECOND
 from astyqueue.waiting import Wakeup
+from tests.ring.fault_schedule import Fault
 from tests.ring.journal import CLOCK
-from tests.ring.operators import People, Person, shares
-from tests.ring.orchestrator import Befallen, Stage, befall
+from tests.ring.nemesis import Befallen, Stage, befall
+from tests.ring.processes import People, Person, shares
 from tests.ring.producer import TOGETHER
 from tests.ring.proxies import Doors
-from tests.ring.schedule import Fault
 from tests.ring.windows import Window, Windows
 
 KEYSPACE: Final = "fire"

@@ -1,7 +1,7 @@
 """A producer that sends as many task calls as its input asks for, on the store of ASTYQUEUE_URL.
 
-It runs as `python -m benchmarks.steady_producer`. Each line of its input is a number of batches; after each batch it
-prints how many messages it has sent in all.
+It runs as `python -m benchmarks.processes.steady_producer`. Each line of its input is a number of batches; after each
+batch it prints how many messages it has sent in all.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 from typing import Final
 
-from benchmarks.steady_app import note
+from benchmarks.processes.steady_app import note
 
 #: Messages of one call of `send_many`.
 TOGETHER: Final = 100

@@ -1,8 +1,8 @@
 """One process of a rolling upgrade, on whichever version of astyqueue its PYTHONPATH names.
 
-`python party.py send URL FIRST COUNT` sends messages numbered from FIRST and ends; `python party.py work URL JOURNAL`
-handles messages until its standard input ends, and appends to the journal the number of each one that it has done or
-rejects. Both use only what every version has.
+`python upgrade_process.py send URL FIRST COUNT` sends messages numbered from FIRST and ends; `python upgrade_process.py
+work URL JOURNAL` handles messages until its standard input ends, and appends to the journal the number of each one that
+it has done or rejects. Both use only what every version has.
 """
 
 from __future__ import annotations

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from typing import Final
 
-from tests.ring import flight
-from tests.ring.faults import Played
+from tests.ring.fault_schedule import OF_WORKERS, Kind
+from tests.ring.nemesis import Befallen
 from tests.ring.observations import Holding, Testimony
-from tests.ring.orchestrator import Befallen
-from tests.ring.schedule import OF_WORKERS, Kind
+from tests.ring.run import Played
 from tests.simulation.checkers import checkers
 from tests.simulation.engine.history import Result
 
@@ -81,7 +80,7 @@ def judge(played: Played, told: Testimony) -> Verdict:
     handled = {holding.number for holding in told.holdings}
     lost = [sent.number for sent in told.history.sent if sent.result is Result.DONE and sent.number not in handled]
     doubles = list(_doubles(played.faults, told))
-    in_flight = [flight.peak(befallen, told.holdings) for befallen in played.faults]
+    in_flight = [peak(befallen, told.holdings) for befallen in played.faults]
     record = told.record(played.dead)
     violations = [
         *(said for oracle in ORACLES for said in oracle(record)),
@@ -142,3 +141,18 @@ def _too_many(doubles: list[Double], faults: list[Befallen], in_flight: list[int
     for place, count in Counter(double.cause for double in doubles if double.cause is not None).items():
         if count > in_flight[place]:
             yield f"{faults[place].fault}: {count} doubles, and {in_flight[place]} messages at most were in flight"
+
+
+def peak(befallen: Befallen, holdings: Iterable[Holding]) -> int:
+    """The largest number of messages in flight at a fault.
+
+    Of a fault of a worker: what that worker had when the fault began. Of any other: the most that all workers together
+    had at any moment of it.
+    """
+    if befallen.fault.kind in OF_WORKERS:
+        return sum(
+            each.journal == befallen.victim and each.claimed <= befallen.began < each.settled for each in holdings
+        )
+    during = [each for each in holdings if each.claimed < befallen.until and each.settled > befallen.began]
+    changes = [change for each in during for change in ((each.claimed, 1), (each.settled, -1))]
+    return max(accumulate(step for _, step in sorted(changes)), default=0)

@@ -1,6 +1,6 @@
 """The other process of a latency across processes.
 
-`python -m benchmarks.send_process URL MESSAGES BYTES SEED [LEAST GREATEST]`
+`python -m benchmarks.processes.sender URL MESSAGES BYTES SEED [LEAST GREATEST]`
 """
 
 from __future__ import annotations

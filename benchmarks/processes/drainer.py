@@ -1,4 +1,4 @@
-"""One of several processes that drain the same rows: `python -m benchmarks.drain_process URL DESCRIPTOR LOCK`.
+"""One of several processes that drain the same rows: `python -m benchmarks.processes.drainer URL DESCRIPTOR LOCK`.
 
 It writes a byte to the descriptor for each message, and at the end what it did, as JSON, to its standard output.
 """

@@ -1,6 +1,6 @@
 """One process of the previous version beside a repeating message with a unique key, which that version does not know.
 
-`python meddler.py URL WHAT...` does one thing after the other and prints what came of each, a word a line.
+`python previous_client.py URL WHAT...` does one thing after the other and prints what came of each, a word a line.
 """
 
 from __future__ import annotations

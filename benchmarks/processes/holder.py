@@ -1,4 +1,4 @@
-"""A process that holds what it gets: `python -m benchmarks.lease_holder URL`.
+"""A process that holds what it gets: `python -m benchmarks.processes.holder URL`.
 
 It tells when it is ready and what it got when, and waits to be killed.
 """

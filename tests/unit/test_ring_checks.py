@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.ring.faults import Played
+from tests.ring.checks import Verdict, judge
+from tests.ring.fault_schedule import Fault, Kind
+from tests.ring.nemesis import Befallen
 from tests.ring.observations import read
-from tests.ring.orchestrator import Befallen
-from tests.ring.schedule import Fault, Kind
-from tests.ring.verdict import Verdict, judge
+from tests.ring.run import Played
 
 ONE, TWO = (bytes([number]).hex() * 16 for number in (1, 2))
 FIRST, AGAIN, LATER = (bytes([number]).hex() * 8 for number in (1, 2, 3))
