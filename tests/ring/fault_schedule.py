@@ -24,7 +24,7 @@ class Kind(StrEnum):
     CONNECTIONS_CUT = "connections of all clients cut"
 
 
-#: Faults of a worker process; they explain doubles only of the messages that this worker had.
+#: Faults of a worker process; they explain duplicates only of the messages that this worker had.
 OF_WORKERS: Final = frozenset({Kind.WORKER_KILLED, Kind.WORKER_FROZEN})
 
 

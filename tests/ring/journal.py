@@ -1,4 +1,4 @@
-"""What producers and workers write down: one line for each event, in a file that outlives the process.
+"""The journals of producers and workers: one line for each event, in a file that outlives the process.
 
 A line is a word, a moment of the machine's monotonic clock, and details. Each is one write to a file opened with
 O_APPEND, so a line that was written stays, whatever happens to the process.
@@ -30,7 +30,7 @@ class Line(NamedTuple):
 
     word: str
     at: int
-    said: list[str]
+    details: list[str]
 
 
 class Journal:
@@ -39,13 +39,13 @@ class Journal:
     def __init__(self, path: str) -> None:
         self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
 
-    def write(self, word: str, *said: object) -> None:
-        os.write(self._file, " ".join((word, str(CLOCK.monotonic()), *map(str, said), "\n")).encode())
+    def write(self, word: str, *details: object) -> None:
+        os.write(self._file, " ".join((word, str(CLOCK.monotonic()), *map(str, details), "\n")).encode())
 
     def delivered(self, number: int, delivery: BaseDelivery) -> None:
         """Note that a handler got this delivery."""
         receipt = delivery.receipt
-        self.write("handed", number, receipt.message.id.hex(), receipt.attempt, receipt.nonce.hex())
+        self.write("delivered", number, receipt.message.id.hex(), receipt.attempt, receipt.nonce.hex())
 
     def settle(self, word: str, number: int, delivery: BaseDelivery, *, outcome: str) -> None:
         """Note `settle` when an outcome is requested, and `settled` when it is in the store, or its lease was lost."""
@@ -55,8 +55,8 @@ class Journal:
 def lines(path: Path) -> Iterator[Line]:
     """The lines of a journal, without a last one that was cut short."""
     with path.open() as written:
-        for word, at, *said in (line.split() for line in written if line.endswith("\n")):
-            yield Line(word, int(at), said)
+        for word, at, *details in (line.split() for line in written if line.endswith("\n")):
+            yield Line(word, int(at), details)
 
 
 def joined(ids: list[MessageId]) -> str:
@@ -70,7 +70,7 @@ def parted(word: str) -> list[Id]:
     return [packed[at : at + _ID] for at in range(0, len(packed), _ID)]
 
 
-class Watched(Faulty):
+class JournalingStore(Faulty):
     """A store that writes its claims and errors to a journal.
 
     It writes a claim before it requests it, so the claim is in the journal even if its outcome never becomes known.
@@ -90,9 +90,9 @@ class Watched(Faulty):
             self._journal.write(
                 "failed", "unknown" if unknown else "undone", type(request).__name__, type(error).__name__
             )
-            self._told(claims, "unknown" if unknown else "undone")
+            self._record_outcome(claims, "unknown" if unknown else "undone")
             raise
-        self._told(claims, "done" if isinstance(outcome, Committed) else "refused")
+        self._record_outcome(claims, "done" if isinstance(outcome, Committed) else "refused")
         return outcome
 
     def _claims(self, commit: Commit) -> list[bytes]:
@@ -106,6 +106,6 @@ class Watched(Faulty):
             self._journal.write("claim", timer.nonce.hex(), packed or "-")
         return [timer.nonce for timer in new]
 
-    def _told(self, claims: list[bytes], how: str) -> None:
+    def _record_outcome(self, claims: list[bytes], how: str) -> None:
         for nonce in claims:
             self._journal.write("claimed", nonce.hex(), how)

@@ -1,4 +1,4 @@
-"""Makes the faults happen, one after the other, and notes when each began and ended."""
+"""The fault injector: injects faults one after the other, and records when each began and ended."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from astyqueue.units import SECOND
 from astyqueue.waiting import Wakeup
 from tests.ring.fault_schedule import OF_WORKERS, Fault, Kind
 from tests.ring.journal import CLOCK
-from tests.ring.processes import People
-from tests.ring.proxies import CLIENTS, Doors, Way
+from tests.ring.processes import Processes
+from tests.ring.proxies import CLIENTS, NodeProxies, Way
 
 #: A frozen worker stands still for at least this much longer than its lease.
-_BEYOND: Final = 3 * SECOND
+_LONGER: Final = 3 * SECOND
 
 
 @dataclass(frozen=True, slots=True)
-class Befallen:
+class InjectedFault:
     """A fault that happened, with moments of the monotonic clock.
 
     It lasted from `began` to `ended`, and no other fault happened until `until`. `victim` is the journal of the process
-    that it happened to, if it was one. `note` says what an operator did about it.
+    that it happened to, if it was one. `note` records what an operator did about it.
     """
 
     fault: Fault
@@ -36,17 +36,17 @@ class Befallen:
 
 
 @dataclass(frozen=True, slots=True)
-class Stage:
-    """What faults can happen to: the ring, its proxies and the processes that use it."""
+class Environment:
+    """What faults are injected into: the ring, its proxies and the processes that use it."""
 
     ring: LocalCassandra
-    doors: Doors
-    people: People
+    proxies: NodeProxies
+    processes: Processes
     lease: int
     keyspace: str
 
     @property
-    def everybody(self) -> list[Way]:
+    def from_clients(self) -> list[Way]:
         """The ways from clients to all nodes."""
         return [Way(CLIENTS, node) for node in self.ring.contact_points]
 
@@ -58,117 +58,117 @@ class Stage:
         return [*(Way(other, known) for other in others), *back]
 
 
-#: Makes a fault happen to a victim, and ends it when the block is left.
-_Act = Callable[[Stage, int], AbstractContextManager[None]]
+#: Injects a fault, and ends it when the block is left.
+_Injector = Callable[[Environment, int], AbstractContextManager[None]]
 
 
 @contextmanager
-def _worker_killed(stage: Stage, victim: int) -> Iterator[None]:
-    stage.people.workers[victim - 1].freeze()
-    stage.people.workers[victim - 1].kill()
+def _worker_killed(environment: Environment, victim: int) -> Iterator[None]:
+    environment.processes.workers[victim - 1].freeze()
+    environment.processes.workers[victim - 1].kill()
     yield
-    stage.people.replace_worker(victim - 1)
+    environment.processes.replace_worker(victim - 1)
 
 
 @contextmanager
-def _producer_killed(stage: Stage, victim: int) -> Iterator[None]:
-    stage.people.producers[victim - 1].kill()
+def _producer_killed(environment: Environment, victim: int) -> Iterator[None]:
+    environment.processes.producers[victim - 1].kill()
     yield
-    stage.people.replace_producer(victim - 1)
+    environment.processes.replace_producer(victim - 1)
 
 
 @contextmanager
-def _worker_frozen(stage: Stage, victim: int) -> Iterator[None]:
-    worker = stage.people.workers[victim - 1]
+def _worker_frozen(environment: Environment, victim: int) -> Iterator[None]:
+    worker = environment.processes.workers[victim - 1]
     worker.freeze()
     yield
     worker.thaw()
 
 
 @contextmanager
-def _node_frozen(stage: Stage, victim: int) -> Iterator[None]:
-    stage.ring.stop(victim)
+def _node_frozen(environment: Environment, victim: int) -> Iterator[None]:
+    environment.ring.stop(victim)
     yield
-    stage.ring.cont(victim)
+    environment.ring.cont(victim)
 
 
 @contextmanager
-def _node_killed(stage: Stage, victim: int) -> Iterator[None]:
-    stage.ring.kill(victim)
+def _node_killed(environment: Environment, victim: int) -> Iterator[None]:
+    environment.ring.kill(victim)
     yield
-    stage.ring.restart(victim)
+    environment.ring.restart(victim)
 
 
 @contextmanager
-def _node_wiped(stage: Stage, victim: int) -> Iterator[None]:
-    stage.ring.wipe(victim)
+def _node_wiped(environment: Environment, victim: int) -> Iterator[None]:
+    environment.ring.wipe(victim)
     yield
-    stage.ring.restart(victim)
+    environment.ring.restart(victim)
 
 
-def _held(ways: Callable[[Stage, int], list[Way]]) -> _Act:
+def _held(ways: Callable[[Environment, int], list[Way]]) -> _Injector:
     """A fault during which nothing gets through on these ways."""
 
     @contextmanager
-    def held(stage: Stage, victim: int) -> Iterator[None]:
-        stage.doors.hold(ways(stage, victim))
+    def held(environment: Environment, victim: int) -> Iterator[None]:
+        environment.proxies.hold(ways(environment, victim))
         yield
-        stage.doors.pass_on(ways(stage, victim))
+        environment.proxies.pass_on(ways(environment, victim))
 
     return held
 
 
 @contextmanager
-def _cut(stage: Stage, victim: int) -> Iterator[None]:
+def _cut(environment: Environment, victim: int) -> Iterator[None]:
     del victim
-    stage.doors.cut(stage.everybody)
+    environment.proxies.cut(environment.from_clients)
     yield
 
 
-_ACTS: Final[dict[Kind, _Act]] = {
+_INJECTORS: Final[dict[Kind, _Injector]] = {
     Kind.WORKER_KILLED: _worker_killed,
     Kind.WORKER_FROZEN: _worker_frozen,
     Kind.PRODUCER_KILLED: _producer_killed,
     Kind.NODE_FROZEN: _node_frozen,
     Kind.NODE_KILLED: _node_killed,
     Kind.NODE_WIPED: _node_wiped,
-    Kind.NODE_APART: _held(lambda stage, victim: stage.between(victim, one_way=False)),
-    Kind.NODE_DEAF: _held(lambda stage, victim: stage.between(victim, one_way=True)),
-    Kind.NODE_UNREACHED: _held(lambda stage, victim: [Way(CLIENTS, stage.ring.contact_points[victim - 1])]),
+    Kind.NODE_APART: _held(lambda environment, victim: environment.between(victim, one_way=False)),
+    Kind.NODE_DEAF: _held(lambda environment, victim: environment.between(victim, one_way=True)),
+    Kind.NODE_UNREACHED: _held(lambda environment, victim: [Way(CLIENTS, environment.ring.contact_points[victim - 1])]),
     Kind.CONNECTIONS_CUT: _cut,
 }
 
 
-def befall(stage: Stage, fault: Fault) -> Befallen:
-    """Let a fault happen, end it, and let no other happen for a while."""
-    victim = _journal(stage, fault)
-    lasts = max(fault.lasts, stage.lease + _BEYOND) if fault.kind is Kind.WORKER_FROZEN else fault.lasts
+def inject(environment: Environment, fault: Fault) -> InjectedFault:
+    """Inject a fault, end it, and wait for its rest."""
+    victim = _journal(environment, fault)
+    lasts = max(fault.lasts, environment.lease + _LONGER) if fault.kind is Kind.WORKER_FROZEN else fault.lasts
     began = CLOCK.monotonic()
-    with _ACTS[fault.kind](stage, fault.victim):
+    with _INJECTORS[fault.kind](environment, fault.victim):
         if fault.kind in OF_WORKERS:
             began = CLOCK.monotonic()  # the worker was frozen only once it had a message in flight
         _wait(lasts)
     ended = CLOCK.monotonic()
-    stage.ring.settle()
-    note = _repaired(stage, fault) if fault.kind is Kind.NODE_WIPED else ""
+    environment.ring.settle()
+    note = _repaired(environment, fault) if fault.kind is Kind.NODE_WIPED else ""
     _wait(fault.rest)
-    return Befallen(fault, began, ended, CLOCK.monotonic(), victim, note)
+    return InjectedFault(fault, began, ended, CLOCK.monotonic(), victim, note)
 
 
-def _journal(stage: Stage, fault: Fault) -> str:
+def _journal(environment: Environment, fault: Fault) -> str:
     """The journal of the process that a fault happens to; empty if it happens to the store."""
     if fault.kind in OF_WORKERS:
-        return stage.people.workers[fault.victim - 1].journal.name
-    return stage.people.producers[fault.victim - 1].journal.name if fault.kind is Kind.PRODUCER_KILLED else ""
+        return environment.processes.workers[fault.victim - 1].journal.name
+    return environment.processes.producers[fault.victim - 1].journal.name if fault.kind is Kind.PRODUCER_KILLED else ""
 
 
-def _repaired(stage: Stage, fault: Fault) -> str:
+def _repaired(environment: Environment, fault: Fault) -> str:
     """Repair a node as an operator does after a lost disk, and return a note about it.
 
     The node was rebuilt from one other copy of each range, which may have been behind.
     """
     began = CLOCK.monotonic()
-    stage.ring.nodetool(fault.victim, "repair", "-full", stage.keyspace)
+    environment.ring.nodetool(fault.victim, "repair", "-full", environment.keyspace)
     return f"repaired in {(CLOCK.monotonic() - began) / SECOND:.0f} s"
 
 

@@ -1,4 +1,4 @@
-"""The contents of all journals as one history of the simulation's kind, so that the same oracles judge both."""
+"""The contents of all journals as one history of the simulation's kind, so that the same checkers read both."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Failure(NamedTuple):
     unknown: bool
 
 
-class Holding(NamedTuple):
+class Lease(NamedTuple):
     """A message that a worker had, from its claim until it was settled or claimed again.
 
     If neither happened, `settled` is after the end of every run. `journal` is that of the worker.
@@ -57,21 +57,21 @@ class _Claim:
 
 
 @dataclass(slots=True)
-class Testimony:
+class Observations:
     """The contents of all journals."""
 
     history: History = field(default_factory=History)
     failures: list[Failure] = field(default_factory=list)
     sent_at: list[int] = field(default_factory=list)
-    holdings: list[Holding] = field(default_factory=list)
-    takers: dict[Id, set[bytes]] = field(default_factory=lambda: defaultdict(set))
+    leases: list[Lease] = field(default_factory=list)
+    claims: dict[Id, set[bytes]] = field(default_factory=lambda: defaultdict(set))
 
     def record(self, dead: Iterable[DeadLetter]) -> RunRecord:
-        """What the oracles judge.
+        """What the checkers read.
 
         Of the commits of a real store only the claims are known, and of its rows only what was left at the end.
         """
-        row = RowModel(claims=self.takers)
+        row = RowModel(claims=self.claims)
         row.dead = {
             letter.id.id: Dead(letter.died, letter.attempts, letter.kind, letter.reason, letter.claim)
             for letter in dead
@@ -81,12 +81,12 @@ class Testimony:
         return RunRecord(self.history, model, last_poll=0)
 
 
-def read(journals: Iterable[Path]) -> Testimony:
+def read(journals: Iterable[Path]) -> Observations:
     """The contents of these journals."""
-    answered = Testimony()
+    answered = Observations()
     for journal in journals:
         _Reader(journal, answered).read()
-    answered.holdings = list(_while_held(answered.holdings))
+    answered.leases = list(_while_leased(answered.leases))
     answered.history.sent.sort(key=lambda sent: sent.number)
     answered.history.delivered.sort(key=lambda delivered: delivered.answered)
     answered.failures.sort()
@@ -94,20 +94,20 @@ def read(journals: Iterable[Path]) -> Testimony:
     return answered
 
 
-def _while_held(holdings: list[Holding]) -> Iterator[Holding]:
+def _while_leased(leases: list[Lease]) -> Iterator[Lease]:
     """Each holding, ended at the latest when its message was claimed again."""
-    holdings.sort(key=lambda holding: (holding.number, holding.claimed))
-    for holding, after in zip_longest(holdings, holdings[1:]):
-        again = after is not None and after.number == holding.number
-        yield holding._replace(settled=min(holding.settled, after.claimed)) if again else holding
+    leases.sort(key=lambda lease: (lease.number, lease.claimed))
+    for lease, after in zip_longest(leases, leases[1:]):
+        again = after is not None and after.number == lease.number
+        yield lease._replace(settled=min(lease.settled, after.claimed)) if again else lease
 
 
 class _Reader:
     """Reads one journal."""
 
-    def __init__(self, journal: Path, answered: Testimony) -> None:
+    def __init__(self, journal: Path, answered: Observations) -> None:
         self._journal = journal
-        self._told = answered
+        self._observations = answered
         self._claims: dict[bytes, _Claim] = {}
         self._handed: dict[tuple[Id, bytes], Delivered] = {}
         self._settled: dict[tuple[Id, bytes], Settled] = {}
@@ -118,7 +118,7 @@ class _Reader:
         """Read the whole journal."""
         words = {
             "sending": self._sending, "sent": self._were_sent, "refused": self._refused, "failed": self._failed,
-            "claim": self._claim, "claimed": self._claimed, "handed": self._was_handed,
+            "claim": self._claim, "claimed": self._claimed, "delivered": self._was_delivered,
             "settle": self._settle, "settled": self._was_settled,
         }  # fmt: skip
         for line in lines(self._journal):
@@ -127,54 +127,54 @@ class _Reader:
         self._conclude()
 
     def _sending(self, line: Line) -> None:
-        first, count = map(int, line.said)
+        first, count = map(int, line.details)
         self._sent[first] = [Sent(number, line.at) for number in range(first, first + count)]
-        self._told.history.sent += self._sent[first]
+        self._observations.history.sent += self._sent[first]
 
     def _were_sent(self, line: Line) -> None:
-        first, _, row, priority, packed = line.said
+        first, _, row, priority, packed = line.details
         for sent, id_ in zip(self._sent[int(first)], parted(packed), strict=True):
             sent.result, sent.message = Result.DONE, MessageId(row, int(priority), id_)
-        self._told.sent_at += [line.at] * len(self._sent[int(first)])
+        self._observations.sent_at += [line.at] * len(self._sent[int(first)])
 
     def _refused(self, line: Line) -> None:
-        for sent in self._sent[int(line.said[0])]:
+        for sent in self._sent[int(line.details[0])]:
             sent.result = Result.REFUSED
 
     def _failed(self, line: Line) -> None:
-        unknown = line.said[0] == "unknown"
-        self._told.failures.append(Failure(line.at, unknown))
+        unknown = line.details[0] == "unknown"
+        self._observations.failures.append(Failure(line.at, unknown))
         self._unknowns += [line.at] * unknown
 
     def _claim(self, line: Line) -> None:
-        nonce, packed = line.said
+        nonce, packed = line.details
         self._claims[bytes.fromhex(nonce)] = _Claim(line.at, parted("" if packed == "-" else packed))
 
     def _claimed(self, line: Line) -> None:
-        nonce, how = line.said
+        nonce, how = line.details
         self._claims[bytes.fromhex(nonce)].done = {"done": True, "refused": False, "undone": False}.get(how)
 
-    def _was_handed(self, line: Line) -> None:
-        number, id_, attempt, nonce = line.said
+    def _was_delivered(self, line: Line) -> None:
+        number, id_, attempt, nonce = line.details
         claim = self._claims[bytes.fromhex(nonce)]
         claim.done = True
         delivered = Delivered(
             int(number), bytes.fromhex(id_), int(attempt), bytes.fromhex(nonce), claim.at, line.at, self._journal.name
         )
         self._handed[delivered.id, delivered.nonce] = delivered
-        self._told.history.delivered.append(delivered)
+        self._observations.history.delivered.append(delivered)
 
     def _settle(self, line: Line) -> None:
-        number, id_, nonce, outcome = line.said
+        number, id_, nonce, outcome = line.details
         settled = Settled(
             int(number), bytes.fromhex(id_), _KINDS[outcome], bytes.fromhex(nonce), line.at, len(self._unknowns)
         )
         settled.reason = REASON if outcome == "rejected" else ""
         self._settled[settled.id, settled.nonce] = settled
-        self._told.history.settled.append(settled)
+        self._observations.history.settled.append(settled)
 
     def _was_settled(self, line: Line) -> None:
-        _, id_, nonce, outcome = line.said
+        _, id_, nonce, outcome = line.details
         if settled := self._settled.get((bytes.fromhex(id_), bytes.fromhex(nonce))):
             settled.answer(line.at, unknowns=len(self._unknowns), lost=outcome == "lost")
 
@@ -182,14 +182,14 @@ class _Reader:
         """Add what is known only when the journal was read to its end."""
         for nonce, claim in self._claims.items():
             for id_ in claim.ids if claim.done is not False else ():
-                self._told.takers[id_].add(nonce)
+                self._observations.claims[id_].add(nonce)
         for key, delivered in self._handed.items():
             settled = self._settled.get(key)
             over = settled is not None and settled.result is Result.DONE
             outcome = ("lost" if settled.lost else settled.kind) if settled is not None and over else ""
             until = settled.answered if settled is not None and over else _NEVER
-            self._told.holdings.append(
-                Holding(
+            self._observations.leases.append(
+                Lease(
                     delivered.number,
                     delivered.nonce,
                     delivered.claimed,

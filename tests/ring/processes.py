@@ -18,12 +18,12 @@ from astyqueue.waiting import Wakeup
 from tests.ring.journal import CLOCK
 
 _PROJECT: Final = Path(__file__).parents[2]
-_GLANCE: Final = SECOND // 20
+_POLL: Final = SECOND // 20
 #: For how long, and how often, to look for a moment at which a worker has a message in flight.
 _IN_FLIGHT_WITHIN: Final = 5 * SECOND
 _MOMENT: Final = SECOND // 100
 _PATIENCE: Final = 60 * SECOND
-#: Each producer process has so many numbers of its own.
+#: The numbers of each producer process begin this far after those of the one before.
 _APART: Final = 10**8
 _WORKERS: Final = 3
 #: How many seconds each producer's clock is ahead.
@@ -31,7 +31,7 @@ AHEAD: Final = (0, 5, -5)
 
 
 _SENDS: Final = ("sending", "sent", "unknown", "refused")
-_WORDS: Final = ("ready", "handed", "settled", "failed", *_SENDS)
+_WORDS: Final = ("ready", "delivered", "settled", "failed", *_SENDS)
 
 
 class Tail:
@@ -53,7 +53,7 @@ class Tail:
         if len(whole) == 1:
             return
         self._read += len(whole)
-        for word in ("ready", "handed", "settled", "failed"):
+        for word in ("ready", "delivered", "settled", "failed"):
             self.counts[word] += (b"\n" + whole).count(f"\n{word} ".encode())
         if b"\nsending " in b"\n" + whole:
             self._tells_of_sends = True
@@ -68,7 +68,7 @@ class Tail:
 
 
 @dataclass(eq=False)
-class Person:
+class Process:
     """A process, its journal, and when it was killed, if it was (monotonic)."""
 
     name: str
@@ -103,15 +103,15 @@ class Person:
         os.waitpid(self.process.pid, os.WUNTRACED)
 
     def _has_something(self) -> bool:
-        """Whether a message that was handed to the process is not settled."""
+        """Whether a message that was delivered to the process is not settled."""
         self.tail.follow()
-        return self.tail.counts["handed"] > self.tail.counts["settled"]
+        return self.tail.counts["delivered"] > self.tail.counts["settled"]
 
     def thaw(self) -> None:
         self.process.send_signal(signal.SIGCONT)
 
     def grant(self, messages: int) -> None:
-        """Let a producer send so many more messages."""
+        """Let a producer send this many more messages."""
         self.granted += messages
         self._input.write(b"%d\n" % messages)
         self._input.flush()
@@ -123,15 +123,15 @@ class Person:
 
 
 @dataclass(eq=False)
-class People:
+class Processes:
     """All processes: those that run now, by their places, and all that were ever started."""
 
     url: str
     queue: str
     directory: Path
-    workers: list[Person] = field(default_factory=list)
-    producers: list[Person] = field(default_factory=list)
-    all: list[Person] = field(default_factory=list)
+    workers: list[Process] = field(default_factory=list)
+    producers: list[Process] = field(default_factory=list)
+    all: list[Process] = field(default_factory=list)
 
     def __enter__(self) -> Self:
         """Start all processes, and wait until they are ready."""
@@ -150,10 +150,10 @@ class People:
         self._end()
 
     def _end(self) -> None:
-        for person in self.all:
-            if person.process.poll() is None:
-                person.process.kill()
-                person.process.wait()
+        for process_of in self.all:
+            if process_of.process.poll() is None:
+                process_of.process.kill()
+                process_of.process.wait()
 
     def replace_worker(self, place: int) -> None:
         """Start another worker in the place of one that was killed."""
@@ -164,51 +164,51 @@ class People:
 
     def follow(self) -> None:
         """Read the new lines of all journals."""
-        for person in tuple(self.all):
-            person.tail.follow()
+        for process_of in tuple(self.all):
+            process_of.tail.follow()
 
     def count(self, word: str) -> int:
         """How many lines, or messages, there are of a kind, as far as the journals were read."""
-        return sum(person.tail.counts[word] for person in tuple(self.all))
+        return sum(process_of.tail.counts[word] for process_of in tuple(self.all))
 
     def owed(self) -> int:
         """How many messages the running producers were granted and have not begun to send."""
-        return sum(person.granted - person.tail.counts["sending"] for person in self.producers)
+        return sum(process_of.granted - process_of.tail.counts["sending"] for process_of in self.producers)
 
     def finish(self) -> dict[str, int]:
         """Let all running processes end; returns the exit codes of those that failed, by their names."""
-        ended = {person.name: person.finish() for person in (*self.producers, *self.workers)}
+        ended = {process_of.name: process_of.finish() for process_of in (*self.producers, *self.workers)}
         return {name: code for name, code in ended.items() if code}
 
-    def _worker(self, place: int) -> Person:
+    def _worker(self, place: int) -> Process:
         return self._started("worker", f"worker {place + 1}")
 
-    def _producer(self, place: int) -> Person:
+    def _producer(self, place: int) -> Process:
         first = len(self.all) * _APART
         return self._started("producer", f"producer {place + 1}", str(first), str(AHEAD[place]))
 
-    def _started(self, module: str, name: str, *more: str) -> Person:
+    def _started(self, module: str, name: str, *more: str) -> Process:
         journal = self.directory / f"{len(self.all):03}-{module}"
         command = [sys.executable, "-m", f"tests.ring.{module}", self.url, self.queue, str(journal), *more]
         with journal.with_suffix(".errors").open("wb") as errors:
             process = subprocess.Popen(command, cwd=_PROJECT, stdin=subprocess.PIPE, stderr=errors)
-        person = Person(name, process, journal, Tail(journal))
-        self.all.append(person)
-        return person
+        process_of = Process(name, process, journal, Tail(journal))
+        self.all.append(process_of)
+        return process_of
 
-    def _await(self, people: Sequence[Person]) -> None:
+    def _await(self, processes: Sequence[Process]) -> None:
         """Wait until these processes are ready."""
         until = CLOCK.monotonic() + _PATIENCE
-        while late := [person.name for person in people if not person.tail.counts["ready"]]:
+        while late := [process_of.name for process_of in processes if not process_of.tail.counts["ready"]]:
             assert CLOCK.monotonic() < until, f"{late} did not begin"
-            Wakeup(CLOCK).wait(CLOCK.monotonic() + _GLANCE)
+            Wakeup(CLOCK).wait(CLOCK.monotonic() + _POLL)
             self.follow()
 
 
-def shares(messages: int, people: Sequence[Person], *, least: int) -> Iterator[tuple[Person, int]]:
+def shares(messages: int, processes: Sequence[Process], *, least: int) -> Iterator[tuple[Process, int]]:
     """Divide messages among processes in whole portions, beginning with those that were granted least so far."""
-    portions = itertools.cycle(sorted(people, key=lambda person: person.granted))
-    given = dict.fromkeys(people, 0)
+    portions = itertools.cycle(sorted(processes, key=lambda process_of: process_of.granted))
+    given = dict.fromkeys(processes, 0)
     for _ in range(messages // least):
         given[next(portions)] += least
-    yield from ((person, count) for person, count in given.items() if count)
+    yield from ((process_of, count) for process_of, count in given.items() if count)

@@ -1,7 +1,7 @@
-"""A producer that writes down what it sends: `python producer.py URL QUEUE JOURNAL FIRST AHEAD`.
+"""A producer that writes its sends to a journal: `python producer.py URL QUEUE JOURNAL FIRST AHEAD`.
 
-It sends numbers from FIRST on, as many as its standard input says, some hundreds a line, and goes by a clock that is
-so many seconds ahead of this machine's, or behind if negative.
+It sends numbers from FIRST on, as many as its standard input says, some hundreds a line, by a clock that is
+AHEAD seconds ahead of this machine's, or behind if negative.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from astyqueue.clock import Clock, SystemClock
 from astyqueue.errors import OutcomeUnknown, StoreError
 from astyqueue.stores import open_store
 from astyqueue.units import SECOND
-from tests.ring.journal import Journal, Watched, joined
+from tests.ring.journal import Journal, JournalingStore, joined
 
 #: As many messages sent together are one batch of one row; more are spread over several.
-TOGETHER: Final = 50
+BATCH: Final = 50
 
 
 class WrongClock(SystemClock):
-    """This machine's clock, set wrong; being handed in, it is not corrected by the store's time."""
+    """This machine's clock, set wrong; being delivered in, it is not corrected by the store's time."""
 
     def __init__(self, ahead: int) -> None:
         self._ahead = ahead
@@ -37,19 +37,19 @@ def main(url: str, name: str, path: str, *numbers: str) -> None:
     first, ahead = map(int, numbers)
     clock: Clock | None = WrongClock(ahead * SECOND) if ahead else None
     journal = Journal(path)
-    store = Watched(open_store(url, clock=clock or SystemClock()), journal)
+    store = JournalingStore(open_store(url, clock=clock or SystemClock()), journal)
     with MessageQueue.builder().store(store).name(name).clock(clock).build() as queue:
         journal.write("ready")
-        for together in itertools.chain.from_iterable(range(int(line) // TOGETHER) for line in sys.stdin):
+        for together in itertools.chain.from_iterable(range(int(line) // BATCH) for line in sys.stdin):
             del together
             send(queue, journal, first)
-            first += TOGETHER
+            first += BATCH
     store.close()
 
 
 def send(queue: MessageQueue, journal: Journal, first: int) -> None:
-    """Send some, and write down what was said of it; what failed is not sent again."""
-    count = TOGETHER
+    """Send one batch, and write its outcome to the journal; a failed batch is not sent again."""
+    count = BATCH
     journal.write("sending", first, count)
     try:
         ids = [id_ for id_ in queue.send_many(range(first, first + count)).ids if id_]

@@ -19,9 +19,9 @@ from typing import Final, NamedTuple, Self, TypeVar
 #: The opener of every connection that no node opens.
 CLIENTS: Final = "clients"
 #: The first bytes that a node sends: a magic number, flags, the length of what follows, its address and its port.
-_FIRST_WORDS: Final = struct.Struct(">IIB4sH")
+_HANDSHAKE: Final = struct.Struct(">IIB4sH")
 #: The proxy of the node at 127.0.0.1 listens at 127.0.0.101.
-_DOORS_FROM: Final = 100
+_PROXIES_FROM: Final = 100
 
 
 class Way(NamedTuple):
@@ -108,12 +108,12 @@ class _Asking(_End):
             self.other.say(data)
             return
         self._heard += data
-        if len(self._heard) >= _FIRST_WORDS.size:
-            *_, address, _ = _FIRST_WORDS.unpack_from(self._heard)
+        if len(self._heard) >= _HANDSHAKE.size:
+            *_, address, _ = _HANDSHAKE.unpack_from(self._heard)
             self._introduced(self, str(IPv4Address(address)), self._heard)
 
 
-class Doors:
+class NodeProxies:
     """All proxies of one ring, opened when the configuration of its nodes is written.
 
     Every method may be called from any thread, and has taken effect when it returns.
@@ -124,7 +124,7 @@ class Doors:
         self._ports = ports
         self._client_port = client_port
         self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, name="doors", daemon=True)
+        self._thread = threading.Thread(target=self._loop.run_forever, name="proxies", daemon=True)
         self._thread.start()
         self._servers: list[asyncio.Server] = []
         self._ends: dict[Way, set[_End]] = defaultdict(set)
@@ -133,10 +133,10 @@ class Doors:
     def open(self, address: str) -> str:
         """Open a proxy in front of the node that listens at this address; returns the proxy's address."""
         network, _, number = address.rpartition(".")
-        door = f"{network}.{int(number) + _DOORS_FROM}"
+        proxy_address = f"{network}.{int(number) + _PROXIES_FROM}"
         for port in (*self._ports, self._client_port):
-            asyncio.run_coroutine_threadsafe(self._serve(door, address, port), self._loop).result()
-        return door
+            asyncio.run_coroutine_threadsafe(self._serve(proxy_address, address, port), self._loop).result()
+        return proxy_address
 
     def hold(self, ways: Iterable[Way]) -> None:
         """Let nothing through on these ways, neither requests nor answers."""
@@ -180,14 +180,14 @@ class Doors:
                 end.held = held
                 end.listen()
 
-    async def _serve(self, door: str, address: str, port: int) -> None:
+    async def _serve(self, proxy_address: str, address: str, port: int) -> None:
         def introduced(asking: _Asking, who: str, heard: bytes) -> None:
-            self._connect(asking, Way(who, door), target=(address, port), heard=heard)
+            self._connect(asking, Way(who, proxy_address), target=(address, port), heard=heard)
 
         def end() -> _Asking:
             return _Asking(introduced, client=port == self._client_port)
 
-        self._servers.append(await self._loop.create_server(end, door, port))
+        self._servers.append(await self._loop.create_server(end, proxy_address, port))
 
     def _connect(self, asking: _Asking, way: Way, *, target: tuple[str, int], heard: bytes) -> None:
         asked = _Asked(self._ends[way])

@@ -8,10 +8,10 @@ from itertools import pairwise
 from typing import Final
 
 from astyqueue.units import SECOND
-from tests.ring.checks import Verdict
-from tests.ring.nemesis import Befallen
-from tests.ring.observations import Testimony, between
-from tests.ring.run import Played
+from tests.ring.checks import CheckResult
+from tests.ring.nemesis import InjectedFault
+from tests.ring.observations import Observations, between
+from tests.ring.run import RunResult
 
 Figures = dict[str, object]
 _WINDOW: Final = SECOND // 2
@@ -29,48 +29,48 @@ _HEADINGS: Final = {
     "first_error_s": "first error after, s",
     "last_error_s": "last error after, s",
     "in_flight": "in flight",
-    "doubles": "doubles",
+    "duplicates": "duplicates",
     "note": "",
 }
 
 
-def recoveries(played: Played, told: Testimony, verdict: Verdict) -> list[Figures]:
+def recoveries(run_result: RunResult, observations: Observations, result: CheckResult) -> list[Figures]:
     """Figures for each fault; all times are since it began."""
-    handled = sorted(holding.delivered for holding in told.holdings)
-    failed = [failure.at for failure in told.failures]
+    handled = sorted(lease.delivered for lease in observations.leases)
+    failed = [failure.at for failure in observations.failures]
     return [
         {
-            "fault": str(befallen.fault),
-            "at_s": _seconds(befallen.began - played.began),
-            "lasted_s": _seconds(befallen.ended - befallen.began),
-            **_pace(befallen, handled),
-            **_errors(befallen, failed),
-            "in_flight": verdict.in_flight[place],
-            "doubles": verdict.doubles_of(place),
-            "note": befallen.note,
+            "fault": str(injected.fault),
+            "at_s": _seconds(injected.began - run_result.began),
+            "lasted_s": _seconds(injected.ended - injected.began),
+            **_pace(injected, handled),
+            **_errors(injected, failed),
+            "in_flight": result.in_flight[place],
+            "duplicates": result.duplicates_of(place),
+            "note": injected.note,
         }
-        for place, befallen in enumerate(played.faults)
+        for place, injected in enumerate(run_result.faults)
     ]
 
 
-def _pace(befallen: Befallen, handled: list[int]) -> Figures:
-    before = _rate(handled, befallen.began - _BEFORE, befallen.began)
-    inside = handled[bisect_left(handled, befallen.began) : bisect_left(handled, befallen.until)]
-    pause = max(later - earlier for earlier, later in pairwise([befallen.began, *inside, befallen.until]))
+def _pace(injected: InjectedFault, handled: list[int]) -> Figures:
+    before = _rate(handled, injected.began - _BEFORE, injected.began)
+    inside = handled[bisect_left(handled, injected.began) : bisect_left(handled, injected.until)]
+    pause = max(later - earlier for earlier, later in pairwise([injected.began, *inside, injected.until]))
     return {
         "handled_per_s_before": round(before),
-        "handled_per_s_during": round(_rate(handled, befallen.began, max(befallen.ended, befallen.began + SECOND))),
+        "handled_per_s_during": round(_rate(handled, injected.began, max(injected.ended, injected.began + SECOND))),
         "longest_pause_s": _seconds(pause),
-        "half_rate_again_s": _recovered(befallen, handled, enough=before * _ENOUGH),
+        "half_rate_again_s": _recovered(injected, handled, enough=before * _ENOUGH),
     }
 
 
-def _recovered(befallen: Befallen, handled: list[int], *, enough: float) -> float | None:
+def _recovered(injected: InjectedFault, handled: list[int], *, enough: float) -> float | None:
     """Seconds until the rate is enough again; None if it is not before the next fault.
 
     That is the start of the first window whose rate is enough, as is the median of all windows from it on.
     """
-    windows = range(befallen.began, befallen.until - _WINDOW + 1, _WINDOW)
+    windows = range(injected.began, injected.until - _WINDOW + 1, _WINDOW)
     rates = [_rate(handled, start, start + _WINDOW) for start in windows]
     for number, rate in enumerate(rates):
         if rate >= enough and statistics.median(rates[number:]) >= enough:
@@ -78,13 +78,13 @@ def _recovered(befallen: Befallen, handled: list[int], *, enough: float) -> floa
     return None
 
 
-def _errors(befallen: Befallen, failed: list[int]) -> Figures:
-    inside = failed[bisect_left(failed, befallen.began) : bisect_left(failed, befallen.until)]
+def _errors(injected: InjectedFault, failed: list[int]) -> Figures:
+    inside = failed[bisect_left(failed, injected.began) : bisect_left(failed, injected.until)]
     first, last = (inside[0], inside[-1]) if inside else (None, None)
     return {
         "errors": len(inside),
-        "first_error_s": None if first is None else _seconds(first - befallen.began),
-        "last_error_s": None if last is None else _seconds(last - befallen.began),
+        "first_error_s": None if first is None else _seconds(first - injected.began),
+        "last_error_s": None if last is None else _seconds(last - injected.began),
     }
 
 

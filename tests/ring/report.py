@@ -8,10 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from astyqueue.units import SECOND
-from tests.ring import observations, recovery
-from tests.ring.checks import Verdict, judge
+from tests.ring import recovery
+from tests.ring.checks import CheckResult, check_run
+from tests.ring.observations import read
 from tests.ring.recovery import Figures, recoveries
-from tests.ring.run import Plan, Played, Tell, play
+from tests.ring.run import Plan, Progress, RunResult, run_plan
 from tests.ring.windows import Window
 
 
@@ -19,7 +20,7 @@ from tests.ring.windows import Window
 class Report:
     """The results of a run."""
 
-    verdict: Verdict
+    result: CheckResult
     faults: list[Figures]
     seconds: float
     windows: list[Window]
@@ -27,19 +28,19 @@ class Report:
     @property
     def figures(self) -> Figures:
         """The whole report, as it is written to a JSON file."""
-        verdict = self.verdict
+        result = self.result
         return {
             "seconds": self.seconds,
-            "sent": verdict.sent,
-            "sends_unknown": verdict.unknown,
-            "sends_refused": verdict.refused,
-            "handled": verdict.handled,
-            "rejected": verdict.rejected,
-            "lost": verdict.lost,
-            "doubles": len(verdict.doubles),
-            "in_flight_at_the_faults": sum(verdict.in_flight),
-            "violations": verdict.violations,
-            "causes": _causes(verdict, self.faults),
+            "sent": result.sent,
+            "sends_unknown": result.unknown,
+            "sends_refused": result.refused,
+            "handled": result.handled,
+            "rejected": result.rejected,
+            "lost": result.lost,
+            "duplicates": len(result.duplicates),
+            "in_flight_at_the_faults": sum(result.in_flight),
+            "violations": result.violations,
+            "causes": _causes(result, self.faults),
             "faults": self.faults,
             "windows": self.windows,
         }
@@ -51,32 +52,34 @@ class Report:
             for name in figures
             if name not in ("violations", "causes", "faults", "windows")
         )
-        causes = (f"{count} doubles: {cause}" for cause, count in _causes(self.verdict, self.faults).items())
+        causes = (f"{count} duplicates: {cause}" for cause, count in _causes(self.result, self.faults).items())
         windows = ("  ".join(f"{name} {value:,.1f}" for name, value in window.items()) for window in self.windows)
-        return "\n".join([recovery.table(self.faults), "", *windows, summary, *causes, *self.verdict.violations])
+        return "\n".join([recovery.table(self.faults), "", *windows, summary, *causes, *self.result.violations])
 
 
-def _causes(verdict: Verdict, faults: list[Figures]) -> dict[str, int]:
-    """How many doubles each cause has: the fault, and what became of the first of the two deliveries."""
-    named = (
-        ("unexplained" if double.cause is None else faults[double.cause]["fault"], double) for double in verdict.doubles
-    )
-    return dict(Counter(f"{fault}; the first delivery {double.told}" for fault, double in named))
+def _causes(result: CheckResult, faults: list[Figures]) -> dict[str, int]:
+    """How many duplicates each cause has: the fault, and what became of the first of the two deliveries."""
+    causes = ("unexplained" if one.cause is None else faults[one.cause]["fault"] for one in result.duplicates)
+    explanations = (one.explanation for one in result.duplicates)
+    return dict(Counter(f"{fault}; the first delivery {why}" for fault, why in zip(causes, explanations, strict=True)))
 
 
-def run(plan: Plan, answer: Tell, *, keep: Path | None = None) -> Report:
-    """Run the plan and judge it; the journals stay in the directory `keep`, or are deleted if there is none."""
+def run(plan: Plan, report_progress: Progress, *, keep: Path | None = None) -> Report:
+    """Run the plan and check the run; the journals stay in the directory `keep`, or are deleted if there is none."""
     if keep is not None:
         keep.mkdir(parents=True, exist_ok=True)
-        return judged(play(plan, keep, answer))
+        return report_of(run_plan(plan, keep, report_progress))
     with tempfile.TemporaryDirectory(prefix="astyqueue-ring-") as directory:
-        return judged(play(plan, Path(directory), answer))
+        return report_of(run_plan(plan, Path(directory), report_progress))
 
 
-def judged(played: Played) -> Report:
+def report_of(run_result: RunResult) -> Report:
     """The report on a run that has ended."""
-    told = observations.read(played.journals)
-    verdict = judge(played, told)
+    observations = read(run_result.journals)
+    result = check_run(run_result, observations)
     return Report(
-        verdict, recoveries(played, told, verdict), round((played.ended - played.began) / SECOND, 1), played.windows
+        result,
+        recoveries(run_result, observations, result),
+        round((run_result.ended - run_result.began) / SECOND, 1),
+        run_result.windows,
     )

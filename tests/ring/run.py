@@ -19,24 +19,24 @@ from astyqueue.units import SECOND
 from astyqueue.waiting import Wakeup
 from tests.ring.fault_schedule import Fault
 from tests.ring.journal import CLOCK
-from tests.ring.nemesis import Befallen, Stage, befall
-from tests.ring.processes import People, Person, shares
-from tests.ring.producer import TOGETHER
-from tests.ring.proxies import Doors
+from tests.ring.nemesis import Environment, InjectedFault, inject
+from tests.ring.processes import Process, Processes, shares
+from tests.ring.producer import BATCH
+from tests.ring.proxies import NodeProxies
 from tests.ring.windows import Window, Windows
 
-KEYSPACE: Final = "fire"
+KEYSPACE: Final = "chaos"
 QUEUE: Final = "targets"
 _NODES: Final = 3
 _STORAGE_PORT: Final = 7000
 _CLIENT_PORT: Final = 9042
 #: More attempts than there are faults: nothing becomes a dead letter but what is rejected.
 _ATTEMPTS: Final = 100
-_GLANCE: Final = SECOND // 5
-#: Messages are counted once no worker was handed one for so long.
+_POLL: Final = SECOND // 5
+#: Messages are counted once no worker got one for this long.
 _IDLE: Final = 3 * SECOND
 #: How often the progress of the run is reported.
-_TOLD: Final = 10 * SECOND
+_REPORTS_EVERY: Final = 10 * SECOND
 #: The last late scan of a row comes ten minutes after the first scan; what only it finds still has to be handled.
 _PATIENCE: Final = 11 * 60 * SECOND
 _DEAD_AT_MOST: Final = 1_000_000
@@ -46,10 +46,10 @@ _DEAD_AT_MOST: Final = 1_000_000
 class Plan:
     """The load and the faults of a run, and when it ends.
 
-    It ends after at least so many `messages` and `minutes`, when each fault has happened once or more. Producers send
-    at most `per_second` messages a second, and stop while `ahead` messages are not handled. `lease` is in microseconds,
-    `every` is the length of a time shard, and `window` is the number of seconds for which the rate and the nodes' work
-    are reported separately (0: not at all).
+    It ends after at least `messages` messages and `minutes` minutes, when each fault has happened once or more.
+    Producers send at most `per_second` messages a second, and stop while `ahead` messages are not handled. `lease` is
+    in microseconds, `every` is the length of a time shard, and `window` is the number of seconds for which the rate and
+    the nodes' work are reported separately (0: not at all).
     """
 
     messages: int
@@ -63,12 +63,12 @@ class Plan:
 
 
 @dataclass(frozen=True, slots=True)
-class Played:
+class RunResult:
     """What happened in a run, and what was left at its end."""
 
     began: int
     ended: int
-    faults: list[Befallen]
+    faults: list[InjectedFault]
     journals: list[Path]
     dead: list[DeadLetter]
     left: int
@@ -76,67 +76,71 @@ class Played:
     windows: list[Window] = field(default_factory=list)
 
 
-Tell = Callable[[str], None]
+Progress = Callable[[str], None]
 
 
 @contextmanager
-def ring_with_doors() -> Iterator[tuple[LocalCassandra, Doors]]:
+def ring_with_proxies() -> Iterator[tuple[LocalCassandra, NodeProxies]]:
     """Three nodes with proxies in front of them, and a keyspace with three copies."""
     with ExitStack() as held:
-        doors = held.enter_context(Doors(_STORAGE_PORT, client_port=_CLIENT_PORT))
-        ring = held.enter_context(LocalCassandra(_NODES, known_as=doors.open))
+        proxies = held.enter_context(NodeProxies(_STORAGE_PORT, client_port=_CLIENT_PORT))
+        ring = held.enter_context(LocalCassandra(_NODES, known_as=proxies.open))
         with administer(ring.url(KEYSPACE), clock=CLOCK, replication=str(_NODES)) as administration:
             administration.migrate()
-        yield ring, doors
+        yield ring, proxies
 
 
-def play(plan: Plan, directory: Path, answer: Tell) -> Played:
+def run_plan(plan: Plan, directory: Path, report_progress: Progress) -> RunResult:
     """Run the plan on a ring of its own, with the journals in the directory; CannotRunHere if there can be no ring."""
     began = CLOCK.monotonic()
     with ExitStack() as held:
-        ring, doors = held.enter_context(ring_with_doors())
-        answer(f"three nodes up after {(CLOCK.monotonic() - began) / SECOND:.0f} s: {', '.join(ring.contact_points)}")
+        ring, proxies = held.enter_context(ring_with_proxies())
+        report_progress(
+            f"three nodes up after {(CLOCK.monotonic() - began) / SECOND:.0f} s: {', '.join(ring.contact_points)}"
+        )
         builder = MessageQueue.builder().store(ring.url(KEYSPACE)).name(QUEUE).time_shards(30, every=plan.every)
         queue = held.enter_context(builder.lease(plan.lease / SECOND).max_attempts(_ATTEMPTS).build())
-        people = held.enter_context(People(ring.url(KEYSPACE), QUEUE, directory))
+        processes = held.enter_context(Processes(ring.url(KEYSPACE), QUEUE, directory))
         conductor = held.enter_context(ThreadPoolExecutor(1, thread_name_prefix="conductor"))
-        return _Play(plan, queue, Stage(ring, doors, people, plan.lease, KEYSPACE), answer).through(conductor)
+        return _Run(plan, queue, Environment(ring, proxies, processes, plan.lease, KEYSPACE), report_progress).run(
+            conductor
+        )
 
 
-class _Play:
+class _Run:
     """One run of a plan."""
 
-    def __init__(self, plan: Plan, queue: MessageQueue, stage: Stage, answer: Tell) -> None:
+    def __init__(self, plan: Plan, queue: MessageQueue, environment: Environment, report_progress: Progress) -> None:
         self._plan = plan
         self._queue = queue
-        self._stage = stage
-        self._people = stage.people
-        self._tell = answer
+        self._stage = environment
+        self._processes = environment.processes
+        self._report = report_progress
         self._began = CLOCK.monotonic()
-        self._next_told = self._began
-        self._faults: list[Befallen] = []
-        self._windows = Windows(stage, int(plan.window * SECOND))
+        self._next_report = self._began
+        self._faults: list[InjectedFault] = []
+        self._windows = Windows(environment, int(plan.window * SECOND))
 
-    def through(self, conductor: ThreadPoolExecutor) -> Played:
+    def run(self, conductor: ThreadPoolExecutor) -> RunResult:
         """Run the load and the faults to their end."""
         self._load(self._plan.faults[0].rest if self._plan.faults else 0)
         while not self._enough():
             self._load(SECOND)
             for fault in self._plan.faults:
-                self._tell(f"{self._now():6.1f} s  {fault}")
-                self._faults.append(self._loaded(conductor.submit(befall, self._stage, fault)))
+                self._report(f"{self._now():6.1f} s  {fault}")
+                self._faults.append(self._loaded(conductor.submit(inject, self._stage, fault)))
         left = self._drained()
         ended = CLOCK.monotonic()
         dead = self._queue.dead_letters(_DEAD_AT_MOST)
-        badly = self._people.finish()
-        journals = [person.journal for person in self._people.all]
-        return Played(self._began, ended, self._faults, journals, dead, left, badly, self._windows.finish())
+        badly = self._processes.finish()
+        journals = [process_of.journal for process_of in self._processes.all]
+        return RunResult(self._began, ended, self._faults, journals, dead, left, badly, self._windows.finish())
 
     def _enough(self) -> bool:
         happened = self._faults or not self._plan.faults
         return (
             bool(happened)
-            and self._people.count("sent") >= self._plan.messages
+            and self._processes.count("sent") >= self._plan.messages
             and self._now() >= self._plan.minutes * 60
         )
 
@@ -148,7 +152,7 @@ class _Play:
         while CLOCK.monotonic() < until:
             self._beat()
 
-    def _loaded(self, fault: Future[Befallen]) -> Befallen:
+    def _loaded(self, fault: Future[InjectedFault]) -> InjectedFault:
         while not fault.done():
             self._beat()
         return fault.result()
@@ -157,32 +161,33 @@ class _Play:
         """Wait a moment, and grant producers more messages if they are due."""
         self._rest()
         due = int(self._plan.per_second * self._now())
-        count = self._people.count
-        under_way = count("sending") - count("refused") - count("unknown") + self._people.owed()
-        allowed = min(due, count("handed") + self._plan.ahead) - under_way
-        for producer, share in shares(allowed, self._people.producers, least=TOGETHER):
+        count = self._processes.count
+        under_way = count("sending") - count("refused") - count("unknown") + self._processes.owed()
+        allowed = min(due, count("delivered") + self._plan.ahead) - under_way
+        for producer, share in shares(allowed, self._processes.producers, least=BATCH):
             self._grant(producer, share)
 
-    def _grant(self, producer: Person, count: int) -> None:
+    def _grant(self, producer: Process, count: int) -> None:
         """Grant messages to a producer; a grant to one that was killed has no effect."""
         with contextlib.suppress(BrokenPipeError, ValueError):
             producer.grant(count)
 
     def _rest(self) -> None:
-        Wakeup(CLOCK).wait(CLOCK.monotonic() + _GLANCE)
-        self._people.follow()
-        self._windows.look()
-        if CLOCK.monotonic() >= self._next_told:
-            self._next_told = CLOCK.monotonic() + _TOLD
-            said = " ".join(
-                f"{word} {self._people.count(word)}" for word in ("sent", "unknown", "refused", "handed", "failed")
+        Wakeup(CLOCK).wait(CLOCK.monotonic() + _POLL)
+        self._processes.follow()
+        self._windows.end_if_due()
+        if CLOCK.monotonic() >= self._next_report:
+            self._next_report = CLOCK.monotonic() + _REPORTS_EVERY
+            details = " ".join(
+                f"{word} {self._processes.count(word)}"
+                for word in ("sent", "unknown", "refused", "delivered", "failed")
             )
-            self._tell(f"{self._now():6.1f} s  {said}")
+            self._report(f"{self._now():6.1f} s  {details}")
 
     def _drained(self) -> int:
         """Wait until every message is handled; returns how many are left if that takes too long."""
         until = CLOCK.monotonic() + _PATIENCE
-        while self._people.owed() and CLOCK.monotonic() < until:
+        while self._processes.owed() and CLOCK.monotonic() < until:
             self._rest()
         while (left := self._left()) and CLOCK.monotonic() < until:
             self._rest()
@@ -191,12 +196,12 @@ class _Play:
     def _left(self) -> int:
         """How many messages are left once the workers are idle; counting them earlier costs too much."""
         delivered = -1
-        while delivered != (delivered := self._people.count("handed")):
+        while delivered != (delivered := self._processes.count("delivered")):
             self._wait(_IDLE)
         with contextlib.suppress(StoreUnavailable):
             counts = self._queue.counts()
             return counts.total - counts.dead
-        return self._people.count("sent")
+        return self._processes.count("sent")
 
     def _wait(self, microseconds: int) -> None:
         until = CLOCK.monotonic() + microseconds

@@ -9,28 +9,28 @@ from astyqueue.units import SECOND
 from benchmarks.cassandra import cpu_s
 from benchmarks.server_load import ServerLoad
 from tests.ring.journal import CLOCK
-from tests.ring.nemesis import Stage
+from tests.ring.nemesis import Environment
 
 Window = dict[str, float]
-_WORDS: Final = ("sent", "handed", "failed")
+_WORDS: Final = ("sent", "delivered", "failed")
 
 
 class Windows:
-    """Measures while the run goes on; a thread of its own asks the nodes, because that takes seconds."""
+    """Measures while the run goes on; a thread of its own queries the nodes, because that takes seconds."""
 
-    def __init__(self, stage: Stage, length: int) -> None:
+    def __init__(self, environment: Environment, length: int) -> None:
         """Windows of `length` microseconds; none if that is zero."""
-        self._people = stage.people
-        self._ring = stage.ring
+        self._processes = environment.processes
+        self._ring = environment.ring
         self._length = length
-        self._server = ServerLoad(stage.ring, f"{stage.keyspace}.entries")
+        self._server = ServerLoad(environment.ring, f"{environment.keyspace}.entries")
         self._asking = ThreadPoolExecutor(1, thread_name_prefix="windows")
         self._began = self._last = CLOCK.monotonic()
         self._before = self._totals()
         self._cpu: dict[int, float] = {}
         self._windows: list[Future[Window]] = []
 
-    def look(self) -> None:
+    def end_if_due(self) -> None:
         """End the current window if its time is over."""
         if self._length and CLOCK.monotonic() >= self._last + self._length:
             self._end()
@@ -45,14 +45,14 @@ class Windows:
         seconds = (now - self._last) / SECOND
         window = {"until": (now - self._began) / SECOND}
         window |= {f"{word}_per_s": (totals[word] - self._before[word]) / seconds for word in _WORDS}
-        processes = {person.process.pid for person in (*self._people.workers, *self._people.producers)}
+        processes = {process_of.process.pid for process_of in (*self._processes.workers, *self._processes.producers)}
         nodes = {pid for number, _ in enumerate(self._ring.contact_points, 1) if (pid := self._ring.pid(number))}
         window |= {"client_cpu": self._spent(processes) / seconds, "store_cpu": self._spent(nodes) / seconds}
         self._last, self._before = now, totals
         self._windows.append(self._asking.submit(lambda: window | self._server.since_last()))
 
     def _totals(self) -> dict[str, int]:
-        return {word: self._people.count(word) for word in _WORDS}
+        return {word: self._processes.count(word) for word in _WORDS}
 
     def _spent(self, processes: set[int]) -> float:
         """Seconds of processor time since the last window.

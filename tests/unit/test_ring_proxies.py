@@ -1,4 +1,4 @@
-"""Doors in front of a node that is a plain server here, which says back what it hears."""
+"""Proxies in front of a node that is a plain server here, which says back what it hears."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ipaddress import IPv4Address
 
 import pytest
 
-from tests.ring.proxies import CLIENTS, Doors, Way
+from tests.ring.proxies import CLIENTS, NodeProxies, Way
 
 NODE = "127.0.0.9"
 DOOR = "127.0.0.109"
@@ -45,10 +45,10 @@ def ports() -> Iterator[tuple[int, int]]:
 
 
 @pytest.fixture
-def doors(ports: tuple[int, int]) -> Iterator[Doors]:
-    with Doors(ports[0], client_port=ports[1]) as doors:
-        assert doors.open(NODE) == DOOR
-        yield doors
+def proxies(ports: tuple[int, int]) -> Iterator[NodeProxies]:
+    with NodeProxies(ports[0], client_port=ports[1]) as proxies:
+        assert proxies.open(NODE) == DOOR
+        yield proxies
 
 
 def connected(port: int) -> socket.socket:
@@ -78,42 +78,42 @@ def hears_nothing(connection: socket.socket) -> bool:
         connection.settimeout(PATIENCE_SECONDS)
 
 
-def test_what_is_said_passes_and_what_is_held_comes_late(doors: Doors, ports: tuple[int, int]) -> None:
+def test_what_is_said_passes_and_what_is_held_comes_late(proxies: NodeProxies, ports: tuple[int, int]) -> None:
     with connected(ports[1]) as client:
         client.sendall(b"one")
         assert heard(client, 3) == b"one"
-        doors.hold([Way(CLIENTS, DOOR)])
+        proxies.hold([Way(CLIENTS, DOOR)])
         client.sendall(b"two")
         assert hears_nothing(client)
-        doors.pass_on([Way(CLIENTS, DOOR)])
+        proxies.pass_on([Way(CLIENTS, DOOR)])
         assert heard(client, 3) == b"two"
 
 
-def test_nodes_are_told_apart_by_their_first_words(doors: Doors, ports: tuple[int, int]) -> None:
+def test_nodes_are_distinguished_by_their_handshake(proxies: NodeProxies, ports: tuple[int, int]) -> None:
     with introduced(OTHER, ports[0]) as held, introduced(ANOTHER, ports[0]) as free:
-        doors.hold([Way(OTHER, DOOR)])
+        proxies.hold([Way(OTHER, DOOR)])
         for node in (held, free):
             node.sendall(b"gossip")
         assert heard(free, 6) == b"gossip"
         assert hears_nothing(held)
-        doors.pass_on([Way(OTHER, DOOR)])
+        proxies.pass_on([Way(OTHER, DOOR)])
         assert heard(held, 6) == b"gossip"
 
 
-def test_who_comes_while_a_way_is_held_waits_as_well(doors: Doors, ports: tuple[int, int]) -> None:
-    doors.hold([Way(CLIENTS, DOOR)])
+def test_who_comes_while_a_way_is_held_waits_as_well(proxies: NodeProxies, ports: tuple[int, int]) -> None:
+    proxies.hold([Way(CLIENTS, DOOR)])
     with connected(ports[1]) as client:
         client.sendall(b"late")
         assert hears_nothing(client)
-        doors.pass_on([Way(CLIENTS, DOOR)])
+        proxies.pass_on([Way(CLIENTS, DOOR)])
         assert heard(client, 4) == b"late"
 
 
-def test_what_is_cut_is_over_and_what_comes_later_passes(doors: Doors, ports: tuple[int, int]) -> None:
+def test_what_is_cut_is_over_and_what_comes_later_passes(proxies: NodeProxies, ports: tuple[int, int]) -> None:
     with connected(ports[1]) as client:
         client.sendall(b"one")
         assert heard(client, 3) == b"one"
-        doors.cut([Way(CLIENTS, DOOR)])
+        proxies.cut([Way(CLIENTS, DOOR)])
         assert heard(client, 1) == b""
     with connected(ports[1]) as client:
         client.sendall(b"two")

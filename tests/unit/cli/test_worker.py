@@ -288,7 +288,7 @@ def test_a_flag_beats_the_app_which_beats_the_environment(
 def test_a_worker_that_cannot_begin_says_why(
     worker: Callable[..., Worker], jobs: Path, words: list[str], code: int, told: str
 ) -> None:
-    (jobs / "defective_stores.py").write_text("1 / 0\n")
+    (jobs / "broken.py").write_text("1 / 0\n")
     process = worker(*words)
     process.ends(code)
     assert told in process.output
