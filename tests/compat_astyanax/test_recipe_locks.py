@@ -22,7 +22,7 @@ from astyqueue.testing import Failing, Recording, TimeMachine
 from astyqueue.units import SECOND
 from tests.compat_astyanax.conftest import Opens
 from tests.compat_astyanax.processes import Slow, deaths, everything
-from tests.modelcheck.executor import History, World
+from tests.modelcheck.executor import History, Scenario
 from tests.modelcheck.explorer import explore
 from tests.unit.protocol.checked_store import ROW
 from tests.unit.protocol.worlds import ATTEMPTS, LEASE, Scene
@@ -46,7 +46,7 @@ def test_a_process_that_dies_at_any_request_of_its_claim_holds_nobody_up(opens: 
 def test_however_claimers_meet_a_row_has_one_header_and_no_other_lock(ahead: int) -> None:
     """2 and 3: a winner wrote a lock for each one it saw, a loser to a slow clock left its own: the row was blocked."""
 
-    def world() -> World:
+    def world() -> Scenario:
         scene = Scene(messages=2)
         scene.clock.advance("2h")
         skewed = Client("bob", lambda: scene.clock.now() + ahead)
@@ -59,7 +59,7 @@ def test_however_claimers_meet_a_row_has_one_header_and_no_other_lock(ahead: int
             locks = scene.store.read((Slice(ROW, Type.LOCK),))[0]
             return None if len(locks) <= 1 else f"{len(locks)} locks are left"
 
-        return World(scene.store, actors, judge)
+        return Scenario(scene.store, actors, judge)
 
     explored = explore(world, crashes=1, limit=300).require_none()
     assert explored.schedules > 100

@@ -1,4 +1,4 @@
-"""Processes that do the same every time."""
+"""Clients whose ids and nonces are the same in every execution."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from astyqueue.ids import Id
 from astyqueue.protocol.client import Client
 
 
-def repeatable_process(name: str, clock: Clock) -> Client:
-    """A process whose ids and nonces follow from its name alone, so that every world it acts in is the same.
+def deterministic_client(name: str, clock: Clock) -> Client:
+    """A process whose ids and nonces follow from its name alone, so that every execution of a scenario is the same.
 
     Its ids of one moment do not ascend, as those of several processes do not; give an actor one of its own.
     """

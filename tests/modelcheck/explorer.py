@@ -1,8 +1,8 @@
-"""Plays every interleaving of several actors, one after the other.
+"""The model checker: executes every interleaving of several actors, one after the other.
 
 Operations are steps that yield at each request, so what several of them may do together is a tree: at every point one
-of the unfinished actors goes on. `explore` walks that whole tree, each schedule in a world of its own, and passes what
-happened to the world's judge. Nothing is random: `replay` plays again what `explore` found.
+of the unfinished actors goes on. `explore` searches that whole tree, depth first, each schedule in a scenario of its
+own, and passes what happened to the scenario's check. Nothing is random: `replay` plays again what `explore` found.
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final, Self
 
-from tests.modelcheck.executor import Allowance, Event, Rehearsal, World
-from tests.modelcheck.independence import Reach, reach
+from tests.modelcheck.executor import Allowance, Event, Execution, Scenario
+from tests.modelcheck.independence import Effects, effects_of
 from tests.modelcheck.schedule import Choice, Schedule
-from tests.modelcheck.trace import tale
+from tests.modelcheck.trace import render_trace
 
 #: A schedule longer than this counts as one that never ends.
 LONGEST: Final = 300
@@ -26,15 +26,16 @@ class Violation:
     """A schedule that ended badly, and why; as text it lists what happened step by step."""
 
     schedule: Schedule
-    why: str
+    reason: str
     events: tuple[Event, ...]
 
     def __str__(self) -> str:
-        return f"{self.why}\n{tale(self.events)}\nTo see it again: replay(make_world, {str(self.schedule)!r})"
+        again = f"To see it again: replay(make_scenario, {str(self.schedule)!r})"
+        return f"{self.reason}\n{render_trace(self.events)}\n{again}"
 
 
 @dataclass(slots=True)
-class Explored:
+class Exploration:
     """What `explore` did: complete schedules, steps (repeated beginnings included), and what ended badly.
 
     `pruned` counts beginnings that were not finished because an equal order had been played. `complete` is False when
@@ -68,122 +69,122 @@ class Explored:
 
 
 def explore(
-    make_world: Callable[[], World],
+    make_scenario: Callable[[], Scenario],
     *,
     crashes: int = 0,
     unknowns: int = 0,
     pauses: int = 0,
     isolated: bool = False,
     limit: int | None = None,
-) -> Explored:
-    """Play every possible schedule, up to `limit` of them, each in a world of its own.
+) -> Exploration:
+    """Play every possible schedule, up to `limit` of them, each in a scenario of its own.
 
     In one schedule at most `crashes` actors stop for ever: before a request is carried out, or after that and before
     they get the answer. At most `unknowns` sends and commits are answered by `OutcomeUnknown`, applied or not. At most
     `pauses` answers reach their actor late, when others have gone on.
 
     `isolated` promises that actors share nothing but the store and what they call: no list, no source of ids, no memory
-    of a process, no store that counts requests; and that the judge does not look at the order of events. Then of all
+    of a process, no store that counts requests; and that the check does not look at the order of events. Then of all
     schedules that differ only in the order of requests that cannot affect each other (reads, or requests for different
     columns) one is played.
     """
-    search = _Search(make_world, Allowance(crashes, unknowns, pauses), isolated=isolated)
+    search = _Search(make_scenario, Allowance(crashes, unknowns, pauses), isolated=isolated)
     while search.play_next():
-        if limit is not None and search.seen.schedules >= limit:
-            search.seen.complete = False
+        if limit is not None and search.result.schedules >= limit:
+            search.result.complete = False
             break
-    return search.seen
+    return search.result
 
 
-def replay(make_world: Callable[[], World], schedule: Schedule | str) -> Violation | None:
+def replay(make_scenario: Callable[[], Scenario], schedule: Schedule | str) -> Violation | None:
     """Play exactly this schedule; returns what is wrong at its end, or None.
 
-    ValueError if the schedule does not fit the world.
+    ValueError if the schedule does not fit the scenario.
     """
     choices = Schedule.parse(schedule) if isinstance(schedule, str) else schedule
-    rehearsal = Rehearsal(make_world(), _NO_LIMIT)
+    execution = Execution(make_scenario(), _NO_LIMIT)
     for choice in choices:
-        rehearsal.take(choice)
-    return _judged(rehearsal)
+        execution.take(choice)
+    return _violation(execution)
 
 
-def _judged(rehearsal: Rehearsal) -> Violation | None:
-    why = rehearsal.verdict()
-    return None if why is None else Violation(rehearsal.history.schedule, why, tuple(rehearsal.history.events))
+def _violation(execution: Execution) -> Violation | None:
+    reason = execution.violation()
+    return None if reason is None else Violation(execution.history.schedule, reason, tuple(execution.history.events))
 
 
-class _Fork:
+class _ChoicePoint:
     """A point at which several choices are possible: those still to be tried, and those that need not be.
 
-    `asleep` are choices that an earlier schedule made here or before, with nothing since that affects what they affect:
-    to make them now would only repeat that schedule in another order (known as sleep sets).
+    `sleeping` are choices that an earlier schedule made here or before, with nothing since that affects what they
+    affect: to make them now would only repeat that schedule in another order (known as sleep sets).
     """
 
-    def __init__(self, choices: list[tuple[Choice, Reach]], asleep: dict[Choice, Reach]) -> None:
+    def __init__(self, choices: list[tuple[Choice, Effects]], sleeping: dict[Choice, Effects]) -> None:
         self._untried = choices[::-1]
-        self._asleep = asleep
-        self.choice, self._reach = self._untried.pop()
+        self._sleeping = sleeping
+        self.choice, self._effects = self._untried.pop()
 
     def next(self, *, isolated: bool) -> bool:
         """Go on to the next choice; False if there is none."""
         if isolated:
-            self._asleep[self.choice] = self._reach
+            self._sleeping[self.choice] = self._effects
         if not self._untried:
             return False
-        self.choice, self._reach = self._untried.pop()
+        self.choice, self._effects = self._untried.pop()
         return True
 
-    def asleep_beyond(self) -> dict[Choice, Reach]:
+    def still_sleeping(self) -> dict[Choice, Effects]:
         """The choices that still need not be tried after the present one."""
         return {
             choice: touched
-            for choice, touched in self._asleep.items()
-            if choice.actor != self.choice.actor and touched.apart_from(self._reach)
+            for choice, touched in self._sleeping.items()
+            if choice.actor != self.choice.actor and touched.independent_of(self._effects)
         }
 
 
 class _Search:
-    """The walk through the tree: depth first, from the root for every schedule, since steps cannot be copied."""
+    """The search of the tree: depth first, from the root for every schedule, since steps cannot be copied."""
 
-    def __init__(self, make_world: Callable[[], World], allowance: Allowance, *, isolated: bool) -> None:
-        self._make_world = make_world
+    def __init__(self, make_scenario: Callable[[], Scenario], allowance: Allowance, *, isolated: bool) -> None:
+        self._make_scenario = make_scenario
         self._allowance = allowance
         self._isolated = isolated
-        self._forks: list[_Fork] = []
-        self.seen = Explored()
+        self._points: list[_ChoicePoint] = []
+        self.result = Exploration()
 
     def play_next(self) -> bool:
         """Play one schedule; returns whether there is another."""
-        rehearsal = Rehearsal(self._make_world(), self._allowance)
-        for known in self._forks:
-            rehearsal.take(known.choice)
-        while (fork := self._fork(rehearsal)) is not None:
-            self._forks.append(fork)
-            rehearsal.take(fork.choice)
-        self.seen.steps += len(self._forks)
-        self._note(rehearsal)
-        while self._forks and not self._forks[-1].next(isolated=self._isolated):
-            self._forks.pop()
-        return bool(self._forks)
+        execution = Execution(self._make_scenario(), self._allowance)
+        for known in self._points:
+            execution.take(known.choice)
+        while (point := self._choice_point(execution)) is not None:
+            self._points.append(point)
+            execution.take(point.choice)
+        self.result.steps += len(self._points)
+        self._note(execution)
+        while self._points and not self._points[-1].next(isolated=self._isolated):
+            self._points.pop()
+        return bool(self._points)
 
-    def _fork(self, rehearsal: Rehearsal) -> _Fork | None:
+    def _choice_point(self, execution: Execution) -> _ChoicePoint | None:
         """The choices at this point; None at the end, or when all of them have been tried in another order."""
-        asleep = self._forks[-1].asleep_beyond() if self._forks else {}
-        awake = [choice for choice in rehearsal.choices() if choice not in asleep]
-        if not awake or len(self._forks) == LONGEST:
+        sleeping = self._points[-1].still_sleeping() if self._points else {}
+        awake = [choice for choice in execution.choices() if choice not in sleeping]
+        if not awake or len(self._points) == LONGEST:
             return None
-        return _Fork([(choice, reach(rehearsal.asked(choice))) for choice in awake], asleep)
+        return _ChoicePoint([(choice, effects_of(execution.action(choice))) for choice in awake], sleeping)
 
-    def _note(self, rehearsal: Rehearsal) -> None:
-        history = rehearsal.history
-        if len(self._forks) == LONGEST and rehearsal.choices():
-            self.seen.schedules += 1
-            why = f"it goes on after {LONGEST} steps: give the actors an end"
-            self.seen.violations.append(Violation(history.schedule, why, tuple(history.events)))
+    def _note(self, execution: Execution) -> None:
+        history = execution.history
+        if len(self._points) == LONGEST and execution.choices():
+            self.result.schedules += 1
+            reason = f"it goes on after {LONGEST} steps: give the actors an end"
+            self.result.violations.append(Violation(history.schedule, reason, tuple(history.events)))
             return
-        if rehearsal.choices():
-            self.seen.pruned += 1
+        if execution.choices():
+            self.result.pruned += 1
             return
-        self.seen.schedules += 1
-        if (violation := _judged(rehearsal)) is not None:
-            self.seen.violations.append(violation)
+        self.result.schedules += 1
+        if (violation := _violation(execution)) is not None:
+            self.result.violations.append(violation)

@@ -1,4 +1,4 @@
-"""What a request can touch, and so which requests may change places without anybody noticing."""
+"""What requests read and change, and so which of them are independent: their order has no effect."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from typing import NamedTuple
 from astyqueue.protocol.steps import Commit, Read, Send
 from astyqueue.store import Batch, Expectation, Name, Named, Wanted
 from astyqueue.waiting import Rest
-from tests.modelcheck.schedule import Asked
+from tests.modelcheck.schedule import Action
 
 
-class Place(NamedTuple):
+class ColumnKey(NamedTuple):
     """Where a column is."""
 
     table: str
@@ -18,58 +18,58 @@ class Place(NamedTuple):
     name: Name
 
 
-class Reach(NamedTuple):
-    """The columns that a request looks at and those that it may change; `calls`: anything at all, such as the clock."""
+class Effects(NamedTuple):
+    """The columns that a request reads and may change; `unknown`: it may change anything, such as the clock."""
 
-    looks: tuple[Wanted, ...] = ()
-    changes: frozenset[Place] = frozenset()
-    calls: bool = False
+    reads: tuple[Wanted, ...] = ()
+    changes: frozenset[ColumnKey] = frozenset()
+    unknown: bool = False
 
-    def apart_from(self, other: Reach) -> bool:
+    def independent_of(self, other: Effects) -> bool:
         """Whether the two requests are answered the same, and leave the same, in either order."""
-        if self.calls or other.calls:
+        if self.unknown or other.unknown:
             return False
         return (
             self.changes.isdisjoint(other.changes)
-            and not self._looks_at(other.changes)
-            and not other._looks_at(self.changes)
+            and not self._reads_any(other.changes)
+            and not other._reads_any(self.changes)
         )
 
-    def _looks_at(self, places: frozenset[Place]) -> bool:
-        return any(_covers(wanted, place) for wanted in self.looks for place in places)
+    def _reads_any(self, keys: frozenset[ColumnKey]) -> bool:
+        return any(_covers(wanted, key) for wanted in self.reads for key in keys)
 
 
-def reach(asked: Asked | None) -> Reach:
-    """What may be touched by this request, or by none."""
-    match asked:
+def effects_of(action: Action | None) -> Effects:
+    """The effects of this request; of None, nothing."""
+    match action:
         case None | Rest():
-            return Reach()
+            return Effects()
         case Read(wanted):
-            return Reach(wanted)
+            return Effects(wanted)
         case Send():
-            return Reach((), frozenset().union(*map(_changed, asked.batches)))
+            return Effects((), frozenset().union(*map(_changed, action.batches)))
         case Commit(batch, expects):
-            return Reach((_expected(batch, expects),), _changed(batch))
+            return Effects((_expected(batch, expects),), _changed(batch))
         case _:
-            return Reach(calls=True)
+            return Effects(unknown=True)
 
 
-def _changed(batch: Batch) -> frozenset[Place]:
+def _changed(batch: Batch) -> frozenset[ColumnKey]:
     names = [put.name for put in batch.puts] + list(batch.deletes)
-    return frozenset(Place(batch.table, batch.row, name) for name in names)
+    return frozenset(ColumnKey(batch.table, batch.row, name) for name in names)
 
 
 def _expected(batch: Batch, expects: tuple[Expectation, ...]) -> Named:
     return Named(batch.row, tuple(expected.name for expected in expects), table=batch.table)
 
 
-def _covers(wanted: Wanted, place: Place) -> bool:
+def _covers(wanted: Wanted, key: ColumnKey) -> bool:
     """Whether this column is among those wanted, or would be if it were there; limits may only make it fewer."""
-    if (wanted.table, wanted.row) != place[:2]:
+    if (wanted.table, wanted.row) != key[:2]:
         return False
     if isinstance(wanted, Named):
-        return place.name in wanted.names
-    name = place.name
+        return key.name in wanted.names
+    name = key.name
     return (
         name.type == wanted.type and wanted.priority in (None, name.priority) and wanted.after <= name.id < wanted.until
     )

@@ -1,4 +1,4 @@
-"""Schedules: in which order actors go on, and what befalls them, written so that a person can read and repeat it."""
+"""Schedules: the order in which actors go on and the faults of each step, as text that can be read and replayed."""
 
 from __future__ import annotations
 
@@ -12,10 +12,11 @@ from astyqueue.durations import Duration
 from astyqueue.protocol.steps import Request
 from astyqueue.testing.timemachine import TimeMachine
 
-#: What an actor may ask for: a request to the store, or something to be done by calling it.
-Asked = Request | Callable[[], object]
-#: An actor at work. The answers cannot be typed per request, as with `Steps`; the result is for the judge to know.
-Work = Generator[Asked, Any, Any]
+#: What an actor yields: a request to the store, or a function to call.
+Action = Request | Callable[[], object]
+#: An actor at work. The answers cannot be typed per request, as with `Steps`; only the check knows the type of the
+#: result.
+Work = Generator[Action, Any, Any]
 Actor = Callable[[], Work]
 
 
@@ -27,7 +28,7 @@ class Mode(StrEnum):
     APPLIED = "+?"  # done, and answered with an unknown outcome
     LOST = "-?"  # not done, and answered with an unknown outcome
     UNANSWERED = "!"  # done; the actor has stopped for ever before it hears so
-    END = "."  # whoever has not finished has stopped for ever
+    END = "."  # each unfinished actor has stopped for ever
 
 
 class Choice(NamedTuple):
@@ -46,7 +47,7 @@ class Choice(NamedTuple):
         return cls(written.removesuffix(mode), mode)
 
 
-#: How everything ends when whoever has not finished stops for ever.
+#: The end of a schedule in which each unfinished actor stops for ever.
 END: Final = Choice("", Mode.END)
 
 
@@ -70,8 +71,8 @@ class Schedule(tuple[Choice, ...]):
 
 
 @dataclass(frozen=True, slots=True)
-class Tick:
-    """Asked for by an actor that plays the clock: this much time passes."""
+class Advance:
+    """Yielded by an actor that advances the clock: this much time passes."""
 
     machine: TimeMachine
     duration: Duration
@@ -84,11 +85,11 @@ class Tick:
         return f"{self.duration} pass"
 
 
-def ticking(machine: TimeMachine, *durations: Duration) -> Actor:
+def advancing(machine: TimeMachine, *durations: Duration) -> Actor:
     """An actor that lets time pass, once for each duration."""
 
-    def tick() -> Work:
+    def advance() -> Work:
         for duration in durations:
-            yield Tick(machine, duration)
+            yield Advance(machine, duration)
 
-    return tick
+    return advance

@@ -15,9 +15,9 @@ from astyqueue.protocol.steps import Send as SendRequest
 from astyqueue.store import Batch, Committed, Expectation, Name, Named, Put
 from astyqueue.stores.memory import MemoryStore
 from astyqueue.testing import TimeMachine, Unguarded
-from tests.modelcheck.executor import History, World
+from tests.modelcheck.executor import History, Scenario
 from tests.modelcheck.explorer import explore, replay
-from tests.modelcheck.schedule import Actor, Mode, Schedule, Work, ticking
+from tests.modelcheck.schedule import Actor, Mode, Schedule, Work, advancing
 
 COUNTER = Name(0, 0, LEAST, 0)
 ROW = "counts:0:0"
@@ -46,10 +46,10 @@ def every_increment_counts(history: History) -> str | None:
     return None if counted(history) == done else f"{done} were done and the counter says {counted(history)}"
 
 
-def counting(actors: int = 2, *, guarded: bool = True) -> World:
+def counting(actors: int = 2, *, guarded: bool = True) -> Scenario:
     store = MemoryStore(TimeMachine())
     names = ["ann", "bob", "cyd"][:actors]
-    return World(store if guarded else Unguarded(store), dict.fromkeys(names, increment), every_increment_counts)
+    return Scenario(store if guarded else Unguarded(store), dict.fromkeys(names, increment), every_increment_counts)
 
 
 def reading(count: int) -> Work:
@@ -62,8 +62,8 @@ def writing(row: str, count: int) -> Work:
         yield SendRequest(Batch(row, (Put(COUNTER, b"%d" % number),)))
 
 
-def busy(**actors: Actor) -> Callable[[], World]:
-    return lambda: World(MemoryStore(TimeMachine()), actors, lambda _: None)
+def busy(**actors: Actor) -> Callable[[], Scenario]:
+    return lambda: Scenario(MemoryStore(TimeMachine()), actors, lambda _: None)
 
 
 def test_a_guarded_counter_loses_no_update_in_any_order() -> None:
@@ -84,14 +84,14 @@ def test_an_update_is_lost_without_the_guard() -> None:
 def test_a_violation_prints_what_each_actor_did() -> None:
     with pytest.raises(AssertionError) as raised:
         explore(partial(counting, guarded=False)).require_none()
-    told = str(raised.value).splitlines()
-    assert told[0] == "4 of 6 schedules end badly, the shortest so: 2 were done and the counter says 1"
-    assert told[1:3] == [
+    texts = str(raised.value).splitlines()
+    assert texts[0] == "4 of 6 schedules end badly, the shortest so: 2 were done and the counter says 1"
+    assert texts[1:3] == [
         "   1  ann: read header of counts:0:0 -> nothing",
         "   2  bob: read header of counts:0:0 -> nothing",
     ]
-    assert told[3].endswith(": commit to counts:0:0: put header = b'1', if header is absent -> applied")
-    assert told[-1].startswith("To see it again: replay(make_world, 'ann bob ")
+    assert texts[3].endswith(": commit to counts:0:0: put header = b'1', if header is absent -> applied")
+    assert texts[-1].startswith("To see it again: replay(make_scenario, 'ann bob ")
 
 
 def test_a_printed_schedule_replays_to_the_same_violation() -> None:
@@ -101,8 +101,8 @@ def test_a_printed_schedule_replays_to_the_same_violation() -> None:
     assert replay(partial(counting, guarded=False), Schedule.parse("ann ann bob bob")) is None
 
 
-def test_a_schedule_of_another_world_is_not_replayed() -> None:
-    with pytest.raises(ValueError, match="bob cannot come after ann ann: the world is another one"):
+def test_a_schedule_of_another_scenario_is_not_replayed() -> None:
+    with pytest.raises(ValueError, match="bob cannot come after ann ann: the scenario is another one"):
         replay(partial(counting, actors=1), "ann ann bob")
 
 
@@ -137,21 +137,21 @@ def test_both_actors_may_crash() -> None:
 
 
 def test_a_crash_between_two_writes_is_found() -> None:
-    def judge(history: History) -> None:
+    def check(history: History) -> None:
         assert len(history.store.read((Named("x", (COUNTER,)), Named("y", (COUNTER,))))[1]) == 1, "y was not written"
 
     def both() -> Work:
         yield from writing("x", 1)
         yield from writing("y", 1)
 
-    def make_world() -> World:
-        return World(MemoryStore(TimeMachine()), {"a": both}, judge)
+    def make_scenario() -> Scenario:
+        return Scenario(MemoryStore(TimeMachine()), {"a": both}, check)
 
-    explore(make_world).require_none()
-    explored = explore(make_world, crashes=1)
+    explore(make_scenario).require_none()
+    explored = explore(make_scenario, crashes=1)
     assert sorted(str(found.schedule) for found in explored.violations) == [".", "a .", "a!"]
-    assert "whoever has not finished stops for ever" in str(replay(make_world, "a ."))
-    assert "stops for ever before it hears so" in str(replay(make_world, "a!"))
+    assert "each unfinished actor stops for ever" in str(replay(make_scenario, "a ."))
+    assert "stops for ever before it hears so" in str(replay(make_scenario, "a!"))
 
 
 def blind() -> Steps[bool]:
@@ -169,8 +169,8 @@ def blind() -> Steps[bool]:
     return False
 
 
-def blindly() -> World:
-    return World(MemoryStore(TimeMachine()), {"ann": blind}, every_increment_counts)
+def blindly() -> Scenario:
+    return Scenario(MemoryStore(TimeMachine()), {"ann": blind}, every_increment_counts)
 
 
 def test_an_unknown_outcome_comes_with_and_without_the_change() -> None:
@@ -188,24 +188,24 @@ def test_as_many_outcomes_are_unknown_as_allowed() -> None:
 
 
 def test_an_actor_may_hear_an_answer_late_and_look_at_a_later_clock() -> None:
-    def world(machine: TimeMachine) -> World:
+    def scenario(machine: TimeMachine) -> Scenario:
         def look() -> Work:
             yield Read((Named(ROW, (COUNTER,)),))
             return machine.now() - began
 
         began = machine.now()
-        actors: dict[str, Actor] = {"ann": look, "time": ticking(machine, "10s")}
-        return World(MemoryStore(machine), actors, lambda history: f"{history.results['ann']} us later")
+        actors: dict[str, Actor] = {"ann": look, "time": advancing(machine, "10s")}
+        return Scenario(MemoryStore(machine), actors, lambda history: f"{history.results['ann']} us later")
 
-    seen = explore(lambda: world(TimeMachine()), pauses=1)
-    told = {str(found.schedule): found.why for found in seen.violations}
+    seen = explore(lambda: scenario(TimeMachine()), pauses=1)
+    texts = {str(found.schedule): found.reason for found in seen.violations}
     late, at_once = "10000000 us later", "0 us later"
-    assert told == {"ann time": at_once, "time ann": late, "ann~ time ann": late, "time~ ann time": late}
+    assert texts == {"ann time": at_once, "time ann": late, "ann~ time ann": late, "time~ ann time": late}
     assert "10s pass -> done" in str(seen.violations[0])
 
 
 def test_what_an_actor_asks_by_a_callable_is_called_when_its_turn_comes() -> None:
-    def make_world() -> World:
+    def make_scenario() -> Scenario:
         turns: list[str] = []
 
         def taking(name: str) -> Work:
@@ -213,9 +213,16 @@ def test_what_an_actor_asks_by_a_callable_is_called_when_its_turn_comes() -> Non
                 yield partial(turns.append, name)
 
         actors: dict[str, Actor] = {"a": partial(taking, "a"), "b": partial(taking, "b")}
-        return World(MemoryStore(TimeMachine()), actors, lambda _: "".join(turns))
+        return Scenario(MemoryStore(TimeMachine()), actors, lambda _: "".join(turns))
 
-    assert {found.why for found in explore(make_world).violations} == {"aabb", "abab", "abba", "baab", "baba", "bbaa"}
+    assert {found.reason for found in explore(make_scenario).violations} == {
+        "aabb",
+        "abab",
+        "abba",
+        "baab",
+        "baba",
+        "bbaa",
+    }
 
 
 def test_an_error_of_our_own_is_left_to_the_judge() -> None:
@@ -224,10 +231,10 @@ def test_an_error_of_our_own_is_left_to_the_judge() -> None:
         message = "no such message"
         raise NotFound(message)
 
-    def judge(history: History) -> None:
+    def check(history: History) -> None:
         assert isinstance(history.errors["a"], NotFound)
 
-    explore(lambda: World(MemoryStore(TimeMachine()), {"a": missing}, judge)).require_none()
+    explore(lambda: Scenario(MemoryStore(TimeMachine()), {"a": missing}, check)).require_none()
 
 
 def test_any_other_error_is_a_violation() -> None:
@@ -236,7 +243,7 @@ def test_any_other_error_is_a_violation() -> None:
         raise KeyError(ROW)
 
     explored = explore(busy(a=broken, b=partial(reading, 1)))
-    assert {found.why for found in explored.violations} == {f"a failed: KeyError({ROW!r})"}
+    assert {found.reason for found in explored.violations} == {f"a failed: KeyError({ROW!r})"}
     assert len(explored.violations) == explored.schedules == 2
 
 
@@ -246,7 +253,7 @@ def test_actors_without_end_are_told_of() -> None:
             yield from reading(1)
 
     explored = explore(busy(a=endless), limit=1)
-    assert explored.violations[0].why.startswith("it goes on after 300 steps")
+    assert explored.violations[0].reason.startswith("it goes on after 300 steps")
 
 
 def test_a_limit_ends_the_exploration_early_and_says_so() -> None:

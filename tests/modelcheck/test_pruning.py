@@ -1,4 +1,4 @@
-"""Pruning leaves out orders that no actor can tell apart, and no others."""
+"""Pruning leaves out orders that no actor can distinguish from another, and no others."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from astyqueue.store import Batch, Expectation, Name, Named, Put, Slice
 from astyqueue.stores.memory import MemoryStore
 from astyqueue.testing import TimeMachine
 from astyqueue.waiting import Rest, Wakeup
-from tests.modelcheck.executor import History, World
-from tests.modelcheck.explorer import Explored, explore
-from tests.modelcheck.independence import reach
-from tests.modelcheck.schedule import Actor, Asked, Work, ticking
-from tests.unit.protocol.faults import Befalls
+from tests.modelcheck.executor import History, Scenario
+from tests.modelcheck.explorer import Exploration, explore
+from tests.modelcheck.independence import effects_of
+from tests.modelcheck.schedule import Action, Actor, Work, advancing
+from tests.unit.protocol.faults import Faults
 
 COUNTER = Name(0, 0, LEAST, 0)
 
@@ -35,8 +35,8 @@ def writing(row: str, count: int, name: Name = COUNTER) -> Work:
         yield SendRequest(Batch(row, (Put(name, b"%d" % number),)))
 
 
-def busy(**actors: Actor) -> Callable[[], World]:
-    return lambda: World(MemoryStore(TimeMachine()), actors, lambda _: None)
+def busy(**actors: Actor) -> Callable[[], Scenario]:
+    return lambda: Scenario(MemoryStore(TimeMachine()), actors, lambda _: None)
 
 
 def test_of_orders_that_isolated_actors_cannot_tell_apart_one_is_played() -> None:
@@ -50,14 +50,14 @@ def test_of_orders_that_isolated_actors_cannot_tell_apart_one_is_played() -> Non
     assert explore(same, isolated=True).schedules == comb(6, 3)
 
 
-def outcomes(explored: Explored) -> set[str]:
-    return {found.why for found in explored.violations}
+def outcomes(explored: Exploration) -> set[str]:
+    return {found.reason for found in explored.violations}
 
 
-@pytest.mark.parametrize("befalls", [{}, {"crashes": 1}, {"crashes": 2}, {"unknowns": 1}, {"pauses": 1}])
-def test_pruning_misses_no_outcome(befalls: Befalls) -> None:
-    def make_world() -> World:
-        """A world judged by all that can be seen at the end, so that each outcome is a violation of its own."""
+@pytest.mark.parametrize("faults", [{}, {"crashes": 1}, {"crashes": 2}, {"unknowns": 1}, {"pauses": 1}])
+def test_pruning_misses_no_outcome(faults: Faults) -> None:
+    def make_scenario() -> Scenario:
+        """A scenario whose check reports the whole outcome, so that each outcome is a violation of its own."""
         machine = TimeMachine()
 
         def mixed(row: str, mark: bytes) -> Work:
@@ -70,7 +70,7 @@ def test_pruning_misses_no_outcome(befalls: Befalls) -> None:
                 seen += b" then " + (left.value if left else b"")
             return seen
 
-        def told(history: History) -> str:
+        def texts(history: History) -> str:
             left = [
                 [column.value for column in part]
                 for part in history.store.read((Named("x", (COUNTER,)), Named("y", (COUNTER,))))
@@ -81,13 +81,13 @@ def test_pruning_misses_no_outcome(befalls: Befalls) -> None:
         actors: dict[str, Actor] = {
             "a": partial(mixed, "x", b"a"),
             "b": partial(mixed, "y", b"b"),
-            "time": ticking(machine, 1),
+            "time": advancing(machine, 1),
             "c": partial(writing, "x", 1),
         }
-        return World(MemoryStore(machine), actors, told)
+        return Scenario(MemoryStore(machine), actors, texts)
 
-    pruned = explore(make_world, isolated=True, **befalls)
-    everything = explore(make_world, **befalls)
+    pruned = explore(make_scenario, isolated=True, **faults)
+    everything = explore(make_scenario, **faults)
     assert outcomes(pruned) == outcomes(everything)
     assert len(outcomes(everything)) > 40
     assert pruned.schedules < everything.schedules * 2 / 3
@@ -116,6 +116,6 @@ PUT = SendRequest(Batch("r", (Put(Name(2, 1, ID, 1), b""),)))
         (None, True),
     ],
 )
-def test_requests_are_apart_when_neither_touches_what_the_other_does(other: Asked | None, *, apart: bool) -> None:
-    assert reach(PUT).apart_from(reach(other)) is apart
-    assert reach(other).apart_from(reach(PUT)) is apart
+def test_requests_are_apart_when_neither_touches_what_the_other_does(other: Action | None, *, apart: bool) -> None:
+    assert effects_of(PUT).independent_of(effects_of(other)) is apart
+    assert effects_of(other).independent_of(effects_of(PUT)) is apart

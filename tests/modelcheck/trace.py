@@ -1,4 +1,4 @@
-"""What actors did, in words a person can follow."""
+"""The trace of an execution as text."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from astyqueue.protocol.steps import Commit, Read, Send
 from astyqueue.store import Batch, Column, Committed, Expectation, Name, Named, Put, Refused, Slice
 from astyqueue.waiting import Rest
 from tests.modelcheck.executor import Event
-from tests.modelcheck.schedule import Asked, Mode
+from tests.modelcheck.schedule import Action, Mode
 
 T = TypeVar("T")
 
-#: As many columns of one answer as a person reads.
+#: Columns of one answer that are shown.
 _SHOWN: Final = 4
 
-_FATES: Final = {
+_OUTCOMES: Final = {
     Mode.GO: "",
     Mode.HELD: ", and does not hear it yet",
     Mode.APPLIED: ", and hears that the outcome is unknown",
@@ -30,43 +30,43 @@ _FATES: Final = {
 }
 
 
-def tale(events: Iterable[Event]) -> str:
-    """One line for each event, then the ids behind the names that it gives them."""
-    teller = _Teller()
-    lines = [f"{number:4}  {teller.event(event)}" for number, event in enumerate(events, 1)]
+def render_trace(events: Iterable[Event]) -> str:
+    """One line for each event, then the ids behind their numbers."""
+    writer = _TraceWriter()
+    lines = [f"{number:4}  {writer.event(event)}" for number, event in enumerate(events, 1)]
     return "\n".join(
-        lines + [f"      #{number} is {instant(moment(id_))}, {text(id_)}" for id_, number in teller.numbers.items()]
+        lines + [f"      #{number} is {instant(moment(id_))}, {text(id_)}" for id_, number in writer.numbers.items()]
     )
 
 
-class _Teller:
-    """Tells one tale: an id is numbered when it is first told of."""
+class _TraceWriter:
+    """Writes one trace: an id is numbered when it first occurs."""
 
     def __init__(self) -> None:
         self.numbers: dict[Id, int] = {}
 
     def event(self, event: Event) -> str:
-        """Who did what, and what came of it."""
+        """The actor, its request and the answer."""
         actor, mode = event.choice
         if mode is Mode.END:
-            return "whoever has not finished stops for ever"
-        if event.asked is None:
+            return "each unfinished actor stops for ever"
+        if event.action is None:
             return f"{actor}: goes on with {self._answer(event.answer)}"
         outcome = f" -> {self._answer(event.answer)}" if mode in (Mode.GO, Mode.HELD, Mode.UNANSWERED) else ""
-        return f"{actor}: {self._asked(event.asked)}{outcome}{_FATES[mode]}"
+        return f"{actor}: {self._action_text(event.action)}{outcome}{_OUTCOMES[mode]}"
 
-    def _asked(self, asked: Asked) -> str:
-        match asked:
+    def _action_text(self, action: Action) -> str:
+        match action:
             case Read(wanted, exact):
                 return ("read exactly " if exact else "read ") + ", ".join(map(self._wanted, wanted))
             case Send():
-                return "; ".join(f"send to {batch.row}: {self._batch(batch)}" for batch in asked.batches)
+                return "; ".join(f"send to {batch.row}: {self._batch(batch)}" for batch in action.batches)
             case Commit(batch, expects):
                 return f"commit to {batch.row}: {self._batch(batch)}, if {_listed(expects, self._expectation)}"
             case Rest():
                 return "rest"
             case _:
-                return getattr(asked, "__name__", None) or str(asked)
+                return getattr(action, "__name__", None) or str(action)
 
     def _wanted(self, wanted: Slice | Named) -> str:
         if isinstance(wanted, Named):
@@ -125,13 +125,13 @@ class _Teller:
 
 
 def _kind(number: int) -> str:
-    """What columns of this type are, to a person."""
+    """The name of this type of column."""
     if number not in set(Type):
         return f"column of type {number}"
     return "dead letter" if number == Type.DEAD else Type(number).name.lower()
 
 
-def _listed(things: Iterable[T], tell: Callable[[T], str]) -> str:
-    told = [tell(thing) for thing in things]
-    more = f" and {len(told) - _SHOWN} more" if len(told) > _SHOWN else ""
-    return ", ".join(told[:_SHOWN]) + more if told else "nothing"
+def _listed(things: Iterable[T], text_of: Callable[[T], str]) -> str:
+    texts = [text_of(thing) for thing in things]
+    more = f" and {len(texts) - _SHOWN} more" if len(texts) > _SHOWN else ""
+    return ", ".join(texts[:_SHOWN]) + more if texts else "nothing"

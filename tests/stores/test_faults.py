@@ -13,7 +13,7 @@ from astyqueue.protocol.steps import Commit, Read, Send
 from astyqueue.store import Batch, Committed, Expectation, Name, Named, Put, Refused, Store
 from astyqueue.stores.memory import MemoryStore
 from astyqueue.testing import Failing, Faulty, Recording, TimeMachine, Unguarded
-from tests.modelcheck.deterministic_ids import repeatable_process
+from tests.modelcheck.deterministic_ids import deterministic_client
 
 HEADER = Name(0, 0, LEAST, 0)
 TIMER = Name(3, 0, LEAST, 2)
@@ -89,7 +89,7 @@ def test_a_failing_store_counts_requests_of_the_kinds_it_is_told(clock: TimeMach
 
 
 def test_a_repeatable_process_draws_the_same_ids_and_nonces_every_time(clock: TimeMachine) -> None:
-    first, again, other = (repeatable_process(name, clock) for name in ("ann", "ann", "bob"))
+    first, again, other = (deterministic_client(name, clock) for name in ("ann", "ann", "bob"))
     drawn = [
         [process.id_at(clock.now()), process.nonce(), process.id_at(7), process.nonce()]
         for process in (first, again, other)

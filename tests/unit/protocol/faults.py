@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final, TypedDict
 
-from tests.modelcheck.executor import World
-from tests.modelcheck.explorer import Explored, explore
+from tests.modelcheck.executor import Scenario
+from tests.modelcheck.explorer import Exploration, explore
 
 
 class Befalls(TypedDict, total=False):
@@ -29,7 +29,7 @@ def named(befalls: Befalls) -> str:
     return "-".join(name if number == 1 else f"{name}{number}" for name, number in befalls.items()) or "nothing"
 
 
-def played(make: Callable[[], World], befalls: Befalls, *, note: str = "") -> Explored:
+def played(make: Callable[[], Scenario], befalls: Befalls, *, note: str = "") -> Exploration:
     explored = explore(make, isolated=True, limit=20_000, **befalls)
     print(f"{getattr(make, '__name__', 'unguarded')}, {named(befalls)} befalls: {explored}{note}")  # noqa: T201 - how much was explored is part of the proof
     return explored

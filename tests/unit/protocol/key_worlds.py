@@ -30,8 +30,8 @@ from astyqueue.protocol.steps import Commit, Request, Send, Steps, run
 from astyqueue.store import Column, Slice, Store
 from astyqueue.testing import Faulty
 from astyqueue.units import SECOND
-from tests.modelcheck.executor import History, World
-from tests.modelcheck.schedule import Actor, Tick, Work
+from tests.modelcheck.executor import History, Scenario
+from tests.modelcheck.schedule import Actor, Advance, Work
 from tests.unit.protocol.checked_store import Watched
 from tests.unit.protocol.worlds import ATTEMPTS, LEASE, Scene, acking, begin
 
@@ -163,7 +163,7 @@ class KeyScene(Scene):
         owners = _readable(self.row, self.columns(Type.KEY))
         return next((owner.id for owner in owners if isinstance(owner, KeyOwner) and owner.key == key), None)
 
-    def world(self, **actors: Actor) -> World:
+    def world(self, **actors: Actor) -> Scenario:
         """As of every scene; and what senders were told is so, and in the end the key is free."""
 
         def judged(history: History) -> str | None:
@@ -182,7 +182,7 @@ class KeyScene(Scene):
             self.store.require_lawful()
             return None
 
-        return World(self.store, actors, judged)
+        return Scenario(self.store, actors, judged)
 
     def _dead(self) -> list[MessageId]:
         return [MessageId(self.row, 0, column.name.id) for column in self.columns(Type.DEAD)]
@@ -244,7 +244,7 @@ def takes_late(scene: KeyScene, name: str, *, after: int = LEASE // SECOND, acks
     """Claims when so many seconds have passed, and acks what it got."""
 
     def act() -> Work:
-        yield Tick(scene.clock, after)
+        yield Advance(scene.clock, after)
         process = scene.process(name)
         claimed = yield from claim(process, RowSnapshot(scene.row, 1), ClaimRequest(10, LEASE, ATTEMPTS))
         for taken in claimed.claims if acks else ():

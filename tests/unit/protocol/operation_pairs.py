@@ -29,7 +29,7 @@ from astyqueue.protocol.settling.outcomes import Extend, Outcome, Release
 from astyqueue.protocol.steps import Steps, run
 from astyqueue.triggers import Every, Triggers
 from astyqueue.units import SECOND
-from tests.modelcheck.executor import History, World
+from tests.modelcheck.executor import History, Scenario
 from tests.modelcheck.schedule import Actor, Work
 from tests.unit.protocol.key_worlds import KEY, KeyScene, redrives, rejecting, sends, takes_late
 from tests.unit.protocol.repeating_worlds import LAST_DUE, RepeatScene, fires
@@ -188,9 +188,9 @@ class Meeting(KeyScene):
         self.put(put)
         self.sent.append(put.name.id)
 
-    def world(self, **actors: Actor) -> World:
+    def world(self, **actors: Actor) -> Scenario:
         """As of all that have a key; and each slot has had its message, or was skipped."""
-        judged = super().world(**actors).judge
+        judged = super().world(**actors).check
 
         def also_fired(history: History) -> str | None:
             while "fire" in self.kinds and run(self.firing("last"), self.store):
@@ -199,7 +199,7 @@ class Meeting(KeyScene):
                 self._each_slot_once(schedule)
             return judged(history)
 
-        return World(self.store, actors, also_fired)
+        return Scenario(self.store, actors, also_fired)
 
     def _each_slot_once(self, schedule: Schedule) -> None:
         due = due_slots(Triggers().read(schedule.anchored), schedule.created, self.now)
@@ -252,7 +252,7 @@ DOES: Final[dict[str, Callable[[Meeting, str], Actor]]] = {
 }
 
 
-def meeting(first: str, second: str, unguarded: tuple[int, ...] = (), how: How | None = None) -> World:
+def meeting(first: str, second: str, unguarded: tuple[int, ...] = (), how: How | None = None) -> Scenario:
     """Two commits of these kinds meet: in the world of this pair, unless another is named."""
     how = how or HOW.get((first, second), How.PLAIN)
     if how is How.LAST:
@@ -262,7 +262,7 @@ def meeting(first: str, second: str, unguarded: tuple[int, ...] = (), how: How |
     return scene.world(ann=DOES[first](scene, "ann"), bob=DOES[second](scene, "bob"))
 
 
-def alone(name: str, first: str, second: str, unguarded: tuple[int, ...]) -> World:
+def alone(name: str, first: str, second: str, unguarded: tuple[int, ...]) -> Scenario:
     """The same, with one of the two only: ann or bob."""
     world = meeting(first, second, unguarded)
     return replace(world, actors={name: world.actors[name]})

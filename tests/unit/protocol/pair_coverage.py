@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from astyqueue.protocol.layout.columns import Type
-from tests.modelcheck.executor import World
+from tests.modelcheck.executor import Scenario
 from tests.modelcheck.explorer import explore
 from tests.unit.protocol.faults import CRASH, PAUSE, PLAIN, UNKNOWN, Befalls
 from tests.unit.protocol.operation_pairs import PAIRS, UNABLE, Pair, Unable, meeting
@@ -76,7 +76,7 @@ def summary(told: Mapping[Pair, Told]) -> str:
     return f"{counted} Not counted: {numbers[2]} orders of pairs that cannot fail.**"
 
 
-def schedules(make: Callable[[], World], befalls: Befalls) -> int:
+def schedules(make: Callable[[], Scenario], befalls: Befalls) -> int:
     """How many orders there are; all of them end well."""
     explored = explore(make, isolated=True, **befalls).require_none()
     return explored.schedules

@@ -25,7 +25,7 @@ from astyqueue.protocol.settling.settle import SettleRequest, settle
 from astyqueue.protocol.steps import Steps, run
 from astyqueue.triggers import Every, Triggers
 from astyqueue.units import SECOND
-from tests.modelcheck.executor import History, World
+from tests.modelcheck.executor import History, Scenario
 from tests.modelcheck.schedule import Actor, Work
 from tests.unit.protocol.key_worlds import KEY, KeyScene, KeyWatch
 from tests.unit.protocol.worlds import ATTEMPTS, LEASE, acking, begin
@@ -66,9 +66,9 @@ class RepeatScene(KeyScene):
         )
         return RepeatingSend(self.kept(name), wanted, unique).carry_out()
 
-    def world(self, **actors: Actor) -> World:
+    def world(self, **actors: Actor) -> Scenario:
         """As of all that have a key, when all that comes again has come to its end."""
-        judged = super().world(**actors).judge
+        judged = super().world(**actors).check
 
         def also_to_the_end(history: History) -> str | None:
             told = [result for result in history.results.values() if isinstance(result, KeyHolder)]
@@ -78,7 +78,7 @@ class RepeatScene(KeyScene):
             self._to_the_end()
             return judged(history)
 
-        return World(self.store, actors, also_to_the_end)
+        return Scenario(self.store, actors, also_to_the_end)
 
     def _to_the_end(self) -> None:
         for _ in range(12):

@@ -26,7 +26,7 @@ from astyqueue.store import Slice, Store
 from astyqueue.testing import Faulty, Recording
 from astyqueue.triggers import Every, Trigger, Triggers
 from astyqueue.units import SECOND
-from tests.modelcheck.executor import History, World
+from tests.modelcheck.executor import History, Scenario
 from tests.modelcheck.schedule import Actor, Work
 from tests.unit.protocol.checked_store import ROW
 from tests.unit.protocol.worlds import ATTEMPTS, LEASE, Scene
@@ -123,9 +123,9 @@ class Timetable(Scene):
             if column.name.state == State.NEXT_SLOT
         )
 
-    def play(self, **actors: Actor) -> World:
+    def play(self, **actors: Actor) -> Scenario:
         """A world that is judged by `once_each`."""
-        return World(self.births, actors, self.once_each)
+        return Scenario(self.births, actors, self.once_each)
 
     def once_each(self, history: History) -> str | None:
         """Whoever comes last fires what is left; then each slot that was not skipped has had one message."""

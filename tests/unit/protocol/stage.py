@@ -26,7 +26,7 @@ from astyqueue.store import Batch, Column, Named, Slice, Store
 from astyqueue.stores.memory import MemoryStore
 from astyqueue.testing import Faulty, TimeMachine
 from astyqueue.units import SECOND
-from tests.modelcheck.deterministic_ids import repeatable_process
+from tests.modelcheck.deterministic_ids import deterministic_client
 
 T = TypeVar("T")
 ROW: Final = "mail:0:0"
@@ -42,9 +42,9 @@ class Stage:
         self.levels = levels
         self.clock = TimeMachine()
         self.store = Stage.opens(self.clock)
-        self.ann = repeatable_process("ann", self.clock)
-        self.bob = repeatable_process("bob", self.clock)
-        self.cyd = repeatable_process("cyd", self.clock)
+        self.ann = deterministic_client("ann", self.clock)
+        self.bob = deterministic_client("bob", self.clock)
+        self.cyd = deterministic_client("cyd", self.clock)
         self._numbers = itertools.count()
 
     def run(self, steps: Steps[T], store: Store | None = None) -> T:

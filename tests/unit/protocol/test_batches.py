@@ -13,7 +13,7 @@ from astyqueue.protocol.steps import Commit, Steps, run
 from astyqueue.store import Batch, Name, Put, Slice, Store
 from astyqueue.testing import Failing, TimeMachine
 from astyqueue.units import SECOND
-from tests.modelcheck.deterministic_ids import repeatable_process
+from tests.modelcheck.deterministic_ids import deterministic_client
 from tests.support.places import Place
 
 HERE = {"queue": "emails", "source": "nightly"}
@@ -27,7 +27,7 @@ def store(place: Place, clock: TimeMachine) -> Store:
 
 @pytest.fixture
 def ann(clock: TimeMachine) -> Client:
-    return repeatable_process("ann", clock)
+    return deterministic_client("ann", clock)
 
 
 def beginning(process: Client, batch: str = "7") -> Steps[BatchRecord]:
@@ -39,7 +39,7 @@ def test_a_batch_keeps_the_moment_at_which_it_was_first_begun(store: Store, cloc
     first = run(beginning(ann), store)
     assert first == BatchRecord(clock.now(), ended=False)
     clock.advance("1h")
-    assert run(beginning(repeatable_process("bob", clock)), store) == first
+    assert run(beginning(deterministic_client("bob", clock)), store) == first
     assert run(beginning(ann, "8"), store).moment == clock.now()
 
 
@@ -49,7 +49,7 @@ def test_of_two_who_begin_at_once_both_find_the_same(store: Store, clock: TimeMa
     while not isinstance(request, Commit):
         request = late.send(store.read(request.wanted, exact=request.exact))  # type: ignore[union-attr]  # nothing but reads comes before
     clock.advance("1s")
-    first = run(beginning(repeatable_process("bob", clock)), store)
+    first = run(beginning(deterministic_client("bob", clock)), store)
     refused = store.commit(request.batch, request.expects)
     request = late.send(refused)
     with pytest.raises(StopIteration) as ended:
@@ -63,7 +63,7 @@ def test_a_moment_of_unknown_outcome_is_read_back(
 ) -> None:
     first = run(beginning(ann), Failing(store, OutcomeUnknown(), of=(Commit,), applied=applied))
     clock.advance("1s")
-    assert run(beginning(repeatable_process("bob", clock)), store) == first
+    assert run(beginning(deterministic_client("bob", clock)), store) == first
 
 
 def test_a_batch_that_ended_is_known_to_have(store: Store, ann: Client) -> None:

@@ -18,8 +18,8 @@ from astyqueue.stores.memory import MemoryStore
 from astyqueue.testing import TimeMachine
 from astyqueue.testing.faults import Failing, Faulty, Recording
 from astyqueue.units import SECOND
-from tests.modelcheck.deterministic_ids import repeatable_process
-from tests.modelcheck.executor import History, World
+from tests.modelcheck.deterministic_ids import deterministic_client
+from tests.modelcheck.executor import History, Scenario
 from tests.modelcheck.explorer import explore
 
 ROW = "mail:0:0"
@@ -33,7 +33,7 @@ def store(clock: TimeMachine) -> Store:
 
 def lock_of(name: str, clock: TimeMachine, *, ahead: int = 0) -> ColumnLock:
     """A process, by name, whose clock is ahead by so many microseconds."""
-    process = repeatable_process(name, clock)
+    process = deterministic_client(name, clock)
     return ColumnLock(Client(name, lambda: clock.now() + ahead, process.id_at, process.nonce), TIMEOUT)
 
 
@@ -183,10 +183,10 @@ def test_lock_columns_go_by_themselves(store: Store, clock: TimeMachine) -> None
 def test_of_several_who_want_it_one_gets_it_in_whatever_order() -> None:
     """All may stand back only where somebody died; the guard of their commits decides where two go."""
 
-    def world() -> World:
+    def world() -> Scenario:
         clock = TimeMachine()
         actors = {name: partial(lock_of(name, clock).acquire, ROW) for name in ("ann", "bob", "cyd")}
-        return World(MemoryStore(clock), actors, _somebody_won)
+        return Scenario(MemoryStore(clock), actors, _somebody_won)
 
     assert explore(world, isolated=True).require_none().schedules > 10
 
@@ -197,10 +197,10 @@ def test_of_two_who_see_each_other_the_lower_goes() -> None:
     def see(history: History) -> None:
         seen.append(frozenset(_winners(history)))
 
-    def world() -> World:
+    def world() -> Scenario:
         clock = TimeMachine()
         actors = {name: partial(lock_of(name, clock).acquire, ROW) for name in ("ann", "bob")}
-        return World(MemoryStore(clock), actors, see)
+        return Scenario(MemoryStore(clock), actors, see)
 
     explore(world)
     assert {frozenset({"ann"}), frozenset({"bob"})} <= set(seen)

@@ -24,7 +24,7 @@ from astyqueue.protocol.steps import Commit, Read, Steps
 from astyqueue.store import Batch, Expectation, Name, Put
 from astyqueue.testing import Failing
 from astyqueue.units import SECOND
-from tests.modelcheck.executor import History, World
+from tests.modelcheck.executor import History, Scenario
 from tests.modelcheck.explorer import explore
 from tests.modelcheck.schedule import Actor
 from tests.unit.protocol.stage import LEASE, ROW, Meddling, Stage, Unanswered
@@ -185,10 +185,10 @@ def test_a_delete_whose_outcome_cannot_be_read_back_stays_unknown(stage: Stage) 
         stage.run(delete(stage.bob, first), unknown)
 
 
-def racing(*actors: str) -> Callable[[], World]:
+def racing(*actors: str) -> Callable[[], Scenario]:
     """Two messages, one of them in hand, and these actors."""
 
-    def make_world() -> World:
+    def make_world() -> Scenario:
         stage = Stage()
         first, _ = stage.send_many(2)
         [held] = stage.claim(1)
@@ -211,7 +211,7 @@ def racing(*actors: str) -> Callable[[], World]:
             left = {column.name.id for kind in (Type.MESSAGE, Type.DEAD) for column in stage.columns(kind)}
             return "the deleted message is there" if first.id in left | listed else None
 
-        return World(stage.store, {name: offered[name] for name in actors}, judge)
+        return Scenario(stage.store, {name: offered[name] for name in actors}, judge)
 
     return make_world
 

@@ -14,8 +14,8 @@ from astyqueue.protocol.scheduling.schedules import RequestedSchedule, pause, re
 from astyqueue.protocol.settling.outcomes import ACK
 from astyqueue.protocol.steps import Steps
 from astyqueue.triggers import Every
-from tests.modelcheck.executor import World
-from tests.modelcheck.schedule import Tick, Work
+from tests.modelcheck.executor import Scenario
+from tests.modelcheck.schedule import Advance, Work
 from tests.unit.protocol.faults import CRASH, CRASHES, PAUSE, PLAIN, UNKNOWN, UNKNOWNS, Befalls, named, played
 from tests.unit.protocol.schedule_table import BODY, Timetable, firer, worker
 from tests.unit.protocol.worlds import settler
@@ -32,38 +32,38 @@ def due(
     return table
 
 
-def two(slots: int = 1, unguarded: tuple[int, ...] = ()) -> World:
+def two(slots: int = 1, unguarded: tuple[int, ...] = ()) -> Scenario:
     table = due(slots, unguarded=unguarded)
     return table.play(ann=firer(table, "ann"), bob=firer(table, "bob"))
 
 
-def two_slots() -> World:
+def two_slots() -> Scenario:
     return two(slots=2)
 
 
-def two_schedules() -> World:
+def two_schedules() -> Scenario:
     table = due(names=("digest", "report"))
     return table.play(ann=firer(table, "ann"), bob=firer(table, "bob"))
 
 
-def three() -> World:
+def three() -> Scenario:
     table = due()
     return table.play(**{name: firer(table, name) for name in ("ann", "bob", "cyd")})
 
 
-def workers() -> World:
+def workers() -> Scenario:
     table = due()
     return table.play(ann=worker(table, "ann"), bob=worker(table, "bob"))
 
 
-def becoming_due() -> World:
+def becoming_due() -> Scenario:
     """The second slot falls due at any moment."""
     table = due()
-    bob = firer(table, "bob", first=Tick(table.clock, 60))
+    bob = firer(table, "bob", first=Advance(table.clock, 60))
     return table.play(ann=firer(table, "ann"), bob=bob)
 
 
-def overlapping(overlap: str) -> World:
+def overlapping(overlap: str) -> Scenario:
     """The run before may be acked at any moment while two processes fire."""
     table = due(overlap=overlap)
     table.fire("eve")
@@ -73,23 +73,23 @@ def overlapping(overlap: str) -> World:
     return table.play(eve=eve, ann=firer(table, "ann"), bob=firer(table, "bob"))
 
 
-def skip() -> World:
+def skip() -> Scenario:
     return overlapping("skip")
 
 
-def queue_one() -> World:
+def queue_one() -> Scenario:
     return overlapping("queue one")
 
 
-def queue_all() -> World:
+def queue_all() -> Scenario:
     return overlapping("queue all")
 
 
-def cancel() -> World:
+def cancel() -> Scenario:
     return overlapping("cancel running")
 
 
-def against(change: Callable[[Timetable], Steps[object]]) -> World:
+def against(change: Callable[[Timetable], Steps[object]]) -> Scenario:
     table = due(2)
 
     def pat() -> Work:
@@ -98,22 +98,22 @@ def against(change: Callable[[Timetable], Steps[object]]) -> World:
     return table.play(ann=firer(table, "ann"), pat=pat)
 
 
-def pausing() -> World:
+def pausing() -> Scenario:
     return against(lambda table: pause(table.kept("digest", by="pat"), "by hand"))
 
 
-def removing() -> World:
+def removing() -> Scenario:
     return against(lambda table: remove(table.kept("digest", by="pat")))
 
 
-def replacing() -> World:
+def replacing() -> Scenario:
     wanted = RequestedSchedule(
         Every("1m", delay="1m"), replace(BODY, priority=0, key="digest"), Policies(Misfire.read("all"))
     )
     return against(lambda table: save(table.kept("digest", by="pat"), wanted, replaces=True))
 
 
-Making = Callable[[], World]
+Making = Callable[[], Scenario]
 #: Each world, what befalls it, and how many schedules there are at least.
 WORLDS: list[tuple[Making, Befalls, int]] = [
     (two, PLAIN, 6),

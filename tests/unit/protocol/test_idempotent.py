@@ -26,7 +26,7 @@ from astyqueue.protocol.steps import Commit, run
 from astyqueue.store import Named, Slice
 from astyqueue.testing import Failing
 from astyqueue.units import SECOND
-from tests.modelcheck.executor import World
+from tests.modelcheck.executor import Scenario
 from tests.modelcheck.schedule import Actor, Work
 from tests.unit.protocol.checked_store import ROW, Meanwhile, picture
 from tests.unit.protocol.faults import CRASH, PAUSE, UNKNOWN, Befalls, named, played
@@ -207,7 +207,7 @@ MEETS: dict[str, Meets] = {
 @pytest.mark.parametrize("befalls", [CRASH, UNKNOWN, PAUSE], ids=named)
 @pytest.mark.parametrize("other", MEETS)
 def test_no_order_of_events_sends_a_record_twice(other: str, befalls: Befalls) -> None:
-    def repeatable() -> World:
+    def repeatable() -> Scenario:
         scene = Scene()
         wanted = records(scene, 1)
         taken = None
@@ -218,7 +218,7 @@ def test_no_order_of_events_sends_a_record_twice(other: str, befalls: Befalls) -
         world = scene.world(ann=sends(scene, "ann", wanted), meets=MEETS[other](scene, wanted, taken))
 
         def judged(history: object) -> str | None:
-            came_back = world.judge(history)  # type: ignore[arg-type]  # what it is handed
+            came_back = world.check(history)  # type: ignore[arg-type]  # what it is handed
             run(send_idempotent(scene.process("sweeper"), ROW, wanted), scene.store)
             gone = wanted[0].id in scene.store.gone
             assert not (gone and wanted[0].id in picture(scene.store).messages), (
@@ -226,7 +226,7 @@ def test_no_order_of_events_sends_a_record_twice(other: str, befalls: Befalls) -
             )
             return came_back
 
-        return World(world.store, world.actors, judged)
+        return Scenario(world.store, world.actors, judged)
 
     explored = played(repeatable, befalls).require_none()
     assert explored.complete

@@ -14,9 +14,9 @@ from astyqueue.protocol.settling.settle import SettleRequest
 from astyqueue.protocol.steps import run
 from astyqueue.testing import TimeMachine
 from astyqueue.units import SECOND
-from tests.modelcheck.executor import World
+from tests.modelcheck.executor import Scenario
 from tests.modelcheck.explorer import replay
-from tests.modelcheck.schedule import Tick, Work, ticking
+from tests.modelcheck.schedule import Advance, Work, advancing
 from tests.unit.protocol.checked_store import ROW
 from tests.unit.protocol.faults import CRASH, PAUSE, PLAIN, UNKNOWN, Befalls, named, played
 from tests.unit.protocol.worlds import LEASE, Scene, Taking, begin, joiner, put_at, sender, settler, warm
@@ -31,12 +31,12 @@ def well_known(scene: Scene) -> RowSnapshot:
     return snapshot
 
 
-def two_cold(unguarded: tuple[int, ...] = ()) -> World:
+def two_cold(unguarded: tuple[int, ...] = ()) -> Scenario:
     scene = Scene(messages=2, unguarded=unguarded)
     return scene.world(ann=Taking(scene, "ann"), bob=Taking(scene, "bob"))
 
 
-def warm_and_cold(unguarded: tuple[int, ...] = ()) -> World:
+def warm_and_cold(unguarded: tuple[int, ...] = ()) -> Scenario:
     scene = Scene(messages=1, unguarded=unguarded)
     scene.acked(scene.do("eve").claims[0])
     snapshot = warm(scene, "ann")
@@ -45,7 +45,7 @@ def warm_and_cold(unguarded: tuple[int, ...] = ()) -> World:
     return scene.world(ann=Taking(scene, "ann", snapshot=snapshot), bob=Taking(scene, "bob"))
 
 
-def three_warm(unguarded: tuple[int, ...] = ()) -> World:
+def three_warm(unguarded: tuple[int, ...] = ()) -> Scenario:
     scene = Scene(messages=1, unguarded=unguarded)
     scene.acked(scene.do("eve").claims[0])
     snapshots = {name: warm(scene, name) for name in ("ann", "bob", "cyd")}
@@ -56,38 +56,38 @@ def three_warm(unguarded: tuple[int, ...] = ()) -> World:
     )
 
 
-def three_cold(unguarded: tuple[int, ...] = ()) -> World:
+def three_cold(unguarded: tuple[int, ...] = ()) -> Scenario:
     """Three who know nothing of a row, and one message for all of them."""
     scene = Scene(messages=1, unguarded=unguarded)
     return scene.world(**{name: Taking(scene, name, outcome=None, want=1) for name in ("ann", "bob", "cyd")})
 
 
-def expiring(unguarded: tuple[int, ...] = ()) -> World:
+def expiring(unguarded: tuple[int, ...] = ()) -> Scenario:
     """A lease that ends at some moment, and two claimers who both saw it begin; one of them looks at any time."""
     scene = Scene(messages=1, unguarded=unguarded)
     scene.do("eve")
     snapshots = [warm(scene, "ann"), warm(scene, "bob")]
     ann, bob = (
         Taking(scene, "ann", snapshots[0], first=begin),
-        Taking(scene, "bob", snapshots[1], first=Tick(scene.clock, LEASE // SECOND)),
+        Taking(scene, "bob", snapshots[1], first=Advance(scene.clock, LEASE // SECOND)),
     )
     return scene.world(ann=ann, bob=bob)
 
 
-def ending(unguarded: tuple[int, ...] = ()) -> World:
+def ending(unguarded: tuple[int, ...] = ()) -> Scenario:
     """A lease that ends at any moment of a claimer's look."""
     scene = Scene(messages=1, unguarded=unguarded)
     scene.do("eve")
     scene.clock.advance(0.1)
     scene.sent += scene.send(1)
-    return scene.world(ann=Taking(scene, "ann", first=begin), time=ticking(scene.clock, LEASE // SECOND))
+    return scene.world(ann=Taking(scene, "ann", first=begin), time=advancing(scene.clock, LEASE // SECOND))
 
 
-def against_reclaim(*outcomes: Outcome, unguarded: tuple[int, ...] = ()) -> World:
+def against_reclaim(*outcomes: Outcome, unguarded: tuple[int, ...] = ()) -> Scenario:
     """Eve settles her message in these stages; at any moment her lease runs out, and bob, who saw it, claims again."""
     scene = Scene(messages=1, unguarded=unguarded)
     taken = scene.do("eve").claims[0]
-    bob = Taking(scene, "bob", well_known(scene), first=Tick(scene.clock, LEASE // SECOND))
+    bob = Taking(scene, "bob", well_known(scene), first=Advance(scene.clock, LEASE // SECOND))
     eve = settler(scene, "eve", taken, *[{taken.held[0].entry.id: outcome} for outcome in outcomes])
     return scene.world(eve=eve, bob=bob)
 
@@ -95,40 +95,40 @@ def against_reclaim(*outcomes: Outcome, unguarded: tuple[int, ...] = ()) -> Worl
 NOW = TimeMachine().now()
 
 
-def ack(unguarded: tuple[int, ...] = ()) -> World:
+def ack(unguarded: tuple[int, ...] = ()) -> Scenario:
     return against_reclaim(ACK, unguarded=unguarded)
 
 
-def release(unguarded: tuple[int, ...] = ()) -> World:
+def release(unguarded: tuple[int, ...] = ()) -> Scenario:
     return against_reclaim(Release(NOW + SECOND, 0), unguarded=unguarded)
 
 
-def release_later(unguarded: tuple[int, ...] = ()) -> World:
+def release_later(unguarded: tuple[int, ...] = ()) -> Scenario:
     return against_reclaim(Release(NOW + 2 * LEASE, 0), ACK, unguarded=unguarded)
 
 
-def extend(unguarded: tuple[int, ...] = ()) -> World:
+def extend(unguarded: tuple[int, ...] = ()) -> Scenario:
     return against_reclaim(Extend(NOW + 2 * LEASE), ACK, unguarded=unguarded)
 
 
-def extend_only(unguarded: tuple[int, ...] = ()) -> World:
+def extend_only(unguarded: tuple[int, ...] = ()) -> Scenario:
     return against_reclaim(Extend(NOW + 2 * LEASE), unguarded=unguarded)
 
 
-def reject(unguarded: tuple[int, ...] = ()) -> World:
+def reject(unguarded: tuple[int, ...] = ()) -> Scenario:
     return against_reclaim(Reject("rejected", "of no use", 1), unguarded=unguarded)
 
 
-def partly(unguarded: tuple[int, ...] = ()) -> World:
+def partly(unguarded: tuple[int, ...] = ()) -> Scenario:
     """Eve acks one of two messages while bob claims them again."""
     scene = Scene(messages=2, unguarded=unguarded)
     taken = scene.do("eve").claims[0]
-    bob = Taking(scene, "bob", well_known(scene), first=Tick(scene.clock, LEASE // SECOND))
+    bob = Taking(scene, "bob", well_known(scene), first=Advance(scene.clock, LEASE // SECOND))
     eve = settler(scene, "eve", taken, *[{held.entry.id: ACK} for held in taken.held])
     return scene.world(eve=eve, bob=bob)
 
 
-def joined(unguarded: tuple[int, ...] = ()) -> World:
+def joined(unguarded: tuple[int, ...] = ()) -> Scenario:
     """Ann acks with her next claim, while bob claims too."""
     scene = Scene(messages=1, unguarded=unguarded)
     taken = scene.do("ann").claims[0]
@@ -138,7 +138,7 @@ def joined(unguarded: tuple[int, ...] = ()) -> World:
     return scene.world(ann=joiner(scene, "ann", settling), bob=Taking(scene, "bob"))
 
 
-def joined_pair(unguarded: tuple[int, ...] = ()) -> World:
+def joined_pair(unguarded: tuple[int, ...] = ()) -> Scenario:
     """Ann acks two claims, one of them past its lease, with her next claim; bob takes what he can and acks it."""
     scene = Scene(messages=2, unguarded=unguarded)
     early = scene.do("ann", want=1, lease=LEASE // 2).claims[0]
@@ -152,7 +152,7 @@ def joined_pair(unguarded: tuple[int, ...] = ()) -> World:
     )
 
 
-def two_settle(unguarded: tuple[int, ...] = ()) -> World:
+def two_settle(unguarded: tuple[int, ...] = ()) -> Scenario:
     """Two processes settle one claim of two messages by receipt."""
     scene = Scene(messages=2, unguarded=unguarded)
     taken = scene.do("eve").claims[0]
@@ -162,7 +162,7 @@ def two_settle(unguarded: tuple[int, ...] = ()) -> World:
     return scene.world(ann=ann, bob=bob)
 
 
-def late_sender(unguarded: tuple[int, ...] = ()) -> World:
+def late_sender(unguarded: tuple[int, ...] = ()) -> Scenario:
     """A message lands behind the head, at any point of a claimer's looks."""
     scene = Scene(messages=2, unguarded=unguarded)
     old = put_at(scene.now - 20 * SECOND, 7)
@@ -171,13 +171,13 @@ def late_sender(unguarded: tuple[int, ...] = ()) -> World:
         snapshot = warm(scene, "ann")
         for wait in (11, 601):
             yield from Taking(scene, "ann", snapshot=snapshot)()
-            yield Tick(scene.clock, wait)
+            yield Advance(scene.clock, wait)
         return (yield from Taking(scene, "ann", snapshot=snapshot)())
 
     return scene.world(ann=ann, pat=sender(scene, "pat", old))
 
 
-Making = Callable[..., World]
+Making = Callable[..., Scenario]
 #: Each world, what befalls it, and how many schedules there are at least.
 WORLDS: list[tuple[Making, Befalls, int]] = [
     (two_cold, PLAIN, 18),

@@ -11,7 +11,7 @@ import pytest
 
 from astyqueue.protocol.claiming.claim import Claim
 from astyqueue.protocol.layout.columns import Type
-from tests.modelcheck.executor import World
+from tests.modelcheck.executor import Scenario
 from tests.modelcheck.schedule import Actor
 from tests.unit.protocol.faults import CRASH, PAUSE, UNKNOWN, Befalls, named, played
 from tests.unit.protocol.key_worlds import (
@@ -71,7 +71,7 @@ KINDS: Final[dict[str, tuple[str, Does]]] = {
 _NAMES: Final = ("ann", "bob")
 
 
-def meeting(first: str, second: str, state: str, careless: tuple[int, ...] = ()) -> World:
+def meeting(first: str, second: str, state: str, careless: tuple[int, ...] = ()) -> Scenario:
     """Two commits meet at a key in this state."""
     scene = KeyScene(careless=careless)
     scene.clock.advance(1)

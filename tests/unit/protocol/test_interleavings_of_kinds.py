@@ -8,7 +8,7 @@ from functools import partial
 import pytest
 
 from astyqueue.protocol.layout.columns import Type
-from tests.modelcheck.executor import World
+from tests.modelcheck.executor import Scenario
 from tests.modelcheck.explorer import explore
 from tests.unit.protocol.faults import CRASH, PAUSE, PLAIN, UNKNOWN, Befalls, named, played
 from tests.unit.protocol.operation_pairs import HOW, PAIRS, SHOWN, UNABLE, How, alone, meeting
@@ -36,7 +36,7 @@ MEETINGS = [(*pair, CRASH) for pair in HERE] + [(*pair, UNKNOWN) for pair in HER
 Saying = Callable[[str, object], None]
 
 
-def world(first: str, second: str) -> partial[World]:
+def world(first: str, second: str) -> partial[Scenario]:
     make = partial(meeting, first, second)
     make.__dict__["__name__"] = f"{first} and {second}"
     return make

@@ -11,7 +11,7 @@ import pytest
 
 from astyqueue.model.compose import Unique
 from astyqueue.protocol.layout.columns import Type
-from tests.modelcheck.executor import World
+from tests.modelcheck.executor import Scenario
 from tests.modelcheck.schedule import Actor
 from tests.unit.protocol.faults import CRASH, UNKNOWN, Befalls, named, played
 from tests.unit.protocol.key_worlds import clears, rejecting, sends
@@ -72,7 +72,7 @@ _LONG: Final = {
 }
 
 
-def meeting(first: str, second: str, state: str, careless: tuple[int, ...] = ()) -> World:
+def meeting(first: str, second: str, state: str, careless: tuple[int, ...] = ()) -> Scenario:
     """Two commits meet at a key in this state."""
     scene = RepeatScene(state, careless=careless)
     return scene.world(ann=KINDS[first][1](scene, "ann"), bob=KINDS[second][1](scene, "bob"))

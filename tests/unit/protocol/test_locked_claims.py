@@ -10,7 +10,7 @@ from astyqueue.protocol.coordination.column_lock import ColumnLock
 from astyqueue.protocol.layout.columns import Type
 from astyqueue.protocol.row.snapshot import RowSnapshot
 from astyqueue.protocol.settling.settle import SettleRequest, settle
-from tests.modelcheck.executor import World
+from tests.modelcheck.executor import Scenario
 from tests.modelcheck.explorer import explore
 from tests.modelcheck.schedule import Work
 from tests.unit.protocol.worlds import ATTEMPTS, LEASE, Scene, Told, acking
@@ -38,7 +38,7 @@ class Locked:
         return told
 
 
-def two(unguarded: tuple[int, ...] = ()) -> World:
+def two(unguarded: tuple[int, ...] = ()) -> Scenario:
     scene = Scene(messages=1, unguarded=unguarded)
     return scene.world(ann=Locked(scene, "ann"), bob=Locked(scene, "bob"))
 

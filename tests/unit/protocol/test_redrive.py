@@ -22,7 +22,7 @@ from astyqueue.protocol.row.transaction import COMMIT_TRIES
 from astyqueue.protocol.steps import Commit, Steps
 from astyqueue.testing import Recording
 from astyqueue.units import SECOND
-from tests.modelcheck.executor import History, World
+from tests.modelcheck.executor import History, Scenario
 from tests.modelcheck.explorer import explore
 from tests.unit.protocol.stage import LEASE, ROW, Meddling, Stage, Unanswered
 
@@ -207,7 +207,7 @@ def test_an_unknown_outcome_is_read_back(
 
 @pytest.mark.stores("memory")  # each order is a world of its own, and there are hundreds
 def test_redrives_purges_and_claims_meet_in_every_order() -> None:
-    def make_world() -> World:
+    def make_world() -> Scenario:
         stage = Stage()
         [first] = stage.bury("a")
 
@@ -223,7 +223,7 @@ def test_redrives_purges_and_claims_meet_in_every_order() -> None:
             "purge": lambda: purge(stage.cyd, [first]),
             "claim": lambda: stage.claiming(1, stage.ann),
         }
-        return World(stage.store, actors, judge)
+        return Scenario(stage.store, actors, judge)
 
     explored = explore(make_world, isolated=True, unknowns=1).require_none()
     assert explored.complete

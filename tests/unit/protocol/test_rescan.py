@@ -28,7 +28,7 @@ from astyqueue.protocol.steps import Commit, Read, Send, Steps, run
 from astyqueue.store import Column, Slice, Store
 from astyqueue.testing import Failing, Recording
 from astyqueue.units import SECOND
-from tests.modelcheck.executor import World
+from tests.modelcheck.executor import Scenario
 from tests.modelcheck.explorer import explore
 from tests.modelcheck.schedule import Work
 from tests.unit.protocol.checked_store import ROW, Meanwhile, picture
@@ -234,7 +234,7 @@ def removed(scene: Scene) -> None:
         run(delete(scene.process("dan"), MessageId(ROW, 0, id_)), scene.store)
 
 
-def meeting(unguarded: tuple[int, ...] = ()) -> World:
+def meeting(unguarded: tuple[int, ...] = ()) -> Scenario:
     """A rescan lists what it found, and a newcomer comes to whom what landed late is a message like any other."""
     scene = Scene(unguarded=unguarded)
     scene.send(1)

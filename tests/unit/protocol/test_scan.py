@@ -20,7 +20,7 @@ from astyqueue.store import Batch, Put, Slice, Store
 from astyqueue.stores.memory import MemoryStore
 from astyqueue.testing import Faulty, Recording, TimeMachine
 from astyqueue.units import SECOND
-from tests.modelcheck.deterministic_ids import repeatable_process
+from tests.modelcheck.deterministic_ids import deterministic_client
 from tests.unit.protocol.checked_store import ROW, picture
 from tests.unit.protocol.worlds import ATTEMPTS, LEASE, Scene, put_at, warm
 
@@ -60,7 +60,7 @@ def test_each_of_ten_thousand_ids_is_looked_at_a_fixed_number_of_times() -> None
     clock = TimeMachine()
     store = Counting(MemoryStore(clock))
     sent = stream(10_000, clock, store)
-    process, snapshot = repeatable_process("ann", clock), RowSnapshot(ROW, 1)
+    process, snapshot = deterministic_client("ann", clock), RowSnapshot(ROW, 1)
     claimed = [
         one
         for _ in range(50)
@@ -83,14 +83,14 @@ def test_what_was_passed_is_not_walked_again_by_a_newcomer() -> None:
     clock = TimeMachine()
     store = Counting(MemoryStore(clock))
     stream(2_000, clock, store)
-    process, snapshot = repeatable_process("ann", clock), RowSnapshot(ROW, 1)
+    process, snapshot = deterministic_client("ann", clock), RowSnapshot(ROW, 1)
     for _ in range(11):
         run(claim(process, snapshot, ClaimRequest(200, 12 * 3_600 * SECOND, ATTEMPTS)), store)
     for _ in range(12):
         clock.advance("2m")
         run(claim(process, snapshot, ClaimRequest(200, LEASE, ATTEMPTS)), store)
     store.seen.clear()
-    run(claim(repeatable_process("bob", clock), RowSnapshot(ROW, 1), ClaimRequest(200, LEASE, ATTEMPTS)), store)
+    run(claim(deterministic_client("bob", clock), RowSnapshot(ROW, 1), ClaimRequest(200, LEASE, ATTEMPTS)), store)
     assert sum(store.seen.values()) < 1_000
 
 
@@ -163,7 +163,7 @@ def test_a_walk_over_a_thousand_ids_without_a_claim_is_stored_for_others() -> No
     scene = Scene()
     clock, store = scene.clock, MemoryStore(scene.clock)
     sent = stream(1_500, clock, store)
-    process, snapshot = repeatable_process("ann", clock), RowSnapshot(ROW, 1)
+    process, snapshot = deterministic_client("ann", clock), RowSnapshot(ROW, 1)
     claimed = [
         one
         for _ in range(8)
@@ -183,7 +183,7 @@ def test_a_walk_over_the_graves_of_a_thousand_is_stored_for_others_once() -> Non
     scene = Scene()
     clock, store = scene.clock, MemoryStore(scene.clock)
     sent = stream(1_500, clock, store)
-    process, snapshot = repeatable_process("ann", clock), RowSnapshot(ROW, 1)
+    process, snapshot = deterministic_client("ann", clock), RowSnapshot(ROW, 1)
     for _ in range(8):
         [taken] = run(claim(process, snapshot, ClaimRequest(200, LEASE, ATTEMPTS)), store).claims
         outcomes = {held.entry.id: ACK for held in taken.held}

@@ -32,7 +32,7 @@ from astyqueue.protocol.steps import Commit, Steps
 from astyqueue.store import Batch, Put, Slice, Spread, Store
 from astyqueue.testing import Failing
 from astyqueue.units import SECOND
-from tests.modelcheck.executor import History, World
+from tests.modelcheck.executor import History, Scenario
 from tests.modelcheck.explorer import explore
 from tests.unit.protocol.stage import Meddling, Stage, Unanswered
 
@@ -98,7 +98,7 @@ def test_stored_behaviour_counts_and_the_difference_is_told(stage: Stage) -> Non
 
 @pytest.mark.stores("memory")  # each order is a world of its own, and there are hundreds
 def test_of_two_who_create_a_queue_at_once_both_get_the_same() -> None:
-    def make_world() -> World:
+    def make_world() -> Scenario:
         stage = Stage()
 
         def judge(history: History) -> str | None:
@@ -110,7 +110,7 @@ def test_of_two_who_create_a_queue_at_once_both_get_the_same() -> None:
                 return f"{ann} and {bob}"
             return None if stage.run(list_queues()) == ["mail"] else "it is not listed"
 
-        return World(
+        return Scenario(
             stage.store, {"ann": lambda: opened(lease_us=MINUTE), "bob": lambda: opened(lease_us=2 * MINUTE)}, judge
         )
 

@@ -34,7 +34,7 @@ from astyqueue.store import Batch, Name, Named, Put, Slice
 from astyqueue.stores.memory import MemoryStore
 from astyqueue.testing import Recording, TimeMachine
 from astyqueue.units import SECOND
-from tests.modelcheck.deterministic_ids import repeatable_process
+from tests.modelcheck.deterministic_ids import deterministic_client
 from tests.unit.protocol.checked_store import ROW, picture
 from tests.unit.protocol.worlds import ATTEMPTS, LEASE, Scene, put_at, warm
 
@@ -151,7 +151,7 @@ def test_a_glance_at_the_header_tells_whether_others_changed_the_row() -> None:
 
 def test_more_timers_than_a_page_are_all_known() -> None:
     machine = TimeMachine()
-    store, process = MemoryStore(machine), repeatable_process("ann", machine)
+    store, process = MemoryStore(machine), deterministic_client("ann", machine)
     names = [Name(Type.TIMER, 0, process.id_at(machine.now() + number), State.SNOOZED) for number in range(2_300)]
     timers = [encoded(Timer(name, (Entry(name.id, 0, 0),), b"a claim.", "", 1)) for name in names]
     store.send(Batch(ROW, tuple(Put(timer.name, timer.value) for timer in timers)))

@@ -24,8 +24,8 @@ from astyqueue.store import Batch, Committed, Named, Put, Store
 from astyqueue.stores.memory import MemoryStore
 from astyqueue.testing import TimeMachine, Unguarded
 from astyqueue.units import SECOND
-from tests.modelcheck.deterministic_ids import repeatable_process
-from tests.modelcheck.executor import History, World
+from tests.modelcheck.deterministic_ids import deterministic_client
+from tests.modelcheck.executor import History, Scenario
 from tests.modelcheck.schedule import Actor, Mode, Work
 from tests.unit.protocol.checked_store import ROW, Graves, Watched, picture
 
@@ -106,7 +106,7 @@ class Scene:
     def process(self, name: str) -> Client:
         """The process of this name, the same every time: its ids and nonces never come twice."""
         if name not in self._processes:
-            self._processes[name] = repeatable_process(name, self.clock)
+            self._processes[name] = deterministic_client(name, self.clock)
         return self._processes[name]
 
     def send(self, count: int, **options: object) -> list[Id]:
@@ -140,14 +140,14 @@ class Scene:
     def acked(self, taken: Claim, *, snapshot: RowSnapshot | None = None) -> SettleResult:
         return self.settle(taken, {held.entry.id: acking(held) for held in taken.held}, snapshot=snapshot)
 
-    def world(self, **actors: Actor) -> World:
+    def world(self, **actors: Actor) -> Scenario:
         """Played by these actors, and judged by `nothing_lost`."""
 
         def judged(history: History) -> str | None:
             self.nothing_lost(history)
             return None
 
-        return World(self.store, actors, judged)
+        return Scenario(self.store, actors, judged)
 
     def nothing_lost(self, history: History) -> None:
         """All that was sent is settled or comes again, nobody was told what is not so, and no change was unlawful."""

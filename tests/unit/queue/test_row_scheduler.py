@@ -18,7 +18,7 @@ from astyqueue.store import Name
 from astyqueue.stores.memory import MemoryStore
 from astyqueue.testing import TimeMachine
 from astyqueue.units import SECOND
-from tests.modelcheck.deterministic_ids import repeatable_process
+from tests.modelcheck.deterministic_ids import deterministic_client
 
 ROW = "emails:0:0"
 
@@ -60,7 +60,7 @@ def test_the_row_that_waited_longest_comes_first_so_none_starves(clock: TimeMach
 
 def know_due_timer(row: RowState, clock: TimeMachine, due: int) -> None:
     """A lease of another process that ended at this moment."""
-    name = Name(Type.TIMER, 0, repeatable_process("ann", clock).id_at(due), State.LEASED)
+    name = Name(Type.TIMER, 0, deterministic_client("ann", clock).id_at(due), State.LEASED)
     row.snapshot.learn(None, clock.now())
     row.snapshot.remember([encoded(Timer(name, (Entry(name.id, 0, 0),), bytes(8), "bob", 1))])
 
@@ -129,7 +129,7 @@ def test_a_visit_that_is_cancelled_half_way_gives_the_row_back_at_once(
 
 
 def test_a_claim_that_is_acked_one_by_one_leaves_no_trail_in_memory(clock: TimeMachine) -> None:
-    process = repeatable_process("ann", clock)
+    process = deterministic_client("ann", clock)
     snapshot = RowSnapshot("emails:0:0", 1)
     snapshot.learn(None, clock.now())
     snapshot.remember([])
