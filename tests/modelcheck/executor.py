@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Final, NamedTuple
 
+from astyqueue import ids
+from astyqueue.clock import Clock
 from astyqueue.errors import AstyqueueError, OutcomeUnknown, StoreError
+from astyqueue.ids import Id
+from astyqueue.protocol.client import Client
 from astyqueue.protocol.steps import Commit, Read, Send, perform
 from astyqueue.store import Store
 from astyqueue.waiting import Rest
@@ -234,3 +239,19 @@ def _do(action: Action, store: Store) -> object:
             return perform(action, store)
         case _:
             return action()
+
+
+def deterministic_client(name: str, clock: Clock) -> Client:
+    """A process whose ids and nonces follow from its name alone, so that every execution of a scenario is the same.
+
+    Its ids of one moment do not ascend, as those of several processes do not; give an actor one of its own.
+    """
+    numbers = itertools.count(1)
+
+    def drawn() -> bytes:
+        return ids.of_text(f"{name} {next(numbers)}")[8:]
+
+    def id_at(moment: int) -> Id:
+        return ids.first_at(moment)[:8] + drawn()
+
+    return Client(name, clock.now, id_at, drawn)

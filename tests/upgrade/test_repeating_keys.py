@@ -20,7 +20,7 @@ from tests.support.places import Place
 from tests.upgrade import previous_client
 from tests.upgrade.previous_client import KEY, QUEUE
 
-Meddles = Callable[..., list[str]]
+RunsPrevious = Callable[..., list[str]]
 pytestmark = [pytest.mark.stores("sqlite", "cassandra")]
 
 
@@ -31,8 +31,8 @@ def queue(place: Place) -> Iterator[MessageQueue]:
 
 
 @pytest.fixture
-def meddles(place: Place, previous: Path) -> Meddles:
-    """Has a process of the previous version do something; what came of it."""
+def previous_client_does(place: Place, previous: Path) -> RunsPrevious:
+    """Runs commands in a process of the previous version; returns their outcomes."""
 
     def run(*what: str) -> list[str]:
         environment = {**os.environ, "PYTHONPATH": str(previous), "PYTHONWARNINGS": "ignore"}
@@ -48,28 +48,32 @@ def keys(queue: MessageQueue) -> list[bytes]:
     return [column.value for column in queue.store.read((Slice(f"{QUEUE}:home:0", 1),))[0]]
 
 
-def test_it_neither_takes_nor_frees_the_key_and_says_so(queue: MessageQueue, meddles: Meddles) -> None:
+def test_it_neither_takes_nor_frees_the_key_and_says_so(
+    queue: MessageQueue, previous_client_does: RunsPrevious
+) -> None:
     queue.send("work", key=KEY, unique="reject", trigger=Every("1h"))
     held = keys(queue)
-    assert meddles("reject", "keep", "replace") == ["StoreCorrupt"] * 3
-    assert meddles("take") == ["1"]
+    assert previous_client_does("reject", "keep", "replace") == ["StoreCorrupt"] * 3
+    assert previous_client_does("receive") == ["1"]
     assert keys(queue) == held
     with pytest.raises(KeyTaken):
         queue.send("work", key=KEY, unique="reject")
 
 
-def test_it_clears_runs_and_leaves_the_key(queue: MessageQueue, meddles: Meddles) -> None:
+def test_it_clears_runs_and_leaves_the_key(queue: MessageQueue, previous_client_does: RunsPrevious) -> None:
     queue.send("work", key=KEY, unique="reject", trigger=Every("1h"))
     held = keys(queue)
-    assert meddles("clear") == ["1"]
+    assert previous_client_does("clear") == ["1"]
     assert keys(queue) == held
 
 
 @pytest.mark.every_store
-def test_the_key_of_a_schedule_that_it_removed_or_ended_is_taken_over(queue: MessageQueue, meddles: Meddles) -> None:
+def test_the_key_of_a_schedule_that_it_removed_or_ended_is_taken_over(
+    queue: MessageQueue, previous_client_does: RunsPrevious
+) -> None:
     queue.send("work", key=KEY, unique="reject", trigger=Every("1h"))
-    assert meddles("stop", "reject") == ["True", "StoreCorrupt"]
+    assert previous_client_does("stop", "reject") == ["True", "StoreCorrupt"]
     assert len(keys(queue)) == 1
     assert queue.send("again", key=KEY, unique="reject", trigger=Every("1h", count=1)).new
-    assert meddles("take") == ["1"]
+    assert previous_client_does("receive") == ["1"]
     assert queue.send("once more", key=KEY, unique="keep").new

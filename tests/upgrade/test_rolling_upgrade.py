@@ -23,14 +23,14 @@ from tests.upgrade import upgrade_process
 ROOT: Final = Path(__file__).parents[2]
 CLOCK: Final = SystemClock()
 PATIENCE: Final = 240 * SECOND
-#: How many each of the two versions sends, unless `--upgraded` says otherwise.
+#: Messages that each of the two versions sends by default; see `--upgraded`.
 MESSAGES: Final = 1_000
 #: Two of each version, before the first worker ends and after.
 SENDERS: Final = 4
 
 
 @dataclass
-class Parties:
+class UpgradeProcesses:
     """The processes of one upgrade."""
 
     url: str
@@ -39,7 +39,7 @@ class Parties:
     workers: list[subprocess.Popen[bytes]] = field(default_factory=list)
 
     def start(self, version: Path, *arguments: str) -> subprocess.Popen[bytes]:
-        """Start a process of this version; what it says on its standard error stream goes to a file."""
+        """Start a process of this version; its standard error stream goes to a file."""
         what, *rest = arguments
         errors = (self.folder / "errors").open("ab")
         command = [sys.executable, str(Path(upgrade_process.__file__)), what, self.url, *rest]
@@ -49,7 +49,7 @@ class Parties:
             return subprocess.Popen(command, cwd=self.folder, env=environment, stdin=pipe, stdout=pipe, stderr=errors)
 
     def start_worker(self, version: Path) -> subprocess.Popen[bytes]:
-        """Start a worker, and return when it is ready; it says which version's package it has loaded."""
+        """Start a worker, and return when it is ready; it prints which version's package it has loaded."""
         worker = self.start(version, "work", str(self.folder / "journal"))
         self.workers.append(worker)
         assert worker.stdout is not None
@@ -60,7 +60,7 @@ class Parties:
         return self.start(version, "send", str(first), str(count))
 
     def send_from(self, versions: list[Path], first: int, count: int) -> None:
-        """Have each version send as many, and wait until all is sent."""
+        """Have each version send `count` messages, and wait until all are sent."""
         for sender in [self.send(version, first + place * count, count) for place, version in enumerate(versions)]:
             self.end(sender)
 
@@ -77,7 +77,7 @@ class Parties:
         return Counter(journal.read_text().splitlines() if journal.exists() else ())
 
     def wait_for(self, lines: int) -> None:
-        """Block until so many lines are in the journal."""
+        """Block until the journal has this many lines."""
         wakeup, until = Wakeup(CLOCK), CLOCK.monotonic() + PATIENCE
         while (seen := self.done().total()) < lines:
             assert CLOCK.monotonic() < until, f"{seen} of {lines}; {self.errors()}"
@@ -85,10 +85,10 @@ class Parties:
 
 
 @pytest.fixture
-def parties(place: Place, previous: Path, tmp_path: Path) -> Iterator[Parties]:
-    parties = Parties(place.url, tmp_path, previous)
-    yield parties
-    for worker in parties.workers:
+def processes(place: Place, previous: Path, tmp_path: Path) -> Iterator[UpgradeProcesses]:
+    processes = UpgradeProcesses(place.url, tmp_path, previous)
+    yield processes
+    for worker in processes.workers:
         with worker:
             worker.kill()
 
@@ -99,7 +99,7 @@ def messages(pytestconfig: pytest.Config) -> int:
 
 
 def expected(count: int) -> Counter[str]:
-    """What the journal says in the end of so many messages: each is done or rejected, once."""
+    """The lines of the journal at the end: each message is done or rejected, once."""
     return Counter(
         f"{'rejected' if number % upgrade_process.KINDS == upgrade_process.REJECTED else 'done'} {number}"
         for number in range(count)
@@ -110,23 +110,25 @@ def expected(count: int) -> Counter[str]:
 @pytest.mark.stores("sqlite", "cassandra")
 @pytest.mark.parametrize("first", ["previous", "new"])
 @pytest.mark.every_store
-def test_workers_and_senders_of_two_versions_share_a_queue(parties: Parties, messages: int, first: str) -> None:
+def test_workers_and_senders_of_two_versions_share_a_queue(
+    processes: UpgradeProcesses, messages: int, first: str
+) -> None:
     """Whichever version made the queue: all is handled once, and no process of either version reports an error."""
-    versions = [parties.previous, ROOT] if first == "previous" else [ROOT, parties.previous]
+    versions = [processes.previous, ROOT] if first == "previous" else [ROOT, processes.previous]
     for version in versions:
-        parties.start_worker(version)
-    parties.send_from(versions, 0, messages)
-    with MessageQueue.builder().store(parties.url).name(upgrade_process.QUEUE).build() as queue:
+        processes.start_worker(version)
+    processes.send_from(versions, 0, messages)
+    with MessageQueue.builder().store(processes.url).name(upgrade_process.QUEUE).build() as queue:
         queue.configure(max_attempts=7)
-        parties.end(parties.workers.pop(0))
-        parties.send_from(versions, 2 * messages, messages)
-        parties.wait_for(SENDERS * (messages + upgrade_process.FIRINGS))
-        parties.end(parties.workers.pop())
+        processes.end(processes.workers.pop(0))
+        processes.send_from(versions, 2 * messages, messages)
+        processes.wait_for(SENDERS * (messages + upgrade_process.FIRINGS))
+        processes.end(processes.workers.pop())
         counts = queue.counts()
-    done = parties.done()
+    done = processes.done()
     firings = Counter({line: number for line, number in done.items() if line.startswith("schedule")})
     assert done - firings == expected(SENDERS * messages)
     assert sorted(firings.values()) == SENDERS * [upgrade_process.FIRINGS]
     assert counts.total == counts.dead == SENDERS * messages // upgrade_process.KINDS
-    assert "Traceback" not in parties.errors()
-    assert "ERROR" not in parties.errors()
+    assert "Traceback" not in processes.errors()
+    assert "ERROR" not in processes.errors()

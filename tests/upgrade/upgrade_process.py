@@ -19,7 +19,7 @@ from astyqueue.triggers import Every
 QUEUE: Final = "upgraded"
 THREADS: Final = 4
 BATCH: Final = 100
-#: One message in so many is of each kind; those of no kind are plain.
+#: One message in this many is of each kind; those of no kind are plain.
 KINDS: Final = 10
 DELAYED, KEYED, UNIQUE, FAILING, REJECTED, URGENT, SINGLE = range(1, 8)
 #: How often the schedule of each sender fires.

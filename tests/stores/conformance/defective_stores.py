@@ -1,4 +1,4 @@
-"""Stores that break one promise each; `test_suite` runs the conformance suite on them and wants it to notice."""
+"""Stores that each break one promise; `test_suite` runs the conformance suite on them, which has to fail."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from astyqueue.testing import TimeMachine
 from astyqueue.testing.conformance import StoreConformance
 
 
-class Blind(MemoryStore):
+class IgnoresExpectations(MemoryStore):
     """Commits whatever was expected."""
 
     def commit(self, batch: Batch, expects: tuple[Expectation, ...]) -> Outcome:
         return super().commit(batch, ()) if expects else Committed()
 
 
-class Hasty(MemoryStore):
-    """Deletes before it looks."""
+class DeletesBeforeChecking(MemoryStore):
+    """Deletes before it checks expectations."""
 
     def commit(self, batch: Batch, expects: tuple[Expectation, ...]) -> Outcome:
         expected = {expectation.name for expectation in expects}
@@ -29,101 +29,101 @@ class Hasty(MemoryStore):
         return super().commit(batch, expects)
 
 
-class Taciturn(MemoryStore):
-    """Tells of the first expectation only."""
+class RefusalShowsOneColumn(MemoryStore):
+    """A refusal shows the column of the first expectation only."""
 
     def commit(self, batch: Batch, expects: tuple[Expectation, ...]) -> Outcome:
         outcome = super().commit(batch, expects)
         return Refused(dict(list(outcome.present.items())[:1])) if isinstance(outcome, Refused) else outcome
 
 
-class Reading(MemoryStore):
-    """Changes each slice before it reads it, or what it got."""
+class ChangesReads(MemoryStore):
+    """Changes each slice before it reads it, or the columns it read."""
 
     def read(self, wanted: tuple[Wanted, ...], *, exact: bool = False) -> list[list[Column]]:
         changed = tuple(self.changed(each) if isinstance(each, Slice) else each for each in wanted)
-        return [self.told(columns) for columns in super().read(changed, exact=exact)]
+        return [self.answered(columns) for columns in super().read(changed, exact=exact)]
 
     def changed(self, wanted: Slice) -> Slice:
         return wanted
 
-    def told(self, columns: list[Column]) -> list[Column]:
+    def answered(self, columns: list[Column]) -> list[Column]:
         return columns
 
 
-class Inclusive(Reading):
+class IgnoresBeyond(ChangesReads):
     """Does not know `beyond`."""
 
     def changed(self, wanted: Slice) -> Slice:
         return replace(wanted, beyond=False)
 
 
-class Boundless(Reading):
+class IgnoresUntil(ChangesReads):
     """Does not know `until`."""
 
     def changed(self, wanted: Slice) -> Slice:
         return replace(wanted, until=Slice("", 0).until)
 
 
-class Unlimited(Reading):
+class IgnoresLimit(ChangesReads):
     """Does not know `limit`."""
 
     def changed(self, wanted: Slice) -> Slice:
         return replace(wanted, limit=None)
 
 
-class Levelling(Reading):
-    """Gets lower priorities first."""
+class LowestPriorityFirst(ChangesReads):
+    """Returns lower priorities first."""
 
-    def told(self, columns: list[Column]) -> list[Column]:
+    def answered(self, columns: list[Column]) -> list[Column]:
         return sorted(
             columns, key=lambda column: (column.name.type, column.name.priority, column.name.id, column.name.state)
         )
 
 
-class Generous(Reading):
-    """Gets values that nobody asked for."""
+class AlwaysReturnsValues(ChangesReads):
+    """Returns values that were not requested."""
 
     def changed(self, wanted: Slice) -> Slice:
         return replace(wanted, values=True)
 
 
-class Timeless(Reading):
-    """Says that everything was written at the beginning of time."""
+class NoWriteTimes(ChangesReads):
+    """Returns 0 as each write time."""
 
-    def told(self, columns: list[Column]) -> list[Column]:
+    def answered(self, columns: list[Column]) -> list[Column]:
         return [column._replace(written=0) for column in columns]
 
 
-class Stampless(MemoryStore):
-    """Lets the last to come stand."""
+class IgnoresStamps(MemoryStore):
+    """Ignores stamps: the last write wins."""
 
     def send(self, *batches: Batch) -> None:
         super().send(*[replace(batch, puts=tuple(put._replace(stamp=None) for put in batch.puts)) for batch in batches])
 
 
-class Undying(MemoryStore):
-    """Keeps everything for good."""
+class IgnoresTTL(MemoryStore):
+    """Ignores the time to live."""
 
     def send(self, *batches: Batch) -> None:
         super().send(*[replace(batch, puts=tuple(put._replace(ttl=None) for put in batch.puts)) for batch in batches])
 
 
-class Halving(MemoryStore):
+class LosesHalfOfLargeBatches(MemoryStore):
     """Loses the second half of a batch that is large."""
 
     def send(self, *batches: Batch) -> None:
         super().send(*[replace(batch, deletes=batch.deletes[:100], puts=batch.puts[:100]) for batch in batches])
 
 
-class Single(MemoryStore):
+class SendsFirstBatchOnly(MemoryStore):
     """Sends the first of several batches only."""
 
     def send(self, *batches: Batch) -> None:
         super().send(batches[0])
 
 
-class Jumbling(MemoryStore):
+class IgnoresTables(MemoryStore):
     """Keeps everything in one table."""
 
     def send(self, *batches: Batch) -> None:
@@ -135,34 +135,34 @@ class Jumbling(MemoryStore):
         )
 
 
-class Open(MemoryStore):
-    """Goes on after it was closed."""
+class StaysOpen(MemoryStore):
+    """Serves requests after it was closed."""
 
     def close(self) -> None:
         return
 
 
-BROKEN: Final = (
-    Blind,
-    Hasty,
-    Taciturn,
-    Inclusive,
-    Boundless,
-    Unlimited,
-    Levelling,
-    Generous,
-    Timeless,
-    Stampless,
-    Undying,
-    Halving,
-    Single,
-    Jumbling,
-    Open,
+DEFECTIVE: Final = (
+    IgnoresExpectations,
+    DeletesBeforeChecking,
+    RefusalShowsOneColumn,
+    IgnoresBeyond,
+    IgnoresUntil,
+    IgnoresLimit,
+    LowestPriorityFirst,
+    AlwaysReturnsValues,
+    NoWriteTimes,
+    IgnoresStamps,
+    IgnoresTTL,
+    LosesHalfOfLargeBatches,
+    SendsFirstBatchOnly,
+    IgnoresTables,
+    StaysOpen,
 )
 
 
-@pytest.mark.parametrize("kind", [MemoryStore, *BROKEN], ids=lambda kind: kind.__name__)
-class TestBrokenStores(StoreConformance):
+@pytest.mark.parametrize("kind", [MemoryStore, *DEFECTIVE], ids=lambda kind: kind.__name__)
+class TestDefectiveStores(StoreConformance):
     @pytest.fixture
     def store(self, clock: TimeMachine, kind: type[MemoryStore]) -> MemoryStore:
         return kind(clock)

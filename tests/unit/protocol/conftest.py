@@ -43,7 +43,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 def _is_befallen(item: pytest.Item) -> bool:
     call = getattr(item, "callspec", None)
-    return call is not None and call.params.get("befalls", PLAIN) != PLAIN
+    return call is not None and call.params.get("faults", PLAIN) != PLAIN
 
 
 def pytest_collectstart(collector: pytest.Collector) -> None:

@@ -9,7 +9,7 @@ from tests.modelcheck.executor import Scenario
 from tests.modelcheck.explorer import Exploration, explore
 
 
-class Befalls(TypedDict, total=False):
+class Faults(TypedDict, total=False):
     """How often each may happen in one order of events."""
 
     crashes: int
@@ -17,19 +17,19 @@ class Befalls(TypedDict, total=False):
     pauses: int
 
 
-PLAIN: Final[Befalls] = {}
-CRASH: Final[Befalls] = {"crashes": 1}
-CRASHES: Final[Befalls] = {"crashes": 2}
-UNKNOWN: Final[Befalls] = {"unknowns": 1}
-UNKNOWNS: Final[Befalls] = {"unknowns": 2}
-PAUSE: Final[Befalls] = {"pauses": 1}
+PLAIN: Final[Faults] = {}
+CRASH: Final[Faults] = {"crashes": 1}
+CRASHES: Final[Faults] = {"crashes": 2}
+UNKNOWN: Final[Faults] = {"unknowns": 1}
+UNKNOWNS: Final[Faults] = {"unknowns": 2}
+PAUSE: Final[Faults] = {"pauses": 1}
 
 
-def named(befalls: Befalls) -> str:
-    return "-".join(name if number == 1 else f"{name}{number}" for name, number in befalls.items()) or "nothing"
+def named(faults: Faults) -> str:
+    return "-".join(name if number == 1 else f"{name}{number}" for name, number in faults.items()) or "nothing"
 
 
-def played(make: Callable[[], Scenario], befalls: Befalls, *, note: str = "") -> Exploration:
-    explored = explore(make, isolated=True, limit=20_000, **befalls)
-    print(f"{getattr(make, '__name__', 'unguarded')}, {named(befalls)} befalls: {explored}{note}")  # noqa: T201 - how much was explored is part of the proof
+def played(make: Callable[[], Scenario], faults: Faults, *, note: str = "") -> Exploration:
+    explored = explore(make, isolated=True, limit=20_000, **faults)
+    print(f"{getattr(make, '__name__', 'unguarded')}, {named(faults)} befalls: {explored}{note}")  # noqa: T201 - how much was explored is part of the proof
     return explored

@@ -14,13 +14,13 @@ from typing import Final, NamedTuple
 from astyqueue.protocol.layout.columns import Type
 from tests.modelcheck.executor import Scenario
 from tests.modelcheck.explorer import explore
-from tests.unit.protocol.faults import CRASH, PAUSE, PLAIN, UNKNOWN, Befalls
+from tests.unit.protocol.faults import CRASH, PAUSE, PLAIN, UNKNOWN, Faults
 from tests.unit.protocol.operation_pairs import PAIRS, UNABLE, Pair, Unable, meeting
 from tests.unit.protocol.test_interleavings import three_cold, three_warm
 
 PAGE: Final = Path(__file__).parents[3] / "docs/explanation/interleavings.md"
 #: What befalls the two of a pair, in the order of the table.
-BEFALL: Final[tuple[Befalls, ...]] = (CRASH, UNKNOWN, PAUSE)
+BEFALL: Final[tuple[Faults, ...]] = (CRASH, UNKNOWN, PAUSE)
 #: What the tables stand below.
 _PAIRS: Final = (
     "| the two | one may die | an answer may be lost | one may be late "
@@ -76,16 +76,16 @@ def summary(told: Mapping[Pair, Told]) -> str:
     return f"{counted} Not counted: {numbers[2]} orders of pairs that cannot fail.**"
 
 
-def schedules(make: Callable[[], Scenario], befalls: Befalls) -> int:
+def schedules(make: Callable[[], Scenario], faults: Faults) -> int:
     """How many orders there are; all of them end well."""
-    explored = explore(make, isolated=True, **befalls).require_none()
+    explored = explore(make, isolated=True, **faults).require_none()
     return explored.schedules
 
 
 def _pairs() -> Iterator[str]:
     yield from (_PAIRS, "|---|--:|--:|--:|--:|")
     for first, second in PAIRS:
-        numbers = [schedules(partial(meeting, first, second), befalls) for befalls in BEFALL]
+        numbers = [schedules(partial(meeting, first, second), faults) for faults in BEFALL]
         if unable := UNABLE.get((first, second)):
             last = cannot_fail(unable)
         else:
@@ -98,7 +98,7 @@ def _pairs() -> Iterator[str]:
 def _three() -> Iterator[str]:
     yield from (_THREE, "|---|--:|--:|")
     for what, make in (("who know the row", three_warm), ("who know nothing of it", three_cold)):
-        yield f"| {what} | {' | '.join(_written(schedules(make, befalls)) for befalls in (PLAIN, CRASH))} |"
+        yield f"| {what} | {' | '.join(_written(schedules(make, faults)) for faults in (PLAIN, CRASH))} |"
 
 
 def _written(number: int) -> str:

@@ -26,7 +26,7 @@ from astyqueue.store import Batch, Column, Named, Slice, Store
 from astyqueue.stores.memory import MemoryStore
 from astyqueue.testing import Faulty, TimeMachine
 from astyqueue.units import SECOND
-from tests.modelcheck.deterministic_ids import deterministic_client
+from tests.modelcheck.executor import deterministic_client
 
 T = TypeVar("T")
 ROW: Final = "mail:0:0"

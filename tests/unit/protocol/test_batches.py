@@ -13,7 +13,7 @@ from astyqueue.protocol.steps import Commit, Steps, run
 from astyqueue.store import Batch, Name, Put, Slice, Store
 from astyqueue.testing import Failing, TimeMachine
 from astyqueue.units import SECOND
-from tests.modelcheck.deterministic_ids import deterministic_client
+from tests.modelcheck.executor import deterministic_client
 from tests.support.places import Place
 
 HERE = {"queue": "emails", "source": "nightly"}

@@ -18,8 +18,7 @@ from astyqueue.stores.memory import MemoryStore
 from astyqueue.testing import TimeMachine
 from astyqueue.testing.faults import Failing, Faulty, Recording
 from astyqueue.units import SECOND
-from tests.modelcheck.deterministic_ids import deterministic_client
-from tests.modelcheck.executor import History, Scenario
+from tests.modelcheck.executor import History, Scenario, deterministic_client
 from tests.modelcheck.explorer import explore
 
 ROW = "mail:0:0"

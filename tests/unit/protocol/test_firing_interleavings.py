@@ -16,7 +16,7 @@ from astyqueue.protocol.steps import Steps
 from astyqueue.triggers import Every
 from tests.modelcheck.executor import Scenario
 from tests.modelcheck.schedule import Advance, Work
-from tests.unit.protocol.faults import CRASH, CRASHES, PAUSE, PLAIN, UNKNOWN, UNKNOWNS, Befalls, named, played
+from tests.unit.protocol.faults import CRASH, CRASHES, PAUSE, PLAIN, UNKNOWN, UNKNOWNS, Faults, named, played
 from tests.unit.protocol.schedule_table import BODY, Timetable, firer, worker
 from tests.unit.protocol.worlds import settler
 
@@ -115,7 +115,7 @@ def replacing() -> Scenario:
 
 Making = Callable[[], Scenario]
 #: Each world, what befalls it, and how many schedules there are at least.
-WORLDS: list[tuple[Making, Befalls, int]] = [
+WORLDS: list[tuple[Making, Faults, int]] = [
     (two, PLAIN, 6),
     (two, CRASH, 25),
     (two, CRASHES, 30),
@@ -147,12 +147,12 @@ WORLDS: list[tuple[Making, Befalls, int]] = [
 
 
 @pytest.mark.parametrize(
-    ("make", "befalls", "least"), WORLDS, ids=[f"{make.__name__}-{named(befalls)}" for make, befalls, _ in WORLDS]
+    ("make", "faults", "least"), WORLDS, ids=[f"{make.__name__}-{named(faults)}" for make, faults, _ in WORLDS]
 )
 def test_each_slot_has_exactly_one_message_in_whatever_order_things_happen(
-    make: Making, befalls: Befalls, least: int
+    make: Making, faults: Faults, least: int
 ) -> None:
-    explored = played(make, befalls).require_none()
+    explored = played(make, faults).require_none()
     assert explored.complete
     assert explored.schedules >= least
 

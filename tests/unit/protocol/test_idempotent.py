@@ -29,7 +29,7 @@ from astyqueue.units import SECOND
 from tests.modelcheck.executor import Scenario
 from tests.modelcheck.schedule import Actor, Work
 from tests.unit.protocol.checked_store import ROW, Meanwhile, picture
-from tests.unit.protocol.faults import CRASH, PAUSE, UNKNOWN, Befalls, named, played
+from tests.unit.protocol.faults import CRASH, PAUSE, UNKNOWN, Faults, named, played
 from tests.unit.protocol.worlds import Scene, Taking, acking, begin, settler
 
 
@@ -204,9 +204,9 @@ MEETS: dict[str, Meets] = {
 
 
 @pytest.mark.stores("memory")
-@pytest.mark.parametrize("befalls", [CRASH, UNKNOWN, PAUSE], ids=named)
+@pytest.mark.parametrize("faults", [CRASH, UNKNOWN, PAUSE], ids=named)
 @pytest.mark.parametrize("other", MEETS)
-def test_no_order_of_events_sends_a_record_twice(other: str, befalls: Befalls) -> None:
+def test_no_order_of_events_sends_a_record_twice(other: str, faults: Faults) -> None:
     def repeatable() -> Scenario:
         scene = Scene()
         wanted = records(scene, 1)
@@ -228,6 +228,6 @@ def test_no_order_of_events_sends_a_record_twice(other: str, befalls: Befalls) -
 
         return Scenario(world.store, world.actors, judged)
 
-    explored = played(repeatable, befalls).require_none()
+    explored = played(repeatable, faults).require_none()
     assert explored.complete
     assert explored.schedules > 5

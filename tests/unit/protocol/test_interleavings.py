@@ -18,7 +18,7 @@ from tests.modelcheck.executor import Scenario
 from tests.modelcheck.explorer import replay
 from tests.modelcheck.schedule import Advance, Work, advancing
 from tests.unit.protocol.checked_store import ROW
-from tests.unit.protocol.faults import CRASH, PAUSE, PLAIN, UNKNOWN, Befalls, named, played
+from tests.unit.protocol.faults import CRASH, PAUSE, PLAIN, UNKNOWN, Faults, named, played
 from tests.unit.protocol.worlds import LEASE, Scene, Taking, begin, joiner, put_at, sender, settler, warm
 
 
@@ -179,7 +179,7 @@ def late_sender(unguarded: tuple[int, ...] = ()) -> Scenario:
 
 Making = Callable[..., Scenario]
 #: Each world, what befalls it, and how many schedules there are at least.
-WORLDS: list[tuple[Making, Befalls, int]] = [
+WORLDS: list[tuple[Making, Faults, int]] = [
     (two_cold, PLAIN, 18),
     (two_cold, CRASH, 110),
     (two_cold, UNKNOWN, 125),
@@ -218,10 +218,10 @@ WORLDS: list[tuple[Making, Befalls, int]] = [
 
 
 @pytest.mark.parametrize(
-    ("make", "befalls", "least"), WORLDS, ids=[f"{make.__name__}-{named(befalls)}" for make, befalls, _ in WORLDS]
+    ("make", "faults", "least"), WORLDS, ids=[f"{make.__name__}-{named(faults)}" for make, faults, _ in WORLDS]
 )
-def test_no_order_of_events_breaks_a_promise(make: Making, befalls: Befalls, least: int) -> None:
-    explored = played(make, befalls).require_none()
+def test_no_order_of_events_breaks_a_promise(make: Making, faults: Faults, least: int) -> None:
+    explored = played(make, faults).require_none()
     assert explored.complete
     assert explored.schedules >= least
 

@@ -13,7 +13,7 @@ from astyqueue.protocol.claiming.claim import Claim
 from astyqueue.protocol.layout.columns import Type
 from tests.modelcheck.executor import Scenario
 from tests.modelcheck.schedule import Actor
-from tests.unit.protocol.faults import CRASH, PAUSE, UNKNOWN, Befalls, named, played
+from tests.unit.protocol.faults import CRASH, PAUSE, UNKNOWN, Faults, named, played
 from tests.unit.protocol.key_worlds import (
     SHELF,
     KeyScene,
@@ -93,7 +93,7 @@ def meeting(first: str, second: str, state: str, careless: tuple[int, ...] = ())
 _INDIFFERENT: Final = {"claim", "reclaim", "release"}
 
 
-def pairs() -> Iterator[tuple[str, str, str, Befalls]]:
+def pairs() -> Iterator[tuple[str, str, str, Faults]]:
     """Each pair in each state in which both have something to do.
 
     To keep this short, late answers are left to those who read most before they commit, and a clear, which is many
@@ -108,18 +108,18 @@ def pairs() -> Iterator[tuple[str, str, str, Befalls]]:
             state for state in (FREE, WAITING, HELD, DEAD) if all(state in KINDS[kind][0].split() for kind in met)
         ]
         if not met <= _INDIFFERENT:
-            yield from ((first, second, state, befalls) for state in states for befalls in befall)
+            yield from ((first, second, state, faults) for state in states for faults in befall)
 
 
 @pytest.mark.parametrize(
-    ("first", "second", "state", "befalls"), list(pairs()), ids=lambda one: one if isinstance(one, str) else named(one)
+    ("first", "second", "state", "faults"), list(pairs()), ids=lambda one: one if isinstance(one, str) else named(one)
 )
 def test_no_order_of_two_commits_breaks_the_promise_of_a_key(
-    first: str, second: str, state: str, befalls: Befalls
+    first: str, second: str, state: str, faults: Faults
 ) -> None:
     world = partial(meeting, first, second, state)
     world.__dict__["__name__"] = f"{first} and {second}, the key {state}"
-    explored = played(world, befalls).require_none()
+    explored = played(world, faults).require_none()
     assert explored.complete
     assert explored.schedules > 1
 

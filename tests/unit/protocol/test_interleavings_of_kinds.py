@@ -10,7 +10,7 @@ import pytest
 from astyqueue.protocol.layout.columns import Type
 from tests.modelcheck.executor import Scenario
 from tests.modelcheck.explorer import explore
-from tests.unit.protocol.faults import CRASH, PAUSE, PLAIN, UNKNOWN, Befalls, named, played
+from tests.unit.protocol.faults import CRASH, PAUSE, PLAIN, UNKNOWN, Faults, named, played
 from tests.unit.protocol.operation_pairs import HOW, PAIRS, SHOWN, UNABLE, How, alone, meeting
 from tests.unit.protocol.pair_coverage import PAGE, cannot_fail, summary, told
 from tests.unit.protocol.test_interleavings_of_keys import pairs
@@ -23,8 +23,8 @@ CHEAP = 100
 OF_KEYS = {"send": "unique send", "replace": "cancel", "reclaim": "expiry"}
 PLAYED = {
     frozenset(OF_KEYS.get(kind, kind) for kind in (first, second))
-    for first, second, _, befalls in pairs()
-    if befalls == CRASH
+    for first, second, _, faults in pairs()
+    if faults == CRASH
 }
 #: Played there, at greater length; not those that meet in a world of their own here.
 ELSEWHERE = [
@@ -43,10 +43,10 @@ def world(first: str, second: str) -> partial[Scenario]:
 
 
 @pytest.mark.parametrize(
-    ("first", "second", "befalls"), MEETINGS, ids=lambda one: one if isinstance(one, str) else named(one)
+    ("first", "second", "faults"), MEETINGS, ids=lambda one: one if isinstance(one, str) else named(one)
 )
 def test_no_order_of_two_kinds_of_commits_breaks_a_promise(
-    first: str, second: str, befalls: Befalls, record_property: Saying
+    first: str, second: str, faults: Faults, record_property: Saying
 ) -> None:
     """A world that lost its orders shows nothing any more.
 
@@ -54,10 +54,10 @@ def test_no_order_of_two_kinds_of_commits_breaks_a_promise(
     """
     unable = UNABLE.get((first, second))
     explored = played(
-        world(first, second), befalls, note=f"; not counted, {cannot_fail(unable)}" if unable else ""
+        world(first, second), faults, note=f"; not counted, {cannot_fail(unable)}" if unable else ""
     ).require_none()
     record_property("orders not counted" if unable else "orders that could fail", explored.schedules)
-    least = TOLD[first, second].crashes if befalls == CRASH else TOLD[first, second].unknowns
+    least = TOLD[first, second].crashes if faults == CRASH else TOLD[first, second].unknowns
     assert explored.complete
     assert 2 * explored.schedules >= least > 1
 
@@ -79,23 +79,20 @@ def in_vain() -> Iterator[object]:
     Without its expectations a release breaks a promise alone when its outcome is unknown: it is repeated as a mark.
     """
     worlds = [
-        (pair, how, befalls)
-        for pair in UNABLE
-        for how in UNABLE[pair].how
-        for befalls in (PLAIN, CRASH, UNKNOWN, PAUSE)
+        (pair, how, faults) for pair in UNABLE for how in UNABLE[pair].how for faults in (PLAIN, CRASH, UNKNOWN, PAUSE)
     ]
-    for pair, how, befalls in worlds:
-        if pair[0] != "release" or befalls != UNKNOWN:
-            marks = [pytest.mark.full] if how is not How.PLAIN and befalls != PLAIN else []
-            yield pytest.param(*pair, how, befalls, marks=marks, id="-".join([*pair, how.name.lower(), named(befalls)]))
+    for pair, how, faults in worlds:
+        if pair[0] != "release" or faults != UNKNOWN:
+            marks = [pytest.mark.full] if how is not How.PLAIN and faults != PLAIN else []
+            yield pytest.param(*pair, how, faults, marks=marks, id="-".join([*pair, how.name.lower(), named(faults)]))
 
 
-@pytest.mark.parametrize(("first", "second", "how", "befalls"), list(in_vain()))
+@pytest.mark.parametrize(("first", "second", "how", "faults"), list(in_vain()))
 def test_a_pair_that_is_said_to_be_unable_to_fail_does_not_without_what_commits_expect(
-    first: str, second: str, how: How, befalls: Befalls, record_property: Saying
+    first: str, second: str, how: How, faults: Faults, record_property: Saying
 ) -> None:
     """One that breaks belongs to those that are shown, with this world as its own."""
-    explored = explore(partial(meeting, first, second, NOTHING_EXPECTED, how), isolated=True, **befalls).require_none()
+    explored = explore(partial(meeting, first, second, NOTHING_EXPECTED, how), isolated=True, **faults).require_none()
     assert explored.schedules > 1
     record_property("unable to fail", f"{first} and {second}, {cannot_fail(UNABLE[first, second])}")
     record_property("pairs", len(PAIRS))

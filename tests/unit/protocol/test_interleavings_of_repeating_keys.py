@@ -13,7 +13,7 @@ from astyqueue.model.compose import Unique
 from astyqueue.protocol.layout.columns import Type
 from tests.modelcheck.executor import Scenario
 from tests.modelcheck.schedule import Actor
-from tests.unit.protocol.faults import CRASH, UNKNOWN, Befalls, named, played
+from tests.unit.protocol.faults import CRASH, UNKNOWN, Faults, named, played
 from tests.unit.protocol.key_worlds import clears, rejecting, sends
 from tests.unit.protocol.repeating_worlds import (
     DUE,
@@ -78,7 +78,7 @@ def meeting(first: str, second: str, state: str, careless: tuple[int, ...] = ())
     return scene.world(ann=KINDS[first][1](scene, "ann"), bob=KINDS[second][1](scene, "bob"))
 
 
-def pairs() -> Iterator[tuple[str, str, str, Befalls]]:
+def pairs() -> Iterator[tuple[str, str, str, Faults]]:
     """Each pair in each state in which both are played, with a crash.
 
     If both would have the key, it is played with an unknown outcome too.
@@ -94,14 +94,14 @@ def pairs() -> Iterator[tuple[str, str, str, Befalls]]:
 
 
 @pytest.mark.parametrize(
-    ("first", "second", "state", "befalls"), list(pairs()), ids=lambda one: one if isinstance(one, str) else named(one)
+    ("first", "second", "state", "faults"), list(pairs()), ids=lambda one: one if isinstance(one, str) else named(one)
 )
 def test_no_order_of_two_commits_breaks_the_promise_of_the_key(
-    first: str, second: str, state: str, befalls: Befalls
+    first: str, second: str, state: str, faults: Faults
 ) -> None:
     world = partial(meeting, first, second, state)
     world.__dict__["__name__"] = f"{first} and {second}, the key {state}"
-    explored = played(world, befalls).require_none()
+    explored = played(world, faults).require_none()
     assert explored.complete
     assert explored.schedules > 1
 

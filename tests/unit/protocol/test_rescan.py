@@ -249,9 +249,9 @@ def meeting(unguarded: tuple[int, ...] = ()) -> Scenario:
     return scene.world(rex=lists, bob=Taking(scene, "bob"))
 
 
-@pytest.mark.parametrize("befalls", [{}, {"crashes": 1}, {"unknowns": 1}])
-def test_in_whatever_order_a_rescan_and_a_claim_go_a_message_has_one_holder(befalls: dict[str, int]) -> None:
-    explore(meeting, isolated=True, **befalls).require_none()
+@pytest.mark.parametrize("faults", [{}, {"crashes": 1}, {"unknowns": 1}])
+def test_in_whatever_order_a_rescan_and_a_claim_go_a_message_has_one_holder(faults: dict[str, int]) -> None:
+    explore(meeting, isolated=True, **faults).require_none()
 
 
 def test_without_the_guard_of_the_header_a_listing_would_make_a_second_holder() -> None:

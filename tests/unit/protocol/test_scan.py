@@ -20,7 +20,7 @@ from astyqueue.store import Batch, Put, Slice, Store
 from astyqueue.stores.memory import MemoryStore
 from astyqueue.testing import Faulty, Recording, TimeMachine
 from astyqueue.units import SECOND
-from tests.modelcheck.deterministic_ids import deterministic_client
+from tests.modelcheck.executor import deterministic_client
 from tests.unit.protocol.checked_store import ROW, picture
 from tests.unit.protocol.worlds import ATTEMPTS, LEASE, Scene, put_at, warm
 

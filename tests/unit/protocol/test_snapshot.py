@@ -34,7 +34,7 @@ from astyqueue.store import Batch, Name, Named, Put, Slice
 from astyqueue.stores.memory import MemoryStore
 from astyqueue.testing import Recording, TimeMachine
 from astyqueue.units import SECOND
-from tests.modelcheck.deterministic_ids import deterministic_client
+from tests.modelcheck.executor import deterministic_client
 from tests.unit.protocol.checked_store import ROW, picture
 from tests.unit.protocol.worlds import ATTEMPTS, LEASE, Scene, put_at, warm
 

@@ -24,8 +24,7 @@ from astyqueue.store import Batch, Committed, Named, Put, Store
 from astyqueue.stores.memory import MemoryStore
 from astyqueue.testing import TimeMachine, Unguarded
 from astyqueue.units import SECOND
-from tests.modelcheck.deterministic_ids import deterministic_client
-from tests.modelcheck.executor import History, Scenario
+from tests.modelcheck.executor import History, Scenario, deterministic_client
 from tests.modelcheck.schedule import Actor, Mode, Work
 from tests.unit.protocol.checked_store import ROW, Graves, Watched, picture
 

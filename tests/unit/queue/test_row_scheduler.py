@@ -18,7 +18,7 @@ from astyqueue.store import Name
 from astyqueue.stores.memory import MemoryStore
 from astyqueue.testing import TimeMachine
 from astyqueue.units import SECOND
-from tests.modelcheck.deterministic_ids import deterministic_client
+from tests.modelcheck.executor import deterministic_client
 
 ROW = "emails:0:0"
 
