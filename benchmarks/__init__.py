@@ -1,1 +1,1 @@
-"""How fast it is, one module a question: `python -m benchmarks --help` lists them."""
+"""Benchmarks, one module for each claim: `python -m benchmarks --help` lists them."""

@@ -1,4 +1,4 @@
-"""`python -m benchmarks NAME ...`: answer one question about speed.
+"""Run one benchmark: `python -m benchmarks NAME ...`.
 
 `python -m benchmarks NAME --help` prints its options.
 """
@@ -9,8 +9,8 @@ import importlib
 import sys
 from typing import Final
 
-#: Each is a module here with a `main(arguments)`; the first line of its docstring says what it tells.
-QUESTIONS: Final = (
+#: Each is a module here with a `main(arguments)`; the first line of its docstring says what it measures.
+BENCHMARKS: Final = (
     "drain",
     "profile",
     "paths",
@@ -28,23 +28,29 @@ QUESTIONS: Final = (
 
 
 def listing() -> str:
-    """What can be asked."""
+    """The list of benchmarks."""
     lines = [
         f"  {name:<12}{(importlib.import_module(f'benchmarks.{name}').__doc__ or '').splitlines()[0]}"
-        for name in QUESTIONS
+        for name in BENCHMARKS
     ]
     return "\n".join(
-        ["usage: python -m benchmarks NAME [options]", "", *lines, "", "python -m benchmarks NAME --help tells more"]
+        [
+            "usage: python -m benchmarks NAME [options]",
+            "",
+            *lines,
+            "",
+            "python -m benchmarks NAME --help prints its options",
+        ]
     )
 
 
 def main(arguments: list[str]) -> int:
-    """Ask the question that is named first; 2 if there is none of that name."""
+    """Run the benchmark named first; returns 2 if there is none of that name."""
     name, *rest = arguments or ["--help"]
     if name in ("-h", "--help"):
         print(listing())
         return 0
-    if name not in QUESTIONS:
+    if name not in BENCHMARKS:
         print(f"there is no benchmark {name!r}\n\n{listing()}", file=sys.stderr)
         return 2
     code: int = importlib.import_module(f"benchmarks.{name}").main(rest)

@@ -1,4 +1,4 @@
-"""What Cassandra and its driver do without astyqueue: the yardsticks, measured beside everything else."""
+"""The baselines of Cassandra: the driver without astyqueue, measured in each run."""
 
 from __future__ import annotations
 
@@ -35,33 +35,33 @@ Row = list[Any]
 Bind = Callable[[Row], BoundStatement]
 
 
-def raw_send_per_s(place: OnCassandra, messages: int, size: int) -> float:
+def raw_send_per_s(target: OnCassandra, messages: int, size: int) -> float:
     """Rows a second, bound by the driver as its users do and inserted in batches of the size that is best here."""
-    insert = place.session.prepare(_INSERT.format(keyspace=place.keyspace))
-    return _best_per_s(place, _values(messages, size), insert.bind)
+    insert = target.session.prepare(_INSERT.format(keyspace=target.keyspace))
+    return _best_per_s(target, _values(messages, size), insert.bind)
 
 
-def raw_bytes_per_s(place: OnCassandra, messages: int, size: int) -> float:
+def raw_bytes_per_s(target: OnCassandra, messages: int, size: int) -> float:
     """The same with values that are bytes already: what is left when nothing at all is made of a message on its way."""
-    insert = place.session.prepare(_INSERT.format(keyspace=place.keyspace))
-    return _best_per_s(place, _rows(messages, size), functools.partial(_bound, insert))
+    insert = target.session.prepare(_INSERT.format(keyspace=target.keyspace))
+    return _best_per_s(target, _rows(messages, size), functools.partial(_bound, insert))
 
 
-def _best_per_s(place: OnCassandra, ready: list[Row], bind: Bind) -> float:
+def _best_per_s(target: OnCassandra, ready: list[Row], bind: Bind) -> float:
     return max(
-        _inserted_per_s(place, ready, bind, batch=batch, under_way=window)
+        _inserted_per_s(target, ready, bind, batch=batch, under_way=window)
         for batch in _BATCHES
         for window in _UNDER_WAY
     )
 
 
-def store_write_ms(place: OnCassandra, samples: int, *, size: int, seed: int) -> float:
+def store_write_ms(target: OnCassandra, samples: int, *, size: int, seed: int) -> float:
     """The median of one row's insert, milliseconds, with a pause before each as the latencies have it."""
-    insert = place.session.prepare(_INSERT.format(keyspace=place.keyspace))
-    with place.fresh():
+    insert = target.session.prepare(_INSERT.format(keyspace=target.keyspace))
+    with target.fresh():
         return median_ms(
             [
-                _one(functools.partial(_begin, place, _batch(functools.partial(_bound, insert), [row])))
+                _one(functools.partial(_begin, target, _batch(functools.partial(_bound, insert), [row])))
                 for row in _rows(samples, size)
             ],
             seed,
@@ -108,10 +108,10 @@ def _values(count: int, size: int) -> list[Row]:
     ]
 
 
-def _inserted_per_s(place: OnCassandra, ready: list[Row], bind: Bind, *, batch: int, under_way: int) -> float:
-    with place.fresh():
+def _inserted_per_s(target: OnCassandra, ready: list[Row], bind: Bind, *, batch: int, under_way: int) -> float:
+    with target.fresh():
         began = CLOCK.monotonic()
-        _all_done((_begin(place, _batch(bind, some)) for some in _chunks(ready, batch)), under_way)
+        _all_done((_begin(target, _batch(bind, some)) for some in _chunks(ready, batch)), under_way)
         return len(ready) * SECOND / (CLOCK.monotonic() - began)
 
 
@@ -143,5 +143,5 @@ def _batch(bind: Bind, rows: list[Row]) -> BatchStatement:
     return batch
 
 
-def _begin(place: OnCassandra, batch: BatchStatement) -> ResponseFuture:
-    return place.session.execute_async(batch)
+def _begin(target: OnCassandra, batch: BatchStatement) -> ResponseFuture:
+    return target.session.execute_async(batch)

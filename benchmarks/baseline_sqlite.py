@@ -1,4 +1,4 @@
-"""What SQLite and the disk do without astyqueue: the yardsticks, measured beside everything else."""
+"""The baselines of SQLite: the database and the disk without astyqueue, measured in each run."""
 
 from __future__ import annotations
 
@@ -49,14 +49,14 @@ def insert(connection: sqlite3.Connection, batch: list[Row]) -> None:
     connection.execute("COMMIT")
 
 
-def raw_send_per_s(place: Embedded, messages: int, size: int) -> float:
+def raw_send_per_s(target: Embedded, messages: int, size: int) -> float:
     """Rows a second, inserted in batches of the size that is best here; the rows were made before."""
     ready = rows(messages, size)
-    return max(_inserted_per_s(place, ready, batch) for batch in _BATCHES)
+    return max(_inserted_per_s(target, ready, batch) for batch in _BATCHES)
 
 
-def _inserted_per_s(place: Embedded, ready: list[Row], batch: int) -> float:
-    with place.fresh_file() as file, closing(file.connect()) as connection:
+def _inserted_per_s(target: Embedded, ready: list[Row], batch: int) -> float:
+    with target.fresh_file() as file, closing(file.connect()) as connection:
         left = iter(ready)
         began = CLOCK.monotonic()
         while some := list(islice(left, batch)):
@@ -64,16 +64,16 @@ def _inserted_per_s(place: Embedded, ready: list[Row], batch: int) -> float:
         return len(ready) * SECOND / (CLOCK.monotonic() - began)
 
 
-def store_write_ms(place: Embedded, samples: int, *, size: int, seed: int) -> float:
+def store_write_ms(target: Embedded, samples: int, *, size: int, seed: int) -> float:
     """The median of one row's transaction, milliseconds, with a pause before each as the latencies have it."""
     ready = rows(samples, size)
-    with place.fresh_file() as file, closing(file.connect()) as connection:
+    with target.fresh_file() as file, closing(file.connect()) as connection:
         return median_ms([functools.partial(insert, connection, [row]) for row in ready], seed)
 
 
-def fsync_ms(place: Embedded, samples: int, *, seed: int) -> float:
+def fsync_ms(target: Embedded, samples: int, *, seed: int) -> float:
     """The median of one `fdatasync` after a small write at the end of a file, milliseconds."""
-    with tempfile.TemporaryFile(dir=place.directory) as file:
+    with tempfile.TemporaryFile(dir=target.directory) as file:
         descriptor = file.fileno()
 
         def write() -> None:

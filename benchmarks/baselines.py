@@ -1,37 +1,41 @@
-"""What a store does without astyqueue, whichever it is: what all else is compared with."""
+"""The baselines: what a store does without astyqueue."""
 
 from __future__ import annotations
 
 from benchmarks import baseline_cassandra, baseline_sqlite
 from benchmarks.cassandra import OnCassandra
-from benchmarks.target import Embedded, Place
+from benchmarks.target import Embedded, Target
 
 
-def raw_send_per_s(place: Place, messages: int, size: int) -> float | None:
+def raw_send_per_s(target: Target, messages: int, size: int) -> float | None:
     """Bare inserts a second, in the best of batches; None in memory."""
-    if isinstance(place, OnCassandra):
-        return baseline_cassandra.raw_send_per_s(place, messages, size)
+    if isinstance(target, OnCassandra):
+        return baseline_cassandra.raw_send_per_s(target, messages, size)
     return (
-        baseline_sqlite.raw_send_per_s(place, messages, size) if isinstance(place, Embedded) and place.shared else None
-    )
-
-
-def raw_bytes_per_s(place: Place, messages: int, size: int) -> float | None:
-    """The same of rows that need no binding; only on Cassandra, where that is a part worth telling apart."""
-    return baseline_cassandra.raw_bytes_per_s(place, messages, size) if isinstance(place, OnCassandra) else None
-
-
-def store_write_ms(place: Place, samples: int, *, size: int, seed: int) -> float | None:
-    """The median of one bare write, milliseconds; None in memory."""
-    if isinstance(place, OnCassandra):
-        return baseline_cassandra.store_write_ms(place, samples, size=size, seed=seed)
-    return (
-        baseline_sqlite.store_write_ms(place, samples, size=size, seed=seed)
-        if isinstance(place, Embedded) and place.shared
+        baseline_sqlite.raw_send_per_s(target, messages, size)
+        if isinstance(target, Embedded) and target.shared
         else None
     )
 
 
-def fsync_ms(place: Place, samples: int, *, seed: int) -> float | None:
+def raw_bytes_per_s(target: Target, messages: int, size: int) -> float | None:
+    """The same of rows that need no binding; only on Cassandra, where that is a part worth telling apart."""
+    return baseline_cassandra.raw_bytes_per_s(target, messages, size) if isinstance(target, OnCassandra) else None
+
+
+def store_write_ms(target: Target, samples: int, *, size: int, seed: int) -> float | None:
+    """The median of one bare write, milliseconds; None in memory."""
+    if isinstance(target, OnCassandra):
+        return baseline_cassandra.store_write_ms(target, samples, size=size, seed=seed)
+    return (
+        baseline_sqlite.store_write_ms(target, samples, size=size, seed=seed)
+        if isinstance(target, Embedded) and target.shared
+        else None
+    )
+
+
+def fsync_ms(target: Target, samples: int, *, seed: int) -> float | None:
     """The median of one `fdatasync`, milliseconds, where the store waits for one."""
-    return baseline_sqlite.fsync_ms(place, samples, seed=seed) if isinstance(place, Embedded) and place.shared else None
+    return (
+        baseline_sqlite.fsync_ms(target, samples, seed=seed) if isinstance(target, Embedded) and target.shared else None
+    )

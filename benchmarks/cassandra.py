@@ -83,7 +83,7 @@ class OnCassandra:
 
 @contextlib.contextmanager
 def on_cassandra(nodes: int, at: str | None) -> Iterator[OnCassandra]:
-    """A keyspace for the length of a block, on so many local nodes or on the Cassandra at the contact points `at`."""
+    """A keyspace for the length of a block, on `nodes` local nodes or on the Cassandra at the contact points `at`."""
     with contextlib.ExitStack() as held:
         local = None
         if at is None:
@@ -110,5 +110,5 @@ def _pids(nodes: LocalCassandra) -> list[int]:
 
 def cpu_s(pid: int) -> float:
     """Seconds of processor time of a process, its own and the kernel's for it."""
-    told = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(told[11]) + int(told[12])) / _TICKS
+    values = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(values[11]) + int(values[12])) / _TICKS

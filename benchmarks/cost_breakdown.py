@@ -72,18 +72,18 @@ def _pages(queue: MessageQueue, use: Callable[[list[Column]], None]) -> None:
 
 
 def steps_apart(queue: MessageQueue, messages: int) -> Costs:
-    """Claims and acks of the bare steps, each in a commit of its own, so that they can be told apart."""
+    """Claims and acks of the bare steps, each in a commit of its own, so that they can be distinguished."""
     meter = Meter(queue)
     tally = Tally(messages, CLOCK)
     whole = cost(lambda: meter.run(_claim_then_ack(queue, tally)), messages)
     tally.check()
-    told = meter.costs(messages)
+    values = meter.costs(messages)
     return {
         "steps, acks apart": whole,
-        "  reads (store)": told["Read"],
-        "  claim commits (store)": told["claim"],
-        "  settle commits (store)": told["settle"],
-        "  between the requests": whole - sum(told.values()),
+        "  reads (store)": values["Read"],
+        "  claim commits (store)": values["claim"],
+        "  settle commits (store)": values["settle"],
+        "  between the requests": whole - sum(values.values()),
     }
 
 

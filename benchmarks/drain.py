@@ -1,6 +1,6 @@
-"""How fast messages are sent, claimed, handled and acked, and how soon a handler starts.
+"""Rates of sending, claiming, handling and acking on one process, and the latency from send to handler.
 
-Every run measures everything in turn, so that a machine that slows down or speeds up does so for all of it.
+Each run measures everything once, alternately, so that a machine that slows down or speeds up does so for all of it.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from astyqueue.units import SECOND
 from benchmarks import baselines, targets_met
 from benchmarks.figures import Run, figures, percentile, table
 from benchmarks.latency import across_processes_ms, after_an_idle_hour_ms, in_process_ms
-from benchmarks.target import ONE_ROW, Place, fresh_queue
+from benchmarks.target import ONE_ROW, Target, fresh_queue
 from benchmarks.target_options import opened, parser, progress, whole_number
 from benchmarks.throughput import drain, drain_bare, send_per_s
 from benchmarks.workload import NotMeasured
@@ -25,7 +25,7 @@ from benchmarks.workload import NotMeasured
 _SMALLEST_BODY: Final = 64
 #: Concurrency shards among which the messages of a call are spread: as many as a queue on Cassandra has by itself.
 _SHARDS: Final = 8
-#: Messages that come seldom take their time: so many will do.
+#: Messages at random intervals take long: this many are enough.
 _IDLE: Final = 20
 
 
@@ -33,7 +33,7 @@ _IDLE: Final = 20
 class Plan:
     """What to measure with."""
 
-    place: Place
+    target: Target
     messages: int
     runs: int
     body_bytes: int
@@ -45,19 +45,19 @@ def main(arguments: list[str]) -> int:
     """Measure and print; 1 if a handler did not run exactly once for each message."""
     options = _parser().parse_args(arguments)
     try:
-        with opened(options) as place:
+        with opened(options) as target:
             plan = Plan(
-                place, options.messages, options.runs, options.body_bytes, options.threads, options.latency_messages
+                target, options.messages, options.runs, options.body_bytes, options.threads, options.latency_messages
             )
             runs = [_run(plan, number) for number in range(1, plan.runs + 1)]
-            judged = targets_met.judged(_aims(plan), runs)
+            checked = targets_met.checked(_aims(plan), runs)
             conditions = _conditions(plan)
     except NotMeasured as failure:
         print(f"not measured: {failure}", file=sys.stderr)
         return 1
     synchronous = options.synchronous if options.store == "sqlite" else None
-    report = {**figures(runs), "synchronous": synchronous, "conditions": conditions, "aims": judged}
-    print(json.dumps(report, indent=2) if options.json else _page(plan, runs, judged))
+    report = {**figures(runs), "synchronous": synchronous, "conditions": conditions, "aims": checked}
+    print(json.dumps(report, indent=2) if options.json else _page(plan, runs, checked))
     return 0
 
 
@@ -77,35 +77,35 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _run(plan: Plan, number: int) -> Run:
-    """One run: everything in turn."""
-    place, messages, size = plan.place, plan.messages, plan.body_bytes
+    """One run: everything once."""
+    target, messages, size = plan.target, plan.messages, plan.body_bytes
     run: dict[str, float | None] = {}
     _progress(plan, number, "bare inserts")
-    run["raw_send_per_s"] = baselines.raw_send_per_s(place, messages, size)
-    run["raw_bytes_per_s"] = baselines.raw_bytes_per_s(place, messages, size)
-    with fresh_queue(place, **ONE_ROW) as queue:
+    run["raw_send_per_s"] = baselines.raw_send_per_s(target, messages, size)
+    run["raw_bytes_per_s"] = baselines.raw_bytes_per_s(target, messages, size)
+    with fresh_queue(target, **ONE_ROW) as queue:
         _progress(plan, number, "sending")
         run["send_per_s"] = send_per_s(queue, messages, size)
         _progress(plan, number, "draining with the steps only")
         run["bare_drain_per_s"] = drain_bare(queue, messages).per_s
-    with fresh_queue(place, concurrency_shards=_SHARDS) as queue:
+    with fresh_queue(target, concurrency_shards=_SHARDS) as queue:
         _progress(plan, number, "sending to many rows")
         run["send_spread_per_s"] = send_per_s(queue, messages, size)
     run |= _drained(plan, number)
     run |= _latencies(plan, number)
-    run["fsync_ms"] = baselines.fsync_ms(place, plan.samples, seed=number)
-    run["store_write_ms"] = baselines.store_write_ms(place, plan.samples, size=size, seed=number)
+    run["fsync_ms"] = baselines.fsync_ms(target, plan.samples, seed=number)
+    run["store_write_ms"] = baselines.store_write_ms(target, plan.samples, size=size, seed=number)
     return run
 
 
 def _drained(plan: Plan, number: int) -> Run:
     """Draining with a dispatcher: how fast, at what cost, and in how many claims."""
-    with fresh_queue(plan.place) as queue:
+    with fresh_queue(plan.target) as queue:
         send_per_s(queue, plan.messages, plan.body_bytes)
         _progress(plan, number, "draining with a dispatcher")
-        before = plan.place.store_cpu_s()
+        before = plan.target.store_cpu_s()
         drained = drain(queue, plan.messages, plan.threads)
-        after = plan.place.store_cpu_s()
+        after = plan.target.store_cpu_s()
         stats = queue.stats
     return {
         "drain_per_s": drained.per_s,
@@ -120,13 +120,13 @@ def _drained(plan: Plan, number: int) -> Run:
 
 def _latencies(plan: Plan, number: int) -> Run:
     """From `send` to the handler: in this process, from another, and from another after an hour without traffic."""
-    place, samples, size = plan.place, plan.samples, plan.body_bytes
+    target, samples, size = plan.target, plan.samples, plan.body_bytes
     _progress(plan, number, "latency")
-    taken = {"latency": in_process_ms(place, samples, size, seed=number)}
-    if place.shared:
-        taken["cross_process_latency"] = across_processes_ms(place, samples, size, seed=number)
+    taken = {"latency": in_process_ms(target, samples, size, seed=number)}
+    if target.shared:
+        taken["cross_process_latency"] = across_processes_ms(target, samples, size, seed=number)
         _progress(plan, number, "latency after an idle hour")
-        taken["idle_hour_latency"] = after_an_idle_hour_ms(place, min(samples, _IDLE), size, seed=number)
+        taken["idle_hour_latency"] = after_an_idle_hour_ms(target, min(samples, _IDLE), size, seed=number)
     names = ("latency", "cross_process_latency", "idle_hour_latency")
     return {
         f"{name}_p{part}_ms": percentile(taken[name], part) if name in taken else None
@@ -141,22 +141,22 @@ def _progress(plan: Plan, number: int, part: str) -> None:
 
 def _conditions(plan: Plan) -> dict[str, object]:
     return {
-        "store": plan.place.store,
+        "store": plan.target.store,
         "messages": plan.messages,
         "body_bytes": plan.body_bytes,
         "threads": plan.threads,
         "latency_messages": plan.samples,
         "python": platform.python_version(),
         "processors": os.cpu_count(),
-        **plan.place.conditions,
+        **plan.target.conditions,
     }
 
 
 def _aims(plan: Plan) -> tuple[targets_met.Aim, ...]:
     """A ring of nodes has aims of its own."""
-    return targets_met.AIMS["ring" if plan.place.conditions.get("nodes", 1) != 1 else plan.place.store]
+    return targets_met.AIMS["ring" if plan.target.conditions.get("nodes", 1) != 1 else plan.target.store]
 
 
-def _page(plan: Plan, runs: list[Run], judged: list[dict[str, object]]) -> str:
-    title = f"{plan.messages} messages of {plan.body_bytes} bytes, {plan.place.store}, {plan.runs} runs"
-    return "\n".join([title, "", table(figures(runs)), "", targets_met.told(judged)])
+def _page(plan: Plan, runs: list[Run], checked: list[dict[str, object]]) -> str:
+    title = f"{plan.messages} messages of {plan.body_bytes} bytes, {plan.target.store}, {plan.runs} runs"
+    return "\n".join([title, "", table(figures(runs)), "", targets_met.table(checked)])

@@ -1,4 +1,4 @@
-"""What a frozen and a killed node of three cost under load: errors, the longest stall, the time to recover, and losses.
+"""A frozen and a killed node of three under load: errors, longest stall, time to recover, losses.
 
 One ring of local nodes, three copies. For each fault some threads send to a queue and a dispatcher handles it; after a
 while one node is frozen (SIGSTOP) or killed (SIGKILL), and after another while it goes on, or starts again.
@@ -134,18 +134,18 @@ def _pause(seconds: int) -> None:
 
 def _told(load: Load, began: int, ended: int) -> dict[str, float | None]:
     """Rates before, during and after; the longest stall and the recovery of sending and of handling, in seconds."""
-    told: dict[str, float | None] = {}
+    values: dict[str, float | None] = {}
     for name, moments in (("sends", load.sent_at), ("handlings", load.handled_at)):
         before = _rate(moments, min(moments), began)
-        told[f"{name}_per_s_before"] = before
-        told[f"{name}_per_s_during"] = _rate(moments, began, ended)
-        told[f"{name}_per_s_after"] = _rate(moments, ended, load.stopped_sending)
-        told[f"{name}_longest_stall_s"] = _longest_gap(moments, began, load.stopped_sending)
-        told[f"{name}_recovered_after_s"] = _recovered(moments, began, ended, enough=before * _ENOUGH)
-        told[f"{name}_recovered_after_its_end_s"] = _recovered(
+        values[f"{name}_per_s_before"] = before
+        values[f"{name}_per_s_during"] = _rate(moments, began, ended)
+        values[f"{name}_per_s_after"] = _rate(moments, ended, load.stopped_sending)
+        values[f"{name}_longest_stall_s"] = _longest_gap(moments, began, load.stopped_sending)
+        values[f"{name}_recovered_after_s"] = _recovered(moments, began, ended, enough=before * _ENOUGH)
+        values[f"{name}_recovered_after_its_end_s"] = _recovered(
             moments, ended, load.stopped_sending, enough=before * _ENOUGH
         )
-    return told
+    return values
 
 
 def _rate(moments: list[int], since: int, until: int) -> float:
@@ -170,9 +170,9 @@ def _recovered(moments: list[int], since: int, until: int, *, enough: float) -> 
 
 
 def _conditions(options: argparse.Namespace) -> dict[str, object]:
-    asked = {name: getattr(options, name) for name in ("runs", "before", "during", "after", "senders", "threads")}
+    requested = {name: getattr(options, name) for name in ("runs", "before", "during", "after", "senders", "threads")}
     return {
-        **asked,
+        **requested,
         "lease": _LEASE,
         "nodes": _NODES,
         "python": platform.python_version(),

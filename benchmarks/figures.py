@@ -1,4 +1,4 @@
-"""Numbers of several runs: their median, least and greatest, as JSON and as a table."""
+"""Figures of several runs: their median, least and greatest, as JSON and as a table."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ _WHOLE: Final = 1_000
 
 
 def figure(runs: Iterable[float | None]) -> Figure | None:
-    """The median of the runs, the least and the greatest of them, and each; None if there is nothing to tell."""
-    told = [rounded(run) for run in runs if run is not None]
-    if not told:
+    """The median of the runs, the least and the greatest of them, and each; None if there is nothing to measure."""
+    values = [rounded(run) for run in runs if run is not None]
+    if not values:
         return None
-    return {"median": rounded(statistics.median(told)), "min": min(told), "max": max(told), "runs": told}
+    return {"median": rounded(statistics.median(values)), "min": min(values), "max": max(values), "runs": values}
 
 
 def figures(runs: list[Run]) -> dict[str, Figure | None]:
@@ -33,7 +33,7 @@ def rounded(number: float) -> float:
 
 
 def table(named: Mapping[str, Figure | None]) -> str:
-    """The figures for people, a line each."""
+    """The figures as a table, a line each."""
     lines = [f"{'':<32}{'median':>12}{'min':>12}{'max':>12}"]
     for name, one in named.items():
         cells = [f"{one[part]:>12,}" for part in ("median", "min", "max")] if one else [f"{'-':>12}"] * 3

@@ -1,4 +1,4 @@
-"""Row locks by name, as benchmarks ask for them: the guard, columns, or a manager that locks files of a directory."""
+"""Row locks by name, as options of benchmarks: the guard, columns, or a manager that locks files of a directory."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class FileLocks:
         self._held: dict[str, int] = {}
 
     def acquire(self, row: str) -> bool:
-        """Lock the row's file, or say at once that somebody else has it."""
+        """Lock the row's file, or return False at once if another process has it."""
         file = os.open(self._directory / f"{row.replace(':', '-')}.lock", os.O_RDWR | os.O_CREAT, 0o600)
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

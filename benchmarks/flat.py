@@ -1,4 +1,4 @@
-"""Whether a row costs what is alive in it: polls and claims of a fresh row, and of one that much has passed through.
+"""Polls and claims stay cheap in a row that half a million messages have passed through.
 
 Half a million messages of three priorities go through one row; one in a hundred is released once, one in a hundred was
 sent with a delay, and at the end some are backing off. The fresh row has as many that are backing off, and nothing else
@@ -25,7 +25,7 @@ from benchmarks import steady
 from benchmarks.cassandra import OnCassandra
 from benchmarks.figures import Figure, Run, figures, table
 from benchmarks.row_churn import ROWS, back_off, pass_through
-from benchmarks.target import Place
+from benchmarks.target import Target
 from benchmarks.target_options import opened, parser, progress, whole_number
 from benchmarks.workload import NotMeasured
 
@@ -63,10 +63,10 @@ def main(arguments: list[str]) -> int:
     )
     options = made.parse_args(arguments)
     try:
-        with opened(options) as place:
-            with place.fresh() as url:
-                report = _report(place, options, url)
-            held = steady.measured(place, steady.Plan(options.minutes)) if options.minutes else None
+        with opened(options) as target:
+            with target.fresh() as url:
+                report = _report(target, options, url)
+            held = steady.measured(target, steady.Plan(options.minutes)) if options.minutes else None
     except NotMeasured as failure:
         print(f"not measured: {failure}", file=sys.stderr)
         return 1
@@ -74,7 +74,7 @@ def main(arguments: list[str]) -> int:
     return 0 if report["without_cursors"] else 1
 
 
-def _report(place: Place, options: argparse.Namespace, url: str) -> dict[str, object]:
+def _report(target: Target, options: argparse.Namespace, url: str) -> dict[str, object]:
     with _queue(url, "fresh") as fresh, _queue(url, "used") as used:
         rows = Rows(url, fresh, used)
         progress(f"{options.messages} messages through one row")
@@ -82,18 +82,18 @@ def _report(place: Place, options: argparse.Namespace, url: str) -> dict[str, ob
         for queue in (fresh, used):
             progress(f"{options.backing_off} messages backing off in the {queue.settings.name} row")
             back_off(queue, options.backing_off)
-        measured = figures(_runs(place, options, rows, told="with cursors"))
+        measured = figures(_runs(target, options, rows, text="with cursors"))
         progress("deleting the cursors from the header")
         used.run(_delete_cursors(used))
-        without = _without(place, options, rows)
+        without = _without(target, options, rows)
         if without:
             _check(rows, options.backing_off)
     conditions = {
-        "store": place.store,
+        "store": target.store,
         "messages": options.messages,
         "backing_off": options.backing_off,
         **passed,
-        **place.conditions,
+        **target.conditions,
     }
     return {
         **measured,
@@ -103,10 +103,10 @@ def _report(place: Place, options: argparse.Namespace, url: str) -> dict[str, ob
     }
 
 
-def _without(place: Place, options: argparse.Namespace, rows: Rows) -> dict[str, Figure | None] | None:
+def _without(target: Target, options: argparse.Namespace, rows: Rows) -> dict[str, Figure | None] | None:
     """The same figures when the cursors are gone; none, and said so, where no process finds its way through the row."""
     try:
-        return figures(_runs(place, options, rows, told="without cursors"))
+        return figures(_runs(target, options, rows, text="without cursors"))
     except NotMeasured as failure:
         print(f"not measured without cursors: {failure}", file=sys.stderr)
         return None
@@ -116,14 +116,14 @@ def _queue(url: str, name: str) -> MessageQueue:
     return MessageQueue.builder().store(url).name(name).options(**ROWS).build()
 
 
-def _runs(place: Place, options: argparse.Namespace, rows: Rows, *, told: str) -> list[Run]:
+def _runs(target: Target, options: argparse.Namespace, rows: Rows, *, text: str) -> list[Run]:
     """New processes, one after the other; each measures both rows in turn. The first finds the row as it was left."""
-    if isinstance(place, OnCassandra):
+    if isinstance(target, OnCassandra):
         progress("flushing")
-        place.flush()
+        target.flush()
     runs = []
     for number in range(1, options.runs + 1):
-        progress(f"run {number} of {options.runs}, {told}")
+        progress(f"run {number} of {options.runs}, {text}")
         command = [
             sys.executable,
             "-m",
@@ -173,14 +173,16 @@ def _check(rows: Rows, backing_off: int) -> None:
             raise NotMeasured(message)
 
 
-def _aims(measured: dict[str, Figure | None], told: str) -> list[dict[str, object]]:
-    judged: list[dict[str, object]] = []
+def _aims(measured: dict[str, Figure | None], text: str) -> list[dict[str, object]]:
+    checked: list[dict[str, object]] = []
     for name in _RATIOS:
         one = measured[name]
         median = one["median"] if one else None
         reached = isinstance(median, float | int) and median <= _MOST
-        judged.append({"aim": f"{told}{name}: at most {_MOST}", "measured": median, "bound": _MOST, "reached": reached})
-    return judged
+        checked.append(
+            {"aim": f"{text}{name}: at most {_MOST}", "measured": median, "bound": _MOST, "reached": reached}
+        )
+    return checked
 
 
 def _page(report: dict[str, object], held: dict[str, object] | None) -> str:

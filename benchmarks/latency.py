@@ -11,7 +11,7 @@ from typing import Final, cast
 from astyqueue import Delivery, MessageQueue
 from astyqueue.dispatch.dispatcher import Dispatcher
 from astyqueue.units import SECOND
-from benchmarks.target import CLOCK, GAPS, QUEUE, Gaps, Place, fresh_queue
+from benchmarks.target import CLOCK, GAPS, QUEUE, Gaps, Target, fresh_queue
 from benchmarks.workload import NotMeasured, Tally, body
 
 #: The first of them open connections and warm caches; they do not count.
@@ -23,17 +23,17 @@ _SELDOM: Final = (400_000, 800_000)
 _PROJECT: Final = Path(__file__).parents[1]
 
 
-def in_process_ms(place: Place, messages: int, size: int, *, seed: int) -> list[float]:
+def in_process_ms(target: Target, messages: int, size: int, *, seed: int) -> list[float]:
     """The milliseconds of each message when sender and handler share a process."""
-    with fresh_queue(place) as queue:
+    with fresh_queue(target) as queue:
         return _measured(
             queue, messages + _WARMING, lambda: send_now_and_then(queue, messages + _WARMING, size, seed=seed)
         )[_WARMING:]
 
 
-def across_processes_ms(place: Place, messages: int, size: int, *, seed: int) -> list[float]:
+def across_processes_ms(target: Target, messages: int, size: int, *, seed: int) -> list[float]:
     """The milliseconds of each message when another process sends."""
-    with place.fresh() as url, MessageQueue.builder().store(url).name(QUEUE).build() as queue:
+    with target.fresh() as url, MessageQueue.builder().store(url).name(QUEUE).build() as queue:
         command = [
             sys.executable,
             "-m",
@@ -46,13 +46,13 @@ def across_processes_ms(place: Place, messages: int, size: int, *, seed: int) ->
         return _measured(queue, messages + _WARMING, lambda: _run(command))[_WARMING:]
 
 
-def after_an_idle_hour_ms(place: Place, messages: int, size: int, *, seed: int) -> list[float]:
+def after_an_idle_hour_ms(target: Target, messages: int, size: int, *, seed: int) -> list[float]:
     """The same for a message of another process that comes when this one has seen no traffic for an hour.
 
     Nobody waits for that hour: after each message this process is told that the last traffic was an hour ago, and
     listens from then on as seldom as it would.
     """
-    with place.fresh() as url, MessageQueue.builder().store(url).name(QUEUE).build() as queue:
+    with target.fresh() as url, MessageQueue.builder().store(url).name(QUEUE).build() as queue:
         command = [
             sys.executable,
             "-m",

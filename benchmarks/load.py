@@ -18,7 +18,7 @@ from astyqueue.waiting import Wakeup
 from benchmarks.cassandra import cpu_s
 from benchmarks.processes.steady_app import QUEUE
 from benchmarks.processes.steady_producer import TOGETHER
-from benchmarks.target import CLOCK, Place
+from benchmarks.target import CLOCK, Target
 from benchmarks.workload import NotMeasured
 
 _PROJECT: Final = Path(__file__).parents[1]
@@ -30,7 +30,7 @@ Window = dict[str, float]
 
 
 @dataclass(frozen=True, slots=True)
-class Crew:
+class LoadSettings:
     """By how many processes, how many messages may lie there unhandled, and how long a time shard is."""
 
     workers: int = 2
@@ -63,20 +63,20 @@ class _Process:
             self.count += (whole + end).count(sign) * messages
 
     def grant(self, batches: int) -> None:
-        """Have a producer send so many batches more."""
-        asked = cast("IO[bytes]", self.process.stdin)
-        asked.write(f"{batches}\n".encode())
-        asked.flush()
+        """Have a producer send this many more batches."""
+        requested = cast("IO[bytes]", self.process.stdin)
+        requested.write(f"{batches}\n".encode())
+        requested.flush()
         self.granted += batches * TOGETHER
 
 
 class Load:
     """A queue and its processes, while the block lasts."""
 
-    def __init__(self, place: Place, crew: Crew, url: str) -> None:
+    def __init__(self, target: Target, settings: LoadSettings, url: str) -> None:
         """Nothing is started yet."""
-        self._place = place
-        self._crew = crew
+        self._place = target
+        self._crew = settings
         self._url = url
         self._workers: list[_Process] = []
         self._producers: list[_Process] = []
@@ -105,7 +105,7 @@ class Load:
         self._held.close()
 
     def window(self, seconds: float) -> Window:
-        """Keep the queue full for so long, and say what that came to."""
+        """Keep the queue full for a time, and return the rates."""
         began, before = CLOCK.monotonic(), self._totals()
         self.keep_full(seconds)
         took = (CLOCK.monotonic() - began) / SECOND
@@ -130,13 +130,13 @@ class Load:
             Wakeup(CLOCK).wait(CLOCK.monotonic() + _GLANCE)
 
     def drain(self) -> None:
-        """Wait until everything that was asked for is handled; raises NotMeasured after two minutes."""
+        """Wait until everything that was requested is handled; raises NotMeasured after two minutes."""
         until = CLOCK.monotonic() + _PATIENCE
         wanted = sum(producer.granted for producer in self._producers)
         while (handled := sum(worker.count for worker in self._workers)) < wanted:
             self._check_alive()
             if CLOCK.monotonic() >= until:
-                message = f"{wanted} messages were asked for and {handled} handled"
+                message = f"{wanted} messages were requested and {handled} handled"
                 raise NotMeasured(message)
             Wakeup(CLOCK).wait(CLOCK.monotonic() + _GLANCE)
 

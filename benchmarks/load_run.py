@@ -18,7 +18,7 @@ from astyqueue.units import SECOND
 from astyqueue.waiting import Wakeup
 from benchmarks.target import CLOCK
 
-#: What was sent must be handled in so long once the senders have stopped: longer than a lease.
+#: What was sent must be handled within this time once the senders have stopped: longer than a lease.
 _PATIENCE: Final = 90 * SECOND
 _GLANCE: Final = SECOND // 20
 

@@ -1,4 +1,4 @@
-"""What the three row locks cost: drained by one process and by two, and a row in which many locks were taken.
+"""The cost of each row lock: one process, two processes, and a row in which many locks were taken.
 
 The guard (with the row lease), the column lock, and a manager of the user's that locks files, side by side in each run,
 in an order that turns from run to run. Ratios are of figures of one run.
@@ -26,7 +26,7 @@ from benchmarks.figures import Figure, Run, figures, table
 from benchmarks.filelocks import files_in, lock_of
 from benchmarks.parallel_drain import drained_by
 from benchmarks.processes.poller import Row, tombstones
-from benchmarks.target import CLOCK, QUEUE, Place
+from benchmarks.target import CLOCK, QUEUE, Target
 from benchmarks.target_options import opened, parser, progress, whole_number
 from benchmarks.throughput import drain, send_per_s
 from benchmarks.workload import NotMeasured
@@ -50,7 +50,7 @@ class LockedRow(Row):
         row = self.snapshot.row
         grip = yield from self._lock.acquire(row)
         if grip is None:
-            message = f"row {row} is locked, and nobody else is here"
+            message = f"row {row} is locked, and there is no other process"
             raise NotMeasured(message)
         behaviour = self.queue.settings.behaviour
         order = ClaimRequest(
@@ -64,7 +64,7 @@ class LockedRow(Row):
 
 
 def churned(url: str, lock: tuple[str, str], claims: int) -> None:
-    """Take so many messages, one by one, through the used row."""
+    """Claim `messages` messages, one by one, from the used row."""
     row = LockedRow(url, "used", lock)
     for _ in range(claims):
         row.claim()
@@ -72,7 +72,7 @@ def churned(url: str, lock: tuple[str, str], claims: int) -> None:
 
 
 def compared(url: str, lock: tuple[str, str], samples: int) -> Run:
-    """Polls and claims of the used row and of the fresh one, in turn; milliseconds, and ratios of their medians."""
+    """Polls and claims of the used row and of the fresh one, alternately; milliseconds, and ratios of their medians."""
     fresh, used = (LockedRow(url, name, lock) for name in ("fresh", "used"))
     for row in (fresh, used):
         row.claim()
@@ -113,14 +113,15 @@ def main(arguments: list[str]) -> int:
     options = made.parse_args(arguments)
     began = os.getloadavg()
     try:
-        with opened(options) as place, tempfile.TemporaryDirectory(prefix="astyqueue-locks-") as directory:
+        with opened(options) as target, tempfile.TemporaryDirectory(prefix="astyqueue-locks-") as directory:
             locks = {"guard": "guard", "columns": "columns", "manager": files_in(directory)}
-            drained = [_drained(place, options, _turned(locks, number)) for number in range(options.runs)]
+            drained = [_drained(target, options, _turned(locks, number)) for number in range(options.runs)]
             runs = [
-                _with_ratios({**one, **other}) for one, other in zip(drained, _rows(place, options, locks), strict=True)
+                _with_ratios({**one, **other})
+                for one, other in zip(drained, _rows(target, options, locks), strict=True)
             ]
             measured = figures(runs)
-            conditions = {**_conditions(place, options), "load": {"before": began, "after": os.getloadavg()}}
+            conditions = {**_conditions(target, options), "load": {"before": began, "after": os.getloadavg()}}
     except NotMeasured as failure:
         print(f"not measured: {failure}", file=sys.stderr)
         return 1
@@ -135,15 +136,15 @@ def _turned(locks: dict[str, str], number: int) -> list[tuple[str, str]]:
     return [*every[first:], *every[:first]]
 
 
-def _drained(place: Place, options: argparse.Namespace, locks: list[tuple[str, str]]) -> Run:
+def _drained(target: Target, options: argparse.Namespace, locks: list[tuple[str, str]]) -> Run:
     """One run of drains: by one process, and by two that share eight rows."""
     run: dict[str, float | None] = {}
     for lock, written in locks:
         progress(f"draining under the lock {lock}")
-        shared = drained_by(place, _PROCESSES, options.messages, lock=written)
+        shared = drained_by(target, _PROCESSES, options.messages, lock=written)
         run |= {f"{lock}_{name.replace(f'_{_PROCESSES}', '')}": value for name, value in shared.items()}
         with (
-            place.fresh() as url,
+            target.fresh() as url,
             MessageQueue.builder().store(url).name(QUEUE).row_lock(lock_of(written)).build() as queue,
         ):
             send_per_s(queue, options.messages, _BODY)
@@ -152,9 +153,9 @@ def _drained(place: Place, options: argparse.Namespace, locks: list[tuple[str, s
     return run
 
 
-def _rows(place: Place, options: argparse.Namespace, locks: dict[str, str]) -> list[Run]:
+def _rows(target: Target, options: argparse.Namespace, locks: dict[str, str]) -> list[Run]:
     """All runs of polls and claims, of rows in which each lock was taken often and of fresh ones."""
-    with place.fresh() as url:
+    with target.fresh() as url:
         for lock, written in locks.items():
             progress(f"{options.claims} claims under the lock {lock}")
             churned(url, (lock, written), options.claims)
@@ -178,9 +179,9 @@ def _with_ratios(run: Run) -> Run:
     return dict(sorted({**run, **ratios}.items()))
 
 
-def _conditions(place: Place, options: argparse.Namespace) -> dict[str, object]:
-    asked = {name: getattr(options, name) for name in ("messages", "threads", "claims", "samples", "runs")}
-    return {"store": place.store, **asked, "processors": os.cpu_count(), **place.conditions}
+def _conditions(target: Target, options: argparse.Namespace) -> dict[str, object]:
+    requested = {name: getattr(options, name) for name in ("messages", "threads", "claims", "samples", "runs")}
+    return {"store": target.store, **requested, "processors": os.cpu_count(), **target.conditions}
 
 
 def _page(measured: dict[str, Figure | None]) -> str:

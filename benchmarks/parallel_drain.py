@@ -16,7 +16,7 @@ from typing import IO, Final, cast
 from astyqueue import MessageQueue
 from astyqueue.units import SECOND
 from benchmarks.figures import Run
-from benchmarks.target import CLOCK, QUEUE, Place
+from benchmarks.target import CLOCK, QUEUE, Target
 from benchmarks.throughput import check_empty, send_per_s
 from benchmarks.workload import NotMeasured
 
@@ -29,33 +29,33 @@ _PATIENCE: Final = 300 * SECOND
 _PROJECT: Final = Path(__file__).parents[1]
 _MANY_BYTES: Final = 1 << 16
 
-Told = dict[str, int]
+Measurement = dict[str, int]
 
 
-def drained_by(place: Place, count: int, messages: int, *, lock: str = "guard") -> Run:
-    """How fast so many processes drain eight rows under this lock, and how it is spread over them."""
+def drained_by(target: Target, count: int, messages: int, *, lock: str = "guard") -> Run:
+    """How fast `count` processes drain eight rows under this lock, and how it is spread over them."""
     sent = -(-messages // _SENT_TOGETHER) * _SENT_TOGETHER
-    with place.fresh() as url, MessageQueue.builder().store(url).name(QUEUE).options(**_ROWS).build() as queue:
+    with target.fresh() as url, MessageQueue.builder().store(url).name(QUEUE).options(**_ROWS).build() as queue:
         for _ in range(0, messages, _SENT_TOGETHER):
             send_per_s(queue, _SENT_TOGETHER, _BODY)
-        told = _together(url, lock, count, messages=sent)
+        values = _together(url, lock, count, messages=sent)
         check_empty(queue)
-    handled = [each["handled"] for each in told]
+    handled = [each["handled"] for each in values]
     if sum(handled) != sent:
         message = f"{sent} messages were handled {sum(handled)} times by {count} processes"
         raise NotMeasured(message)
-    span = max(each["last"] for each in told) - min(each["first"] for each in told if each["handled"])
+    span = max(each["last"] for each in values) - min(each["first"] for each in values if each["handled"])
     return {
         f"processes_{count}_per_s": sent * SECOND / span,
-        f"processes_{count}_refused_commits_per_message": sum(each["refused"] for each in told) / sent,
-        f"processes_{count}_busy_rows_per_message": sum(each["busy"] for each in told) / sent,
+        f"processes_{count}_refused_commits_per_message": sum(each["refused"] for each in values) / sent,
+        f"processes_{count}_busy_rows_per_message": sum(each["busy"] for each in values) / sent,
         f"processes_{count}_least_share": min(handled) * count / sent,
         f"processes_{count}_greatest_share": max(handled) * count / sent,
     }
 
 
 @dataclass(frozen=True, slots=True)
-class Drainer:
+class DrainProcess:
     """A process that handles messages.
 
     It says that it is ready, begins at a word, writes a byte for each message, and ends with its input.
@@ -78,8 +78,8 @@ class Drainer:
             written.close()
 
 
-def _together(url: str, lock: str, count: int, *, messages: int) -> list[Told]:
-    """Start so many, let them begin at once, and end them when every message was handled."""
+def _together(url: str, lock: str, count: int, *, messages: int) -> list[Measurement]:
+    """Start `count` processes, let them begin at once, and end them when every message was handled."""
     with contextlib.ExitStack() as held:
         reading, writing = os.pipe()
         held.callback(os.close, reading)
@@ -96,25 +96,25 @@ def _together(url: str, lock: str, count: int, *, messages: int) -> list[Told]:
 
 
 @contextlib.contextmanager
-def _started(url: str, lock: str, writing: int) -> Iterator[Drainer]:
+def _started(url: str, lock: str, writing: int) -> Iterator[DrainProcess]:
     command = [sys.executable, "-m", "benchmarks.processes.drainer", url, str(writing), lock]
     with subprocess.Popen(
         command, cwd=_PROJECT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, pass_fds=(writing,)
     ) as process:
         try:
-            yield Drainer(process)
+            yield DrainProcess(process)
         finally:
             process.kill()
 
 
-def _expect(drainer: Drainer, word: bytes) -> None:
+def _expect(drainer: DrainProcess, word: bytes) -> None:
     if (line := drainer.says.readline().strip()) != word:
         message = f"a draining process said {line!r} where {word!r} was expected"
         raise NotMeasured(message)
 
 
 def _await(reading: int, messages: int) -> None:
-    """Wait until so many bytes came."""
+    """Wait until one byte has come for each message."""
     until = CLOCK.monotonic() + _PATIENCE
     while messages > 0:
         left = (until - CLOCK.monotonic()) / SECOND

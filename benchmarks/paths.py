@@ -1,4 +1,4 @@
-"""How long the way of one message through the code is: calls, functions, files and round trips of seven operations.
+"""Calls, functions, files and round trips of seven operations on one message.
 
 Counted, not timed: each operation is done once to warm up and once under a profile function, on a store in memory and
 in one row. Only code of astyqueue counts, a generator that goes on counts as called once more. Uses nothing but the

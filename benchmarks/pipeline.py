@@ -1,4 +1,4 @@
-"""How long the pipeline takes: from a made-up history of a day to tables and a report.
+"""Duration of the pipeline, from a synthetic history of a day to tables and a report.
 
 Measured apart: a session of Spark to start, reading and building everything the first time, doing so again with nothing
 new but the last hour, and the report. The history is on SQLite, where a day is one partition of Spark. The picture in
@@ -33,7 +33,7 @@ _MEGABYTE: Final = 1024
 
 
 def main(arguments: list[str]) -> int:
-    """Measure, and print; what was asked for is in `python -m benchmarks pipeline --help`."""
+    """Measure, and print; `python -m benchmarks pipeline --help` lists the options."""
     options = _parser().parse_args(arguments)
     runs = [_run(options, number) for number in range(1, options.runs + 1)]
     conditions = {

@@ -1,4 +1,4 @@
-"""Where the processor time of a message goes, part by part.
+"""Processor time of a message, part by part.
 
 Each line is measured with everything that it needs and by itself, in turn with the others: the difference of two is
 what the one adds to the other. At the end a profiler names the functions; it makes calls look dearer than they are, so
@@ -19,7 +19,7 @@ from astyqueue import MessageQueue
 from benchmarks import cost_breakdown
 from benchmarks.cost_breakdown import Costs
 from benchmarks.figures import Run, figures, table
-from benchmarks.target import ONE_ROW, Place, fresh_queue
+from benchmarks.target import ONE_ROW, Target, fresh_queue
 from benchmarks.target_options import opened, parser, progress, whole_number
 from benchmarks.throughput import send_per_s
 from benchmarks.workload import NotMeasured
@@ -47,9 +47,9 @@ def main(arguments: list[str]) -> int:
     )
     options = made.parse_args(arguments)
     try:
-        with opened(options) as place:
-            costs = figures([_run(place, options.messages, number) for number in range(1, options.runs + 1)])
-            functions = _functions(place, options.messages)
+        with opened(options) as target:
+            costs = figures([_run(target, options.messages, number) for number in range(1, options.runs + 1)])
+            functions = _functions(target, options.messages)
     except NotMeasured as failure:
         print(f"not measured: {failure}", file=sys.stderr)
         return 1
@@ -68,25 +68,25 @@ def main(arguments: list[str]) -> int:
     return 0
 
 
-def _run(place: Place, messages: int, number: int) -> Run:
-    """Every part in turn."""
-    with fresh_queue(place, **ONE_ROW) as queue:
+def _run(target: Target, messages: int, number: int) -> Run:
+    """Every part once."""
+    with fresh_queue(target, **ONE_ROW) as queue:
         run: Costs = cost_breakdown.sending(queue, messages, _BODY)
     for part in _PARTS:
         progress(f"run {number}: {part.__name__}")
-        with fresh_queue(place, **ONE_ROW) as queue:
+        with fresh_queue(target, **ONE_ROW) as queue:
             send_per_s(queue, messages, _BODY)
             run |= part(queue, messages)
     return run
 
 
-def _functions(place: Place, messages: int) -> dict[str, float]:
+def _functions(target: Target, messages: int) -> dict[str, float]:
     """The functions in which the claimer spends most, each with its share of the whole."""
-    with fresh_queue(place, **ONE_ROW) as queue:
+    with fresh_queue(target, **ONE_ROW) as queue:
         send_per_s(queue, messages, _BODY)
         profiler = cProfile.Profile()
         profiler.runcall(cost_breakdown.drain_with_claimer, queue, messages)
-    own = {_named(*where): told[2] for where, told in pstats.Stats(profiler).stats.items()}  # type: ignore[attr-defined]  # it has stats
+    own = {_named(*where): figures_of[2] for where, figures_of in pstats.Stats(profiler).stats.items()}  # type: ignore[attr-defined]  # it has stats
     whole = sum(own.values())
     most = sorted(own, key=lambda name: own[name], reverse=True)[:_FUNCTIONS]
     return {name: round(own[name] / whole, 4) for name in most}

@@ -20,43 +20,43 @@ from astyqueue.stores import open_store
 from astyqueue.units import SECOND
 from benchmarks import throughput
 from benchmarks.figures import Run
-from benchmarks.row_churn import sight_of
-from benchmarks.target import CLOCK, ONE_ROW, QUEUE, Place
+from benchmarks.row_churn import snapshot_of
+from benchmarks.target import CLOCK, ONE_ROW, QUEUE, Target
 from benchmarks.workload import NotMeasured, Tally
 
 _BODY: Final = 200
-#: What a lone taker asks for at a time.
+#: What a lone consumer asks for at a time.
 _TAKES: Final = 10
-#: A taker that waits longer than this for a message has found the row empty.
+#: A consumer that waits longer than this for a message has found the row empty.
 _WAIT: Final = 1
 
 
-def many_takers(place: Place, messages: int, takers: int) -> Run:
+def many_consumers(target: Target, messages: int, consumers: int) -> Run:
     """So many threads that each receive one message at a time and ack it, until none is left."""
-    with place.fresh() as url:
+    with target.fresh() as url:
         counting = Counting(open_store(url, clock=CLOCK))
         builder: QueueBuilder[MessageQueue] = MessageQueue.builder()
         with builder.store(counting).name(QUEUE).options(**ONE_ROW).build() as queue:
             throughput.send_per_s(queue, messages, _BODY)
             tally = Tally(messages, CLOCK)
             began = CLOCK.monotonic()
-            taken, ended = _taken_by(queue, tally, takers)
+            taken, ended = _taken_by(queue, tally, consumers)
             tally.check()
             throughput.check_empty(queue)
         attempts, commits = counting.counted()
         counting.close()
     return {
-        "takers_per_s": messages * SECOND / (ended - began),
+        "consumers_per_s": messages * SECOND / (ended - began),
         "lock_attempts_per_message": attempts / messages,
         "commits_per_message": commits / messages,
-        "fastest_to_slowest_taker": max(taken) / max(1, min(taken)),
+        "fastest_to_slowest_consumer": max(taken) / max(1, min(taken)),
     }
 
 
-def _taken_by(queue: MessageQueue, tally: Tally, takers: int) -> tuple[list[int], int]:
-    """How many each taker got, and when the last message was acked."""
-    counts = [0] * takers
-    last = [0] * takers
+def _taken_by(queue: MessageQueue, tally: Tally, consumers: int) -> tuple[list[int], int]:
+    """How many each consumer got, and when the last message was acked."""
+    counts = [0] * consumers
+    last = [0] * consumers
     failures: list[BaseException] = []
 
     def take(number: int) -> None:
@@ -65,13 +65,13 @@ def _taken_by(queue: MessageQueue, tally: Tally, takers: int) -> tuple[list[int]
                 counts[number] += got
                 last[number] = CLOCK.monotonic()
 
-    threads = [threading.Thread(target=_guarded(take, failures), args=(number,)) for number in range(takers)]
+    threads = [threading.Thread(target=_guarded(take, failures), args=(number,)) for number in range(consumers)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
     if failures:
-        message = f"{len(failures)} takers failed: {failures[0]!r}"
+        message = f"{len(failures)} consumers failed: {failures[0]!r}"
         raise NotMeasured(message)
     return counts, max(last)
 
@@ -94,19 +94,19 @@ def _guarded(take: Callable[[int], None], failures: list[BaseException]) -> Call
     return guarded
 
 
-def one_taker(place: Place, messages: int) -> tuple[float, float]:
+def one_consumer(target: Target, messages: int) -> tuple[float, float]:
     """Messages a second that one thread receives and acks, ten at a time: through the claimer, and by the bare steps.
 
     The two take turns, ten by ten, so that what slows the machine slows both.
     """
-    with place.fresh() as url, _one_row(url, "combined") as combined, _one_row(url, "alone") as alone:
+    with target.fresh() as url, _one_row(url, "combined") as combined, _one_row(url, "alone") as alone:
         both = [(queue, Tally(messages, CLOCK)) for queue in (combined, alone)]
         for queue, _ in both:
             throughput.send_per_s(queue, messages, _BODY)
-        takers: list[Callable[[], None]] = [Combined(*both[0]).take, Alone(*both[1]).take]
+        consumers: list[Callable[[], None]] = [Combined(*both[0]).take, Alone(*both[1]).take]
         spent = [0, 0]
         while not all(tally.is_complete for _, tally in both):
-            spent = [before + _taken(take) for before, take in zip(spent, takers, strict=True)]
+            spent = [before + _taken(take) for before, take in zip(spent, consumers, strict=True)]
         for _, tally in both:
             tally.check()
     combining, bare = (messages * SECOND / taken for taken in spent)
@@ -147,7 +147,7 @@ class Alone:
         """From this queue."""
         self._queue = queue
         self._tally = tally
-        self._snapshot = sight_of(queue)
+        self._snapshot = snapshot_of(queue)
 
     def take(self) -> None:
         """Claim a few, and settle them."""

@@ -1,4 +1,4 @@
-"""How late a message comes to the next taker when its holder was killed with -9: seconds beyond the end of its lease.
+"""Delay of redelivery after a consumer is killed: seconds beyond the end of its lease.
 
 Once in a row of the time shard that is written to now, and once in a row whose time shard closed hours ago.
 """
@@ -23,7 +23,7 @@ from astyqueue.protocol.sending.insert import message_put, send
 from astyqueue.store import Batch, Slice
 from astyqueue.units import SECOND
 from benchmarks.figures import Figure, Run, figures, table
-from benchmarks.target import QUEUE, Place
+from benchmarks.target import QUEUE, Target
 from benchmarks.target_options import opened, parser, progress, whole_number
 from benchmarks.workload import NotMeasured
 
@@ -37,7 +37,7 @@ _BOUNDS: Final = {"late_s": 1, "old_shard_late_s": 3}
 
 
 def main(arguments: list[str]) -> int:
-    """Measure and print; 1 if the next taker got something else, or too early."""
+    """Measure and print; 1 if the next consumer got something else, or too early."""
     made = parser("recovery", __doc__, ("sqlite", "cassandra"))
     made.add_argument("--lease", type=whole_number(1), default=6, help="seconds (default: %(default)s)")
     made.add_argument(
@@ -45,13 +45,13 @@ def main(arguments: list[str]) -> int:
     )
     options = made.parse_args(arguments)
     try:
-        with opened(options) as place:
-            runs = [_run(place, options, number) for number in range(1, options.runs + 1)]
+        with opened(options) as target:
+            runs = [_run(target, options, number) for number in range(1, options.runs + 1)]
     except NotMeasured as failure:
         print(f"not measured: {failure}", file=sys.stderr)
         return 1
     named = figures(runs)
-    conditions = {"store": place.store, "lease_s": options.lease, "shards": options.shards, **_told(place)}
+    conditions = {"store": target.store, "lease_s": options.lease, "shards": options.shards, **_told(target)}
     print(
         json.dumps({**named, "conditions": conditions, "aims": _aims(named)}, indent=2)
         if options.json
@@ -60,16 +60,16 @@ def main(arguments: list[str]) -> int:
     return 0
 
 
-def _told(place: Place) -> dict[str, object]:
-    return {} if place.store == "cassandra" else place.conditions
+def _told(target: Target) -> dict[str, object]:
+    return {} if target.store == "cassandra" else target.conditions
 
 
-def _run(place: Place, options: argparse.Namespace, number: int) -> Run:
+def _run(target: Target, options: argparse.Namespace, number: int) -> Run:
     progress(f"run {number} of {options.runs}: the current time shard")
-    run: dict[str, float | None] = {"late_s": _late_s(place, options, ago=0)}
+    run: dict[str, float | None] = {"late_s": _late_s(target, options, ago=0)}
     if options.shards == "ring":
         progress(f"run {number} of {options.runs}: an old time shard")
-        run["old_shard_late_s"] = _late_s(place, options, ago=_AGO)
+        run["old_shard_late_s"] = _late_s(target, options, ago=_AGO)
     return run
 
 
@@ -86,10 +86,10 @@ def _aims(named: dict[str, Figure | None]) -> list[dict[str, object]]:
     ]
 
 
-def _late_s(place: Place, options: argparse.Namespace, *, ago: int) -> float:
+def _late_s(target: Target, options: argparse.Namespace, *, ago: int) -> float:
     """Kill the holder while another process waits for work; how late that one gets the message."""
     layout = _RING if options.shards == "ring" else _ONE
-    with place.fresh() as url:
+    with target.fresh() as url:
         queue = MessageQueue.builder().store(url).name(QUEUE).options(lease=f"{options.lease}s", **layout).build()
         with queue, contextlib.ExitStack() as held:
             _send(queue, ago)
@@ -118,7 +118,7 @@ def _lease_until(queue: MessageQueue, ago: int) -> int:
 
 
 def _send(queue: MessageQueue, ago: int) -> None:
-    """Send one message, for now or with a time so long ago, as if it had come late into a row that was closed."""
+    """Send one message, for now or with a time long past, as if it had come late into a row that was closed."""
     if not ago:
         queue.send({"number": 1})
         return
@@ -148,5 +148,5 @@ def _line(process: subprocess.Popen[bytes]) -> dict[str, int]:
     if not line:
         message = "a process ended without having got the message"
         raise NotMeasured(message)
-    told: dict[str, int] = json.loads(line)
-    return told
+    values: dict[str, int] = json.loads(line)
+    return values

@@ -24,7 +24,7 @@ ROWS: Final = {**ONE_ROW, "priorities": 3, "lease": "1h"}
 _PRIORITIES: Final = 3
 _BODY: Final = 200
 _CHUNK: Final = 10_000
-#: One message in so many is released, and another one in so many is sent with a delay.
+#: One message in this many is released, and another one in this many is sent with a delay.
 _ONE_IN: Final = 100
 _DELAY: Final = 2
 _PAUSE: Final = SECOND
@@ -38,7 +38,7 @@ def pass_through(queue: MessageQueue, messages: int) -> dict[str, object]:
     """Send and ack so many, a stretch at a time; how many of them were released and delayed."""
     acked = released = delayed = 0
     source = _messages(messages)
-    snapshot = sight_of(queue)
+    snapshot = snapshot_of(queue)
     while chunk := list(islice(source, _CHUNK)):
         delayed += sum(message.delay is not None for message in chunk)
         queue.send_many(chunk)
@@ -52,13 +52,13 @@ def pass_through(queue: MessageQueue, messages: int) -> dict[str, object]:
 
 
 def back_off(queue: MessageQueue, messages: int) -> None:
-    """Send so many and give them back for a day."""
+    """Send `count` messages and release them for a day."""
     queue.send_many(Message(body(number, _BODY), priority=number % _PRIORITIES) for number in range(messages))
-    snapshot = sight_of(queue)
+    snapshot = snapshot_of(queue)
     queue.run(_release_all(queue, snapshot, messages))
 
 
-def sight_of(queue: MessageQueue) -> RowSnapshot:
+def snapshot_of(queue: MessageQueue) -> RowSnapshot:
     """The only row of this queue, of which nothing is known yet."""
     row = queue.core.ring.rows()[0]
     return RowSnapshot(row, queue.settings.layout.priorities)

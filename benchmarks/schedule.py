@@ -1,4 +1,4 @@
-"""How late schedules are fired: many due at one instant, as many spread over a minute, and what idle ones cost."""
+"""Lateness of schedules: many due at one instant, as many over a minute; the cost of idle ones."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from astyqueue.triggers import Every
 from astyqueue.units import SECOND
 from astyqueue.waiting import Wakeup
 from benchmarks.figures import Run, figures, percentile, table
-from benchmarks.target import CLOCK, ONE_ROW, QUEUE, Place, fresh_queue
+from benchmarks.target import CLOCK, ONE_ROW, QUEUE, Target, fresh_queue
 from benchmarks.target_options import opened, parser, progress, whole_number
 from benchmarks.workload import NotMeasured
 
@@ -38,7 +38,7 @@ _BEFORE: Final = 3 * SECOND
 #: ... and how long one of them takes to be put there, at most.
 _LOADING: Final = SECOND // 1_000
 _PATIENCE: Final = 120 * SECOND
-#: After so long a dispatcher knows its rows, and looks at them at its usual pace.
+#: After this long a dispatcher knows its rows, and looks at them at its usual pace.
 _SETTLED: Final = 75 * SECOND
 #: Rows of which a dispatcher hears by the doorbell; a single one it looks at itself, as often as it would listen.
 ROWS: Final = {"time_shards": 1, "concurrency_shards": 2}
@@ -52,7 +52,7 @@ _READS: Final = 1
 class Plan:
     """What to measure, and where."""
 
-    place: Place
+    target: Target
     schedules: int
     idle: int
     threads: int
@@ -75,15 +75,15 @@ def main(arguments: list[str]) -> int:
     )
     options = made_parser.parse_args(arguments)
     try:
-        with opened(options) as place:
-            plan = Plan(place, options.schedules, options.idle, options.threads)
+        with opened(options) as target:
+            plan = Plan(target, options.schedules, options.idle, options.threads)
             runs = [_run(plan, number, options.runs) for number in range(1, options.runs + 1)]
-            store = place.conditions
+            store = target.conditions
     except NotMeasured as failure:
         print(f"not measured: {failure}", file=sys.stderr)
         return 1
     named = figures(runs)
-    conditions = {"store": place.store, "schedules": plan.schedules, "idle": plan.idle, "threads": plan.threads}
+    conditions = {"store": target.store, "schedules": plan.schedules, "idle": plan.idle, "threads": plan.threads}
     conditions |= {"python": platform.python_version(), "processors": os.cpu_count(), **store}
     print(
         json.dumps({**named, "conditions": conditions, "aims": _aims(runs)}, indent=2) if options.json else table(named)
@@ -116,8 +116,8 @@ def _aims(runs: list[Run]) -> dict[str, bool]:
 
 
 def _fired(plan: Plan, over: int) -> dict[str, float | None]:
-    """Fire so many schedules, whose slots are spread over so many microseconds, and handle their messages."""
-    with fresh_queue(plan.place, **ONE_ROW) as queue:
+    """Fire schedules whose slots are spread over a time in microseconds, and handle their messages."""
+    with fresh_queue(plan.target, **ONE_ROW) as queue:
         due = CLOCK.now() + _BEFORE + plan.schedules * _LOADING
         load(queue, plan.schedules, first=due, over=over)
         handled = _Handled(plan.schedules)
@@ -185,11 +185,11 @@ def load(queue: MessageQueue, count: int, *, first: int, over: int) -> None:
 
 
 def _reads(plan: Plan, idle: int) -> tuple[float, float]:
-    """Reads of rows in a minute of a dispatcher that has nothing to do, beside so many schedules that are not due.
+    """Reads of rows in a minute of a dispatcher that has nothing to do, beside idle schedules that are not due.
 
     And those that only listened to the doorbell: how often that is depends on how quick reads are, not on schedules.
     """
-    with plan.place.fresh() as url, contextlib.closing(Recording(open_store(url, clock=CLOCK))) as store:
+    with plan.target.fresh() as url, contextlib.closing(Recording(open_store(url, clock=CLOCK))) as store:
         queue = MessageQueue.builder().store(store).name(QUEUE).options(**ROWS).build()
         load(queue, max(1, idle), first=CLOCK.now() + 3_600 * SECOND, over=_MINUTE)
         if not idle:

@@ -1,4 +1,4 @@
-"""What the nodes of a local Cassandra do between two moments, as nodetool tells it."""
+"""The work of the nodes of a local Cassandra between two moments, as nodetool shows it."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ _TABLE: Final = {
     "SSTable count": "sstables",
     "Average tombstones per slice (last five minutes)": "tombstones_per_read",
 }
-#: Those that tell a state, not a total that grows.
+#: Those that show a state, not a total that grows.
 _STATES: Final = frozenset(("sstables", "tombstones_per_read"))
-#: Those that nodetool itself tells since it was last asked.
+#: Those that nodetool itself counts since its last call.
 _SINCE: Final = frozenset(("gc_ms", "collections"))
 #: Pools of `nodetool tpstats` whose completed work says what faults left behind.
 _POOLS: Final = {"HintsDispatcher": "hints_dispatched", "CompactionExecutor": "compaction_tasks"}
 
 
 class ServerLoad:
-    """Totals of all nodes since `since_last` was last called; nodes that are down or just starting tell nothing."""
+    """Totals of all nodes since `since_last` was last called; nodes that are down or just starting show nothing."""
 
     def __init__(self, nodes: LocalCassandra, table: str) -> None:
         """Watch this table (`keyspace.table`)."""
@@ -35,31 +35,31 @@ class ServerLoad:
 
     def since_last(self) -> dict[str, float]:
         """Reads, writes, collections and compactions since then, added up over the nodes; states are their averages."""
-        told = [each for number, _ in enumerate(self._nodes.contact_points, 1) if (each := self._since_last(number))]
-        names = told[0] if told else ()
-        return {name: sum(each[name] for each in told) / (len(told) if name in _STATES else 1) for name in names}
+        values = [each for number, _ in enumerate(self._nodes.contact_points, 1) if (each := self._since_last(number))]
+        names = values[0] if values else ()
+        return {name: sum(each[name] for each in values) / (len(values) if name in _STATES else 1) for name in names}
 
     def _since_last(self, node: int) -> dict[str, float]:
         """What one node did; one that was started again counts from zero."""
         try:
-            now = {} if node in self._nodes.down else self._told_by(node)
+            now = {} if node in self._nodes.down else self._totals_of(node)
         except NodetoolFailed:
             now = {}
         before = self._before.get(node, {})
         self._before[node] = now or before
         return {name: _between(name, before.get(name, 0.0), total) for name, total in now.items()}
 
-    def _told_by(self, node: int) -> dict[str, float]:
+    def _totals_of(self, node: int) -> dict[str, float]:
         table = self._nodes.nodetool(node, "tablestats", self._table)
-        told = {name: _after(table, words) for words, name in _TABLE.items()}
+        values = {name: _after(table, words) for words, name in _TABLE.items()}
         pools = self._nodes.nodetool(node, "tpstats")
-        told |= {name: float(_columns(pools, pool)[3]) for pool, name in _POOLS.items()}
-        told["compacted_mb"] = (
+        values |= {name: float(_columns(pools, pool)[3]) for pool, name in _POOLS.items()}
+        values["compacted_mb"] = (
             _after(self._nodes.nodetool(node, "compactionstats"), "data compacted", between=r"\s+") / 1e6
         )
-        _, values = self._nodes.nodetool(node, "gcstats").strip().splitlines()[:2]
-        _, _, milliseconds, _, _, count, *_ = values.split()
-        return {**told, "gc_ms": float(milliseconds), "collections": float(count)}
+        _, line = self._nodes.nodetool(node, "gcstats").strip().splitlines()[:2]
+        _, _, milliseconds, _, _, count, *_ = line.split()
+        return {**values, "gc_ms": float(milliseconds), "collections": float(count)}
 
 
 def _between(name: str, before: float, now: float) -> float:

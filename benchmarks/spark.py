@@ -1,4 +1,4 @@
-"""How fast Spark sends rows to a queue and reads its history, beside the same work without Spark.
+"""Rates of Spark's sink and history reader, beside the same work without Spark.
 
 The sink is compared with the same repeatable sends by as many processes, with a plain `send_many`, and with bare
 inserts. Starting the session, and the first write, which warms everything up, are not counted.
@@ -34,7 +34,7 @@ from astyqueue.spark.row_mapping import Addressing
 from astyqueue.units import SECOND
 from benchmarks import baselines
 from benchmarks.figures import Run, figures, table
-from benchmarks.target import CLOCK, QUEUE, ROW, Place, fresh_queue
+from benchmarks.target import CLOCK, QUEUE, ROW, Target, fresh_queue
 from benchmarks.target_options import opened, parser, progress, whole_number
 from benchmarks.throughput import send_per_s
 from benchmarks.workload import NotMeasured
@@ -54,10 +54,10 @@ def main(arguments: list[str]) -> int:
     spark = session(f"local[{options.tasks}]", settings={"spark.sql.execution.arrow.maxRecordsPerBatch": str(_CHUNK)})
     spark.sparkContext.setLogLevel("ERROR")
     try:
-        with opened(options) as place:
-            runs = [_run(spark, place, options) for _ in range(options.runs)]
+        with opened(options) as target:
+            runs = [_run(spark, target, options) for _ in range(options.runs)]
             conditions = {
-                "store": place.store,
+                "store": target.store,
                 "messages": options.messages,
                 "events": options.events,
                 "tasks": options.tasks,
@@ -66,7 +66,7 @@ def main(arguments: list[str]) -> int:
                 "python": platform.python_version(),
                 "spark": spark.version,
                 "processors": os.cpu_count(),
-                **place.conditions,
+                **target.conditions,
             }
     except NotMeasured as failure:
         print(f"not measured: {failure}", file=sys.stderr)
@@ -95,22 +95,22 @@ def _parser() -> argparse.ArgumentParser:
     return made
 
 
-def _run(spark: SparkSession, place: Place, options: argparse.Namespace) -> Run:
+def _run(spark: SparkSession, target: Target, options: argparse.Namespace) -> Run:
     messages, size, tasks = options.messages, options.body_bytes, options.tasks
     run: dict[str, float | None] = {}
     progress("bare inserts")
-    run["bare_driver_per_s"] = baselines.raw_send_per_s(place, messages, size)
-    with fresh_queue(place) as queue:
+    run["bare_driver_per_s"] = baselines.raw_send_per_s(target, messages, size)
+    with fresh_queue(target) as queue:
         progress("plain send_many")
         run["plain_send_many_per_s"] = send_per_s(queue, messages, size)
-    with place.fresh() as url:
+    with target.fresh() as url:
         progress("repeatable sends without Spark")
         repeated = _without_spark(url, messages, size=size, tasks=tasks)
-    with place.fresh() as url:
+    with target.fresh() as url:
         progress("the sink")
         sink = _with_spark(spark, url, messages, size=size, tasks=tasks)
     run |= {"sink_per_s": sink, "send_many_per_s": repeated, "sink_to_send_many": sink / repeated}
-    return {**run, **_reading(spark, place, options.events)}
+    return {**run, **_reading(spark, target, options.events)}
 
 
 def _with_spark(spark: SparkSession, url: str, messages: int, *, size: int, tasks: int) -> float:
@@ -151,11 +151,11 @@ def _without_spark(url: str, messages: int, *, size: int, tasks: int) -> float:
 
 def _sent(url: str, query: str, *, rows: range, size: int) -> int:
     options = {"url": url, "queue": QUEUE, "create": "true", "id_column": "id", "body_column": "body", "query": query}
-    sinking = Sinking.of(options, _ROWS)
-    queue = sending(sinking.place, create=True)
+    sink_options = Sinking.of(options, _ROWS)
+    queue = sending(sink_options.place, create=True)
     begun = queue.run(begin_batch(queue.core.process, queue=QUEUE, source=query, batch=""))
-    addressing = Addressing(queue.settings, sinking, source=query, begun=begun)
-    outbox = Outbox(queue, in_flight=sinking.in_flight, pace=Pace(None))
+    addressing = Addressing(queue.settings, sink_options, source=query, begun=begun)
+    outbox = Outbox(queue, in_flight=sink_options.in_flight, pace=Pace(None))
     outbox.send(one for batch in _batches(rows, size) for one in addressing.of(batch))
     return outbox.put
 
@@ -166,9 +166,9 @@ def _batches(rows: range, size: int) -> Iterator[pa.RecordBatch]:
         yield pa.RecordBatch.from_pydict({"id": part, "body": ["x" * size] * len(part)})
 
 
-def _reading(spark: SparkSession, place: Place, events: int) -> Run:
+def _reading(spark: SparkSession, target: Target, events: int) -> Run:
     """How fast history is read by one task and by as many as there are."""
-    with place.fresh() as url, connect(url) as connection:
+    with target.fresh() as url, connect(url) as connection:
         progress("writing history")
         queue = connection.queue(QUEUE)
         now, ring = CLOCK.now(), queue.core.ring

@@ -1,4 +1,4 @@
-"""Whether the rate holds: minutes of sending and handling with the worker command, in windows of equal length.
+"""The rate stays steady over minutes of sending and handling with `astyqueue worker`.
 
 Producers keep the queue as full as `--ahead` says, and `astyqueue worker` processes, with their usual settings and log
 lines, handle what they send. For each window: how many messages, what a message cost this side and the nodes, and what
@@ -16,16 +16,16 @@ from typing import Final, cast
 
 from benchmarks.cassandra import OnCassandra
 from benchmarks.figures import Figure, figure
-from benchmarks.load import Crew, Load, Window
+from benchmarks.load import Load, LoadSettings, Window
 from benchmarks.server_load import ServerLoad
-from benchmarks.target import Place
+from benchmarks.target import Target
 from benchmarks.target_options import opened, parser, progress, whole_number
 from benchmarks.workload import NotMeasured
 
 #: The last window must reach this part of the second (in the first Java compiles what runs often), and an old queue of
 #: a new one.
 _HOLDS: Final = 0.9
-#: Each turn begins with so many seconds that do not count: the queue is empty then, and the processes have waited.
+#: Each turn begins with this many seconds that do not count: the queue is empty then, and the processes have waited.
 _LEAD_SECONDS: Final = 5.0
 
 
@@ -37,7 +37,7 @@ class Plan:
     windows: int = 10
     turns: int = 5
     turn_seconds: float = 30.0
-    crew: Crew = field(default_factory=Crew)
+    settings: LoadSettings = field(default_factory=LoadSettings)
 
 
 def main(arguments: list[str]) -> int:
@@ -61,11 +61,11 @@ def main(arguments: list[str]) -> int:
     )
     made.add_argument("--every", default="1h", help="length of a time shard (default: %(default)s)")
     options = made.parse_args(arguments)
-    crew = Crew(options.workers, options.producers, options.ahead, options.every)
-    plan = Plan(options.minutes, options.windows, options.turns, options.turn_seconds, crew)
+    settings = LoadSettings(options.workers, options.producers, options.ahead, options.every)
+    plan = Plan(options.minutes, options.windows, options.turns, options.turn_seconds, settings)
     try:
-        with opened(options) as place:
-            report = measured(place, plan)
+        with opened(options) as target:
+            report = measured(target, plan)
     except NotMeasured as failure:
         print(f"not measured: {failure}", file=sys.stderr)
         return 1
@@ -73,26 +73,26 @@ def main(arguments: list[str]) -> int:
     return 0
 
 
-def measured(place: Place, plan: Plan) -> dict[str, object]:
+def measured(target: Target, plan: Plan) -> dict[str, object]:
     """The windows of one run, the turns after it, and what it was measured with."""
-    with place.fresh() as url, Load(place, plan.crew, url) as old:
-        windows = _windows(place, plan, old)
-        turns = _turns(place, plan, old)
+    with target.fresh() as url, Load(target, plan.settings, url) as old:
+        windows = _windows(target, plan, old)
+        turns = _turns(target, plan, old)
         old.check_empty()
     ratio = windows[-1]["per_s"] / windows[1]["per_s"]
     old_to_new = cast("Figure", figure([before["per_s"] / fresh["per_s"] for before, fresh in turns]))
-    judged = [
+    checked = [
         ("the last window at least {} of the second", ratio),
-        ("the old queue at least {} of a new one, in turn", cast("float", old_to_new["median"])),
+        ("the old queue at least {} of a new one, alternately", cast("float", old_to_new["median"])),
     ]
     aims = [
         {"aim": aim.format(_HOLDS), "measured": value, "bound": _HOLDS, "reached": value >= _HOLDS}
-        for aim, value in judged
+        for aim, value in checked
     ]
-    conditions = {"store": place.store, "processors": os.cpu_count(), **place.conditions, **asdict(plan)}
-    told = {"last_to_second": ratio, "old_to_new": old_to_new, "windows": windows}
+    conditions = {"store": target.store, "processors": os.cpu_count(), **target.conditions, **asdict(plan)}
+    lines = {"last_to_second": ratio, "old_to_new": old_to_new, "windows": windows}
     return {
-        **told,
+        **lines,
         "turns": [{"old": before, "new": fresh} for before, fresh in turns],
         "aims": aims,
         "conditions": conditions,
@@ -100,22 +100,26 @@ def measured(place: Place, plan: Plan) -> dict[str, object]:
 
 
 def page(report: dict[str, object]) -> str:
-    """The windows for people, a line each, and what they come to."""
+    """The windows as a table, a line each, and what they come to."""
     windows = cast("list[Window]", report["windows"])
     names = list(windows[0])
     lines = [names, *([f"{window[name]:,.1f}" for name in names] for window in windows)]
     widths = [max(len(line[column]) for line in lines) for column in range(len(names))]
-    told = ["  ".join(cell.rjust(width) for cell, width in zip(line, widths, strict=True)) for line in lines]
+    table = ["  ".join(cell.rjust(width) for cell, width in zip(line, widths, strict=True)) for line in lines]
     old_to_new = cast("Figure", report["old_to_new"])
     turns = f"{old_to_new['median']:.2f} [{old_to_new['min']:.2f}, {old_to_new['max']:.2f}]"
     return "\n".join(
-        [*told, "", f"last to second: {report['last_to_second']:.2f}; the old queue to a new one, in turn: {turns}"]
+        [
+            *table,
+            "",
+            f"last to second: {report['last_to_second']:.2f}; the old queue to a new one, alternately: {turns}",
+        ]
     )
 
 
-def _windows(place: Place, plan: Plan, load: Load) -> list[Window]:
-    nodes = place.nodes if isinstance(place, OnCassandra) else None
-    server = ServerLoad(nodes, f"{cast('OnCassandra', place).keyspace}.entries") if nodes else None
+def _windows(target: Target, plan: Plan, load: Load) -> list[Window]:
+    nodes = target.nodes if isinstance(target, OnCassandra) else None
+    server = ServerLoad(nodes, f"{cast('OnCassandra', target).keyspace}.entries") if nodes else None
     windows: list[Window] = []
     for number in range(1, plan.windows + 1):
         window = {"window": float(number)} | load.window(plan.minutes * 60 / plan.windows)
@@ -125,12 +129,12 @@ def _windows(place: Place, plan: Plan, load: Load) -> list[Window]:
     return windows
 
 
-def _turns(place: Place, plan: Plan, old: Load) -> list[tuple[Window, Window]]:
-    """What the old queue and a new one come to in turn.
+def _turns(target: Target, plan: Plan, old: Load) -> list[tuple[Window, Window]]:
+    """The rates of the old queue and a new one, measured alternately.
 
     A first turn of the new one does not count, because its processes start then.
     """
-    with place.beside() as url, Load(place, plan.crew, url) as new:
+    with target.beside() as url, Load(target, plan.settings, url) as new:
         _turn("new, warming", plan, new)
         turns = [(_turn("old", plan, old), _turn("new", plan, new)) for _ in range(plan.turns)]
         new.check_empty()

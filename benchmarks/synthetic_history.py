@@ -1,4 +1,4 @@
-"""A day in the life of a queue, made up: its events, straight into the history, as if all of it had happened."""
+"""A synthetic history: the events of a day of a queue, written straight into the history."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _TENANTS: Final = ("acme", "globex", "initech", "umbrella")
 
 
 class Happened:
-    """Events of so many messages, evenly over a stretch of time that begins at `since` (microseconds)."""
+    """Events of `count` messages, evenly over a time that begins at `since` (microseconds)."""
 
     def __init__(self, queue: str, rows: list[str], *, since: int, gap: int, seed: int = 1) -> None:
         """Each message is sent `gap` microseconds after the one before, more or less."""
@@ -75,7 +75,7 @@ class Happened:
 
 
 def make_up(queue: MessageQueue, messages: int, *, since: int, length: int) -> int:
-    """Write the history of so many messages, sent in `length` microseconds from `since`; returns how many events."""
+    """Write the history of these messages, sent in `length` microseconds from `since`; returns how many events."""
     ring = Ring(queue.name, queue.settings.layout)
     rows = [ring.row(since, shard) for shard in range(ring.layout.concurrency_shards)]
     events = Happened(queue.name, rows, since=since, gap=max(1, length // messages)).events(messages)

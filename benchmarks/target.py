@@ -1,4 +1,4 @@
-"""Where a measurement happens: a fresh store for each, on the disk and with the durability that were asked for."""
+"""The target of a measurement: a fresh store for each, on the requested disk with the requested durability."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ GAPS: Final = (1_000, 20_000)
 ONE_ROW: Final = {"time_shards": 1, "concurrency_shards": 1}
 
 
-class Place(Protocol):
+class Target(Protocol):
     """A kind of store, empty for each measurement."""
 
     @property
@@ -62,9 +62,9 @@ class Place(Protocol):
 
 
 @contextlib.contextmanager
-def fresh_queue(place: Place, **options: object) -> Iterator[MessageQueue]:
+def fresh_queue(target: Target, **options: object) -> Iterator[MessageQueue]:
     """An empty queue with these settings."""
-    with place.fresh() as url, MessageQueue.builder().store(url).name(QUEUE).options(**options).build() as queue:
+    with target.fresh() as url, MessageQueue.builder().store(url).name(QUEUE).options(**options).build() as queue:
         yield queue
 
 

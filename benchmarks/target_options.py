@@ -1,4 +1,4 @@
-"""The options that say where to measure, and the place they name."""
+"""The options that choose the store to measure, and the store they choose."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from benchmarks.cassandra import on_cassandra
-from benchmarks.target import Embedded, Place, fresh_queue
+from benchmarks.target import Embedded, Target, fresh_queue
 from benchmarks.throughput import drain, send_per_s
 
 STORES: Final = ("sqlite", "memory", "cassandra")
@@ -32,9 +32,9 @@ class whole_number:  # noqa: N801 - argparse names it in its complaints
         return number
 
 
-def parser(name: str, told: str | None, stores: Sequence[str] = STORES) -> argparse.ArgumentParser:
+def parser(name: str, text: str | None, stores: Sequence[str] = STORES) -> argparse.ArgumentParser:
     """A parser that knows where to measure, how often, and whether to print JSON."""
-    made = argparse.ArgumentParser(prog=f"python -m benchmarks {name}", description=told)
+    made = argparse.ArgumentParser(prog=f"python -m benchmarks {name}", description=text)
     made.add_argument("--store", choices=stores, default=stores[0], help="default: %(default)s")
     made.add_argument(
         "--synchronous", choices=("full", "normal"), default="full", help="of SQLite (default: %(default)s)"
@@ -57,28 +57,28 @@ def parser(name: str, told: str | None, stores: Sequence[str] = STORES) -> argpa
     return made
 
 
-def progress(told: str) -> None:
+def progress(text: str) -> None:
     """Say what is going on."""
-    print(told, file=sys.stderr, flush=True)
+    print(text, file=sys.stderr, flush=True)
 
 
 @contextlib.contextmanager
-def opened(options: argparse.Namespace) -> Iterator[Place]:
-    """The place that the options name, as long as the block; a node is warm, because Java compiles what runs often."""
+def opened(options: argparse.Namespace) -> Iterator[Target]:
+    """The target that the options choose, for the length of the block; a node is warmed up first."""
     if options.store != "cassandra":
         yield Embedded(options.store, options.synchronous, options.directory)
         return
     progress(
         f"starting Cassandra, nodes: {options.nodes}" if options.at is None else f"using Cassandra at {options.at}"
     )
-    with on_cassandra(options.nodes, options.at) as place:
+    with on_cassandra(options.nodes, options.at) as target:
         if options.warming:
             progress(f"warming it with {options.warming} messages")
-            _warm(place, options.warming)
-        yield place
+            _warm(target, options.warming)
+        yield target
 
 
-def _warm(place: Place, messages: int) -> None:
-    with fresh_queue(place) as queue:
+def _warm(target: Target, messages: int) -> None:
+    with fresh_queue(target) as queue:
         send_per_s(queue, messages, _BODY)
         drain(queue, messages, _THREADS)

@@ -1,4 +1,4 @@
-"""What is aimed at (on SQLite with synchronous=full), and whether the runs reached it.
+"""The targets (on SQLite with synchronous=full), and whether the runs reached them.
 
 What depends on the disk is compared within each run, because the disk's speed drifts between them.
 """
@@ -23,12 +23,12 @@ class Aim:
     bound: float
     most: bool = False
 
-    def judged(self, runs: list[Run]) -> dict[str, object] | None:
+    def checked(self, runs: list[Run]) -> dict[str, object] | None:
         """The median of the runs, and whether it is within the bound; None where there is nothing to measure."""
-        told = [[run[name] for name in self.needs] for run in runs]
-        if any(None in numbers for numbers in told):
+        table = [[run[name] for name in self.needs] for run in runs]
+        if any(None in numbers for numbers in table):
             return None
-        measured = statistics.median(self.measure(*numbers) for numbers in told)
+        measured = statistics.median(self.measure(*numbers) for numbers in table)
         reached = measured <= self.bound if self.most else measured >= self.bound
         return {"aim": self.text, "measured": rounded(measured), "bound": self.bound, "reached": reached}
 
@@ -75,13 +75,13 @@ AIMS: Final = {
 }
 
 
-def judged(aims: tuple[Aim, ...], runs: list[Run]) -> list[dict[str, object]]:
+def checked(aims: tuple[Aim, ...], runs: list[Run]) -> list[dict[str, object]]:
     """Each of these aims that could be measured here."""
-    return [verdict for aim in aims if (verdict := aim.judged(runs)) is not None]
+    return [verdict for aim in aims if (verdict := aim.checked(runs)) is not None]
 
 
-def told(verdicts: list[dict[str, object]]) -> str:
-    """The verdicts for people, a line each."""
+def table(verdicts: list[dict[str, object]]) -> str:
+    """The verdicts as a table, a line each."""
     return "\n".join(
         f"{'reached' if verdict['reached'] else 'NOT REACHED':<12}{verdict['aim']}: {verdict['measured']} "
         f"(bound {verdict['bound']})"

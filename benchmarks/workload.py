@@ -12,7 +12,7 @@ from astyqueue.clock import Clock
 from astyqueue.units import SECOND
 from astyqueue.waiting import Wakeup
 
-#: A measurement that is not over after so long has failed.
+#: A measurement that takes longer than this has failed.
 _PATIENCE: Final = 300 * SECOND
 
 Body = dict[str, int | str]
@@ -23,7 +23,7 @@ class NotMeasured(Exception):
 
 
 def body(number: int, size: int, **more: int) -> Body:
-    """A body that is `size` bytes as JSON, with a number that tells it from the others."""
+    """A body that is `size` bytes as JSON, with a number that distinguishes it from the others."""
     bare: Body = {"number": number, **more, "text": ""}
     return {**bare, "text": "x" * max(0, size - len(to_json(bare)))}
 
@@ -47,7 +47,7 @@ class Tally:
         self.is_complete = False
 
     def mark(self, number: int) -> None:
-        """One more was handled."""
+        """Count one more handled message."""
         self._seen[number] = 1
         if next(self._numbers) == self._expected:
             self.is_complete = True
@@ -61,13 +61,13 @@ class Tally:
         self.check_seen()
 
     def check_seen(self) -> None:
-        """See that each was handled."""
+        """Check that each was handled."""
         if missing := self._expected - sum(self._seen):
             message = f"{missing} of {self._expected} messages were not handled"
             raise NotMeasured(message)
 
     def check(self) -> None:
-        """See that each was handled, and none more than once; this ends the counting."""
+        """Check that each was handled exactly once; this ends the counting."""
         self.check_seen()
         if (count := next(self._numbers) - 1) != self._expected:
             message = f"{self._expected} messages were handled {count} times"

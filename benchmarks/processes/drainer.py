@@ -16,7 +16,7 @@ from benchmarks.target import CLOCK, QUEUE
 
 
 def main(url: str, descriptor: int, lock: str) -> None:
-    """Be ready, begin when told, handle what comes until the input ends."""
+    """Print that it is ready, begin at a line of input, and handle messages until the input ends."""
     moments: list[int] = []
 
     def handle(delivery: Delivery) -> None:
@@ -31,14 +31,14 @@ def main(url: str, descriptor: int, lock: str) -> None:
         with dispatcher:
             sys.stdin.read()
         stats = queue.stats
-    told = {
+    values = {
         "handled": len(moments),
         "refused": stats.refused_commits,
         "busy": stats.busy_rows,
         "first": min(moments, default=0),
         "last": max(moments, default=0),
     }
-    print(json.dumps(told))
+    print(json.dumps(values))
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
-"""A process that holds what it gets: `python -m benchmarks.processes.holder URL`.
+"""A consumer that never settles: `python -m benchmarks.processes.holder URL`.
 
-It tells when it is ready and what it got when, and waits to be killed.
+It prints when it is ready and when it got which message, and waits to be killed.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from benchmarks.throughput import number_of
 
 
 def main(url: str) -> None:
-    """Handle what comes, and never be done with it."""
-    said_ready = Event()
+    """Handle messages, and never finish."""
+    printed_ready = Event()
 
     def handle(delivery: Delivery) -> None:
         at = CLOCK.now()
-        said_ready.wait()
+        printed_ready.wait()
         print(json.dumps({"number": number_of(delivery), "at": at}), flush=True)
         sys.stdin.read()
 
@@ -30,7 +30,7 @@ def main(url: str) -> None:
         Dispatcher.builder().queue(queue).handler(handle, threads=1).build(),
     ):
         print(json.dumps({"ready": CLOCK.now()}), flush=True)
-        said_ready.set()
+        printed_ready.set()
         sys.stdin.read()
 
 

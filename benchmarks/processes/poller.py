@@ -1,4 +1,4 @@
-"""A process that measures two rows in turn: `python -m benchmarks.processes.poller URL SAMPLES FIRST SECOND`.
+"""A process that measures two rows alternately: `python -m benchmarks.processes.poller URL SAMPLES FIRST SECOND`.
 
 FIRST and SECOND are the queues "fresh" and "used", in either order. A poll reads the header and looks for work where
 there is none. A claim takes a message that was just sent; it is acked after the clock has stopped.
@@ -25,7 +25,7 @@ from astyqueue.protocol.settling.settle import SettleRequest, settle
 from astyqueue.protocol.steps import Steps, read_column
 from astyqueue.stores.cassandra import CassandraStore
 from astyqueue.units import SECOND
-from benchmarks.row_churn import ROWS, sight_of
+from benchmarks.row_churn import ROWS, snapshot_of
 from benchmarks.target import CLOCK
 from benchmarks.workload import NotMeasured, body
 
@@ -42,7 +42,7 @@ class Row:
     def __init__(self, url: str, name: str) -> None:
         """Know nothing of it yet."""
         self.queue = MessageQueue.builder().store(url).name(name).options(**ROWS).build()
-        self.snapshot = sight_of(self.queue)
+        self.snapshot = snapshot_of(self.queue)
         self.polls: list[float] = []
         self.claims: list[float] = []
 
@@ -97,31 +97,31 @@ def _timed(action: Callable[[], T]) -> tuple[T, float]:
 
 
 def main(url: str, samples: int, names: list[str]) -> None:
-    """First claims apart, then polls and claims of both rows in turn, and last what a poll of the used row reads."""
+    """First claims apart, then polls and claims of both rows alternately, then the tombstones of a poll."""
     rows = {name: Row(url, name) for name in names}
-    told: dict[str, float | None] = {f"{_KEYS[name]}_first_claim_ms": row.claim() for name, row in rows.items()}
+    values: dict[str, float | None] = {f"{_KEYS[name]}_first_claim_ms": row.claim() for name, row in rows.items()}
     for _ in range(samples):
         for row in rows.values():
             row.polls.append(row.poll())
             row.claims.append(row.claim())
     for name, row in rows.items():
-        told[f"{_KEYS[name]}_ms"] = statistics.median(row.polls)
-        told[f"{_KEYS[name]}_claim_ms"] = statistics.median(row.claims)
-    told["tombstones_per_poll"] = tombstones(rows["used"])
+        values[f"{_KEYS[name]}_ms"] = statistics.median(row.polls)
+        values[f"{_KEYS[name]}_claim_ms"] = statistics.median(row.claims)
+    values["tombstones_per_poll"] = tombstones(rows["used"])
     for row in rows.values():
         row.queue.close()
-    print(json.dumps(told))
+    print(json.dumps(values))
 
 
 def tombstones(row: Row) -> float | None:
-    """What the server itself says it read in a poll of this row."""
+    """The tombstones that the server's trace reports for a poll of this row."""
     store = row.queue.store
     if not isinstance(store, CassandraStore):
         return None
     activities = traced(store, lambda: row.queue.run(row.polling()))
     counted = [int(found[1]) for activity in activities if (found := _TOMBSTONES.search(activity))]
     if not counted:
-        message = "the server's trace does not tell what it read"
+        message = "the server's trace does not show what it read"
         raise NotMeasured(message)
     return sum(counted)
 

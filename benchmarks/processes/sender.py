@@ -13,7 +13,7 @@ from benchmarks.target import GAPS, QUEUE
 
 
 def main(arguments: list[str]) -> None:
-    """Send now and then, and end."""
+    """Send messages at random intervals, and end."""
     url, *numbers = arguments
     messages, size, seed, *bounds = map(int, numbers)
     least, greatest = bounds or GAPS

@@ -1,4 +1,4 @@
-"""A producer that sends as many task calls as its input asks for, on the store of ASTYQUEUE_URL.
+"""A producer that sends the number of task calls that its input requests, on the store of ASTYQUEUE_URL.
 
 It runs as `python -m benchmarks.processes.steady_producer`. Each line of its input is a number of batches; after each
 batch it prints how many messages it has sent in all.

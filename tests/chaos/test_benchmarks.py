@@ -97,9 +97,9 @@ def test_draining_cassandra_gives_the_same_figures_but_that_of_the_disk(
 def test_a_row_that_much_went_through_is_compared_with_a_fresh_one(
     capsys: pytest.CaptureFixture[str], request: pytest.FixtureRequest, on: str
 ) -> None:
-    place = request.getfixturevalue(on)
+    target = request.getfixturevalue(on)
     small = ["--messages", "300", "--backing-off", "20", "--samples", "3", "--runs", "1", "--minutes", "0"]
-    assert main(["flat", *place, *small, "--json"]) == 0
+    assert main(["flat", *target, *small, "--json"]) == 0
     report = json.loads(capsys.readouterr().out)
     for told in (report, report["without_cursors"]):
         for name in (
@@ -120,7 +120,7 @@ def test_a_row_that_much_went_through_is_compared_with_a_fresh_one(
 def test_the_rate_of_workers_is_told_window_by_window(
     capsys: pytest.CaptureFixture[str], request: pytest.FixtureRequest, on: str
 ) -> None:
-    place = request.getfixturevalue(on)
+    target = request.getfixturevalue(on)
     runs = [
         "--minutes",
         "0.1",
@@ -136,7 +136,7 @@ def test_the_rate_of_workers_is_told_window_by_window(
         "500",
         "--json",
     ]
-    assert main(["steady", *place, *runs]) == 0
+    assert main(["steady", *target, *runs]) == 0
     report = json.loads(capsys.readouterr().out)
     first, second = report["windows"]
     for window in (first, second):
@@ -152,15 +152,15 @@ def test_the_rate_of_workers_is_told_window_by_window(
 def test_takers_and_processes_that_share_rows_are_compared(
     capsys: pytest.CaptureFixture[str], request: pytest.FixtureRequest, on: str
 ) -> None:
-    place = request.getfixturevalue(on)
+    target = request.getfixturevalue(on)
     assert (
         main(
             [
                 "contention",
-                *place,
+                *target,
                 "--messages",
                 "400",
-                "--takers",
+                "--consumers",
                 "8",
                 "--taken",
                 "200",
@@ -189,8 +189,10 @@ def test_takers_and_processes_that_share_rows_are_compared(
 def test_the_three_row_locks_are_compared(
     capsys: pytest.CaptureFixture[str], request: pytest.FixtureRequest, on: str
 ) -> None:
-    place = request.getfixturevalue(on)
-    assert main(["locks", *place, "--messages", "400", "--claims", "5", "--samples", "3", "--runs", "2", "--json"]) == 0
+    target = request.getfixturevalue(on)
+    assert (
+        main(["locks", *target, "--messages", "400", "--claims", "5", "--samples", "3", "--runs", "2", "--json"]) == 0
+    )
     report = json.loads(capsys.readouterr().out)
     for lock in ("guard", "columns", "manager"):
         for name in (
@@ -280,5 +282,5 @@ def test_figures_and_percentiles_are_those_of_the_samples() -> None:
 def test_an_aim_is_judged_by_the_median_of_what_each_run_says() -> None:
     runs = [{"send_per_s": sent, "raw_send_per_s": raw} for sent, raw in ((60.0, 100.0), (80.0, 100.0), (10.0, 100.0))]
     aim = targets_met.AIMS["sqlite"][0]
-    assert aim.judged(list(runs)) == {"aim": aim.text, "measured": 0.6, "bound": 0.6, "reached": True}
-    assert aim.judged([{"send_per_s": 1.0, "raw_send_per_s": None}]) is None
+    assert aim.checked(list(runs)) == {"aim": aim.text, "measured": 0.6, "bound": 0.6, "reached": True}
+    assert aim.checked([{"send_per_s": 1.0, "raw_send_per_s": None}]) is None
