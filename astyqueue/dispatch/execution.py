@@ -115,9 +115,8 @@ class HandlerExecutions:
         execution = Execution(delivery, self._now())
         if self._running.setdefault(execution.where, execution) is execution:
             return execution
-        with self._lock:  # it may end at this moment, and then a new one begins
-            under_way = self._running.setdefault(execution.where, execution)
-            if under_way is execution:
+        with self._lock:  # the other one may end at this moment
+            if (under_way := self._running.setdefault(execution.where, execution)) is execution:
                 return execution
             under_way.current = delivery
             delivery.renew_until = under_way.delivery.renew_until
@@ -266,9 +265,8 @@ class HandlerExecutions:
 
     def next_deadline(self) -> int | None:
         """The earliest deadline of the executions under way (monotonic); None without one."""
-        return min(
-            (execution.deadline for execution in self._under_way() if execution.deadline is not None), default=None
-        )
+        deadlines = [execution.deadline for execution in self._under_way() if execution.deadline is not None]
+        return min(deadlines, default=None)
 
     def _under_way(self) -> list[Execution]:
         with self._lock:

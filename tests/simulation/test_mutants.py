@@ -16,12 +16,12 @@ from tests.simulation.mutants.mutants import MUTANTS
 
 #: Seeds after the first of each.
 SOON = 40
-#: Of so many mistakes `make test` plants one.
+#: `make test` checks one of so many mutants.
 ONE_IN: Final = 3
 
 
 def chosen() -> list[object]:
-    """The mistakes, with those marked that are left to the full run."""
+    """The mutants; those that are left to the full run are marked."""
     return [
         pytest.param(mutant, marks=[pytest.mark.full] if crc32(mutant.name.encode()) % ONE_IN else [])
         for mutant in MUTANTS

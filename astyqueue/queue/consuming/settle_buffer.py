@@ -217,17 +217,7 @@ class SettleBuffer:
             everything = [(waiting, pending) for waiting in self._pending.values() for pending in waiting.values()]
             for waiting, pending in everything:
                 if ticket in pending.tickets:
-                    self._take_back(waiting, pending, ticket)
-
-    @staticmethod
-    def _take_back(waiting: dict[Id, PendingOutcome], pending: PendingOutcome, ticket: SettleTicket) -> None:
-        others = tuple(other for other in pending.tickets if other is not ticket)
-        if others:
-            waiting[pending.delivery.id] = pending._replace(tickets=others)
-            return
-        del waiting[pending.delivery.id]
-        if not isinstance(pending.outcome, Extend):
-            pending.delivery.settled = None
+                    _take_back(waiting, pending, ticket)
 
     def fail(self, lease: Lease, error: Exception) -> bool:
         """End the waits of callers for outcomes of this lease with an error, and withdraw these outcomes.
@@ -366,6 +356,17 @@ class SettleBuffer:
     def next_event(self) -> int:
         """When the leader must next commit outcomes or renew leases."""
         return min(self._flush_at, self._leases.next_renewal)
+
+
+def _take_back(waiting: dict[Id, PendingOutcome], pending: PendingOutcome, ticket: SettleTicket) -> None:
+    """End this ticket's wait for an outcome, and withdraw the outcome if no other ticket waits for it."""
+    others = tuple(other for other in pending.tickets if other is not ticket)
+    if others:
+        waiting[pending.delivery.id] = pending._replace(tickets=others)
+        return
+    del waiting[pending.delivery.id]
+    if not isinstance(pending.outcome, Extend):
+        pending.delivery.settled = None
 
 
 def _merged(earlier: PendingOutcome, later: PendingOutcome) -> PendingOutcome:
