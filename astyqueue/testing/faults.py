@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable
 from typing import cast
 
 from astyqueue.errors import StoreError
-from astyqueue.protocol.layout.columns import Type
 from astyqueue.protocol.steps import Commit, Read, Request, Send, perform
 from astyqueue.store import Batch, Column, Expectation, Outcome, Spread, Store, Wanted
 
@@ -48,22 +46,6 @@ class Faulty:
     def close(self) -> None:
         """Close the wrapped store."""
         self._store.close()
-
-
-class Unguarded(Faulty):
-    """Drops a commit's expectations on columns of some types: a test that still passes does not cover that guard."""
-
-    def __init__(self, store: Store, *, types: Iterable[int] = (Type.LOCK,)) -> None:
-        """`types`: the types of columns whose expectations are dropped. Default: the headers."""
-        super().__init__(store)
-        self._types = frozenset(types)
-
-    def perform(self, request: Request) -> object:
-        """Apply a commit if the remaining expectations hold."""
-        if isinstance(request, Commit):
-            left = tuple(expected for expected in request.expects if expected.name.type not in self._types)
-            request = Commit(request.batch, left)
-        return super().perform(request)
 
 
 class Recording(Faulty):

@@ -10,19 +10,9 @@ import re
 import subprocess
 import sys
 from pathlib import Path
-from typing import Final
 
 from astyqueue.testing.cassandra import Contacts
-
-PAGE: Final = Path(__file__).parents[2] / "docs" / "how-to" / "testing.md"
-_BLOCK: Final = re.compile(r"^```python\n# (\w+\.py)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-
-
-def written(folder: Path) -> Path:
-    """The programs of the page, each in the file that it names."""
-    for name, text in _BLOCK.findall(PAGE.read_text()):
-        (folder / name).write_text(text)
-    return folder
+from tests.support.pages import TESTING, written
 
 
 def tried(folder: Path, *words: str, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -41,15 +31,16 @@ def nothing_here(folder: Path) -> dict[str, str]:
 
 
 def test_the_tests_that_the_page_shows_pass(cassandra: Contacts, tmp_path: Path) -> None:
+    names = ("test_reminders.py", "test_orders.py", "test_outage.py")
     named = f"{','.join(cassandra.contact_points)}:{cassandra.port}"
-    ran = tried(written(tmp_path), "--cassandra", named)
+    ran = tried(written(TESTING, tmp_path), *names, "--cassandra", named)
     assert ran.returncode == 0, ran.stdout
     assert re.search(r"^3 passed", ran.stdout, re.MULTILINE), ran.stdout
     assert f"tested on {named}, as configured" in ran.stdout
 
 
 def test_without_a_cassandra_tests_on_it_are_skipped_and_the_last_lines_say_why(tmp_path: Path) -> None:
-    ran = tried(written(tmp_path), "test_orders.py", **nothing_here(tmp_path))
+    ran = tried(written(TESTING, tmp_path), "test_orders.py", **nothing_here(tmp_path))
     assert ran.returncode == 0, ran.stdout
     assert re.search(r"^1 skipped", ran.stdout, re.MULTILINE), ran.stdout
     assert re.search(
@@ -61,12 +52,14 @@ def test_without_a_cassandra_tests_on_it_are_skipped_and_the_last_lines_say_why(
 
 
 def test_where_tests_are_to_prove_something_the_want_of_a_cassandra_fails_them(tmp_path: Path) -> None:
-    ran = tried(written(tmp_path), "test_orders.py", CI="true", **nothing_here(tmp_path))
+    ran = tried(written(TESTING, tmp_path), "test_orders.py", CI="true", **nothing_here(tmp_path))
     assert ran.returncode == 1, ran.stdout
     assert re.search(r"^1 error", ran.stdout, re.MULTILINE), ran.stdout
 
 
 def test_who_asks_for_a_container_is_given_nothing_else(tmp_path: Path) -> None:
-    ran = tried(written(tmp_path), "test_orders.py", "--cassandra=container", DOCKER_HOST=f"unix://{tmp_path}/nowhere")
+    ran = tried(
+        written(TESTING, tmp_path), "test_orders.py", "--cassandra=container", DOCKER_HOST=f"unix://{tmp_path}/nowhere"
+    )
     assert re.search(r"^1 skipped", ran.stdout, re.MULTILINE), ran.stdout
     assert "NOT TESTED on Cassandra: no Cassandra in a container" in ran.stdout

@@ -14,10 +14,11 @@ from astyqueue.protocol.steps import Read, Steps, commit, read_column
 from astyqueue.protocol.steps import Send as SendRequest
 from astyqueue.store import Batch, Committed, Expectation, Name, Named, Put
 from astyqueue.stores.memory import MemoryStore
-from astyqueue.testing import TimeMachine, Unguarded
+from astyqueue.testing import TimeMachine
 from tests.modelcheck.executor import History, Scenario
 from tests.modelcheck.explorer import explore, replay
 from tests.modelcheck.schedule import Actor, Mode, Schedule, Work, advancing
+from tests.support.unguarded import Unguarded
 
 COUNTER = Name(0, 0, LEAST, 0)
 ROW = "counts:0:0"

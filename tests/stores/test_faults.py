@@ -12,8 +12,9 @@ from astyqueue.ids import LEAST
 from astyqueue.protocol.steps import Commit, Read, Send
 from astyqueue.store import Batch, Committed, Expectation, Name, Named, Put, Refused, Store
 from astyqueue.stores.memory import MemoryStore
-from astyqueue.testing import Failing, Faulty, Recording, TimeMachine, Unguarded
+from astyqueue.testing import Failing, Faulty, Recording, TimeMachine
 from tests.modelcheck.executor import deterministic_client
+from tests.support.unguarded import Unguarded
 
 HEADER = Name(0, 0, LEAST, 0)
 TIMER = Name(3, 0, LEAST, 2)

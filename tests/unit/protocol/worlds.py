@@ -22,10 +22,11 @@ from astyqueue.protocol.settling.settle import SettleRequest, SettleResult, sett
 from astyqueue.protocol.steps import Commit, Steps, run
 from astyqueue.store import Batch, Committed, Named, Put, Store
 from astyqueue.stores.memory import MemoryStore
-from astyqueue.testing import TimeMachine, Unguarded
+from astyqueue.testing import TimeMachine
 from astyqueue.units import SECOND
 from tests.modelcheck.executor import History, Scenario, deterministic_client
 from tests.modelcheck.schedule import Actor, Mode, Work
+from tests.support.unguarded import Unguarded
 from tests.unit.protocol.checked_store import ROW, Graves, Watched, picture
 
 LEASE = 30 * SECOND
