@@ -1,1 +1,11 @@
-"""The commands of `astyqueue`, one module for each group of them, imported when one is used."""
+"""The commands of `astyqueue`, one module for each group of them, imported when one is used.
+
+- `worker` runs an app; with `--burst`, `burst` ends it once its queues are empty.
+- `send`, `messages`, `history`, `rescan`, `dead` and `schedules` work on the messages of a queue, `queues` on queues.
+- `admin`: `migrate`, `verify` and `doctor`.
+- `spark` and `pipeline` need the extra `spark`.
+
+`astyqueue.cli.main` has the list of commands. A new one is a function there, decorated with `on_store` of
+`astyqueue.cli.context` if it opens a store, and imports what it needs when it runs. docs/reference/cli.md shows all of
+them; it is written from their help.
+"""

@@ -1,1 +1,11 @@
-"""What operators do with a queue, as step functions: the classes for threads and for tasks only run them."""
+"""What operators do with a queue, as step functions: the classes for threads and for tasks only run them.
+
+- `inspection`: reads: get, find, peek, counts, explain, history.
+- `commands`: changes: delete, clear, drop, rescan, and settling by receipt.
+- `dead_letters`: lists them by a filter, redrives and purges them in bounded steps.
+- `schedules`: creates, changes and removes schedules, each in the home row of its name.
+
+Each takes the `QueueRuntime` of its queue, checks the arguments, runs steps of `astyqueue.protocol.admin` or
+`scheduling`, writes the events of the history, and reports the changed rows to the claimer. `queue/operations.py` and
+`aio/operations.py` have one method for each.
+"""
