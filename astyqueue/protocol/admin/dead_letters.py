@@ -20,13 +20,11 @@ from astyqueue.protocol.client import Client
 from astyqueue.protocol.layout.columns import (
     Dead,
     Entry,
-    State,
-    Timer,
     Type,
     dead_name,
     decode_dead,
-    encoded,
     message_name,
+    visible_at,
 )
 from astyqueue.protocol.layout.rows import is_home
 from astyqueue.protocol.layout.unique_key import KeyOwner, key_name
@@ -160,9 +158,8 @@ class _Redriving:
         dead = yield from self.fit(snapshot.row)
         if not dead:
             return None
-        name = Name(Type.TIMER, 0, self._process.id_at(self._process.now()), State.SNOOZED)
-        entries = tuple(Entry(column.name.id, column.name.priority, 0) for column in dead)
-        timer = encoded(Timer(name, entries, self._process.nonce(), "", len(entries)))
+        entries = [Entry(column.name.id, column.name.priority, 0) for column in dead]
+        timer = visible_at(self._process, self._process.now(), entries)
         return RemovalPlan(dead=dead, listed=[timer], taken=[key for key in self.retaken.values() if key])
 
 

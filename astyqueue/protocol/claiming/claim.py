@@ -11,14 +11,23 @@ from astyqueue.ids import Id
 from astyqueue.protocol.claiming.scan import scan_row
 from astyqueue.protocol.claiming.selection import ClaimedMessage, ClaimPlan, ClaimRequest, DeadLettered, LeaseExpired
 from astyqueue.protocol.client import Client
-from astyqueue.protocol.layout.columns import HEADER, Entry, Header, State, Timer, Type, encoded, timer_without
+from astyqueue.protocol.layout.columns import (
+    HEADER,
+    Header,
+    State,
+    Timer,
+    Type,
+    encoded,
+    timer_without,
+    visible_at,
+)
 from astyqueue.protocol.layout.unique_key import SettleEffects, owned_keys
 from astyqueue.protocol.row.snapshot import WORTH_STORING, RowSnapshot
-from astyqueue.protocol.row.transaction import RowTransaction
+from astyqueue.protocol.row.transaction import HeaderCommits, RowTransaction
 from astyqueue.protocol.settling.outcomes import SettlePlan, columns_changed_by, plan_settle
 from astyqueue.protocol.settling.settle import SettleRequest, SettleResult, settle
 from astyqueue.protocol.steps import Steps, read_column
-from astyqueue.store import Committed, Name
+from astyqueue.store import Committed, Name, Outcome, Refused
 
 #: Columns that one claim's commit may change for settles and dead letters; a larger settle is committed alone, first.
 _CHANGES: Final = 250
@@ -71,7 +80,11 @@ def claim(
     """
     claiming = _Claiming(process, snapshot, order, list(settling), into or ClaimResult())
     try:
-        yield from claiming.carry_out()
+        if claiming.settling > _CHANGES or any(map(_elsewhere, settling)):
+            yield from claiming.settle_alone()
+        if not (yield from claiming.until_applied()):
+            yield from claiming.settle_alone()
+            yield from claiming.store_cursors()
     except BaseException as error:
         snapshot.forget()
         if isinstance(error, StoreError):
@@ -81,44 +94,34 @@ def claim(
 
 
 @dataclass(slots=True)
-class _Claiming:
+class _ClaimCommit:
+    """What one commit of a claim changes; `successors`: the timers that lose messages, and what remains of them."""
+
+    picked: ClaimPlan
+    worked: list[SettlePlan]
+    successors: list[tuple[Timer, Timer | None]]
+    claims: list[Claim]
+    timers: list[Timer]
+
+
+@dataclass(slots=True)
+class _Claiming(HeaderCommits[_ClaimCommit]):
+    """The commits of one claim, with the settles that go along."""
+
     process: Client
     snapshot: RowSnapshot
     order: ClaimRequest
     waiting: list[SettleRequest]
     claimed: ClaimResult
-
-    def carry_out(self) -> Steps[None]:
-        """Scan and commit, up to three times if other processes commit first."""
-        if self._settling > _CHANGES or any(map(_elsewhere, self.waiting)):
-            yield from self._settle_alone()
-        for _ in range(_TRIES):
-            names = {settlement.timer.name for settlement in self.waiting}
-            picked = yield from scan_row(
-                self.process.now(), self.snapshot, self.order, settling=names, burials=_CHANGES - self._settling
-            )
-            self.claimed.more, self.claimed.suspect = picked.more, picked.suspect
-            worked = [plan_settle(self.process, settlement.timer, settlement.outcomes) for settlement in self.waiting]
-            if not picked.anything and not any(part.sooner for part in worked):
-                break
-            if (yield from self._commit(picked, worked)):
-                return
-            self.claimed.refused += 1
-            yield from self._settle_alone()
-            if self.order.yields:
-                break
-        yield from self._settle_alone()
-        if (
-            self.snapshot.ids_scanned >= WORTH_STORING and self.snapshot.timers is not None
-        ):  # a floor may rise only where all timers are known
-            current = [list(cursors) for cursors in self.snapshot.scans.cursors]
-            yield from self._commit(ClaimPlan(self.order, self.process.now(), 0, cursors=current), [])
+    header: Header = field(init=False)
 
     @property
-    def _settling(self) -> int:
+    def settling(self) -> int:
+        """Columns that the settles would change in the claim's commit."""
         return sum(columns_changed_by(settlement.outcomes) for settlement in self.waiting)
 
-    def _settle_alone(self) -> Steps[None]:
+    def settle_alone(self) -> Steps[None]:
+        """Commit the settles without a claim."""
         settlements = [one for one in self.waiting if one.timer.name not in self.claimed.settled]
         self.waiting.clear()
         for settlement in settlements:
@@ -127,73 +130,111 @@ class _Claiming:
                 self.snapshot.settled(worked.timer_change)
             self.claimed.settled[settlement.timer.name] = settled
 
-    def _commit(self, picked: ClaimPlan, worked: list[SettlePlan]) -> Steps[bool]:
-        """Commit the plan and the settles. If that is refused, the cursors go back to where they were."""
-        successors = _successors(self.snapshot, picked)
-        claims = _claims(self.process, self.snapshot.row, picked)
-        timers = [*(taken.timer for taken in claims), *_put_off(self.process, picked)]
-        change = RowTransaction(self.snapshot.row)
-        yield from _free_keys(change, picked.along)
-        for part in worked:
-            part.add_to(change)
-        for timer, successor in successors:
-            change.replace(timer, successor)
-        for timer in timers:
-            change.put_timer(timer)
-        for name, value in picked.dead.items():
-            change.put(name, value)
-        change.delete(*picked.consumed, *self.order.unlocks)
-        header = self._raised(worked, timers, picked)
-        change.raise_header(self.snapshot.value, header)
-        if not (yield from self._apply(change, header, (picked, claims, worked))):
-            return False
-        for timer, successor in successors:
-            self.snapshot.replace(timer.name, [successor] if successor else [])
-        self.snapshot.raised(header, timers, [name.id for name in picked.dead], at=picked.now)
-        self.claimed.lapsed += picked.lapsed(timer for timer, _ in successors)
-        self._took(picked, claims, worked)
-        return True
+    def store_cursors(self) -> Steps[None]:
+        """Commit the header alone, once, if scans without a claim have moved the cursors far."""
+        if self.snapshot.ids_scanned < WORTH_STORING or self.snapshot.timers is None:
+            return  # a floor may rise only where all timers are known
+        current = [list(cursors) for cursors in self.snapshot.scans.cursors]
+        picked = ClaimPlan(self.order, self.process.now(), 0, cursors=current)
+        yield from self.commit(_ClaimCommit(picked, [], [], [], []))
 
-    def _raised(self, worked: list[SettlePlan], timers: list[Timer], picked: ClaimPlan) -> Header:
+    def plan(self) -> Steps[_ClaimCommit | None]:
+        """Scan the row, and plan the settles that go with the claim; None: nothing is due."""
+        names = {settlement.timer.name for settlement in self.waiting}
+        picked = yield from scan_row(
+            self.process.now(), self.snapshot, self.order, settling=names, burials=_CHANGES - self.settling
+        )
+        self.claimed.more, self.claimed.suspect = picked.more, picked.suspect
+        worked = [plan_settle(self.process, settlement.timer, settlement.outcomes) for settlement in self.waiting]
+        if not picked.anything and not any(part.sooner for part in worked):
+            return None
+        known = self.snapshot.timers or {}
+        successors = [(known[name], timer_without(known[name], leaving)) for name, leaving in picked.leaving.items()]
+        claims = [
+            Claim(self.snapshot.row, _leased(self.process, lease, held, alone=picked.alone), held)
+            for (lease, _), held in picked.groups.items()
+        ]
+        put_off = [visible_at(self.process, until, entries) for until, entries in picked.early.items()]
+        return _ClaimCommit(picked, worked, successors, claims, [*[one.timer for one in claims], *put_off])
+
+    def transaction(self, plan: _ClaimCommit) -> Steps[RowTransaction]:
+        """The claim's changes and the settles, which are recorded as begun, and the next header."""
+        change = RowTransaction(self.snapshot.row)
+        if plan.picked.along:
+            yield from _free_keys(change, plan.picked.along)
+        for settlement, part in zip(self.waiting, plan.worked, strict=True):
+            part.add_to(change)
+            settlement.begin(part)
+        for timer, successor in plan.successors:
+            change.replace(timer, successor)
+        for timer in plan.timers:
+            change.put_timer(timer)
+        for name, value in plan.picked.dead.items():
+            change.put(name, value)
+        change.delete(*plan.picked.consumed, *self.order.unlocks)
+        self.header = self._raised(plan)
+        change.raise_header(self.snapshot.value, self.header)
+        return change
+
+    def _raised(self, plan: _ClaimCommit) -> Header:
         """The next header. All timers are known here, so its floor may rise to the earliest due after this commit."""
-        dues = [timer.due for part in worked for timer in (*part.moved, *part.sooner)] + [timer.due for timer in timers]
+        dues = [timer.due for timer in plan.timers]
+        for part in plan.worked:
+            dues += [timer.due for timer in (*part.moved, *part.sooner)]
         known = self.snapshot.next_due()
-        floor = min(dues if known is None else [known, *dues], default=picked.now)
+        floor = min(dues if known is None else [known, *dues], default=plan.picked.now)
         version = self.snapshot.header.version + 1 if self.snapshot.header else 1
-        owner = self.process.name if self.order.leases and (self.order.keeps or picked.room > 0) else ""
+        owner = self.process.name if self.order.leases and (self.order.keeps or plan.picked.room > 0) else ""
         return Header(version, floor, self.process.nonce(), owner, tuple(map(tuple, self.snapshot.scans.cursors)))
 
-    def _apply(
-        self, change: RowTransaction, header: Header, made_of: tuple[ClaimPlan, list[Claim], list[SettlePlan]]
-    ) -> Steps[bool]:
-        """Whether the commit was applied; a refusal shows the current header, an unknown outcome is read back."""
-        picked, claims, worked = made_of
-        settling = list(zip(self.waiting, worked, strict=True))
-        for settlement, part in settling:
-            settlement.begin(part)
-        try:
-            outcome = yield from change.commit()
-        except OutcomeUnknown as unknown:
-            try:  # if the header does not decide, each settle finds out from its own traces
-                return (yield from _read_back(self.snapshot, header, claims))
-            except StoreError as error:
-                raise unknown from error
-        for settlement, part in settling:
+    def answered(self, plan: _ClaimCommit, outcome: Outcome) -> None:
+        """End the settles; a refusal shows the current header, and the cursors go back to where they were."""
+        for settlement, part in zip(self.waiting, plan.worked, strict=True):
             settlement.end(part, applied=isinstance(outcome, Committed))
-        return isinstance(outcome, Committed) or self.snapshot.refused(
-            outcome.present[HEADER], picked.now, picked.cursors
-        )
+        if isinstance(outcome, Refused):
+            self.snapshot.refused(outcome.present[HEADER], plan.picked.now, plan.picked.cursors)
 
-    def _took(self, picked: ClaimPlan, claims: list[Claim], worked: list[SettlePlan]) -> None:
-        for part in worked:
+    def read_back(self, plan: _ClaimCommit, unknown: OutcomeUnknown) -> Steps[bool]:  # noqa: ARG002 - the interface of every loop
+        """Whether a commit was applied: the header is the one it wrote, or a timer that it wrote exists.
+
+        If other processes have committed since and its timers are gone again, it counts as refused: no process has
+        their receipts. Each of its settles then finds out from its own traces.
+        """
+        column = yield from read_column(self.snapshot.row, HEADER, exact=True)
+        current = column.value if column else None
+        if current == self.header.encode():
+            return True
+        self.snapshot.forget()
+        if current == self.snapshot.value:
+            return False
+        for taken in plan.claims:
+            found = yield from read_column(self.snapshot.row, taken.timer.name, exact=True)
+            if found:
+                return True
+        return False
+
+    def remember(self, plan: _ClaimCommit) -> None:
+        """Update the snapshot, and add to the result what was claimed, settled and dead-lettered."""
+        picked = plan.picked
+        for timer, successor in plan.successors:
+            self.snapshot.replace(timer.name, [successor] if successor else [])
+        self.snapshot.raised(self.header, plan.timers, [name.id for name in picked.dead], at=picked.now)
+        for part in plan.worked:
             self.snapshot.settled(part.timer_change)
             self.claimed.settled[part.timer.name] = SettleResult([part])
+        self.claimed.lapsed += picked.lapsed(timer for timer, _ in plan.successors)
         self.claimed.unlocked = True
-        self.claimed.claims += claims
+        self.claimed.claims += plan.claims
         self.claimed.at_most_once += picked.at_most_once
         self.claimed.dead += len(picked.dead)
         self.claimed.buried += picked.buried
         self.claimed.undecodable += picked.undecodable
+
+    def again(self, refused: int) -> Steps[bool]:
+        """Commit the settles alone, which never wait; the claim leaves the row to other processes after three tries."""
+        self.claimed.refused += 1
+        yield from self.settle_alone()
+        return refused < _TRIES and not self.order.yields
 
 
 def _elsewhere(settlement: SettleRequest) -> bool:
@@ -209,47 +250,7 @@ def _free_keys(change: RowTransaction, going: Mapping[Id, SettleEffects]) -> Ste
         change.delete(column.name)
 
 
-def _successors(snapshot: RowSnapshot, picked: ClaimPlan) -> list[tuple[Timer, Timer | None]]:
-    """Each timer that loses messages to this claim, and what remains of it."""
-    timers = snapshot.timers or {}
-    return [(timers[name], timer_without(timers[name], leaving)) for name, leaving in picked.leaving.items()]
-
-
-def _claims(process: Client, row: str, picked: ClaimPlan) -> list[Claim]:
-    alone = picked.alone
-    return [Claim(row, _leased(process, lease, held, alone=alone), held) for (lease, _), held in picked.groups.items()]
-
-
-def _put_off(process: Client, picked: ClaimPlan) -> list[Timer]:
-    return [_hiding(process, until, tuple(entries)) for until, entries in picked.early.items()]
-
-
-def _hiding(process: Client, until: int, entries: tuple[Entry, ...]) -> Timer:
-    name = Name(Type.TIMER, 0, process.id_at(until), State.SNOOZED)
-    return encoded(Timer(name, entries, process.nonce(), "", len(entries)))
-
-
 def _leased(process: Client, lease: int, held: list[ClaimedMessage], *, alone: bool) -> Timer:
     name = Name(Type.TIMER, 0, process.id_at(process.now() + lease), State.LEASED)
     entries = tuple(one.entry for one in held)
     return encoded(Timer(name, entries, process.nonce(), process.name, len(held), alone))
-
-
-def _read_back(snapshot: RowSnapshot, header: Header, claims: list[Claim]) -> Steps[bool]:
-    """Whether a commit was applied: the header is the one it wrote, or a timer that it wrote exists.
-
-    If other processes have committed since and its timers are gone again, it counts as refused: no process has their
-    receipts.
-    """
-    column = yield from read_column(snapshot.row, HEADER, exact=True)
-    if column and column.value == header.encode():
-        return True
-    current = column.value if column else None
-    snapshot.forget()
-    if current == snapshot.value:
-        return False
-    for taken in claims:
-        found = yield from read_column(snapshot.row, taken.timer.name, exact=True)
-        if found:
-            return True
-    return False

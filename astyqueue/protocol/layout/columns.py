@@ -7,6 +7,7 @@ columns are JSON, because operators read them.
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from typing import Final, NamedTuple
@@ -17,6 +18,7 @@ from astyqueue import ids
 from astyqueue.errors import Undecodable
 from astyqueue.ids import Id
 from astyqueue.model.message import FORMAT
+from astyqueue.protocol.client import Client
 from astyqueue.store import Name
 from astyqueue.units import SECOND
 
@@ -290,6 +292,13 @@ def _known_format(value: bytes) -> None:
 def encoded(timer: Timer) -> Timer:
     """The same timer with its value encoded."""
     return replace(timer, value=timer.encode())
+
+
+def visible_at(process: Client, due: int, entries: Iterable[Entry]) -> Timer:
+    """A timer that makes these messages claimable at `due` (microseconds), by any process."""
+    listed = tuple(entries)
+    name = Name(Type.TIMER, 0, process.id_at(due), State.SNOOZED)
+    return encoded(Timer(name, listed, process.nonce(), "", len(listed)))
 
 
 def timer_without(timer: Timer, leaving: set[Id]) -> Timer | None:

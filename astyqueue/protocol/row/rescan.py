@@ -18,7 +18,7 @@ from astyqueue import ids
 from astyqueue.errors import StoreError
 from astyqueue.model.message import FORMAT
 from astyqueue.protocol.client import Client
-from astyqueue.protocol.layout.columns import HEADER, Entry, State, Timer, Type, dead_name, encoded
+from astyqueue.protocol.layout.columns import HEADER, Entry, Type, dead_name, visible_at
 from astyqueue.protocol.row.bounded_reads import ScanWindow, SlicedScan
 from astyqueue.protocol.row.cursors import SCAN_LAGS
 from astyqueue.protocol.row.paging import PAGE_SIZE
@@ -82,9 +82,7 @@ def _listing(process: Client, names: tuple[Name, ...], snapshot: RowSnapshot) ->
     lost = [column.name for column in present if column.name.id not in elsewhere]
     if not lost:
         return None
-    entries = tuple(Entry(name.id, name.priority, 0) for name in lost)
-    name = Name(Type.TIMER, 0, process.id_at(process.now()), State.SNOOZED)
-    return _Listing(listed=[encoded(Timer(name, entries, process.nonce(), "", len(entries)))])
+    return _Listing(listed=[visible_at(process, process.now(), [Entry(name.id, name.priority, 0) for name in lost])])
 
 
 class RowRescan:

@@ -1,7 +1,7 @@
-"""Changing one row: a transaction is a batch with expectations; the commit loop plans and commits until one is applied.
+"""Changing one row: a transaction is a batch with expectations, and `HeaderCommits` is the loop that commits it.
 
-Operators' commands, unique sends and schedules use the loop. Claims and settles have loops of their own, because they
-may neither wait for each other nor give up.
+The loop plans on what is known of the row, commits, and plans again if another process committed first. Claims, firing
+schedules, unique sends and operators' commands are such loops. A settle is not: it expects only its own timer.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import ClassVar, Final
+from typing import ClassVar, Final, Generic, TypeVar
 
 from astyqueue.errors import OutcomeUnknown, StoreError, StoreUnavailable
 from astyqueue.ids import Id
@@ -18,7 +18,7 @@ from astyqueue.protocol.coordination.doorbell import RowRequest, request_row
 from astyqueue.protocol.layout.columns import HEADER, Header, Timer, decode_header, hidden_by, timer_without
 from astyqueue.protocol.row.snapshot import RowSnapshot, load_snapshot
 from astyqueue.protocol.steps import Steps, commit, read_column, read_one
-from astyqueue.store import Batch, Column, Expectation, Name, Named, Outcome, Put, Refused
+from astyqueue.store import Batch, Column, Committed, Expectation, Name, Named, Outcome, Put
 
 #: Consecutive refusals after which a command gives up: it must end, also beside processes that claim all the time.
 COMMIT_TRIES: Final = 50
@@ -94,6 +94,83 @@ def bump_header(process: Client, change: RowTransaction, known: bytes | None, *,
     return raised
 
 
+P = TypeVar("P")
+
+
+class HeaderCommits(ABC, Generic[P]):
+    """One operation on one row as commits that expect the header as its plan knew it.
+
+    A subclass decides what is planned, how an unknown outcome is read back, and how often a refused commit is planned
+    again.
+    """
+
+    __slots__ = ()
+
+    def until_applied(self) -> Steps[P | None]:
+        """Plan and commit until a commit is applied; returns its plan, or None if there is nothing more to try."""
+        refused = 0
+        while (plan := (yield from self.plan())) is not None:
+            if (yield from self.commit(plan)):
+                return plan
+            refused += 1
+            if not (yield from self.again(refused)):
+                break
+        return None
+
+    def commit(self, plan: P) -> Steps[bool]:
+        """Commit a plan once; whether it was applied. Raises OutcomeUnknown if reading it back fails."""
+        change = yield from self.transaction(plan)
+        if change is None:
+            return False
+        try:
+            outcome = yield from change.commit()
+        except OutcomeUnknown as unknown:
+            try:
+                applied = yield from self.read_back(plan, unknown)
+            except StoreError as error:
+                raise unknown from error
+        else:
+            applied = isinstance(outcome, Committed)
+            self.answered(plan, outcome)
+        if applied:
+            self.remember(plan)
+        return applied
+
+    @abstractmethod
+    def plan(self) -> Steps[P | None]:
+        """Read what is not known of the row, and plan the next commit; None: there is nothing more to do."""
+
+    @abstractmethod
+    def transaction(self, plan: P) -> Steps[RowTransaction | None]:
+        """The transaction of a plan; None: the row changed while it was read, which counts as a refusal."""
+
+    @abstractmethod
+    def read_back(self, plan: P, unknown: OutcomeUnknown) -> Steps[bool]:
+        """Whether a commit of unknown outcome was applied; False if the next plan finds that out."""
+
+    def answered(self, plan: P, outcome: Outcome) -> None:
+        """Use the store's answer to a commit: a refusal shows the present header."""
+
+    def remember(self, plan: P) -> None:
+        """Record in what is known of the row that this plan was applied."""
+
+    @abstractmethod
+    def again(self, refused: int) -> Steps[bool]:
+        """Prepare another attempt after this number of refusals; returns False, or raises, when it is too high."""
+
+
+def contend(process: Client, row: str, *, refused: int) -> Steps[bool]:
+    """Whether to try again after this number of refusals: up to 50.
+
+    After every third, the row is requested from its owner: network distance must not decide who commits.
+    """
+    if refused == COMMIT_TRIES:
+        return False
+    if refused % _CROWDED_OUT == 0:
+        yield from request_row(row.split(":", 1)[0], RowRequest(process.name, row), process.nonce())
+    return True
+
+
 @dataclass(slots=True)
 class CommitPlan(ABC):
     """The changes of one header commit to a row.
@@ -159,12 +236,6 @@ class RemovalPlan(CommitPlan):
         return all(column.name in died and died[column.name] != column.value for column in columns)
 
 
-def request_pause(process: Client, row: str, *, refused: int) -> Steps[None]:
-    """After every third refusal, request the row from its owner: network distance must not decide who commits."""
-    if refused % _CROWDED_OUT == 0:
-        yield from request_row(row.split(":", 1)[0], RowRequest(process.name, row), process.nonce())
-
-
 Planning = Callable[[RowSnapshot], Steps[CommitPlan | None]]
 
 
@@ -177,7 +248,7 @@ def timers_without(snapshot: RowSnapshot, leaving: set[Id]) -> list[tuple[Timer,
 
 
 @dataclass(slots=True)
-class CommitLoop:
+class CommitLoop(HeaderCommits[CommitPlan]):
     """Header commits of one row, one after the other; the snapshot of the row is kept from one to the next.
 
     `knowing` loads as much of the row as plans need: the header at least.
@@ -186,7 +257,9 @@ class CommitLoop:
     process: Client
     snapshot: RowSnapshot
     knowing: Callable[[RowSnapshot, int], Steps[None]] = load_snapshot
-    _delayed: tuple[bytes | None, OutcomeUnknown] | None = None
+    _planning: Planning = field(init=False)
+    _header: Header = field(init=False)
+    _delayed: tuple[bytes | None, OutcomeUnknown] | None = field(init=False, default=None)
 
     def carry_out(self, planning: Planning) -> Steps[CommitPlan | None]:
         """Load the row, plan and commit until a commit is applied; returns its plan, or None if nothing was left to do.
@@ -194,52 +267,50 @@ class CommitLoop:
         Raises StoreUnavailable after 50 attempts between which other processes changed the row. Raises OutcomeUnknown
         instead of returning None while a commit without an answer may still be carried out.
         """
-        for number in range(1, COMMIT_TRIES + 1):
-            yield from self.knowing(self.snapshot, self.process.now())
-            plan = yield from planning(self.snapshot)
-            if plan is None and self._delayed and self._delayed[0] == self.snapshot.value:
-                raise self._delayed[1]
-            if plan is None or (yield from self._commit(plan)):
-                return plan
-            self.snapshot.forget()
-            yield from request_pause(self.process, self.snapshot.row, refused=number)
+        self._planning = planning
+        return self.until_applied()
+
+    def plan(self) -> Steps[CommitPlan | None]:
+        """Load the row and plan."""
+        yield from self.knowing(self.snapshot, self.process.now())
+        plan = yield from self._planning(self.snapshot)
+        if plan is None and self._delayed and self._delayed[0] == self.snapshot.value:
+            raise self._delayed[1]
+        return plan
+
+    def transaction(self, plan: CommitPlan) -> Steps[RowTransaction]:
+        """The changes of the plan, and the next header."""
+        yield from ()
+        change = RowTransaction(self.snapshot.row)
+        plan.add_to(change)
+        self._header = bump_header(self.process, change, self.snapshot.value, due=plan.due)
+        return change
+
+    def remember(self, plan: CommitPlan) -> None:
+        """Keep the snapshot for the next commit."""
+        self._delayed = None
+        for timer, left in plan.shrunk:
+            self.snapshot.replace(timer.name, [left] if left else [])
+        self.snapshot.raised(self._header, plan.listed, ())
+
+    def read_back(self, plan: CommitPlan, unknown: OutcomeUnknown) -> Steps[bool]:
+        """Whether the commit was applied: yes if the row has our header, no if the previous one; else by its traces."""
+        known = self.snapshot.value
+        self.snapshot.forget()
+        column = yield from read_column(self.snapshot.row, HEADER, exact=True)
+        current = column.value if column else None
+        if current == known:  # not applied so far; as long as the header stays, it may be when the request arrives
+            self._delayed = (known, unknown) if plan.acts_late else None
+            return False
+        return current == self._header.encode() or (yield from plan.was_done(self.snapshot.row))
+
+    def again(self, refused: int) -> Steps[bool]:
+        """Read the row again, up to 50 times."""
+        self.snapshot.forget()
+        if (yield from contend(self.process, self.snapshot.row, refused=refused)):
+            return True
         message = (
             f"row {self.snapshot.row}: gave up after {COMMIT_TRIES} conflicts with other processes. The operation was "
             "not completed, part of it may have been applied: pause the queue, or retry when it is less busy"
         )
         raise StoreUnavailable(message)
-
-    def _commit(self, plan: CommitPlan) -> Steps[bool]:
-        change = RowTransaction(self.snapshot.row)
-        plan.add_to(change)
-        header = bump_header(self.process, change, self.snapshot.value, due=plan.due)
-        try:
-            outcome = yield from change.commit()
-        except OutcomeUnknown as unknown:
-            return (yield from self._read_back(plan, header, unknown))
-        if isinstance(outcome, Refused):
-            return False
-        self._remember(plan, header)
-        return True
-
-    def _remember(self, plan: CommitPlan, header: Header) -> None:
-        self._delayed = None
-        for timer, left in plan.shrunk:
-            self.snapshot.replace(timer.name, [left] if left else [])
-        self.snapshot.raised(header, plan.listed, ())
-
-    def _read_back(self, plan: CommitPlan, header: Header, unknown: OutcomeUnknown) -> Steps[bool]:
-        """Whether the commit was applied: yes if the row has our header, no if the previous one; else by its traces."""
-        known = self.snapshot.value
-        self.snapshot.forget()
-        try:
-            column = yield from read_column(self.snapshot.row, HEADER, exact=True)
-            current = column.value if column else None
-            if current == known:  # not applied so far; as long as the header stays, it may be when the request arrives
-                self._delayed = (known, unknown) if plan.acts_late else None
-                return False
-            if current == header.encode():
-                return True
-            return (yield from plan.was_done(self.snapshot.row))
-        except StoreError as error:
-            raise unknown from error

@@ -13,6 +13,7 @@ from astyqueue.errors import NotFound, OutcomeUnknown
 from astyqueue.model.message import MessageId
 from astyqueue.model.schedule import Origin, Run, Schedule
 from astyqueue.protocol.client import Client
+from astyqueue.protocol.layout.columns import visible_at
 from astyqueue.protocol.layout.schedule_column import (
     decode_schedule,
     encode_schedule,
@@ -22,7 +23,7 @@ from astyqueue.protocol.layout.schedule_column import (
 )
 from astyqueue.protocol.row.snapshot import RowSnapshot
 from astyqueue.protocol.row.transaction import CommitLoop, CommitPlan
-from astyqueue.protocol.scheduling.fire import visible_from_now
+from astyqueue.protocol.scheduling.fire import entries_of
 from astyqueue.protocol.sending.key_index import write_key_hints
 from astyqueue.protocol.sending.key_state import slot_timers
 from astyqueue.protocol.steps import Steps, read_column
@@ -80,10 +81,10 @@ class ScheduleHandle:
         after, now = replace(edit.after, mark=edit.mark), self.process.now()
         plan.taken = [(column, Put(trigger_name(self.name), encode_schedule(after)))]
         plan.puts = [message_of(after, run, slot=slot, now=now) for slot, run in edit.sent.items()]
-        slot = slot_timer(self.process, after)
-        plan.listed = [
-            timer for timer in (slot, visible_from_now(self.process, plan.puts, now) if plan.puts else None) if timer
-        ]
+        if slot := slot_timer(self.process, after):
+            plan.listed.append(slot)
+        if plan.puts:
+            plan.listed.append(visible_at(self.process, now, entries_of(plan.puts)))
         return plan
 
 

@@ -17,7 +17,7 @@ from astyqueue.ids import Id
 from astyqueue.model.message import MessageId
 from astyqueue.model.schedule import AfterFailure, Origin, Overlap, Run, Schedule, Template
 from astyqueue.protocol.client import Client
-from astyqueue.protocol.layout.columns import HEADER, Entry, State, Timer, Type, dead_name, encoded, message_name
+from astyqueue.protocol.layout.columns import HEADER, Entry, Header, Timer, dead_name, message_name, visible_at
 from astyqueue.protocol.layout.schedule_column import (
     decode_schedule,
     encode_schedule,
@@ -27,12 +27,12 @@ from astyqueue.protocol.layout.schedule_column import (
 )
 from astyqueue.protocol.layout.unique_key import KeyOwner
 from astyqueue.protocol.row.snapshot import RowSnapshot, load_snapshot
-from astyqueue.protocol.row.transaction import RowTransaction, bump_header, timers_without
+from astyqueue.protocol.row.transaction import HeaderCommits, RowTransaction, bump_header, timers_without
 from astyqueue.protocol.scheduling.policies import Decision, LastRun, SkippedSlots, decide, skipped_by
 from astyqueue.protocol.sending.key_index import write_key_hints
 from astyqueue.protocol.sending.key_state import keys_of
 from astyqueue.protocol.steps import Steps, read_one
-from astyqueue.store import Column, Committed, Name, Named, Put, Refused
+from astyqueue.store import Column, Name, Named, Outcome, Put, Refused
 from astyqueue.triggers import Trigger, Triggers
 from astyqueue.units import SECOND
 
@@ -82,7 +82,8 @@ class KnownSchedule(NamedTuple):
 class Firing:
     """Slots of one row for one commit; `keys`: the columns of keys owned by schedules that end with it, by schedule.
 
-    `gone`: slot timers without a schedule. `took`: microseconds spent on the decisions.
+    `gone`: slot timers without a schedule. `listed`, `shrunk` and `successors`: the timers that the commit writes and
+    those that lose cancelled messages, and by their new slot timers the schedules as it leaves them.
     """
 
     now: int
@@ -91,7 +92,9 @@ class Firing:
     decisions: dict[Name, Decision] = field(default_factory=dict)
     gone: list[Name] = field(default_factory=list)
     keys: dict[str, Column] = field(default_factory=dict)
-    took: int = 0
+    listed: list[Timer] = field(default_factory=list)
+    shrunk: list[tuple[Timer, Timer | None]] = field(default_factory=list)
+    successors: dict[Name, KnownSchedule] = field(default_factory=dict)
 
     @property
     def cancelled(self) -> set[Id]:
@@ -123,55 +126,63 @@ class RowSchedules:
 
         Skipped slots are added to `skipped`, also before an error.
         """
+        if len(self._known) > _REMEMBERED:
+            self._known.clear()
+        firings = _Firings(self._process, snapshot, self.triggers, self._known)
         sent: list[FiredSlot] = []
+        passed: list[SkippedSlots] = [] if skipped is None else skipped
         try:
-            yield from self._fire(snapshot, sent, [] if skipped is None else skipped)
+            while (firing := (yield from firings.until_applied())) is not None:
+                for decision in firing.decisions.values():
+                    sent += fired(decision.schedule, decision.sent, firing.now)
+                    passed += skipped_by(decision.schedule.name, decision.firings)
         except BaseException:
             snapshot.forget()
             raise
         return sent
 
-    def _fire(self, snapshot: RowSnapshot, sent: list[FiredSlot], skipped: list[SkippedSlots]) -> Steps[None]:
-        refused = took = 0
-        for _ in range(_COMMITS):
-            firing = (yield from self._plan(snapshot)) if took < _LONG else None
-            if firing is None:
-                return
-            took += firing.took
-            if not firing.anything or (yield from self._commit(snapshot, firing)):
-                for decision in firing.decisions.values():
-                    sent += fired(decision.schedule, decision.sent, firing.now)
-                    skipped += skipped_by(decision.schedule.name, decision.firings)
-                continue
-            refused += 1
-            if refused == _TRIES:
-                return
 
-    def _plan(self, snapshot: RowSnapshot) -> Steps[Firing | None]:
-        """Decide on the due slots; None when no slot is due."""
-        now = self._process.now()
-        snapshot.apply_settles()
-        yield from load_snapshot(snapshot, now)
-        due = snapshot.upcoming.slots(snapshot.timers or {}, now, TOGETHER)
-        if not due:
-            return None
-        firing = Firing(now, {timer.name: timer for timer in due})
-        yield from self._read(snapshot.row, firing)
-        runs = yield from _last_runs(snapshot.row, [known.schedule for known in firing.known.values()])
-        self._decide(snapshot.row, firing, runs)
-        firing.keys = yield from keys_of(snapshot.row, firing.ended)
-        for name in firing.known.keys() - firing.decisions.keys():
-            snapshot.upcoming.postponed[name] = now + WAITS
-        for name in firing.timers.keys() - firing.known.keys() - set(firing.gone):
-            snapshot.upcoming.postponed[name] = now + UNKNOWN_FOR
-        return firing
+@dataclass(slots=True)
+class _Firings(HeaderCommits[Firing]):
+    """The commits that fire the due slots of one row; `known`: the cached schedules, by row and slot timer."""
+
+    process: Client
+    snapshot: RowSnapshot
+    triggers: Triggers
+    known: dict[tuple[str, Name], KnownSchedule]
+    _planned: int = 0
+    _refused: int = 0
+    _took: int = 0
+    _header: Header = field(init=False)
+
+    def plan(self) -> Steps[Firing | None]:
+        """Decide on the due slots; None when no slot is due, or enough was done for now."""
+        snapshot, row = self.snapshot, self.snapshot.row
+        while self._planned < _COMMITS and self._took < _LONG:
+            self._planned += 1
+            now = self.process.now()
+            snapshot.apply_settles()
+            yield from load_snapshot(snapshot, now)
+            due = snapshot.upcoming.slots(snapshot.timers or {}, now, TOGETHER)
+            if not due:
+                break
+            firing = Firing(now, {timer.name: timer for timer in due})
+            yield from self._read(row, firing)
+            runs = yield from _last_runs(row, [known.schedule for known in firing.known.values()])
+            self._decide(row, firing, runs)
+            firing.keys = yield from keys_of(row, firing.ended)
+            for name in firing.known.keys() - firing.decisions.keys():
+                snapshot.upcoming.postponed[name] = now + WAITS
+            for name in firing.timers.keys() - firing.known.keys() - set(firing.gone):
+                snapshot.upcoming.postponed[name] = now + UNKNOWN_FOR
+            if firing.anything:
+                return firing
+        return None
 
     def _read(self, row: str, firing: Firing) -> Steps[None]:
         """The schedules of these timers: cached or read. A cached one is current: each change replaces its timer."""
-        if len(self._known) > _REMEMBERED:
-            self._known.clear()
         wanted = {
-            name: trigger_name(timer.holder) for name, timer in firing.timers.items() if (row, name) not in self._known
+            name: trigger_name(timer.holder) for name, timer in firing.timers.items() if (row, name) not in self.known
         }
         columns = (yield from read_one(Named(row, tuple(dict.fromkeys(wanted.values()))))) if wanted else []
         values = {column.name: column.value for column in columns}
@@ -179,7 +190,7 @@ class RowSchedules:
             if name in wanted and wanted[name] not in values:
                 firing.gone.append(name)
             elif name not in wanted or self._learn(row, firing.timers[name], values[wanted[name]]):
-                firing.known[name] = self._known[row, name]
+                firing.known[name] = self.known[row, name]
 
     def _learn(self, row: str, timer: Timer, value: bytes) -> bool:
         """Cache a schedule; False if this process cannot read it or its trigger: another process may be able to."""
@@ -189,17 +200,17 @@ class RowSchedules:
         except (Undecodable, BadInput, UnknownTrigger) as error:
             _log.warning("parked schedule=%s row=%s error=%s", timer.holder, row, error)
             return False
-        self._known[row, timer.name] = KnownSchedule(value, schedule, trigger)
+        self.known[row, timer.name] = KnownSchedule(value, schedule, trigger)
         return True
 
     def _decide(self, row: str, firing: Firing, runs: dict[Run, LastRun]) -> None:
         """Decide on one schedule after the other, within the bounds of a commit and of time."""
         columns, size = len(firing.timers) * _EACH, 0
-        began = self._process.now()
+        began = self.process.now()
         for number, (name, (value, schedule, trigger)) in enumerate(tuple(firing.known.items())):
             body = len(schedule.template.body)
             full = columns >= _COLUMNS or (size > 0 and size + len(value) + body > _BYTES)
-            if full or (number and self._process.now() - began >= _LONG):
+            if full or (number and self.process.now() - began >= _LONG):
                 del firing.timers[name], firing.known[name]
                 continue
             last = runs.get(schedule.run, LastRun()) if schedule.run else LastRun()
@@ -219,39 +230,30 @@ class RowSchedules:
                 firing.decisions[name] = decision
                 columns += len(decision.sent)
                 size += len(value) + len(decision.sent) * body
-        firing.took = self._process.now() - began
+        self._took += self.process.now() - began
 
-    def _commit(self, snapshot: RowSnapshot, firing: Firing) -> Steps[bool]:
-        """Commit the decisions; False after a refusal or an unknown outcome: everything is then read again."""
-        change = RowTransaction(snapshot.row)
-        slots = {name: self._replace(change, firing, name) for name in firing.decisions}
-        timers = [timer for timer, _ in slots.values() if timer]
-        for name in firing.gone:
-            change.replace(firing.timers[name], None)
-        shrunk = timers_without(snapshot, firing.cancelled) if firing.cancelled else []
-        for timer, left in shrunk:
+    def transaction(self, plan: Firing) -> Steps[RowTransaction]:
+        """The successors of the schedules, their messages and slot timers, and the next header."""
+        change = RowTransaction(self.snapshot.row)
+        for name in plan.decisions:
+            self._replace(change, plan, name)
+        for name in plan.gone:
+            change.replace(plan.timers[name], None)
+        plan.shrunk = timers_without(self.snapshot, plan.cancelled) if plan.cancelled else []
+        for timer, left in plan.shrunk:
             change.replace(timer, left)
-        change.delete(
-            *[message_name(*decision.cancelled) for decision in firing.decisions.values() if decision.cancelled]
-        )
-        yield from write_key_hints(self._process, _hints(snapshot.row, firing))
-        if puts := _messages(change, firing):
-            timers.append(visible_from_now(self._process, puts, firing.now))
-        for timer in timers:
+        change.delete(*[message_name(*one.cancelled) for one in plan.decisions.values() if one.cancelled])
+        yield from write_key_hints(self.process, _hints(change.row, plan))
+        if puts := _messages(change, plan):
+            plan.listed.append(visible_at(self.process, plan.now, entries_of(puts)))
+        for timer in plan.listed:
             change.put_timer(timer)
-        header = bump_header(
-            self._process, change, snapshot.value, due=min((timer.due for timer in timers), default=None)
-        )
-        if not (yield from self._applied(change, snapshot, firing)):
-            return False
-        self._remember(snapshot, firing, slots)
-        for timer, left in shrunk:
-            snapshot.replace(timer.name, [left] if left else [])
-        snapshot.raised(header, timers, (), at=firing.now)
-        return True
+        due = min((timer.due for timer in plan.listed), default=None)
+        self._header = bump_header(self.process, change, self.snapshot.value, due=due)
+        return change
 
-    def _replace(self, change: RowTransaction, firing: Firing, name: Name) -> tuple[Timer | None, bytes]:
-        """Replace a schedule by its successor; returns its new slot timer and value."""
+    def _replace(self, change: RowTransaction, firing: Firing, name: Name) -> None:
+        """Replace a schedule and its slot timer by their successors."""
         known, schedule = firing.known[name], firing.decisions[name].schedule
         column = trigger_name(schedule.name)
         change.expect(column, known.value)
@@ -260,35 +262,46 @@ class RowSchedules:
             change.delete(column)
             if key := firing.keys.get(schedule.name):
                 _leave_key(change, key, firing.decisions[name])
-            return None, b""
+            return
         value = encode_schedule(schedule)
         change.put(column, value)
-        return slot_timer(self._process, schedule), value
+        if timer := slot_timer(self.process, schedule):
+            firing.listed.append(timer)
+            firing.successors[timer.name] = KnownSchedule(value, schedule, known.trigger)
 
-    def _applied(self, change: RowTransaction, snapshot: RowSnapshot, firing: Firing) -> Steps[bool]:
-        """Whether the commit was applied; an unknown outcome counts as refused, and the next read resolves it."""
-        try:
-            outcome = yield from change.commit()
-        except OutcomeUnknown:
-            snapshot.forget()
-            outcome = None
-        if isinstance(outcome, Committed):
-            return True
-        for name in firing.timers:
-            self._known.pop((snapshot.row, name), None)
+    def answered(self, plan: Firing, outcome: Outcome) -> None:
+        """After a refusal, use the header that it shows and read the schedules again."""
         if isinstance(outcome, Refused):
-            snapshot.refused(outcome.present[HEADER], firing.now, snapshot.scans.cursors)
+            self._forget(plan.timers)
+            self.snapshot.refused(outcome.present[HEADER], plan.now, self.snapshot.scans.cursors)
+
+    def read_back(self, plan: Firing, unknown: OutcomeUnknown) -> Steps[bool]:  # noqa: ARG002 - the interface of every loop
+        """Always False, without a request: the next plan reads what this process or another fired."""
+        yield from ()
+        self._forget(plan.timers)
+        self.snapshot.forget()
         return False
 
-    def _remember(self, snapshot: RowSnapshot, firing: Firing, slots: dict[Name, tuple[Timer | None, bytes]]) -> None:
-        for name in (*firing.decisions, *firing.gone):
-            snapshot.replace(name, [])
-            self._known.pop((snapshot.row, name), None)
-        for name, (timer, value) in slots.items():
-            if timer:
-                self._known[snapshot.row, timer.name] = KnownSchedule(
-                    value, firing.decisions[name].schedule, firing.known[name].trigger
-                )
+    def remember(self, plan: Firing) -> None:
+        """Update the snapshot and the cached schedules."""
+        self._forget((*plan.decisions, *plan.gone))
+        for name in (*plan.decisions, *plan.gone):
+            self.snapshot.replace(name, [])
+        for name, known in plan.successors.items():
+            self.known[self.snapshot.row, name] = known
+        for timer, left in plan.shrunk:
+            self.snapshot.replace(timer.name, [left] if left else [])
+        self.snapshot.raised(self._header, plan.listed, (), at=plan.now)
+
+    def again(self, refused: int) -> Steps[bool]:  # noqa: ARG002 - refusals between applied commits count too
+        """Try again; after three refusals in all this process leaves the row for now."""
+        yield from ()
+        self._refused += 1
+        return self._refused < _TRIES
+
+    def _forget(self, names: Iterable[Name]) -> None:
+        for name in names:
+            self.known.pop((self.snapshot.row, name), None)
 
 
 def _ends(schedule: Schedule) -> bool:
@@ -353,9 +366,6 @@ def _hints(row: str, firing: Firing) -> Iterator[tuple[str, MessageId]]:
             yield from ((key, MessageId(row, *run)) for run in decision.sent.values())
 
 
-def visible_from_now(process: Client, puts: list[Put], due: int) -> Timer:
-    """A timer, due at `due` (microseconds), for messages that a commit inserts: claims find them by it."""
-    entries = tuple(Entry(put.name.id, put.name.priority, 0) for put in puts)
-    return encoded(
-        Timer(Name(Type.TIMER, 0, process.id_at(due), State.SNOOZED), entries, process.nonce(), "", len(entries))
-    )
+def entries_of(puts: Iterable[Put]) -> list[Entry]:
+    """The entries that list these messages, of which no attempt is used."""
+    return [Entry(put.name.id, put.name.priority, 0) for put in puts]

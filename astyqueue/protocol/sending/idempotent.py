@@ -18,7 +18,7 @@ from astyqueue.errors import OutcomeUnknown, StoreUnavailable, Undecodable
 from astyqueue.ids import Id
 from astyqueue.model.message import FORMAT, decode, encode
 from astyqueue.protocol.client import Client
-from astyqueue.protocol.layout.columns import Entry, State, Timer, Type, encoded, message_name
+from astyqueue.protocol.layout.columns import Entry, message_name, visible_at
 from astyqueue.protocol.layout.rows import batches_row
 from astyqueue.protocol.layout.unique_key import REMEMBERED, removed_name
 from astyqueue.protocol.row.snapshot import RowSnapshot, load_header
@@ -132,9 +132,8 @@ class _Inserting:
             return None
         puts = [Put(message_name(one.priority, one.id), one.value) for one in missing]
         now = self._process.now()
-        due = tuple(Entry(one.id, one.priority, 0) for one in missing if ids.moment(one.id) <= now)
-        name = Name(Type.TIMER, 0, self._process.id_at(now), State.SNOOZED)
-        listed = [encoded(Timer(name, due, self._process.nonce(), "", len(due)))] if due else []
+        due = [Entry(one.id, one.priority, 0) for one in missing if ids.moment(one.id) <= now]
+        listed = [visible_at(self._process, now, due)] if due else []
         return _Insertion(listed=listed, puts=puts, wanted=self._wanted)
 
 

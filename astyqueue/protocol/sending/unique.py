@@ -8,7 +8,7 @@ from the row, so the key would still name the message.
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
@@ -23,11 +23,18 @@ from astyqueue.protocol.client import Client
 from astyqueue.protocol.layout.columns import HEADER, message_name
 from astyqueue.protocol.layout.unique_key import KeyOwner, key_name
 from astyqueue.protocol.row.snapshot import RowSnapshot, load_snapshot
-from astyqueue.protocol.row.transaction import COMMIT_TRIES, RemovalPlan, RowTransaction, bump_header, request_pause
+from astyqueue.protocol.row.transaction import (
+    COMMIT_TRIES,
+    HeaderCommits,
+    RemovalPlan,
+    RowTransaction,
+    bump_header,
+    contend,
+)
 from astyqueue.protocol.sending.insert import LATE, register_late
 from astyqueue.protocol.sending.key_state import FREE, KeyState, cancel, key_states
 from astyqueue.protocol.steps import Steps, read_one
-from astyqueue.store import Committed, Name, Named, Put
+from astyqueue.store import Name, Named, Put
 
 #: The modes that cancel the message that has the key, unless it is leased.
 CANCELS: Final = frozenset({Unique.REPLACE, Unique.DEBOUNCE})
@@ -99,13 +106,13 @@ def send_replacing(process: Client, row: str, wanted: UniqueMessage, *, keeps_du
 
 
 class _Planned(NamedTuple):
-    """Messages, and the transaction that sends them."""
+    """Messages, and the transaction that sends them; None: the row changed while it was read."""
 
     sent: list[UniqueMessage]
-    change: RowTransaction
+    change: RowTransaction | None
 
 
-class _Sending(ABC):
+class _Sending(HeaderCommits[_Planned]):
     """One send, repeated until it is applied; `holders` has the message of each key."""
 
     def __init__(self, process: Client, row: str) -> None:
@@ -125,39 +132,58 @@ class _Sending(ABC):
 
     @abstractmethod
     def _plan(self) -> _Planned | None:
-        """The messages whose keys are available; None if the row must be read again."""
+        """The messages whose keys are available; None if there are none."""
 
     def carry_out(self) -> Steps[None]:
         """Read and commit until the messages are stored, or other messages have their keys."""
-        for number in range(1, COMMIT_TRIES + 1):
-            if (yield from self._try()):
-                break
-            yield from request_pause(self._process, self._row, refused=number)
-        else:
-            message = (
-                f"row {self._row}: gave up after {COMMIT_TRIES} conflicts while sending a message with a unique key. "
-                "It was not sent: send it again when the queue is less busy"
-            )
-            raise self._unknown or StoreUnavailable(message)
+        try:
+            yield from self.until_applied()
+        except StoreError as error:  # it does not prove that an earlier commit was not applied
+            if self._unknown is None or isinstance(error, OutcomeUnknown):
+                raise
+            raise self._unknown from error
         self.holders |= {one.key: KeyHolder(one.owner.message(self._row), sent=True) for one in self._tried}
         long_ago = ids.first_at(self._process.now() - LATE)
         if late := [one.put.name for one in self._tried if one.id < long_ago]:
             yield from register_late(self._process, self._row, late)
 
-    def _try(self) -> Steps[bool]:
-        """Read and commit once; False if that must be repeated."""
-        try:
-            yield from self._look()
-        except StoreError as error:
-            raise self._unknown or error from error
+    def plan(self) -> Steps[_Planned | None]:
+        """Read, and plan unless a commit of unknown outcome turns out to be applied."""
+        yield from self._look()
         if self._has_arrived():
-            return True
-        if (planned := self._plan()) is None:
-            return False
-        if self._unknown and not planned.sent:  # a request that was delayed may still be carried out on this header
+            return None
+        planned = self._plan()
+        if planned is None:
+            if self._unknown:  # a request that was delayed may still be carried out on this header
+                raise self._unknown
+            self._tried = []
+        elif planned.change:
+            self._tried, self._against = planned.sent, self._header
+        return planned
+
+    def transaction(self, plan: _Planned) -> Steps[RowTransaction | None]:
+        """The transaction that was planned."""
+        yield from ()
+        return plan.change
+
+    def read_back(self, plan: _Planned, unknown: OutcomeUnknown) -> Steps[bool]:  # noqa: ARG002 - the interface of every loop
+        """Always False, without a request: the next plan reads the keys, which show it."""
+        yield from ()
+        self._unknown = unknown
+        self._unknowns += 1
+        return False
+
+    def again(self, refused: int) -> Steps[bool]:
+        """Read again, up to 50 times; after five commits of unknown outcome raise OutcomeUnknown."""
+        if self._unknown and self._unknowns == _UNKNOWNS:
             raise self._unknown
-        self._tried, self._against = planned.sent, self._header
-        return not planned.sent or (yield from self._commit(planned.change))
+        if (yield from contend(self._process, self._row, refused=refused)):
+            return True
+        message = (
+            f"row {self._row}: gave up after {COMMIT_TRIES} conflicts while sending a message with a unique key. "
+            "It was not sent: send it again when the queue is less busy"
+        )
+        raise StoreUnavailable(message)
 
     def _has_arrived(self) -> bool:
         """Whether a commit of unknown outcome was applied: yes if one of its keys names its message.
@@ -172,20 +198,6 @@ class _Sending(ABC):
         if self._header != self._against:
             raise self._unknown
         return False
-
-    def _commit(self, change: RowTransaction) -> Steps[bool]:
-        """Whether it was applied; False for an unknown outcome, which the next read resolves."""
-        try:
-            outcome = yield from change.commit()
-        except OutcomeUnknown as unknown:
-            self._unknown = unknown
-            self._unknowns += 1
-            if self._unknowns == _UNKNOWNS:
-                raise
-            return False
-        except StoreError as error:
-            raise self._unknown or error from error
-        return isinstance(outcome, Committed)
 
     def _read(self, *keys: str) -> Steps[None]:
         """Read header and keys together: between two reads a message could come, be settled and free its key."""
@@ -205,12 +217,14 @@ class _Unique(_Sending):
     def _look(self) -> Steps[None]:
         yield from self._read(*[one.key for one in self._wanted])
 
-    def _plan(self) -> _Planned:
+    def _plan(self) -> _Planned | None:
         states = [(one, self._state(one)) for one in self._wanted]
         self.holders = {one.key: holder for one, state in states if (holder := key_holder(self._row, state))}
+        free = [(one, state) for one, state in states if state.owner is None]
+        if not free:
+            return None
         change = RowTransaction(self._row)
         change.expect(HEADER, self._header)
-        free = [(one, state) for one, state in states if state.owner is None]
         for one, state in free:
             change.expect(key_name(one.key), state.column.value if state.column else None)
             change.put(key_name(one.key), one.owner.encode())
@@ -234,12 +248,12 @@ class _Replacing(_Sending):
 
     def _plan(self) -> _Planned | None:
         if self._header != self._snapshot.value:
-            return None
+            return _Planned([], None)
         state = self._state(self._wanted)
         holder = key_holder(self._row, state)
         if holder and state.in_hand(self._snapshot, self._process.now()):
             self.holders = {self._wanted.key: holder}
-            return _Planned([], RowTransaction(self._row))
+            return None
         self.replaced = holder.id if holder else None
         sent = self._in_place_of(state.owner)
         plan = RemovalPlan(taken=[(state.column, Put(key_name(sent.key), sent.owner.encode()))], puts=[sent.put])
