@@ -25,14 +25,15 @@ from pydantic import JsonValue
 from pydantic_core import from_json, to_json
 
 from astyqueue import ids
-from astyqueue.errors import BadSetting, OutcomeUnknown, StoreUnavailable, Undecodable
+from astyqueue.errors import BadSetting, StoreUnavailable, Undecodable
 from astyqueue.model.compose import Message
 from astyqueue.model.message import FORMAT
 from astyqueue.model.schedule import Origin, Policies, Schedule, Template
-from astyqueue.protocol.steps import Steps, commit, read_column
+from astyqueue.protocol.row import cell
+from astyqueue.protocol.steps import Steps, read_column
 from astyqueue.queue.admin.schedules import ScheduleRequest, handle_of, remove, save, template_of
 from astyqueue.queue.runtime import QueueRuntime
-from astyqueue.store import Batch, Committed, Expectation, Name, Put
+from astyqueue.store import Batch, Name, Put
 from astyqueue.triggers import Trigger
 
 T = TypeVar("T")
@@ -220,11 +221,7 @@ class _Reconciling:
     def _write(self, current: bytes | None, record: _Record) -> Steps[bool]:
         """Replace the stored record; False if it was changed meanwhile or the outcome is unknown."""
         batch = Batch(self._row, (Put(self._name, record.encode()),))
-        try:
-            outcome = yield from commit(batch, (Expectation(self._name, current),))
-        except OutcomeUnknown:
-            return False
-        return isinstance(outcome, Committed)
+        return bool((yield from cell.replace(batch, self._name, current)))
 
     def carry_out(self, record: _Record) -> Steps[Reconciled]:
         """Remove old schedules, then save the declared ones, so that a renamed schedule never exists twice."""

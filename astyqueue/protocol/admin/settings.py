@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Final, NamedTuple, NoReturn
 
 from pydantic import JsonValue, ValidationError
 from pydantic_core import from_json, to_json
 
 from astyqueue import ids
-from astyqueue.errors import BadSetting, LayoutDiffers, NotFound, OutcomeUnknown, StoreUnavailable, Undecodable
+from astyqueue.errors import BadSetting, LayoutDiffers, NotFound, Undecodable
 from astyqueue.model.message import FORMAT
 from astyqueue.model.settings import (
     ROWS_AT_MOST,
@@ -24,10 +24,10 @@ from astyqueue.model.settings import (
 )
 from astyqueue.printable import printable
 from astyqueue.protocol.layout.rows import QUEUES, settings_row
+from astyqueue.protocol.row.cell import update
 from astyqueue.protocol.row.paging import PAGE_SIZE
-from astyqueue.protocol.row.transaction import COMMIT_TRIES
-from astyqueue.protocol.steps import Steps, commit, read_column, read_one
-from astyqueue.store import Batch, Committed, Expectation, Name, Put, Slice, Spread
+from astyqueue.protocol.steps import Steps, read_column, read_one
+from astyqueue.store import Name, Slice, Spread
 
 #: The one column of a settings row.
 SETTINGS: Final = Name(0, 0, ids.LEAST, 0)
@@ -67,20 +67,22 @@ def open_queue(
     created, stored = yield from _load_or_create(asked)
     if differences := _differences(stored.layout, asked.layout, layout):
         raise LayoutDiffers(name, differences)
-    yield from _list(name)
+    entry = FORMAT + to_json(name)
+    yield from update(QUEUES, _entry(name), lambda listed: entry if listed is None else listed)
     return OpenedSettings(stored, created, _differences(stored.behaviour, asked.behaviour, behaviour))
 
 
 def _load_or_create(asked: Settings) -> Steps[tuple[bool, Settings]]:
     """Whether this call created the settings, and the stored settings."""
-    created = False
-    for _ in range(COMMIT_TRIES):
-        stored = yield from load_settings(asked.name, exact=True)
+
+    def created(stored: bytes | None) -> bytes:
         if stored is not None:
-            return created, stored
+            return stored
         _check_rows(asked)
-        created = yield from _change(settings_row(asked.name), SETTINGS, (None, encode_settings(asked)))
-    raise _gave_up(settings_row(asked.name))
+        return encode_settings(asked)
+
+    cell = yield from update(settings_row(asked.name), SETTINGS, created)
+    return cell.changed, decode_settings(asked.name, cell.value)
 
 
 def _check_rows(asked: Settings) -> None:
@@ -110,27 +112,17 @@ def change_behaviour(name: str, changes: Mapping[str, object]) -> Steps[Settings
     Raises BadSetting for an invalid value, NotFound if the queue does not exist.
     """
 
-    def changed(stored: Settings) -> Settings:
-        wanted = _settings(name, stored.layout.model_dump(), stored.behaviour.model_dump() | dict(changes))
-        return wanted.model_copy(
-            update={"unread": {field: value for field, value in stored.unread.items() if field not in changes}}
-        )
-
-    return (yield from _exchange(name, changed))
-
-
-def _exchange(name: str, change: Callable[[Settings], Settings]) -> Steps[Settings]:
-    """Replace the stored settings by `change` of them; repeat with the new ones if another process changed them."""
-    for _ in range(COMMIT_TRIES):
-        column = yield from read_column(settings_row(name), SETTINGS, exact=True)
-        if column is None:
+    def changed(value: bytes | None) -> bytes:
+        if value is None:
             message = f"there is no queue {name!r}"
             raise NotFound(message)
-        wanted = change(decode_settings(name, column.value))
-        value = encode_settings(wanted)
-        if value == column.value or (yield from _change(settings_row(name), SETTINGS, (column.value, value))):
-            return wanted
-    raise _gave_up(settings_row(name))
+        stored = decode_settings(name, value)
+        wanted = _settings(name, stored.layout.model_dump(), stored.behaviour.model_dump() | dict(changes))
+        unread = {field: written for field, written in stored.unread.items() if field not in changes}
+        return encode_settings(wanted.model_copy(update={"unread": unread}))
+
+    cell = yield from update(settings_row(name), SETTINGS, changed)
+    return decode_settings(name, cell.value)
 
 
 class QueueList(NamedTuple):
@@ -167,46 +159,12 @@ def list_queues() -> Steps[list[str]]:
 
 def forget_settings(name: str) -> Steps[None]:
     """Delete a queue's settings, then its entry in the list, if they exist."""
-    yield from _remove(settings_row(name), SETTINGS)
-    yield from _remove(QUEUES, _entry(name))
+    yield from update(settings_row(name), SETTINGS, lambda _: None)
+    yield from update(QUEUES, _entry(name), lambda _: None)
 
 
 def _entry(name: str) -> Name:
     return Name(SETTINGS.type, 0, ids.of_text(name), 0)
-
-
-def _list(name: str) -> Steps[None]:
-    """Make sure that a queue is in the list of queues."""
-    for _ in range(COMMIT_TRIES):
-        if (yield from read_column(QUEUES, _entry(name), exact=True)):
-            return
-        yield from _change(QUEUES, _entry(name), (None, FORMAT + to_json(name)))
-    raise _gave_up(QUEUES)
-
-
-def _remove(row: str, column_name: Name) -> Steps[None]:
-    for _ in range(COMMIT_TRIES):
-        column = yield from read_column(row, column_name, exact=True)
-        if column is None or (yield from _change(row, column_name, (column.value, None))):
-            return
-    raise _gave_up(row)
-
-
-def _change(row: str, name: Name, values: tuple[bytes | None, bytes | None]) -> Steps[bool]:
-    """Replace the value of a column; False if it has another value than expected, or if the outcome stays unknown."""
-    known, wanted = values
-    batch = Batch(row, deletes=(name,)) if wanted is None else Batch(row, (Put(name, wanted),))
-    try:
-        outcome = yield from commit(batch, (Expectation(name, known),))
-    except OutcomeUnknown:
-        column = yield from read_column(row, name, exact=True)
-        return (column.value if column else None) == wanted
-    return isinstance(outcome, Committed)
-
-
-def _gave_up(row: str) -> StoreUnavailable:
-    message = f"row {row}: gave up after {COMMIT_TRIES} attempts to change it; retry later, or when the store answers"
-    return StoreUnavailable(message)
 
 
 def encode_settings(settings: Settings) -> bytes:

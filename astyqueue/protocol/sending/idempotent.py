@@ -14,17 +14,18 @@ from typing import Final, NamedTuple
 from pydantic_core import from_json, to_json
 
 from astyqueue import ids
-from astyqueue.errors import OutcomeUnknown, StoreUnavailable, Undecodable
+from astyqueue.errors import Undecodable
 from astyqueue.ids import Id
 from astyqueue.model.message import FORMAT, decode, encode
 from astyqueue.protocol.client import Client
 from astyqueue.protocol.layout.columns import Entry, message_name, visible_at
 from astyqueue.protocol.layout.rows import batches_row
 from astyqueue.protocol.layout.unique_key import REMEMBERED, removed_name
+from astyqueue.protocol.row.cell import update
 from astyqueue.protocol.row.snapshot import RowSnapshot, load_header
-from astyqueue.protocol.row.transaction import COMMIT_MESSAGES, COMMIT_TRIES, CommitLoop, CommitPlan
-from astyqueue.protocol.steps import Steps, commit, read_column, read_one
-from astyqueue.store import Batch, Committed, Expectation, Name, Named, Put
+from astyqueue.protocol.row.transaction import COMMIT_MESSAGES, CommitLoop, CommitPlan
+from astyqueue.protocol.steps import Steps, read_one
+from astyqueue.store import Name, Named, Put
 from astyqueue.units import SECOND
 
 #: Bytes of message values in one commit.
@@ -164,15 +165,9 @@ def begin_batch(process: Client, *, queue: str, source: str, batch: str) -> Step
 
     Raises StoreUnavailable after 50 attempts that were refused or had an unknown outcome.
     """
-    row, name = batches_row(queue, source), _name(batch)
-    for _ in range(COMMIT_TRIES):
-        column = yield from read_column(row, name, exact=True)
-        if column is not None:
-            return _decode(row, batch, column.value)
-        begun = BatchRecord(process.now(), ended=False)
-        if (yield from _write(row, Put(name, _encode(begun), ttl=BATCH_KEPT), known=None)):
-            return begun
-    raise _gave_up(row)
+    row, began = batches_row(queue, source), _encode(BatchRecord(process.now(), ended=False))
+    cell = yield from update(row, _name(batch), lambda found: began if found is None else found, ttl=BATCH_KEPT)
+    return _decode(row, batch, cell.value)
 
 
 def end_batch(*, queue: str, source: str, batch: str, before: str | None = None) -> Steps[None]:
@@ -180,18 +175,15 @@ def end_batch(*, queue: str, source: str, batch: str, before: str | None = None)
 
     The batch `before`, which had ended as well, will not be begun again, so it is remembered for a day only.
     """
-    row, name = batches_row(queue, source), _name(batch)
+    row = batches_row(queue, source)
+
+    def ended(found: bytes | None) -> bytes | None:
+        begun = None if found is None else _decode(row, batch, found)
+        return found if begun is None or begun.ended else _encode(begun._replace(ended=True))
+
     ended_batch = _encode(BatchRecord(0, ended=True))
     superseded = () if before is None else (Put(_name(before), ended_batch, ttl=SUPERSEDED_KEPT),)
-    for _ in range(COMMIT_TRIES):
-        column = yield from read_column(row, name, exact=True)
-        if column is None:
-            return
-        begun = _decode(row, batch, column.value)
-        ended = Put(name, _encode(begun._replace(ended=True)), ttl=BATCH_KEPT)
-        if begun.ended or (yield from _write(row, ended, known=column.value, more=superseded)):
-            return
-    raise _gave_up(row)
+    yield from update(row, _name(batch), ended, ttl=BATCH_KEPT, beside=superseded)
 
 
 def record_id(source: str, record: str, *, due: int, begun: int) -> Id:
@@ -205,15 +197,6 @@ def record_id(source: str, record: str, *, due: int, begun: int) -> Id:
 
 def _name(batch: str) -> Name:
     return Name(0, 0, ids.of_text(batch), 0)
-
-
-def _write(row: str, put: Put, *, known: bytes | None, more: tuple[Put, ...] = ()) -> Steps[bool]:
-    """Replace the `known` value and write `more` with it; False if that was refused or its outcome is unknown."""
-    try:
-        outcome = yield from commit(Batch(row, (put, *more)), (Expectation(put.name, known),))
-    except OutcomeUnknown:
-        return False  # the caller reads again, and finds the value if it was written
-    return isinstance(outcome, Committed)
 
 
 def _encode(begun: BatchRecord) -> bytes:
@@ -235,8 +218,3 @@ def _decode(row: str, batch: str, value: bytes) -> BatchRecord:
 
 def _is_batch(fields: object) -> bool:
     return isinstance(fields, list) and list(map(type, fields)) == [int, bool] and ids.is_moment(fields[0])
-
-
-def _gave_up(row: str) -> StoreUnavailable:
-    message = f"row {row}: gave up after {COMMIT_TRIES} attempts to change it; retry when the store answers"
-    return StoreUnavailable(message)

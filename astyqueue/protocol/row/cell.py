@@ -1,0 +1,60 @@
+"""Changing one column by compare-and-set: read it, commit the new value if it is unchanged, and otherwise repeat."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from astyqueue.errors import OutcomeUnknown, StoreUnavailable
+from astyqueue.protocol.row.transaction import COMMIT_TRIES
+from astyqueue.protocol.steps import Steps, commit, read_column
+from astyqueue.store import Batch, Committed, Expectation, Name, Put
+
+
+class CellUpdate(NamedTuple):
+    """The value of a column after an update, empty if it does not exist, and whether the update changed it."""
+
+    value: bytes
+    changed: bool
+
+
+def update(
+    row: str,
+    name: Name,
+    change: Callable[[bytes | None], bytes | None],
+    *,
+    ttl: int | None = None,
+    beside: tuple[Put, ...] = (),
+) -> Steps[CellUpdate]:
+    """Replace the value of a column by `change` of it: the same value leaves the column as it is, None deletes it.
+
+    `ttl`: seconds until the new value expires. The columns `beside` it are written by the same commit. `change` is
+    called again when another process changed the column. After an unknown outcome the column is read: the update was
+    applied if it has the new value. Raises StoreUnavailable after 50 attempts.
+    """
+    wanted: bytes | None = None
+    unsure = False
+    for _ in range(COMMIT_TRIES):
+        column = yield from read_column(row, name, exact=True)
+        known = column.value if column else None
+        if unsure and known == wanted:
+            return CellUpdate(known or b"", changed=True)
+        wanted = change(known)
+        if wanted == known:
+            return CellUpdate(known or b"", changed=False)
+        batch = Batch(row, beside, (name,)) if wanted is None else Batch(row, (Put(name, wanted, ttl=ttl), *beside))
+        applied = yield from replace(batch, name, known)
+        if applied:
+            return CellUpdate(wanted or b"", changed=True)
+        unsure = applied is None
+    message = f"row {row}: gave up after {COMMIT_TRIES} attempts to change it; retry later, or when the store answers"
+    raise StoreUnavailable(message)
+
+
+def replace(batch: Batch, name: Name, known: bytes | None) -> Steps[bool | None]:
+    """Commit a batch if a column has this value; whether it was applied, None if that is unknown."""
+    try:
+        outcome = yield from commit(batch, (Expectation(name, known),))
+    except OutcomeUnknown:
+        return None
+    return isinstance(outcome, Committed)
