@@ -90,6 +90,7 @@ class QueueRuntime:
             settings_sync=self.settings_sync,
             row_locks=row_locks,
             hooks=self.hooks,
+            doorbell=self.doorbell,
             triggers=fired,
         )
         placement = Placement(self.ring, ways.place)
@@ -100,7 +101,6 @@ class QueueRuntime:
             placement=placement,
             hooks=self.hooks,
             claimer=self.claimer,
-            doorbell=self.doorbell,
         )
         self.terms = RetryPolicy(self.process.now, lambda: self.settings.behaviour, random.random)
         self.closed = False

@@ -94,7 +94,7 @@ def save(core: QueueRuntime, name: str, planned: ScheduleRequest, *, replaces: b
     template = template_of(core, planned.message)
     wanted = RequestedSchedule(planned.trigger, template, planned.policies, planned.origin, planned.since)
     schedule = yield from stored.save(kept, wanted, replaces=replaces)
-    yield from _changed(core, kept)
+    yield from core.claimer.announce([(kept.row, None)])
     return schedule
 
 
@@ -164,7 +164,7 @@ def send_recurring(core: QueueRuntime, message: Message, trigger: Trigger, polic
         )
         sent = [*events.of_scheduled(kept.row, repeating.fired), *events.of_firing(kept.row, repeating.fired)]
         yield from history.tell([*replaced, *sent])
-        yield from _changed(core, kept)
+        yield from core.claimer.announce([(kept.row, None)])
     return Sent(holder.id, holder.sent)
 
 
@@ -180,7 +180,7 @@ def pause(core: QueueRuntime, name: str, why: str) -> Steps[Schedule]:
     """Pause a schedule: it fires nothing until it is resumed."""
     kept = handle_of(core, name)
     schedule = yield from stored.pause(kept, check_text(why, "why a schedule is paused"))
-    yield from _changed(core, kept)
+    yield from core.claimer.announce([(kept.row, None)])
     return schedule
 
 
@@ -189,7 +189,7 @@ def resume(core: QueueRuntime, name: str) -> Steps[Schedule]:
     kept, history = handle_of(core, name), core.claimer.history
     schedule = yield from stored.resume(kept, lambda one: trigger_of(core, one))
     yield from history.tell(history.events.of_skipping(stored.passed_over(schedule)))
-    yield from _changed(core, kept)
+    yield from core.claimer.announce([(kept.row, None)])
     return schedule
 
 
@@ -200,7 +200,7 @@ def run_now(core: QueueRuntime, name: str) -> Steps[Schedule]:
     asked_for = schedule.history[-1]
     sent = fired(schedule, {asked_for.slot: asked_for.run} if asked_for.run else {}, asked_for.at)
     yield from history.tell(history.events.of_scheduled(kept.row, sent))
-    yield from _changed(core, kept)
+    yield from core.claimer.announce([(kept.row, None)])
     return schedule
 
 
@@ -212,7 +212,7 @@ def backfill(core: QueueRuntime, name: str, since: datetime, until: datetime) ->
     for part in stored.in_commits(schedule, slots):
         sent = yield from stored.backfill(kept, part)
         yield from history.tell(history.events.of_scheduled(kept.row, sent))
-        yield from _changed(core, kept)
+        yield from core.claimer.announce([(kept.row, None)])
     return len(slots)
 
 
@@ -220,7 +220,7 @@ def remove(core: QueueRuntime, name: str, *, with_run: bool = False) -> Steps[Sc
     """Remove a schedule and, with `with_run`, its last message; returns the removed schedule."""
     kept = handle_of(core, name)
     removed = yield from stored.remove(kept, with_run=with_run)
-    yield from _changed(core, kept)
+    yield from core.claimer.announce([(kept.row, None)])
     return removed
 
 
@@ -231,7 +231,7 @@ def delete(core: QueueRuntime, name: str) -> Steps[bool]:
     except Undecodable:
         kept = handle_of(core, name)
         discarded = yield from stored.discard(kept.process, kept.row, trigger_name(name))
-        yield from _changed(core, kept)
+        yield from core.claimer.announce([(kept.row, None)])
         return discarded
 
 
@@ -278,9 +278,3 @@ def of_message(message: MessageId) -> Steps[Schedule | None]:
 def trigger_of(core: QueueRuntime, schedule: Schedule) -> Trigger:
     """The trigger of a schedule; UnknownTrigger if it is a user's type that is not registered here."""
     return core.triggers.read(schedule.anchored)
-
-
-def _changed(core: QueueRuntime, kept: ScheduleHandle) -> Steps[None]:
-    """Have this and other processes scan the row: something in it may be due."""
-    core.claimer.changed(kept.row)
-    yield from core.doorbell.ring([kept.row])

@@ -12,7 +12,7 @@ The leader carries out one step after the other, so leases and row snapshots nee
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from astyqueue.clock import Clock
@@ -31,6 +31,7 @@ from astyqueue.queue.delivery.leases import BaseDelivery, Waiter
 from astyqueue.queue.history import HistoryWriter
 from astyqueue.queue.hooks import Hook, HookNotifier
 from astyqueue.queue.metrics import QueueStats
+from astyqueue.queue.rows.doorbell import Doorbell
 from astyqueue.queue.rows.row_locks import RowLocks
 from astyqueue.queue.rows.row_scheduler import RowScheduler
 from astyqueue.queue.settings_sync import SettingsSync
@@ -56,6 +57,7 @@ class Claimer:
         settings_sync: SettingsSync,
         row_locks: RowLocks,
         hooks: tuple[Hook, ...] = (),
+        doorbell: Doorbell,
         triggers: Triggers | None = None,
     ) -> None:
         """Changes of the stored settings take effect within ten seconds. Without `triggers`, no schedule is fired."""
@@ -66,6 +68,7 @@ class Claimer:
         self._process = process
         self._scheduler = scheduler
         self._clock = clock
+        self._doorbell = doorbell
         self._settings_sync = settings_sync
         self._notifier = notifier = HookNotifier(hooks)
         self._leases = HeldLeases()
@@ -91,10 +94,18 @@ class Claimer:
         self._flushing: list[SettleTicket] = []
         self._renewing: list[SettleTicket] = []
 
-    def sent(self, row: str, moment: int) -> None:
-        """Have a row scanned from this moment on: a thread of this process sent to it."""
-        self._scheduler.due(row, moment, self._process.now())
-        self.wake()
+    def announce(self, rows: Sequence[tuple[str, int | None]]) -> Steps[None]:
+        """Have consumers of this and of other processes scan rows to which a thread of this process sent messages.
+
+        Each row has the first moment at which one of them is due; None: the send changed the row's header.
+        """
+        for row, moment in rows:
+            if moment is None:
+                self.changed(row)
+            else:
+                self._scheduler.due(row, moment, self._process.now())
+                self.wake()
+        yield from self._doorbell.ring([row for row, _ in rows])
 
     def close(self, queue: str) -> None:
         """Stop: threads and tasks that take part now or later get Closed."""

@@ -26,7 +26,6 @@ from astyqueue.queue.consuming.claimer import Claimer
 from astyqueue.queue.hooks import Hook, notified
 from astyqueue.queue.producing.placement import Placement
 from astyqueue.queue.producing.unique import commits_of, send_part, sent_or_kept
-from astyqueue.queue.rows.paced_doorbell import PacedDoorbell
 from astyqueue.queue.settings_sync import SettingsSync
 from astyqueue.store import Batch, Put
 
@@ -106,9 +105,8 @@ class Producer:
         placement: Placement,
         hooks: tuple[Hook, ...],
         claimer: Claimer,
-        doorbell: PacedDoorbell,
     ) -> None:
-        """`claimer` wakes consumers of this process for new messages, `doorbell` those of other processes."""
+        """`claimer` wakes consumers for new messages."""
         self._process = process
         self._ids = ids
         self._settings_sync = settings_sync
@@ -117,7 +115,6 @@ class Producer:
         self._hooks = hooks
         self._claimer = claimer
         self._history = claimer.history
-        self._doorbell = doorbell
 
     def send(self, message: Message) -> Steps[Sent]:
         """Send one message; it is in the store when this returns."""
@@ -150,7 +147,7 @@ class Producer:
             yield from write_key_hints(self._process, [(composed.key, message)])
         batch = Batch(row, (message_put(composed.priority, id_, composed.value, sent=now),))
         yield from send(self._process, batch, beside=self._events_of([(message, composed)]))
-        yield from self._announce([(row, due)])
+        yield from self._claimer.announce([(row, due)])
         return Sent(message)
 
     def _send_unique(self, composed: PreparedMessage) -> Steps[Sent]:
@@ -162,15 +159,9 @@ class Producer:
 
         holder = yield from sent_or_kept(self._process, attempt, key=str(composed.key), unique=composed.unique)
         if holder.sent:
-            yield from self._announce([(row, holder.id.moment)])
+            yield from self._claimer.announce([(row, holder.id.moment)])
         yield from self._record_unique({0: holder}, {0: composed})
         return Sent(holder.id, holder.sent)
-
-    def _announce(self, sent: Sequence[tuple[str, int]]) -> Steps[None]:
-        """Wake consumers for new messages in these rows, each with the first moment at which one of them is due."""
-        for row, due in sent:
-            self._claimer.sent(row, due)
-        yield from self._doorbell.ring([row for row, _ in sent])
 
     def send_many(self, items: Iterable[object], options: Message) -> Steps[SendReport]:
         """Send bodies with these options, or `Message`s with their own; those of one row go into one batch.
@@ -214,7 +205,7 @@ class Producer:
             committed = yield from send_part(self._process, self._ids, row, part)
             holders |= committed
             if due := [holder.id.moment for holder in committed.values() if holder.sent]:
-                yield from self._announce([(row, min(due))])
+                yield from self._claimer.announce([(row, min(due))])
         yield from self._record_unique(holders, unique)
         for place, holder in holders.items():
             report.held(first + place, holder, unique[place].unique)
@@ -249,7 +240,9 @@ class Producer:
                 (sent[place], one) for part in together for place in part.places if (one := composed[place])
             )
             yield from send(self._process, *[part.batch for part in together], beside=beside)
-            yield from self._announce([(part.batch.row, moment(part.batch.puts[0].name.id)) for part in together])
+            yield from self._claimer.announce(
+                [(part.batch.row, moment(part.batch.puts[0].name.id)) for part in together]
+            )
 
     def _events_of(self, sent: Iterable[tuple[MessageId, PreparedMessage]]) -> list[Batch]:
         """The batches with the history events of these messages; none if the queue keeps no such events."""
