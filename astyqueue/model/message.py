@@ -13,10 +13,9 @@ from astyqueue.clock import microseconds
 from astyqueue.durations import LATEST
 from astyqueue.errors import BadInput
 from astyqueue.ids import Id, is_moment
+from astyqueue.model.framing import FORMAT, other_format
 from astyqueue.units import SECOND
 
-#: The first byte of every stored value; a greater one was written by a newer astyqueue.
-FORMAT: Final = b"\x01"
 #: The least and the longest lease (microseconds) and the most attempts of a queue or a message; a lease of zero: at
 #: most once.
 LEASE_LEAST: Final = SECOND // 10
@@ -77,9 +76,8 @@ def encode(envelope: Envelope, body: bytes) -> bytes:
 
 def decode(value: bytes) -> Envelope:
     """The envelope of a stored value; a newer format, damage or invalid fields raise ValueError."""
-    if value[:1] != FORMAT:
-        message = f"format byte {value[:1].hex() or 'missing'}, and this astyqueue knows {FORMAT.hex()}"
-        raise ValueError(message)
+    if value[:1] != FORMAT:  # as `unframed`, without a call for each message
+        raise other_format(value)
     fields = from_json(value[1:], allow_inf_nan=False)
     said = len(fields) if type(fields) is list else 0
     if said == _SAID:
@@ -120,6 +118,11 @@ def _checked(envelope: Envelope) -> Envelope:
     )
 
 
+def queue_of(row: str) -> str:
+    """The queue that a row belongs to."""
+    return row.partition(":")[0]
+
+
 class MessageId(NamedTuple):
     """The id of a message: opaque to users, stable for the message's life, printed as `<row>/<priority>/<TimeUUID>`."""
 
@@ -143,7 +146,7 @@ class MessageId(NamedTuple):
     @property
     def queue(self) -> str:
         """The queue the message is in."""
-        return self.row.split(":", 1)[0]
+        return queue_of(self.row)
 
     @classmethod
     def parse(cls, written: str) -> MessageId:

@@ -18,7 +18,9 @@ from astyqueue import ids
 from astyqueue.errors import OutcomeUnknown
 from astyqueue.ids import Id
 from astyqueue.model.event import FLAT, Event, Kind
-from astyqueue.model.message import FORMAT, MessageId
+from astyqueue.model.framing import FORMAT
+from astyqueue.model.message import MessageId, queue_of
+from astyqueue.protocol.layout.limits import BATCH_BYTES, BATCH_COLUMNS
 from astyqueue.protocol.layout.rows import Ring, history_row
 from astyqueue.protocol.steps import Send, Steps, read, read_one
 from astyqueue.store import HISTORY, Batch, Column, Name, Named, Put, Slice
@@ -31,8 +33,8 @@ EVENT: Final = 0
 OF_MESSAGE: Final = 1
 OF_KEY: Final = 2
 #: Columns and bytes of one batch, and batches in one request.
-_COLUMNS: Final = 200
-_BYTES: Final = 256 * 1024
+_COLUMNS: Final = BATCH_COLUMNS
+_BYTES: Final = BATCH_BYTES // 2
 _TOGETHER: Final = 8
 #: Least number of events in one read: more than there are kinds.
 _LEAST: Final = 32
@@ -101,7 +103,7 @@ def decode_event(row: str, column: Column) -> Event:
 
     `raw` has the whole value if this version does not understand all of it.
     """
-    at, kind, queue = ids.moment(column.name.id), _KINDS.get(column.name.state, Kind.UNKNOWN), row.split(":", 1)[0]
+    at, kind, queue = ids.moment(column.name.id), _KINDS.get(column.name.state, Kind.UNKNOWN), queue_of(row)
     try:
         if column.value[:1] != FORMAT:
             problem = f"this event cannot be read: its format byte is {column.value[:1].hex() or 'missing'}"

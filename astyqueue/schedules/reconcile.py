@@ -27,7 +27,7 @@ from pydantic_core import from_json, to_json
 from astyqueue import ids
 from astyqueue.errors import BadSetting, StoreUnavailable, Undecodable
 from astyqueue.model.compose import Message
-from astyqueue.model.message import FORMAT
+from astyqueue.model.framing import FORMAT
 from astyqueue.model.schedule import Origin, Policies, Schedule, Template
 from astyqueue.protocol.row import cell
 from astyqueue.protocol.steps import Steps, read_column

@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 
 from astyqueue import ids
 from astyqueue.ids import GREATEST, LEAST, Id
-from astyqueue.model.message import MessageId
+from astyqueue.model.message import MessageId, queue_of
 from astyqueue.model.schedule import Origin, Schedule
 from astyqueue.model.views import Content, Counts, Found, Include, Standing
 from astyqueue.protocol.client import Client
@@ -291,7 +291,7 @@ def found_by_key(process: Client, home: str, key: str) -> Steps[list[Found]]:
     }
     owner = decode_owner(home, columns[Type.KEY].value) if Type.KEY in columns else None
     schedule = _own_schedule(home, key, columns.get(Type.TRIGGER))
-    queue = home.split(":", 1)[0]
+    queue = queue_of(home)
     hints = yield from read_key_hints(queue, key)
     single = [owner.message(home)] if isinstance(owner, KeyOwner) else []
     runs = [MessageId(home, *schedule.run)] if schedule and schedule.run else []

@@ -11,7 +11,7 @@ from pydantic_core import from_json, to_json
 
 from astyqueue import ids
 from astyqueue.errors import BadSetting, LayoutDiffers, NotFound, Undecodable
-from astyqueue.model.message import FORMAT
+from astyqueue.model.framing import FORMAT, unframed
 from astyqueue.model.settings import (
     ROWS_AT_MOST,
     Behaviour,
@@ -179,7 +179,7 @@ def encode_settings(settings: Settings) -> bytes:
 def decode_settings(name: str, value: bytes, last: Behaviour = _DEFAULTS) -> Settings:
     """The settings in a column; raises Undecodable for a newer format, damage, or an unknown layout."""
     try:
-        stored = _object(from_json(_content(value), allow_inf_nan=False))
+        stored = _object(from_json(unframed(value), allow_inf_nan=False))
         written = _object(stored.pop("behaviour", {}))
         settings = Settings.model_validate_json(to_json(stored), strict=True)
         if settings.name != name:
@@ -216,17 +216,10 @@ def _is_behaviour(field: str, value: JsonValue) -> bool:
 
 def _decode_name(value: bytes) -> str:
     try:
-        return check_queue_name(from_json(_content(value)))
+        return check_queue_name(from_json(unframed(value)))
     except ValueError as error:
         until = "It is skipped, and all other queues are listed, until it can"
         raise Undecodable(QUEUES, f"the entry {value!r:.80}", _first_line(error), until=until) from error
-
-
-def _content(value: bytes) -> bytes:
-    if value[:1] != FORMAT:
-        message = f"format byte {value[:1].hex() or 'missing'}, and this astyqueue knows {FORMAT.hex()}"
-        raise ValueError(message)
-    return value[1:]
 
 
 def _first_line(error: ValueError) -> str:

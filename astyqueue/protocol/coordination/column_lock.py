@@ -19,7 +19,7 @@ from typing import Final, NamedTuple
 
 from astyqueue import ids
 from astyqueue.errors import OutcomeUnknown, StoreError
-from astyqueue.model.message import FORMAT
+from astyqueue.model.framing import FORMAT
 from astyqueue.protocol.client import Client
 from astyqueue.protocol.coordination.row_lock import LockHandle
 from astyqueue.protocol.layout.columns import STAMP_BACK, Type

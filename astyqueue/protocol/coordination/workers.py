@@ -7,8 +7,8 @@ from typing import Final
 from pydantic_core import from_json, to_json
 
 from astyqueue import ids
+from astyqueue.model.framing import FORMAT
 from astyqueue.model.health import StuckReport
-from astyqueue.model.message import FORMAT
 from astyqueue.protocol.layout.rows import workers_row
 from astyqueue.protocol.steps import Send, Steps, read_one
 from astyqueue.store import Batch, Name, Put, Slice

@@ -17,7 +17,7 @@ from pydantic_core import from_json, to_json
 from astyqueue import ids
 from astyqueue.errors import Undecodable
 from astyqueue.ids import Id
-from astyqueue.model.message import FORMAT
+from astyqueue.model.framing import FORMAT, unframed
 from astyqueue.protocol.client import Client
 from astyqueue.store import Name
 from astyqueue.units import SECOND
@@ -115,12 +115,12 @@ class Header:
 def decode_header(row: str, value: bytes) -> Header:
     """The header of a row; raises Undecodable if it cannot be read, and the row is not claimed from."""
     try:
-        _known_format(value)
-        version, floor, nonce, length, levels = _HEADER.unpack_from(value, 1)
+        packed = unframed(value)
+        version, floor, nonce, length, levels = _HEADER.unpack_from(packed)
         _in_range(max(version, floor), "its version or its floor", _GREATEST_NUMBER)
-        start = 1 + _HEADER.size
-        owner = value[start : start + length].decode()
-        marks = _split(value[start + length :], levels * SCANS)
+        start = _HEADER.size
+        owner = packed[start : start + length].decode()
+        marks = _split(packed[start + length :], levels * SCANS)
     except (ValueError, struct.error) as error:
         raise Undecodable(row, "its header", str(error)) from error
     cursors = tuple(marks[level * SCANS : (level + 1) * SCANS] for level in range(levels))
@@ -203,17 +203,17 @@ class Timer:
 def decode_timer(row: str, name: Name, value: bytes) -> Timer:
     """A timer of a row; raises Undecodable if it cannot be read, and the row is not claimed from."""
     try:
-        _known_format(value)
-        _, nonce, made_for, alone, length = _TIMER.unpack_from(value, 1)
-        start = 1 + _TIMER.size
-        holder = value[start : start + length].decode()
-        (count,) = _COUNT.unpack_from(value, start + length)
+        packed = unframed(value)
+        _, nonce, made_for, alone, length = _TIMER.unpack_from(packed)
+        start = _TIMER.size
+        holder = packed[start : start + length].decode()
+        (count,) = _COUNT.unpack_from(packed, start + length)
         first = start + length + _COUNT.size
         last = first + count * _ENTRY.size
-        if last > len(value):
+        if last > len(packed):
             _cut_short(count)
-        entries = tuple(map(Entry._make, _ENTRY.iter_unpack(value[first:last])))
-        marks = tuple(map(Mark._make, _MARK.iter_unpack(value[last:])))
+        entries = tuple(map(Entry._make, _ENTRY.iter_unpack(packed[first:last])))
+        marks = tuple(map(Mark._make, _MARK.iter_unpack(packed[last:])))
         _check_listed(name, (*entries, *marks))
     except (ValueError, struct.error) as error:
         raise Undecodable(row, f"the timer {ids.text(name.id)}/{name.state}", str(error)) from error
@@ -270,8 +270,7 @@ _DEAD_TYPES: Final = [int, int, str, str, str]
 def decode_dead(value: bytes) -> Dead:
     """Why a message is dead; of kind "undecodable" if that cannot be read, as only operators need it."""
     try:
-        _known_format(value)
-        fields = from_json(value[1:])
+        fields = from_json(unframed(value))
     except ValueError as error:
         return _unreadable(str(error))
     if type(fields) is list and list(map(type, fields)) == _DEAD_TYPES and ids.is_moment(fields[0]):
@@ -281,12 +280,6 @@ def decode_dead(value: bytes) -> Dead:
 
 def _unreadable(why: str) -> Dead:
     return Dead(0, 0, "undecodable", f"its dead column cannot be read: {why}", "")
-
-
-def _known_format(value: bytes) -> None:
-    if value[:1] != FORMAT:
-        message = f"format byte {value[:1].hex() or 'missing'}, and this astyqueue knows {FORMAT.hex()}"
-        raise ValueError(message)
 
 
 def encoded(timer: Timer) -> Timer:

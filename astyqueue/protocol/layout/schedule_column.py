@@ -12,7 +12,8 @@ from astyqueue.durations import LONGEST
 from astyqueue.errors import BadInput, Undecodable
 from astyqueue.ids import GREATEST, is_moment
 from astyqueue.model.body import decode_body
-from astyqueue.model.message import FORMAT, Envelope, encode
+from astyqueue.model.framing import FORMAT, unframed
+from astyqueue.model.message import Envelope, encode
 from astyqueue.model.schedule import (
     MISFIRES,
     SCHEDULE,
@@ -127,9 +128,7 @@ def readable_schedule(row: str, value: bytes) -> Schedule | None:
 def decode_schedule(row: str, value: bytes) -> Schedule:
     """The schedule in a trigger column; raises Undecodable if it cannot be read, and it is not fired."""
     try:
-        if value[:1] != FORMAT:
-            _refuse("format byte", value[:1].hex() or "missing")
-        head, _, body = value[1:].partition(b"\n")
+        head, _, body = unframed(value).partition(b"\n")
         decode_body(body)
         return _schedule(from_json(head, allow_inf_nan=False), body)
     except (ValueError, TypeError, KeyError) as error:

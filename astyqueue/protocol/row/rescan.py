@@ -16,7 +16,7 @@ from typing import Final, NamedTuple
 
 from astyqueue import ids
 from astyqueue.errors import StoreError
-from astyqueue.model.message import FORMAT
+from astyqueue.model.framing import FORMAT
 from astyqueue.protocol.client import Client
 from astyqueue.protocol.layout.columns import HEADER, Entry, Type, dead_name, visible_at
 from astyqueue.protocol.row.bounded_reads import ScanWindow, SlicedScan

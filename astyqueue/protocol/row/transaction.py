@@ -13,9 +13,11 @@ from typing import ClassVar, Final, Generic, TypeVar
 
 from astyqueue.errors import OutcomeUnknown, StoreError, StoreUnavailable
 from astyqueue.ids import Id
+from astyqueue.model.message import queue_of
 from astyqueue.protocol.client import Client
 from astyqueue.protocol.coordination.doorbell import RowRequest, request_row
 from astyqueue.protocol.layout.columns import HEADER, Header, Timer, decode_header, hidden_by, timer_without
+from astyqueue.protocol.layout.limits import BATCH_COLUMNS
 from astyqueue.protocol.row.snapshot import RowSnapshot, load_snapshot
 from astyqueue.protocol.steps import Steps, commit, read_column, read_one
 from astyqueue.store import Batch, Column, Committed, Expectation, Name, Named, Outcome, Put
@@ -25,7 +27,7 @@ COMMIT_TRIES: Final = 50
 #: After each such number of refusals, the row is requested from the process that keeps it busy.
 _CROWDED_OUT: Final = 3
 #: Messages in one commit.
-COMMIT_MESSAGES: Final = 200
+COMMIT_MESSAGES: Final = BATCH_COLUMNS
 
 
 class RowTransaction:
@@ -167,7 +169,7 @@ def contend(process: Client, row: str, *, refused: int) -> Steps[bool]:
     if refused == COMMIT_TRIES:
         return False
     if refused % _CROWDED_OUT == 0:
-        yield from request_row(row.split(":", 1)[0], RowRequest(process.name, row), process.nonce())
+        yield from request_row(queue_of(row), RowRequest(process.name, row), process.nonce())
     return True
 
 

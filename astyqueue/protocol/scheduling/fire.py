@@ -18,6 +18,7 @@ from astyqueue.model.message import MessageId
 from astyqueue.model.schedule import AfterFailure, Origin, Overlap, Run, Schedule, Template
 from astyqueue.protocol.client import Client
 from astyqueue.protocol.layout.columns import HEADER, Entry, Header, Timer, dead_name, message_name, visible_at
+from astyqueue.protocol.layout.limits import BATCH_BYTES, BATCH_COLUMNS
 from astyqueue.protocol.layout.schedule_column import (
     decode_schedule,
     encode_schedule,
@@ -40,8 +41,8 @@ _log: Final = logging.getLogger("astyqueue.schedules")
 #: Schedules in one commit, which changes four columns for each.
 TOGETHER: Final = 48
 #: Bounds of one commit: columns and bytes; and columns for each schedule.
-_COLUMNS: Final = 200
-_BYTES: Final = 448 * 1024
+_COLUMNS: Final = BATCH_COLUMNS
+_BYTES: Final = BATCH_BYTES * 7 // 8
 _EACH: Final = 3
 #: Commits before the row's messages are claimed again, and refusals after which this process leaves the row for now.
 _COMMITS: Final = 32

@@ -14,6 +14,7 @@ from astyqueue.model.message import MessageId
 from astyqueue.model.schedule import Firing, Origin, Policies, Run, Schedule, Template
 from astyqueue.protocol.client import Client
 from astyqueue.protocol.layout.columns import State, Type, message_name
+from astyqueue.protocol.layout.limits import BATCH_BYTES
 from astyqueue.protocol.layout.rows import Ring
 from astyqueue.protocol.layout.schedule_column import (
     check_schedule,
@@ -51,7 +52,7 @@ from astyqueue.triggers import Cron, Every, Excluding, Trigger
 #: Slots of one backfill, and messages of it in one commit.
 BACKFILLED: Final = 10_000
 _TOGETHER: Final = 100
-_BYTES: Final = 256 * 1024
+_BYTES: Final = BATCH_BYTES // 2
 _MEANWHILE: Final = "it was paused"
 
 

@@ -7,7 +7,7 @@ the queue's `deduplication`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
@@ -16,20 +16,20 @@ from pydantic_core import from_json, to_json
 from astyqueue import ids
 from astyqueue.errors import Undecodable
 from astyqueue.ids import Id
-from astyqueue.model.message import FORMAT, decode, encode
+from astyqueue.model.framing import FORMAT, unframed
+from astyqueue.model.message import decode, encode
 from astyqueue.protocol.client import Client
 from astyqueue.protocol.layout.columns import Entry, message_name, visible_at
+from astyqueue.protocol.layout.limits import batches_within
 from astyqueue.protocol.layout.rows import batches_row
 from astyqueue.protocol.layout.unique_key import REMEMBERED, removed_name
 from astyqueue.protocol.row.cell import update
 from astyqueue.protocol.row.snapshot import RowSnapshot, load_header
-from astyqueue.protocol.row.transaction import COMMIT_MESSAGES, CommitLoop, CommitPlan
+from astyqueue.protocol.row.transaction import CommitLoop, CommitPlan
 from astyqueue.protocol.steps import Steps, read_one
 from astyqueue.store import Name, Named, Put
 from astyqueue.units import SECOND
 
-#: Bytes of message values in one commit.
-_BYTES: Final = 512 * 1024
 #: Seconds for which a batch is remembered after it was begun or ended.
 BATCH_KEPT: Final = 30 * 24 * 3_600
 #: The same for a batch that a later one has superseded: only tasks that were given up still look for it.
@@ -91,22 +91,12 @@ class IdempotentSender:
     def send(self, wanted: Sequence[IdempotentMessage]) -> Steps[list[IdempotentMessage]]:
         """As `send_idempotent`, but returns the messages that were written."""
         sent: list[IdempotentMessage] = []
-        for part in _parts(wanted):
+        for places in batches_within([len(one.value) for one in wanted]):
+            part = wanted[places]
             plan = yield from self._raising.carry_out(_Inserting(self._process, part).plan)
             put = {put.name for put in plan.puts} if plan else set()
             sent += [one for one in part if message_name(one.priority, one.id) in put]
         return sent
-
-
-def _parts(wanted: Sequence[IdempotentMessage]) -> Iterator[Sequence[IdempotentMessage]]:
-    first = size = 0
-    for place, one in enumerate(wanted):
-        if place - first == COMMIT_MESSAGES or (place > first and size + len(one.value) > _BYTES):
-            yield wanted[first:place]
-            first, size = place, 0
-        size += len(one.value)
-    if wanted:
-        yield wanted[first:]
 
 
 @dataclass(slots=True)
@@ -205,12 +195,10 @@ def _encode(begun: BatchRecord) -> bytes:
 
 def _decode(row: str, batch: str, value: bytes) -> BatchRecord:
     try:
-        if value[:1] != FORMAT:
-            why = f"format byte {value[:1].hex() or 'missing'}, and this astyqueue knows {FORMAT.hex()}"
-        elif _is_batch(fields := from_json(value[1:])):
+        fields = from_json(unframed(value))
+        if _is_batch(fields):
             return BatchRecord(*fields)
-        else:
-            why = "its fields are not those of a batch"
+        why = "its fields are not those of a batch"
     except ValueError as error:
         why = str(error)
     raise Undecodable(row, f"the record of batch {batch!r}", why, until="Nothing is sent for this batch until it can")

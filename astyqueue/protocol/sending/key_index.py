@@ -15,9 +15,11 @@ from itertools import groupby
 from typing import Final
 
 from astyqueue.errors import OutcomeUnknown
-from astyqueue.model.message import FORMAT, MessageId
+from astyqueue.model.framing import FORMAT
+from astyqueue.model.message import MessageId
 from astyqueue.protocol.client import Client
 from astyqueue.protocol.layout.columns import State, Type
+from astyqueue.protocol.layout.limits import BATCH_COLUMNS
 from astyqueue.protocol.layout.rows import is_message_row, key_row
 from astyqueue.protocol.steps import Send, Steps, read_one
 from astyqueue.store import Batch, Column, Name, Put, Slice
@@ -28,8 +30,7 @@ LASTS: Final = 30 * 24 * 3_600
 _LONGEST: Final = 600_000_000
 #: A slow producer may write the message later than its hint, but not later than this.
 _ON_ITS_WAY: Final = 3_600 * SECOND
-#: Hints in one batch, and batches in one request.
-_MANY: Final = 200
+#: Batches in one request.
 _TOGETHER: Final = 8
 
 
@@ -43,10 +44,10 @@ def write_key_hints(process: Client, sent: Iterable[tuple[str, MessageId]]) -> S
 
 def _batches(sent: Iterable[tuple[str, MessageId]], now: int) -> Iterator[Batch]:
     for key, messages in groupby(sorted(sent), key=lambda one: one[0]):
-        puts = [_hint(message, now) for _, message in messages]
-        row = key_row(puts[0].value[1:].decode().split(":", 1)[0], key)
-        for first in range(0, len(puts), _MANY):
-            yield Batch(row, tuple(puts[first : first + _MANY]))
+        named = [message for _, message in messages]
+        puts = [_hint(message, now) for message in named]
+        for first in range(0, len(puts), BATCH_COLUMNS):
+            yield Batch(key_row(named[0].queue, key), tuple(puts[first : first + BATCH_COLUMNS]))
 
 
 def _hint(message: MessageId, now: int) -> Put:
@@ -65,8 +66,8 @@ def delete_key_hints(process: Client, row: str, hints: Iterable[Column]) -> Step
     """Delete hints whose messages are gone, unless they are younger than an hour: their messages may still arrive."""
     long_ago = process.now() - _ON_ITS_WAY
     stale = [hint.name for hint in hints if hint.written < long_ago]
-    for first in range(0, len(stale), _MANY):
-        yield Send(Batch(row, deletes=tuple(stale[first : first + _MANY])))
+    for first in range(0, len(stale), BATCH_COLUMNS):
+        yield Send(Batch(row, deletes=tuple(stale[first : first + BATCH_COLUMNS])))
 
 
 def _message_of(queue: str, hint: Column) -> MessageId | None:

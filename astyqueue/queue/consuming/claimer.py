@@ -31,7 +31,7 @@ from astyqueue.queue.delivery.leases import BaseDelivery, Waiter
 from astyqueue.queue.history import HistoryWriter
 from astyqueue.queue.hooks import Hook, HookNotifier
 from astyqueue.queue.metrics import QueueStats
-from astyqueue.queue.rows.doorbell import Doorbell
+from astyqueue.queue.rows.paced_doorbell import PacedDoorbell
 from astyqueue.queue.rows.row_locks import RowLocks
 from astyqueue.queue.rows.row_scheduler import RowScheduler
 from astyqueue.queue.settings_sync import SettingsSync
@@ -57,7 +57,7 @@ class Claimer:
         settings_sync: SettingsSync,
         row_locks: RowLocks,
         hooks: tuple[Hook, ...] = (),
-        doorbell: Doorbell,
+        doorbell: PacedDoorbell,
         triggers: Triggers | None = None,
     ) -> None:
         """Changes of the stored settings take effect within ten seconds. Without `triggers`, no schedule is fired."""

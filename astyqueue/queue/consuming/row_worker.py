@@ -11,6 +11,7 @@ from astyqueue.model.event import Kind
 from astyqueue.model.message import MessageId
 from astyqueue.model.settings import Behaviour
 from astyqueue.protocol.claiming.claim import ClaimResult, claim
+from astyqueue.protocol.claiming.scan import MOST
 from astyqueue.protocol.claiming.selection import ClaimRequest
 from astyqueue.protocol.client import Client
 from astyqueue.protocol.coordination.row_lock import LockHandle
@@ -34,8 +35,6 @@ from astyqueue.queue.rows.row_state import RowState
 from astyqueue.queue.settings_sync import SettingsSync
 from astyqueue.units import SECOND
 
-#: The most messages of one claim, however many are requested.
-_MOST: Final = 200
 #: Waiters that had no credit for less than this count as always having credit.
 _NO_TIME: Final = SECOND // 20
 
@@ -139,11 +138,11 @@ class RowWorker:
         """
         leases = self.row_locks.leases
         return ClaimRequest(
-            min(wanted, _MOST),
+            min(wanted, MOST),
             behaviour.lease_us,
             behaviour.max_attempts,
             self.leases.in_hand,
-            keeps=wanted > _MOST or self.waiters.full_for < _NO_TIME,
+            keeps=wanted > MOST or self.waiters.full_for < _NO_TIME,
             yields=self.scheduler.shared and leases,
             leases=leases,
             lease_cap=behaviour.lease_cap_us,

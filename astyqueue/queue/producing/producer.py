@@ -17,6 +17,7 @@ from astyqueue.model.compose import Message, MessageEncoder, PreparedMessage, Un
 from astyqueue.model.event import Kind
 from astyqueue.model.message import MessageId
 from astyqueue.protocol.client import Client
+from astyqueue.protocol.layout.limits import batches_within
 from astyqueue.protocol.layout.rows import Ring
 from astyqueue.protocol.sending.insert import message_put, send
 from astyqueue.protocol.sending.key_index import write_key_hints
@@ -31,9 +32,6 @@ from astyqueue.store import Batch, Put
 
 #: The number of messages prepared at a time, so that any number of them is sent in bounded memory.
 CHUNK: Final = 1_000
-#: Limits of one batch, which is one write to one row: columns, and bytes of their values.
-_ROWS: Final = 200
-_BYTES: Final = 512 * 1024
 #: The number of batches sent at once.
 _TOGETHER: Final = 8
 _NO_OPTIONS: Final = Message(None)
@@ -304,11 +302,5 @@ def _own(message: Message, options: Message) -> Message:
 
 def _parts(row: str, puts: list[Put], places: list[int]) -> Iterator[_Part]:
     """Batches of one row, each within the limits of a batch."""
-    first = size = 0
-    for at, put in enumerate(puts):
-        if at > first and (at - first >= _ROWS or size + len(put.value) > _BYTES):
-            yield _Part(Batch(row, tuple(puts[first:at])), places[first:at])
-            first, size = at, 0
-        size += len(put.value)
-    if puts:
-        yield _Part(Batch(row, tuple(puts[first:])), places[first:])
+    for part in batches_within([len(put.value) for put in puts]):
+        yield _Part(Batch(row, tuple(puts[part])), places[part])

@@ -11,13 +11,13 @@ from astyqueue.model.compose import PreparedMessage, Unique
 from astyqueue.model.views import Standing
 from astyqueue.protocol.admin.browse import get
 from astyqueue.protocol.client import Client
+from astyqueue.protocol.layout.limits import BATCH_BYTES, BATCH_COLUMNS
 from astyqueue.protocol.layout.rows import Ring
 from astyqueue.protocol.sending.unique import CANCELS, KeyHolder, UniqueMessage, send_replacing, send_unique
 from astyqueue.protocol.steps import Steps
 
-#: Limits of one commit: messages, each with its key, and bytes of their values.
-_MOST: Final = 100
-_BYTES: Final = 512 * 1024
+#: Messages of one commit, each with its key.
+_MOST: Final = BATCH_COLUMNS // 2
 #: A key may be taken, and be free again before its holder is read; after this many times in sequence KeyTaken is
 #: raised.
 _TRIES: Final = 10
@@ -81,7 +81,7 @@ def _parts(items: list[tuple[int, PreparedMessage]]) -> Iterator[dict[int, Prepa
     part: dict[int, PreparedMessage] = {}
     for place, one in items:
         size = sum(len(other.value) for other in part.values()) + len(one.value)
-        full = len(part) >= _MOST or size > _BYTES or any(other.key == one.key for other in part.values())
+        full = len(part) >= _MOST or size > BATCH_BYTES or any(other.key == one.key for other in part.values())
         if part and (full or one.unique in CANCELS or next(iter(part.values())).unique in CANCELS):
             yield part
             part = {}

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from astyqueue.errors import StoreError
-from astyqueue.model.message import FORMAT
+from astyqueue.model.framing import FORMAT
 from astyqueue.protocol.claiming.claim import ClaimResult
 from astyqueue.protocol.claiming.selection import ClaimRequest
 from astyqueue.protocol.client import Client

@@ -10,7 +10,8 @@ from typing import Any, Final
 from hypothesis import strategies as some
 
 from astyqueue import ids
-from astyqueue.model.message import FORMAT, MessageId
+from astyqueue.model.framing import FORMAT
+from astyqueue.model.message import MessageId
 from astyqueue.model.schedule import Policies, Template
 from astyqueue.protocol.admin.settings import SETTINGS
 from astyqueue.protocol.coordination.column_lock import LockState

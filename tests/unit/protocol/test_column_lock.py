@@ -7,7 +7,7 @@ from functools import partial
 import pytest
 
 from astyqueue.errors import OutcomeUnknown, StoreUnavailable
-from astyqueue.model.message import FORMAT
+from astyqueue.model.framing import FORMAT
 from astyqueue.protocol.client import Client
 from astyqueue.protocol.coordination.column_lock import ColumnLock, LockState
 from astyqueue.protocol.coordination.row_lock import LockHandle
