@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import signal
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
+from astyqueue.clock import SystemClock
 from astyqueue.queue.queue import MessageQueue
+from astyqueue.stores.admin import administer
+from astyqueue.testing import LocalCassandra
 from astyqueue.testing.cassandra import CannotRunHere, NodeNotReady
+from examples.stdlib_index.facts import LIBRARY, sources
 from examples.stdlib_index.findings import Balance, explain_twice, show_balance, show_dead, show_found
 from examples.stdlib_index.jobs import FOLDER, QUEUE, app, index, index_file
-from examples.stdlib_index.library import LIBRARY, sources
-from examples.stdlib_index.node import local_node
 from examples.stdlib_index.screen import Screen, plain
 from examples.stdlib_index.story import Stopped, Story
 from examples.stdlib_index.workers import Workers
@@ -20,6 +24,22 @@ from examples.stdlib_index.workers import Workers
 _ON_CASSANDRA: Final = "--cassandra"
 #: Keep the whole history of the queue, for queries after the demo.
 _WITH_HISTORY: Final = "--history"
+
+
+KEYSPACE: Final = "stdlib_index"
+
+
+@contextmanager
+def local_node(screen: Screen) -> Iterator[str]:
+    """The URL of an empty store on a new node; leaving the block, also by an error, ends it and deletes its data."""
+    screen.event("a Cassandra node starts on this machine (the first time, Maven fetches 70 MB)")
+    with LocalCassandra() as node:
+        with administer(node.url(KEYSPACE), clock=SystemClock()) as administration:
+            administration.migrate()
+        points = ", ".join(node.contact_points)
+        screen.event(f"it takes requests at {points}, and has the table of the queue in keyspace {KEYSPACE}")
+        yield node.url(KEYSPACE)
+    screen.event("the node has ended, and its data is deleted")
 
 
 def main(words: list[str]) -> int:

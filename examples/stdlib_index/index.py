@@ -12,8 +12,7 @@ from dataclasses import astuple, fields
 from pathlib import Path
 from typing import Final
 
-from examples.stdlib_index.facts import Facts
-from examples.stdlib_index.library import package_of
+from examples.stdlib_index.facts import Facts, package_of
 
 _COLUMNS: Final = ", ".join(field.name for field in fields(Facts))
 _SCHEMA: Final = f"""

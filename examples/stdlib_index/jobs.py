@@ -8,9 +8,8 @@ from typing import Final
 from urllib.parse import quote
 
 from astyqueue import App, Reject
-from examples.stdlib_index.facts import facts_of
+from examples.stdlib_index.facts import LIBRARY, facts_of
 from examples.stdlib_index.index import Index
-from examples.stdlib_index.library import LIBRARY
 
 #: The folder of the demo's files. Its queue is in one of them, unless the variable STDLIB_INDEX_URL names another
 #: store.

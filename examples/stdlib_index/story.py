@@ -7,8 +7,8 @@ from typing import Final
 
 from astyqueue.queue.queue import MessageQueue
 from astyqueue.units import SECOND
+from examples.stdlib_index.facts import LIBRARY
 from examples.stdlib_index.jobs import index
-from examples.stdlib_index.library import LIBRARY
 from examples.stdlib_index.screen import Screen, plain
 from examples.stdlib_index.workers import COMMAND, Workers
 

@@ -16,20 +16,24 @@ from pathlib import Path
 from typing import Self, TypeVar
 
 import pytest
+from cassandra.cluster import Session
 
 from astyqueue import Delivery, MessageQueue
 from astyqueue.clock import SystemClock, instant
+from astyqueue.durations import as_microseconds
 from astyqueue.errors import AstyqueueError, StoreError
 from astyqueue.model.compose import Message
 from astyqueue.model.message import MessageId
 from astyqueue.queue.connection import connect
 from astyqueue.stores.admin import administer
+from astyqueue.stores.cassandra.schema_check import GC_GRACE, LEAST_GC_GRACE
 from astyqueue.testing import LocalCassandra
 from astyqueue.testing.cassandra import CannotRunHere, NodeNotReady
 from astyqueue.testing.cassandra.fixtures import lacking
 from astyqueue.units import SECOND
 from tests.cassandra.runbooks import STORAGE, ByHand, Operator, section
 from tests.cassandra.test_store_ring import told
+from tests.unit.test_docs import DOCS, table_below
 
 pytestmark = [pytest.mark.full, pytest.mark.timeout(900)]
 
@@ -416,3 +420,10 @@ def test_what_is_to_be_watched_is_there(operator: Operator) -> None:
     names = [name.replace("keyspace=jobs", f"keyspace={operator.keyspace}") for name in told_of]
     assert len(names) > 0
     assert [name for name in names if f'"org.apache.cassandra.metrics:{name}"' not in there] == []
+
+
+def test_the_page_tells_the_defaults_of_hints_and_the_window_is_shorter_than_gc_grace(session: Session) -> None:
+    told = {cells[0]: cells[1] for cells in table_below(DOCS / "how-to/production.md", "| hints |")}
+    found = {f"`{row.name}`": row.value for row in session.execute("SELECT name, value FROM system_views.settings")}
+    assert {name: cell.split("`")[1] for name, cell in told.items()} == {name: found[name] for name in told}
+    assert as_microseconds(found["`max_hint_window`"]) < LEAST_GC_GRACE * SECOND < GC_GRACE * SECOND

@@ -6,11 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from examples.stdlib_index.facts import Facts, facts_of
+from examples.stdlib_index.facts import LIBRARY, Facts, facts_of, package_of, sources
 from examples.stdlib_index.findings import Balance
 from examples.stdlib_index.index import Index
 from examples.stdlib_index.jobs import reason_of
-from examples.stdlib_index.library import LIBRARY, package_of, sources
 
 SOURCE = b'''"""A module."""
 

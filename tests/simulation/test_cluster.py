@@ -1,8 +1,9 @@
-"""The simulated servers under faults: what a client learns, and what is stored afterwards."""
+"""The simulated cluster: which version of a cell wins, what a client learns under faults, and conformance."""
 
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from functools import partial
 
 import pytest
@@ -10,8 +11,10 @@ import pytest
 from astyqueue import ids
 from astyqueue.errors import OutcomeUnknown, StoreUnavailable
 from astyqueue.store import Batch, Committed, Expectation, Name, Named, Put, Refused
+from astyqueue.testing.conformance import StoreConformance
 from astyqueue.units import SECOND
 from tests.simulation.cassandra.replica import Ballot, Decision, Promise, Replica
+from tests.simulation.cassandra.storage import DELETED, EXPIRING, LASTING, Cell, Row, merged
 from tests.simulation.cassandra.store import SimulatedClock, SimulatedStore
 from tests.simulation.engine.event_loop import EventLoop, SkewedClock
 from tests.simulation.engine.fault_profile import FaultProfile
@@ -130,3 +133,55 @@ def test_a_grave_that_was_cleared_too_early_lets_the_dead_return(clock: Simulate
     store.cluster.replicas[2].up = True
     stop(store, 0)
     assert contents(store) == b"1"
+
+
+COLUMN = b"name"
+
+
+def surviving(*cells: Cell) -> set[Cell]:
+    """What stands after these came, in any order."""
+    found = set()
+    for order in itertools.permutations(cells):
+        row = Row()
+        for cell in order:
+            row.apply({COLUMN: cell})
+        found.add(row.cells[COLUMN])
+    return found
+
+
+@pytest.mark.parametrize(
+    ("winner", "loser"),
+    [
+        (Cell(2, LASTING, 0, b"a"), Cell(1, LASTING, 0, b"b")),
+        (Cell(1, DELETED, 5, b""), Cell(1, LASTING, 0, b"b")),
+        (Cell(1, EXPIRING, 5, b"a"), Cell(1, LASTING, 0, b"b")),
+        (Cell(1, DELETED, 5, b""), Cell(1, EXPIRING, 9, b"b")),
+        (Cell(1, LASTING, 0, b"x"), Cell(1, LASTING, 0, b"a")),
+        (Cell(2, LASTING, 0, b"a"), Cell(1, DELETED, 5, b"")),
+    ],
+    ids=["later", "deleted", "expiring", "deleted beats expiring", "larger value", "written behind a tombstone"],
+)
+def test_of_two_versions_one_stands_whichever_came_first(winner: Cell, loser: Cell) -> None:
+    assert surviving(winner, loser) == {winner}
+
+
+def test_what_several_replicas_have_is_merged_name_by_name() -> None:
+    old, new, tombstone = Cell(1, LASTING, 0, b"old"), Cell(2, LASTING, 0, b"new"), Cell(3, DELETED, 0, b"")
+    assert merged([{b"a": old, b"b": new}, {b"a": new, b"c": tombstone}]) == {b"a": new, b"b": new, b"c": tombstone}
+
+
+def test_tombstones_are_purged_once_they_are_old() -> None:
+    row = Row()
+    row.apply({b"a": Cell(1, DELETED, 10, b""), b"b": Cell(1, DELETED, 20, b""), b"c": Cell(1, LASTING, 0, b"")})
+    assert row.purge(15) == 1
+    assert list(row.cells) == [b"b", b"c"]
+
+
+class TestSimulated(StoreConformance):
+    @pytest.fixture
+    def clock(self) -> SimulatedClock:
+        return SimulatedClock()
+
+    @pytest.fixture
+    def store(self, clock: SimulatedClock) -> SimulatedStore:
+        return SimulatedStore(clock)

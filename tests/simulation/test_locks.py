@@ -16,7 +16,7 @@ from astyqueue.units import SECOND
 from tests.simulation.cassandra.cluster import Cluster
 from tests.simulation.cassandra.replica import Decision, Replica
 from tests.simulation.cassandra.store import SimulatedClock, SimulatedStore
-from tests.simulation.checkers.locks import LOCK_CHECKERS
+from tests.simulation.checkers.checkers import LOCK_CHECKERS
 from tests.simulation.checkers.reference_model import ReferenceModel
 from tests.simulation.engine.client import Agent, Pause, SimulatedProcess
 from tests.simulation.engine.event_loop import EventLoop, SkewedClock

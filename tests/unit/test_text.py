@@ -1,4 +1,4 @@
-"""Moments, durations and counts as people read them."""
+"""Moments, durations, counts and settings as text."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as some
 
 from astyqueue.durations import LONGEST, as_microseconds
+from astyqueue.model.settings_text import setting_name, setting_text
 from astyqueue.text import counted, duration_setting_text, length_text, with_age
 from astyqueue.units import SECOND
 
@@ -81,4 +82,15 @@ def test_one_thing_is_counted_in_the_singular() -> None:
         "0 dead letters",
         "1 dead letter",
         "2 dead letters",
+    ]
+
+
+def test_only_durations_are_spelled() -> None:
+    assert setting_text("lease_us", 60 * SECOND) == "1m"
+    assert setting_text("lease_us", "soon") == "soon"
+    assert setting_text("priorities", 60) == 60
+    assert [setting_name(field) for field in ("lease_us", "time_shard_us", "priorities")] == [
+        "lease",
+        "every",
+        "priorities",
     ]

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import gc
 from collections import Counter
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from itertools import product
 from typing import Final
@@ -23,7 +24,6 @@ from tests.simulation.cassandra.cluster import Cluster
 from tests.simulation.checkers.checkers import CHECKERS, RESCANNER
 from tests.simulation.checkers.reference_model import ReferenceModel
 from tests.simulation.engine.client import Interceptor, SimulatedProcess, original
-from tests.simulation.engine.components import Components
 from tests.simulation.engine.event_loop import START, EventLoop
 from tests.simulation.engine.fault_profile import GRACE, Fault, FaultProfile
 from tests.simulation.engine.history import Checker, History, RunRecord
@@ -103,6 +103,31 @@ def simulate(
     finally:
         if collects:
             gc.enable()
+
+
+class Components:
+    """The kinds of fault of a simulation, and in each burst what each process does and which faults happen.
+
+    A part draws from a source of its own, so that it stays as it is when others are left out.
+    """
+
+    def __init__(self, only: AbstractSet[str] | None = None) -> None:
+        """All there are, or `only` these."""
+        self.only = only
+        self.played: list[str] = []
+
+    def includes(self, part: str) -> bool:
+        """Whether this part is played; it is noted then."""
+        if self.only is not None and part not in self.only:
+            return False
+        self.played.append(part)
+        return True
+
+    @property
+    def last_burst(self) -> int:
+        """The last burst in which anything is played."""
+        numbers = [part.partition(":")[0] for part in self.only or ()]
+        return max((int(number) for number in numbers if number.isdecimal()), default=-1)
 
 
 class _Simulation:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import pytest
 from click.testing import CliRunner, Result
@@ -85,3 +87,14 @@ def buried(connection: Connection) -> Callable[..., list[str]]:
         return ids
 
     return bury
+
+
+#: Seconds within which a process must end; only a failing test takes so long.
+DEADLINE: Final = 60
+
+
+def run(*words: str, closed: str = "", out: int = subprocess.PIPE, err: int = subprocess.PIPE) -> tuple[int, str, str]:
+    """Run a command with the descriptors `closed` as a shell closes them; its exit code, stdout and stderr."""
+    command = ["sh", "-c", f'exec "$@" {closed}', "sh", sys.executable, "-m", "astyqueue", *words]
+    done = subprocess.run(command, stdout=out, stderr=err, text=True, timeout=DEADLINE, check=False)
+    return done.returncode, done.stdout or "", done.stderr or ""

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from astyqueue.queue.connection import Connection
-from tests.unit.cli.processes import run
+from tests.unit.cli.conftest import run
 
 #: The worker is a process of its own.
 pytestmark = pytest.mark.stores("sqlite")

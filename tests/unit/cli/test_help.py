@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import resource
 import subprocess
 import sys
@@ -9,7 +10,9 @@ import sys
 import click
 
 from astyqueue.cli import main
+from astyqueue.cli.errors import ExitCode
 from tests.unit.cli.conftest import Shell
+from tests.unit.cli.reference import MARK, PAGE, listed
 
 #: Seconds of processor time, at most, until help is there.
 QUICK = 0.3
@@ -64,3 +67,14 @@ def test_every_option_says_what_it_is() -> None:
             command = command.get_command(click.Context(command), name) or command
         unsaid = [option.name for option in command.params if isinstance(option, click.Option) and not option.help]
         assert not unsaid, (path, unsaid)
+
+
+def test_the_page_lists_every_command_and_option_as_it_is() -> None:
+    head, mark, _ = PAGE.read_text().partition(MARK)
+    assert PAGE.read_text() == head + listed(), "write it anew: python -m tests.unit.cli.reference"
+    assert mark
+
+
+def test_the_page_lists_every_exit_code() -> None:
+    told = [int(code) for code in re.findall(r"^\| (\d+) \|", PAGE.read_text(), re.MULTILINE)]
+    assert told == sorted(ExitCode)

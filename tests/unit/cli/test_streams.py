@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from astyqueue.queue.connection import Connection
-from tests.unit.cli.processes import run
+from tests.unit.cli.conftest import run
 
 #: The processes open the store on their own.
 pytestmark = pytest.mark.stores("sqlite")
