@@ -116,7 +116,7 @@ def _inserted_per_s(target: OnCassandra, ready: list[Row], bind: Bind, *, batch:
 
 
 def _all_done(begun: Iterator[ResponseFuture], under_way: int) -> None:
-    """Wait for all of these, with so many of them under way at once."""
+    """Wait for all of these, with `under_way` of them in flight at once."""
     waiting = deque(islice(begun, under_way))
     while waiting:
         waiting.popleft().result()

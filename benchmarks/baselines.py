@@ -19,7 +19,7 @@ def raw_send_per_s(target: Target, messages: int, size: int) -> float | None:
 
 
 def raw_bytes_per_s(target: Target, messages: int, size: int) -> float | None:
-    """The same of rows that need no binding; only on Cassandra, where that is a part worth telling apart."""
+    """The same of rows that need no binding; only on Cassandra, where binding takes a measurable part."""
     return baseline_cassandra.raw_bytes_per_s(target, messages, size) if isinstance(target, OnCassandra) else None
 
 

@@ -35,7 +35,7 @@ _VICTIM: Final = 2
 _NODES: Final = 3
 _LEASE: Final = "30s"
 _WINDOW: Final = SECOND
-#: It is over once so much of the rate before is reached again and kept.
+#: A fault is over once this part of the earlier rate is reached again and kept.
 _ENOUGH: Final = 0.5
 
 

@@ -49,7 +49,7 @@ def across_processes_ms(target: Target, messages: int, size: int, *, seed: int) 
 def after_an_idle_hour_ms(target: Target, messages: int, size: int, *, seed: int) -> list[float]:
     """The same for a message of another process that comes when this one has seen no traffic for an hour.
 
-    Nobody waits for that hour: after each message this process is told that the last traffic was an hour ago, and
+    The benchmark does not wait for that hour: after each message it sets the time of the last traffic an hour back, and
     listens from then on as seldom as it would.
     """
     with target.fresh() as url, MessageQueue.builder().store(url).name(QUEUE).build() as queue:

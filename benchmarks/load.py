@@ -117,7 +117,7 @@ class Load:
         }
 
     def keep_full(self, seconds: float) -> None:
-        """Have producers send, for so long, what may still lie there."""
+        """Have producers send, for a time, what the queue has room for."""
         until = CLOCK.monotonic() + int(seconds * SECOND)
         while CLOCK.monotonic() < until:
             self._check_alive()

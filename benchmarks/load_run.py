@@ -71,7 +71,7 @@ class Load:
         self._dispatcher = Dispatcher.builder().queue(queue).handler(self._handle, threads=threads).build()
 
     def __enter__(self) -> Self:
-        """Start everybody."""
+        """Start all processes."""
         self._dispatcher.start()
         for sender in self._senders:
             sender.start()

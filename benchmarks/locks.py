@@ -64,7 +64,7 @@ class LockedRow(Row):
 
 
 def churned(url: str, lock: tuple[str, str], claims: int) -> None:
-    """Claim `messages` messages, one by one, from the used row."""
+    """Claim `claims` messages, one by one, from the used row."""
     row = LockedRow(url, "used", lock)
     for _ in range(claims):
         row.claim()

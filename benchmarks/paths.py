@@ -90,7 +90,7 @@ class Scene:
                 operation()
 
     def operations(self) -> dict[str, Callable[[], Counts]]:
-        """Each by what it is, in the order in which they are told."""
+        """Each operation by its name, in the order of the report."""
         return {
             "send one message": self.send,
             "receive one message": self.receive,

@@ -32,7 +32,7 @@ _WAIT: Final = 1
 
 
 def many_consumers(target: Target, messages: int, consumers: int) -> Run:
-    """So many threads that each receive one message at a time and ack it, until none is left."""
+    """Threads that each receive one message at a time and ack it, until none is left."""
     with target.fresh() as url:
         counting = Counting(open_store(url, clock=CLOCK))
         builder: QueueBuilder[MessageQueue] = MessageQueue.builder()
@@ -88,7 +88,7 @@ def _guarded(take: Callable[[int], None], failures: list[BaseException]) -> Call
     def guarded(number: int) -> None:
         try:
             take(number)
-        except Exception as error:  # noqa: BLE001 - a thread's failure is told by the one that waits for it
+        except Exception as error:  # noqa: BLE001 - the thread that waits for it reports the failure
             failures.append(error)
 
     return guarded

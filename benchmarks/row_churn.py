@@ -35,7 +35,7 @@ _PATIENCE: Final = 600 * SECOND
 
 
 def pass_through(queue: MessageQueue, messages: int) -> dict[str, object]:
-    """Send and ack so many, a stretch at a time; how many of them were released and delayed."""
+    """Send and ack messages in portions; returns how many were released and delayed."""
     acked = released = delayed = 0
     source = _messages(messages)
     snapshot = snapshot_of(queue)
@@ -52,7 +52,7 @@ def pass_through(queue: MessageQueue, messages: int) -> dict[str, object]:
 
 
 def back_off(queue: MessageQueue, messages: int) -> None:
-    """Send `count` messages and release them for a day."""
+    """Send messages and release them for a day."""
     queue.send_many(Message(body(number, _BODY), priority=number % _PRIORITIES) for number in range(messages))
     snapshot = snapshot_of(queue)
     queue.run(_release_all(queue, snapshot, messages))

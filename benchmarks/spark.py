@@ -41,7 +41,7 @@ from benchmarks.workload import NotMeasured
 
 #: Of what is sent and read first, so that what is measured is warm.
 _WARM: Final = 1_000
-#: The sink is to keep so much of the rate of the same sends without Spark.
+#: The sink is to keep this part of the rate of the same sends without Spark.
 _AIM: Final = 0.9
 _DAYS: Final = 8
 _CHUNK: Final = 10_000

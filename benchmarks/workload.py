@@ -29,7 +29,7 @@ def body(number: int, size: int, **more: int) -> Body:
 
 
 def bodies(count: int, size: int) -> Iterator[Body]:
-    """So many of them."""
+    """The bodies of `count` messages."""
     return (body(number, size) for number in range(count))
 
 
@@ -37,7 +37,7 @@ class Tally:
     """Counts handled messages, from any thread, and notes which they were."""
 
     def __init__(self, expected: int, clock: Clock) -> None:
-        """So many are to come, numbered from zero."""
+        """`expected` messages are to come, numbered from zero."""
         self._expected = expected
         self._clock = clock
         self._seen = bytearray(expected)

@@ -24,7 +24,7 @@ pytest_plugins = [
 ]
 
 
-#: Tests whose output is told although they passed: what they show is worth as much as the numbers in it.
+#: Tests whose output is shown although they passed: what they show is worth as much as the numbers in it.
 _TOLD: Final = {
     "orders of steps explored": "interleavings",
     "killed workers": "test_kill",

@@ -16,7 +16,7 @@ from astyqueue.testing import LocalCassandra
 from tests.cassandra.test_store_ring import told
 
 PAGE: Final = Path(__file__).parents[2] / "docs/how-to/production.md"
-#: Where a command is typed that is none of the nodes': by somebody who has the URL of the store.
+#: Where an operator with the URL of the store types a command that is not for a node.
 ANYWHERE: Final = "anywhere"
 #: Where the page has the data of a node.
 STORAGE: Final = "/var/lib/cassandra"
@@ -54,7 +54,7 @@ def steps(text: str) -> list[Step]:
 
 @dataclass
 class Operator:
-    """Somebody who does what the page says, on these nodes, in this keyspace.
+    """An operator who does what the page says, on these nodes, in this keyspace.
 
     `stands_for` maps what the page writes for a machine's own things (addresses, `dc1`) to those of these nodes.
     Commands that start and stop a service, or change a disk, are done by the function that `by_hand` has for them; a

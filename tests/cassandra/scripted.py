@@ -1,4 +1,4 @@
-"""Short stories about one row, told by what the store answers: simulated and real servers must answer the same."""
+"""Short scenarios on one row: simulated and real servers must give the same answers."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ class Bench(Protocol):
         ...
 
     def clear_graves(self) -> None:
-        """Let all graves be older than they are kept, and be cleared."""
+        """Let all tombstones grow older than they are kept, and purge them."""
         ...
 
 
-#: What is told, answer by answer.
+#: A scenario: yields the answers of the store.
 Story = Callable[[Bench], Iterator[object]]
 
 

@@ -18,7 +18,7 @@ from astyqueue.units import SECOND
 
 CLOCK = SystemClock()
 EVENTS = 50
-#: Of three copies any one would answer: so many reads in a row would not all find one that has everything.
+#: Of three copies any one would answer: this many reads in a row would not all find a complete one.
 READS = 30
 
 
@@ -39,7 +39,7 @@ def test_the_pipeline_reads_what_a_node_missed_while_it_was_away(ring: LocalCass
         ring.kill(3)
         events = [Event(now, Kind.DONE, "calls", id_, attempt=number) for number in range(EVENTS)]
         queue.run(record_events(queue.core.ring, events, 10**13))
-    for node in (1, 2):  # which would tell the third what it missed
+    for node in (1, 2):  # which would deliver to the third what it missed
         ring.nodetool(node, "truncatehints")
     assert [read(history, now) for _ in range(READS)] == [EVENTS] * READS
     ring.restart(3)

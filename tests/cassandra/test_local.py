@@ -1,4 +1,4 @@
-"""What a local Cassandra promises: real nodes that come up, fail as they are told to, and never stay behind."""
+"""What a local Cassandra promises: real nodes that come up, fail as a test makes them, and never stay behind."""
 
 from __future__ import annotations
 

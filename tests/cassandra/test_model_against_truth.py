@@ -30,7 +30,7 @@ from tests.support.proxy import Proxy
 
 CLOCK = SystemClock()
 KEYSPACE = "stories"
-#: How long graves are kept in these stories, in seconds.
+#: How long tombstones are kept in these scenarios, in seconds.
 GRACE = 1
 
 
@@ -48,7 +48,7 @@ class Simulated:
         return self._clock.now()
 
     def losing(self, what: Literal["question", "answer"], change: Callable[[Store], object]) -> None:
-        def begin(cluster: Cluster, local: Replica, job: Job, on_answer: OnAnswer) -> None:  # noqa: ARG001 - whoever asks is told nothing
+        def begin(cluster: Cluster, local: Replica, job: Job, on_answer: OnAnswer) -> None:  # noqa: ARG001 - the client gets no answer
             if what == "answer":
                 cluster.network.coordinate(local, job(local), lambda _: None)
 
@@ -86,7 +86,7 @@ class Real:
                 return
 
     def clear_graves(self) -> None:
-        """Each command takes longer than graves are kept."""
+        """Each command takes longer than tombstones are kept."""
         self._node.nodetool(1, "flush", KEYSPACE)
         self._node.nodetool(1, "compact", KEYSPACE)
         self._node.nodetool(1, "compact", KEYSPACE)
@@ -94,7 +94,7 @@ class Real:
 
 @pytest.fixture(scope="module")
 def session(one_node: LocalCassandra) -> Iterator[Session]:
-    """A session to a node with tables in which graves are kept for a moment only."""
+    """A session to a node with tables in which tombstones are kept for a moment only."""
     with administer(one_node.url(KEYSPACE), clock=CLOCK, replication="1") as administration:
         administration.migrate()
     session = connect(Address(one_node.contact_points, "system", one_node.contacts.port), CLOCK)

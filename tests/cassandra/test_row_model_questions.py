@@ -66,7 +66,7 @@ class Racing:
         self.missing: list[str] = []
 
     def race(self, rounds: int) -> int:
-        """How many commits of so many went through."""
+        """How many of the commits went through."""
         value: bytes | None = None
         applied = 0
         for number in range(rounds):
@@ -79,7 +79,7 @@ class Racing:
         return applied
 
     def _looked(self, header: bytes | None) -> bytes | None:
-        """The header that a refusal told; the timer that came with it must be there for a plain read."""
+        """The header that a refusal showed; the timer that came with it must be there for a plain read."""
         self.refused += 1
         there = {column.name.id.hex() for column in self._store.read((Slice(ROW, Type.TIMER),))[0]}
         if header is not None and header.split(b" ")[0].decode() not in there:
@@ -130,7 +130,7 @@ def test_a_thousand_timers_of_one_message_each_are_read_again_in_a_tenth_of_a_le
 
 
 def test_a_settled_record_is_remembered_for_a_day(store: Store, session: Session, keyspace: str) -> None:
-    """A replay delivers the record again once the mark of its settle has expired; the server itself tells its TTL."""
+    """A replay delivers the record again once the mark of its settle has expired; the server itself shows its TTL."""
     process = Client("ann", CLOCK.now)
     record = idempotent_message(encode_plain(CLOCK.now(), b"1"), 0, numbered_id("disk-7", 1, CLOCK.now()))
     assert run(send_idempotent(process, ROW, [record]), store) == 1

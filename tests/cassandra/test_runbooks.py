@@ -96,7 +96,7 @@ def operator(nodes: LocalCassandra, folder: Path, keyspace: str) -> Iterator[Ope
 
 
 def made(operator: Operator, copies: int) -> str:
-    """The URL of the keyspace, with so many copies of everything."""
+    """The URL of the keyspace, with `copies` copies of everything."""
     url = operator.ring.url(operator.keyspace)
     with administer(url, clock=CLOCK, replication=f"datacenter1:{copies}") as administration:
         administration.migrate()
@@ -127,7 +127,7 @@ def taken(queue: MessageQueue, wait: str) -> list[str]:
 
 
 def sent(queue: MessageQueue, *bodies: str | Message) -> None:
-    """Send until the store says that it has them; what it could not tell of may be there twice."""
+    """Send until the store confirms all; messages of unknown outcome may be there twice."""
     insisted(lambda: queue.send_many(bodies))
 
 
@@ -393,7 +393,7 @@ def test_a_node_that_was_away_for_longer_than_gc_grace_does_not_start_until_it_i
 
 
 def was_alive(operator: Operator, *, hours: int) -> None:
-    """Have the third node say that it was last alive so long ago."""
+    """Have the third node say that it was last alive `hours` hours ago."""
     then = instant(CLOCK.now() - hours * 3600 * SECOND)
     beat = operator.folder / "node3/data/data/cassandra-heartbeat"
     assert beat.exists()

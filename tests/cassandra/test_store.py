@@ -28,7 +28,7 @@ HEADER = Name(0, 0, ids.LEAST, 0)
 LOCK = Name(0, 0, ids.first_at(0), 3)
 CLOCK = SystemClock()
 MEBIBYTE = 1 << 20
-#: Nobody waits longer for nodes to be found again, in microseconds.
+#: Tests wait at most this long for nodes to be found again, in microseconds.
 PATIENCE = 60 * SECOND
 #: Newer Pythons warn of forks beside threads; that the driver has some is what is tried here.
 beside_threads = pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
@@ -47,7 +47,7 @@ def only(store: Store, name: Name) -> Column | None:
 
 
 def many(store: Store, count: int) -> tuple[Name, ...]:
-    """So many columns, sent in batches of a usual size."""
+    """`count` columns, sent in batches of a usual size."""
     names = tuple(Name(2, 0, id_, 1) for id_ in ids.IdSource(CLOCK).block(count))
     for start in range(0, count, 200):
         store.send(Batch(ROW, puts=tuple(Put(name, b"") for name in names[start : start + 200])))

@@ -30,7 +30,7 @@ HEADER = Name(0, 0, ids.LEAST, 0)
 ROUNDS = 60
 #: A heartbeat every three seconds, three more without an answer, and what was under way.
 NOTICED = 10 * SECOND
-#: So many requests more than one in ten may be asked of a further node.
+#: Requests beyond one in ten that may go to a further node.
 SAVED_UP = 20
 
 
@@ -62,7 +62,7 @@ def told(ring: LocalCassandra, node: int) -> Iterator[Session]:
 
 
 def counted_up(store: Store, rounds: int, *, until: int = 0) -> list[StoreError]:
-    """Raise the number in a row's header so many times, or until a moment; the errors on the way.
+    """Raise the number in a row's header `rounds` times, or until a moment; returns the errors on the way.
 
     The header is read before each commit, for the outcome of the one before may be unknown.
     """

@@ -1,4 +1,4 @@
-"""A node that asks for a login and a certificate: which URLs are let in, and what the others are told."""
+"""A node that asks for a login and a certificate: which URLs are let in, and the errors of the others."""
 
 from __future__ import annotations
 

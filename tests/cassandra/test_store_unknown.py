@@ -119,7 +119,7 @@ def test_reads_outlive_a_broken_connection_and_changes_find_the_new_one(proxy: P
 
 
 class Losing(Faulty):
-    """Loses the answer to a request when it is told so, and every second time the question."""
+    """Loses the answer to a request when a test says so, and every second time the request."""
 
     def __init__(self, store: Store, proxy: Proxy, when: Callable[[Request], bool]) -> None:
         super().__init__(store)

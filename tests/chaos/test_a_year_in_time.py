@@ -39,7 +39,7 @@ DAY: Final = 1_440 * MINUTE
 #: on.
 STEP: Final = 5 * MILLISECOND
 IN_TIME: Final = 600 * MILLISECOND + 50 * MILLISECOND + STEP
-#: At one of so many due moments the processes contend and one dies, after at most about so many requests of each.
+#: At one due moment in this many, the processes contend and one dies, after at most about this many requests of each.
 PROCESSES: Final = 3
 DEATHS: Final = 20
 REQUESTS: Final = 12

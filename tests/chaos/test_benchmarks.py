@@ -1,4 +1,4 @@
-"""The benchmarks run, print what they promise, and refuse to tell numbers of a run that went wrong."""
+"""The benchmarks run, print what they promise, and print no figures of a run that failed."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ FIGURES = {
         "raw_bytes_per_s",
     ),
 }
-#: What only a store in other processes has, what only a file has, and what is none at all when nobody else is at work.
+#: What only a store in other processes has, what only a file has, and what there is only when other processes work.
 ELSEWHERE = {"store_cpu_us_per_message"}
 #: What only a driver that binds has.
 BOUND = {"raw_bytes_per_s"}

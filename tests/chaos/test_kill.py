@@ -27,7 +27,7 @@ WORKER: Final = Path(__file__).with_name("kill_worker.py")
 CLOCK: Final = SystemClock()
 #: The number of kills, unless `--kills` says otherwise, as `make test-kills` does.
 KILLS: Final = {"sqlite": 12, "cassandra": 8}
-#: At least one of so many kills must interrupt a message that comes back in another time shard.
+#: At least one kill in this many must interrupt a message that comes back in another time shard.
 ACROSS: Final = 5
 WORKERS: Final = 3
 LEASE: Final = SECOND
@@ -36,12 +36,12 @@ SHARD: Final = 5 * SECOND
 BACK: Final = LEASE + 2 * SECOND
 #: A kill comes at these moments of each time shard; what one interrupts late in a shard comes back in the next.
 MOMENTS: Final = tuple(int(seconds * SECOND) for seconds in (0.02, 0.8, 1.5, 2.2, 2.9, 3.55, 4.2, 4.65))
-#: Messages are sent so long before a kill: some take a while to handle, and some do not.
+#: Messages are sent this long before a kill: some take a while to handle, and some do not.
 AHEAD: Final = SECOND // 8
 LONG: Final = (SECOND // 5, SECOND * 3 // 10)
 SHORT: Final = (0, SECOND // 50)
 LATEST: Final = SHARD
-#: What the test has waited for so long will not come.
+#: The test fails after waiting this long.
 PATIENCE: Final = 30 * SECOND
 
 

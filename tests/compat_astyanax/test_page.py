@@ -23,7 +23,7 @@ _PLACE: Final = re.compile(r"`((?:astyqueue|tests)/[\w/.-]+)(?:::(\w+))?`")
 _TEST: Final = re.compile(r"`(tests/[\w/.]+\.py)::(\w+)`")
 _FAULT: Final = re.compile(r"[\d, and]+(?=: )")
 FAULTS: Final = range(1, 30)
-#: How many of each there are; F06 is no feature.
+#: How many of each there are; F06 is not a feature.
 FEATURES: Final = {"C": 22, "R": 26, "Q": 39, "F": 38}
 
 

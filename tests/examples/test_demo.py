@@ -55,7 +55,7 @@ def test_the_demo_loses_nothing_although_a_worker_is_killed_while_it_runs_a_task
     assert twice >= 1
     assert re.search(r"worker \d was killed \(SIGKILL\) while it ran \S+\.py", said)
     assert re.search(r"its lease has ended: worker 1 takes over \S+\.py", said)
-    assert "\x1b" not in said  # nothing moves where nobody watches
+    assert "\x1b" not in said  # nothing moves where there is no terminal
     assert len(workers(tmp_path)) >= 2
     assert not any(map(is_there, workers(tmp_path)))
     printed = tried(said, tmp_path)

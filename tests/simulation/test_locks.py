@@ -68,7 +68,7 @@ class LockBench:
 
 
 def _unseen(row: str, proposal: Decision, replica: Replica) -> None:
-    """Nobody keeps a record of what is accepted."""
+    """Keep no record of what is accepted."""
 
 
 def test_a_manager_grants_a_row_to_one_process_after_the_other() -> None:

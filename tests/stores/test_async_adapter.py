@@ -69,7 +69,7 @@ def test_as_many_verbs_run_at_once_as_the_store_says(store: Store, at_once: int)
     together = Barrier(at_once)
 
     class Waiting:
-        """A store whose reads are answered when so many wait."""
+        """A store whose reads are answered once `at_once` wait."""
 
         def __init__(self) -> None:
             self.at_once = at_once

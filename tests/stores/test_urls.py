@@ -1,4 +1,4 @@
-"""A URL names a store; a wrong one is told apart and never repeated with its password."""
+"""A URL names a store; a wrong one gets an error that never repeats its password."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ KEY: Final = "order:{:010}"
 
 
 def told(figure: str) -> int:
-    """The bytes that the page tells under this name, without a body and a key."""
+    """The bytes that the page gives under this name, without a body and a key."""
     rows = table_below(DOCS / "how-to/production.md", "| bytes of one copy")
     [cell] = [cells[1] for cells in rows if f"`{figure}`" in cells[2]]
     return int(re.findall(r"\d+", cell)[-1])
@@ -76,7 +76,7 @@ def send_keyed(unique: str | None = None) -> Work:
 
 
 def settle(sent: Work, *, limit: int = 200) -> Work:
-    """Send, then receive and ack so many together."""
+    """Send, then receive and ack this many together."""
 
     def settled(queue: MessageQueue) -> None:
         sent(queue)

@@ -27,7 +27,7 @@ _SLOW: Final = SECOND // 3
 _LONGEST: Final = 20 * SECOND
 #: The longest time for which the manager is unavailable.
 _UNAVAILABLE: Final = 30 * SECOND
-#: Locks expire after so long, or never.
+#: Locks expire after this time, or never.
 _LIVES: Final = (None, None, 2 * SECOND, 30 * SECOND)
 #: How likely locks end with their process, and how likely the manager works without errors after the faults.
 _ENDS_WITH_PROCESS: Final = 0.3

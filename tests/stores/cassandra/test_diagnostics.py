@@ -23,7 +23,7 @@ def up(count: int) -> list[Node]:
 
 
 def ahead(*seconds: float, uncertain: float = 0.002) -> list[Node]:
-    """Nodes whose clocks are so many seconds ahead of ours."""
+    """Nodes whose clocks are this many seconds ahead of ours."""
     return [
         Node(f"n{at}", offset=Offset(int(each * SECOND), int(uncertain * SECOND))) for at, each in enumerate(seconds, 1)
     ]

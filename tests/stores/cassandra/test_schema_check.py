@@ -1,4 +1,4 @@
-"""What is told of a table that is not as it should be."""
+"""What is reported of a table that is not as it should be."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ assert isinstance(COMPACTION, dict)
 
 
 def kept(**options: Option) -> Kept:
-    """The table as a server has it, but for these options: the class in full, and options that nobody asked for."""
+    """The table as a server has it, but for these options: the class in full, and options that were not requested."""
     assert isinstance(COMPACTION, dict)
     long = {**COMPACTION, "class": f"org.apache.cassandra.db.compaction.{COMPACTION['class']}", "max_threshold": "32"}
     return Kept(WANTED.columns, {**WANTED.options, "compaction": long, "caching": "ALL", **options})

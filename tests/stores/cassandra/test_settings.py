@@ -1,4 +1,4 @@
-"""A cassandra URL says where, as whom and how; a wrong one is told apart and never repeated with its password."""
+"""A cassandra URL says where, as whom and how; a wrong one gets an error that never repeats its password."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Stores that each break one promise; `test_suite` runs the conformance suite on them, which has to fail."""
+"""Stores that each break one promise; `test_stores` runs the conformance suite on them, which has to fail."""
 
 from __future__ import annotations
 

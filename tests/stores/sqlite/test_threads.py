@@ -102,7 +102,7 @@ def test_writers_go_in_the_order_in_which_they_came() -> None:
 
 
 def waiting_for(writers: Writers, count: int) -> None:
-    """Block until so many writers wait."""
+    """Block until this many writers wait."""
     looking = threading.Condition()
     with looking:
         assert looking.wait_for(lambda: len(writers._waiting) >= count or looking.wait(0.001), PATIENCE)  # noqa: SLF001 - seen nowhere else

@@ -124,7 +124,7 @@ def test_what_was_claimed_for_a_cancelled_taker_is_handed_out_again_at_once(
 
 
 def test_an_ack_that_was_cancelled_stands(play: Callable[[Scene], None], store: Slow) -> None:
-    """Whoever waits for a commit and is cancelled has said all the same what became of the message."""
+    """A task that is cancelled while it waits for a commit has settled the message all the same."""
 
     async def scene(queue: aio.MessageQueue) -> None:
         await queue.send_many(["a", "b"])

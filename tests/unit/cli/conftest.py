@@ -89,7 +89,7 @@ def buried(connection: Connection) -> Callable[..., list[str]]:
     return bury
 
 
-#: Seconds within which a process must end; only a failing test takes so long.
+#: Seconds within which a process must end; only a failing test takes this long.
 DEADLINE: Final = 60
 
 

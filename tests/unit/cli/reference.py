@@ -65,7 +65,7 @@ def _options(command: click.Command, context: click.Context) -> str:
 
 
 def _row(option: click.Option, context: click.Context) -> str:
-    """An option as help tells it, in a row of a table."""
+    """An option as its help describes it, as a row of a table."""
     record = option.get_help_record(context)
     if record is None:
         return ""

@@ -1,4 +1,4 @@
-"""What people and programs are told of what happened."""
+"""The history as people and programs get it."""
 
 from __future__ import annotations
 

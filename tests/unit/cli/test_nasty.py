@@ -230,7 +230,7 @@ def test_on_a_real_terminal(store: Store, words: list[str]) -> None:
     read: list[bytes] = []
 
     def listen() -> None:
-        with contextlib.suppress(OSError):  # how a terminal tells that nobody writes to it any more
+        with contextlib.suppress(OSError):  # how a terminal shows that no process writes to it any more
             while part := os.read(ours, 65_536):
                 read.append(part)
 

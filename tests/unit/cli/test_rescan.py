@@ -1,4 +1,4 @@
-"""Handing out from the command line what landed so late that nobody found it."""
+"""Handing out from the command line messages that landed too late for every scan."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ ROW = "emails:0:0"
 
 
 def strand(connection: Connection, *hours: float) -> list[str]:
-    """Messages of so many hours ago land in a queue that was read since; their bodies."""
+    """Messages of `hours` hours ago land in a queue that was read since; their bodies."""
     queue = connection.queue("emails")
     queue.send("first")
     queue.receive()[0].ack()

@@ -1,4 +1,4 @@
-"""`send --lines` where something comes between: the store refuses, or somebody presses Ctrl-C."""
+"""`send --lines` that is interrupted: the store refuses, or the user presses Ctrl-C."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ LINES = 2_500
 
 
 class Watched(Faulty):
-    """A store that does something before it takes more than so many messages."""
+    """A store that does something before it takes more than `most` messages."""
 
     def __init__(self, clock: TimeMachine, *, most: int, then: Callable[[], None]) -> None:
         super().__init__(open_store("memory://", clock=clock))

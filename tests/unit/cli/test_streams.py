@@ -1,4 +1,4 @@
-"""Commands and workers as processes whose stdin, stdout or stderr is closed, is full, or is read by nobody."""
+"""Commands and workers as processes whose stdin, stdout or stderr is closed, is full, or is not read."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ from tests.support.places import ONE_ROW
 #: What works in another process is to be seen in this one.
 pytestmark = pytest.mark.stores("sqlite", "cassandra")
 
-#: Seconds within which a process must do what is waited for; only a failing test takes so long.
+#: Seconds within which a process must do what is waited for; only a failing test takes this long.
 DEADLINE = 60
 
 JOBS = '''

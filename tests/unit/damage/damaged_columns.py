@@ -1,4 +1,4 @@
-"""Columns that nobody should have written: of wrong shape or types, out of bounds, cut short, too new, or random."""
+"""Columns that no process should have written: of wrong shape or types, out of bounds, cut short, or random."""
 
 from __future__ import annotations
 

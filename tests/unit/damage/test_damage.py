@@ -1,7 +1,7 @@
-"""Whatever lies in a store, no thread ends, what is sound is handled, and commands tell what is damaged.
+"""Whatever lies in a store, no thread ends, what is sound is handled, and commands show what is damaged.
 
-No row stops unless its header or a timer is damaged. `ASTYQUEUE_DAMAGES=500` tries so many examples of each kind,
-instead of those that take a few seconds.
+No row stops unless its header or a timer is damaged. `ASTYQUEUE_DAMAGES=500` tries that number of examples of each
+kind, instead of those that take a few seconds.
 """
 
 from __future__ import annotations

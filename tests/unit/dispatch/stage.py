@@ -64,7 +64,7 @@ class Heard(Hook):
 
 
 class CountedOut(QueueStats):
-    """Counters that tell when they change."""
+    """Counters that signal their changes."""
 
     changed: threading.Condition
 
@@ -105,7 +105,7 @@ class Stage:
             assert self.heard.changed.wait_for(true, DEADLINE), (self.stats, self.heard.outcomes[-5:])
 
     def when_settled(self, count: int) -> Counter[str]:
-        """Wait until there were so many outcomes; how many there are of each."""
+        """Wait until there were this many outcomes; returns how many there are of each."""
         self.when(lambda: len(self.heard.outcomes) >= count)
         return Counter(outcome for _, outcome in self.heard.outcomes)
 
@@ -122,7 +122,7 @@ class Stage:
         dispatcher.drain(None)
 
     def look_around(self) -> None:
-        """Let whoever claims go once through everything there is to do."""
+        """Let the claiming thread go once through everything there is to do."""
         claimer = self.queue.core.claimer
         self.queue.run(
             claimer.take(Waiter(lambda: 0, lambda _: None), lambda: False, until=self.queue.clock.monotonic())
@@ -134,7 +134,7 @@ class Stage:
 
 
 class Gate:
-    """A handler that tells that it was entered and waits to be let go."""
+    """A handler that signals that it was entered and waits to be let go."""
 
     def __init__(self) -> None:
         self.entered = threading.Semaphore(0)

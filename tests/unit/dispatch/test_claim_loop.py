@@ -114,7 +114,7 @@ def test_what_a_dispatcher_gives_back_because_nobody_has_time_for_it_is_no_hooks
     subscription._backlog.shut()  # noqa: SLF001 - as above
     stage.queue.send("too late")
     [late] = stage.queue.receive(1)
-    subscription._accept([late])  # noqa: SLF001 - as whoever leads would
+    subscription._accept([late])  # noqa: SLF001 - as the leader would
     stage.queue.run(stage.queue.core.claimer.flush())
     stage.when(lambda: ("too late", "released") in stage.heard.outcomes)
     gate.open.set()

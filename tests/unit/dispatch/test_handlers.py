@@ -30,7 +30,7 @@ def built(stage: Stage) -> DispatcherBuilder[Dispatcher]:
 
 
 def handled(stage: Stage, builder: DispatcherBuilder[Dispatcher], outcomes: int) -> None:
-    """Let a dispatcher run until there were so many outcomes."""
+    """Let a dispatcher run until there were this many outcomes."""
     dispatcher = stage.begin(builder.build())
     stage.when_settled(outcomes)
     dispatcher.drain(None)

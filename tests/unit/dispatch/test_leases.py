@@ -21,7 +21,7 @@ from tests.unit.dispatch.test_outcomes import reasons, timers
 
 
 def pass_time(stage: Stage, clock: TimeMachine, step: str, *, steps: int) -> None:
-    """Let time pass in steps, each seen by whoever renews before the next one."""
+    """Let time pass in steps, each seen by the renewing thread before the next one."""
     for _ in range(steps):
         clock.advance(step)
         stage.look_around()

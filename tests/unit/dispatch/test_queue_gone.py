@@ -1,4 +1,4 @@
-"""A store or a queue that is not there any more: the dispatcher ends with an error, and works for nobody no longer."""
+"""A store or a queue that is not there any more: the dispatcher ends with an error, and does no more work."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def test_a_dispatcher_notices_that_its_queue_was_dropped(stages: Stages, clock: 
 
 
 def anew(queue: MessageQueue, store: Store, clock: TimeMachine) -> None:
-    """Drop a queue and make one of its name with other rows, before anybody looks."""
+    """Drop a queue and make one of its name with other rows, before any process reads it."""
     queue.drop()
     MessageQueue.builder().store(store).clock(clock).name("emails").concurrency_shards(3).build().close()
 

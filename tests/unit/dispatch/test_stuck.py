@@ -26,7 +26,7 @@ def stage(stages: Stages, clock: TimeMachine) -> Stage:
 
 
 def when_entered(stage: Stage, gate: Gate, count: int) -> None:
-    """Wait until so many handlers run; time stands still, so the claimer is asked for those whose thread began late."""
+    """Wait until this many handlers run; time stands still, so the claimer sees to those that began late."""
     for _ in range(count):
         while not gate.entered.acquire(timeout=0.05):
             stage.look_around()

@@ -13,7 +13,7 @@ from tests.unit.protocol.faults import PLAIN
 from tests.unit.protocol.stage import Stage
 from tests.unit.protocol.worlds import Scene
 
-#: The stories of these files are told on every store; those of the others make worlds by the thousand, or count reads.
+#: The tests of these files run on every store; those of the others make worlds by the thousand, or count reads.
 _EVERYWHERE: Final = (
     "browse",
     "claim",
@@ -30,7 +30,7 @@ _EVERYWHERE: Final = (
     "settle",
 )
 
-#: Of the worlds in which something befalls an actor, `make test` explores one in so many, always the same ones;
+#: Of the scenarios with faults, `make test` explores one in this many, always the same ones;
 #: `make test-full` explores all.
 _ONE_IN: Final = 4
 
@@ -47,7 +47,7 @@ def _is_befallen(item: pytest.Item) -> bool:
 
 
 def pytest_collectstart(collector: pytest.Collector) -> None:
-    """Have each of these files told on every store."""
+    """Run each of these files on every store."""
     if isinstance(collector, pytest.Module) and collector.path.stem.removeprefix("test_") in _EVERYWHERE:
         collector.add_marker(pytest.mark.usefixtures("on_every_store"))
 

@@ -1,4 +1,4 @@
-"""What may befall those who act while every order of their steps is tried, and how much that came to."""
+"""The faults of actors while every order of their steps is explored, and how many orders there were."""
 
 from __future__ import annotations
 

@@ -164,7 +164,7 @@ class KeyScene(Scene):
         return next((owner.id for owner in owners if isinstance(owner, KeyOwner) and owner.key == key), None)
 
     def world(self, **actors: Actor) -> Scenario:
-        """As of every scene; and what senders were told is so, and in the end the key is free."""
+        """As of every scene; and what sends returned is true, and in the end the key is free."""
 
         def judged(history: History) -> str | None:
             sendings = [result for result in history.results.values() if isinstance(result, Sending)]
@@ -241,7 +241,7 @@ def purges(scene: KeyScene, name: str, *messages: MessageId) -> Actor:
 
 
 def takes_late(scene: KeyScene, name: str, *, after: int = LEASE // SECOND, acks: bool = True) -> Actor:
-    """Claims when so many seconds have passed, and acks what it got."""
+    """Claims when `after` seconds have passed, and acks what it got."""
 
     def act() -> Work:
         yield Advance(scene.clock, after)

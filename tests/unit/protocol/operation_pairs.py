@@ -50,7 +50,7 @@ KINDS: Final = (
 )
 PAIRS: Final = tuple(combinations_with_replacement(KINDS, 2))
 Pair = tuple[str, str]
-#: These are about a message that somebody holds.
+#: These are about a leased message.
 _OF_A_HOLDER: Final = frozenset({"ack", "release", "extend", "reject", "expiry"})
 _MINUTE: Final = 60 * SECOND
 
@@ -114,7 +114,7 @@ SHOWN: Final = tuple(pair for pair in PAIRS if pair not in UNABLE)
 class Meeting(KeyScene):
     """A home row with what two kinds of commits are about.
 
-    A message in hand, or dead, is a run of the schedule if one of the two fires, the record if one sends that again,
+    A leased or dead message is a run of the schedule if one of the two fires, the record if one sends that again,
     and otherwise the message that has the key; what is sent or put back is another one if they are about two.
     """
 

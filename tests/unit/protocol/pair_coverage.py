@@ -19,7 +19,7 @@ from tests.unit.protocol.operation_pairs import PAIRS, UNABLE, Pair, Unable, mee
 from tests.unit.protocol.test_interleavings import three_cold, three_warm
 
 PAGE: Final = Path(__file__).parents[3] / "docs/explanation/interleavings.md"
-#: What befalls the two of a pair, in the order of the table.
+#: The faults of the two of a pair, in the order of the table.
 BEFALL: Final[tuple[Faults, ...]] = (CRASH, UNKNOWN, PAUSE)
 #: What the tables stand below.
 _PAIRS: Final = (
@@ -37,7 +37,7 @@ _SHOWN: Final = "**Shown able to fail: "
 
 
 class Told(NamedTuple):
-    """What the guide says of a pair: the orders that were explored, by what befalls them.
+    """What the guide says of a pair: the orders that were explored, by fault.
 
     Without expectations there are `unguarded` orders, and `breaks` of them break a promise. `why`: none can break for
     this reason.

@@ -32,7 +32,7 @@ from tests.unit.protocol.worlds import ATTEMPTS, LEASE, acking, begin
 
 MINUTE: Final = 60 * SECOND
 #: How a key may stand: free, taken by a single message, or by one that comes again of which no run is there, a slot is
-#: due, the last slot is due, a run waits, or a run is in hand while the last slot is due.
+#: due, the last slot is due, a run waits, or a run is leased while the last slot is due.
 FREE, ONCE, TO_COME, DUE, LAST_DUE, WAITS, HELD = "free", "once", "to come", "due", "last due", "waits", "held"
 _OWN: Final = Policies(Misfire.read("all"), Overlap.QUEUE_ALL)
 

@@ -70,7 +70,7 @@ class Timetable(Scene):
         return ScheduleHandle(self.process(by), ROW, name)
 
     def make(self, name: str = "digest", trigger: Trigger | None = None, **policies: str) -> Schedule:
-        """A schedule; every minute from a minute from now on, unless told otherwise."""
+        """A schedule; every minute from a minute from now on by default."""
         asked = {"misfire": "all", "overlap": "allow", "after_failure": "go on"} | policies
         wanted = RequestedSchedule(trigger or Every("1m", delay="1m"), BODY, Policies.read(**asked))
         return self.run(save(self.kept(name), wanted, replaces=True))
@@ -128,7 +128,7 @@ class Timetable(Scene):
         return Scenario(self.births, actors, self.once_each)
 
     def once_each(self, history: History) -> str | None:
-        """Whoever comes last fires what is left; then each slot that was not skipped has had one message."""
+        """The last process fires what is left; then each slot that was not skipped has had one message."""
         last = "last"
         while self.fire(last):
             pass

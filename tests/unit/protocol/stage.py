@@ -125,7 +125,7 @@ class Stage:
 
 
 class Meddling(Faulty):
-    """Somebody comes in between: before each of the first commits the next of these is called."""
+    """Another process comes in between: before each of the first commits the next of these is called."""
 
     def __init__(self, store: Store, meddlers: Iterable[Callable[[], object]]) -> None:
         super().__init__(store)
@@ -140,7 +140,7 @@ class Meddling(Faulty):
 
 
 class Unanswered(Faulty):
-    """The first so many commits have an unknown outcome; `instead` is what really happens."""
+    """The first `times` commits have an unknown outcome; `instead` is what really happens."""
 
     def __init__(self, store: Store, instead: Callable[[Commit], object], *, times: int = 1) -> None:
         super().__init__(store)

@@ -1,4 +1,4 @@
-"""Batches of sources: whoever begins one decides its moment, for everybody and for good."""
+"""Batches of sources: the process that begins one decides its moment, for all processes and for good."""
 
 from __future__ import annotations
 

@@ -126,7 +126,7 @@ def test_a_row_whose_cursors_are_lost_is_slower_once_and_loses_nothing(scene: Bu
 
 
 def test_a_walk_that_finds_nothing_to_claim_is_stored_for_the_others() -> None:
-    """Four looks, as at every stretch of ids; then nobody goes there again."""
+    """Four scans, as at every range of ids; then no process goes there again."""
     scene = Buried(settled=1_000, waiting=0)
     scene.forget_cursors()
     snapshot = RowSnapshot(ROW, 1)
@@ -284,7 +284,7 @@ def test_who_knows_that_timers_are_read_in_stretches_begins_with_them() -> None:
 
 
 def test_a_timer_that_changed_is_found_again_among_many_that_are_gone() -> None:
-    """Somebody deletes one of the two messages, so the settle of the other meets another timer than its own."""
+    """An operator deletes one of the two messages, so the settle of the other meets another timer than its own."""
     scene = LongLease()
     gone, left = scene.waiting
     run(delete(scene.process("cyd"), MessageId(ROW, 0, gone)), scene.store)

@@ -31,7 +31,7 @@ def store(clock: TimeMachine) -> Store:
 
 
 def lock_of(name: str, clock: TimeMachine, *, ahead: int = 0) -> ColumnLock:
-    """A process, by name, whose clock is ahead by so many microseconds."""
+    """A process, by name, whose clock is ahead by `ahead` microseconds."""
     process = deterministic_client(name, clock)
     return ColumnLock(Client(name, lambda: clock.now() + ahead, process.id_at, process.nonce), TIMEOUT)
 
@@ -180,7 +180,7 @@ def test_lock_columns_go_by_themselves(store: Store, clock: TimeMachine) -> None
 
 
 def test_of_several_who_want_it_one_gets_it_in_whatever_order() -> None:
-    """All may stand back only where somebody died; the guard of their commits decides where two go."""
+    """All may stand back only where a process died; the guard of their commits decides where two go."""
 
     def world() -> Scenario:
         clock = TimeMachine()

@@ -186,7 +186,7 @@ def test_a_delete_whose_outcome_cannot_be_read_back_stays_unknown(stage: Stage) 
 
 
 def racing(*actors: str) -> Callable[[], Scenario]:
-    """Two messages, one of them in hand, and these actors."""
+    """Two messages, one of them leased, and these actors."""
 
     def make_world() -> Scenario:
         stage = Stage()

@@ -43,7 +43,7 @@ def why(stage: Stage, message: MessageId, **behaviour: object) -> str:
 
 
 def released(stage: Stage, state: State, *, spent: int = 1, after: int = 30) -> MessageId:
-    """A message that was given back so that it is due in so many seconds."""
+    """A message that was released so that it is due `after` seconds later."""
     sent = stage.send("welcome")
     [taken] = stage.claim(1)
     stage.settle(taken, Release(stage.clock.now() + after * SECOND, spent, state))

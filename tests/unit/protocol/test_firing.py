@@ -252,7 +252,7 @@ def test_a_schedule_that_cannot_be_read_is_parked_and_named_while_its_row_goes_o
         "format": b"\x09{}",
         "trigger": encode_schedule(replace(made, anchored={"kind": "by the moon"})),
         "zone": encode_schedule(replace(made, anchored=nowhere)),
-        "type": encode_schedule(replace(made, paused=5)),  # type: ignore[arg-type]  # that it is no text is the point
+        "type": encode_schedule(replace(made, paused=5)),  # type: ignore[arg-type]  # it is not text on purpose
     }[wrong]
     table.store.commit(Batch(ROW, (Put(trigger_name("digest"), unfit),)), ())
     table.clock.advance("1m")

@@ -24,7 +24,7 @@ from tests.unit.protocol.worlds import settler
 def due(
     minutes: int = 1, names: tuple[str, ...] = ("digest",), unguarded: tuple[int, ...] = (), **policies: str
 ) -> Timetable:
-    """So many slots of each of these schedules are due."""
+    """This many slots of each of these schedules are due."""
     table = Timetable(unguarded)
     for name in names:
         table.make(name, None, **policies)
@@ -114,7 +114,7 @@ def replacing() -> Scenario:
 
 
 Making = Callable[[], Scenario]
-#: Each world, what befalls it, and how many schedules there are at least.
+#: Each scenario, its faults, and how many schedules there are at least.
 WORLDS: list[tuple[Making, Faults, int]] = [
     (two, PLAIN, 6),
     (two, CRASH, 25),

@@ -33,7 +33,7 @@ def examined(stage: Stage, *, layout: Layout | None = None, paused: bool = False
 
 
 def work(stage: Stage) -> None:
-    """Somebody takes a message and acks it."""
+    """A consumer claims a message and acks it."""
     stage.send()
     [taken] = stage.claim(1)
     stage.settle(taken, ACK)
@@ -142,7 +142,7 @@ def test_rows_rest_while_the_others_have_their_turn() -> None:
 
 
 def strand(stage: Stage, *, row: str = ROW, ago: int = 2 * 3600) -> None:
-    """A message of so long ago lands now, unknown to its producer, in a row that was read since."""
+    """A message of an earlier time lands now, unknown to its producer, in a row that was read since."""
     stage.store.send(Batch(row, (put_at(stage.clock.now() - ago * SECOND),)))
 
 

@@ -34,7 +34,7 @@ from tests.unit.protocol.worlds import Scene, Taking, acking, begin, settler
 
 
 def records(scene: Scene, count: int, *, before: int = 0) -> list[IdempotentMessage]:
-    """The first records of a source; they were written so many seconds ago."""
+    """The first records of a source; they were written `before` seconds ago."""
     moment = scene.now - before * SECOND
     return [
         idempotent_message(encode_plain(moment, b"%d" % number), 0, numbered_id("disk-7", number, moment))

@@ -178,7 +178,7 @@ def late_sender(unguarded: tuple[int, ...] = ()) -> Scenario:
 
 
 Making = Callable[..., Scenario]
-#: Each world, what befalls it, and how many schedules there are at least.
+#: Each scenario, its faults, and how many schedules there are at least.
 WORLDS: list[tuple[Making, Faults, int]] = [
     (two_cold, PLAIN, 18),
     (two_cold, CRASH, 110),

@@ -34,7 +34,7 @@ FREE, WAITING, HELD, DEAD = "free", "waiting", "held", "dead"
 
 
 def _settles(outcome: Callable[[KeyScene, Claim], Actor]) -> Does:
-    return lambda scene, _, taken: outcome(scene, taken)  # type: ignore[arg-type]  # only where somebody holds it
+    return lambda scene, _, taken: outcome(scene, taken)  # type: ignore[arg-type]  # only where it is leased
 
 
 def _id(scene: KeyScene) -> bytes:

@@ -297,7 +297,7 @@ def test_a_sender_who_is_crowded_out_asks_for_a_moment_and_ends_with_an_error(sc
 
 
 class Busy(Faulty):
-    """Somebody else commits before every commit."""
+    """Another process commits before every commit."""
 
     def __init__(self, store: Store, others: object) -> None:
         super().__init__(store)

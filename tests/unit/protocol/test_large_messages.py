@@ -53,7 +53,7 @@ def _bytes(columns: list[Column]) -> int:
 
 
 class Loaded(Scene):
-    """A row with so many messages of so many bytes, which ann claims."""
+    """A row with messages of a size in bytes, which ann claims."""
 
     def __init__(self, *, messages: int, size: int, bears: int = 1 << 40) -> None:
         super().__init__()
@@ -171,7 +171,7 @@ def test_what_lands_late_is_taken_a_few_at_a_time() -> None:
 
 
 def test_a_row_whose_messages_became_large_is_claimed_from_after_one_failure() -> None:
-    """Small ones until now, so many are read at once; the store cannot answer, and next time fewer are read."""
+    """Small ones until now, so that many are read at once; the store cannot answer, and next time fewer are read."""
     scene = Loaded(messages=200, size=200, bears=32 * MEBIBYTE)
     scene.take()
     scene.load(200, 256 * KIBIBYTE)

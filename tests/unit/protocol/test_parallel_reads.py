@@ -16,7 +16,7 @@ NAME = Name(0, 0, LEAST, 0)
 
 
 def reading(row: str, times: int) -> Steps[list[bytes]]:
-    """The value of a row, read so many times one after the other."""
+    """The value of a row, read `times` times one after the other."""
     found: list[bytes] = []
     for _ in range(times):
         column = yield from read_column(row, NAME, exact=bool(times % 2))

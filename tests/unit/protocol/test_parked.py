@@ -24,7 +24,7 @@ def stage() -> Stage:
 
 
 def parked(stage: Stage, count: int) -> set[MessageId]:
-    """So many messages that were parked, and are due again."""
+    """Messages that were parked, and are due again."""
     sent = [stage.send(f"unknown {number}", priority=1) for number in range(count)]
     while claims := stage.claim(200):
         for taken in claims:

@@ -60,7 +60,7 @@ def test_a_send_that_stays_unknown_tells_its_caller() -> None:
 
 @pytest.mark.parametrize("error", [StoreUnavailable("away"), StoreFull("no room"), StoreCorrupt("what is this")])
 def test_whatever_goes_wrong_after_an_unknown_outcome_leaves_it_unknown(error: StoreError) -> None:
-    """The first try may have come through, so nobody may be told that nothing was changed."""
+    """The first try may have come through, so no error may say that nothing was changed."""
     scene = Scene()
     store = Failing(Failing(scene.store, error), OutcomeUnknown("no answer"), applied=False)
     with pytest.raises(OutcomeUnknown):

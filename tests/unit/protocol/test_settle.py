@@ -32,7 +32,7 @@ WORDS = ["ack", "reject", "extend", "release later", "release sooner"]
 
 
 def owned(scene: Scene, snapshot: RowSnapshot) -> None:
-    """Somebody else raises the header."""
+    """Another process commits the header."""
     scene.clock.advance(0.001)
     scene.send(1)
     scene.do("owner", snapshot=snapshot, want=1)

@@ -1,4 +1,4 @@
-"""Settles of which only the store knows whether they were done: what callers are told, at once and on a retry."""
+"""Settles of which only the store knows whether they were done: what callers get, at once and on a retry."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ ATTEMPTS = 5
 
 @dataclass
 class Told:
-    """What an actor was told: the messages it was handed, with their attempts, and what its settles came to."""
+    """What an actor learned: the messages it got, with their attempts, and what its settles came to."""
 
     handed: list[tuple[Id, int]] = field(default_factory=list)
     acked: set[Id] = field(default_factory=set)
@@ -56,7 +56,7 @@ def acking(held: ClaimedMessage) -> Outcome:
 
 
 def put_at(moment: int, number: int = 0, *, priority: int = 0, sent: int | None = None, **options: object) -> Put:
-    """A message with the id of a moment; `number` tells those of one moment apart."""
+    """A message with the id of a moment; `number` distinguishes those of one moment."""
     id_ = ids.first_at(moment)[:8] + bytes(7) + bytes([number + 1])
     plain = {
         "sent": sent or moment,
@@ -150,7 +150,7 @@ class Scene:
         return Scenario(self.store, actors, judged)
 
     def nothing_lost(self, history: History) -> None:
-        """All that was sent is settled or comes again, nobody was told what is not so, and no change was unlawful."""
+        """All that was sent is settled or comes again, no answer was false, and no change was unlawful."""
         told = {name: result for name, result in history.results.items() if isinstance(result, Told)}
         acked = {id_ for one in told.values() for id_ in one.acked}
         if not any(event.choice.mode in (Mode.APPLIED, Mode.LOST) for event in history.events):
@@ -190,7 +190,7 @@ class Scene:
 
 
 def _removed_by_others(history: History, told: Mapping[str, Told]) -> list[str]:
-    """The actors that were told that an ack was done although another's commit was the first to remove the message."""
+    """The actors whose ack was reported as done although another's commit was the first to remove the message."""
     commits = [
         (actor, asked)
         for (actor, _), asked, answer in history.events
@@ -283,7 +283,7 @@ def sender(scene: Scene, name: str, *puts: Put) -> Actor:
 
 
 def warm(scene: Scene, name: str) -> RowSnapshot:
-    """The sight of somebody who looked at the row a moment ago and took nothing."""
+    """The snapshot of a process that read the row a moment ago and claimed nothing."""
     snapshot = RowSnapshot(ROW, 1)
     scene.do(name, snapshot=snapshot, want=0)
     return snapshot

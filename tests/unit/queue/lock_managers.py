@@ -11,7 +11,7 @@ TIMEOUT = "5s"
 
 
 class Shelf:
-    """Does what it should, for everybody who shares it."""
+    """Works, for all processes that share it."""
 
     def __init__(self) -> None:
         self.taken: set[str] = set()
@@ -46,7 +46,7 @@ class Telling(Shelf):
 
 
 class Yes(Shelf):
-    """Says yes to everybody."""
+    """Grants every request."""
 
     def acquire(self, row: str) -> bool:
         del row
@@ -54,7 +54,7 @@ class Yes(Shelf):
 
 
 class No(Shelf):
-    """Says no to everybody."""
+    """Denies every request."""
 
     def acquire(self, row: str) -> bool:
         del row
@@ -78,7 +78,7 @@ class Mumbling(Shelf):
 
 
 class Silent(Shelf):
-    """Answers nothing until it is told to."""
+    """Answers nothing until a test lets it."""
 
     def __init__(self) -> None:
         super().__init__()

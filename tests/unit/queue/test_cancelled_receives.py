@@ -1,4 +1,4 @@
-"""Takers that leave while a claim for them is in the store, and hooks that act on what they are told."""
+"""Waiters that leave while a claim for them is in the store, and hooks that act on their arguments."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ DEADLINE = 10
 
 
 class Held(Faulty):
-    """Holds the next claim up, once told to, until it is let go."""
+    """Holds the next claim up, when a test says so, until it is let go."""
 
     def __init__(self, clock: TimeMachine) -> None:
         super().__init__(MemoryStore(clock))
@@ -56,7 +56,7 @@ class NoReleases(Hook):
 
 
 class Scene:
-    """Two takers wait; a claim for both is held up in the store, and the second one's patience ends."""
+    """Two waiters wait; a claim for both is held up in the store, and the second one's patience ends."""
 
     def __init__(self, clock: TimeMachine) -> None:
         self.clock = clock
@@ -66,7 +66,7 @@ class Scene:
         self.queue = builder.hook(self.hook).build()
 
     def play(self, *, lease: int | None) -> tuple[Received, Received]:
-        """What the two takers got."""
+        """What the two waiters got."""
         with ThreadPoolExecutor(2) as threads:
             patient: Future[Received] = threads.submit(self.queue.receive, 1, "1h")
             self.clock.when_waiting(1)
@@ -82,7 +82,7 @@ class Scene:
             return patient.result(timeout=DEADLINE), late
 
     def look_around(self) -> None:
-        """Let whoever leads see that there is nothing, so that a taker may leave when its time is over."""
+        """Let the leader see that there is nothing, so that a waiter may leave when its time is over."""
         claimer = self.queue.core.claimer
         self.queue.run(claimer.take(Waiter(lambda: 0, lambda _: None), lambda: False, until=self.clock.monotonic()))
 

@@ -29,7 +29,7 @@ DEADLINE = 10
 
 
 class Stubborn(Faulty):
-    """Keeps the next request of a kind waiting until it is let go, and fails those that `refuses` tells."""
+    """Keeps the next request of a kind waiting until it is let go, and fails those that `refuses` names."""
 
     def __init__(self, clock: TimeMachine) -> None:
         super().__init__(MemoryStore(clock))
@@ -150,7 +150,7 @@ def test_a_task_that_waits_for_messages_is_not_told_that_an_ack_failed(store: St
 
 
 def test_an_ack_is_not_told_that_an_outcome_of_another_row_failed(store: Stubborn, clock: TimeMachine) -> None:
-    """One outcome that nobody waits for could not be recorded; it is recorded later."""
+    """One outcome that no thread waits for could not be recorded; it is recorded later."""
     builder = MessageQueue.builder().store(store).name("emails").lease("30s").concurrency_shards(2).clock(clock)
     queue = builder.build()
     for body in ("one", "two"):
@@ -168,7 +168,7 @@ def test_an_ack_is_not_told_that_an_outcome_of_another_row_failed(store: Stubbor
 
 
 class Process:
-    """Two takers of one process, each carried out step by step."""
+    """Two waiters of one process, each carried out step by step."""
 
     def __init__(self, clock: TimeMachine) -> None:
         self.store = MemoryStore(clock)

@@ -1,4 +1,4 @@
-"""What a queue tells of a message and of itself, on every store."""
+"""What a queue shows of a message and of itself, on every store."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_what_the_history_keeps_is_told_with_it(queue: MessageQueue) -> None:
     queue.configure(history="all")
     sent = queue.send("hello").id
     with contextlib.suppress(ZeroDivisionError), queue.receive() as [_]:
-        1 / 0  # noqa: B018 - raised while the message is in hand
+        1 / 0  # noqa: B018 - raised while the message is leased
     told = [event.what for event in queue.explain(sent).life]
     assert told[1:] == [
         "sent",
@@ -112,7 +112,7 @@ def test_a_message_that_failed_once_and_was_done_then_does_not_read_as_lost(
 ) -> None:
     sent = queue.send("hello").id
     with contextlib.suppress(ZeroDivisionError), queue.receive() as [_]:
-        1 / 0  # noqa: B018 - raised while the message is in hand
+        1 / 0  # noqa: B018 - raised while the message is leased
     clock.advance("10m")
     with queue.receive() as [_]:
         pass

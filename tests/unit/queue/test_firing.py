@@ -1,4 +1,4 @@
-"""Whoever works on a queue fires its schedules: no process of its own, each slot once, and nothing spins."""
+"""Every process that works on a queue fires its schedules: no process of its own, each slot once, and nothing spins."""
 
 from __future__ import annotations
 

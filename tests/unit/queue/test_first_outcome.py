@@ -1,4 +1,4 @@
-"""Of several outcomes for one delivery the first stands, and who is told of success finds it in the store."""
+"""Of several outcomes for one delivery the first one counts, and a reported success is in the store."""
 
 from __future__ import annotations
 

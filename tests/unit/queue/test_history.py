@@ -1,4 +1,4 @@
-"""What a queue's history tells, and in which order."""
+"""What a queue's history shows, and in which order."""
 
 from __future__ import annotations
 
@@ -274,7 +274,7 @@ def test_a_settle_by_receipt_that_came_too_late_is_told_to_be_lost_by_whoever_ju
     request = next(settling)
     while not isinstance(request, Commit):
         request = settling.send(perform(request, another.store))
-    delivery.reject("not ours")  # after the other has looked, and told of it
+    delivery.reject("not ours")  # after the other has looked, and reported it
     with pytest.raises(LeaseLost):
         run(_rest_of(settling, request), another.store)
     assert [event.lost for event in queue.history(sent.id, kinds=["done"])] == [True]

@@ -20,7 +20,7 @@ from tests.support.places import ONE_ROW
 
 
 class Diary(Hook):
-    """Writes down what it is told, and refuses what is forbidden."""
+    """Records its calls, and refuses what is forbidden."""
 
     def __init__(self, forbidden: object = None) -> None:
         self.told: list[tuple[str, object]] = []
@@ -211,7 +211,7 @@ def test_a_forgotten_delivery_is_not_renewed_with_others_of_its_claim(
     with ThreadPoolExecutor(2) as threads:
         deliveries = queue.deliveries()
         keeping = threads.submit(next, deliveries)
-        clock.when_waiting(2)  # the keeper and the first taker
+        clock.when_waiting(2)  # the keeper and the first waiter
         forgetting = threads.submit(queue.receive, 1, "1h")
         clock.when_waiting(3)
         queue.send_many(["kept", "forgotten"])

@@ -12,7 +12,7 @@ from astyqueue.waiting import Rest, Wakeup
 
 
 class Next(Wakeup):
-    """Somebody who waits in line; notes when it hears that it leads."""
+    """A waiter; records when it becomes the leader."""
 
     def __init__(self, told: list[str]) -> None:
         super().__init__(SystemClock())
@@ -24,7 +24,7 @@ class Next(Wakeup):
 
 
 def test_what_an_error_undoes_is_undone_before_anybody_else_leads() -> None:
-    """Otherwise the next one commits what its owner is told to have failed, and may try again."""
+    """Otherwise the next one commits what its owner learned to have failed, and may try again."""
     told: list[str] = []
 
     def fails(me: Wakeup, until: int | None) -> Steps[None]:

@@ -1,4 +1,4 @@
-"""Saying which lock is wanted, in threads and in tasks, and what is told when it cannot be one."""
+"""Saying which lock is wanted, in threads and in tasks, and the error when it cannot be one."""
 
 from __future__ import annotations
 

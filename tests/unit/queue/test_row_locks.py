@@ -47,7 +47,7 @@ def locks() -> Locks:
 
 @pytest.fixture
 def heard() -> Iterator[threading.Event]:
-    """Set when it is told that a manager failed; that is told by the thread that asks it."""
+    """Set when a manager's failure is logged; the thread that calls the manager logs it."""
     told = threading.Event()
 
     class Hearing(logging.Handler):

@@ -161,7 +161,7 @@ class Graves(Faulty):
         self.passed = 0
 
     def delete(self, row: str) -> None:
-        """Delete every message of a row, as so many cancels would."""
+        """Delete every message of a row, as cancels of each would."""
         [columns] = self._store.read((Slice(row, Type.MESSAGE),))
         self.graves += [column.name for column in columns]
         self._store.send(Batch(row, deletes=tuple(column.name for column in columns)))

@@ -136,7 +136,7 @@ def test_an_ack_that_went_through_before_the_store_failed_counts_as_done(place: 
 
 
 class Interposing(Faulty):
-    """Lets a rival in before one commit, and fails every read after the settle that follows, until told otherwise."""
+    """Lets a rival in before one commit, and fails every read after the settle that follows, until a test stops it."""
 
     def __init__(self, store: Store) -> None:
         super().__init__(store)

@@ -1,4 +1,4 @@
-"""Clocks that differ: everybody goes by the store's."""
+"""Clocks that differ: all processes go by the store's."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_clocks_that_may_agree_are_taken_to_agree(clock: TimeMachine) -> None:
 
 
 class Busy(Faulty):
-    """A store in which somebody else always asks for the time as well, just before we read."""
+    """A store in which another process always reads the time as well, just before we read."""
 
     def perform(self, request: Request) -> object:
         if isinstance(request, Read):

@@ -38,7 +38,7 @@ def everything(store: Store) -> set[int]:
 def test_a_recurring_task_is_not_added_twice(queue: MessageQueue, clock: TimeMachine, trigger: Trigger | None) -> None:
     first = queue.send("work", key=KEY, unique="reject", trigger=HOURLY)
     assert first.new
-    for standing in ("waiting", "delayed", "delayed"):  # from the second on nobody has fired it yet
+    for standing in ("waiting", "delayed", "delayed"):  # from the second on no process has fired it yet
         with pytest.raises(KeyTaken, match="repeating message") as while_it_waits:
             takes(queue, "reject", trigger)
         [run] = queue.receive(5)

@@ -24,7 +24,7 @@ MILLISECOND = SECOND // 1_000
 class Worker:
     """A process that takes what it can, up to `hands` at a time, and acks after `busy_for` microseconds.
 
-    Whoever it asks in the middle of its work (a lock manager) answers, and no time passes until then, unless it is not
+    What it calls in the middle of its work (a lock manager) answers, and no time passes until then, unless it is not
     `answered`. A `paced` one makes one request at a time, and others go on in between.
     """
 
@@ -76,7 +76,7 @@ class Worker:
         return self.answered and self._seat is not None and rest.wakeup is not self._seat.wakeup
 
     def send(self, count: int, **options: object) -> None:
-        """Send so many messages, and hear of it at once."""
+        """Send messages, and learn of it at once."""
         run(self.core.send_many([None] * count, Message(None, **options)), self.store)  # type: ignore[arg-type]  # a message's options
         self._resting = None
 
@@ -109,7 +109,7 @@ class Crew:
     def pass_time(
         self, microseconds: int, *, each: Callable[[], None] = lambda: None, step: int = 5 * MILLISECOND
     ) -> None:
-        """Let time pass, and let everybody work meanwhile; `each` is done at every step."""
+        """Let time pass, and let all threads work meanwhile; `each` is done at every step."""
         for _ in range(microseconds // step):
             self.clock.advance(step / SECOND)
             each()

@@ -51,7 +51,7 @@ class Fleet:
         return {one.name: str(one.stored.origin) for one in Schedules(self.apps[-1].open()).all()}
 
     def sent(self) -> list[str]:
-        """The tasks of what is due, acked by whoever comes first."""
+        """The tasks of what is due, acked by the process that comes first."""
         with self.apps[0].open().receive(limit=100) as batch:
             return sorted(delivery.headers["task"] for delivery in batch)
 
@@ -126,7 +126,7 @@ def test_an_old_process_that_starts_beside_a_canary_takes_nothing_away(
 
 
 def test_a_hotfix_of_the_old_line_takes_nothing_from_a_canary(fleet: Fleet) -> None:
-    """It was never seen before, and is older all the same: nobody can know without an order, so nothing is removed."""
+    """It was never seen before, and is older all the same: without an order no process knows, so nothing is removed."""
     fleet.start("digest")
     fleet.start("digest", "refund")
     fleet.start("digest", "audit")

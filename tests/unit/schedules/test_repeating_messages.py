@@ -171,7 +171,7 @@ def test_a_message_says_by_which_policies_it_comes_again(
     came = [first.due]
     for _ in range(8):
         clock.advance("5m")
-        if overlap is not None:  # somebody looks in time
+        if overlap is not None:  # a process reads it in time
             assert run_once(queue) == 0
     first.ack()
     for _ in range(9):

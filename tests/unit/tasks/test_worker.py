@@ -17,7 +17,7 @@ from astyqueue.tasks import App, current_delivery
 from astyqueue.tasks.concurrency import shares
 from tests.support.places import Place
 
-#: Seconds within which a task must have run; only a failing test takes so long.
+#: Seconds within which a task must have run; only a failing test takes this long.
 DEADLINE = 60
 
 
@@ -33,7 +33,7 @@ class Seen:
         self._enough.release()
 
     def first(self, count: int = 1) -> list[object]:
-        """The first so many, waited for."""
+        """The first `count`, once they are there."""
         for _ in range(count):
             assert self._enough.acquire(timeout=DEADLINE)
         return self.notes

@@ -88,7 +88,7 @@ def shown(zone: ZoneInfo, minute: int) -> int:
 
 
 def fired(trigger: Trigger, begin: int, end: int) -> list[int]:
-    """The slots from one second until before another, in seconds, as the trigger tells them."""
+    """The slots from one second until before another, in seconds, as the trigger gives them."""
     return [slot // SECOND for slot in slots(trigger, begin * SECOND, end * SECOND)]
 
 
