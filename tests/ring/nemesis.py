@@ -13,7 +13,7 @@ from astyqueue.waiting import Wakeup
 from tests.ring.fault_schedule import OF_WORKERS, Fault, Kind
 from tests.ring.journal import CLOCK
 from tests.ring.processes import Processes
-from tests.ring.proxies import CLIENTS, NodeProxies, Way
+from tests.support.proxy import CLIENTS, NodeProxies, Way
 
 #: A frozen worker stands still for at least this much longer than its lease.
 _LONGER: Final = 3 * SECOND

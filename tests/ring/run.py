@@ -22,8 +22,8 @@ from tests.ring.journal import CLOCK
 from tests.ring.nemesis import Environment, InjectedFault, inject
 from tests.ring.processes import Process, Processes, shares
 from tests.ring.producer import BATCH
-from tests.ring.proxies import NodeProxies
 from tests.ring.windows import Window, Windows
+from tests.support.proxy import NodeProxies
 
 KEYSPACE: Final = "chaos"
 QUEUE: Final = "targets"

@@ -1,4 +1,4 @@
-"""Proxies in front of a node that is a plain server here, which says back what it hears."""
+"""Proxies in front of a node that is a plain server here, which echoes what it reads."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from ipaddress import IPv4Address
 
 import pytest
 
-from tests.ring.proxies import CLIENTS, NodeProxies, Way
+from tests.support.proxy import CLIENTS, NodeProxies, Way
 
 NODE = "127.0.0.9"
-DOOR = "127.0.0.109"
+PROXY = "127.0.0.109"
 OTHER = "127.0.0.110"
 ANOTHER = "127.0.0.111"
 PATIENCE_SECONDS = 10
@@ -47,16 +47,16 @@ def ports() -> Iterator[tuple[int, int]]:
 @pytest.fixture
 def proxies(ports: tuple[int, int]) -> Iterator[NodeProxies]:
     with NodeProxies(ports[0], client_port=ports[1]) as proxies:
-        assert proxies.open(NODE) == DOOR
+        assert proxies.open(NODE) == PROXY
         yield proxies
 
 
 def connected(port: int) -> socket.socket:
-    return socket.create_connection((DOOR, port), PATIENCE_SECONDS)
+    return socket.create_connection((PROXY, port), PATIENCE_SECONDS)
 
 
 def introduced(who: str, port: int) -> socket.socket:
-    """A connection of a node, which says first who it is; it hears the same back here."""
+    """A connection of a node, which sends its handshake first, and gets it back from the echo here."""
     connection = connected(port)
     words = struct.pack(">IIB4sH", 0xCA552DFA, 0, 6, IPv4Address(who).packed, 7000)
     connection.sendall(words)
@@ -82,30 +82,30 @@ def test_what_is_said_passes_and_what_is_held_comes_late(proxies: NodeProxies, p
     with connected(ports[1]) as client:
         client.sendall(b"one")
         assert heard(client, 3) == b"one"
-        proxies.hold([Way(CLIENTS, DOOR)])
+        proxies.hold([Way(CLIENTS, PROXY)])
         client.sendall(b"two")
         assert hears_nothing(client)
-        proxies.pass_on([Way(CLIENTS, DOOR)])
+        proxies.pass_on([Way(CLIENTS, PROXY)])
         assert heard(client, 3) == b"two"
 
 
 def test_nodes_are_distinguished_by_their_handshake(proxies: NodeProxies, ports: tuple[int, int]) -> None:
     with introduced(OTHER, ports[0]) as held, introduced(ANOTHER, ports[0]) as free:
-        proxies.hold([Way(OTHER, DOOR)])
+        proxies.hold([Way(OTHER, PROXY)])
         for node in (held, free):
             node.sendall(b"gossip")
         assert heard(free, 6) == b"gossip"
         assert hears_nothing(held)
-        proxies.pass_on([Way(OTHER, DOOR)])
+        proxies.pass_on([Way(OTHER, PROXY)])
         assert heard(held, 6) == b"gossip"
 
 
 def test_who_comes_while_a_way_is_held_waits_as_well(proxies: NodeProxies, ports: tuple[int, int]) -> None:
-    proxies.hold([Way(CLIENTS, DOOR)])
+    proxies.hold([Way(CLIENTS, PROXY)])
     with connected(ports[1]) as client:
         client.sendall(b"late")
         assert hears_nothing(client)
-        proxies.pass_on([Way(CLIENTS, DOOR)])
+        proxies.pass_on([Way(CLIENTS, PROXY)])
         assert heard(client, 4) == b"late"
 
 
@@ -113,7 +113,7 @@ def test_what_is_cut_is_over_and_what_comes_later_passes(proxies: NodeProxies, p
     with connected(ports[1]) as client:
         client.sendall(b"one")
         assert heard(client, 3) == b"one"
-        proxies.cut([Way(CLIENTS, DOOR)])
+        proxies.cut([Way(CLIENTS, PROXY)])
         assert heard(client, 1) == b""
     with connected(ports[1]) as client:
         client.sendall(b"two")
