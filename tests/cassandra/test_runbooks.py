@@ -26,7 +26,7 @@ from astyqueue.model.compose import Message
 from astyqueue.model.message import MessageId
 from astyqueue.queue.connection import connect
 from astyqueue.stores.admin import administer
-from astyqueue.stores.cassandra.schema_check import GC_GRACE, LEAST_GC_GRACE
+from astyqueue.stores.cassandra.schema.check import GC_GRACE, LEAST_GC_GRACE
 from astyqueue.testing import LocalCassandra
 from astyqueue.testing.cassandra import CannotRunHere, NodeNotReady
 from astyqueue.testing.cassandra.fixtures import lacking

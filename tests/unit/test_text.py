@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as some
 
 from astyqueue.durations import LONGEST, as_microseconds
-from astyqueue.model.settings_text import setting_name, setting_text
+from astyqueue.model.settings import setting_name, setting_text
 from astyqueue.text import counted, duration_setting_text, length_text, with_age
 from astyqueue.units import SECOND
 

@@ -14,7 +14,7 @@ from astyqueue.errors import BadInput, Reject, Retry
 from astyqueue.model.views import DeadLetter
 from astyqueue.queue.delivery.delivery import Delivery
 from astyqueue.tasks import App, current_delivery
-from astyqueue.tasks.concurrency import shares
+from astyqueue.tasks.app import shares
 from tests.support.places import Place
 
 #: Seconds within which a task must have run; only a failing test takes this long.
