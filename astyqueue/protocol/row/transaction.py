@@ -9,7 +9,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import ClassVar, Final, Generic, TypeVar
+from typing import ClassVar, Final, Generic, NamedTuple, TypeVar
 
 from astyqueue.errors import OutcomeUnknown, StoreError, StoreUnavailable
 from astyqueue.ids import Id
@@ -249,6 +249,14 @@ def timers_without(snapshot: RowSnapshot, leaving: set[Id]) -> list[tuple[Timer,
     ]
 
 
+class _Unanswered(NamedTuple):
+    """A commit without an answer: the header it expects, without which the store refuses it, and what it raised."""
+
+    expects: bytes | None
+    error: OutcomeUnknown
+    acts_late: bool
+
+
 @dataclass(slots=True)
 class CommitLoop(HeaderCommits[CommitPlan]):
     """Header commits of one row, one after the other; the snapshot of the row is kept from one to the next.
@@ -261,23 +269,30 @@ class CommitLoop(HeaderCommits[CommitPlan]):
     knowing: Callable[[RowSnapshot, int], Steps[None]] = load_snapshot
     _planning: Planning = field(init=False)
     _header: Header = field(init=False)
-    _delayed: tuple[bytes | None, OutcomeUnknown] | None = field(init=False, default=None)
+    _unanswered: _Unanswered | None = field(init=False, default=None)
 
     def carry_out(self, planning: Planning) -> Steps[CommitPlan | None]:
         """Load the row, plan and commit until a commit is applied; returns its plan, or None if nothing was left to do.
 
-        Raises StoreUnavailable after 50 attempts between which other processes changed the row. Raises OutcomeUnknown
-        instead of returning None while a commit without an answer may still be carried out.
+        Raises StoreUnavailable after 50 attempts between which other processes changed the row. While a commit without
+        an answer may still be carried out, it raises OutcomeUnknown instead of that, and instead of returning None.
         """
         self._planning = planning
-        return self.until_applied()
+        try:
+            return (yield from self.until_applied())
+        except StoreError as error:
+            if self._unanswered is None or isinstance(error, OutcomeUnknown):
+                raise
+            raise self._unanswered.error from error
 
     def plan(self) -> Steps[CommitPlan | None]:
         """Load the row and plan."""
         yield from self.knowing(self.snapshot, self.process.now())
+        if self._unanswered and self._unanswered.expects != self.snapshot.value:
+            self._unanswered = None
         plan = yield from self._planning(self.snapshot)
-        if plan is None and self._delayed and self._delayed[0] == self.snapshot.value:
-            raise self._delayed[1]
+        if plan is None and self._unanswered and self._unanswered.acts_late:
+            raise self._unanswered.error
         return plan
 
     def transaction(self, plan: CommitPlan) -> Steps[RowTransaction]:
@@ -290,7 +305,7 @@ class CommitLoop(HeaderCommits[CommitPlan]):
 
     def remember(self, plan: CommitPlan) -> None:
         """Keep the snapshot for the next commit."""
-        self._delayed = None
+        self._unanswered = None
         for timer, left in plan.shrunk:
             self.snapshot.replace(timer.name, [left] if left else [])
         self.snapshot.raised(self._header, plan.listed, ())
@@ -302,7 +317,7 @@ class CommitLoop(HeaderCommits[CommitPlan]):
         column = yield from read_column(self.snapshot.row, HEADER, exact=True)
         current = column.value if column else None
         if current == known:  # not applied so far; as long as the header stays, it may be when the request arrives
-            self._delayed = (known, unknown) if plan.acts_late else None
+            self._unanswered = _Unanswered(known, unknown, plan.acts_late)
             return False
         return current == self._header.encode() or (yield from plan.was_done(self.snapshot.row))
 

@@ -7,7 +7,7 @@ from functools import partial
 
 import pytest
 
-from astyqueue.errors import StoreUnavailable
+from astyqueue.errors import OutcomeUnknown, StoreUnavailable
 from astyqueue.ids import LEAST
 from astyqueue.model.message import MessageId
 from astyqueue.model.views import RedriveReport
@@ -19,8 +19,9 @@ from astyqueue.protocol.client import Client
 from astyqueue.protocol.layout.columns import HEADER, Type
 from astyqueue.protocol.row.snapshot import RowSnapshot, load_snapshot
 from astyqueue.protocol.row.transaction import COMMIT_TRIES
-from astyqueue.protocol.steps import Commit, Steps
-from astyqueue.testing import Recording
+from astyqueue.protocol.steps import Commit, Request, Steps
+from astyqueue.store import Committed, Store
+from astyqueue.testing import Faulty, Recording
 from astyqueue.units import SECOND
 from tests.modelcheck.executor import History, Scenario
 from tests.modelcheck.explorer import explore
@@ -36,6 +37,27 @@ def stage() -> Stage:
 
 def redriven(process: Client, chosen: Sequence[MessageId]) -> Steps[int]:
     return (yield from redrive(process, chosen)).redriven
+
+
+class Away(Faulty):
+    """Leaves the first commit unanswered, not carried out so far; after `reads` more reads it answers no more."""
+
+    def __init__(self, store: Store, reads: int) -> None:
+        super().__init__(store)
+        self.reads_left = reads
+        self.unanswered: Commit | None = None
+
+    def perform(self, request: Request) -> object:
+        if isinstance(request, Commit) and self.unanswered is None:
+            self.unanswered = request
+            message = "no answer"
+            raise OutcomeUnknown(message)
+        if self.unanswered is not None:
+            self.reads_left -= 1
+            if self.reads_left < 0:
+                message = "away"
+                raise StoreUnavailable(message)
+        return super().perform(request)
 
 
 @pytest.mark.every_store
@@ -228,3 +250,16 @@ def test_redrives_purges_and_claims_meet_in_every_order() -> None:
     explored = explore(make_world, isolated=True, unknowns=1).require_none()
     assert explored.complete
     assert explored.schedules > 20
+
+
+@pytest.mark.parametrize("reads", range(4))
+def test_a_redrive_that_may_still_be_carried_out_never_fails_as_if_nothing_was_changed(
+    stage: Stage, reads: int
+) -> None:
+    [dead] = stage.bury("a")
+    store = Away(stage.store, reads)
+    with pytest.raises(OutcomeUnknown, match="no answer"):
+        stage.run(redrive(stage.bob, [dead]), store)
+    assert store.unanswered is not None
+    assert isinstance(stage.store.commit(store.unanswered.batch, store.unanswered.expects), Committed)
+    assert not stage.dead()
