@@ -221,7 +221,7 @@ class _Reconciling:
     def _write(self, current: bytes | None, record: _Record) -> Steps[bool]:
         """Replace the stored record; False if it was changed meanwhile or the outcome is unknown."""
         batch = Batch(self._row, (Put(self._name, record.encode()),))
-        return bool((yield from cell.replace(batch, self._name, current)))
+        return (yield from cell.replace(batch, self._name, current))
 
     def carry_out(self, record: _Record) -> Steps[Reconciled]:
         """Remove old schedules, then save the declared ones, so that a renamed schedule never exists twice."""

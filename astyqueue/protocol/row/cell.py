@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
-from astyqueue.errors import OutcomeUnknown, StoreUnavailable
+from astyqueue.errors import OutcomeUnknown, StoreError, StoreUnavailable
 from astyqueue.protocol.row.transaction import COMMIT_TRIES
 from astyqueue.protocol.steps import Steps, commit, read_column
-from astyqueue.store import Batch, Committed, Expectation, Name, Put
+from astyqueue.store import Batch, Committed, Expectation, Name, Outcome, Put
 
 
 class CellUpdate(NamedTuple):
@@ -30,31 +30,42 @@ def update(
 
     `ttl`: seconds until the new value expires. The columns `beside` it are written by the same commit. `change` is
     called again when another process changed the column. After an unknown outcome the column is read: the update was
-    applied if it has the new value. Raises StoreUnavailable after 50 attempts.
+    applied if it has the new value. Raises StoreUnavailable after 50 attempts, but OutcomeUnknown if the outcome of one
+    of them is unknown.
     """
     wanted: bytes | None = None
-    unsure = False
-    for _ in range(COMMIT_TRIES):
-        column = yield from read_column(row, name, exact=True)
-        known = column.value if column else None
-        if unsure and known == wanted:
-            return CellUpdate(known or b"", changed=True)
-        wanted = change(known)
-        if wanted == known:
-            return CellUpdate(known or b"", changed=False)
-        batch = Batch(row, beside, (name,)) if wanted is None else Batch(row, (Put(name, wanted, ttl=ttl), *beside))
-        applied = yield from replace(batch, name, known)
-        if applied:
-            return CellUpdate(wanted or b"", changed=True)
-        unsure = applied is None
-    message = f"row {row}: gave up after {COMMIT_TRIES} attempts to change it; retry later, or when the store answers"
-    raise StoreUnavailable(message)
-
-
-def replace(batch: Batch, name: Name, known: bytes | None) -> Steps[bool | None]:
-    """Commit a batch if a column has this value; whether it was applied, None if that is unknown."""
+    unknown: OutcomeUnknown | None = None
     try:
-        outcome = yield from commit(batch, (Expectation(name, known),))
-    except OutcomeUnknown:
-        return None
-    return isinstance(outcome, Committed)
+        for _ in range(COMMIT_TRIES):
+            column = yield from read_column(row, name, exact=True)
+            known = column.value if column else None
+            if unknown and known == wanted:
+                return CellUpdate(known or b"", changed=True)
+            wanted = change(known)
+            if wanted == known:
+                return CellUpdate(known or b"", changed=False)
+            batch = Batch(row, beside, (name,)) if wanted is None else Batch(row, (Put(name, wanted, ttl=ttl), *beside))
+            answer = yield from _replace(batch, name, known)
+            if isinstance(answer, Committed):
+                return CellUpdate(wanted or b"", changed=True)
+            unknown = answer if isinstance(answer, OutcomeUnknown) else unknown
+        message = (
+            f"row {row}: gave up after {COMMIT_TRIES} attempts to change it; retry later, or when the store answers"
+        )
+        raise StoreUnavailable(message)
+    except StoreError as error:  # it does not prove that an earlier commit was not applied
+        if unknown is None:
+            raise
+        raise unknown from error
+
+
+def replace(batch: Batch, name: Name, known: bytes | None) -> Steps[bool]:
+    """Commit a batch if a column has this value; returns whether it was applied, False if that is unknown."""
+    return isinstance((yield from _replace(batch, name, known)), Committed)
+
+
+def _replace(batch: Batch, name: Name, known: bytes | None) -> Steps[Outcome | OutcomeUnknown]:
+    try:
+        return (yield from commit(batch, (Expectation(name, known),)))
+    except OutcomeUnknown as unknown:
+        return unknown

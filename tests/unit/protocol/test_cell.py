@@ -66,3 +66,13 @@ def test_a_column_that_changes_all_the_time_is_given_up(store: Store) -> None:
 
     with pytest.raises(StoreUnavailable, match=f"row {ROW}: gave up after {COMMIT_TRIES} attempts"):
         run(update(ROW, NAME, change), store)
+
+
+@pytest.mark.parametrize("applied", [True, False])
+def test_a_change_that_may_have_been_made_is_not_reported_as_not_made_when_the_store_stays_away(
+    store: Store, *, applied: bool
+) -> None:
+    away = Failing(store, StoreUnavailable("away"), at=2, of=(Read,))
+    failing = Failing(away, OutcomeUnknown("no answer"), of=(Commit,), applied=applied)
+    with pytest.raises(OutcomeUnknown, match="no answer"):
+        run(update(ROW, NAME, lambda _: b"a"), failing)
