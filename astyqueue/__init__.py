@@ -10,7 +10,7 @@ from astyqueue.lazy_imports import lazy_imports
 if TYPE_CHECKING:
     from astyqueue.dispatch import Dispatcher
     from astyqueue.errors import AstyqueueError, KeyTaken, LeaseLost, Reject, Retry, Snooze, Vetoed
-    from astyqueue.model.compose import Message
+    from astyqueue.model.message import Message
     from astyqueue.queue.connection import Connection, connect
     from astyqueue.queue.delivery.delivery import Delivery, Received
     from astyqueue.queue.hooks import Hook
@@ -48,7 +48,7 @@ _HOMES: Final = {
     "Hook": "queue.hooks",
     "KeyTaken": "errors",
     "LeaseLost": "errors",
-    "Message": "model.compose",
+    "Message": "model.message",
     "MessageQueue": "queue.queue",
     "Received": "queue.delivery.delivery",
     "Reject": "errors",

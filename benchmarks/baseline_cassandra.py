@@ -14,7 +14,7 @@ from cassandra.query import BatchStatement, BatchType, BoundStatement, PreparedS
 from pydantic_core import to_json
 
 from astyqueue.ids import IdSource, as_uuid
-from astyqueue.model.message import encode_plain
+from astyqueue.model.envelope import encode_plain
 from astyqueue.protocol.layout.columns import message_name
 from astyqueue.stores.cassandra.requests.codec import timeuuid
 from astyqueue.units import SECOND

@@ -15,9 +15,9 @@ from typing import Final
 from pydantic_core import to_json
 
 from astyqueue.ids import IdSource
-from astyqueue.model.message import encode_plain
+from astyqueue.model.envelope import encode_plain
 from astyqueue.protocol.layout.columns import message_name
-from astyqueue.stores.key_codec import encode_all
+from astyqueue.stores.column_name_codec import encode_all
 from astyqueue.units import SECOND
 from benchmarks.target import CLOCK, ROW, Embedded, Gaps
 from benchmarks.workload import bodies

@@ -8,7 +8,7 @@ from time import process_time_ns, thread_time_ns
 from typing import Final, TypeVar
 
 from astyqueue import Message, MessageQueue, ids
-from astyqueue.model.message import decode
+from astyqueue.model.envelope import decode
 from astyqueue.protocol.claiming.claim import Claim, claim
 from astyqueue.protocol.claiming.scan import MOST
 from astyqueue.protocol.claiming.selection import ClaimRequest
@@ -18,7 +18,7 @@ from astyqueue.protocol.row.snapshot import RowSnapshot
 from astyqueue.protocol.settling.outcomes import ACK
 from astyqueue.protocol.settling.settle import SettleRequest, settle
 from astyqueue.protocol.steps import Answer, Commit, Request, Steps, perform
-from astyqueue.queue.delivery.leases import BaseDelivery, Waiter
+from astyqueue.queue.delivery.base_delivery import BaseDelivery, Waiter
 from astyqueue.store import Column, Slice
 from benchmarks import throughput
 from benchmarks.target import CLOCK, ROW

@@ -25,9 +25,9 @@ from astyqueue.testing import LocalCassandra
 from astyqueue.units import SECOND
 from astyqueue.waiting import Wakeup
 from benchmarks.figures import Run, figures, table
-from benchmarks.load_run import Load, Noted
 from benchmarks.target import CLOCK
 from benchmarks.target_options import progress, whole_number
+from benchmarks.thread_load import Load, Noted
 from benchmarks.workload import NotMeasured
 
 #: The node that fails. Requests go to all of them in turn, and every row has a copy on each.

@@ -23,7 +23,7 @@ from astyqueue.protocol.coordination.column_lock import remove
 from astyqueue.protocol.steps import Steps
 from astyqueue.queue.options import DEFAULT_OPTIONS, with_lock
 from benchmarks.figures import Figure, Run, figures, table
-from benchmarks.filelocks import files_in, lock_of
+from benchmarks.lock_options import files_in, lock_of
 from benchmarks.parallel_drain import drained_by
 from benchmarks.processes.poller import Row, tombstones
 from benchmarks.target import CLOCK, QUEUE, Target

@@ -17,7 +17,7 @@ from typing import IO, Final, cast
 from pydantic_core import to_json
 
 from astyqueue import MessageQueue, ids
-from astyqueue.model.message import encode_plain
+from astyqueue.model.envelope import encode_plain
 from astyqueue.protocol.layout.columns import Type, message_name
 from astyqueue.protocol.sending.insert import message_put, send
 from astyqueue.store import Batch, Slice

@@ -22,8 +22,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 from astyqueue import connect, ids
+from astyqueue.model.envelope import MessageId
 from astyqueue.model.event import Event, Kind
-from astyqueue.model.message import MessageId
 from astyqueue.protocol.history import DAY, record_events
 from astyqueue.protocol.sending.idempotent import begin_batch
 from astyqueue.spark import session

@@ -16,7 +16,7 @@ from typing import Final, cast
 
 from benchmarks.cassandra import OnCassandra
 from benchmarks.figures import Figure, figure
-from benchmarks.load import Load, LoadSettings, Window
+from benchmarks.process_load import Load, LoadSettings, Window
 from benchmarks.server_load import ServerLoad
 from benchmarks.target import Target
 from benchmarks.target_options import opened, parser, progress, whole_number

@@ -9,8 +9,8 @@ from dataclasses import replace
 from typing import Final
 
 from astyqueue import MessageQueue, ids
+from astyqueue.model.envelope import MessageId
 from astyqueue.model.event import Event, Kind
-from astyqueue.model.message import MessageId
 from astyqueue.protocol.history import record_events
 from astyqueue.protocol.layout.rows import Ring
 from astyqueue.units import SECOND

@@ -15,7 +15,7 @@ from astyqueue.protocol.row.snapshot import RowSnapshot
 from astyqueue.protocol.settling.outcomes import ACK
 from astyqueue.protocol.settling.settle import SettleRequest
 from astyqueue.protocol.steps import Steps
-from astyqueue.queue.delivery.leases import BaseDelivery
+from astyqueue.queue.delivery.base_delivery import BaseDelivery
 from astyqueue.store import Slice
 from astyqueue.units import SECOND
 from benchmarks.target import CLOCK, ROW

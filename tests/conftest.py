@@ -19,8 +19,8 @@ pytest.register_assert_rewrite("astyqueue.testing")
 pytest_plugins = [
     "astyqueue.testing.cassandra.fixtures",
     "tests.support.places",
-    "tests.support.scheduling",
-    "tests.support.durations",
+    "tests.support.xdist_scheduling",
+    "tests.support.test_costs",
 ]
 
 

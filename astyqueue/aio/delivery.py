@@ -11,8 +11,8 @@ from typing import Self
 from astyqueue.durations import Duration, as_microseconds
 from astyqueue.protocol.claiming.selection import ClaimedMessage
 from astyqueue.protocol.settling.outcomes import ACK, Outcome
+from astyqueue.queue.delivery.base_delivery import BaseDelivery, DeliveryFactory, Lease
 from astyqueue.queue.delivery.batch import DeliveryBatch, raise_lost
-from astyqueue.queue.delivery.leases import BaseDelivery, DeliveryFactory, Lease
 from astyqueue.queue.delivery.retry_policy import RetryPolicy, error_text, rejected
 
 Settler = Callable[[list[tuple[BaseDelivery, Outcome]]], Awaitable[list[BaseDelivery]]]

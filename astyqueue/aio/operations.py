@@ -8,9 +8,9 @@ from datetime import datetime
 from typing import TypeVar, Unpack
 
 from astyqueue.durations import Duration
+from astyqueue.model.envelope import MessageId, Receipt
 from astyqueue.model.event import Event
 from astyqueue.model.explanation import Explanation
-from astyqueue.model.message import MessageId, Receipt
 from astyqueue.model.settings import Settings
 from astyqueue.model.validation import check_count
 from astyqueue.model.views import Counts, DeadLetter, Found, RedriveReport, RescanReport

@@ -16,14 +16,14 @@ from astyqueue.aio.operations import Operations
 from astyqueue.aio.sending import send_as_they_come
 from astyqueue.clock import Clock
 from astyqueue.durations import Duration, as_microseconds
-from astyqueue.model.compose import Message
+from astyqueue.model.message import Message
 from astyqueue.model.validation import check_count
 from astyqueue.protocol.settling.outcomes import ACK, Outcome
 from astyqueue.protocol.steps import arun
 from astyqueue.queue.admin import schedules
 from astyqueue.queue.builder import QueueBuilder
 from astyqueue.queue.consuming.renewal import renew_until_stopped
-from astyqueue.queue.delivery.leases import BaseDelivery, DeliveryFactory
+from astyqueue.queue.delivery.base_delivery import BaseDelivery, DeliveryFactory
 from astyqueue.queue.delivery.retry_policy import RetryPolicy
 from astyqueue.queue.metrics import QueueStats
 from astyqueue.queue.producing.producer import SendReport, Sent, as_message

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final, Generic, Self, TypeVar
 
 from astyqueue.dispatch.backlog_size import MessageQuota
-from astyqueue.dispatch.forks import end_forked_children
+from astyqueue.dispatch.forked_children import end_forked_children
 from astyqueue.dispatch.handlers import Call, Factory, Handler, HandlerRegistry, Middleware, check_handler, handler_name
 from astyqueue.dispatch.subscription import Subscription
 from astyqueue.durations import Duration, as_microseconds

@@ -10,7 +10,7 @@ from astyqueue.clock import Clock
 from astyqueue.dispatch.worker_log import log_event, log_mistake
 from astyqueue.errors import AstyqueueError, Closed, NotFound, StoreError, StoreGone
 from astyqueue.queue.consuming.claimer import Claimer
-from astyqueue.queue.delivery.leases import Waiter
+from astyqueue.queue.delivery.base_delivery import Waiter
 from astyqueue.queue.delivery.retry_policy import reason_of
 from astyqueue.queue.queue import MessageQueue
 from astyqueue.text import length_text

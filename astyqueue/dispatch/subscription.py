@@ -27,9 +27,9 @@ from astyqueue.dispatch.handlers import HandlerRegistry
 from astyqueue.dispatch.worker_log import log_event, log_traceback, short
 from astyqueue.errors import AlreadySettled, AstyqueueError, ThreadsDied
 from astyqueue.model.health import StuckReport
-from astyqueue.protocol.coordination.workers import report_stuck
+from astyqueue.protocol.coordination.stuck_workers import report_stuck
+from astyqueue.queue.delivery.base_delivery import BaseDelivery, Waiter
 from astyqueue.queue.delivery.delivery import Delivery
-from astyqueue.queue.delivery.leases import BaseDelivery, Waiter
 from astyqueue.queue.delivery.retry_policy import reason_of
 from astyqueue.queue.queue import MessageQueue
 from astyqueue.units import SECOND

@@ -14,7 +14,7 @@ from pydantic import JsonValue
 
 from astyqueue.clock import instant
 from astyqueue.errors import BadInput
-from astyqueue.model.message import MessageId
+from astyqueue.model.envelope import MessageId
 from astyqueue.text import exact
 
 Json = dict[str, JsonValue]

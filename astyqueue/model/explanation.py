@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from astyqueue.clock import instant
+from astyqueue.model.envelope import Envelope, MessageId
 from astyqueue.model.event import Event, Kind
-from astyqueue.model.message import Envelope, MessageId
 from astyqueue.model.settings import Behaviour
 from astyqueue.model.views import Content, Json, Standing
 from astyqueue.text import counted, exact, instant_text

@@ -1,181 +1,231 @@
-"""A message: its envelope as stored, its id, and the receipt of one delivery of it."""
+"""Checks the message that a producer sends and encodes it as an envelope."""
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
 from typing import Final, NamedTuple
 
-from pydantic import JsonValue
-from pydantic_core import from_json, to_json
-
-from astyqueue import ids
-from astyqueue.clock import microseconds
-from astyqueue.durations import LATEST
+from astyqueue.durations import Duration, as_microseconds, instant_of, upper_bound_of
 from astyqueue.errors import BadInput
-from astyqueue.ids import Id, is_moment
-from astyqueue.model.framing import FORMAT, other_format
-from astyqueue.units import SECOND
-
-#: The least and the longest lease (microseconds) and the most attempts of a queue or a message; a lease of zero: at
-#: most once.
-LEASE_LEAST: Final = SECOND // 10
-LEASE_MOST: Final = 12 * 3_600 * SECOND
-ATTEMPTS_MOST: Final = 10_000
-#: The least and the longest time for which it is stored that a repeatable send was settled, in seconds.
-REMEMBERED_LEAST: Final = 86_400
-REMEMBERED_MOST: Final = 30 * REMEMBERED_LEAST
-#: The greatest moment (microseconds) that earlier releases stored for a message that never expires: that of
-#: `datetime.max`.
-_ENDLESS: Final = microseconds(datetime.max.replace(tzinfo=UTC)) + 1
-_PLAIN_TAIL: Final = b"0,null,null,null,null,null,"
+from astyqueue.model.body import encode_body
+from astyqueue.model.envelope import ATTEMPTS_MOST, LEASE_LEAST, LEASE_MOST, Envelope, encode, encode_plain
+from astyqueue.model.schedule import SCHEDULE
+from astyqueue.model.settings import Settings
+from astyqueue.model.validation import check_text
+from astyqueue.text import length_text
 
 
-class Envelope(NamedTuple):
-    """The content of a message column. Instants are microseconds since 1970, durations microseconds.
+class Unique(StrEnum):
+    """The policy for a message whose unique key another message has.
 
-    `unique`: no other unique message has its key until it is done, dead or deleted. `repeatable`: its send may be
-    repeated after it was settled; a tombstone of the settlement is kept for this number of seconds. True, which all
-    releases read, means a day.
+    REJECT: it is not sent; KeyTaken is raised. KEEP: it is not sent; the other message is kept. REPLACE: it replaces
+    the other message and keeps that one's due time. DEBOUNCE: it replaces the other message, with its own due time.
     """
 
-    sent: int
+    REJECT = "reject"
+    KEEP = "keep"
+    REPLACE = "replace"
+    DEBOUNCE = "debounce"
+
+
+KEY_BYTES: Final = 512
+HEADERS_BYTES: Final = 8 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """A body and its send options; the queue's settings apply to options left out.
+
+    `delay` counts from now, `at` is an aware datetime; from `expires` on (an aware datetime, or a duration after the
+    due time) no consumer is handed the message. `lease=0` hands it out at most once. Of a queue's messages sent with
+    `unique`, at most one has the key: "reject" raises KeyTaken if another message has it, "keep" keeps that one,
+    "replace" and "debounce" cancel it.
+    """
+
+    body: object
+    key: str | None = None
+    delay: Duration | None = None
+    at: datetime | None = None
+    priority: int = 0
+    headers: Mapping[str, str] | None = None
+    expires: Duration | datetime | None = None
+    lease: Duration | None = None
+    max_attempts: int | None = None
+    unique: str | None = None
+
+
+class PreparedMessage(NamedTuple):
+    """A checked message: due time (zero: now), priority, key and headers, its column value and the time of sending."""
+
     due: int
-    key: str | None
-    headers: dict[str, str] | None
-    expires: int | None
-    lease: int | None
-    attempts: int | None
-    body: JsonValue
-    unique: bool = False
-    repeatable: bool | int = False
-
-
-_FIELDS: Final = len(Envelope._fields)
-#: Most messages are neither unique nor repeatable; these two fields are then left out.
-_USUAL: Final = (False, False)
-_SAID: Final = _FIELDS - len(_USUAL)
-_BODY: Final = Envelope._fields.index("body")
-#: The fields between `sent` and `body` of a message that was sent without options.
-_PLAIN: Final = [0, None, None, None, None, None]
-_TEXT: Final = frozenset({str})
-#: Making a tuple's subclass straight from its parts halves its cost; an envelope is made for every message handed out.
-_new: Final = tuple.__new__
-
-
-def encode_plain(sent: int, body: bytes) -> bytes:
-    """The envelope of a body, already encoded as JSON, that was sent without options."""
-    return b"\x01[%d,%b%b]" % (sent, _PLAIN_TAIL, body)
-
-
-def encode(envelope: Envelope, body: bytes) -> bytes:
-    """An envelope with its body already encoded as JSON."""
-    head, tail = to_json(envelope[:_BODY]), envelope[_SAID:]
-    said = b"" if tail == _USUAL else b"," + to_json(tail)[1:-1]
-    return b"\x01%b,%b%b]" % (head[:-1], body, said)
-
-
-def decode(value: bytes) -> Envelope:
-    """The envelope of a stored value; a newer format, damage or invalid fields raise ValueError."""
-    if value[:1] != FORMAT:  # as `unframed`, without a call for each message
-        raise other_format(value)
-    fields = from_json(value[1:], allow_inf_nan=False)
-    said = len(fields) if type(fields) is list else 0
-    if said == _SAID:
-        fields += _USUAL
-        if fields[1:_BODY] == _PLAIN and is_moment(fields[0]):
-            return _new(Envelope, fields)
-    elif said != _FIELDS:
-        message = f"it is not an envelope of {_SAID} or {_FIELDS} fields"
-        raise ValueError(message)
-    return _checked(_new(Envelope, fields))
-
-
-def _checked(envelope: Envelope) -> Envelope:
-    """The envelope, its lease and attempts clamped to the bounds of a queue's; ValueError for a wrong type or range."""
-    sent, due, key, headers, expires, lease, attempts, _, unique, repeatable = envelope
-    right = (
-        is_moment(sent),
-        is_moment(due),
-        key is None or type(key) is str,
-        headers is None or (type(headers) is dict and _TEXT.issuperset(map(type, headers.values()))),
-        expires is None or is_moment(expires) or (type(expires) is int and 0 < expires <= _ENDLESS),
-        lease is None or (type(lease) is int and lease >= 0),
-        attempts is None or (type(attempts) is int and attempts >= 0),
-        True,  # a body may be any JSON
-        type(unique) is bool,
-        type(repeatable) is bool or (type(repeatable) is int and REMEMBERED_LEAST <= repeatable <= REMEMBERED_MOST),
-    )
-    if not all(right):
-        wrong = [name for name, is_right in zip(Envelope._fields, right, strict=True) if not is_right]
-        message = f"{', '.join(wrong)}: of the wrong type, or out of range"
-        raise ValueError(message)
-    if expires is lease is attempts is None:
-        return envelope
-    return envelope._replace(
-        expires=None if expires is None else min(expires, LATEST),
-        lease=min(max(lease, LEASE_LEAST), LEASE_MOST) if lease else lease,
-        attempts=None if attempts is None else min(max(attempts, 1), ATTEMPTS_MOST),
-    )
-
-
-def queue_of(row: str) -> str:
-    """The queue that a row belongs to."""
-    return row.partition(":")[0]
-
-
-class MessageId(NamedTuple):
-    """The id of a message: opaque to users, stable for the message's life, printed as `<row>/<priority>/<TimeUUID>`."""
-
-    row: str
     priority: int
-    id: Id
-
-    def __str__(self) -> str:
-        """The text that `parse` reads."""
-        return f"{self.row}/{self.priority}/{ids.text(self.id)}"
-
-    def __repr__(self) -> str:
-        """The same text, marked as a MessageId."""
-        return f"<MessageId {self}>"
-
-    @property
-    def moment(self) -> int:
-        """When the message was due for the first time, in microseconds since 1970."""
-        return ids.moment(self.id)
-
-    @property
-    def queue(self) -> str:
-        """The queue the message is in."""
-        return queue_of(self.row)
-
-    @classmethod
-    def parse(cls, written: str) -> MessageId:
-        """The id that `str` gave; other text raises BadInput."""
-        try:
-            row, priority, uuid = written.split("/")
-            return cls(row, int(priority), ids.parse(uuid))
-        except ValueError as error:
-            message = f"{written!r} is not a message id, such as 'emails:0:0/0/9d3d3ddc-e59b-11f1-8fbf-bd1965e21e21'"
-            raise BadInput(message) from error
+    key: str | None
+    value: bytes
+    sent: int
+    unique: Unique | None = None
+    headers: Mapping[str, str] | None = None
 
 
-class Receipt(NamedTuple):
-    """The right to settle one delivery, printed as `<id>/<attempt>/<claim nonce>`; good in any process."""
+class MessageEncoder:
+    """Checks messages against the bounds of their queue and encodes them for the store."""
 
-    message: MessageId
-    attempt: int
-    nonce: bytes
+    def __init__(self, settings: Settings, now: int) -> None:
+        """`now`, in microseconds since 1970, is the time of sending of all messages composed here."""
+        self._settings = settings
+        self._now = now
+        self._plain: Message | None = None
 
-    def __str__(self) -> str:
-        """The text that `parse` reads."""
-        return f"{self.message}/{self.attempt}/{self.nonce.hex()}"
+    def compose(self, body: object, options: Message) -> PreparedMessage:
+        """Encode one message. BadInput if the body or an option is invalid; nothing was sent."""
+        encoded = encode_body(body, self._settings.behaviour.body_bytes)
+        if options is self._plain:
+            return PreparedMessage(0, options.priority, None, encode_plain(self._now, encoded), self._now)
+        return self._with_options(encoded, options)
 
-    @classmethod
-    def parse(cls, written: str) -> Receipt:
-        """The receipt that `str` gave; other text raises BadInput."""
-        try:
-            message, attempt, nonce = written.rsplit("/", 2)
-            return cls(MessageId.parse(message), int(attempt), bytes.fromhex(nonce))
-        except ValueError as error:
-            problem = f"{written!r} is not a receipt, such as '<message id>/1/5f0c3a9e2b7d4c11'"
-            raise BadInput(problem) from error
+    def _with_options(self, encoded: bytes, options: Message) -> PreparedMessage:
+        priority = _priority(options.priority, self._settings)
+        if _is_plain(options):
+            self._plain = options
+            return PreparedMessage(0, priority, None, encode_plain(self._now, encoded), self._now)
+        due = _due(options, self._now)
+        unique = unique_of(options)
+        envelope = Envelope(
+            sent=self._now,
+            due=due,
+            key=_key(options.key),
+            headers=_headers(options.headers),
+            expires=_expires(options.expires, max(due, self._now)),
+            lease=_lease(options.lease, self._settings.behaviour.lease_cap_us),
+            attempts=_attempts(options.max_attempts, self._settings.behaviour.max_attempts_cap),
+            body=None,
+            unique=unique is not None,
+        )
+        return PreparedMessage(
+            due, priority, envelope.key, encode(envelope, encoded), self._now, unique, envelope.headers
+        )
+
+
+def _is_plain(message: Message) -> bool:
+    return (
+        message.key is None
+        and message.delay is None
+        and message.at is None
+        and message.headers is None
+        and message.expires is None
+        and message.lease is None
+        and message.max_attempts is None
+        and message.unique is None
+    )
+
+
+def _priority(priority: int, settings: Settings) -> int:
+    levels = settings.layout.priorities
+    if type(priority) is not int or not 0 <= priority < levels:
+        allowed = "has one priority, 0" if levels == 1 else f"has the priorities 0 to {levels - 1} (highest first)"
+        problem = f"priority {priority!r} was requested, but queue {settings.name!r} {allowed}"
+        raise BadInput(problem)
+    return priority
+
+
+def _due(message: Message, now: int) -> int:
+    if message.delay is not None and message.at is not None:
+        problem = "a message takes a delay or a moment (at=), not both"
+        raise BadInput(problem)
+    if message.at is not None:
+        return instant_of(message.at)
+    return now + as_microseconds(message.delay) if message.delay is not None else 0
+
+
+def range_of(since: datetime | None, until: datetime | None) -> tuple[int | None, int | None]:
+    """A range of time in microseconds; None leaves a side open. BadInput if it ends before it begins."""
+    begin, end = None if since is None else instant_of(since), None if until is None else upper_bound_of(until)
+    if begin is not None and end is not None and begin > end:
+        problem = f"the range ends ({until}) before it begins ({since}): exchange since and until"
+        raise BadInput(problem)
+    return begin, end
+
+
+def _expires(expires: Duration | datetime | None, due: int) -> int | None:
+    if expires is None:
+        return None
+    moment = upper_bound_of(expires) if isinstance(expires, datetime) else due + as_microseconds(expires)
+    if moment <= due:
+        problem = f"the message would expire ({expires!r}) before it is due: give it a later moment, or none"
+        raise BadInput(problem)
+    return moment
+
+
+def _key(key: str | None) -> str | None:
+    return None if key is None else check_key(key)
+
+
+def check_key(key: object) -> str:
+    """The key itself; BadInput unless it is text of 1 to `KEY_BYTES` bytes."""
+    text = check_text(key, "key")
+    if not 0 < len(text.encode()) <= KEY_BYTES:
+        problem = f"key {text!r:.80} is not text of 1 to {KEY_BYTES} bytes"
+        raise BadInput(problem)
+    return text
+
+
+def unique_of(message: Message) -> Unique | None:
+    """The policy of a message if its key is taken; None without one. BadInput if it is unknown, or without a key."""
+    if message.unique is None:
+        return None
+    try:
+        unique = Unique(message.unique)
+    except ValueError as error:
+        problem = f"unique={message.unique!r}: must be one of {', '.join(Unique)}"
+        raise BadInput(problem) from error
+    if message.key is None:
+        problem = f"unique={message.unique!r} without a key: give the key that must be unique"
+        raise BadInput(problem)
+    return unique
+
+
+def _headers(headers: Mapping[str, str] | None) -> dict[str, str] | None:
+    if headers is None:
+        return None
+    if not isinstance(headers, Mapping) or any(not isinstance(part, str) for pair in headers.items() for part in pair):
+        problem = f"headers map text to text, and these do not: {headers!r:.200}"
+        raise BadInput(problem)
+    pairs = {
+        check_text(name, "the name of a header"): check_text(text, f"header {name!r:.80}")
+        for name, text in headers.items()
+    }
+    if SCHEDULE in pairs:
+        problem = f"the header {SCHEDULE!r} is reserved: only schedules set it; give yours another name"
+        raise BadInput(problem)
+    if (size := sum(len(part.encode()) for pair in pairs.items() for part in pair)) > HEADERS_BYTES:
+        problem = f"headers are {size} bytes, and at most {HEADERS_BYTES} are allowed: put data into the body"
+        raise BadInput(problem)
+    return pairs
+
+
+def _lease(lease: Duration | None, cap: int) -> int | None:
+    if lease is None:
+        return None
+    duration = as_microseconds(lease)
+    if duration and not LEASE_LEAST <= duration <= LEASE_MOST:
+        least, longest = length_text(LEASE_LEAST), length_text(LEASE_MOST)
+        problem = f"lease is {lease!r}: it must be from {least} to {longest}, or 0 for at most once"
+        raise BadInput(problem)
+    if duration > cap:
+        problem = (
+            f"lease {lease!r} exceeds the queue's lease_cap of {length_text(cap)}: request less, or have the cap raised"
+        )
+        raise BadInput(problem)
+    return duration
+
+
+def _attempts(attempts: int | None, cap: int) -> int | None:
+    if attempts is not None and not (type(attempts) is int and 1 <= attempts <= ATTEMPTS_MOST):
+        problem = f"max_attempts {attempts!r} is not a whole number from 1 to {ATTEMPTS_MOST}"
+        raise BadInput(problem)
+    if attempts is not None and attempts > cap:
+        problem = f"max_attempts {attempts} exceeds the queue's max_attempts_cap of {cap}: request less, or raise it"
+        raise BadInput(problem)
+    return attempts

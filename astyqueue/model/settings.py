@@ -15,8 +15,8 @@ from pydantic_core import ErrorDetails
 
 from astyqueue.errors import BadInput, BadSetting
 from astyqueue.model.body import BODY_BYTES, BODY_BYTES_AT_MOST
+from astyqueue.model.envelope import ATTEMPTS_MOST, LEASE_LEAST, LEASE_MOST, REMEMBERED_MOST
 from astyqueue.model.event import Keeping
-from astyqueue.model.message import ATTEMPTS_MOST, LEASE_LEAST, LEASE_MOST, REMEMBERED_MOST
 from astyqueue.text import duration_setting_text
 from astyqueue.units import SECOND
 

@@ -15,7 +15,7 @@ from typing import Final, Literal
 from pydantic import JsonValue
 
 from astyqueue.clock import instant
-from astyqueue.model.message import Envelope, MessageId, decode
+from astyqueue.model.envelope import Envelope, MessageId, decode
 from astyqueue.text import exact
 
 Json = dict[str, JsonValue]

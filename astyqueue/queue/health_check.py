@@ -7,8 +7,8 @@ from collections.abc import Callable
 from functools import partial
 
 from astyqueue.clock import Clock
-from astyqueue.diagnostics import Finding, Severity
 from astyqueue.errors import StoreError, Undecodable
+from astyqueue.findings import Finding, Severity
 from astyqueue.model.health import findings_of, rest_of
 from astyqueue.protocol.admin.health import read_health
 from astyqueue.protocol.admin.settings import load_settings, read_queue_list

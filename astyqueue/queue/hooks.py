@@ -8,9 +8,9 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final
 
-from astyqueue.model.compose import Message
-from astyqueue.model.message import MessageId
-from astyqueue.queue.delivery.leases import BaseDelivery
+from astyqueue.model.envelope import MessageId
+from astyqueue.model.message import Message
+from astyqueue.queue.delivery.base_delivery import BaseDelivery
 
 _log: Final = logging.getLogger("astyqueue.queue")
 

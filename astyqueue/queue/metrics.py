@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Final
 
-from astyqueue.model.message import MessageId
+from astyqueue.model.envelope import MessageId
 from astyqueue.protocol.claiming.claim import ClaimResult
 
 #: The number of messages with lost outcomes that are remembered.

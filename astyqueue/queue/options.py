@@ -15,7 +15,7 @@ from astyqueue.protocol.client import Client
 from astyqueue.protocol.coordination.column_lock import ColumnLock
 from astyqueue.protocol.coordination.row_lock import RowLock, VersionGuard
 from astyqueue.queue.producing.placement import PlacementFunction
-from astyqueue.queue.rows.managed_lock import CallingThread, LockManager, ManagedLock
+from astyqueue.queue.rows.external_lock import CallingThread, LockManager, ManagedLock
 from astyqueue.units import SECOND
 
 #: Option names and the stored fields they set; durations become microseconds.

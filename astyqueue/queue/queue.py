@@ -10,15 +10,15 @@ from typing import Self, cast
 
 from astyqueue.clock import Clock
 from astyqueue.durations import Duration, as_microseconds
-from astyqueue.model.compose import Message
+from astyqueue.model.message import Message
 from astyqueue.model.validation import check_count
 from astyqueue.protocol.settling.outcomes import ACK, Outcome
 from astyqueue.protocol.steps import run
 from astyqueue.queue.admin import schedules
 from astyqueue.queue.builder import QueueBuilder
 from astyqueue.queue.consuming.renewal import RenewalThread, renew_until_stopped
+from astyqueue.queue.delivery.base_delivery import BaseDelivery, DeliveryFactory
 from astyqueue.queue.delivery.delivery import Delivery, Received
-from astyqueue.queue.delivery.leases import BaseDelivery, DeliveryFactory
 from astyqueue.queue.delivery.retry_policy import RetryPolicy
 from astyqueue.queue.delivery_loop import Later, delivery_loop
 from astyqueue.queue.metrics import QueueStats

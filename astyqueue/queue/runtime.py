@@ -12,7 +12,7 @@ from typing import Final
 
 from astyqueue.clock import Clock
 from astyqueue.ids import IdSource
-from astyqueue.model.compose import Message
+from astyqueue.model.message import Message
 from astyqueue.model.settings import Settings
 from astyqueue.model.validation import check_count
 from astyqueue.protocol.admin.settings import change_behaviour
@@ -20,8 +20,8 @@ from astyqueue.protocol.client import Client
 from astyqueue.protocol.layout.rows import Ring
 from astyqueue.protocol.steps import Steps
 from astyqueue.queue.consuming.claimer import Claimer
-from astyqueue.queue.consuming.leadership import was_closed
-from astyqueue.queue.delivery.leases import BaseDelivery, DeliveryFactory, Waiter
+from astyqueue.queue.consuming.leader_follower import was_closed
+from astyqueue.queue.delivery.base_delivery import BaseDelivery, DeliveryFactory, Waiter
 from astyqueue.queue.delivery.retry_policy import RetryPolicy
 from astyqueue.queue.hooks import Hook
 from astyqueue.queue.options import DEFAULT_OPTIONS, ClientOptions, behaviour_of, check_names

@@ -26,10 +26,10 @@ from pydantic_core import from_json, to_json
 
 from astyqueue import ids
 from astyqueue.errors import BadSetting, StoreUnavailable, Undecodable
-from astyqueue.model.compose import Message
 from astyqueue.model.framing import FORMAT
+from astyqueue.model.message import Message
 from astyqueue.model.schedule import Origin, Policies, Schedule, Template
-from astyqueue.protocol.row import cell
+from astyqueue.protocol.row import compare_and_set
 from astyqueue.protocol.steps import Steps, read_column
 from astyqueue.queue.admin.schedules import ScheduleRequest, handle_of, remove, save, template_of
 from astyqueue.queue.runtime import QueueRuntime
@@ -221,7 +221,7 @@ class _Reconciling:
     def _write(self, current: bytes | None, record: _Record) -> Steps[bool]:
         """Replace the stored record; False if it was changed meanwhile or the outcome is unknown."""
         batch = Batch(self._row, (Put(self._name, record.encode()),))
-        return (yield from cell.replace(batch, self._name, current))
+        return (yield from compare_and_set.replace(batch, self._name, current))
 
     def carry_out(self, record: _Record) -> Steps[Reconciled]:
         """Remove old schedules, then save the declared ones, so that a renamed schedule never exists twice."""

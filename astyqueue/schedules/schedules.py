@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Final
 
-from astyqueue.model.compose import Message
+from astyqueue.model.message import Message
 from astyqueue.model.schedule import Misfire, Policies, Schedule
 from astyqueue.protocol.steps import Steps
 from astyqueue.queue.admin import schedules

@@ -10,7 +10,7 @@ from pydantic import JsonValue
 from pydantic_core import from_json
 
 from astyqueue.clock import instant
-from astyqueue.model.message import MessageId
+from astyqueue.model.envelope import MessageId
 from astyqueue.model.schedule import Firing, Run, Schedule
 from astyqueue.model.views import Json
 from astyqueue.text import exact

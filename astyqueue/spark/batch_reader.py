@@ -12,7 +12,7 @@ from pyspark.sql.types import StructType
 
 from astyqueue.errors import BadSetting
 from astyqueue.ids import moment
-from astyqueue.model.message import MessageId
+from astyqueue.model.envelope import MessageId
 from astyqueue.model.views import DeadFilter
 from astyqueue.protocol.admin.browse import Walk
 from astyqueue.protocol.admin.dead_letters import PAGE, dead_page

@@ -8,12 +8,12 @@ from dataclasses import replace
 from typing import Final
 
 from astyqueue.ids import Id
+from astyqueue.model.envelope import MessageId
 from astyqueue.model.event import Kind
-from astyqueue.model.message import MessageId
 from astyqueue.protocol.history import first_sent
 from astyqueue.protocol.row.transaction import COMMIT_MESSAGES
 from astyqueue.protocol.sending.idempotent import IdempotentSender
-from astyqueue.protocol.sending.key_index import write_key_hints
+from astyqueue.protocol.sending.key_hints import write_key_hints
 from astyqueue.queue.queue import MessageQueue
 from astyqueue.spark.connections import Pace
 from astyqueue.spark.row_mapping import Addressed

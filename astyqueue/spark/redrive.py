@@ -21,7 +21,7 @@ from pyspark.sql.types import TimestampType
 from astyqueue.clock import SystemClock, instant
 from astyqueue.errors import BadInput
 from astyqueue.files import for_owner
-from astyqueue.model.message import MessageId
+from astyqueue.model.envelope import MessageId
 from astyqueue.model.views import RedriveReport
 from astyqueue.queue.admin.commands import redrive
 from astyqueue.spark.connections import Pace, sending

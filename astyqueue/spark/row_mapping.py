@@ -15,8 +15,8 @@ from astyqueue import ids
 from astyqueue.clock import instant
 from astyqueue.errors import BadInput, BadSetting
 from astyqueue.model.body import call_body
-from astyqueue.model.compose import Message, MessageEncoder, PreparedMessage
-from astyqueue.model.message import MessageId
+from astyqueue.model.envelope import MessageId
+from astyqueue.model.message import Message, MessageEncoder, PreparedMessage
 from astyqueue.model.settings import BY_KEY, FUNCTION, SINGLE, Settings
 from astyqueue.protocol.layout.rows import Ring
 from astyqueue.protocol.sending.idempotent import BatchRecord, IdempotentMessage, composed, record_id

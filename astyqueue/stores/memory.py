@@ -10,11 +10,11 @@ from itertools import islice
 from typing import Final, NamedTuple, Self
 
 from astyqueue.clock import Clock, Stamps
-from astyqueue.diagnostics import Finding, note
 from astyqueue.errors import BadSetting, Closed
+from astyqueue.findings import Finding, note
 from astyqueue.store import Batch, Column, Committed, Expectation, Named, Outcome, Put, Refused, Slice, Spread, Wanted
-from astyqueue.stores import fork_hooks, key_codec
-from astyqueue.stores.key_codec import Changes
+from astyqueue.stores import column_name_codec, fork_hooks
+from astyqueue.stores.column_name_codec import Changes
 from astyqueue.stores.sorted_keys import SortedNames
 from astyqueue.stores.url import Location
 from astyqueue.units import SECOND
@@ -60,7 +60,7 @@ class _Row:
         return cell.column
 
     def slice(self, wanted: Slice, now: int) -> Iterator[Column]:
-        low, high, ids = key_codec.bounds(wanted)
+        low, high, ids = column_name_codec.bounds(wanted)
         first, last = ids or (b"", b"")
         for name in self._names.between(low, high):
             column, expires = self.cells[name]
@@ -89,7 +89,7 @@ class _Rows:
         self.lock.release()
 
     def read(self, wanted: Wanted, now: int) -> list[Column]:
-        key_codec.known(wanted.table)
+        column_name_codec.known(wanted.table)
         row = self._rows.get((wanted.table, wanted.row))
         if row is None:
             return []
@@ -140,7 +140,7 @@ class _Rows:
 
 
 def _named(row: _Row, wanted: Named, now: int) -> Iterator[Column]:
-    for name in sorted(set(key_codec.encode_all(wanted.names))):
+    for name in sorted(set(column_name_codec.encode_all(wanted.names))):
         column = row.alive(name, now)
         if column is not None:
             yield column
@@ -172,7 +172,7 @@ class MemoryStore:
     def send(self, batch: Batch, *more: Batch) -> None:
         """See `Store.send`."""
         rows = self._open()
-        checked = [(each, key_codec.changes(each)) for each in (batch, *more)]
+        checked = [(each, column_name_codec.changes(each)) for each in (batch, *more)]
         now, stamp = self._clock.now(), self._stamps.next()
         with rows.lock:
             for each, changes in checked:
@@ -181,7 +181,7 @@ class MemoryStore:
     def commit(self, batch: Batch, expects: tuple[Expectation, ...]) -> Outcome:
         """See `Store.commit`."""
         rows = self._open()
-        changes, expected = key_codec.committed_changes(batch, expects)
+        changes, expected = column_name_codec.committed_changes(batch, expects)
         now = self._clock.now()
         with rows.lock:
             present = {each.name: rows.present(batch, name, now) for each, name in zip(expects, expected, strict=True)}

@@ -14,7 +14,7 @@ from astyqueue.dispatch.dispatcher import Dispatcher
 from astyqueue.dispatch.handlers import Handler, Middleware, refuse_generator
 from astyqueue.durations import Duration, as_microseconds
 from astyqueue.errors import BadInput, BadSetting, Closed
-from astyqueue.model.compose import Message, MessageEncoder
+from astyqueue.model.message import Message, MessageEncoder
 from astyqueue.model.settings import Settings, check_queue_name
 from astyqueue.queue.connection import Connection, connect
 from astyqueue.queue.options import check_names

@@ -19,7 +19,7 @@ from typing import Final, Generic, ParamSpec, TypeVar
 from astyqueue.dispatch.handlers import TASK, Handler, refuse_unfinished
 from astyqueue.durations import Duration, as_microseconds
 from astyqueue.errors import BadInput, NotFound
-from astyqueue.model.compose import Message
+from astyqueue.model.message import Message
 from astyqueue.queue.delivery.delivery import Delivery
 from astyqueue.queue.producing.producer import SendReport, Sent
 from astyqueue.queue.queue import MessageQueue

@@ -11,7 +11,7 @@ import sys
 
 from astyqueue import Delivery, MessageQueue
 from astyqueue.dispatch.dispatcher import Dispatcher
-from benchmarks.filelocks import lock_of
+from benchmarks.lock_options import lock_of
 from benchmarks.target import CLOCK, QUEUE
 
 

@@ -13,9 +13,9 @@ from cassandra.query import SimpleStatement
 
 from astyqueue import ids
 from astyqueue.clock import instant
-from astyqueue.diagnostics import Severity
+from astyqueue.findings import Severity
+from astyqueue.model.envelope import encode_plain
 from astyqueue.model.health import findings_of
-from astyqueue.model.message import encode_plain
 from astyqueue.model.settings import Layout, Settings
 from astyqueue.protocol.admin.health import read_health
 from astyqueue.protocol.sending.insert import message_put
@@ -26,7 +26,7 @@ from astyqueue.testing import LocalCassandra, TimeMachine
 from astyqueue.units import SECOND
 from tests.cassandra.test_store_ring import CLOCK, NOTICED, counted_up, jobs, opened, told
 from tests.support.places import BEHIND
-from tests.unit.queue.waiting_threads import Crew, Worker
+from tests.unit.queue.stepped_workers import Crew, Worker
 
 __all__ = ["jobs"]
 

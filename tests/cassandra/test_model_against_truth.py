@@ -21,7 +21,7 @@ from astyqueue.stores.cassandra import Address
 from astyqueue.stores.cassandra.connection.cluster import connect
 from astyqueue.testing import LocalCassandra
 from astyqueue.units import SECOND
-from tests.cassandra.scripted import HEADER, ROW, STORIES, Story
+from tests.cassandra.scripted_requests import HEADER, ROW, STORIES, Story
 from tests.simulation.cassandra.cluster import Cluster, Job, OnAnswer
 from tests.simulation.cassandra.replica import Replica
 from tests.simulation.cassandra.store import SimulatedClock, SimulatedStore
@@ -122,7 +122,7 @@ def real(way: Real, session: Session) -> Real:
 
 
 @pytest.mark.timeout(120)
-@pytest.mark.parametrize("story", STORIES, ids=lambda history: history.__name__)
+@pytest.mark.parametrize("history", STORIES, ids=lambda history: history.__name__)
 def test_simulated_and_real_servers_give_the_same_answers(real: Real, history: Story) -> None:
     simulated = list(history(Simulated()))
     assert len(simulated) > 0

@@ -22,8 +22,8 @@ from astyqueue import Delivery, MessageQueue
 from astyqueue.clock import SystemClock, instant
 from astyqueue.durations import as_microseconds
 from astyqueue.errors import AstyqueueError, StoreError
-from astyqueue.model.compose import Message
-from astyqueue.model.message import MessageId
+from astyqueue.model.envelope import MessageId
+from astyqueue.model.message import Message
 from astyqueue.queue.connection import connect
 from astyqueue.stores.admin import administer
 from astyqueue.stores.cassandra.schema.check import GC_GRACE, LEAST_GC_GRACE

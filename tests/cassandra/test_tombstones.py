@@ -10,7 +10,7 @@ from astyqueue import ids
 from astyqueue.clock import SystemClock
 from astyqueue.errors import SliceTooLong
 from astyqueue.ids import Id
-from astyqueue.model.message import encode_plain
+from astyqueue.model.envelope import encode_plain
 from astyqueue.protocol.claiming.claim import Claim, claim
 from astyqueue.protocol.claiming.selection import ClaimRequest
 from astyqueue.protocol.client import Client

@@ -14,7 +14,7 @@ from typing import Final, cast
 from astyqueue import Delivery, Hook, MessageQueue
 from astyqueue.clock import Clock, SystemClock
 from astyqueue.dispatch.dispatcher import Dispatcher
-from astyqueue.queue.delivery.leases import BaseDelivery
+from astyqueue.queue.delivery.base_delivery import BaseDelivery
 from astyqueue.waiting import Wakeup
 
 THREADS: Final = 2

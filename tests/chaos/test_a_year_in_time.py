@@ -17,8 +17,8 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from astyqueue.clock import microseconds
-from astyqueue.model.compose import Message
-from astyqueue.model.message import decode
+from astyqueue.model.envelope import decode
+from astyqueue.model.message import Message
 from astyqueue.model.schedule import SCHEDULE
 from astyqueue.model.settings import Layout
 from astyqueue.protocol.layout.columns import Type
@@ -29,7 +29,7 @@ from astyqueue.stores.memory import MemoryStore
 from astyqueue.testing import Faulty, TimeMachine
 from astyqueue.triggers import Cron, Days, Every, Excluding, Once, Trigger
 from astyqueue.units import SECOND
-from tests.unit.queue.waiting_threads import MILLISECOND, Crew
+from tests.unit.queue.stepped_workers import MILLISECOND, Crew
 
 MINUTE: Final = 60 * SECOND
 DAY: Final = 1_440 * MINUTE

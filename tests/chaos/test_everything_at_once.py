@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from astyqueue import Dispatcher, MessageQueue, aio
-from astyqueue.queue.delivery.leases import BaseDelivery
+from astyqueue.queue.delivery.base_delivery import BaseDelivery
 from tests.support.places import Place
 
 MESSAGES = 1_500

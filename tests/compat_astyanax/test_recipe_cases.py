@@ -22,7 +22,7 @@ from astyqueue.store import Slice, Store
 from astyqueue.testing import TimeMachine
 from astyqueue.triggers import Every, Once
 from tests.compat_astyanax.conftest import Opens
-from tests.compat_astyanax.processes import Slow, everything
+from tests.compat_astyanax.dying_stores import Slow, everything
 from tests.support.places import Place
 
 DEADLINE = 20

@@ -7,7 +7,7 @@ import pytest
 from astyqueue import Delivery, LeaseLost, MessageQueue
 from astyqueue.clock import instant
 from astyqueue.errors import BadInput, KeyTaken, OutcomeUnknown
-from astyqueue.model.message import MessageId
+from astyqueue.model.envelope import MessageId
 from astyqueue.protocol.client import Client
 from astyqueue.protocol.sending.insert import send
 from astyqueue.protocol.steps import Commit, run
@@ -19,7 +19,7 @@ from astyqueue.testing import Failing, TimeMachine
 from astyqueue.triggers import Every
 from astyqueue.units import SECOND
 from tests.compat_astyanax.conftest import Opens
-from tests.compat_astyanax.processes import everything, everything_now
+from tests.compat_astyanax.dying_stores import everything, everything_now
 from tests.unit.protocol.checked_store import ROW, Meanwhile
 from tests.unit.protocol.worlds import Scene, put_at
 

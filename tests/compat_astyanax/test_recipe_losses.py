@@ -12,7 +12,7 @@ from astyqueue.clock import instant
 from astyqueue.errors import BadInput
 from astyqueue.protocol.layout.columns import Type, message_name
 from astyqueue.protocol.steps import Send
-from astyqueue.queue.delivery.leases import BaseDelivery
+from astyqueue.queue.delivery.base_delivery import BaseDelivery
 from astyqueue.queue.hooks import Hook
 from astyqueue.schedules import Schedules
 from astyqueue.store import Batch, Put, Slice, Store
@@ -20,7 +20,7 @@ from astyqueue.testing import Recording, TimeMachine
 from astyqueue.triggers import Every, Triggers
 from astyqueue.units import SECOND
 from tests.compat_astyanax.conftest import Opens
-from tests.compat_astyanax.processes import deaths, everything, everything_now
+from tests.compat_astyanax.dying_stores import deaths, everything, everything_now
 
 OPTIONS: dict[str, object] = {
     "key": "order:7",

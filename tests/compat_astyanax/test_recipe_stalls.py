@@ -15,7 +15,7 @@ from astyqueue.store import Slice, Store
 from astyqueue.testing import Failing, Recording, TimeMachine
 from astyqueue.units import SECOND
 from tests.compat_astyanax.conftest import Opens
-from tests.compat_astyanax.processes import Slow, deaths, everything, everything_now
+from tests.compat_astyanax.dying_stores import Slow, deaths, everything, everything_now
 from tests.support.places import Place
 
 RING = {"time_shards": 30, "every": "1m", "concurrency_shards": 8}

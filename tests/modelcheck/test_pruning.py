@@ -20,7 +20,7 @@ from tests.modelcheck.executor import History, Scenario
 from tests.modelcheck.explorer import Exploration, explore
 from tests.modelcheck.independence import effects_of
 from tests.modelcheck.schedule import Action, Actor, Work, advancing
-from tests.unit.protocol.faults import Faults
+from tests.unit.protocol.fault_budgets import Faults
 
 COUNTER = Name(0, 0, LEAST, 0)
 

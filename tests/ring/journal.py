@@ -14,10 +14,10 @@ from typing import Final, NamedTuple
 from astyqueue.clock import SystemClock
 from astyqueue.errors import OutcomeUnknown, StoreError
 from astyqueue.ids import Id
-from astyqueue.model.message import MessageId
+from astyqueue.model.envelope import MessageId
 from astyqueue.protocol.layout.columns import State, Type, decode_timer
 from astyqueue.protocol.steps import Commit, Request
-from astyqueue.queue.delivery.leases import BaseDelivery
+from astyqueue.queue.delivery.base_delivery import BaseDelivery
 from astyqueue.store import Committed, Store
 from astyqueue.testing.faults import Faulty
 

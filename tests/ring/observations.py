@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from astyqueue.ids import Id
-from astyqueue.model.message import MessageId
+from astyqueue.model.envelope import MessageId
 from astyqueue.model.views import DeadLetter
 from astyqueue.protocol.layout.columns import Dead
 from tests.ring.journal import Line, lines, parted

@@ -11,9 +11,9 @@ from astyqueue.units import SECOND
 from tests.ring import recovery
 from tests.ring.checks import CheckResult, check_run
 from tests.ring.observations import read
+from tests.ring.rate_windows import Window
 from tests.ring.recovery import Figures, recoveries
 from tests.ring.run import Plan, Progress, RunResult, run_plan
-from tests.ring.windows import Window
 
 
 @dataclass(frozen=True, slots=True)

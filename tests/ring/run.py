@@ -22,7 +22,7 @@ from tests.ring.journal import CLOCK
 from tests.ring.nemesis import Environment, InjectedFault, inject
 from tests.ring.processes import Process, Processes, shares
 from tests.ring.producer import BATCH
-from tests.ring.windows import Window, Windows
+from tests.ring.rate_windows import Window, Windows
 from tests.support.proxy import NodeProxies
 
 KEYSPACE: Final = "chaos"

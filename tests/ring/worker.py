@@ -14,7 +14,7 @@ from astyqueue import Delivery, Hook, MessageQueue
 from astyqueue.clock import SystemClock
 from astyqueue.dispatch.dispatcher import Dispatcher
 from astyqueue.errors import Reject, Retry
-from astyqueue.queue.delivery.leases import BaseDelivery
+from astyqueue.queue.delivery.base_delivery import BaseDelivery
 from astyqueue.stores import open_store
 from astyqueue.units import SECOND
 from astyqueue.waiting import Wakeup

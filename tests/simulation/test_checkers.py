@@ -8,7 +8,7 @@ import pytest
 
 from astyqueue import ids
 from astyqueue.ids import LEAST
-from astyqueue.model.message import MessageId
+from astyqueue.model.envelope import MessageId
 from tests.simulation.checkers.checkers import (
     a_receipt_is_lost_for_a_reason,
     dead_letters_are_kept,

@@ -10,7 +10,7 @@ from astyqueue.protocol.client import Client
 from astyqueue.protocol.coordination.column_lock import ColumnLock
 from astyqueue.protocol.coordination.row_lock import LockHandle
 from astyqueue.protocol.steps import run
-from astyqueue.queue.rows.managed_lock import ManagedLock
+from astyqueue.queue.rows.external_lock import ManagedLock
 from astyqueue.store import Batch
 from astyqueue.units import SECOND
 from tests.simulation.cassandra.cluster import Cluster

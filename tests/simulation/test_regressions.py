@@ -6,7 +6,7 @@ import pytest
 
 from astyqueue.errors import OutcomeUnknown, SliceTooLong, StoreUnavailable
 from astyqueue.ids import Id
-from astyqueue.model.message import encode_plain
+from astyqueue.model.envelope import encode_plain
 from astyqueue.model.settings import Layout
 from astyqueue.protocol.claiming.claim import claim
 from astyqueue.protocol.claiming.selection import ClaimRequest
@@ -19,7 +19,7 @@ from astyqueue.protocol.sending.unique import UniqueMessage, send_replacing, sen
 from astyqueue.protocol.settling.outcomes import ACK, Extend, Outcome, Release, SettlePlan, plan_settle
 from astyqueue.protocol.settling.settle import SettleRequest, SettleResult, settle
 from astyqueue.protocol.steps import Commit, Read, Steps, perform, run
-from astyqueue.queue.delivery.leases import BaseDelivery, Lease, after_settling
+from astyqueue.queue.delivery.base_delivery import BaseDelivery, Lease, after_settling
 from astyqueue.queue.rows.paced_doorbell import PacedDoorbell
 from astyqueue.queue.rows.row_scheduler import RowScheduler
 from astyqueue.store import Batch, Column, Name, Named

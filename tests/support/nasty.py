@@ -30,8 +30,8 @@ from typing import Final
 from astyqueue import Message, MessageQueue
 from astyqueue.errors import BadInput
 from astyqueue.model.body import BODY_BYTES, encode_body
-from astyqueue.model.compose import HEADERS_BYTES, KEY_BYTES
-from astyqueue.model.message import MessageId
+from astyqueue.model.envelope import MessageId
+from astyqueue.model.message import HEADERS_BYTES, KEY_BYTES
 from astyqueue.model.schedule import NAME_BYTES
 from astyqueue.queue.delivery.delivery import Delivery
 from astyqueue.schedules import Schedules

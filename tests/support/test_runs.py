@@ -7,8 +7,8 @@ import sys
 from pathlib import Path
 from typing import Final
 
-from tests.support.durations import Took, processor_seconds, told
-from tests.support.scheduling import run_with
+from tests.support.test_costs import Took, processor_seconds, told
+from tests.support.xdist_scheduling import run_with
 
 ROOT: Final = Path(__file__).parents[2]
 #: Uses 0.3 seconds of a processor. Each of the four figures that are added up has whole hundredths.

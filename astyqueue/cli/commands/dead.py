@@ -80,7 +80,7 @@ def list_letters(session: Session, *, queue: str, limit: int, where: Where) -> N
 @on_store
 def show(session: Session, **ids: str) -> None:
     """Show the dead letter ID: its body and its reason."""
-    from astyqueue.model.message import MessageId
+    from astyqueue.model.envelope import MessageId
 
     id_ = MessageId.parse(ids["id"])
     session.output.one(session.queue(id_.queue).dead_letter(id_), shown=_in_full)

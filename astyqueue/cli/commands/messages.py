@@ -50,7 +50,7 @@ def find(session: Session, *, queue: str, key: str) -> None:
 @on_store
 def get(session: Session, **ids: str) -> None:
     """Show the message ID: its state, its body and its properties. Claims nothing."""
-    from astyqueue.model.message import MessageId
+    from astyqueue.model.envelope import MessageId
 
     id_ = MessageId.parse(ids["id"])
     session.output.one(session.queue(id_.queue).get(id_), shown=_in_full)
@@ -123,7 +123,7 @@ def explain(session: Session, **ids: str) -> None:
 
     The message may be delayed, waiting for a worker, backing off, leased by a worker, a dead letter, or gone.
     """
-    from astyqueue.model.message import MessageId
+    from astyqueue.model.envelope import MessageId
 
     id_ = MessageId.parse(ids["id"])
     found = session.queue(id_.queue).explain(id_)
@@ -151,7 +151,7 @@ def delete(session: Session, *, ids: tuple[str, ...]) -> None:
     A handler that is working on one can finish, and then learns that the message was deleted.
     """
     from astyqueue.errors import NotFound
-    from astyqueue.model.message import MessageId
+    from astyqueue.model.envelope import MessageId
 
     wanted = [MessageId.parse(text) for text in ids]
     deleted = {str(id_): session.queue(id_.queue).delete(id_) for id_ in wanted}

@@ -22,7 +22,7 @@ from astyqueue.text import counted
 
 if TYPE_CHECKING:
     from astyqueue.cli.output import Output
-    from astyqueue.model.compose import Message
+    from astyqueue.model.message import Message
     from astyqueue.queue.queue import MessageQueue
 
 _STDIN = "-"
@@ -134,7 +134,7 @@ def send(
 def message_of(text: str, options: dict[str, object]) -> Message:
     """A message with this body and the options of the command line."""
     from astyqueue.durations import parsed_moment
-    from astyqueue.model.compose import Message
+    from astyqueue.model.message import Message
 
     given = {name: value for name, value in options.items() if name not in {"task", "headers", "at"}}
     task, at = options["task"], options.get("at")
@@ -233,7 +233,7 @@ class LineSender:
             yield _read_back(spool)
 
     def _check(self, number: int, line: str) -> None:
-        from astyqueue.model.compose import MessageEncoder
+        from astyqueue.model.message import MessageEncoder
 
         try:
             message = self._made(line)

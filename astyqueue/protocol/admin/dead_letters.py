@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 
 from astyqueue.errors import StoreCorrupt
 from astyqueue.ids import LEAST, Id
-from astyqueue.model.message import MessageId
+from astyqueue.model.envelope import MessageId
 from astyqueue.model.views import Content, DeadFilter, DeadLetter, RedriveReport
 from astyqueue.protocol.admin.browse import contents
 from astyqueue.protocol.client import Client

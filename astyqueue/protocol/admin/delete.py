@@ -13,7 +13,7 @@ from itertools import chain, islice
 from typing import Final
 
 from astyqueue.ids import LEAST, Id
-from astyqueue.model.message import MessageId
+from astyqueue.model.envelope import MessageId
 from astyqueue.model.settings import Settings
 from astyqueue.model.views import Content
 from astyqueue.protocol.admin.browse import contents
@@ -25,7 +25,7 @@ from astyqueue.protocol.layout.unique_key import owned_keys, settle_effects
 from astyqueue.protocol.row.paging import scanned_up_to, unlisted_page
 from astyqueue.protocol.row.snapshot import RowSnapshot
 from astyqueue.protocol.row.transaction import COMMIT_MESSAGES, CommitLoop, CommitPlan, RemovalPlan, timers_without
-from astyqueue.protocol.scheduling.schedules import forget_schedules
+from astyqueue.protocol.scheduling.schedule_commands import forget_schedules
 from astyqueue.protocol.steps import Steps, read_one
 from astyqueue.store import Name, Named, Slice
 

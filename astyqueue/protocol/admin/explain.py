@@ -8,9 +8,9 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from astyqueue.errors import Undecodable
+from astyqueue.model.envelope import MessageId
 from astyqueue.model.event import Event
 from astyqueue.model.explanation import Death, Hiding, MessageFacts, RowChange
-from astyqueue.model.message import MessageId
 from astyqueue.model.settings import Behaviour
 from astyqueue.model.views import Content, Standing
 from astyqueue.protocol.admin.browse import STANDINGS

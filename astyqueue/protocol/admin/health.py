@@ -13,7 +13,7 @@ from astyqueue.model.explanation import STILL
 from astyqueue.model.health import OverdueLease, QueueHealth, RowHealth, Stranded, UnfitSchedule
 from astyqueue.model.settings import Settings
 from astyqueue.protocol.client import Client
-from astyqueue.protocol.coordination.workers import read_reports
+from astyqueue.protocol.coordination.stuck_workers import read_reports
 from astyqueue.protocol.layout.columns import HEADER, State, Type, decode_dead, decode_header
 from astyqueue.protocol.layout.rows import Ring
 from astyqueue.protocol.parallel_reads import in_parallel

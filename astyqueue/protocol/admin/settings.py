@@ -24,7 +24,7 @@ from astyqueue.model.settings import (
 )
 from astyqueue.printable import printable
 from astyqueue.protocol.layout.rows import QUEUES, settings_row
-from astyqueue.protocol.row.cell import update
+from astyqueue.protocol.row.compare_and_set import update
 from astyqueue.protocol.row.paging import PAGE_SIZE
 from astyqueue.protocol.steps import Steps, read_column, read_one
 from astyqueue.store import Name, Slice, Spread

@@ -9,7 +9,7 @@ from itertools import chain
 from typing import Final, NamedTuple
 
 from astyqueue.ids import Id
-from astyqueue.model.message import ATTEMPTS_MOST, LEASE_MOST, Envelope, decode
+from astyqueue.model.envelope import ATTEMPTS_MOST, LEASE_MOST, Envelope, decode
 from astyqueue.protocol.layout.columns import Dead, Entry, State, Timer, dead_name, message_name
 from astyqueue.protocol.layout.unique_key import SettleEffects, settle_effects
 from astyqueue.protocol.row.bounded_reads import READ_BUDGET, MessageSizes

@@ -12,8 +12,8 @@ from astyqueue.durations import LONGEST
 from astyqueue.errors import BadInput, Undecodable
 from astyqueue.ids import GREATEST, is_moment
 from astyqueue.model.body import decode_body
+from astyqueue.model.envelope import Envelope, encode
 from astyqueue.model.framing import FORMAT, unframed
-from astyqueue.model.message import Envelope, encode
 from astyqueue.model.schedule import (
     MISFIRES,
     SCHEDULE,

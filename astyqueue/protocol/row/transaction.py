@@ -13,7 +13,7 @@ from typing import ClassVar, Final, Generic, NamedTuple, TypeVar
 
 from astyqueue.errors import OutcomeUnknown, StoreError, StoreUnavailable
 from astyqueue.ids import Id
-from astyqueue.model.message import queue_of
+from astyqueue.model.envelope import queue_of
 from astyqueue.protocol.client import Client
 from astyqueue.protocol.coordination.doorbell import RowRequest, request_row
 from astyqueue.protocol.layout.columns import HEADER, Header, Timer, decode_header, hidden_by, timer_without

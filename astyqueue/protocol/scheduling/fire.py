@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 
 from astyqueue.errors import BadInput, OutcomeUnknown, Undecodable, UnknownTrigger
 from astyqueue.ids import Id
-from astyqueue.model.message import MessageId
+from astyqueue.model.envelope import MessageId
 from astyqueue.model.schedule import AfterFailure, Origin, Overlap, Run, Schedule, Template
 from astyqueue.protocol.client import Client
 from astyqueue.protocol.layout.columns import HEADER, Entry, Header, Timer, dead_name, message_name, visible_at
@@ -30,7 +30,7 @@ from astyqueue.protocol.layout.unique_key import KeyOwner
 from astyqueue.protocol.row.snapshot import RowSnapshot, load_snapshot
 from astyqueue.protocol.row.transaction import HeaderCommits, RowTransaction, bump_header, timers_without
 from astyqueue.protocol.scheduling.policies import Decision, LastRun, SkippedSlots, decide, skipped_by
-from astyqueue.protocol.sending.key_index import write_key_hints
+from astyqueue.protocol.sending.key_hints import write_key_hints
 from astyqueue.protocol.sending.key_state import keys_of
 from astyqueue.protocol.steps import Steps, read_one
 from astyqueue.store import Column, Name, Named, Outcome, Put, Refused

@@ -17,8 +17,8 @@ from pydantic_core import to_json
 from astyqueue import ids
 from astyqueue.errors import BadInput, OutcomeUnknown, StoreError, StoreUnavailable
 from astyqueue.ids import Id
-from astyqueue.model.compose import Unique
-from astyqueue.model.message import MessageId, decode, encode
+from astyqueue.model.envelope import MessageId, decode, encode
+from astyqueue.model.message import Unique
 from astyqueue.protocol.client import Client
 from astyqueue.protocol.layout.columns import HEADER, message_name
 from astyqueue.protocol.layout.unique_key import KeyOwner, key_name

@@ -13,9 +13,9 @@ from itertools import groupby
 
 from astyqueue.durations import Duration, as_microseconds, instant_of
 from astyqueue.errors import BadInput, LeaseLost, StoreError, Undecodable
-from astyqueue.model.compose import check_key
+from astyqueue.model.envelope import Envelope, MessageId, Receipt
 from astyqueue.model.event import Event, Kind
-from astyqueue.model.message import Envelope, MessageId, Receipt
+from astyqueue.model.message import check_key
 from astyqueue.model.views import RedriveReport, RescanReport
 from astyqueue.protocol.admin import browse, dead_letters
 from astyqueue.protocol.admin.delete import clear as clear_row
@@ -32,7 +32,7 @@ from astyqueue.protocol.settling.settle import settle as settle_stored
 from astyqueue.protocol.steps import Steps
 from astyqueue.queue.admin import schedules
 from astyqueue.queue.admin.inspection import find, id_of
-from astyqueue.queue.delivery.leases import BaseDelivery, Lease
+from astyqueue.queue.delivery.base_delivery import BaseDelivery, Lease
 from astyqueue.queue.delivery.retry_policy import rejected
 from astyqueue.queue.runtime import QueueRuntime
 

@@ -8,8 +8,8 @@ from datetime import datetime
 from typing import Final, TypedDict, get_args
 
 from astyqueue.errors import BadInput, NotFound
-from astyqueue.model.compose import check_key, range_of
-from astyqueue.model.message import MessageId
+from astyqueue.model.envelope import MessageId
+from astyqueue.model.message import check_key, range_of
 from astyqueue.model.settings import did_you_mean
 from astyqueue.model.validation import check_count
 from astyqueue.model.views import DeadFilter, DeadLetter, DeathKind, RedriveReport

@@ -6,10 +6,10 @@ from collections.abc import Iterable
 from datetime import datetime
 
 from astyqueue.errors import BadInput, NotFound
-from astyqueue.model.compose import check_key, range_of
+from astyqueue.model.envelope import MessageId
 from astyqueue.model.event import kind_of
 from astyqueue.model.explanation import Explanation, explained
-from astyqueue.model.message import MessageId
+from astyqueue.model.message import check_key, range_of
 from astyqueue.model.validation import check_count
 from astyqueue.model.views import Counts, Found, Include
 from astyqueue.protocol.admin import browse

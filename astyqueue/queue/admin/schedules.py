@@ -13,9 +13,9 @@ from astyqueue.durations import as_microseconds, instant_of
 from astyqueue.errors import BadInput, NotFound, Undecodable
 from astyqueue.ids import is_derived
 from astyqueue.model.body import encode_body
-from astyqueue.model.compose import Message, MessageEncoder, unique_of
+from astyqueue.model.envelope import MessageId, decode
 from astyqueue.model.event import Kind
-from astyqueue.model.message import MessageId, decode
+from astyqueue.model.message import Message, MessageEncoder, unique_of
 from astyqueue.model.schedule import (
     SCHEDULE,
     Misfire,
@@ -30,11 +30,11 @@ from astyqueue.model.validation import check_count, check_text
 from astyqueue.protocol.admin.browse import contents
 from astyqueue.protocol.layout.rows import is_home
 from astyqueue.protocol.layout.schedule_column import readable_schedule, run_of, trigger_name
-from astyqueue.protocol.scheduling import schedules as stored
-from astyqueue.protocol.scheduling.edit import ScheduleHandle
+from astyqueue.protocol.scheduling import schedule_commands as stored
 from astyqueue.protocol.scheduling.fire import fired
 from astyqueue.protocol.scheduling.read import found_in, schedules_in
-from astyqueue.protocol.scheduling.schedules import RepeatingSend, RequestedSchedule
+from astyqueue.protocol.scheduling.schedule_commands import RepeatingSend, RequestedSchedule
+from astyqueue.protocol.scheduling.schedule_commit import ScheduleHandle
 from astyqueue.protocol.steps import Steps, read_column
 from astyqueue.queue.producing.producer import Sent
 from astyqueue.queue.producing.unique import sent_or_kept

@@ -9,7 +9,7 @@ from typing import Final
 
 from astyqueue.protocol.claiming.selection import ClaimedMessage
 from astyqueue.queue.consuming.waiters import Shares, Waiters
-from astyqueue.queue.delivery.leases import AT_MOST_ONCE
+from astyqueue.queue.delivery.base_delivery import AT_MOST_ONCE
 from astyqueue.queue.hooks import HookNotifier
 from astyqueue.queue.metrics import QueueStats
 

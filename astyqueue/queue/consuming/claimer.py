@@ -23,12 +23,12 @@ from astyqueue.protocol.steps import Steps
 from astyqueue.queue.consuming.at_most_once import AtMostOnceBuffer
 from astyqueue.queue.consuming.firing import ScheduleFiring
 from astyqueue.queue.consuming.held_leases import HeldLeases
-from astyqueue.queue.consuming.leadership import Leadership
+from astyqueue.queue.consuming.leader_follower import Leadership
 from astyqueue.queue.consuming.row_worker import RowWorker, returned
 from astyqueue.queue.consuming.settle_buffer import SettleBuffer, SettleTicket
 from astyqueue.queue.consuming.waiters import Shares, Waiters
-from astyqueue.queue.delivery.leases import BaseDelivery, Waiter
-from astyqueue.queue.history import HistoryWriter
+from astyqueue.queue.delivery.base_delivery import BaseDelivery, Waiter
+from astyqueue.queue.history_writer import HistoryWriter
 from astyqueue.queue.hooks import Hook, HookNotifier
 from astyqueue.queue.metrics import QueueStats
 from astyqueue.queue.rows.paced_doorbell import PacedDoorbell

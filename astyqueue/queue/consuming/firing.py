@@ -15,7 +15,7 @@ from astyqueue.protocol.row.snapshot import RowSnapshot
 from astyqueue.protocol.scheduling.fire import RowSchedules
 from astyqueue.protocol.scheduling.policies import SkippedSlots
 from astyqueue.protocol.steps import Steps
-from astyqueue.queue.history import HistoryWriter
+from astyqueue.queue.history_writer import HistoryWriter
 from astyqueue.queue.metrics import QueueStats
 from astyqueue.triggers import Triggers
 

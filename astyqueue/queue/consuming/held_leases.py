@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from astyqueue.protocol.settling.outcomes import Outcomes
 from astyqueue.protocol.settling.settle import SettleResult
-from astyqueue.queue.delivery.leases import BaseDelivery, Lease, after_settling
+from astyqueue.queue.delivery.base_delivery import BaseDelivery, Lease, after_settling
 from astyqueue.units import NEVER
 
 

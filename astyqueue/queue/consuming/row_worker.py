@@ -7,8 +7,8 @@ from typing import Final
 
 from astyqueue.errors import Undecodable
 from astyqueue.ids import Id
+from astyqueue.model.envelope import MessageId
 from astyqueue.model.event import Kind
-from astyqueue.model.message import MessageId
 from astyqueue.model.settings import Behaviour
 from astyqueue.protocol.claiming.claim import ClaimResult, claim
 from astyqueue.protocol.claiming.scan import MOST
@@ -25,8 +25,8 @@ from astyqueue.queue.consuming.firing import ScheduleFiring
 from astyqueue.queue.consuming.held_leases import HeldLeases
 from astyqueue.queue.consuming.settle_buffer import SettleBuffer
 from astyqueue.queue.consuming.waiters import Shares, Waiters
-from astyqueue.queue.delivery.leases import BaseDelivery, Lease
-from astyqueue.queue.history import HistoryWriter
+from astyqueue.queue.delivery.base_delivery import BaseDelivery, Lease
+from astyqueue.queue.history_writer import HistoryWriter
 from astyqueue.queue.hooks import HookNotifier
 from astyqueue.queue.metrics import QueueStats
 from astyqueue.queue.rows.row_locks import RowLocks

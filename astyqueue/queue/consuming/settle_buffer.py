@@ -14,8 +14,8 @@ from astyqueue.model.event import Event, Kind
 from astyqueue.protocol.settling.outcomes import ACK, Ack, Extend, Outcome, Reject, Release
 from astyqueue.protocol.settling.settle import SettleResult
 from astyqueue.queue.consuming.held_leases import HeldLeases
-from astyqueue.queue.delivery.leases import BaseDelivery, Lease
-from astyqueue.queue.history import HistoryWriter
+from astyqueue.queue.delivery.base_delivery import BaseDelivery, Lease
+from astyqueue.queue.history_writer import HistoryWriter
 from astyqueue.queue.hooks import HookNotifier
 from astyqueue.queue.metrics import QueueStats
 from astyqueue.units import NEVER

@@ -7,7 +7,7 @@ from typing import Final
 
 from astyqueue.clock import Clock
 from astyqueue.protocol.claiming.selection import ClaimedMessage
-from astyqueue.queue.delivery.leases import BaseDelivery, Lease, Waiter
+from astyqueue.queue.delivery.base_delivery import BaseDelivery, Lease, Waiter
 
 _EVER: Final = 1 << 62
 #: The number of messages that each waiter was promised, reduced as it gets them.

@@ -7,7 +7,7 @@ from typing import TypeVar, overload
 
 from astyqueue.errors import BadInput, LeaseLost
 from astyqueue.protocol.settling.outcomes import ACK, Outcome
-from astyqueue.queue.delivery.leases import BaseDelivery
+from astyqueue.queue.delivery.base_delivery import BaseDelivery
 from astyqueue.queue.delivery.retry_policy import RetryPolicy, error_text
 
 D = TypeVar("D", bound=BaseDelivery)

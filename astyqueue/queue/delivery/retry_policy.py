@@ -10,7 +10,7 @@ from astyqueue.errors import BadInput
 from astyqueue.model.settings import Behaviour
 from astyqueue.protocol.layout.columns import State
 from astyqueue.protocol.settling.outcomes import Extend, Reject, Release
-from astyqueue.queue.delivery.leases import BaseDelivery
+from astyqueue.queue.delivery.base_delivery import BaseDelivery
 
 #: Characters of an error's text that are kept in a reason: what a person reads in one line.
 _REASON: Final = 1_000

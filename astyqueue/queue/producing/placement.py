@@ -19,7 +19,7 @@ from typing import Final, NamedTuple
 
 from astyqueue.clock import instant
 from astyqueue.errors import BadSetting
-from astyqueue.model.compose import PreparedMessage
+from astyqueue.model.message import PreparedMessage
 from astyqueue.model.settings import BY_KEY, FUNCTION, SINGLE
 from astyqueue.protocol.layout.rows import Ring
 

@@ -13,14 +13,14 @@ from typing import Final, NamedTuple
 
 from astyqueue.errors import BadInput, StoreUnavailable, Vetoed
 from astyqueue.ids import IdSource, moment
-from astyqueue.model.compose import Message, MessageEncoder, PreparedMessage, Unique
+from astyqueue.model.envelope import MessageId
 from astyqueue.model.event import Kind
-from astyqueue.model.message import MessageId
+from astyqueue.model.message import Message, MessageEncoder, PreparedMessage, Unique
 from astyqueue.protocol.client import Client
 from astyqueue.protocol.layout.limits import batches_within
 from astyqueue.protocol.layout.rows import Ring
 from astyqueue.protocol.sending.insert import message_put, send
-from astyqueue.protocol.sending.key_index import write_key_hints
+from astyqueue.protocol.sending.key_hints import write_key_hints
 from astyqueue.protocol.sending.unique import KeyHolder
 from astyqueue.protocol.steps import Steps
 from astyqueue.queue.consuming.claimer import Claimer

@@ -7,7 +7,7 @@ from typing import Final
 
 from astyqueue.errors import KeyTaken
 from astyqueue.ids import IdSource
-from astyqueue.model.compose import PreparedMessage, Unique
+from astyqueue.model.message import PreparedMessage, Unique
 from astyqueue.model.views import Standing
 from astyqueue.protocol.admin.browse import get
 from astyqueue.protocol.client import Client

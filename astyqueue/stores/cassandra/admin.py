@@ -10,12 +10,12 @@ from typing import Final, Self
 from cassandra.cluster import Session
 
 from astyqueue.clock import Clock
-from astyqueue.diagnostics import Finding, Severity, note, ok, worst
 from astyqueue.errors import BadSetting, StoreError
+from astyqueue.findings import Finding, Severity, note, ok, worst
 from astyqueue.stores.cassandra.connection.cluster import connect
 from astyqueue.stores.cassandra.connection.errors import FAILURES, failure_of_change, failure_of_read
 from astyqueue.stores.cassandra.connection.settings import Address, Levels
-from astyqueue.stores.cassandra.doctor import diagnostics
+from astyqueue.stores.cassandra.doctor import checks
 from astyqueue.stores.cassandra.doctor.probes import Examination
 from astyqueue.stores.cassandra.schema.check import Kept as Table
 from astyqueue.stores.cassandra.schema.check import verify_table
@@ -116,7 +116,7 @@ class Administration:
             examination = Examination(self._inquiry(), clock=self._clock)
             found = [
                 *examination.of_cluster(),
-                *diagnostics.login(shown=self._shows_login),
+                *checks.login(shown=self._shows_login),
                 *examination.of_keyspace(rests),
             ]
         try:
@@ -181,7 +181,7 @@ class Administration:
             if kept.durable
             else "a server that stops loses the writes it acknowledged last"
         )
-        return Finding(subject, Severity.WARNING, fact, reason, change, see=diagnostics.SEE_COPIES)
+        return Finding(subject, Severity.WARNING, fact, reason, change, see=checks.SEE_COPIES)
 
     def _wanted_home(self, copied_to: Sequence[str], here: str) -> HomeDataCentre | None:
         """The home that was requested or that follows from where the copies are; None if neither determines it."""

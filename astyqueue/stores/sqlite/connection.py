@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Final, NamedTuple
 
 from astyqueue.store import Batch, Column, Expectation, Name, Named, Slice, Wanted
-from astyqueue.stores import key_codec
-from astyqueue.stores.key_codec import TABLES, Changes
+from astyqueue.stores import column_name_codec
+from astyqueue.stores.column_name_codec import TABLES, Changes
 from astyqueue.stores.sqlite import sql
 from astyqueue.stores.sqlite.sql import LENGTHS, Statements
 from astyqueue.units import SECOND
@@ -159,14 +159,14 @@ class Session:
 
 
 def _read(connection: sqlite3.Connection, wanted: Wanted, now: int) -> list[Column]:
-    key_codec.known(wanted.table)
+    column_name_codec.known(wanted.table)
     if isinstance(wanted, Slice):
-        return key_codec.columns(_slice(connection, wanted, now))
-    return key_codec.columns(_find(connection, wanted, key_codec.encode_all(wanted.names), now=now))
+        return column_name_codec.columns(_slice(connection, wanted, now))
+    return column_name_codec.columns(_find(connection, wanted, column_name_codec.encode_all(wanted.names), now=now))
 
 
 def _slice(connection: sqlite3.Connection, wanted: Slice, now: int) -> list[tuple[bytes, bytes, int]]:
-    low, high, by_id = key_codec.bounds(wanted)
+    low, high, by_id = column_name_codec.bounds(wanted)
     limit = -1 if wanted.limit is None else wanted.limit
     text = _STATEMENTS[wanted.table].slices[wanted.values, by_id is not None]
     return connection.execute(text, (wanted.row, low, high, now, *(by_id or ()), limit)).fetchall()

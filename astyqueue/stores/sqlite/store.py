@@ -14,7 +14,7 @@ from typing import Final
 from astyqueue.clock import Clock, Stamps, SystemClock
 from astyqueue.errors import BadSetting, Closed, StoreGone, StoreUnavailable
 from astyqueue.store import Batch, Column, Committed, Expectation, Outcome, Refused, Spread, Wanted
-from astyqueue.stores import fork_hooks, key_codec
+from astyqueue.stores import column_name_codec, fork_hooks
 from astyqueue.stores.sqlite.connection import Session
 from astyqueue.stores.sqlite.database import ONE_TRY, DatabaseFile
 from astyqueue.stores.sqlite.errors import failure, failure_of_commit, is_busy
@@ -78,7 +78,7 @@ class SQLiteStore:
 
     def send(self, batch: Batch, *more: Batch) -> None:
         """See `Store.send`; all batches go in one transaction."""
-        checked = [(each, key_codec.changes(each)) for each in (batch, *more)]
+        checked = [(each, column_name_codec.changes(each)) for each in (batch, *more)]
         with self._writing() as session:
             now, stamp = self._clock.now(), self._stamps.next()
             for each, changes in checked:
@@ -87,7 +87,7 @@ class SQLiteStore:
 
     def commit(self, batch: Batch, expects: tuple[Expectation, ...]) -> Outcome:
         """See `Store.commit`."""
-        changes, expected = key_codec.committed_changes(batch, expects)
+        changes, expected = column_name_codec.committed_changes(batch, expects)
         with self._writing() as session:
             now = self._clock.now()
             present = session.present(batch, expects, expected, now=now)

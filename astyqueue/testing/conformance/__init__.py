@@ -30,7 +30,7 @@ pytest.register_assert_rewrite(
 from astyqueue.testing import TimeMachine  # noqa: E402 - after the registration
 from astyqueue.testing.conformance.batches import BatchPromises  # noqa: E402 - as above
 from astyqueue.testing.conformance.commits import CommitPromises  # noqa: E402 - as above
-from astyqueue.testing.conformance.many import SharingPromises  # noqa: E402 - as above
+from astyqueue.testing.conformance.concurrency import SharingPromises  # noqa: E402 - as above
 from astyqueue.testing.conformance.slices import SlicePromises  # noqa: E402 - as above
 from astyqueue.testing.conformance.tables import InTable, TablePromises  # noqa: E402 - as above
 from astyqueue.testing.conformance.times import TimePromises  # noqa: E402 - as above

@@ -13,7 +13,7 @@ from astyqueue.errors import OutcomeUnknown, SliceTooLong, StoreError, StoreUnav
 from astyqueue.protocol.layout.columns import Type
 from astyqueue.protocol.steps import Commit, Read, Send
 from astyqueue.store import Batch, Column, Committed, Expectation, Name, Named, Outcome, Put, Refused, Slice, Wanted
-from astyqueue.stores import key_codec
+from astyqueue.stores import column_name_codec
 from astyqueue.units import SECOND
 from tests.simulation.cassandra.coordinator import AcceptRecorder, Coordinator, TimedOut, TooFew
 from tests.simulation.cassandra.network import Coordinating, Network
@@ -147,7 +147,7 @@ class Cluster:
         if isinstance(wanted, Named):
             found = yield from self.coordinator.read(wanted.row, _asking(wanted))
             return self._scan_page(wanted, found, local).columns
-        low, high, _ = key_codec.bounds(wanted)
+        low, high, _ = column_name_codec.bounds(wanted)
         columns: list[Column] = []
         while True:
             left = _limit(wanted) - len(columns)
@@ -160,7 +160,7 @@ class Cluster:
             columns += page
             if len(page) < size or size == left:
                 return columns
-            low = key_codec.encode(page[-1].name) + b"\0"
+            low = column_name_codec.encode(page[-1].name) + b"\0"
 
     def _exactly(self, wanted: tuple[Wanted, ...], local: Replica) -> Coordinating[list[list[Column]]]:
         """Serial reads, one after the other, since they would contend."""
@@ -175,7 +175,7 @@ class Cluster:
         if not found:
             return Scanned([], [])
         now, values = local.clock.now(), wanted.values
-        first, last = (key_codec.bounds(wanted).ids if isinstance(wanted, Slice) else None) or _ANY
+        first, last = (column_name_codec.bounds(wanted).ids if isinstance(wanted, Slice) else None) or _ANY
         living: list[tuple[bytes, bytes, int]] = []
         tombstones: list[bytes] = []
         for name, cell in found.items():
@@ -188,7 +188,7 @@ class Cluster:
         if isinstance(wanted, Slice):
             self.tombstones[wanted.row] += len(tombstones)
             self._insert(wanted, len(tombstones))
-        return Scanned(key_codec.columns(living), tombstones)
+        return Scanned(column_name_codec.columns(living), tombstones)
 
     def _insert(self, wanted: Slice, tombstones: int) -> None:
         """Fail on too many tombstones among messages and timers, the types that are read by ranges of ids."""
@@ -197,7 +197,7 @@ class Cluster:
             raise SliceTooLong(message)
 
     def _send(self, batch: Batch, stamp: int, local: Replica) -> Coordinating[None]:
-        changes = key_codec.changes(batch)
+        changes = column_name_codec.changes(batch)
         written = {
             name: _put(put, stamp if put.stamp is None else put.stamp, local.clock.now())
             for name, put in zip(changes.puts, batch.puts, strict=True)
@@ -206,7 +206,7 @@ class Cluster:
         yield from self.coordinator.write(local, batch.row, written)
 
     def _commit(self, batch: Batch, expects: tuple[Expectation, ...], local: Replica) -> Coordinating[Outcome]:
-        changes, expected = key_codec.committed_changes(batch, expects)
+        changes, expected = column_name_codec.committed_changes(batch, expects)
         names = tuple(expected)
         refused: list[Refused] = []
 
@@ -261,9 +261,9 @@ def _of_change(errors: Sequence[object], of: int) -> StoreError:
 
 def _asking(wanted: Wanted) -> Selection:
     if isinstance(wanted, Named):
-        names = tuple(sorted(key_codec.encode_all(wanted.names)))
+        names = tuple(sorted(column_name_codec.encode_all(wanted.names)))
         return lambda row: row.named(names)
-    low, high, _ = key_codec.bounds(wanted)
+    low, high, _ = column_name_codec.bounds(wanted)
     return lambda row: row.between(low, high)
 
 
@@ -273,7 +273,7 @@ def _put(put: Put, stamp: int, now: int) -> Cell:
     return Cell(stamp, EXPIRING, now + put.ttl * SECOND, bytes(put.value))
 
 
-def _written(batch: Batch, changes: key_codec.Changes, ballot: Ballot, *, now: int) -> Changes:
+def _written(batch: Batch, changes: column_name_codec.Changes, ballot: Ballot, *, now: int) -> Changes:
     """The cells of a commit, stamped by its ballot, whatever stamps were requested.
 
     Deletes are stamped a microsecond before puts.

@@ -10,7 +10,7 @@ from astyqueue.durations import Duration, as_microseconds
 from astyqueue.errors import Closed
 from astyqueue.protocol.steps import Commit, Read, Send
 from astyqueue.store import ENTRIES, Batch, Column, Expectation, Outcome, Spread, Wanted
-from astyqueue.stores import key_codec
+from astyqueue.stores import column_name_codec
 from astyqueue.units import SECOND
 from tests.simulation.cassandra.cluster import TIMEOUT, Cluster
 from tests.simulation.cassandra.replica import Decision, Replica
@@ -60,7 +60,7 @@ class SimulatedStore:
     def read(self, wanted: tuple[Wanted, ...], *, exact: bool = False) -> list[list[Column]]:
         """As `Store`."""
         for each in wanted:
-            key_codec.known(each.table)
+            column_name_codec.known(each.table)
         return cast(
             "list[list[Column]]", self._answer(Read(tuple(replace(each, row=_placed(each)) for each in wanted), exact))
         )
@@ -68,13 +68,13 @@ class SimulatedStore:
     def send(self, batch: Batch, *more: Batch) -> None:
         """As `Store`."""
         for each in (batch, *more):
-            key_codec.changes(each)
+            column_name_codec.changes(each)
         placed = [replace(each, row=_placed(each)) for each in (batch, *more)]
         self._answer(Send(placed[0], tuple(placed[1:])))
 
     def commit(self, batch: Batch, expects: tuple[Expectation, ...]) -> Outcome:
         """As `Store`."""
-        key_codec.committed_changes(batch, expects)
+        column_name_codec.committed_changes(batch, expects)
         return cast("Outcome", self._answer(Commit(replace(batch, row=_placed(batch)), expects)))
 
     def close(self) -> None:

@@ -7,13 +7,13 @@ from dataclasses import dataclass, field
 
 from astyqueue import ids
 from astyqueue.ids import Id
-from astyqueue.model.message import decode
+from astyqueue.model.envelope import decode
 from astyqueue.model.schedule import Schedule
 from astyqueue.protocol.layout.columns import Type
 from astyqueue.protocol.layout.schedule_column import decode_schedule, trigger_name
 from astyqueue.protocol.layout.unique_key import KeyOwner, KeyOwningSchedule, decode_owner, key_name
 from astyqueue.store import Name
-from astyqueue.stores import key_codec
+from astyqueue.stores import column_name_codec
 from tests.simulation.cassandra.storage import DELETED, Cell, Changes
 
 
@@ -33,7 +33,7 @@ class KeyModel:
         touched = False
         for encoded, cell in changes.items():
             if encoded[0] in _OURS:
-                touched |= self._apply(key_codec.decode(encoded), cell)
+                touched |= self._apply(column_name_codec.decode(encoded), cell)
         return touched
 
     def _apply(self, name: Name, cell: Cell) -> bool:

@@ -15,7 +15,7 @@ from typing import Any, Final
 from astyqueue.ids import Id
 from astyqueue.protocol.layout.columns import SCANS
 from astyqueue.protocol.row.snapshot import RowSnapshot
-from astyqueue.stores import key_codec
+from astyqueue.stores import column_name_codec
 from tests.simulation.engine.client import SimulatedProcess
 from tests.simulation.engine.history import ExpensivePoll, History
 
@@ -80,7 +80,7 @@ class Polls:
     def _check(self, snapshot: RowSnapshot, scanned: list[bytes], passes: Counter[bytes]) -> None:
         ahead: set[Id] = set()
         for encoded in scanned:
-            name = key_codec.decode(encoded)
+            name = column_name_codec.decode(encoded)
             if name.id > snapshot.scans.heads[name.priority]:
                 ahead.add(name.id)
             else:

@@ -14,12 +14,12 @@ from astyqueue import ids
 from astyqueue.ids import Id
 from astyqueue.protocol.layout.columns import HEADER, Dead, State, Timer, Type, decode_dead, decode_timer, hidden_by
 from astyqueue.store import Name
-from astyqueue.stores import key_codec
+from astyqueue.stores import column_name_codec
 from tests.simulation.cassandra.replica import Ballot, Decision, Replica
 from tests.simulation.cassandra.storage import DELETED, Cell, Changes
 from tests.simulation.checkers.key_model import KeyModel
 
-_HEADER: Final = key_codec.encode(HEADER)
+_HEADER: Final = column_name_codec.encode(HEADER)
 
 
 @dataclass(slots=True)
@@ -180,7 +180,7 @@ def _sorted(row: str, changes: Changes) -> _Commit:
     commit = _Commit(row)
     for encoded, cell in changes.items():
         if encoded != _HEADER:
-            _sort_in(commit, key_codec.decode(encoded), cell)
+            _sort_in(commit, column_name_codec.decode(encoded), cell)
     return commit
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from astyqueue.ids import Id
-from astyqueue.model.message import MessageId
+from astyqueue.model.envelope import MessageId
 from tests.simulation.checkers.reference_model import ReferenceModel
 from tests.simulation.workload.locks import LockNotes
 

@@ -11,7 +11,7 @@ from unittest import mock
 
 from astyqueue import ids
 from astyqueue.queue import runtime
-from astyqueue.queue.delivery.leases import Lease
+from astyqueue.queue.delivery.base_delivery import Lease
 from astyqueue.queue.rows.row_state import RowState
 
 _HASH_BITS: Final = 60

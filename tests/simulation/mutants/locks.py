@@ -10,7 +10,8 @@ from astyqueue.protocol.coordination.column_lock import ColumnLock
 from astyqueue.protocol.coordination.row_lock import LockHandle
 from astyqueue.protocol.layout.columns import HEADER, State, Type, decode_header
 from astyqueue.protocol.steps import Commit, Steps
-from astyqueue.queue.rows import managed_lock, row_locks
+from astyqueue.queue.rows import external_lock as managed_lock
+from astyqueue.queue.rows import row_locks
 from astyqueue.queue.rows.row_locks import RowLocks
 from astyqueue.queue.rows.row_scheduler import RowVisit
 from astyqueue.store import Name, Put

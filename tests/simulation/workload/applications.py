@@ -11,7 +11,7 @@ from astyqueue.ids import Id
 from astyqueue.protocol.admin import dead_letters, delete
 from astyqueue.protocol.row.snapshot import RowSnapshot
 from astyqueue.protocol.steps import Steps
-from astyqueue.queue.delivery.leases import BaseDelivery, new_deliveries
+from astyqueue.queue.delivery.base_delivery import BaseDelivery, new_deliveries
 from astyqueue.queue.runtime import QueueRuntime, ReceiveRequest
 from astyqueue.units import SECOND
 from tests.simulation.checkers.polls import Polls

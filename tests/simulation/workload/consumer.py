@@ -23,7 +23,7 @@ from astyqueue.protocol.scheduling.fire import RowSchedules
 from astyqueue.protocol.settling.outcomes import ACK, Ack, Extend, Outcome, Reject, Release
 from astyqueue.protocol.settling.settle import SettleRequest, SettleResult, settle
 from astyqueue.protocol.steps import Request, Steps
-from astyqueue.queue.delivery.leases import BaseDelivery, Lease, after_settling
+from astyqueue.queue.delivery.base_delivery import BaseDelivery, Lease, after_settling
 from astyqueue.triggers import Triggers
 from astyqueue.units import SECOND
 from tests.simulation.checkers.polls import Polls

@@ -23,12 +23,12 @@ from astyqueue.protocol.layout.columns import Type
 from astyqueue.protocol.layout.rows import Ring
 from astyqueue.protocol.steps import Request, Steps
 from astyqueue.queue.options import DEFAULT_OPTIONS, ClientOptions, with_lock
-from astyqueue.queue.rows.managed_lock import ManagedLock
+from astyqueue.queue.rows.external_lock import ManagedLock
 from astyqueue.queue.rows.paced_doorbell import PacedDoorbell
 from astyqueue.queue.rows.row_locks import RowLocks
 from astyqueue.queue.rows.row_scheduler import RowScheduler
 from astyqueue.store import Name
-from astyqueue.stores import key_codec
+from astyqueue.stores import column_name_codec
 from astyqueue.units import SECOND
 from tests.simulation.cassandra.cluster import Cluster
 from tests.simulation.cassandra.storage import DELETED, Cell, merged
@@ -178,7 +178,9 @@ class Locks:
         self.notes.unreleased += self._manager.violations
         for row in sorted(self.rows):
             found = merged([replica.row(row).cells for replica in cluster.replicas])
-            columns = [(key_codec.decode(encoded), cell) for encoded, cell in found.items() if encoded[0] == Type.LOCK]
+            columns = [
+                (column_name_codec.decode(encoded), cell) for encoded, cell in found.items() if encoded[0] == Type.LOCK
+            ]
             self.notes.left += [self._left(row, cell) for name, cell in columns if _is_left(name, cell)]
         return self.notes
 

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from astyqueue.errors import KeyTaken, OutcomeUnknown, StoreError
-from astyqueue.model.compose import Message, Unique
-from astyqueue.model.message import MessageId, encode_plain
+from astyqueue.model.envelope import MessageId, encode_plain
+from astyqueue.model.message import Message, Unique
 from astyqueue.model.schedule import Policies
 from astyqueue.protocol.sending.idempotent import idempotent_message, numbered_id, send_idempotent
 from astyqueue.protocol.steps import Steps

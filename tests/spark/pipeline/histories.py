@@ -12,8 +12,8 @@ from pyspark.sql import DataFrame, SparkSession
 
 from astyqueue import ids
 from astyqueue.clock import microseconds
+from astyqueue.model.envelope import MessageId
 from astyqueue.model.event import Event, Kind
-from astyqueue.model.message import MessageId
 from astyqueue.spark.pipeline.batch import as_events
 from astyqueue.spark.schemas import HISTORY, Shaping, schema_of
 from astyqueue.units import SECOND

@@ -11,11 +11,11 @@ import pytest
 from astyqueue import Hook, KeyTaken, LeaseLost, Message, aio, ids
 from astyqueue.clock import instant
 from astyqueue.errors import BadInput
-from astyqueue.model.message import encode_plain
+from astyqueue.model.envelope import encode_plain
 from astyqueue.model.views import RescanReport
 from astyqueue.protocol.sending.insert import message_put
 from astyqueue.queue.builder import QueueBuilder
-from astyqueue.queue.delivery.leases import BaseDelivery
+from astyqueue.queue.delivery.base_delivery import BaseDelivery
 from astyqueue.store import Batch, Store
 from astyqueue.testing import TimeMachine
 from astyqueue.triggers import Every, Triggers

@@ -26,7 +26,7 @@ import pytest
 
 from astyqueue.cli import main
 from astyqueue.cli.config import Deliberate
-from astyqueue.model.message import MessageId
+from astyqueue.model.envelope import MessageId
 from astyqueue.model.views import DeadLetter, Found
 from astyqueue.printable import printable
 from astyqueue.queue.connection import connect

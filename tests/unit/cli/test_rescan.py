@@ -10,7 +10,7 @@ import pytest
 
 from astyqueue import ids
 from astyqueue.clock import SystemClock
-from astyqueue.model.message import encode_plain
+from astyqueue.model.envelope import encode_plain
 from astyqueue.model.views import RescanReport
 from astyqueue.protocol.layout.columns import HEADER
 from astyqueue.protocol.sending.insert import message_put

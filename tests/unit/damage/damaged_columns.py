@@ -10,8 +10,8 @@ from typing import Any, Final
 from hypothesis import strategies as some
 
 from astyqueue import ids
+from astyqueue.model.envelope import MessageId
 from astyqueue.model.framing import FORMAT
-from astyqueue.model.message import MessageId
 from astyqueue.model.schedule import Policies, Template
 from astyqueue.protocol.admin.settings import SETTINGS
 from astyqueue.protocol.coordination.column_lock import LockState
@@ -33,7 +33,7 @@ from astyqueue.protocol.layout.columns import (
 from astyqueue.protocol.layout.rows import QUEUES, TIME, doorbell_row, history_row, key_row, settings_row
 from astyqueue.protocol.layout.schedule_column import encode_schedule, trigger_name
 from astyqueue.protocol.layout.unique_key import KeyOwner, key_name, removed_name
-from astyqueue.protocol.scheduling.schedules import RequestedSchedule, made
+from astyqueue.protocol.scheduling.schedule_commands import RequestedSchedule, made
 from astyqueue.store import ENTRIES, HISTORY, Name
 from astyqueue.triggers import Every
 from astyqueue.units import SECOND

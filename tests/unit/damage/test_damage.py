@@ -25,7 +25,7 @@ from astyqueue.cli import main
 from astyqueue.clock import Clock, SystemClock
 from astyqueue.dispatch import Dispatcher
 from astyqueue.errors import AlreadySettled, LeaseLost, NotFound, StoreCorrupt, StoreUnavailable, Undecodable
-from astyqueue.model.message import MessageId
+from astyqueue.model.envelope import MessageId
 from astyqueue.protocol.layout.columns import Type
 from astyqueue.queue.connection import connect
 from astyqueue.queue.delivery.delivery import Delivery

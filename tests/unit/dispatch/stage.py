@@ -11,8 +11,8 @@ from astyqueue.dispatch.dispatcher import Dispatcher
 from astyqueue.dispatch.handlers import Call
 from astyqueue.errors import StoreUnavailable
 from astyqueue.protocol.steps import Commit, Request
+from astyqueue.queue.delivery.base_delivery import BaseDelivery, Waiter
 from astyqueue.queue.delivery.delivery import Delivery
-from astyqueue.queue.delivery.leases import BaseDelivery, Waiter
 from astyqueue.queue.hooks import Hook
 from astyqueue.queue.metrics import QueueStats
 from astyqueue.queue.queue import MessageQueue

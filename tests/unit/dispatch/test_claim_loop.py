@@ -10,7 +10,7 @@ import pytest
 from astyqueue.clock import SystemClock
 from astyqueue.errors import OutcomeUnknown, StoreUnavailable
 from astyqueue.protocol.steps import Commit, Read
-from astyqueue.queue.delivery.leases import BaseDelivery
+from astyqueue.queue.delivery.base_delivery import BaseDelivery
 from astyqueue.queue.hooks import Hook
 from astyqueue.testing import Failing, TimeMachine
 from tests.support.places import Place

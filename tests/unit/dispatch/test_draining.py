@@ -13,8 +13,8 @@ import pytest
 
 from astyqueue.dispatch.dispatcher import Dispatcher
 from astyqueue.errors import Closed
+from astyqueue.queue.delivery.base_delivery import BaseDelivery
 from astyqueue.queue.delivery.delivery import Delivery
-from astyqueue.queue.delivery.leases import BaseDelivery
 from astyqueue.queue.hooks import Hook
 from astyqueue.testing import TimeMachine
 from tests.support.places import Place

@@ -13,8 +13,8 @@ from astyqueue.durations import Duration
 from astyqueue.errors import Reject, Retry, Snooze, Vetoed
 from astyqueue.protocol.layout.columns import State, Type, decode_dead, decode_timer
 from astyqueue.protocol.steps import read_one
+from astyqueue.queue.delivery.base_delivery import BaseDelivery
 from astyqueue.queue.delivery.delivery import Delivery
-from astyqueue.queue.delivery.leases import BaseDelivery
 from astyqueue.queue.hooks import Hook
 from astyqueue.store import Slice
 from astyqueue.testing import TimeMachine

@@ -15,8 +15,8 @@ from astyqueue.errors import ThreadsDied
 from astyqueue.model.framing import FORMAT
 from astyqueue.protocol.layout.columns import message_name
 from astyqueue.protocol.steps import Request
+from astyqueue.queue.delivery.base_delivery import BaseDelivery
 from astyqueue.queue.delivery.delivery import Delivery
-from astyqueue.queue.delivery.leases import BaseDelivery
 from astyqueue.queue.hooks import Hook
 from astyqueue.store import Batch, Put
 from astyqueue.testing import Faulty, TimeMachine

@@ -9,7 +9,7 @@ from zlib import crc32
 import pytest
 
 from tests.support.places import Place
-from tests.unit.protocol.faults import PLAIN
+from tests.unit.protocol.fault_budgets import PLAIN
 from tests.unit.protocol.stage import Stage
 from tests.unit.protocol.worlds import Scene
 

@@ -11,7 +11,7 @@ from typing import Final, cast
 from astyqueue import ids
 from astyqueue.errors import OutcomeUnknown, StoreCorrupt
 from astyqueue.ids import Id
-from astyqueue.model.message import Envelope, MessageId, decode, encode
+from astyqueue.model.envelope import Envelope, MessageId, decode, encode
 from astyqueue.model.schedule import Origin
 from astyqueue.protocol.admin.dead_letters import purge, redrive
 from astyqueue.protocol.admin.delete import clear, delete

@@ -13,17 +13,17 @@ from functools import partial
 from itertools import combinations_with_replacement
 from typing import Final, NamedTuple
 
-from astyqueue.model.message import MessageId, encode_plain
+from astyqueue.model.envelope import MessageId, encode_plain
 from astyqueue.model.schedule import Policies, Schedule, Template
 from astyqueue.protocol.claiming.claim import Claim
 from astyqueue.protocol.claiming.selection import ClaimedMessage
 from astyqueue.protocol.layout.schedule_column import run_of
 from astyqueue.protocol.row.snapshot import RowSnapshot
-from astyqueue.protocol.scheduling.edit import ScheduleHandle
 from astyqueue.protocol.scheduling.fire import FiredSlot, RowSchedules
 from astyqueue.protocol.scheduling.policies import due_slots
 from astyqueue.protocol.scheduling.read import schedules_in
-from astyqueue.protocol.scheduling.schedules import RequestedSchedule, save
+from astyqueue.protocol.scheduling.schedule_commands import RequestedSchedule, save
+from astyqueue.protocol.scheduling.schedule_commit import ScheduleHandle
 from astyqueue.protocol.sending.idempotent import idempotent_message, numbered_id, send_idempotent
 from astyqueue.protocol.settling.outcomes import Extend, Outcome, Release
 from astyqueue.protocol.steps import Steps, run

@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 from astyqueue.protocol.layout.columns import Type
 from tests.modelcheck.executor import Scenario
 from tests.modelcheck.explorer import explore
-from tests.unit.protocol.faults import CRASH, PAUSE, PLAIN, UNKNOWN, Faults
+from tests.unit.protocol.fault_budgets import CRASH, PAUSE, PLAIN, UNKNOWN, Faults
 from tests.unit.protocol.operation_pairs import PAIRS, UNABLE, Pair, Unable, meeting
 from tests.unit.protocol.test_interleavings import three_cold, three_warm
 

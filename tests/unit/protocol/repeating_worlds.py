@@ -8,8 +8,8 @@ from __future__ import annotations
 from typing import Final, cast
 
 from astyqueue.errors import OutcomeUnknown
-from astyqueue.model.compose import Unique
-from astyqueue.model.message import MessageId
+from astyqueue.model.envelope import MessageId
+from astyqueue.model.message import Unique
 from astyqueue.model.schedule import Misfire, Origin, Overlap, Policies, Template
 from astyqueue.protocol.admin.delete import delete
 from astyqueue.protocol.claiming.claim import Claim, claim
@@ -17,9 +17,9 @@ from astyqueue.protocol.claiming.selection import ClaimRequest
 from astyqueue.protocol.client import Client
 from astyqueue.protocol.layout.columns import Type
 from astyqueue.protocol.row.snapshot import RowSnapshot
-from astyqueue.protocol.scheduling.edit import ScheduleHandle
 from astyqueue.protocol.scheduling.fire import RowSchedules
-from astyqueue.protocol.scheduling.schedules import RepeatingSend, RequestedSchedule, remove
+from astyqueue.protocol.scheduling.schedule_commands import RepeatingSend, RequestedSchedule, remove
+from astyqueue.protocol.scheduling.schedule_commit import ScheduleHandle
 from astyqueue.protocol.sending.unique import KeyHolder
 from astyqueue.protocol.settling.settle import SettleRequest, settle
 from astyqueue.protocol.steps import Steps, run

@@ -14,11 +14,11 @@ from astyqueue.protocol.client import Client
 from astyqueue.protocol.layout.columns import State, Type, decode_timer
 from astyqueue.protocol.layout.schedule_column import run_of
 from astyqueue.protocol.row.snapshot import RowSnapshot
-from astyqueue.protocol.scheduling.edit import ScheduleHandle
 from astyqueue.protocol.scheduling.fire import FiredSlot, RowSchedules
 from astyqueue.protocol.scheduling.policies import due_slots
 from astyqueue.protocol.scheduling.read import schedules_in
-from astyqueue.protocol.scheduling.schedules import RequestedSchedule, save
+from astyqueue.protocol.scheduling.schedule_commands import RequestedSchedule, save
+from astyqueue.protocol.scheduling.schedule_commit import ScheduleHandle
 from astyqueue.protocol.settling.outcomes import ACK
 from astyqueue.protocol.settling.settle import SettleRequest, settle
 from astyqueue.protocol.steps import Request, Steps, run

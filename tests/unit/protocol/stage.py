@@ -9,7 +9,7 @@ from typing import ClassVar, Final, TypeVar
 from astyqueue import ids
 from astyqueue.clock import Clock
 from astyqueue.errors import OutcomeUnknown
-from astyqueue.model.message import Envelope, MessageId, encode
+from astyqueue.model.envelope import Envelope, MessageId, encode
 from astyqueue.model.views import Counts, DeadLetter
 from astyqueue.protocol.admin.browse import counts
 from astyqueue.protocol.admin.dead_letters import dead_page

@@ -10,7 +10,7 @@ import pytest
 from astyqueue import ids
 from astyqueue.errors import SliceTooLong
 from astyqueue.ids import Id
-from astyqueue.model.message import MessageId
+from astyqueue.model.envelope import MessageId
 from astyqueue.protocol.admin.browse import counts
 from astyqueue.protocol.admin.delete import delete
 from astyqueue.protocol.claiming.claim import claim

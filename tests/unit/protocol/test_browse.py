@@ -7,7 +7,7 @@ from functools import partial
 import pytest
 
 from astyqueue.ids import LEAST
-from astyqueue.model.message import MessageId
+from astyqueue.model.envelope import MessageId
 from astyqueue.model.views import Counts, Found, Include, Standing
 from astyqueue.protocol.admin.browse import counts, get, peek
 from astyqueue.protocol.admin.delete import delete

@@ -8,7 +8,7 @@ from functools import partial
 import pytest
 
 from astyqueue.errors import OutcomeUnknown, StoreUnavailable
-from astyqueue.model.message import MessageId
+from astyqueue.model.envelope import MessageId
 from astyqueue.model.settings import Layout, Settings
 from astyqueue.protocol.admin.delete import clear, drop
 from astyqueue.protocol.admin.settings import list_queues, load_settings, open_queue

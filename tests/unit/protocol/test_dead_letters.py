@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from astyqueue.model.message import MessageId
+from astyqueue.model.envelope import MessageId
 from astyqueue.model.views import DeadFilter, DeadLetter
 from astyqueue.protocol.admin.dead_letters import dead_letter, dead_page, matching_page
 from astyqueue.protocol.claiming.claim import claim

@@ -10,7 +10,7 @@ import pytest
 
 from astyqueue.errors import OutcomeUnknown, StoreUnavailable, Undecodable
 from astyqueue.ids import LEAST
-from astyqueue.model.message import MessageId
+from astyqueue.model.envelope import MessageId
 from astyqueue.protocol.admin.dead_letters import redrive
 from astyqueue.protocol.admin.delete import clear, delete
 from astyqueue.protocol.claiming.claim import claim

@@ -8,8 +8,8 @@ from functools import partial
 import pytest
 
 from astyqueue.model import explanation
+from astyqueue.model.envelope import Envelope, MessageId, encode
 from astyqueue.model.explanation import Explanation, LifeEvent
-from astyqueue.model.message import Envelope, MessageId, encode
 from astyqueue.model.settings import Behaviour, Layout
 from astyqueue.model.views import Standing
 from astyqueue.protocol.admin.dead_letters import redrive

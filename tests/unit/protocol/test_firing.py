@@ -14,7 +14,7 @@ from astyqueue.protocol.layout.columns import HEADER, decode_header
 from astyqueue.protocol.layout.schedule_column import decode_schedule, encode_schedule, trigger_name
 from astyqueue.protocol.row.snapshot import RowSnapshot
 from astyqueue.protocol.scheduling.fire import RowSchedules
-from astyqueue.protocol.scheduling.schedules import discard, pause, remove, resume, run_now
+from astyqueue.protocol.scheduling.schedule_commands import discard, pause, remove, resume, run_now
 from astyqueue.protocol.settling.outcomes import Reject
 from astyqueue.protocol.steps import Commit, run
 from astyqueue.store import Batch, Named, Put

@@ -10,13 +10,13 @@ import pytest
 
 from astyqueue.model.schedule import Misfire, Policies
 from astyqueue.protocol.layout.columns import Type
-from astyqueue.protocol.scheduling.schedules import RequestedSchedule, pause, remove, save
+from astyqueue.protocol.scheduling.schedule_commands import RequestedSchedule, pause, remove, save
 from astyqueue.protocol.settling.outcomes import ACK
 from astyqueue.protocol.steps import Steps
 from astyqueue.triggers import Every
 from tests.modelcheck.executor import Scenario
 from tests.modelcheck.schedule import Advance, Work
-from tests.unit.protocol.faults import CRASH, CRASHES, PAUSE, PLAIN, UNKNOWN, UNKNOWNS, Faults, named, played
+from tests.unit.protocol.fault_budgets import CRASH, CRASHES, PAUSE, PLAIN, UNKNOWN, UNKNOWNS, Faults, named, played
 from tests.unit.protocol.schedule_table import BODY, Timetable, firer, worker
 from tests.unit.protocol.worlds import settler
 

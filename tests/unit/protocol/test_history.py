@@ -10,8 +10,8 @@ from hypothesis import strategies as some
 
 from astyqueue import ids
 from astyqueue.durations import LATEST
+from astyqueue.model.envelope import MessageId
 from astyqueue.model.event import FLAT, KEPT, Event, Kind, normalised
-from astyqueue.model.message import MessageId
 from astyqueue.model.settings import Layout
 from astyqueue.protocol.history import (
     DAY,

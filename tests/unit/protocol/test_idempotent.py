@@ -8,7 +8,7 @@ import pytest
 
 from astyqueue import ids
 from astyqueue.errors import OutcomeUnknown
-from astyqueue.model.message import MessageId, decode, encode_plain
+from astyqueue.model.envelope import MessageId, decode, encode_plain
 from astyqueue.protocol.admin.delete import delete
 from astyqueue.protocol.claiming.claim import Claim
 from astyqueue.protocol.claiming.selection import ClaimedMessage
@@ -29,7 +29,7 @@ from astyqueue.units import SECOND
 from tests.modelcheck.executor import Scenario
 from tests.modelcheck.schedule import Actor, Work
 from tests.unit.protocol.checked_store import ROW, Meanwhile, picture
-from tests.unit.protocol.faults import CRASH, PAUSE, UNKNOWN, Faults, named, played
+from tests.unit.protocol.fault_budgets import CRASH, PAUSE, UNKNOWN, Faults, named, played
 from tests.unit.protocol.worlds import Scene, Taking, acking, begin, settler
 
 

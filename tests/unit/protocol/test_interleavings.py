@@ -18,7 +18,7 @@ from tests.modelcheck.executor import Scenario
 from tests.modelcheck.explorer import replay
 from tests.modelcheck.schedule import Advance, Work, advancing
 from tests.unit.protocol.checked_store import ROW
-from tests.unit.protocol.faults import CRASH, PAUSE, PLAIN, UNKNOWN, Faults, named, played
+from tests.unit.protocol.fault_budgets import CRASH, PAUSE, PLAIN, UNKNOWN, Faults, named, played
 from tests.unit.protocol.worlds import LEASE, Scene, Taking, begin, joiner, put_at, sender, settler, warm
 
 

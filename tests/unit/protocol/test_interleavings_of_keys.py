@@ -13,7 +13,7 @@ from astyqueue.protocol.claiming.claim import Claim
 from astyqueue.protocol.layout.columns import Type
 from tests.modelcheck.executor import Scenario
 from tests.modelcheck.schedule import Actor
-from tests.unit.protocol.faults import CRASH, PAUSE, UNKNOWN, Faults, named, played
+from tests.unit.protocol.fault_budgets import CRASH, PAUSE, UNKNOWN, Faults, named, played
 from tests.unit.protocol.key_worlds import (
     SHELF,
     KeyScene,

@@ -10,7 +10,7 @@ import pytest
 from astyqueue.protocol.layout.columns import Type
 from tests.modelcheck.executor import Scenario
 from tests.modelcheck.explorer import explore
-from tests.unit.protocol.faults import CRASH, PAUSE, PLAIN, UNKNOWN, Faults, named, played
+from tests.unit.protocol.fault_budgets import CRASH, PAUSE, PLAIN, UNKNOWN, Faults, named, played
 from tests.unit.protocol.operation_pairs import HOW, PAIRS, SHOWN, UNABLE, How, alone, meeting
 from tests.unit.protocol.pair_coverage import PAGE, cannot_fail, summary, told
 from tests.unit.protocol.test_interleavings_of_keys import pairs

@@ -9,11 +9,11 @@ from typing import Final
 
 import pytest
 
-from astyqueue.model.compose import Unique
+from astyqueue.model.message import Unique
 from astyqueue.protocol.layout.columns import Type
 from tests.modelcheck.executor import Scenario
 from tests.modelcheck.schedule import Actor
-from tests.unit.protocol.faults import CRASH, UNKNOWN, Faults, named, played
+from tests.unit.protocol.fault_budgets import CRASH, UNKNOWN, Faults, named, played
 from tests.unit.protocol.key_worlds import clears, rejecting, sends
 from tests.unit.protocol.repeating_worlds import (
     DUE,

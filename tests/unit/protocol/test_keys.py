@@ -22,8 +22,8 @@ from astyqueue.protocol.layout.rows import doorbell_row
 from astyqueue.protocol.layout.unique_key import KeyOwner, KeyOwningSchedule, SettleEffects, key_name
 from astyqueue.protocol.row.snapshot import RowSnapshot
 from astyqueue.protocol.row.transaction import COMMIT_TRIES, CommitLoop, CommitPlan
-from astyqueue.protocol.scheduling.edit import ScheduleHandle
-from astyqueue.protocol.scheduling.schedules import RequestedSchedule, save
+from astyqueue.protocol.scheduling.schedule_commands import RequestedSchedule, save
+from astyqueue.protocol.scheduling.schedule_commit import ScheduleHandle
 from astyqueue.protocol.sending.unique import send_replacing, send_unique
 from astyqueue.protocol.settling.outcomes import Ack, Reject
 from astyqueue.protocol.settling.settle import SettleRequest, settle

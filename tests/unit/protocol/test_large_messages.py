@@ -9,7 +9,7 @@ import pytest
 from astyqueue import ids
 from astyqueue.errors import StoreUnavailable
 from astyqueue.ids import Id
-from astyqueue.model.message import MessageId, encode_plain
+from astyqueue.model.envelope import MessageId, encode_plain
 from astyqueue.protocol.admin.browse import contents
 from astyqueue.protocol.claiming.claim import Claim, claim
 from astyqueue.protocol.claiming.selection import ClaimRequest

@@ -9,7 +9,7 @@ import pytest
 
 from astyqueue.errors import OutcomeUnknown, StoreUnavailable
 from astyqueue.ids import LEAST
-from astyqueue.model.message import MessageId
+from astyqueue.model.envelope import MessageId
 from astyqueue.model.views import RedriveReport
 from astyqueue.protocol.admin.dead_letters import purge, redrive
 from astyqueue.protocol.admin.delete import delete

@@ -8,7 +8,7 @@ import pytest
 
 from astyqueue import ids
 from astyqueue.errors import OutcomeUnknown, StoreUnavailable
-from astyqueue.model.message import MessageId
+from astyqueue.model.envelope import MessageId
 from astyqueue.protocol.admin.delete import clear, delete
 from astyqueue.protocol.claiming.claim import claim
 from astyqueue.protocol.claiming.selection import ClaimRequest

@@ -8,7 +8,7 @@ from functools import partial
 import pytest
 
 from astyqueue.ids import Id
-from astyqueue.model.message import MessageId
+from astyqueue.model.envelope import MessageId
 from astyqueue.model.settings import Layout, Settings
 from astyqueue.protocol.admin.dead_letters import redrive
 from astyqueue.protocol.admin.delete import delete
@@ -29,7 +29,7 @@ from tests.unit.protocol.checked_store import ROW, Meanwhile, picture
 from tests.unit.protocol.schedule_table import Timetable
 from tests.unit.protocol.test_interleavings import expiring, well_known
 from tests.unit.protocol.worlds import ATTEMPTS, LEASE, Scene
-from tests.unit.queue.waiting_threads import Crew, Worker
+from tests.unit.queue.stepped_workers import Crew, Worker
 
 HOUR = 3_600 * SECOND
 

@@ -7,7 +7,7 @@ from collections import Counter
 import pytest
 
 from astyqueue.ids import Id
-from astyqueue.model.message import encode_plain
+from astyqueue.model.envelope import encode_plain
 from astyqueue.protocol.claiming.claim import claim
 from astyqueue.protocol.claiming.selection import ClaimRequest
 from astyqueue.protocol.layout.columns import SCANS, STAMP_BACK, Header, State, Type

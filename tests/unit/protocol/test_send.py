@@ -9,7 +9,7 @@ import pytest
 
 from astyqueue.errors import OutcomeUnknown, StoreCorrupt, StoreError, StoreFull, StoreUnavailable
 from astyqueue.ids import first_at
-from astyqueue.model.message import MessageId
+from astyqueue.model.envelope import MessageId
 from astyqueue.protocol.admin.delete import delete
 from astyqueue.protocol.coordination.doorbell import RowRequest, cells, row_request_in
 from astyqueue.protocol.layout.columns import HEADER, STAMP_BACK, State, Type

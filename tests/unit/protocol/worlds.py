@@ -9,7 +9,7 @@ from typing import ClassVar
 from astyqueue import ids
 from astyqueue.clock import Clock
 from astyqueue.ids import Id
-from astyqueue.model.message import Envelope, encode, encode_plain
+from astyqueue.model.envelope import Envelope, encode, encode_plain
 from astyqueue.protocol.claiming.claim import Claim, ClaimResult, claim
 from astyqueue.protocol.claiming.selection import ClaimedMessage, ClaimRequest
 from astyqueue.protocol.client import Client

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from astyqueue.clock import Clock
-from astyqueue.model.compose import Message
+from astyqueue.model.message import Message
 from astyqueue.model.settings import Layout, Settings
 from astyqueue.protocol.layout.columns import HEADER
 from astyqueue.protocol.settling.outcomes import ACK
 from astyqueue.protocol.steps import Commit, Request, Steps, perform, run
-from astyqueue.queue.delivery.leases import BaseDelivery, new_deliveries
+from astyqueue.queue.delivery.base_delivery import BaseDelivery, new_deliveries
 from astyqueue.queue.options import DEFAULT_OPTIONS, ClientOptions
 from astyqueue.queue.runtime import QueueRuntime, ReceiveRequest
 from astyqueue.store import Store

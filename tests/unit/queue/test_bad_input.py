@@ -10,7 +10,7 @@ import pytest
 
 from astyqueue import Message, MessageQueue
 from astyqueue.errors import BadInput
-from astyqueue.model.message import MessageId, Receipt
+from astyqueue.model.envelope import MessageId, Receipt
 from astyqueue.queue.builder import QueueBuilder
 from astyqueue.schedules import Schedules
 from astyqueue.triggers import Every

@@ -11,8 +11,8 @@ import pytest
 from astyqueue import Hook, Message, MessageQueue, Vetoed
 from astyqueue.protocol.layout.columns import Type
 from astyqueue.protocol.steps import Commit, Request
+from astyqueue.queue.delivery.base_delivery import BaseDelivery, Waiter
 from astyqueue.queue.delivery.delivery import Received
-from astyqueue.queue.delivery.leases import BaseDelivery, Waiter
 from astyqueue.store import Batch
 from astyqueue.stores.memory import MemoryStore
 from astyqueue.testing import Faulty, TimeMachine

@@ -11,8 +11,8 @@ import pytest
 from astyqueue import MessageQueue, ids
 from astyqueue.clock import microseconds
 from astyqueue.errors import StoreCorrupt, Undecodable
+from astyqueue.model.envelope import ATTEMPTS_MOST, LEASE_LEAST, LEASE_MOST, decode
 from astyqueue.model.event import Kind
-from astyqueue.model.message import ATTEMPTS_MOST, LEASE_LEAST, LEASE_MOST, decode
 from astyqueue.protocol.history import EVENT, decode_event
 from astyqueue.protocol.layout.columns import (
     Entry,

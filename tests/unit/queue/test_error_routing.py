@@ -11,13 +11,13 @@ import pytest
 
 from astyqueue import MessageQueue, aio
 from astyqueue.errors import StoreUnavailable, Undecodable
-from astyqueue.model.compose import Message
+from astyqueue.model.message import Message
 from astyqueue.model.settings import Layout, Settings
 from astyqueue.protocol.layout.columns import HEADER
 from astyqueue.protocol.settling.outcomes import ACK
 from astyqueue.protocol.steps import Commit, Read, Request, Steps, perform, run
 from astyqueue.queue.consuming.waiters import Waiters
-from astyqueue.queue.delivery.leases import BaseDelivery, Waiter
+from astyqueue.queue.delivery.base_delivery import BaseDelivery, Waiter
 from astyqueue.queue.runtime import QueueRuntime
 from astyqueue.store import Batch, Named, Put
 from astyqueue.stores.memory import MemoryStore

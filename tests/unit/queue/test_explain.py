@@ -7,10 +7,10 @@ import contextlib
 import pytest
 
 from astyqueue import MessageQueue
-from astyqueue.diagnostics import Finding, Severity
 from astyqueue.errors import BadInput
+from astyqueue.findings import Finding, Severity
+from astyqueue.model.envelope import MessageId
 from astyqueue.model.health import findings_of
-from astyqueue.model.message import MessageId
 from astyqueue.model.views import Standing
 from astyqueue.protocol.admin.health import read_health
 from astyqueue.queue.builder import QueueBuilder

@@ -8,8 +8,8 @@ import pytest
 
 from astyqueue.clock import instant
 from astyqueue.errors import BadInput, NotFound, ScheduleTaken
-from astyqueue.model import compose
-from astyqueue.model.compose import Message
+from astyqueue.model import message as message_module
+from astyqueue.model.message import Message
 from astyqueue.model.schedule import Misfire, Overlap, Policies
 from astyqueue.model.settings import Layout
 from astyqueue.protocol.steps import Commit, Read, run
@@ -21,7 +21,7 @@ from astyqueue.testing import Recording, TimeMachine
 from astyqueue.triggers import Cron, Every, Once, Triggers
 from astyqueue.units import SECOND
 from tests.support.places import ONE_ROW, Place
-from tests.unit.queue.waiting_threads import Crew
+from tests.unit.queue.stepped_workers import Crew
 
 
 @pytest.fixture
@@ -286,7 +286,7 @@ def test_lateness_is_told_by_schedule(queue: MessageQueue, clock: TimeMachine) -
 def test_a_message_that_says_it_is_a_schedules_does_not_make_that_one_late(
     queue: MessageQueue, clock: TimeMachine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(compose, "SCHEDULE", "what an earlier release refuses: nothing")
+    monkeypatch.setattr(message_module, "SCHEDULE", "what an earlier release refuses: nothing")
     schedules = Schedules(queue)
     schedules.add("digest", Every("1m", delay="1m"), "hello")
     queue.send_many(

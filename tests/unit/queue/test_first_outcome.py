@@ -15,8 +15,8 @@ from astyqueue.protocol.settling.outcomes import Extend
 from astyqueue.queue.builder import QueueBuilder
 from astyqueue.queue.consuming.renewal import RenewalThread
 from astyqueue.queue.consuming.settle_buffer import SettleBuffer
+from astyqueue.queue.delivery.base_delivery import BaseDelivery
 from astyqueue.queue.delivery.delivery import Delivery
-from astyqueue.queue.delivery.leases import BaseDelivery
 from astyqueue.queue.hooks import Hook
 from astyqueue.testing import TimeMachine
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from astyqueue.diagnostics import Severity, worst
+from astyqueue.findings import Severity, worst
 from astyqueue.protocol.admin.settings import SETTINGS
 from astyqueue.protocol.layout.rows import settings_row
 from astyqueue.queue.connection import connect

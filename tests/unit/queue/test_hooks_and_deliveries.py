@@ -8,12 +8,12 @@ import pytest
 
 from astyqueue import Hook, LeaseLost, Message, MessageQueue, Vetoed, ids
 from astyqueue.aio import delivery as aio_delivery
-from astyqueue.model.message import MessageId
+from astyqueue.model.envelope import MessageId
 from astyqueue.protocol.sending.insert import message_put
 from astyqueue.protocol.steps import Commit
 from astyqueue.queue.builder import QueueBuilder
+from astyqueue.queue.delivery.base_delivery import BaseDelivery
 from astyqueue.queue.delivery.delivery import Delivery
-from astyqueue.queue.delivery.leases import BaseDelivery
 from astyqueue.store import Batch, Store
 from astyqueue.testing import Recording, TimeMachine
 from tests.support.places import ONE_ROW

@@ -6,7 +6,7 @@ import pytest
 
 from astyqueue.clock import SystemClock
 from astyqueue.protocol.steps import Steps
-from astyqueue.queue.consuming.leadership import Leadership
+from astyqueue.queue.consuming.leader_follower import Leadership
 from astyqueue.queue.hooks import HookNotifier
 from astyqueue.waiting import Rest, Wakeup
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from astyqueue import KeyTaken, MessageQueue
-from astyqueue.model.message import MessageId
+from astyqueue.model.envelope import MessageId
 from astyqueue.testing import TimeMachine
 from astyqueue.triggers import Every, Trigger
 

@@ -17,7 +17,7 @@ from astyqueue import Delivery, Hook, MessageQueue
 from astyqueue.errors import LeaseLost, OutcomeUnknown, StoreError, StoreUnavailable
 from astyqueue.protocol.settling.outcomes import ACK
 from astyqueue.protocol.steps import Commit, Request, Steps
-from astyqueue.queue.delivery.leases import BaseDelivery
+from astyqueue.queue.delivery.base_delivery import BaseDelivery
 from astyqueue.queue.runtime import ReceiveRequest
 from astyqueue.store import Store
 from astyqueue.stores.memory import MemoryStore

@@ -8,7 +8,7 @@ import pytest
 
 from astyqueue.durations import as_microseconds
 from astyqueue.ids import Id
-from astyqueue.model.message import encode_plain
+from astyqueue.model.envelope import encode_plain
 from astyqueue.model.settings import Layout
 from astyqueue.protocol.client import Client
 from astyqueue.protocol.layout.columns import Type
@@ -22,7 +22,7 @@ from astyqueue.store import Batch, Column, Named, Slice, Store
 from astyqueue.stores.memory import MemoryStore
 from astyqueue.testing import TimeMachine
 from astyqueue.units import SECOND
-from tests.unit.queue.waiting_threads import Crew, Worker
+from tests.unit.queue.stepped_workers import Crew, Worker
 
 MINUTE = 60 * SECOND
 HOUR = 60 * MINUTE

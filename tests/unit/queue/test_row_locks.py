@@ -16,7 +16,7 @@ from astyqueue.protocol.admin.browse import counts
 from astyqueue.protocol.client import Client
 from astyqueue.protocol.layout.columns import HEADER, Type
 from astyqueue.protocol.steps import Commit, Read, Send, run
-from astyqueue.queue.delivery.leases import BaseDelivery
+from astyqueue.queue.delivery.base_delivery import BaseDelivery
 from astyqueue.queue.options import DEFAULT_OPTIONS, with_lock
 from astyqueue.queue.runtime import QueueRuntime
 from astyqueue.store import Batch, Name, Put, Slice, Store
@@ -25,7 +25,7 @@ from astyqueue.units import SECOND
 from tests.support.places import Place
 from tests.unit.queue.clients import Party, claims
 from tests.unit.queue.lock_managers import Broken, Locks, Mumbling, No, Shelf, Silent, Telling, Yes
-from tests.unit.queue.waiting_threads import MILLISECOND, Crew
+from tests.unit.queue.stepped_workers import MILLISECOND, Crew
 
 EVERY = ("guard", "columns", "manager")
 #: Locks that let one process in at a time; the guard lets all in, and one commit through.

@@ -7,19 +7,19 @@ from itertools import pairwise
 
 import pytest
 
-from astyqueue.model.compose import Message
+from astyqueue.model.message import Message
 from astyqueue.model.settings import Layout
 from astyqueue.protocol.coordination.doorbell import RowRequest
 from astyqueue.protocol.layout.columns import HEADER, Type
 from astyqueue.protocol.layout.rows import Ring, is_home
 from astyqueue.protocol.steps import Commit, Read, Request, Send, run
-from astyqueue.queue.delivery.leases import new_deliveries
+from astyqueue.queue.delivery.base_delivery import new_deliveries
 from astyqueue.queue.runtime import ReceiveRequest
 from astyqueue.store import Batch, Name, Named, Slice, Store
 from astyqueue.stores.memory import MemoryStore
 from astyqueue.testing import Faulty, TimeMachine
 from astyqueue.units import SECOND
-from tests.unit.queue.waiting_threads import MILLISECOND, Crew, Worker
+from tests.unit.queue.stepped_workers import MILLISECOND, Crew, Worker
 
 WIDE = Layout(concurrency_shards=8)
 RING = Layout(time_shards=30, concurrency_shards=8)

@@ -17,7 +17,7 @@ from astyqueue.protocol.steps import Commit, Read, Request
 from astyqueue.queue.builder import QueueBuilder
 from astyqueue.queue.consuming.settle_buffer import PendingOutcome
 from astyqueue.queue.consuming.waiters import Waiters
-from astyqueue.queue.delivery.leases import BaseDelivery, Waiter
+from astyqueue.queue.delivery.base_delivery import BaseDelivery, Waiter
 from astyqueue.store import Batch, Put, Store
 from astyqueue.testing import TimeMachine
 from astyqueue.testing.faults import Faulty

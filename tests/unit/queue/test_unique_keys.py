@@ -9,7 +9,7 @@ import pytest
 
 from astyqueue import Hook, KeyTaken, Message, MessageQueue
 from astyqueue.errors import BadInput, LeaseLost, OutcomeUnknown
-from astyqueue.model.message import MessageId
+from astyqueue.model.envelope import MessageId
 from astyqueue.protocol.layout.unique_key import key_name
 from astyqueue.protocol.steps import Commit
 from astyqueue.queue.builder import QueueBuilder

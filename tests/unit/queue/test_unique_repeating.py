@@ -9,7 +9,7 @@ import pytest
 
 from astyqueue import Delivery, KeyTaken, Message, MessageQueue
 from astyqueue.errors import BadInput, LeaseLost, OutcomeUnknown, ScheduleTaken
-from astyqueue.model.message import MessageId
+from astyqueue.model.envelope import MessageId
 from astyqueue.protocol.layout.columns import Type
 from astyqueue.protocol.layout.schedule_column import trigger_name
 from astyqueue.protocol.layout.unique_key import key_name

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from astyqueue.errors import BadInput, NotFound, ScheduleTaken
-from astyqueue.model.message import MessageId
+from astyqueue.model.envelope import MessageId
 from astyqueue.queue.queue import MessageQueue
 from astyqueue.schedules import Schedules
 from astyqueue.store import Slice

@@ -1,4 +1,4 @@
-"""Queries every node of a data centre for its state; `diagnostics` makes findings of the answers."""
+"""Queries every node of a data centre for its state; `checks` makes findings of the answers."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from cassandra import Unauthorized
 from cassandra.cluster import Host
 
 from astyqueue.clock import Clock
-from astyqueue.diagnostics import Finding
+from astyqueue.findings import Finding
 from astyqueue.store import ENTRIES
 from astyqueue.stores.cassandra.connection.errors import FAILURES, describe
-from astyqueue.stores.cassandra.doctor import diagnostics
-from astyqueue.stores.cassandra.doctor.diagnostics import GUARDRAILS, Node, Offset, Tombstones
+from astyqueue.stores.cassandra.doctor import checks
+from astyqueue.stores.cassandra.doctor.checks import GUARDRAILS, Node, Offset, Tombstones
 from astyqueue.stores.cassandra.schema.metadata import Catalog, Inquiry
-from astyqueue.stores.key_codec import TABLES
+from astyqueue.stores.column_name_codec import TABLES
 
 _HERE: Final = "SELECT data_center, schema_version, release_version FROM system.local"
 _TIME: Final = "SELECT toUnixTimestamp(now()) AS milliseconds FROM system.local"
@@ -46,12 +46,12 @@ class Examination:
     def of_cluster(self) -> Iterator[Finding]:
         """The findings that do not depend on a keyspace."""
         up = [node for node in self._nodes if not node.silent]
-        yield diagnostics.paxos(up)
-        yield from diagnostics.releases(up)
-        yield from diagnostics.guardrails(up)
-        yield diagnostics.clock_here(up)
-        yield diagnostics.clocks_between(self._nodes)
-        yield diagnostics.agreement(up)
+        yield checks.paxos(up)
+        yield from checks.releases(up)
+        yield from checks.guardrails(up)
+        yield checks.clock_here(up)
+        yield checks.clocks_between(self._nodes)
+        yield checks.agreement(up)
 
     def of_keyspace(self, rests: Mapping[str, int]) -> Iterator[Finding]:
         """The findings on the keyspace and its queues; none if it does not exist."""
@@ -59,11 +59,11 @@ class Examination:
         kept, tables = catalog.keyspace(), catalog.tables()
         if kept is None:
             return
-        yield diagnostics.nodes(self.dc, self._nodes, copies=kept.copies(self.dc), elsewhere=self._elsewhere)
-        yield from diagnostics.replication(self.dc, kept, nodes=len(self._nodes))
-        yield from diagnostics.tombstones(node for node in self._nodes if not node.silent)
+        yield checks.nodes(self.dc, self._nodes, copies=kept.copies(self.dc), elsewhere=self._elsewhere)
+        yield from checks.replication(self.dc, kept, nodes=len(self._nodes))
+        yield from checks.tombstones(node for node in self._nodes if not node.silent)
         if ENTRIES in tables:
-            yield from diagnostics.rests(int(str(tables[ENTRIES].options["gc_grace_seconds"])), rests)
+            yield from checks.rests(int(str(tables[ENTRIES].options["gc_grace_seconds"])), rests)
 
     def _node(self, host: Host) -> Node:
         name = str(host.address)

@@ -23,7 +23,7 @@ from cassandra.query import BatchStatement, Statement, tuple_factory
 from astyqueue.clock import SystemClock
 from astyqueue.errors import AstyqueueError, BadInput, BadSetting, OutcomeUnknown
 from astyqueue.store import Batch, Column, Committed, Expectation, Outcome, Refused, Slice, Wanted
-from astyqueue.stores import key_codec
+from astyqueue.stores import column_name_codec
 from astyqueue.stores.cassandra.connection.cluster import Wary
 from astyqueue.stores.cassandra.connection.errors import (
     FAILURES,
@@ -81,7 +81,7 @@ class Conversation:
             self._check_profiles()
             self._statements = {
                 table: Statements(session, f'"{checked_keyspace(keyspace)}"."{table}"')
-                for table in sorted(key_codec.TABLES)
+                for table in sorted(column_name_codec.TABLES)
             }
             self._check_home(Catalog(Inquiry(session, keyspace)), levels, chosen=dc_is_chosen)
         except FAILURES as error:
@@ -95,7 +95,7 @@ class Conversation:
     def read(self, wanted: tuple[Wanted, ...], *, exact: bool) -> list[list[Column]]:
         """See `Store.read`; all requests are sent at once."""
         for each in wanted:
-            key_codec.known(each.table)
+            column_name_codec.known(each.table)
         asked = [self._ask(each, exact=exact) for each in wanted]
         try:
             return [
@@ -109,7 +109,7 @@ class Conversation:
     def send(self, batches: tuple[Batch, ...]) -> None:
         """See `Store.send`; an invalid batch raises before any batch is sent."""
         for batch in batches:
-            key_codec.changes(batch)
+            column_name_codec.changes(batch)
             _countable(batch, ())
         changes = [
             queries.sent(self._statements[batch.table], batch) for batch in batches if batch.puts or batch.deletes
@@ -131,7 +131,7 @@ class Conversation:
 
     def commit(self, batch: Batch, expects: tuple[Expectation, ...]) -> Outcome:
         """See `Store.commit`."""
-        key_codec.committed_changes(batch, expects)
+        column_name_codec.committed_changes(batch, expects)
         _countable(batch, expects)
         rows = list(self._changed(queries.committed(self._statements[batch.table], batch, expects), self._committing))
         if rows[0][0]:

@@ -9,8 +9,8 @@ from typing import Final, cast
 from astyqueue import ids
 from astyqueue.clock import instant
 from astyqueue.errors import BadInput, ScheduleTaken, Undecodable
-from astyqueue.model.compose import Unique
-from astyqueue.model.message import MessageId
+from astyqueue.model.envelope import MessageId
+from astyqueue.model.message import Unique
 from astyqueue.model.schedule import Firing, Origin, Policies, Run, Schedule, Template
 from astyqueue.protocol.client import Client
 from astyqueue.protocol.layout.columns import State, Type, message_name
@@ -24,7 +24,6 @@ from astyqueue.protocol.layout.schedule_column import (
 from astyqueue.protocol.layout.unique_key import KeyOwningSchedule, key_name
 from astyqueue.protocol.row.snapshot import RowSnapshot
 from astyqueue.protocol.row.transaction import CommitLoop, CommitPlan, timers_without
-from astyqueue.protocol.scheduling.edit import ScheduleEdit, ScheduleHandle, ScheduleUpdate
 from astyqueue.protocol.scheduling.fire import FiredSlot, fired, standing
 from astyqueue.protocol.scheduling.policies import (
     Decision,
@@ -35,6 +34,7 @@ from astyqueue.protocol.scheduling.policies import (
     remembered,
     skipped_by,
 )
+from astyqueue.protocol.scheduling.schedule_commit import ScheduleEdit, ScheduleHandle, ScheduleUpdate
 from astyqueue.protocol.sending.key_state import (
     FREE,
     KeyState,

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from astyqueue.model.compose import Message
+from astyqueue.model.message import Message
 from astyqueue.model.settings import Layout, Settings
 from astyqueue.protocol.settling.outcomes import ACK
 from astyqueue.protocol.steps import Commit, Read, Request, Steps, perform, run
-from astyqueue.queue.delivery.leases import BaseDelivery, Waiter
+from astyqueue.queue.delivery.base_delivery import BaseDelivery, Waiter
 from astyqueue.queue.options import DEFAULT_OPTIONS, ClientOptions
 from astyqueue.queue.runtime import QueueRuntime
 from astyqueue.store import Store

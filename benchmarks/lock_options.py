@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from astyqueue.errors import BadSetting
-from astyqueue.queue.rows.managed_lock import LockManager
+from astyqueue.queue.rows.external_lock import LockManager
 
 _FILES: Final = "files:"
 

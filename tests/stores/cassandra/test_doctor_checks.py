@@ -6,9 +6,9 @@ from collections.abc import Callable
 
 import pytest
 
-from astyqueue.diagnostics import Finding, Severity, worst
-from astyqueue.stores.cassandra.doctor import diagnostics
-from astyqueue.stores.cassandra.doctor.diagnostics import Node, Offset, Tombstones
+from astyqueue.findings import Finding, Severity, worst
+from astyqueue.stores.cassandra.doctor import checks
+from astyqueue.stores.cassandra.doctor.checks import Node, Offset, Tombstones
 from astyqueue.stores.cassandra.schema.check import GC_GRACE
 from astyqueue.stores.cassandra.schema.files import declared, parts
 from astyqueue.stores.cassandra.schema.keyspace import Kept
@@ -49,7 +49,7 @@ def test_nodes_that_are_away_matter_by_how_many_copies_are_left(
     silent: int, copies: int, severity: Severity, told: str
 ) -> None:
     nodes = [*up(3), *(Node(f"gone{number}", silent="no answer") for number in range(silent))]
-    finding = diagnostics.nodes("dc1", nodes, copies=copies)
+    finding = checks.nodes("dc1", nodes, copies=copies)
     assert (finding.severity, told in finding.reason) == (severity, True)
     assert all(f"gone{number}" in finding.fact for number in range(silent))
     assert not silent or f"of {3 + silent} nodes {'does' if silent == 1 else 'do'} not answer" in finding.fact
@@ -57,10 +57,10 @@ def test_nodes_that_are_away_matter_by_how_many_copies_are_left(
 
 def test_nodes_of_other_data_centres_are_said_not_to_have_been_asked() -> None:
     assert (
-        diagnostics.nodes("dc1", up(3), copies=3, elsewhere=2).fact
+        checks.nodes("dc1", up(3), copies=3, elsewhere=2).fact
         == "3 nodes of 3 answer; 2 in other data centres were not queried"
     )
-    assert diagnostics.nodes("dc1", up(1), copies=1).fact == "1 node of 1 answers"
+    assert checks.nodes("dc1", up(1), copies=1).fact == "1 node of 1 answers"
 
 
 @pytest.mark.parametrize(
@@ -76,15 +76,12 @@ def test_the_older_paxos_is_told_of_the_nodes_that_use_it(variants: list[str], s
     nodes = [
         Node(f"n{at}", settings={"paxos_variant": variant} if variant else {}) for at, variant in enumerate(variants, 1)
     ]
-    finding = diagnostics.paxos(nodes)
+    finding = checks.paxos(nodes)
     assert (finding.severity, finding.fact) == (severity, told)
 
 
 def test_where_the_older_paxos_is_no_node_may_come_or_go() -> None:
-    assert (
-        "do not add, remove or replace a node"
-        in diagnostics.paxos([Node("n1", settings={"paxos_variant": "v1"})]).remedy
-    )
+    assert "do not add, remove or replace a node" in checks.paxos([Node("n1", settings={"paxos_variant": "v1"})]).remedy
 
 
 @pytest.mark.parametrize(
@@ -102,7 +99,7 @@ def test_where_the_older_paxos_is_no_node_may_come_or_go() -> None:
 def test_releases_that_apply_purged_commits_again_are_a_problem_and_mixed_ones_are_noted(
     releases: list[str], severity: Severity, told: str
 ) -> None:
-    found = list(diagnostics.releases([Node(f"n{at}", release=release) for at, release in enumerate(releases, 1)]))
+    found = list(checks.releases([Node(f"n{at}", release=release) for at, release in enumerate(releases, 1)]))
     assert worst(found) is severity
     assert told in found[0].fact
 
@@ -125,13 +122,13 @@ def test_releases_that_apply_purged_commits_again_are_a_problem_and_mixed_ones_a
     ],
 )
 def test_limits_under_which_queues_cannot_work_are_problems(setting: str, value: str, *, refuses: bool) -> None:
-    found = list(diagnostics.guardrails([Node("n1"), Node("n2", settings={setting: value})]))
+    found = list(checks.guardrails([Node("n1"), Node("n2", settings={setting: value})]))
     assert [one.fact for one in found] == [f"{setting} is {value} on n2"] * refuses
     assert worst(found) >= Severity.WARNING * refuses
 
 
 def test_what_a_login_may_not_read_is_not_known_and_never_well() -> None:
-    found = [diagnostics.paxos(FORBIDDEN), *diagnostics.guardrails(FORBIDDEN), *diagnostics.tombstones(FORBIDDEN)]
+    found = [checks.paxos(FORBIDDEN), *checks.guardrails(FORBIDDEN), *checks.tombstones(FORBIDDEN)]
     assert [(one.severity, "unknown" in one.fact) for one in found] == [(Severity.NOTE, True)] * 3
     assert all("GRANT SELECT ON KEYSPACE system_views TO" in one.remedy for one in found)
 
@@ -149,19 +146,17 @@ def test_what_a_login_may_not_read_is_not_known_and_never_well() -> None:
 def test_the_clock_of_this_machine_is_compared_with_the_surest_answer(
     seconds: float, uncertain: float, severity: Severity, told: str
 ) -> None:
-    finding = diagnostics.clock_here([*ahead(seconds, uncertain=uncertain), *ahead(99, uncertain=90)[:0]])
+    finding = checks.clock_here([*ahead(seconds, uncertain=uncertain), *ahead(99, uncertain=90)[:0]])
     assert (finding.severity, told in finding.fact) == (severity, True)
 
 
 def test_a_login_that_others_can_read_on_its_way_is_told() -> None:
-    [finding] = diagnostics.login(shown=True)
+    [finding] = checks.login(shown=True)
     assert (finding.severity, "tls=1" in finding.remedy) == (Severity.WARNING, True)
-    assert not list(diagnostics.login(shown=False))
+    assert not list(checks.login(shown=False))
 
 
-@pytest.mark.parametrize(
-    "measured", [diagnostics.clock_here, diagnostics.clocks_between, diagnostics.agreement, diagnostics.paxos]
-)
+@pytest.mark.parametrize("measured", [checks.clock_here, checks.clocks_between, checks.agreement, checks.paxos])
 def test_what_no_node_answered_is_unknown(measured: Callable[[list[Node]], Finding]) -> None:
     finding = measured([])
     assert (finding.severity, finding.fact) == (Severity.NOTE, "unknown: no node answered")
@@ -169,25 +164,25 @@ def test_what_no_node_answered_is_unknown(measured: Callable[[list[Node]], Findi
 
 def test_clocks_of_servers_that_do_not_answer_are_unknown() -> None:
     silent = Node("gone", silent="no answer")
-    assert diagnostics.clocks_between(up(1)).severity is Severity.OK
-    none = diagnostics.clocks_between([silent])
+    assert checks.clocks_between(up(1)).severity is Severity.OK
+    none = checks.clocks_between([silent])
     assert (none.severity, none.fact) == (Severity.NOTE, "unknown: no node answered")
-    one = diagnostics.clocks_between([*up(1), silent])
+    one = checks.clocks_between([*up(1), silent])
     assert (one.severity, one.fact) == (Severity.NOTE, "unknown: only n1 of 2 nodes answered")
-    two = diagnostics.clocks_between([*ahead(5, 5.5), silent])
+    two = checks.clocks_between([*ahead(5, 5.5), silent])
     assert (two.severity, two.fact) == (Severity.OK, "500ms between n2, ahead, and n1; unknown on gone")
 
 
 def test_the_clocks_of_servers_are_compared_with_each_other() -> None:
-    assert diagnostics.clocks_between(ahead(5, 5.5, 5.9)).severity is Severity.OK
-    apart = diagnostics.clocks_between(ahead(5, -1, 2))
+    assert checks.clocks_between(ahead(5, 5.5, 5.9)).severity is Severity.OK
+    apart = checks.clocks_between(ahead(5, -1, 2))
     assert (apart.severity, apart.fact) == (Severity.WARNING, "6s between n1, ahead, and n2")
-    assert diagnostics.clocks_between(ahead(5, 3, uncertain=1)).severity is Severity.OK
+    assert checks.clocks_between(ahead(5, 3, uncertain=1)).severity is Severity.OK
 
 
 def test_nodes_that_do_not_know_the_same_tables_are_told() -> None:
-    assert diagnostics.agreement([Node("n1", schema="a"), Node("n2", schema="a")]).severity is Severity.OK
-    apart = diagnostics.agreement([Node("n1", schema="a"), Node("n2", schema="b")])
+    assert checks.agreement([Node("n1", schema="a"), Node("n2", schema="a")]).severity is Severity.OK
+    apart = checks.agreement([Node("n1", schema="a"), Node("n2", schema="b")])
     assert (apart.severity, apart.fact) == (Severity.WARNING, "2 versions, for example on n1, n2")
 
 
@@ -205,12 +200,12 @@ def test_nodes_that_do_not_know_the_same_tables_are_told() -> None:
     ],
 )
 def test_copies_are_judged_by_what_is_left_when_a_node_is_away(copies: int, nodes: int, severity: Severity) -> None:
-    [finding] = diagnostics.replication("dc1", kept(dc1=copies), nodes=nodes)
+    [finding] = checks.replication("dc1", kept(dc1=copies), nodes=nodes)
     assert finding.severity is severity
 
 
 def test_a_keyspace_that_is_not_durable_loses_what_was_acknowledged() -> None:
-    [_, finding] = diagnostics.replication("dc1", kept(durable=False, dc1=3), nodes=3)
+    [_, finding] = checks.replication("dc1", kept(durable=False, dc1=3), nodes=3)
     assert (finding.subject, finding.severity) == ("durable writes", Severity.PROBLEM)
 
 
@@ -219,13 +214,13 @@ def test_a_keyspace_that_is_not_durable_loses_what_was_acknowledged() -> None:
     [(0, 0, Severity.OK), (900, 1000, Severity.OK), (5, 1001, Severity.NOTE), (1001, 90_000, Severity.WARNING)],
 )
 def test_reads_that_walk_over_deleted_columns_are_told(usual: int, most: int, severity: Severity) -> None:
-    [finding] = diagnostics.tombstones([Node("n1", tombstones={"entries": Tombstones(usual, most)})])
+    [finding] = checks.tombstones([Node("n1", tombstones={"entries": Tombstones(usual, most)})])
     assert (finding.severity, finding.subject) == (severity, "tombstones per read on n1, entries")
 
 
 def test_the_servers_own_threshold_counts() -> None:
     node = Node("n1", settings={"tombstone_warn_threshold": "50"}, tombstones={"entries": Tombstones(60, 60)})
-    assert [finding.severity for finding in diagnostics.tombstones([node])] == [Severity.WARNING]
+    assert [finding.severity for finding in checks.tombstones([node])] == [Severity.WARNING]
 
 
 @pytest.mark.parametrize(
@@ -240,16 +235,16 @@ def test_the_servers_own_threshold_counts() -> None:
     ],
 )
 def test_a_row_should_rest_longer_than_what_was_deleted_is_kept(rest: int, severity: Severity, told: str) -> None:
-    [finding] = diagnostics.rests(24 * 3600, {"emails": rest})
+    [finding] = checks.rests(24 * 3600, {"emails": rest})
     assert (finding.severity, finding.fact) == (severity, told)
 
 
 def test_too_short_a_rest_gets_more_shards_and_never_the_advice_to_keep_tombstones_for_less_than_verify_asks() -> None:
-    [short] = diagnostics.rests(GC_GRACE, {"a": 9 * HOUR})
+    [short] = checks.rests(GC_GRACE, {"a": 9 * HOUR})
     assert (
         short.remedy == 'make a queue with .time_shards(30, every="1h") under another name and move the messages to it'
     )
-    [usual] = diagnostics.rests(10 * GC_GRACE, {"a": 29 * HOUR})
+    [usual] = checks.rests(10 * GC_GRACE, {"a": 29 * HOUR})
     assert '.time_shards(246, every="1h")' in usual.remedy
     assert "lower gc_grace_seconds to 24h, if every node is repaired in full more often" in usual.remedy
 
@@ -260,14 +255,14 @@ def test_what_was_deleted_is_kept_as_long_as_the_table_is_made_to() -> None:
 
 
 def test_a_node_that_was_away_for_long_is_wiped_and_not_repaired() -> None:
-    remedy = diagnostics.nodes("dc1", [*up(2), Node("n3", silent="no answer")], copies=3).remedy
+    remedy = checks.nodes("dc1", [*up(2), Node("n3", silent="no answer")], copies=3).remedy
     assert "down for less than 24h" in remedy
     assert "wipe it and have it replace itself" in remedy
 
 
 @pytest.mark.parametrize("copies", [1, 2])
 def test_copies_are_made_more_by_one_at_a_time(copies: int) -> None:
-    [finding] = diagnostics.replication("dc1", kept(dc1=copies), nodes=3)
+    [finding] = checks.replication("dc1", kept(dc1=copies), nodes=3)
     assert "one copy at a time (1 to 2, 2 to 3), each time followed by 'nodetool repair --full'" in finding.remedy
     assert "stop all workers and senders first" in finding.remedy
 
@@ -275,11 +270,11 @@ def test_copies_are_made_more_by_one_at_a_time(copies: int) -> None:
 def test_what_is_ill_says_where_to_read_on() -> None:
     ill = [Node("n1", release="4.1.5", settings={"paxos_variant": "v1", "user_timestamps_enabled": "false"})]
     found = [
-        diagnostics.paxos(ill),
-        *diagnostics.releases(ill),
-        *diagnostics.guardrails(ill),
-        diagnostics.nodes("dc1", [Node("gone", silent="no answer")], copies=1),
-        *diagnostics.replication("dc1", kept(dc1=2), nodes=3),
-        *diagnostics.rests(GC_GRACE, {"emails": 0}),
+        checks.paxos(ill),
+        *checks.releases(ill),
+        *checks.guardrails(ill),
+        checks.nodes("dc1", [Node("gone", silent="no answer")], copies=1),
+        *checks.replication("dc1", kept(dc1=2), nodes=3),
+        *checks.rests(GC_GRACE, {"emails": 0}),
     ]
     assert [finding.subject for finding in found if not finding.see.startswith("docs/how-to/production.md#")] == []

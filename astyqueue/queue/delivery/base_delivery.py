@@ -11,7 +11,7 @@ from pydantic import JsonValue
 
 from astyqueue.clock import instant
 from astyqueue.ids import Id
-from astyqueue.model.message import MessageId, Receipt
+from astyqueue.model.envelope import MessageId, Receipt
 from astyqueue.protocol.claiming.selection import ClaimedMessage
 from astyqueue.protocol.layout.columns import Entry, State, Timer
 from astyqueue.protocol.layout.unique_key import NOTHING, SettleEffects, settle_effects

@@ -1,6 +1,6 @@
 """The tables as docs/reference/pipeline.md lists them.
 
-`python -m tests.spark.pipeline.reference` writes them into the page.
+`python -m tests.spark.pipeline.docs_tables` writes them into the page.
 """
 
 from __future__ import annotations

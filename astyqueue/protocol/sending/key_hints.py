@@ -15,8 +15,8 @@ from itertools import groupby
 from typing import Final
 
 from astyqueue.errors import OutcomeUnknown
+from astyqueue.model.envelope import MessageId
 from astyqueue.model.framing import FORMAT
-from astyqueue.model.message import MessageId
 from astyqueue.protocol.client import Client
 from astyqueue.protocol.layout.columns import State, Type
 from astyqueue.protocol.layout.limits import BATCH_COLUMNS

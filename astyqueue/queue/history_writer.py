@@ -11,9 +11,9 @@ from dataclasses import replace
 from typing import Final
 
 from astyqueue.errors import StoreError
-from astyqueue.model.compose import PreparedMessage
+from astyqueue.model.envelope import Envelope, MessageId
 from astyqueue.model.event import KEPT, Event, Kind
-from astyqueue.model.message import Envelope, MessageId
+from astyqueue.model.message import PreparedMessage
 from astyqueue.model.schedule import SCHEDULE
 from astyqueue.protocol.claiming.claim import ClaimResult
 from astyqueue.protocol.client import Client
@@ -24,7 +24,7 @@ from astyqueue.protocol.scheduling.fire import FiredSlot
 from astyqueue.protocol.scheduling.policies import SkippedSlots
 from astyqueue.protocol.settling.outcomes import Ack, Extend, Outcome, Reject, Release
 from astyqueue.protocol.steps import Steps
-from astyqueue.queue.delivery.leases import AT_MOST_ONCE, BaseDelivery
+from astyqueue.queue.delivery.base_delivery import AT_MOST_ONCE, BaseDelivery
 from astyqueue.queue.settings_sync import SettingsSync
 from astyqueue.store import Batch
 from astyqueue.text import iso

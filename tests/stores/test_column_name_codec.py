@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from astyqueue import ids
 from astyqueue.errors import BadInput
 from astyqueue.store import Name, Slice
-from astyqueue.stores import key_codec
+from astyqueue.stores import column_name_codec
 
 BYTES = st.integers(0, 255)
 TIMEUUIDS = st.builds(
@@ -41,7 +41,7 @@ def as_cassandra_compares(parts: tuple[int, int, uuid.UUID, int]) -> tuple[objec
 @given(st.lists(CASSANDRA_NAMES, max_size=20))
 def test_encoded_names_sort_as_cassandra_sorts_them(some: list[tuple[int, int, uuid.UUID, int]]) -> None:
     encoded = {
-        key_codec.encode(Name(kind, priority, ids.from_uuid(id_), state)): (kind, priority, id_, state)
+        column_name_codec.encode(Name(kind, priority, ids.from_uuid(id_), state)): (kind, priority, id_, state)
         for kind, priority, id_, state in some
     }
     assert [encoded[name] for name in sorted(encoded)] == sorted(set(some), key=as_cassandra_compares)
@@ -49,10 +49,10 @@ def test_encoded_names_sort_as_cassandra_sorts_them(some: list[tuple[int, int, u
 
 @given(NAMES)
 def test_a_name_is_nineteen_bytes_and_comes_back(name: Name) -> None:
-    encoded = key_codec.encode(name)
+    encoded = column_name_codec.encode(name)
     assert len(encoded) == 19
-    assert key_codec.decode(encoded) == name
-    ((decoded, value, written),) = key_codec.columns([(encoded, b"value", 7)])
+    assert column_name_codec.decode(encoded) == name
+    ((decoded, value, written),) = column_name_codec.columns([(encoded, b"value", 7)])
     assert (decoded, value, written) == (name, b"value", 7)
     assert isinstance(decoded, Name)
 
@@ -69,8 +69,8 @@ def test_bounds_hold_exactly_the_names_of_a_slice(
     *, name: Name, kind: int, priority: int | None, after: uuid.UUID, until: uuid.UUID, beyond: bool
 ) -> None:
     first, last = ids.from_uuid(after), ids.from_uuid(until)
-    low, high, by_id = key_codec.bounds(Slice("row", kind, priority, first, last, beyond=beyond))
-    within = low <= key_codec.encode(name) < high and (by_id is None or by_id[0] <= name.id < by_id[1])
+    low, high, by_id = column_name_codec.bounds(Slice("row", kind, priority, first, last, beyond=beyond))
+    within = low <= column_name_codec.encode(name) < high and (by_id is None or by_id[0] <= name.id < by_id[1])
     wanted = (
         name.type == kind
         and priority in {None, name.priority}
@@ -83,17 +83,17 @@ def test_bounds_hold_exactly_the_names_of_a_slice(
 @given(name=NAMES, beyond=st.booleans())
 def test_bounds_at_the_very_id_of_a_name(*, name: Name, beyond: bool) -> None:
     for priority in (None, name.priority):
-        low, high, by_id = key_codec.bounds(Slice("row", name.type, priority, after=name.id, beyond=beyond))
-        within = low <= key_codec.encode(name) < high and (by_id is None or by_id[0] <= name.id < by_id[1])
+        low, high, by_id = column_name_codec.bounds(Slice("row", name.type, priority, after=name.id, beyond=beyond))
+        within = low <= column_name_codec.encode(name) < high and (by_id is None or by_id[0] <= name.id < by_id[1])
         assert within == (not beyond)
 
 
 def test_every_name_of_a_type_is_in_its_whole_slice() -> None:
     for kind in (0, 6, 255):
-        low, high, by_id = key_codec.bounds(Slice("row", kind))
+        low, high, by_id = column_name_codec.bounds(Slice("row", kind))
         assert by_id is None
         for name in (Name(kind, 255, ids.LEAST, 0), Name(kind, 0, ids.GREATEST, 255)):
-            assert low <= key_codec.encode(name) < high
+            assert low <= column_name_codec.encode(name) < high
 
 
 @pytest.mark.parametrize(
@@ -101,4 +101,4 @@ def test_every_name_of_a_type_is_in_its_whole_slice() -> None:
 )
 def test_a_name_that_does_not_fit_is_refused(kind: int, priority: int, state: int) -> None:
     with pytest.raises(BadInput, match="0 to 255"):
-        key_codec.encode(Name(kind, priority, ids.LEAST, state))
+        column_name_codec.encode(Name(kind, priority, ids.LEAST, state))

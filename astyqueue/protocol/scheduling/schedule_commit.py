@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 from astyqueue.errors import NotFound, OutcomeUnknown
-from astyqueue.model.message import MessageId
+from astyqueue.model.envelope import MessageId
 from astyqueue.model.schedule import Origin, Run, Schedule
 from astyqueue.protocol.client import Client
 from astyqueue.protocol.layout.columns import visible_at
@@ -24,7 +24,7 @@ from astyqueue.protocol.layout.schedule_column import (
 from astyqueue.protocol.row.snapshot import RowSnapshot
 from astyqueue.protocol.row.transaction import CommitLoop, CommitPlan
 from astyqueue.protocol.scheduling.fire import entries_of
-from astyqueue.protocol.sending.key_index import write_key_hints
+from astyqueue.protocol.sending.key_hints import write_key_hints
 from astyqueue.protocol.sending.key_state import slot_timers
 from astyqueue.protocol.steps import Steps, read_column
 from astyqueue.store import Column, Put
