@@ -24,8 +24,9 @@ from astyqueue.protocol.layout.limits import BATCH_BYTES, BATCH_COLUMNS
 from astyqueue.protocol.layout.rows import Ring, history_row
 from astyqueue.protocol.steps import Send, Steps, read, read_one
 from astyqueue.store import HISTORY, Batch, Column, Name, Named, Put, Slice
+from astyqueue.units import SECOND
 
-DAY: Final = 86_400 * 1_000_000
+DAY: Final = 86_400 * SECOND
 #: Longest time for which events are kept (microseconds), whatever a queue's setting.
 LONGEST: Final = 400 * DAY
 #: The kinds of columns: events, and the lists of a message's and a key's events.
@@ -190,7 +191,7 @@ def batches_of(ring: Ring, events: Iterable[Event], kept: int) -> list[Batch]:
     by_row: dict[str, list[Event]] = {}
     for event in events:
         by_row.setdefault(history_row(ring.queue, event.at, ring.shard_of_key(subject(event))), []).append(event)
-    ttl = max(1, kept // 1_000_000)
+    ttl = max(1, kept // SECOND)
     return [batch for row, some in by_row.items() for batch in _batches(row, some, ttl)]
 
 

@@ -12,6 +12,7 @@ from datetime import date
 from typing import Final
 
 from astyqueue.model.settings import SINGLE, Layout
+from astyqueue.units import SECOND
 
 #: The row that lists the queues of a store. A queue's own name cannot begin with a colon.
 QUEUES: Final = ":queues"
@@ -44,7 +45,7 @@ def batches_row(queue: str, source: str) -> str:
     return f"{queue}:source:{source}"
 
 
-_DAY: Final = 86_400 * 1_000_000
+_DAY: Final = 86_400 * SECOND
 _DAY_OF_1970: Final = 719_163
 
 
@@ -81,7 +82,7 @@ def _counts_below(written: str, bound: int) -> bool:
 
 
 #: The year 5000: later than any due time, but still valid in an id.
-_NEVER: Final = 95_617_584_000 * 1_000_000
+_NEVER: Final = 95_617_584_000 * SECOND
 
 
 @dataclass(frozen=True, slots=True)

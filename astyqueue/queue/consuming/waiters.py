@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import threading
-from typing import Final
 
 from astyqueue.clock import Clock
 from astyqueue.protocol.claiming.selection import ClaimedMessage
 from astyqueue.queue.delivery.base_delivery import BaseDelivery, Lease, Waiter
+from astyqueue.units import NEVER
 
-_EVER: Final = 1 << 62
 #: The number of messages that each waiter was promised, reduced as it gets them.
 Shares = dict[Waiter, int]
 
@@ -19,7 +18,7 @@ class Waiters:
 
     def __init__(self, clock: Clock) -> None:
         """`full_for`: how long (microseconds) all waiters were without credit, the last time that was so."""
-        self.full_for = _EVER
+        self.full_for = NEVER
         self._clock = clock
         self._full_since: int | None = None
         self._lock = threading.Lock()

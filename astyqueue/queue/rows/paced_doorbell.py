@@ -15,7 +15,7 @@ from astyqueue.protocol.coordination.doorbell import RowRequest
 from astyqueue.protocol.layout.rows import Ring
 from astyqueue.protocol.steps import Steps, read
 from astyqueue.store import Column, Slice
-from astyqueue.units import SECOND
+from astyqueue.units import NEVER, SECOND
 
 #: After a ring this process does not ring again for five milliseconds; rows sent to meanwhile go into its next ring.
 _SPEAKS_FOR: Final = SECOND // 200
@@ -24,7 +24,7 @@ _ECHO: Final = 3 * SECOND // 100
 #: (time since the last traffic, least pause between two reads of the doorbell, the same pause in multiples of the
 #: duration of a read): up to a second, up to a minute, and longer. The multiple keeps a distant store from being read
 #: all the time.
-_PACES: Final = ((SECOND, SECOND // 1_000, 5), (60 * SECOND, 3 * SECOND // 1_000, 5), (1 << 62, SECOND // 40, 100))
+_PACES: Final = ((SECOND, SECOND // 1_000, 5), (60 * SECOND, 3 * SECOND // 1_000, 5), (NEVER, SECOND // 40, 100))
 #: The least pause between two reads while this process is busy: then it needs only the requests for its rows.
 _BUSY: Final = SECOND // 20
 

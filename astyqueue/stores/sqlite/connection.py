@@ -13,7 +13,7 @@ from astyqueue.stores import column_name_codec
 from astyqueue.stores.column_name_codec import TABLES, Changes
 from astyqueue.stores.sqlite import sql
 from astyqueue.stores.sqlite.sql import LENGTHS, Statements
-from astyqueue.units import SECOND
+from astyqueue.units import NEVER, SECOND
 
 _STATEMENTS: Final = {table: Statements(table) for table in TABLES}
 #: Answers of more columns than this are not cached: the polls of an idle queue return few.
@@ -22,7 +22,6 @@ _KEPT_COLUMNS: Final = 64
 _FORGET_AFTER: Final = 60 * SECOND
 #: A write of N columns with a time to live deletes up to 2 N and this number of expired ones, so they never pile up.
 _FORGET_AT_LEAST: Final = 100
-_FOR_EVER: Final = 1 << 62
 
 Answer = list[list[Column]]
 
@@ -155,7 +154,7 @@ class Session:
             self._kept = None
             return
         expiries = [connection.execute(each.next_expiry, (kept.since,)).fetchone()[0] for each in _STATEMENTS.values()]
-        self._kept = kept._replace(until=min((at for at in expiries if at is not None), default=_FOR_EVER))
+        self._kept = kept._replace(until=min((at for at in expiries if at is not None), default=NEVER))
 
 
 def _read(connection: sqlite3.Connection, wanted: Wanted, now: int) -> list[Column]:
