@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import functools
 import logging
-import threading
 import traceback
 from collections.abc import Callable
 from typing import Final, ParamSpec
@@ -16,15 +15,14 @@ from astyqueue.protocol.layout.columns import State
 from astyqueue.protocol.settling.outcomes import Ack, Outcome, Reject, Release
 from astyqueue.queue.delivery.delivery import Delivery
 from astyqueue.queue.delivery.retry_policy import reason_of
+from astyqueue.rate_limit import MINUTE, RateLimitedLog
 from astyqueue.text import length_text
 from astyqueue.units import SECOND
 
 P = ParamSpec("P")
 LOG: Final = logging.getLogger("astyqueue.worker")
 #: The time after which an event is logged again.
-REMIND: Final = 60 * SECOND
-#: The most names that are logged within that time.
-_NAMES: Final = 100
+REMIND: Final = MINUTE
 #: The most characters of a name.
 _NAME: Final = 200
 _MILLISECOND: Final = SECOND // 1_000
@@ -66,29 +64,6 @@ def log_mistake(error: BaseException, **facts: object) -> None:
     """Log the traceback of an unexpected error: a program must be fixed, or an operator remove data from a row."""
     line = " ".join(f"{name}={_shown(value)}" for name, value in facts.items())
     LOG.error("mistake %s", line, exc_info=error, extra={"event": "mistake", "facts": facts})
-
-
-class RateLimitedLog:
-    """Limits log lines to one per name and 100 names a minute: producers choose the names of tasks."""
-
-    def __init__(self) -> None:
-        """Start without names."""
-        self._logged: dict[str | None, int] = {}
-        self._lock = threading.Lock()
-
-    def may_say(self, name: str | None, now: int) -> bool:
-        """Whether to log a line of this name at the moment `now` (microseconds); if so, it is counted."""
-        with self._lock:
-            self._logged = {other: at for other, at in self._logged.items() if 0 <= now - at < REMIND}
-            if name in self._logged or self.full:
-                return False
-            self._logged[name] = now
-            return True
-
-    @property
-    def full(self) -> bool:
-        """Whether the names of this minute are used up."""
-        return len(self._logged) >= _NAMES
 
 
 def short(name: str | None) -> str | None:

@@ -26,6 +26,7 @@ from astyqueue.protocol.settling.outcomes import Ack, Extend, Outcome, Reject, R
 from astyqueue.protocol.steps import Steps
 from astyqueue.queue.delivery.base_delivery import AT_MOST_ONCE, BaseDelivery
 from astyqueue.queue.settings_sync import SettingsSync
+from astyqueue.rate_limit import NAMES, MinuteLimit
 from astyqueue.store import Batch
 from astyqueue.text import iso
 from astyqueue.units import SECOND
@@ -34,9 +35,6 @@ from astyqueue.units import SECOND
 _RECORDED: Final = ("task", SCHEDULE, "tenant")
 _RAN_OUT: Final = "its lease ran out before a consumer settled it"
 _HOW: Final = {State.SNOOZED: "snoozed", State.PARKED: "parked"}
-#: Within this time one traceback of each cause is kept, and of this many causes at most.
-_MINUTE: Final = 60 * SECOND
-_CAUSES: Final = 100
 
 #: The type of an error, and the files and lines of its traceback.
 Cause = tuple[type[BaseException], tuple[tuple[str, int], ...]]
@@ -73,8 +71,7 @@ class TracebackLimiter:
 
     def __init__(self) -> None:
         """No traceback was kept yet."""
-        self._recent: dict[Cause, Event] = {}
-        self._lock = threading.Lock()
+        self._first: MinuteLimit[Cause, Event] = MinuteLimit()
 
     def of(self, error: BaseException, event: Event) -> str:
         """The traceback of an error, or a reference to the event that has one of the same cause.
@@ -83,14 +80,10 @@ class TracebackLimiter:
         """
         if error.__traceback__ is None:  # it has only its text
             return "".join(traceback.format_exception(error))[-TRACE:]
-        cause = _cause(error)
-        with self._lock:
-            self._recent = {other: kept for other, kept in self._recent.items() if 0 <= event.at - kept.at < _MINUTE}
-            earlier = self._recent.get(cause)
-            if earlier is None and len(self._recent) >= _CAUSES:
-                return f"not kept: there were {_CAUSES} failures of other causes within the minute before"
-            self._recent.setdefault(cause, event)
+        earlier = self._first.first(_cause(error), event, event.at)
         if earlier is None:
+            return f"not kept: there were {NAMES} failures of other causes within the minute before"
+        if earlier is event:
             return "".join(traceback.format_exception(error))[-TRACE:]
         return (
             f"as that of attempt {earlier.attempt} of {earlier.message}, which failed at the same place "
