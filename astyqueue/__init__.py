@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from astyqueue.dispatch import Dispatcher
     from astyqueue.errors import AstyqueueError, KeyTaken, LeaseLost, Reject, Retry, Snooze, Vetoed
     from astyqueue.model.message import Message
+    from astyqueue.observe import Observer
     from astyqueue.queue.connection import Connection, connect
     from astyqueue.queue.delivery.delivery import Delivery, Received
     from astyqueue.queue.hooks import Hook
@@ -28,6 +29,7 @@ __all__ = [
     "LeaseLost",
     "Message",
     "MessageQueue",
+    "Observer",
     "Received",
     "Reject",
     "Retry",
@@ -50,6 +52,7 @@ _HOMES: Final = {
     "LeaseLost": "errors",
     "Message": "model.message",
     "MessageQueue": "queue.queue",
+    "Observer": "observe",
     "Received": "queue.delivery.delivery",
     "Reject": "errors",
     "Retry": "errors",

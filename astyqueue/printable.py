@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Mapping
 from typing import Final
 from unicodedata import category
 
@@ -39,6 +40,11 @@ def quoted(text: str) -> str:
     return printable(json.dumps(text, ensure_ascii=False))
 
 
+def facts_line(event: str, facts: Mapping[str, object]) -> str:
+    """A log line `event name=value ...`, with values in quotes where that needs it."""
+    return " ".join((event, *(f"{name}={_fact(value)}" for name, value in facts.items())))
+
+
 def printable_lines(text: str) -> str:
     """The text with each line made `printable`."""
     return "\n".join(map(printable, text.split("\n")))
@@ -47,6 +53,11 @@ def printable_lines(text: str) -> str:
 def indented(text: str) -> str:
     """The text with each line made `printable` and indented."""
     return "\n".join(_INDENT + printable(line) for line in text.split("\n"))
+
+
+def _fact(value: object) -> str:
+    text = str(value)
+    return text if text and text.isprintable() and not any(sign in text for sign in ' "=') else quoted(text)
 
 
 def _as_json(escape: re.Match[str]) -> str:

@@ -4,11 +4,13 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterable
 from types import TracebackType
 from typing import Self
 
 from astyqueue.aio.queue import MessageQueue
 from astyqueue.clock import Clock, CorrectedClock, SystemClock
+from astyqueue.observe.observers import Observer, Observers
 from astyqueue.protocol.admin.settings import list_queues
 from astyqueue.protocol.steps import arun
 from astyqueue.store import Store
@@ -20,21 +22,25 @@ from astyqueue.triggers import Triggers
 class Connection:
     """An open store and the queues in it."""
 
-    def __init__(self, store: Store, clock: Clock | None, triggers: Triggers | None = None) -> None:
+    def __init__(
+        self, store: Store, clock: Clock | None, triggers: Triggers | None = None, observers: Iterable[Observer] = ()
+    ) -> None:
         """Use `await connect(url)`."""
         self._blocking = store
         self.store = Threaded(store)
         self.triggers = Triggers() if triggers is None else triggers
         self._clock = clock or CorrectedClock()
+        self._observers = tuple(observers)
 
     async def queue(self, name: str, **settings: object) -> MessageQueue:
         """The queue of this name, created if it is new; settings are those of `MessageQueue.builder().options(...)`."""
         builder = MessageQueue.builder().store(self._blocking).clock(self._clock).triggers(self.triggers)
-        return await builder.name(name).options(**settings).build()
+        return await builder.name(name).observer(*self._observers).options(**settings).build()
 
     async def queues(self) -> list[str]:
         """The names of the queues in this store."""
-        return await arun(list_queues(), self.store)
+        observers = Observers(self._observers, monotonic=self._clock.monotonic)
+        return await arun(list_queues(), self.store, observers)
 
     async def close(self) -> None:
         """Close the store, and with it every queue of this connection."""
@@ -52,12 +58,21 @@ class Connection:
 
 
 async def connect(
-    url: str, *, clock: Clock | None = None, triggers: Triggers | None = None, create: bool = True
+    url: str,
+    *,
+    clock: Clock | None = None,
+    triggers: Triggers | None = None,
+    observers: Iterable[Observer] = (),
+    create: bool = True,
 ) -> Connection:
     """Open the store at a URL, such as "sqlite:///mail.db" (relative), "sqlite:////var/mail.db" or "memory://name".
 
     A missing SQLite file is created; with `create=False`, for read-only tools, WrongSchema is raised instead.
+    `observers` get the events of the queues of this connection.
     """
     return Connection(
-        await asyncio.to_thread(open_store, url, clock=clock or SystemClock(), create=create), clock, triggers
+        await asyncio.to_thread(open_store, url, clock=clock or SystemClock(), create=create),
+        clock,
+        triggers,
+        observers,
     )

@@ -50,7 +50,7 @@ class Operations:
 
     async def run(self, steps: Steps[T]) -> T:
         """Carry out steps against this queue's store, in this task."""
-        return await arun(steps, self.store)
+        return await arun(steps, self.store, self._core.observers)
 
     async def get(self, message: MessageId | str) -> Found:
         """A message and its state; NotFound once it is gone."""

@@ -197,7 +197,7 @@ class MessageQueue(Operations):
 async def _build(builder: QueueBuilder[Awaitable[MessageQueue]]) -> MessageQueue:
     store = await asyncio.to_thread(builder.open_store)
     try:
-        core = await arun(builder.opening(store.spread), Threaded(store))
+        core = await arun(builder.opening(store.spread), Threaded(store), builder.observers)
     except BaseException:
         if builder.owns_store:
             await asyncio.to_thread(store.close)

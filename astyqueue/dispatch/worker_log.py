@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Final, ParamSpec
 
 from astyqueue.dispatch.handlers import TASK, Handler
-from astyqueue.printable import quoted
+from astyqueue.printable import facts_line
 from astyqueue.protocol.layout.columns import State
 from astyqueue.protocol.settling.outcomes import Ack, Outcome, Reject, Release
 from astyqueue.queue.delivery.delivery import Delivery
@@ -47,33 +47,25 @@ def log_safely(method: Callable[P, None]) -> Callable[P, None]:
 def log_event(level: int, event: str, /, **facts: object) -> None:
     """Log `event name=value ...`; a formatter finds the parts as `record.event` and `record.facts`."""
     if LOG.isEnabledFor(level):
-        line = " ".join((event, *(f"{name}={_shown(value)}" for name, value in facts.items())))
-        LOG.log(level, "%s", line, extra={"event": event, "facts": facts})
+        LOG.log(level, "%s", facts_line(event, facts), extra={"event": event, "facts": facts})
 
 
 @log_safely
 def log_traceback(error: BaseException, **facts: object) -> None:
     """Log the traceback of an error, at level DEBUG."""
     if LOG.isEnabledFor(logging.DEBUG):
-        line = " ".join(f"{name}={_shown(value)}" for name, value in facts.items())
-        LOG.debug("trace %s", line, exc_info=error, extra={"event": "trace", "facts": facts})
+        LOG.debug("%s", facts_line("trace", facts), exc_info=error, extra={"event": "trace", "facts": facts})
 
 
 @log_safely
 def log_mistake(error: BaseException, **facts: object) -> None:
     """Log the traceback of an unexpected error: a program must be fixed, or an operator remove data from a row."""
-    line = " ".join(f"{name}={_shown(value)}" for name, value in facts.items())
-    LOG.error("mistake %s", line, exc_info=error, extra={"event": "mistake", "facts": facts})
+    LOG.error("%s", facts_line("mistake", facts), exc_info=error, extra={"event": "mistake", "facts": facts})
 
 
 def short(name: str | None) -> str | None:
     """A name from a message, cut to 200 characters."""
     return name if name is None or len(name) <= _NAME else f"{name[: _NAME - 1]}…"
-
-
-def _shown(value: object) -> str:
-    text = str(value)
-    return text if text and text.isprintable() and not any(sign in text for sign in ' "=') else quoted(text)
 
 
 class DeliveryLog:

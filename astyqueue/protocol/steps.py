@@ -11,8 +11,23 @@ from collections.abc import Generator
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from astyqueue.errors import StoreError
-from astyqueue.store import AsyncStore, Batch, Column, Expectation, Name, Named, Outcome, Slice, Store, Wanted
+from astyqueue.errors import OutcomeUnknown, StoreError
+from astyqueue.observe.events import RequestDone
+from astyqueue.observe.observers import UNOBSERVED, Observers
+from astyqueue.store import (
+    AsyncStore,
+    Batch,
+    Column,
+    Committed,
+    Expectation,
+    Name,
+    Named,
+    Outcome,
+    Refused,
+    Slice,
+    Store,
+    Wanted,
+)
 from astyqueue.waiting import Finishing, Rest
 
 T = TypeVar("T")
@@ -88,13 +103,13 @@ class Answer:
         return steps.send(self.value) if self.error is None else steps.throw(self.error)
 
 
-def run(steps: Steps[T], store: Store) -> T:
+def run(steps: Steps[T], store: Store, observers: Observers = UNOBSERVED) -> T:
     """Carry out each request against the store, in this thread; returns the steps' result."""
     answer = Answer()
     try:
         while True:
             request = answer.into(steps)
-            answer = _attempt(request, store)
+            answer = _observed(request, store, observers) if observers.on else _attempt(request, store)
     except StopIteration as finished:
         result: T = finished.value
         return result
@@ -107,6 +122,17 @@ def _attempt(request: Request, store: Store) -> Answer:
         return Answer(perform(request, store))
     except StoreError as error:
         return Answer(error=error)
+
+
+def _observed(request: Request, store: Store, observers: Observers) -> Answer:
+    began = observers.monotonic()
+    try:
+        answer = _attempt(request, store)
+    except BaseException as error:
+        _notify(observers, request, error, began)
+        raise
+    _notify(observers, request, answer.error or answer.value, began)
+    return answer
 
 
 def perform(request: Request, store: Store) -> object:
@@ -123,7 +149,7 @@ def perform(request: Request, store: Store) -> object:
     return None
 
 
-async def arun(steps: Steps[T], store: AsyncStore) -> T:
+async def arun(steps: Steps[T], store: AsyncStore, observers: Observers = UNOBSERVED) -> T:
     """As `run`, in a task.
 
     A cancellation during a request to the store is raised only after the store has answered and the steps have
@@ -134,9 +160,11 @@ async def arun(steps: Steps[T], store: AsyncStore) -> T:
         while True:
             request = answer.into(steps)
             finishing.go_on()
-            answer = await (
-                _arest(request) if isinstance(request, Rest) else finishing.wait_for(_aattempt(request, store))
-            )
+            if isinstance(request, Rest):
+                answer = await _arest(request)
+                continue
+            attempt = _aobserved(request, store, observers) if observers.on else _aattempt(request, store)
+            answer = await finishing.wait_for(attempt)
     except StopIteration as finished:
         result: T = finished.value
         return result
@@ -157,6 +185,17 @@ async def _aattempt(request: Read | Send | Commit, store: AsyncStore) -> Answer:
         return Answer(error=error)
 
 
+async def _aobserved(request: Read | Send | Commit, store: AsyncStore, observers: Observers) -> Answer:
+    began = observers.monotonic()
+    try:
+        answer = await _aattempt(request, store)
+    except BaseException as error:
+        _notify(observers, request, error, began)
+        raise
+    _notify(observers, request, answer.error or answer.value, began)
+    return answer
+
+
 async def _aperform(request: Read | Send | Commit, store: AsyncStore) -> object:
     match request:
         case Read(wanted, exact):
@@ -166,3 +205,37 @@ async def _aperform(request: Read | Send | Commit, store: AsyncStore) -> object:
         case Send(batch, more):
             await store.send(batch, *more)
     return None
+
+
+def _notify(observers: Observers, request: Request, answer: object, began: int) -> None:
+    """Notify observers of a request to the store, and of its answer or the error that was raised."""
+    columns = 0
+    match request:
+        case Read(wanted):
+            kind, rows = "read", [part.row for part in wanted]
+            if isinstance(answer, list):
+                columns = sum(map(len, answer))
+        case Send():
+            kind, rows = "send", [batch.row for batch in request.batches]
+            columns = sum(len(batch.puts) + len(batch.deletes) for batch in request.batches)
+        case Commit(batch):
+            kind, rows, columns = "commit", [batch.row], len(batch.puts) + len(batch.deletes)
+        case Rest():
+            return
+    error = answer if isinstance(answer, BaseException) else None
+    took = observers.monotonic() - began
+    named = tuple(dict.fromkeys(rows))
+    observers.notify(RequestDone(observers.queue, kind, named, columns, _outcome_of(answer), took, error))
+
+
+def _outcome_of(answer: object) -> str:
+    match answer:
+        case Committed():
+            return "committed"
+        case Refused():
+            return "refused"
+        case OutcomeUnknown():
+            return "unknown"
+        case BaseException():
+            return "failed"
+    return "done"

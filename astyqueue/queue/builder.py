@@ -11,6 +11,7 @@ from astyqueue.clock import Clock, CorrectedClock, SystemClock
 from astyqueue.durations import Duration
 from astyqueue.errors import BadSetting
 from astyqueue.model.settings import FUNCTION, SINGLE, check_queue_name
+from astyqueue.observe.observers import Observer, Observers
 from astyqueue.protocol.admin.settings import open_queue
 from astyqueue.protocol.steps import Steps
 from astyqueue.queue.hooks import Hook
@@ -41,6 +42,7 @@ class QueueBuilder(Generic[Q]):
         self._name: str | None = None
         self._clock: Clock | None = None
         self._hooks: list[Hook] = []
+        self._observers: list[Observer] = []
         self._triggers = Triggers()
         self._fires = True
         self._ways = DEFAULT_OPTIONS
@@ -122,6 +124,11 @@ class QueueBuilder(Generic[Q]):
         self._hooks.extend(hooks)
         return self
 
+    def observer(self, *observers: Observer) -> Self:
+        """Pass these observers every request to the store, and what claims, settles and firings did."""
+        self._observers.extend(observers)
+        return self
+
     def triggers(self, triggers: Triggers) -> Self:
         """Register your own trigger types for schedules."""
         self._triggers = triggers
@@ -131,6 +138,14 @@ class QueueBuilder(Generic[Q]):
         """Whether consumers in this process also fire the queue's schedules. Default: True; if False, others must."""
         self._fires = fires
         return self
+
+    @property
+    def observers(self) -> Observers:
+        """The observers of the requests that open the queue."""
+        clock = self._clock or SystemClock()
+        observers = Observers(self._observers, queue=self._name or "", monotonic=clock.monotonic)
+        observers.check_log_levels()
+        return observers
 
     def build(self) -> Q:
         """Open the store and the queue."""
@@ -179,5 +194,11 @@ class QueueBuilder(Generic[Q]):
             )
         clock = self._clock or CorrectedClock()
         return QueueRuntime(
-            opened.settings, clock, self._hooks, triggers=self._triggers, fires=self._fires, ways=self._ways
+            opened.settings,
+            clock,
+            self._hooks,
+            triggers=self._triggers,
+            fires=self._fires,
+            ways=self._ways,
+            observers=self._observers,
         )

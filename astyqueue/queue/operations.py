@@ -49,7 +49,7 @@ class Operations:
 
     def run(self, steps: Steps[T]) -> T:
         """Carry out steps against this queue's store, in this thread."""
-        return run(steps, self.store)
+        return run(steps, self.store, self._core.observers)
 
     def get(self, message: MessageId | str) -> Found:
         """A message and its state; NotFound once it is gone."""

@@ -190,7 +190,7 @@ class MessageQueue(Operations):
 def _build(builder: QueueBuilder[MessageQueue]) -> MessageQueue:
     store = builder.open_store()
     try:
-        core = run(builder.opening(store.spread), store)
+        core = run(builder.opening(store.spread), store, builder.observers)
     except BaseException:
         if builder.owns_store:
             store.close()

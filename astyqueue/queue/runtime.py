@@ -7,7 +7,7 @@ import random
 import secrets
 import socket
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from astyqueue.clock import Clock
@@ -15,6 +15,7 @@ from astyqueue.ids import IdSource
 from astyqueue.model.message import Message
 from astyqueue.model.settings import Settings
 from astyqueue.model.validation import check_count
+from astyqueue.observe.observers import Observer, Observers
 from astyqueue.protocol.admin.settings import change_behaviour
 from astyqueue.protocol.client import Client
 from astyqueue.protocol.layout.rows import Ring
@@ -68,6 +69,7 @@ class QueueRuntime:
         triggers: Triggers | None = None,
         fires: bool = True,
         ways: ClientOptions = DEFAULT_OPTIONS,
+        observers: Iterable[Observer] = (),
     ) -> None:
         """`settings` were just read; `triggers` are users' own types; `fires`: this process fires schedules."""
         self.pid = os.getpid()
@@ -76,7 +78,10 @@ class QueueRuntime:
         self.triggers = Triggers() if triggers is None else triggers
         self.fires = fires
         self.ways = ways
-        self.process = new_client(clock)
+        self._observing = tuple(observers)
+        self.observers = Observers(self._observing, queue=settings.name, monotonic=clock.monotonic)
+        self.observers.check_log_levels()
+        self.process = replace(new_client(clock), observers=self.observers)
         self.settings_sync = SettingsSync(self.process, settings, clock)
         self.ring = Ring(settings.name, settings.layout)
         self.doorbell = PacedDoorbell(self.ring, clock)
@@ -128,7 +133,13 @@ class QueueRuntime:
         if (pid := os.getpid()) == self.pid:
             return self
         made = QueueRuntime(
-            self.settings, self.clock, self.hooks, triggers=self.triggers, fires=self.fires, ways=self.ways
+            self.settings,
+            self.clock,
+            self.hooks,
+            triggers=self.triggers,
+            fires=self.fires,
+            ways=self.ways,
+            observers=self._observing,
         )
         return self._in_children.setdefault(pid, made)
 

@@ -74,6 +74,7 @@ class SettingsSync:
         if now < due and self._next - now <= _EVERY:
             return
         self._next = now + _EVERY
+        self._process.observers.check_log_levels()
         try:
             stored = yield from load_settings(self.settings.name, last=self.behaviour)
         except Undecodable as error:

@@ -16,6 +16,7 @@ from astyqueue.durations import Duration, as_microseconds
 from astyqueue.errors import BadInput, BadSetting, Closed
 from astyqueue.model.message import Message, MessageEncoder
 from astyqueue.model.settings import Settings, check_queue_name
+from astyqueue.observe import Observer
 from astyqueue.queue.connection import Connection, connect
 from astyqueue.queue.options import check_names
 from astyqueue.queue.queue import MessageQueue
@@ -40,9 +41,15 @@ class App(Declaring):
     """
 
     def __init__(
-        self, url: str | None = None, *, name: str = "app", release: int | str | None = None, clock: Clock | None = None
+        self,
+        url: str | None = None,
+        *,
+        name: str = "app",
+        release: int | str | None = None,
+        clock: Clock | None = None,
+        observers: Iterable[Observer] = (),
     ) -> None:
-        """Nothing is opened here; tests pass a `TimeMachine` as the clock.
+        """Nothing is opened here; tests pass a `TimeMachine` as the clock. `observers` get the events of its queues.
 
         Give the app a name if several programs declare schedules for the same queues: each manages its own. `release`
         (Default: ASTYQUEUE_RELEASE) is a number that rises with each deploy, such as 42 or "1.10.0": the schedules of
@@ -50,6 +57,7 @@ class App(Declaring):
         """
         super().__init__(name, os.environ.get(RELEASE_VARIABLE) or None if release is None else release)
         self._clock = clock
+        self._observers = tuple(observers)
         self.triggers = Triggers()
         self.tasks: dict[str, Task[..., object]] = {}
         self._url = url
@@ -157,7 +165,13 @@ class App(Declaring):
             message = "this app was closed: make a new one"
             raise Closed(message)
         if self._connection is None:
-            self._connection = connect(self._named_store(), clock=self._clock, triggers=self.triggers, create=create)
+            self._connection = connect(
+                self._named_store(),
+                clock=self._clock,
+                triggers=self.triggers,
+                observers=self._observers,
+                create=create,
+            )
         return self._connection
 
     def worker(

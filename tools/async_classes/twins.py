@@ -123,7 +123,7 @@ TWINS: Final = (
             ),
             # The store is opened, and closed after an error, by a call that blocks.
             "builder.open_store()": "await asyncio.to_thread(builder.open_store)",
-            "opening(store.spread), store)": "opening(store.spread), Threaded(store))",
+            "opening(store.spread), store, ": "opening(store.spread), Threaded(store), ",
             "    store.close()\n        raise": "    await asyncio.to_thread(store.close)\n        raise",
         },
         awaited=("self.run", "self.store.close"),
@@ -150,7 +150,7 @@ TWINS: Final = (
             ".store(self.store)": ".store(self._blocking)",
             "open_store(url,": "await asyncio.to_thread(open_store, url,",
         },
-        awaited=("self.store.close", "builder.name(name).options(**settings).build"),
+        awaited=("self.store.close", "builder.name(name).observer(*self._observers).options(**settings).build"),
         imports=("import asyncio", "from astyqueue.stores.async_adapter import Threaded"),
     ),
 )

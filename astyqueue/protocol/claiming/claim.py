@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from typing import ClassVar, Final
 
 from astyqueue.errors import OutcomeUnknown, StoreError
 from astyqueue.ids import Id
@@ -49,7 +49,7 @@ class ClaimResult:
     """The result of a claim. `suspect`: a suspect message waits for a process without leases. `more`: the row has more.
 
     `buried`: messages dead-lettered by the claim; `lapsed`: messages whose lease had expired. `unlocked`: the commit
-    deleted the columns of the row lock.
+    deleted the columns of the row lock. `previous_owner`: the process whose row lease the claim ended, or empty.
     """
 
     claims: list[Claim] = field(default_factory=list)
@@ -63,6 +63,7 @@ class ClaimResult:
     more: bool = False
     suspect: bool = False
     unlocked: bool = False
+    previous_owner: str = ""
 
 
 def claim(
@@ -107,6 +108,8 @@ class _ClaimCommit:
 @dataclass(slots=True)
 class _Claiming(HeaderCommits[_ClaimCommit]):
     """The commits of one claim, with the settles that go along."""
+
+    operation: ClassVar[str] = "claim"
 
     process: Client
     snapshot: RowSnapshot
@@ -215,7 +218,9 @@ class _Claiming(HeaderCommits[_ClaimCommit]):
 
     def remember(self, plan: _ClaimCommit) -> None:
         """Update the snapshot, and add to the result what was claimed, settled and dead-lettered."""
-        picked = plan.picked
+        picked, before = plan.picked, self.snapshot.header
+        if before and self.header.owner and before.owner != self.header.owner:
+            self.claimed.previous_owner = before.owner
         for timer, successor in plan.successors:
             self.snapshot.replace(timer.name, [successor] if successor else [])
         self.snapshot.raised(self.header, plan.timers, [name.id for name in picked.dead], at=picked.now)

@@ -103,10 +103,12 @@ class HeaderCommits(ABC, Generic[P]):
     """One operation on one row as commits that expect the header as its plan knew it.
 
     A subclass decides what is planned, how an unknown outcome is read back, and how often a refused commit is planned
-    again.
+    again. `operation` is the word by which observers get an unknown outcome that `read_back` resolves.
     """
 
     __slots__ = ()
+    operation: ClassVar[str] = ""
+    process: Client
 
     def until_applied(self) -> Steps[P | None]:
         """Plan and commit until a commit is applied; returns its plan, or None if there is nothing more to try."""
@@ -131,6 +133,8 @@ class HeaderCommits(ABC, Generic[P]):
                 applied = yield from self.read_back(plan, unknown)
             except StoreError as error:
                 raise unknown from error
+            if self.operation:
+                self.process.read_back(change.row, self.operation, applied=applied)
         else:
             applied = isinstance(outcome, Committed)
             self.answered(plan, outcome)
@@ -263,6 +267,8 @@ class CommitLoop(HeaderCommits[CommitPlan]):
 
     `knowing` loads as much of the row as plans need: the header at least.
     """
+
+    operation: ClassVar[str] = "change"
 
     process: Client
     snapshot: RowSnapshot

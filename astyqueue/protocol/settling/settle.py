@@ -88,7 +88,7 @@ def _settle(process: Client, row: str, wanted: SettleRequest, *, into: SettleRes
         if worked is not None:
             into.done.append(worked)
             _remove_done(outcomes, [entry.id for entry in worked.timer.entries])
-        yield from _find_done(row, outcomes, wanted.unsure, into=into)
+        yield from _find_done(process, row, outcomes, wanted.unsure, into=into)
         current = (yield from find_claim_timer(row, wanted.timer, outcomes)) if outcomes else None
     into.lost.extend(outcomes)
 
@@ -99,7 +99,7 @@ def _remove_done(outcomes: dict[Id, Outcome], ids: Iterable[Id]) -> None:
 
 
 def _find_done(
-    row: str, outcomes: dict[Id, Outcome], unsure: Iterable[SettlePlan], *, into: SettleResult
+    process: Client, row: str, outcomes: dict[Id, Outcome], unsure: Iterable[SettlePlan], *, into: SettleResult
 ) -> Steps[None]:
     """Remove outcomes that a commit of unknown outcome has applied; if all its traces are there, it counts as done."""
     for worked in unsure if outcomes else ():
@@ -107,6 +107,7 @@ def _find_done(
         done = [id_ for id_, outcome in outcomes.items() if kinds.get(id_) is type(outcome)]
         if done and kinds == worked.kinds:
             into.done.append(worked)
+            process.read_back(row, "settle", applied=True)
         _remove_done(outcomes, done)
 
 
@@ -138,7 +139,7 @@ def _commit(process: Client, row: str, wanted: SettleRequest) -> Steps[SettlePla
         if applied:
             return worked
         worked = plan_settle(process, wanted.timer, wanted.outcomes, marking=True)
-    applied = yield from _apply(wanted, worked, RowTransaction(row))
+    applied = yield from _apply(process, wanted, worked, RowTransaction(row))
     return worked if applied else None
 
 
@@ -151,13 +152,13 @@ def _commit_sooner(process: Client, row: str, wanted: SettleRequest, *, worked: 
         header = bump_header(process, change, known, due=worked.floor)
     except Undecodable:  # that stops claims, but leased messages can still get marks
         return False
-    applied = yield from _apply(wanted, worked, change)
+    applied = yield from _apply(process, wanted, worked, change)
     if applied:
         worked.raised = (known, header)
     return applied
 
 
-def _apply(wanted: SettleRequest, worked: SettlePlan, change: RowTransaction) -> Steps[bool]:
+def _apply(process: Client, wanted: SettleRequest, worked: SettlePlan, change: RowTransaction) -> Steps[bool]:
     """Whether it was committed; after an unknown outcome the timer is read before the commit is repeated.
 
     If the timer has changed, False: the commit's traces show whether it was applied. So they do when a repeated commit
@@ -171,6 +172,7 @@ def _apply(wanted: SettleRequest, worked: SettlePlan, change: RowTransaction) ->
         column = yield from read_column(change.row, worked.timer.name, exact=True)
         if column is None or column.value != worked.timer.value:
             return False
+        process.read_back(change.row, "settle", applied=False)
     message = (
         f"row {change.row}: after {_TRIES} attempts it is unknown whether outcomes of leased messages were recorded. "
         "The leases are unchanged: settle the messages again when the store answers"

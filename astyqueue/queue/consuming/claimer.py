@@ -25,7 +25,7 @@ from astyqueue.queue.consuming.firing import ScheduleFiring
 from astyqueue.queue.consuming.held_leases import HeldLeases
 from astyqueue.queue.consuming.leader_follower import Leadership
 from astyqueue.queue.consuming.row_worker import RowWorker, returned
-from astyqueue.queue.consuming.settle_buffer import SettleBuffer, SettleTicket
+from astyqueue.queue.consuming.settle_buffer import OutcomeRecorder, SettleBuffer, SettleTicket
 from astyqueue.queue.consuming.waiters import Shares, Waiters
 from astyqueue.queue.delivery.base_delivery import BaseDelivery, Waiter
 from astyqueue.queue.history_writer import HistoryWriter
@@ -71,8 +71,9 @@ class Claimer:
         self._doorbell = doorbell
         self._settings_sync = settings_sync
         self._notifier = notifier = HookNotifier(hooks)
+        recorder = OutcomeRecorder(self.stats, notifier, self.history, process.observers)
         self._leases = HeldLeases()
-        self._outcomes = SettleBuffer(self._leases, self.stats, notifier, self.history)
+        self._outcomes = SettleBuffer(self._leases, recorder)
         self._lead = Leadership(clock, self._round, notifier)
         self._waiters = Waiters(clock)
         self._at_most_once = AtMostOnceBuffer(self._waiters, self.stats, notifier)
@@ -84,11 +85,9 @@ class Claimer:
             leases=self._leases,
             waiters=self._waiters,
             at_most_once=self._at_most_once,
-            stats=self.stats,
             firings=self.firings,
             row_locks=row_locks,
-            history=self.history,
-            notifier=notifier,
+            recorder=recorder,
         )
         self._claimed_last = False
         self._flushing: list[SettleTicket] = []

@@ -8,7 +8,9 @@ from typing import Final
 
 from astyqueue.ids import is_derived
 from astyqueue.model.event import Kind
+from astyqueue.model.message import MessageId
 from astyqueue.model.schedule import SCHEDULE
+from astyqueue.observe.events import SlotFired
 from astyqueue.protocol.claiming.selection import ClaimedMessage
 from astyqueue.protocol.client import Client
 from astyqueue.protocol.row.snapshot import RowSnapshot
@@ -82,6 +84,9 @@ class ScheduleFiring:
         self._history.note(Kind.FIRED, lambda: events.of_firing(snapshot.row, fired))
         self._stats.add("fired", len(fired))
         for one in fired:
+            if self._process.observers.on:
+                message = MessageId(snapshot.row, one.run.priority, one.run.id)
+                self._process.observers.notify(SlotFired(snapshot.row, one.schedule, one.slot, message))
             if late := self._of(one.schedule):
                 late.fired.note(one.at - one.slot)
         return len(fired)

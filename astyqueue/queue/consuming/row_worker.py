@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -10,12 +11,13 @@ from astyqueue.ids import Id
 from astyqueue.model.envelope import MessageId
 from astyqueue.model.event import Kind
 from astyqueue.model.settings import Behaviour
+from astyqueue.observe.events import Claimed, ClaimRefused, LeaseExpired, ObservedEvent, RowTakenOver
 from astyqueue.protocol.claiming.claim import ClaimResult, claim
 from astyqueue.protocol.claiming.scan import MOST
 from astyqueue.protocol.claiming.selection import ClaimRequest
 from astyqueue.protocol.client import Client
 from astyqueue.protocol.coordination.row_lock import LockHandle
-from astyqueue.protocol.layout.columns import State
+from astyqueue.protocol.layout.columns import Entry, State
 from astyqueue.protocol.layout.rows import is_home
 from astyqueue.protocol.settling.outcomes import Outcome, Release
 from astyqueue.protocol.settling.settle import SettleRequest, settle
@@ -23,12 +25,9 @@ from astyqueue.protocol.steps import Steps
 from astyqueue.queue.consuming.at_most_once import AtMostOnceBuffer
 from astyqueue.queue.consuming.firing import ScheduleFiring
 from astyqueue.queue.consuming.held_leases import HeldLeases
-from astyqueue.queue.consuming.settle_buffer import SettleBuffer
+from astyqueue.queue.consuming.settle_buffer import OutcomeRecorder, SettleBuffer
 from astyqueue.queue.consuming.waiters import Shares, Waiters
 from astyqueue.queue.delivery.base_delivery import BaseDelivery, Lease
-from astyqueue.queue.history_writer import HistoryWriter
-from astyqueue.queue.hooks import HookNotifier
-from astyqueue.queue.metrics import QueueStats
 from astyqueue.queue.rows.row_locks import RowLocks
 from astyqueue.queue.rows.row_scheduler import RowScheduler
 from astyqueue.queue.rows.row_state import RowState
@@ -58,11 +57,9 @@ class RowWorker:
     leases: HeldLeases
     waiters: Waiters
     at_most_once: AtMostOnceBuffer
-    stats: QueueStats
     firings: ScheduleFiring
     row_locks: RowLocks
-    history: HistoryWriter
-    notifier: HookNotifier
+    recorder: OutcomeRecorder
     emptying: bool = False
 
     def settle(self, name: str) -> Steps[None]:
@@ -75,7 +72,7 @@ class RowWorker:
         waiting, events = self.outcomes.of_row(name, self.process.now())
         for lease, outcomes in waiting:
             try:
-                yield from self.history.write(events)
+                yield from self.recorder.history.write(events)
                 settled = yield from settle(self.process, name, SettleRequest(lease.timer, outcomes, lease.unsure))
             except Exception as error:
                 if not self.outcomes.fail(lease, error):
@@ -97,28 +94,32 @@ class RowWorker:
 
         def take(lock: LockHandle) -> Steps[ClaimResult]:
             under = replace(order, unlocks=lock.columns) if lock.columns else order
-            yield from self.history.write(events)
+            yield from self.recorder.history.write(events)
             return (yield from claim(self.process, snapshot, under, settling=settling, into=claimed))
 
         with self.scheduler.visiting(row) as visit:
             try:
                 fired = yield from self.firings.fire(snapshot)
                 if not (yield from self.row_locks.under(visit, take)):
-                    self.stats.add("busy_rows")
+                    self.recorder.stats.add("busy_rows")
                     return
             except Undecodable:
-                self.stats.add("undecodable")
+                self.recorder.stats.add("undecodable")
                 raise
             finally:  # also after an error: what was settled until then is done
                 self._settled(waiting, claimed)
             self.emptying = claimed.suspect
-            traffic = self.stats.count(row.name, claimed) > 0
+            traffic = self.recorder.stats.count(row.name, claimed) > 0
+            if self.process.observers.on:
+                self.process.observers.notify(*events_of_claim(row.name, claimed, shared=self.scheduler.shared))
             now = self.process.now()
             self._hand_out(row.name, claimed, shares)
             more = claimed.more or (fired > 0 and (snapshot.next_slot or now + 1) <= now)
             visit.finished(more=more, refused=claimed.refused, traffic=traffic)
-        self.history.note(Kind.CLAIMED, lambda: self.history.events.of_hand_out(row.name, claimed, at=now))
-        yield from self.history.tell(self.history.events.of_claim(row.name, claimed, at=began))
+        self.recorder.history.note(
+            Kind.CLAIMED, lambda: self.recorder.history.events.of_hand_out(row.name, claimed, at=now)
+        )
+        yield from self.recorder.history.tell(self.recorder.history.events.of_claim(row.name, claimed, at=began))
 
     def _settled(self, waiting: list[tuple[Lease, dict[Id, Outcome]]], claimed: ClaimResult) -> None:
         """Apply the settles that were committed with a claim, or beside it."""
@@ -169,4 +170,22 @@ class RowWorker:
         if is_home(row):
             self.firings.handed_out(held for taken in claimed.claims for held in taken.held)
         for entry, death, _ in claimed.buried:
-            self.notifier.buried(MessageId(row, entry.priority, entry.id), death.kind, death.reason)
+            self.recorder.notifier.buried(MessageId(row, entry.priority, entry.id), death.kind, death.reason)
+
+
+def events_of_claim(row: str, claimed: ClaimResult, *, shared: bool) -> Iterator[ObservedEvent]:
+    """What a claim found and did; `shared`: rows have owners, so that a claim may take a row over."""
+    if claimed.refused:
+        yield ClaimRefused(row, claimed.refused)
+    if claimed.previous_owner and shared:
+        yield RowTakenOver(row, claimed.previous_owner)
+    for entry, holder in claimed.lapsed:
+        yield LeaseExpired(row, _id(row, entry), holder, entry.spent + 1)
+    for taken in claimed.claims:
+        yield Claimed(row, tuple(_id(row, one.entry) for one in taken.held), taken.timer.due)
+    if claimed.at_most_once:
+        yield Claimed(row, tuple(_id(row, one.entry) for one in claimed.at_most_once), None)
+
+
+def _id(row: str, entry: Entry) -> MessageId:
+    return MessageId(row, entry.priority, entry.id)

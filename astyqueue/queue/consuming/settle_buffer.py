@@ -11,6 +11,9 @@ from typing import Final, NamedTuple
 from astyqueue.errors import AlreadySettled, LeaseLost
 from astyqueue.ids import Id
 from astyqueue.model.event import Event, Kind
+from astyqueue.model.message import MessageId
+from astyqueue.observe.events import LeaseRenewed, OutcomeLost, Settled
+from astyqueue.observe.observers import Observers
 from astyqueue.protocol.settling.outcomes import ACK, Ack, Extend, Outcome, Reject, Release
 from astyqueue.protocol.settling.settle import SettleResult
 from astyqueue.queue.consuming.held_leases import HeldLeases
@@ -74,45 +77,61 @@ class PendingOutcome(NamedTuple):
 class OutcomeRecorder:
     """Records what became of outcomes: in the counters, in the queue's history, and for the hooks."""
 
-    def __init__(self, stats: QueueStats, notifier: HookNotifier, history: HistoryWriter) -> None:
+    def __init__(self, stats: QueueStats, notifier: HookNotifier, history: HistoryWriter, observers: Observers) -> None:
         """`notifier` calls the hooks."""
-        self._stats = stats
-        self._notifier = notifier
-        self._history = history
+        self.observers = observers
+        self.stats = stats
+        self.notifier = notifier
+        self.history = history
 
     def count(self, outcomes: Iterable[Outcome]) -> None:
         """Count outcomes that are in the store."""
         counts: Counter[type[Outcome]] = Counter(map(type, outcomes))
         for kind, count in counts.items():
             if kind is not Extend:
-                self._stats.add(_WORDS[kind], count)
+                self.stats.add(_WORDS[kind], count)
 
     def lost(self, delivery: BaseDelivery, events: tuple[Event, ...] = ()) -> None:
         """Record that the lease of a delivery was lost; `events` are those of its outcome, which came too late."""
-        self._stats.lose(delivery.message_id)
-        self._history.lost(events)
+        self.stats.lose(delivery.message_id)
+        self.history.lost(events)
         delivery.settled = "lost"
+        if self.observers.on:
+            self.observers.notify(OutcomeLost(delivery.row, delivery.message_id))
+
+    def observe(self, row: str, committed: Iterable[PendingOutcome], gone: set[Id]) -> None:
+        """Notify the observers of outcomes that are in the store; those of deliveries that are `gone` are lost."""
+        messages: dict[str, list[MessageId]] = {}
+        for delivery, outcome, _, _ in committed:
+            if delivery.id not in gone:
+                messages.setdefault(_WORDS[type(outcome)], []).append(delivery.message_id)
+        self.observers.notify(*[Settled(row, word, tuple(ids)) for word, ids in messages.items()])
 
     def conclude(self, pending: PendingOutcome, *, lost: bool) -> None:
         """End the wait for an outcome that is in the store or came too late, and queue its hook calls."""
         if lost:
             self.lost(pending.delivery, pending.events)
         pending.over(lost=lost)
-        self._notifier.settled(pending.delivery, "lost" if lost else _WORDS[type(pending.outcome)])
+        self.notifier.settled(pending.delivery, "lost" if lost else _WORDS[type(pending.outcome)])
 
-    def conclude_renewal(self, delivery: BaseDelivery, *, lost: bool) -> None:
-        """Record the renewal of a lease for one delivery; one that was settled meanwhile is lost with its outcome."""
-        if not lost:
-            self._notifier.settled(delivery, _WORDS[Extend])
-        elif not delivery.settled:
-            self.lost(delivery)
-            self._notifier.settled(delivery, "lost")
+    def conclude_renewal(self, row: str, deliveries: Iterable[BaseDelivery], gone: set[Id], until: int) -> None:
+        """Record the renewal of a lease; of those `gone`, a delivery that was settled meanwhile has its own outcome."""
+        kept: list[BaseDelivery] = []
+        for delivery in deliveries:
+            if delivery.id not in gone:
+                kept.append(delivery)
+                self.notifier.settled(delivery, _WORDS[Extend])
+            elif not delivery.settled:
+                self.lost(delivery)
+                self.notifier.settled(delivery, "lost")
+        if kept and self.observers.on:
+            self.observers.notify(LeaseRenewed(row, tuple(one.message_id for one in kept), until))
 
 
 class SettleBuffer:
     """The outcomes of leased messages that wait for a commit, and the leases that wait to be extended."""
 
-    def __init__(self, leases: HeldLeases, stats: QueueStats, notifier: HookNotifier, history: HistoryWriter) -> None:
+    def __init__(self, leases: HeldLeases, recorder: OutcomeRecorder) -> None:
         """While `hurried`, outcomes are committed without waiting for a claim.
 
         `_renewals`: how to extend the leases that are to be renewed, which is urgent while `_renew_now`. Only the
@@ -121,9 +140,9 @@ class SettleBuffer:
         """
         self.hurried = False
         self._leases = leases
-        self._recorder = OutcomeRecorder(stats, notifier, history)
-        self._notifier = notifier
-        self._history = history
+        self._recorder = recorder
+        self._notifier = recorder.notifier
+        self._history = recorder.history
         self._lock = threading.Lock()
         self._incoming: deque[PendingOutcome] = deque()  # any thread appends; only the holder of the lock removes
         self._called = False
@@ -322,7 +341,9 @@ class SettleBuffer:
             lost = self._leases.settled(lease, outcomes, settled)
         gone = {delivery.id for delivery in lost}
         self._recorder.count([outcome for id_, outcome in outcomes.items() if id_ not in gone])
-        if not (gone or self._notifier.present):
+        if self._recorder.observers.on:
+            self._recorder.observe(lease.row, committed, gone)
+        elif not (gone or self._notifier.present):
             for pending in committed:
                 if pending.tickets:
                     pending.over(lost=False)
@@ -330,8 +351,9 @@ class SettleBuffer:
         for pending in committed:
             deliveries.pop(pending.delivery.id, None)
             self._recorder.conclude(pending, lost=pending.delivery.id in gone)
-        for delivery in [one for one in deliveries.values() if outcomes.get(one.id) is extension]:
-            self._recorder.conclude_renewal(delivery, lost=delivery.id in gone)
+        if extension:
+            renewed = [one for one in deliveries.values() if outcomes.get(one.id) is extension]
+            self._recorder.conclude_renewal(lease.row, renewed, gone, extension.until)
 
     def _committed(self, lease: Lease, outcomes: dict[Id, Outcome]) -> list[PendingOutcome]:
         """Remove committed outcomes; later ones of the lease are sorted again, as their deliveries may have moved."""
