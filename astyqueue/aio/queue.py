@@ -197,7 +197,8 @@ class MessageQueue(Operations):
 async def _build(builder: QueueBuilder[Awaitable[MessageQueue]]) -> MessageQueue:
     store = await asyncio.to_thread(builder.open_store)
     try:
-        core = await arun(builder.opening(store.spread), Threaded(store), builder.observers)
+        observers = builder.observers
+        core = await arun(builder.opening(store.spread, observers), Threaded(store), observers)
     except BaseException:
         if builder.owns_store:
             await asyncio.to_thread(store.close)

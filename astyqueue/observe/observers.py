@@ -51,8 +51,16 @@ class Observers:
 
     def check_log_levels(self) -> None:
         """Begin or end debug logging, as the levels of its loggers are now."""
+        if self is UNOBSERVED:
+            return
         self._present = (*self._given, DebugLog()) if DebugLog.wanted() else self._given
         self.on = bool(self._present)
+
+    def anew(self) -> Observers:
+        """The same observers for a child process, in which locks of its parent cannot be trusted."""
+        copy = Observers(self._given, queue=self.queue, monotonic=self.monotonic)
+        copy.check_log_levels()
+        return copy
 
     def notify(self, *events: ObservedEvent) -> None:
         """Pass these events to each observer."""

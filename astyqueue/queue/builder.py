@@ -11,7 +11,7 @@ from astyqueue.clock import Clock, CorrectedClock, SystemClock
 from astyqueue.durations import Duration
 from astyqueue.errors import BadSetting
 from astyqueue.model.settings import FUNCTION, SINGLE, check_queue_name
-from astyqueue.observe.observers import Observer, Observers
+from astyqueue.observe.observers import UNOBSERVED, Observer, Observers
 from astyqueue.protocol.admin.settings import open_queue
 from astyqueue.protocol.steps import Steps
 from astyqueue.queue.hooks import Hook
@@ -141,7 +141,7 @@ class QueueBuilder(Generic[Q]):
 
     @property
     def observers(self) -> Observers:
-        """The observers of the requests that open the queue."""
+        """The observers of the queue, also of the requests that open it."""
         clock = self._clock or SystemClock()
         observers = Observers(self._observers, queue=self._name or "", monotonic=clock.monotonic)
         observers.check_log_levels()
@@ -175,7 +175,7 @@ class QueueBuilder(Generic[Q]):
             raise BadSetting(message)
         return check_queue_name(self._name), layout_of(self._options), behaviour_of(self._options)
 
-    def opening(self, spread: Spread) -> Steps[QueueRuntime]:
+    def opening(self, spread: Spread, observers: Observers = UNOBSERVED) -> Steps[QueueRuntime]:
         """Create the queue, or join the existing one of this name and layout; `spread` is what suits the store."""
         name, layout, behaviour = self._requested()
         one_row = layout.get("placement") == SINGLE
@@ -200,5 +200,5 @@ class QueueBuilder(Generic[Q]):
             triggers=self._triggers,
             fires=self._fires,
             ways=self._ways,
-            observers=self._observers,
+            observers=observers,
         )

@@ -190,7 +190,8 @@ class MessageQueue(Operations):
 def _build(builder: QueueBuilder[MessageQueue]) -> MessageQueue:
     store = builder.open_store()
     try:
-        core = run(builder.opening(store.spread), store, builder.observers)
+        observers = builder.observers
+        core = run(builder.opening(store.spread, observers), store, observers)
     except BaseException:
         if builder.owns_store:
             store.close()

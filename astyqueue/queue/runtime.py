@@ -15,7 +15,7 @@ from astyqueue.ids import IdSource
 from astyqueue.model.message import Message
 from astyqueue.model.settings import Settings
 from astyqueue.model.validation import check_count
-from astyqueue.observe.observers import Observer, Observers
+from astyqueue.observe.observers import UNOBSERVED, Observers
 from astyqueue.protocol.admin.settings import change_behaviour
 from astyqueue.protocol.client import Client
 from astyqueue.protocol.layout.rows import Ring
@@ -69,7 +69,7 @@ class QueueRuntime:
         triggers: Triggers | None = None,
         fires: bool = True,
         ways: ClientOptions = DEFAULT_OPTIONS,
-        observers: Iterable[Observer] = (),
+        observers: Observers = UNOBSERVED,
     ) -> None:
         """`settings` were just read; `triggers` are users' own types; `fires`: this process fires schedules."""
         self.pid = os.getpid()
@@ -78,9 +78,7 @@ class QueueRuntime:
         self.triggers = Triggers() if triggers is None else triggers
         self.fires = fires
         self.ways = ways
-        self._observing = tuple(observers)
-        self.observers = Observers(self._observing, queue=settings.name, monotonic=clock.monotonic)
-        self.observers.check_log_levels()
+        self.observers = observers
         self.process = replace(new_client(clock), observers=self.observers)
         self.settings_sync = SettingsSync(self.process, settings, clock)
         self.ring = Ring(settings.name, settings.layout)
@@ -139,7 +137,7 @@ class QueueRuntime:
             triggers=self.triggers,
             fires=self.fires,
             ways=self.ways,
-            observers=self._observing,
+            observers=self.observers.anew(),
         )
         return self._in_children.setdefault(pid, made)
 

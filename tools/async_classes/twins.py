@@ -123,7 +123,7 @@ TWINS: Final = (
             ),
             # The store is opened, and closed after an error, by a call that blocks.
             "builder.open_store()": "await asyncio.to_thread(builder.open_store)",
-            "opening(store.spread), store, ": "opening(store.spread), Threaded(store), ",
+            "observers), store, ": "observers), Threaded(store), ",
             "    store.close()\n        raise": "    await asyncio.to_thread(store.close)\n        raise",
         },
         awaited=("self.run", "self.store.close"),

@@ -246,6 +246,19 @@ def test_a_task_that_nobody_knows_is_parked(worker: Callable[..., Worker], email
     assert counts(emails).parked == 1
 
 
+def test_at_level_debug_the_log_has_requests_claims_and_settles(
+    worker: Callable[..., Worker], emails: Connection
+) -> None:
+    id_ = send(emails, "note", "one")
+    process = worker("jobs:app", "--burst", "--log-format", "json", "--log-level", "debug")
+    process.ends(0)
+    lines = [line for line in map(json.loads, process.told) if line["level"] == "debug"]
+    told = {(line["logger"], line.get("event")): line for line in lines}
+    assert told["astyqueue.claim", "claimed"]["messages"] == id_
+    assert told["astyqueue.settle", "settled"]["outcome"] == "acked"
+    assert told["astyqueue.requests", "request"]["took_ms"] >= 0
+
+
 def test_log_lines_are_json_when_asked_for(worker: Callable[..., Worker], emails: Connection) -> None:
     id_ = send(emails, "note", "one")
     process = worker("jobs:app", "--burst", "--log-format", "json")
