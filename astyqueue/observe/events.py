@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from astyqueue.model.message import MessageId
+from astyqueue.model.envelope import MessageId
 
 
 @dataclass(frozen=True, slots=True)

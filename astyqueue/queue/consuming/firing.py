@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from astyqueue.ids import is_derived
+from astyqueue.model.envelope import MessageId
 from astyqueue.model.event import Kind
-from astyqueue.model.message import MessageId
 from astyqueue.model.schedule import SCHEDULE
 from astyqueue.observe.events import SlotFired
 from astyqueue.protocol.claiming.selection import ClaimedMessage

@@ -10,8 +10,8 @@ from typing import Final, NamedTuple
 
 from astyqueue.errors import AlreadySettled, LeaseLost
 from astyqueue.ids import Id
+from astyqueue.model.envelope import MessageId
 from astyqueue.model.event import Event, Kind
-from astyqueue.model.message import MessageId
 from astyqueue.observe.events import LeaseRenewed, OutcomeLost, Settled
 from astyqueue.observe.observers import Observers
 from astyqueue.protocol.settling.outcomes import ACK, Ack, Extend, Outcome, Reject, Release

@@ -88,7 +88,7 @@ class Stage:
         self.queue = builder.options(**options).build()
         self.stats = CountedOut(self.heard.changed)
         claimer = self.queue.core.claimer
-        claimer.stats = claimer._outcomes._recorder._stats = claimer._work.stats = self.stats  # noqa: SLF001 - one set of counters, as before
+        claimer.stats = claimer._outcomes._recorder.stats = self.stats  # noqa: SLF001 - one set of counters, as before
         self.started: list[Dispatcher] = []
 
     def start(self, handler: Call, **options: object) -> Dispatcher:
