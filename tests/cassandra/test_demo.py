@@ -39,6 +39,7 @@ def test_on_cassandra_the_demo_loses_nothing_although_a_worker_is_killed_while_i
 
 
 @pytest.mark.usefixtures("cassandra")
+@pytest.mark.full
 def test_the_demo_leaves_no_node_behind_when_it_is_ended(tmp_path: Path) -> None:
     with demo(tmp_path, "--cassandra") as running:
         assert running.stdout is not None

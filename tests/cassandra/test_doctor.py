@@ -131,6 +131,7 @@ def test_a_keyspace_that_is_not_there_is_a_problem_and_nothing_is_made(cassandra
     assert not list(session.execute("SELECT * FROM system_schema.keyspaces WHERE keyspace_name = 'nobody_made_it'"))
 
 
+@pytest.mark.full
 def test_the_older_paxos_and_limits_under_which_queues_cannot_work_are_told() -> None:
     strict = {
         "user_timestamps_enabled": False,

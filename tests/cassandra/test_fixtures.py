@@ -30,6 +30,7 @@ def nothing_here(folder: Path) -> dict[str, str]:
     return {"XDG_CACHE_HOME": str(folder), "PATH": str(folder), "DOCKER_HOST": f"unix://{folder}/nowhere"}
 
 
+@pytest.mark.full
 def test_the_tests_that_the_page_shows_pass(cassandra: Contacts, tmp_path: Path) -> None:
     names = ("test_reminders.py", "test_orders.py", "test_outage.py")
     named = f"{','.join(cassandra.contact_points)}:{cassandra.port}"

@@ -146,6 +146,7 @@ def test_a_node_counts_on_another_that_is_up_only_once_that_has_its_share_of_the
 
 
 class TestOneNode:
+    @pytest.mark.full
     def test_what_was_acknowledged_is_there_after_a_kill(self, node: LocalCassandra) -> None:
         with session(node.contacts) as told:
             make_table(told, copies=1)

@@ -85,7 +85,8 @@ def value(store: Store) -> bytes | None:
     return columns[0].value if columns else None
 
 
-@pytest.mark.parametrize("fault", [pytest.param("stop", marks=pytest.mark.full), "kill"])
+@pytest.mark.full
+@pytest.mark.parametrize("fault", ["stop", "kill"])
 def test_a_store_goes_on_without_one_node_and_soon_without_errors(ring: LocalCassandra, jobs: str, fault: str) -> None:
     with opened(jobs) as store:
         assert counted_up(store, ROUNDS) == []

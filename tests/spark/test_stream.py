@@ -40,7 +40,6 @@ def read(frames: Frames, folder: Path) -> list[int]:
     return sorted(row.attempt for row in frames.spark.read.parquet(str(folder / "out")).collect())
 
 
-@pytest.mark.every_store
 def test_a_stream_reads_each_event_once_and_goes_on_from_its_checkpoint(frames: Frames, tmp_path: Path) -> None:
     queue, now = frames.queue(), SystemClock().now()
     tell(queue, range(10, COUNT), since=now)

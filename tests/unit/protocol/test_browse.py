@@ -142,7 +142,6 @@ def test_counts_add_up_over_rows_and_priorities() -> None:
     assert [each.total for each in seen.rows.values()] == [2, 1, 0]
 
 
-@pytest.mark.every_store
 def test_counts_go_beyond_one_page(stage: Stage) -> None:
     for _ in range(13):
         stage.bury(*map(str, range(100)))

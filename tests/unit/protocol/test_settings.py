@@ -272,7 +272,6 @@ def test_queues_are_listed_in_alphabetical_order(stage: Stage) -> None:
     assert stage.run(list_queues()) == ["apples", "plums"]
 
 
-@pytest.mark.every_store
 def test_more_queues_than_a_page_are_listed(stage: Stage) -> None:
     names = sorted(f"q{number}" for number in range(1_001))
     for name in names:
