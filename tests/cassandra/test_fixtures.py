@@ -11,6 +11,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from astyqueue.testing.cassandra import Contacts
 from tests.support.pages import TESTING, written
 
