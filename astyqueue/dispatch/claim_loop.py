@@ -129,7 +129,7 @@ def flush(queue: MessageQueue, claimer: Claimer) -> None:
         except StoreError as error:
             problem = error
         else:
-            claimer.finish_hooks(_HOOK_TIMEOUT)
+            claimer.notifier.finish(_HOOK_TIMEOUT)
             return
     hint = "messages whose outcome is not recorded are handed out again when their leases run out"
     log_event(logging.ERROR, "unrecorded", queue=queue.name, error=reason_of(problem), hint=hint)

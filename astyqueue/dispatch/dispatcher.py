@@ -43,6 +43,12 @@ class Dispatcher:
         self._pid = os.getpid()
         self._broken_by: Exception | None = None
 
+    def __repr__(self) -> str:
+        """Its queues and their numbers of handler threads, and whether it runs."""
+        queues = ", ".join(f"{one.queue.name}:{one.slots}" for one in self._subscriptions)
+        ended = self._supervisor.finished.is_set()
+        return f"<Dispatcher of {queues}, {'ended' if ended else 'running' if self._threads else 'not started'}>"
+
     @staticmethod
     def builder() -> DispatcherBuilder[Dispatcher]:
         """Start a builder: give it queues and handlers, then call `build()`."""

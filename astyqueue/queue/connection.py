@@ -38,6 +38,10 @@ class Connection:
         observers = Observers(self._observers, monotonic=self._clock.monotonic)
         return run(list_queues(), self.store, observers)
 
+    def __repr__(self) -> str:
+        """The store."""
+        return f"<Connection to {self.store!r}>"
+
     def close(self) -> None:
         """Close the store, and with it every queue of this connection."""
         self.store.close()

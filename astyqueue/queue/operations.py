@@ -47,6 +47,11 @@ class Operations:
         """The queue's layout and behaviour, as this process last read them (at most ten seconds ago)."""
         return self._core.settings
 
+    def __repr__(self) -> str:
+        """The queue, and what its consumers in this process hold and wait for."""
+        closed = ", closed" if self._core.closed else ""
+        return f"<{type(self).__name__} {self.name}: {self._core.claimer!r}{closed}>"
+
     def run(self, steps: Steps[T]) -> T:
         """Carry out steps against this queue's store, in this thread."""
         return run(steps, self.store, self._core.observers)

@@ -25,6 +25,10 @@ class Threaded:
         self._threads = ThreadPoolExecutor(store.at_once, thread_name_prefix="astyqueue-store")
         self._closed = False
 
+    def __repr__(self) -> str:
+        """The store that it adapts."""
+        return f"<Threaded {self._store!r}>"
+
     async def read(self, wanted: tuple[Wanted, ...], *, exact: bool = False) -> list[list[Column]]:
         """See `Store.read`."""
         return await self._run(partial(self._store.read, wanted, exact=exact))

@@ -162,6 +162,10 @@ class MemoryStore:
         self._rows: _Rows | None = rows or _Rows()
         self._stamps = Stamps(clock)
 
+    def __repr__(self) -> str:
+        """Whether it is open."""
+        return f"<MemoryStore {'closed' if self._rows is None else 'open'}>"
+
     def read(self, wanted: tuple[Wanted, ...], *, exact: bool = False) -> list[list[Column]]:  # noqa: ARG002 - every read is exact
         """See `Store.read`; all slices are of one snapshot."""
         rows = self._open()

@@ -70,6 +70,12 @@ class RowSnapshot:
     strides_of_timers: ScanWindow = field(default_factory=ScanWindow)
     _settled: list[TimerChange] = field(default_factory=list)
 
+    def __repr__(self) -> str:
+        """The row, and how much of it is known."""
+        header = f"header {self.header.version if self.header else 0}" if self.known else "unknown"
+        timers = "unread" if self.timers is None else len(self.timers)
+        return f"<RowSnapshot {self.row}: {header}, timers {timers}, hidden {len(self.hidden)}>"
+
     def forget(self) -> None:
         """Forget header, timers and dead letters; the next load reads them again."""
         self.known = False

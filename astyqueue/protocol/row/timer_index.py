@@ -29,6 +29,11 @@ class TimerIndex:
     _claimable: Heap = field(default_factory=list)
     _slots: Heap = field(default_factory=list)
 
+    def __repr__(self) -> str:
+        """The number of entries."""
+        claimable, slots = len(self._claimable), len(self._slots)
+        return f"<TimerIndex: {claimable} claimable, {slots} slots, {len(self.postponed)} postponed>"
+
     def clear(self) -> None:
         """Forget all timers. Postponed slots stay postponed."""
         self._claimable.clear()

@@ -70,7 +70,7 @@ class Claimer:
         self._clock = clock
         self._doorbell = doorbell
         self._settings_sync = settings_sync
-        self._notifier = notifier = HookNotifier(hooks)
+        self.notifier = notifier = HookNotifier(hooks)
         recorder = OutcomeRecorder(self.stats, notifier, self.history, process.observers)
         self._leases = HeldLeases()
         self._outcomes = SettleBuffer(self._leases, recorder)
@@ -110,6 +110,10 @@ class Claimer:
         """Stop: threads and tasks that take part now or later get Closed."""
         self._lead.close(queue)
         self._at_most_once.close(queue)
+
+    def __repr__(self) -> str:
+        """Its waiters, the messages that are leased to this process, and what waits for a commit."""
+        return f"<Claimer: {self._waiters!r}, {self._leases.in_hand} leased, {self._outcomes!r}>"
 
     def changed(self, row: str) -> None:
         """Have a row's header read again: this process changed it, but not through this claimer."""
@@ -168,10 +172,6 @@ class Claimer:
             parties.remove(ticket)
         if ticket.error is not None:
             raise ticket.error
-
-    def finish_hooks(self, patience: float) -> None:
-        """Wait until hooks were called for every outcome in the store, at most `patience` seconds."""
-        self._notifier.finish(patience)
 
     def _flushed(self) -> bool:
         """Whether no outcome waits; if one does, hurry the buffer again: a hurry ends whenever the buffer is empty."""

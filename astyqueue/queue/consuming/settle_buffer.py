@@ -84,6 +84,12 @@ class OutcomeRecorder:
         self.notifier = notifier
         self.history = history
 
+    def pending(self, delivery: BaseDelivery, outcome: Outcome, tickets: tuple[SettleTicket, ...]) -> PendingOutcome:
+        """An outcome that is added now, with what is written beside it."""
+        if isinstance(outcome, Ack | Reject) and not delivery.goes_alone:
+            outcome = outcome._replace(along=delivery.along)
+        return PendingOutcome(delivery, outcome, tickets, self.history.of_outcome(delivery, outcome))
+
     def count(self, outcomes: Iterable[Outcome]) -> None:
         """Count outcomes that are in the store."""
         counts: Counter[type[Outcome]] = Counter(map(type, outcomes))
@@ -151,6 +157,11 @@ class SettleBuffer:
         self._renew_now = False
         self._flush_at = NEVER
 
+    def __repr__(self) -> str:
+        """How many outcomes and leases wait for a commit."""
+        waiting = len(self._incoming) + sum(map(len, tuple(self._pending.values())))
+        return f"<SettleBuffer: {waiting} outcomes, {len(self._renewals)} renewals>"
+
     def give_back(self, delivery: BaseDelivery, outcome: Release) -> None:
         """Give back a delivery that no consumer began; hooks cannot refuse that, so they are not called."""
         self._hand_in([(delivery, outcome)])
@@ -213,7 +224,7 @@ class SettleBuffer:
         pending = [
             PendingOutcome(delivery, outcome, tickets)  # the common case, kept cheap
             if outcome is ACK and delivery.goes_alone and not tells_acks
-            else self._pending_of(delivery, outcome, tickets)
+            else self._recorder.pending(delivery, outcome, tickets)
             for delivery, outcome in outcomes
         ]
         for one in pending:
@@ -221,13 +232,6 @@ class SettleBuffer:
                 one.delivery.settled = _WORDS[type(one.outcome)]
             one.delivery.error = None  # it holds on to the frames in which it was raised
         self._incoming.extend(pending)
-
-    def _pending_of(
-        self, delivery: BaseDelivery, outcome: Outcome, tickets: tuple[SettleTicket, ...]
-    ) -> PendingOutcome:
-        if isinstance(outcome, Ack | Reject) and not delivery.goes_alone:
-            outcome = outcome._replace(along=delivery.along)
-        return PendingOutcome(delivery, outcome, tickets, self._history.of_outcome(delivery, outcome))
 
     def withdraw(self, ticket: SettleTicket) -> None:
         """Withdraw the outcomes of this ticket that are not committed; an extension with other callers too stays."""

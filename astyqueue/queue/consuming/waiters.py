@@ -24,6 +24,10 @@ class Waiters:
         self._lock = threading.Lock()
         self._waiters: list[Waiter] = []
 
+    def __repr__(self) -> str:
+        """The number of waiters."""
+        return f"<Waiters: {len(self._waiters)}>"
+
     def add(self, waiter: Waiter) -> None:
         """Add a waiter at the end of the line."""
         with self._lock:

@@ -42,6 +42,12 @@ class Lease:
     unsure: list[SettlePlan] = field(default_factory=list)
     since: int = 0
 
+    def __repr__(self) -> str:
+        """The row, when it ends and is renewed (microseconds since 1970), and its unsettled deliveries."""
+        renewed = "" if self.renew_at == NEVER else f", renewed at {self.renew_at}"
+        unsure = f", {len(self.unsure)} unsure" if self.unsure else ""
+        return f"<Lease in {self.row} until {self.timer.due}{renewed}: {len(self.deliveries)} deliveries{unsure}>"
+
     def plan_renewal(self, now: int) -> None:
         """Plan the next renewal of the lease."""
         self.renew_at = now + int(self.duration * _RENEWED_AT)

@@ -96,6 +96,12 @@ class HeaderPoller:
         self._current: list[_PolledRow] = []
         self.start_anew()
 
+    def __repr__(self) -> str:
+        """The rows that it polls, and how many have owners; the last traffic in microseconds since 1970."""
+        owned = sum(bool(polled.lease.owner) for polled in self._rows.values())
+        rows = f"{len(self._rows)} rows, {owned} owned, {len(self._current)} current"
+        return f"<HeaderPoller of {self._me}: {rows}, last traffic {self.last_traffic}>"
+
     def start_anew(self) -> None:
         """Poll every row as soon as possible."""
         self._turn_ends = 0

@@ -64,6 +64,12 @@ class RowScheduler:
         self._answered = 0
         self._latest = 0
 
+    def __repr__(self) -> str:
+        """How much it plans, and what was requested of it."""
+        planned = sum(row.due != NEVER for row in self.rows.values())
+        requests = f"requested {self._requested}, answered {self._answered}"
+        return f"<RowScheduler: work in {planned} of {len(self.rows)} rows, {len(self._reported)} reported, {requests}>"
+
     def due(self, row: str, moment: int, now: int) -> None:
         """Report that this process sent to a row a message due at `moment`. Safe from any thread."""
         self.poller.last_traffic = now

@@ -38,6 +38,11 @@ class RowState:
         self.yielded_until = 0
         self.ignores_owner = False
 
+    def __repr__(self) -> str:
+        """The row, when something in it is due, and what keeps it from being scanned; moments in microseconds."""
+        due = "nothing due" if self.due == NEVER else f"due {self.due}"
+        return f"<RowState {self.name}: {due}, not before {self.left_alone_until}, {self.failures} failures>"
+
     def scan_at(self, due: int, *, earliest: int = 0) -> None:
         """Plan a scan for what is due at this moment, not before `earliest`; an earlier plan stays."""
         self.due = min(self.due, due)

@@ -70,6 +70,10 @@ class CassandraStore:
         """The keyspace, for logs."""
         return f"cassandra:{self._keyspace}"
 
+    def __repr__(self) -> str:
+        """The keyspace."""
+        return f"<CassandraStore {self._keyspace}{', closed' if self._closed else ''}>"
+
     def read(self, wanted: tuple[Wanted, ...], *, exact: bool = False) -> list[list[Column]]:
         """See `Store.read`."""
         return self._conversation().read(wanted, exact=exact)

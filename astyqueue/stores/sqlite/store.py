@@ -62,6 +62,10 @@ class SQLiteStore:
         """The path of the file, for logs."""
         return str(self._file.path)
 
+    def __repr__(self) -> str:
+        """The path of the file."""
+        return f"<SQLiteStore {self._file.path}{', closed' if self._closed else ''}>"
+
     def read(self, wanted: tuple[Wanted, ...], *, exact: bool = False) -> list[list[Column]]:  # noqa: ARG002 - every read is exact
         """See `Store.read`."""
         session = self._session()

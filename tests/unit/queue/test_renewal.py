@@ -167,7 +167,7 @@ def test_a_lease_that_is_lost_before_it_is_renewed_is_told_once_for_each_message
         assert deliveries[0].lease is not None
         queue.core.claimer._outcomes.renew(clock.now() - 2_000_000)  # noqa: SLF001 - the renewal was begun in time
         renew(queue)
-        queue.core.claimer.finish_hooks(10)
+        queue.core.claimer.notifier.finish(10)
         assert queue.stats.lost == 3
         assert sorted(told.outcomes) == [(number, "lost") for number in range(3)]
         with pytest.raises(LeaseLost):
