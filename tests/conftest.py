@@ -20,7 +20,7 @@ pytest_plugins = [
     "astyqueue.testing.cassandra.fixtures",
     "tests.support.places",
     "tests.support.xdist_scheduling",
-    "tests.support.test_costs",
+    "tests.support.run_costs",
 ]
 
 

@@ -2,8 +2,8 @@
 
 What a producer gives becomes what is stored:
 
-- `compose`: checks the arguments of a send, and makes a `Message` and its envelope of them; `body` encodes its JSON.
-- `message`: the envelope, ids of messages, receipts. `event` and `schedule` are the same for histories and schedules.
+- `message`: checks the arguments of a send, and makes a `Message` and its envelope of them; `body` encodes its JSON.
+- `envelope`: the envelope, ids of messages, receipts. `event` and `schedule` are the same for histories and schedules.
 - `settings`: layout and behaviour of a queue, and their text. `validation`: checks of text and counts.
 
 What is stored becomes what an operator reads, with `as_json` for commands:

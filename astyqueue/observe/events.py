@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from astyqueue.model.envelope import MessageId
+from astyqueue.model.envelope import MessageId, queue_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,7 @@ class RowEvent:
     @property
     def queue(self) -> str:
         """The queue that the row belongs to."""
-        return self.row.partition(":")[0]
+        return queue_of(self.row)
 
 
 @dataclass(frozen=True, slots=True)

@@ -171,9 +171,8 @@ class Bulk:
         def watch() -> None:
             most = 0.0
             while not over.is_set():
-                most = max(
-                    most, self._part_done()
-                )  # a stage that has ended is not active, and the sink commits after it
+                # A stage that has ended is not active, and the sink commits after it.
+                most = max(most, self._part_done())
                 progress(most)
                 ended.wait(self._clock.monotonic() + _LOOK)
 

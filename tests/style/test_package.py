@@ -1,8 +1,10 @@
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from importlib.resources import files
+from pathlib import Path
 
 import astyqueue
 
@@ -28,3 +30,14 @@ def test_a_shell_completes_the_public_names_and_nothing_private() -> None:
     command = [sys.executable, "-c", "import astyqueue; print(*dir(astyqueue))"]
     names = subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()
     assert [name for name in names if not name.startswith("_")] == sorted(astyqueue.__all__)
+
+
+def test_the_modules_that_a_package_lists_are_there() -> None:
+    listed = [
+        (package.parent, name)
+        for package in Path(str(files(astyqueue))).rglob("__init__.py")
+        for line in re.findall(r"^- ((?:`[a-z_]+`(?:, | and )?)+)", package.read_text(), re.MULTILINE)
+        for name in re.findall(r"`([a-z_]+)`", line)
+    ]
+    assert len(listed) > 50
+    assert [(at, name) for at, name in listed if not ((at / f"{name}.py").is_file() or (at / name).is_dir())] == []

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 from typing import Final
 
-from tests.support.test_costs import Took, processor_seconds, told
+from tests.support.run_costs import Took, processor_seconds, told
 from tests.support.xdist_scheduling import run_with
 
 ROOT: Final = Path(__file__).parents[2]

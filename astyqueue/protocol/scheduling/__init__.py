@@ -1,7 +1,7 @@
 """Schedules: making and changing them, and firing each slot once.
 
-- `schedules`: creates schedules, and does what operators ask: pause, resume, run now, backfill, remove.
-- `edit`: changes one schedule, by a header commit of its home row. `read`: the schedules of home rows.
+- `schedule_commands`: creates schedules, and does what operators ask: pause, resume, run now, backfill, remove.
+- `schedule_commit`: changes one schedule, by a header commit of its home row. `read`: the schedules of home rows.
 - `policies`: which slots of a schedule are due, and what misfire and overlap send or skip for them; no I/O.
 - `fire`: one commit fires the next slots of many schedules and inserts their messages into the same row.
 

@@ -1,7 +1,7 @@
 """Claims, delivers and settles for all threads and tasks of this process.
 
-A thread that receives joins the `waiters` of its queue and takes part in `leadership`: the first in line leads. The
-leader of the `claimer` asks the row scheduler for a row, and its `row_worker` visits it:
+A thread that receives joins the `waiters` of its queue and takes part in `leader_follower`: the first in line leads.
+The leader of the `claimer` asks the row scheduler for a row, and its `row_worker` visits it:
 
 1. `firing`: fires the due slots of the schedules in the row.
 2. It claims due messages for the waiters with credit; `at_most_once` removes those that are delivered without a lease.

@@ -1,6 +1,6 @@
 """Deliveries: messages leased to this process, the right to settle each, and how failed ones are retried.
 
-- `leases`: a lease, which is one timer in the store, the deliveries under it, and the waiters that get them.
+- `base_delivery`: a lease, which is one timer in the store, the deliveries under it, and the waiters that get them.
   `BaseDelivery` is a delivery without the calls that settle it.
 - `delivery`: deliveries for threads, whose `ack`, `release`, `fail`, `extend` and `reject` wait for the commit, and
   `Received`, several of them as one context manager. `astyqueue.aio.delivery` is written from it, for tasks.

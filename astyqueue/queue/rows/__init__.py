@@ -5,7 +5,7 @@
 - `header_poller`: reads many headers in one request: who owns each row, and whether it changed. It applies
   `row_lease`, by which processes divide the rows, and requests a row from its owner when this process has too few.
 - `paced_doorbell`: signals sends to other processes, and reads their signals, neither more often than is useful.
-- `row_locks`, `managed_lock`: claims only under the lock of a row, where the queue has locks.
+- `row_locks`, `external_lock`: claims only under the lock of a row, where the queue has locks.
 - `rescans`: which row to rescan next for messages that landed late.
 
 Sends, claims and settles report to the scheduler what they did to a row, so that it knows when to visit it again.
