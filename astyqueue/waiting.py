@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import threading
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from typing import NamedTuple, TypeVar
 
 from astyqueue.clock import Clock
@@ -21,12 +21,14 @@ class Wakeup:
     """One signal. `set` wakes all threads and tasks that wait now; if none waits, the next one returns at once."""
 
     def __init__(self, clock: Clock) -> None:
-        """`clock` decides when a wait times out."""
+        """`clock` decides when a wait times out; `moves` counts how often it was moved by hand during a wait."""
+        self.moves = 0
         self._clock = clock
         self._changed = threading.Condition()
         self._signals = 0
         self._seen = 0
         self._tasks: set[tuple[asyncio.AbstractEventLoop, asyncio.Event]] = set()
+        self._calls: list[Callable[[], None]] = []
 
     def set(self) -> None:
         """Wake all threads and tasks that wait. Safe from any thread."""
@@ -34,15 +36,22 @@ class Wakeup:
             self._signals += 1
             self._changed.notify_all()
             tasks = tuple(self._tasks)
+            calls, self._calls = self._calls, []
+        for call in calls:
+            call()
         for loop, event in tasks:
             with contextlib.suppress(RuntimeError):  # that loop was closed, so no task waits there
                 loop.call_soon_threadsafe(event.set)
+
+    def _on_move(self) -> None:
+        self.moves += 1
+        self.set()
 
     def wait(self, until: int | None = None) -> None:
         """Block this thread until a signal, a move of the clock, or the monotonic moment `until` (microseconds)."""
         with self._changed:
             entered = self._seen
-        stop_watching = self._clock.on_move(self.set)
+        stop_watching = self._clock.on_move(self._on_move)
         try:
             self._block(entered, until)
         finally:
@@ -54,13 +63,33 @@ class Wakeup:
                 self._changed.wait(left)
             self._seen = self._signals
 
+    def call_when_set(self, call: Callable[[], None]) -> bool:
+        """Have the thread that sets the next signal call this, once, without waiting here.
+
+        Returns False, and will not call it, if there was a signal that no wait has seen. It must be followed by
+        `waited` before the next wait.
+        """
+        with self._changed:
+            if self._signals != self._seen:
+                self._seen = self._signals
+                return False
+            self._calls.append(call)
+            return True
+
+    def waited(self, call: Callable[[], None]) -> None:
+        """End a wait that `call_when_set` began: signals until now are seen, and `call` will not be called."""
+        with self._changed:
+            self._seen = self._signals
+            if call in self._calls:
+                self._calls.remove(call)
+
     async def awaited(self, until: int | None = None) -> None:
         """As `wait`, for a task: the event loop keeps running."""
         waiting = (asyncio.get_running_loop(), asyncio.Event())
         with self._changed:
             self._tasks.add(waiting)
             entered = self._seen
-        stop_watching = self._clock.on_move(self.set)
+        stop_watching = self._clock.on_move(self._on_move)
         try:
             while self._signals == entered and (left := self._left(until)) != 0:
                 await _wait_for(waiting[1], left)

@@ -1,4 +1,4 @@
-"""The thread that claims, settles and renews for one waiter, and goes on after errors of the store."""
+"""The steps that claim, settle and renew for one queue of a dispatcher, and go on after errors of the store."""
 
 from __future__ import annotations
 
@@ -9,13 +9,14 @@ from typing import Final
 from astyqueue.clock import Clock
 from astyqueue.dispatch.worker_log import log_event, log_mistake
 from astyqueue.errors import AstyqueueError, Closed, NotFound, StoreError, StoreGone
+from astyqueue.protocol.steps import Steps
 from astyqueue.queue.consuming.claimer import Claimer
 from astyqueue.queue.delivery.base_delivery import Waiter
 from astyqueue.queue.delivery.retry_policy import reason_of
 from astyqueue.queue.queue import MessageQueue
 from astyqueue.text import length_text
 from astyqueue.units import SECOND
-from astyqueue.waiting import Wakeup
+from astyqueue.waiting import Rest, Wakeup
 
 #: The pause after an error, doubled with each further one up to the second figure.
 _PAUSE: Final = SECOND // 10
@@ -33,7 +34,7 @@ _HOOK_TIMEOUT: Final = 5.0
 class ClaimLoop:
     """Leads the claimer of one queue until it is ended.
 
-    Errors of the store, of the content of a row or message, or of the program's own code are logged, and the loop goes
+    Errors of the store, of the content of a row or message, or of the program's own code are logged, and the claims go
     on after a pause: one bad message must not end the work on all others. Only a store that was removed or replaced, or
     a queue that was dropped, ends the dispatcher, which could never do useful work again.
     """
@@ -48,19 +49,21 @@ class ClaimLoop:
         self._over = False
         self._failures = 0
 
-    def run(self) -> None:
+    def steps(self) -> Steps[None]:
         """Serve until the end, or until the queue is closed."""
         while not self._ended():
             began = self._queue.clock.monotonic()
             try:
-                self._queue.run(self._core.claimer.serve(self._waiter, self._ended))
+                yield from self._core.claimer.serve(self._waiter, self._ended)
             except Closed:
                 break
             except StoreGone as error:
                 self._give_up(error)
                 return
+            except GeneratorExit:
+                raise
             except BaseException as error:  # noqa: BLE001 - as said above
-                self._recover(error, began)
+                yield from self._recover(error, began)
         if not self._over and self._core.settings_sync.gone:
             message = (
                 f"queue {self._queue.name!r} is no longer in the store: "
@@ -86,12 +89,12 @@ class ClaimLoop:
         return self._over or self._core.closed or self._core.settings_sync.gone
 
     def end(self) -> None:
-        """End the loop; `run` returns soon after."""
+        """End the claims soon, from any thread."""
         self._over = True
         self._wakeup.set()
         self._core.claimer.wake()
 
-    def _recover(self, error: BaseException, began: int) -> None:
+    def _recover(self, error: BaseException, began: int) -> Steps[None]:
         """Log an error and pause; each one in a row doubles the pause. Unexpected ones are logged with a traceback."""
         if self._queue.clock.monotonic() - began > _RECOVERED:
             self._failures = 0
@@ -103,7 +106,9 @@ class ClaimLoop:
         )
         if not isinstance(error, AstyqueueError):
             log_mistake(error, queue=self._queue.name)
-        rest_until(self._wakeup, self._queue.clock, pause, unless=lambda: self._over)
+        until = self._queue.clock.monotonic() + pause
+        while self._queue.clock.monotonic() < until and not self._over:
+            yield Rest(self._wakeup, until)
 
 
 def rest_until(wakeup: Wakeup, clock: Clock, pause: int, *, unless: Callable[[], bool]) -> None:

@@ -12,6 +12,7 @@ from typing import Final, Self
 
 from astyqueue.dispatch.backlog_size import MessageQuota
 from astyqueue.dispatch.builder import DispatcherBuilder
+from astyqueue.dispatch.step_loop import StepLoop, StepTask
 from astyqueue.dispatch.subscription import Subscription
 from astyqueue.dispatch.supervisor import Supervisor
 from astyqueue.dispatch.worker_log import log_event
@@ -23,6 +24,8 @@ from astyqueue.store import Store
 DRAINED_WITHIN: Final = "30s"
 #: The most tasks named in the log line `ready`.
 _NAMED: Final = 20
+#: The most threads that claim: more would only wait for the interpreter lock, or for the lock of an SQLite file.
+_CLAIM_THREADS: Final = 4
 
 
 class Dispatcher:
@@ -80,9 +83,17 @@ class Dispatcher:
             tasks=_some(sorted(set().union(*(one.tasks for one in self._subscriptions)))),
             store=_named(first.store),
         )
-        for subscription in self._subscriptions:
-            subscription.start(self._on_end)
+        self._start_claims([subscription.start(self._on_end) for subscription in self._subscriptions])
         atexit.register(self._at_exit)
+
+    def _start_claims(self, tasks: list[StepTask]) -> None:
+        """Start the threads that claim; each serves the same queues all the time."""
+        clock, threads = self._subscriptions[0].queue.clock, min(len(tasks), _CLAIM_THREADS)
+        for number in range(threads):
+            loop = StepLoop(clock, tasks[number::threads])
+            thread = threading.Thread(target=loop.run, name=f"astyqueue:claim:{number + 1}", daemon=True)
+            thread.start()
+            self._threads.append(thread)
 
     def run(self) -> None:
         """Begin, and block until another thread or a handler drains or stops it. Ctrl-C stops it and is re-raised.
@@ -109,7 +120,7 @@ class Dispatcher:
 
     @property
     def threads(self) -> tuple[threading.Thread, ...]:
-        """All its threads: for each queue one that claims and several that handle, and one that supervises."""
+        """All its threads: one that supervises, up to four that claim, and for each queue several that handle."""
         return (*self._threads, *chain.from_iterable(one.threads for one in self._subscriptions))
 
     @property

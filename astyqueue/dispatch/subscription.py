@@ -1,8 +1,8 @@
-"""One queue, its handlers, and the threads that serve it.
+"""One queue, its handlers, and the threads that run them.
 
-A thread leads the queue's claimer; handler threads take deliveries from the backlog and hand in outcomes, which join
-the next claim's commit. Leases are renewed after two fifths of their time while their deliveries wait or their handlers
-run, up to a handler's timeout.
+A claim thread leads the claimers of several queues; handler threads take deliveries from the backlog of their queue and
+hand in outcomes, which join the next claim's commit. Leases are renewed after two fifths of their time while their
+deliveries wait or their handlers run, up to a handler's timeout.
 
 Leases cannot be renewed while no thread of the process runs. Code that keeps the interpreter lock for longer than 60 %
 of a lease (a C extension that never releases it, a regular expression that backtracks without end) stops the renewing
@@ -24,6 +24,7 @@ from astyqueue.dispatch.backlog_size import AdaptivePrefetch, MessageQuota
 from astyqueue.dispatch.claim_loop import ClaimLoop, flush
 from astyqueue.dispatch.execution import DeliveryOutcome, Execution, HandlerExecutions
 from astyqueue.dispatch.handlers import HandlerRegistry
+from astyqueue.dispatch.step_loop import StepTask
 from astyqueue.dispatch.worker_log import log_event, log_traceback, short
 from astyqueue.errors import AlreadySettled, AstyqueueError, ThreadsDied
 from astyqueue.model.health import StuckReport
@@ -66,28 +67,30 @@ class Subscription:
         self._backlog = Backlog(pace, self._claimer.wake)
         self._quota.counts(self._backlog)
         self._lost = queue.stats.lost
-        self._serving: ClaimLoop | None = None
+        self._claims: ClaimLoop | None = None
         self._on_end: Callable[[Exception | None], None] = _ignore
         self._on_death: Callable[[], None] = _ignore
         self._died: deque[BaseException] = deque()
         self._deaths: deque[int] = deque(maxlen=_DEATHS)
 
-    def start(self, on_end: Callable[[Exception | None], None]) -> None:
-        """Start to claim and handle. The threads are daemons: `drain` ends them, or the interpreter's exit."""
+    def start(self, on_end: Callable[[Exception | None], None]) -> StepTask:
+        """Start the handler threads; returns the steps that claim, for a claim thread.
+
+        The threads are daemons: `drain` ends them, or the interpreter's exit.
+        """
         waiter = Waiter(self._credit, self._accept, delivery_factory=self.queue.delivery, renew=True)
-        self._serving = ClaimLoop(self.queue, waiter, on_end)
+        self._claims = ClaimLoop(self.queue, waiter, on_end)
         self._on_end = on_end
         self.executions.verdicts.listen()
-        self._thread("claim", self._serving.run)
         for number in range(1, self.slots + 1):
-            self._thread(f"handle:{number}", self._handle)
-        for thread in tuple(self.threads):
-            thread.start()
+            self._start_handler(f"{number}")
+        return StepTask(self._claims.steps(), self.queue.store, self.queue.core.observers)
 
-    def _thread(self, part: str, target: Callable[[], None]) -> threading.Thread:
-        thread = threading.Thread(target=target, name=f"astyqueue:{self.queue.name}:{part}", daemon=True)
+    def _start_handler(self, name: str) -> None:
+        named = f"astyqueue:{self.queue.name}:handle:{name}"
+        thread = threading.Thread(target=self._handle, name=named, daemon=True)
         self.threads.append(thread)
-        return thread
+        thread.start()
 
     def _handle(self) -> None:
         take, carry_out = self._backlog.take, self.executions.carry_out
@@ -112,7 +115,7 @@ class Subscription:
             if again:
                 self._on_end(ThreadsDied(self.queue.name, _DEATHS + 1, reason_of(error)))
                 return
-            self._thread("handle:again", self._handle).start()
+            self._start_handler("again")
 
     def _credit(self) -> int:
         """The credit. The leader calls this at least once a second; it also releases hoarded deliveries."""
@@ -201,11 +204,11 @@ class Subscription:
             self.executions.hand_in(delivery, outcome)
 
     def leave(self) -> None:
-        """Record the last outcomes and end the claim thread; a thread whose handler still runs ends after it."""
+        """Record the last outcomes and end the claims; a thread whose handler still runs ends after it."""
         flush(self.queue, self._claimer)
         self._log_lost()
-        if self._serving:
-            self._serving.end()
+        if self._claims:
+            self._claims.end()
 
 
 def tasks_of(executions: Iterable[Execution]) -> list[str]:

@@ -93,10 +93,10 @@ def commit(batch: Batch, expects: tuple[Expectation, ...]) -> Steps[Outcome]:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """The answer to a request: a value, or the error of the store."""
+    """The answer to a request: a value, or the error that it ended with."""
 
     value: object = None
-    error: StoreError | None = None
+    error: BaseException | None = None
 
     def into(self, steps: Steps[T]) -> Request:
         """Send or throw it into the steps; returns their next request. StopIteration carries their result."""
@@ -109,7 +109,7 @@ def run(steps: Steps[T], store: Store, observers: Observers = UNOBSERVED) -> T:
     try:
         while True:
             request = answer.into(steps)
-            answer = _observed(request, store, observers) if observers.on else _attempt(request, store)
+            answer = carry_out(request, store, observers)
     except StopIteration as finished:
         result: T = finished.value
         return result
@@ -117,7 +117,10 @@ def run(steps: Steps[T], store: Store, observers: Observers = UNOBSERVED) -> T:
         steps.close()
 
 
-def _attempt(request: Request, store: Store) -> Answer:
+def carry_out(request: Request, store: Store, observers: Observers = UNOBSERVED) -> Answer:
+    """Carry out one request, in this thread; the answer holds an error of the store, and other errors are raised."""
+    if observers.on:
+        return _observed(request, store, observers)
     try:
         return Answer(perform(request, store))
     except StoreError as error:
@@ -127,7 +130,7 @@ def _attempt(request: Request, store: Store) -> Answer:
 def _observed(request: Request, store: Store, observers: Observers) -> Answer:
     began = observers.monotonic()
     try:
-        answer = _attempt(request, store)
+        answer = carry_out(request, store)
     except BaseException as error:
         _notify(observers, request, error, began)
         raise

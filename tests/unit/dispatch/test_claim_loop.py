@@ -42,7 +42,7 @@ def test_it_rests_longer_after_each_error_and_a_stop_need_not_wait_for_that(
     stage = stages(clock, broken)
     broken.broken = True
     dispatcher = stage.start(lambda _: None, threads=1)
-    claiming = next(thread for thread in dispatcher.threads if thread.name.endswith(":claim"))
+    claiming = next(thread for thread in dispatcher.threads if thread.name.startswith("astyqueue:claim:"))
     pauses = ["100ms", "200ms", "400ms", "800ms", "1.6s", "3.2s", "5s", "5s"]
     for pause in pauses:
         broken.when_refused()

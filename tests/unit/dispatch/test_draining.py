@@ -246,7 +246,7 @@ def test_all_its_threads_end_with_it(still: Stage) -> None:
     names = {thread.name for thread in dispatcher.threads}
     assert names == {
         "astyqueue:steward",
-        "astyqueue:emails:claim",
+        "astyqueue:claim:1",
         *(f"astyqueue:emails:handle:{number}" for number in (1, 2, 3)),
     }
     dispatcher.stop()

@@ -177,7 +177,7 @@ def test_a_mistake_in_a_program_is_told_with_its_traceback_and_the_dispatcher_go
         made = threading.Event()
 
         def perform(self, request: Request) -> object:
-            if threading.current_thread().name.endswith(":claim") and not self.over.is_set():
+            if threading.current_thread().name.startswith("astyqueue:claim:") and not self.over.is_set():
                 self.made.set()
                 return len(1)  # type: ignore[arg-type]  # that is the mistake
             return super().perform(request)
