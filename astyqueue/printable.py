@@ -16,6 +16,8 @@ from unicodedata import category
 _SPACE: Final = "Zs"
 #: Before each line of a traceback, so that no line of an error's text can be mistaken for a line of the output.
 _INDENT: Final = "    "
+#: What a fact of a log line is quoted for.
+_NEEDS_QUOTES: Final = re.compile('[ "=]')
 #: Escapes of `repr` that JSON does not have, where the backslash is not itself escaped.
 _OF_REPR: Final = re.compile(r"(?<!\\)((?:\\\\)*)\\(?:x([0-9a-f]{2})|U([0-9a-f]{8}))")
 
@@ -42,7 +44,11 @@ def quoted(text: str) -> str:
 
 def facts_line(event: str, facts: Mapping[str, object]) -> str:
     """A log line `event name=value ...`, with values in quotes where that needs it."""
-    return " ".join((event, *(f"{name}={_fact(value)}" for name, value in facts.items())))
+    texts = [*map(str, facts.values())]
+    together = "".join(texts)  # checked once: nearly all lines need no quotes
+    if "" in texts or not together.isprintable() or _NEEDS_QUOTES.search(together):
+        texts = [*map(_fact, texts)]
+    return " ".join((event, *map("{}={}".format, facts, texts)))
 
 
 def printable_lines(text: str) -> str:
@@ -55,9 +61,8 @@ def indented(text: str) -> str:
     return "\n".join(_INDENT + printable(line) for line in text.split("\n"))
 
 
-def _fact(value: object) -> str:
-    text = str(value)
-    return text if text and text.isprintable() and not any(sign in text for sign in ' "=') else quoted(text)
+def _fact(text: str) -> str:
+    return text if text and text.isprintable() and not _NEEDS_QUOTES.search(text) else quoted(text)
 
 
 def _as_json(escape: re.Match[str]) -> str:

@@ -1,8 +1,9 @@
-"""How a command fails: one line on stderr, and an exit code for the kind of error."""
+"""How a command fails: one line on stderr, and an exit code for the kind of error. Warnings are lines there too."""
 
 from __future__ import annotations
 
 import errno
+import logging
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -83,3 +84,16 @@ def code_of(kind: type[Exception] | None) -> ExitCode:
     if issubclass(kind, BadInput):
         return ExitCode.BAD_INPUT
     return ExitCode.WRONG_SCHEMA if issubclass(kind, WrongSchema) else ExitCode.STORE_UNAVAILABLE
+
+
+class _Warnings(logging.Handler):
+    """Prints each record in one line on stderr."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Print the message, with unprintable characters escaped."""
+        click.echo(printable_message(f"astyqueue: {record.getMessage()}"), err=True)
+
+
+def warn() -> None:
+    """Print warnings of a command on stderr, unless logging is configured already."""
+    logging.basicConfig(level=logging.WARNING, handlers=[_Warnings()])

@@ -11,8 +11,7 @@ import click
 
 from astyqueue.cli.config import PREFIX, defaults, here, name_options
 from astyqueue.cli.context import FILE, verbose_option
-from astyqueue.cli.errors import ExitCode, Failure, told_in_one_line
-from astyqueue.cli.logging import warn
+from astyqueue.cli.errors import ExitCode, Failure, told_in_one_line, warn
 from astyqueue.cli.streams import drop_unread, open_closed_streams
 from astyqueue.printable import printable
 

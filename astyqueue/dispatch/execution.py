@@ -189,7 +189,7 @@ class HandlerExecutions:
         delivery.began = execution.began
         if handler.timeout is not None:
             self._limit(execution, handler.timeout)
-        if self.verdicts.loud:
+        if self.verdicts.starts:
             self.verdicts.started(delivery, handler, execution.began)
         return handler
 
@@ -243,8 +243,10 @@ class HandlerExecutions:
         delivery.error = error
         outcome = ACK if error is None else self._judge.judge(delivery, error, handler.max_attempts)
         self.hand_in(delivery, outcome)
-        if error is not None or self.verdicts.loud:
-            self.verdicts.concluded(delivery, handler, (outcome, error), took=took)
+        if error is not None:
+            self.verdicts.failed(delivery, handler, (outcome, error), took=took)
+        elif self.verdicts.loud:
+            self.verdicts.done(delivery, handler, began=execution.began, took=took)
 
     def _park(self, delivery: Delivery) -> None:
         waited = self._now() - delivery.due_us
@@ -265,8 +267,7 @@ class HandlerExecutions:
 
     def next_deadline(self) -> int | None:
         """The earliest deadline of the executions under way (monotonic); None without one."""
-        deadlines = [execution.deadline for execution in self._under_way() if execution.deadline is not None]
-        return min(deadlines, default=None)
+        return min((one.deadline for one in self._under_way() if one.deadline is not None), default=None)
 
     def _under_way(self) -> list[Execution]:
         with self._lock:
@@ -275,9 +276,7 @@ class HandlerExecutions:
     def overdue(self) -> list[DeliveryOutcome]:
         """Give up the executions past their deadline; returns them with their failed outcomes."""
         now = self._clock.monotonic()
-        late = [
-            execution for execution in self._under_way() if execution.deadline is not None and execution.deadline <= now
-        ]
+        late = [one for one in self._under_way() if one.deadline is not None and one.deadline <= now]
         stalled = [self._stall(execution) for execution in late if self._give_up(execution)]
         for execution in late:
             self._count_out(execution)

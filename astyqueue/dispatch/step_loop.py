@@ -48,7 +48,7 @@ class StepLoop:
         self._signalled: deque[tuple[StepTask, Rest]] = deque()
         self._order = count()
         self._alarms: list[tuple[int, int, StepTask, Rest]] = []
-        self._resting: set[StepTask] = set()
+        self._resting: dict[StepTask, None] = {}
         self._moves = 0
 
     def run(self) -> None:
@@ -99,7 +99,7 @@ class StepLoop:
         if not rest.wakeup.call_when_set(wake):
             return False
         task.resting = rest
-        self._resting.add(task)
+        self._resting[task] = None
         if rest.until is not None:
             heapq.heappush(self._alarms, (rest.until, next(self._order), task, rest))
         return True
@@ -108,15 +108,15 @@ class StepLoop:
         """Make those tasks ready whose rest was ended by a signal, by its time, or by a move of the clock."""
         while self._signalled:
             self._end_rest(*self._signalled.popleft())
-        if self._moves != self._wakeup.moves:
-            self._moves = self._wakeup.moves
-            for task, rest in [(task, task.resting) for task in self._resting]:
-                self._end_rest(task, rest)
         if self._alarms:
             now = self._clock.monotonic()
             while self._alarms and self._alarms[0][0] <= now:
                 _, _, task, rest = heapq.heappop(self._alarms)
                 self._end_rest(task, rest)
+        if self._moves != self._wakeup.moves:
+            self._moves = self._wakeup.moves
+            for task in tuple(self._resting):
+                self._end_rest(task, task.resting)
 
     def _end_rest(self, task: StepTask, rest: Rest | None) -> None:
         """Make a task ready, unless this rest of it was over before."""
@@ -124,7 +124,7 @@ class StepLoop:
             return
         rest.wakeup.waited(task.wake)
         task.resting = None
-        self._resting.discard(task)
+        del self._resting[task]
         self._ready.append(task)
 
     def _next_alarm(self) -> int | None:

@@ -1,18 +1,27 @@
-"""The log of a worker, `astyqueue.worker`: one line per event, with the same facts as fields of the record."""
+"""The log of a worker, `astyqueue.worker`: one line per event, with the same facts as fields of the record.
+
+At level INFO a message whose handler succeeds costs one line, `done`; at level DEBUG `start` comes before it.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import functools
 import logging
+import re
 import traceback
+from abc import abstractmethod
 from collections.abc import Callable
+from pathlib import Path
 from typing import Final, ParamSpec
 
+from astyqueue.clock import SystemClock
 from astyqueue.dispatch.handlers import TASK, Handler
-from astyqueue.printable import facts_line
+from astyqueue.errors import Reject as RejectError
+from astyqueue.errors import Retry, Snooze
+from astyqueue.printable import facts_line, indented
 from astyqueue.protocol.layout.columns import State
-from astyqueue.protocol.settling.outcomes import Ack, Outcome, Reject, Release
+from astyqueue.protocol.settling.outcomes import Outcome, Reject, Release
 from astyqueue.queue.delivery.delivery import Delivery
 from astyqueue.queue.delivery.retry_policy import reason_of
 from astyqueue.rate_limit import MINUTE, RateLimitedLog
@@ -26,6 +35,15 @@ REMIND: Final = MINUTE
 #: The most characters of a name.
 _NAME: Final = 200
 _MILLISECOND: Final = SECOND // 1_000
+#: Errors by which a handler chooses the outcome: they are logged without a traceback.
+_CHOSEN: Final = (Retry, RejectError, Snooze)
+#: The trace id in a W3C `traceparent` header.
+_TRACEPARENT: Final = re.compile(r"[0-9a-f]{2}-([0-9a-f]{32})-[0-9a-f]{16}-[0-9a-f]{2}\Z")
+#: The most characters of a traceback.
+_TRACE: Final = 16_000
+#: Log lines have the time of this machine, as other programs' do, not the store's.
+_CLOCK: Final = SystemClock()
+_PACKAGE: Final = str(Path(__file__).parent.parent)
 
 
 def log_safely(method: Callable[P, None]) -> Callable[P, None]:
@@ -50,6 +68,18 @@ def log_event(level: int, event: str, /, **facts: object) -> None:
         LOG.log(level, "%s", facts_line(event, facts), extra={"event": event, "facts": facts})
 
 
+def _log_failure(level: int, event: str, error: BaseException, facts: dict[str, object]) -> None:
+    """Log an event with the traceback of a handler's error, unless the handler chose its outcome by raising it.
+
+    The traceback is text already, because other programs' formatters would print control characters in it.
+    """
+    if LOG.isEnabledFor(level):
+        named, line = {"event": event, "facts": facts}, (facts_line(event, facts),)
+        record = LOG.makeRecord(LOG.name, level, __file__, 0, "%s", line, None, extra=named)
+        record.exc_text = None if isinstance(error, _CHOSEN) else indented(_traceback(error))
+        LOG.handle(record)
+
+
 @log_safely
 def log_traceback(error: BaseException, **facts: object) -> None:
     """Log the traceback of an error, at level DEBUG."""
@@ -63,6 +93,65 @@ def log_mistake(error: BaseException, **facts: object) -> None:
     LOG.error("%s", facts_line("mistake", facts), exc_info=error, extra={"event": "mistake", "facts": facts})
 
 
+def _traceback(error: BaseException) -> str:
+    """The traceback without the frames of astyqueue, which are the same in each, and without its middle if it is long.
+
+    The text of an error may hold all that a task was given.
+    """
+    shown = traceback.TracebackException.from_exception(error)
+    shown.stack = traceback.StackSummary.from_list(
+        [frame for frame in shown.stack if not frame.filename.startswith(_PACKAGE)]
+    )
+    text = "".join(shown.format()).rstrip("\n")
+    if len(text) <= _TRACE:
+        return text
+    return f"{text[: _TRACE // 2]}\n... {len(text) - _TRACE} characters are left out here ...\n{text[-_TRACE // 2 :]}"
+
+
+class TaskLineHandler(logging.Handler):
+    """A logging handler that also takes the bare facts of a `done` line: a log record costs more than the line.
+
+    It is used so while it alone handles all records of `astyqueue.worker`, without filters.
+    """
+
+    @abstractmethod
+    def done(self, at: int, delivery: Delivery, handler: Handler, began: int, took: int) -> None:
+        """Print, soon, the line for a delivery whose handler succeeded at this moment (microseconds since 1970)."""
+
+
+def done_facts(delivery: Delivery, handler: Handler, began: int, took: int) -> dict[str, object]:
+    """The facts of a `done` line: `began` and `took` are microseconds."""
+    facts = _facts(delivery, handler)
+    facts["lag_ms"] = (began - delivery.due_us) // _MILLISECOND
+    facts["dur_ms"] = took // _MILLISECOND
+    return facts
+
+
+def _facts(delivery: Delivery, handler: Handler | None) -> dict[str, object]:
+    headers = delivery.headers
+    task = headers.get(TASK) or (handler.name if handler else None)
+    facts: dict[str, object] = {"task": short(task), "id": delivery.message_id, "attempt": delivery.attempt}
+    if "traceparent" in headers and (found := _TRACEPARENT.match(headers["traceparent"])):
+        facts["trace_id"] = found[1]
+    return facts
+
+
+def _task_line_handler() -> TaskLineHandler | None:
+    """The handler of the root logger, if it alone handles all records of this log at level INFO."""
+    root = logging.getLogger()
+    logger = LOG
+    while logger is not root:
+        if logger.handlers or logger.filters or not logger.propagate or logger.parent is None:
+            return None
+        logger = logger.parent
+    if len(root.handlers) != 1:
+        return None
+    handler = root.handlers[0]
+    if isinstance(handler, TaskLineHandler) and handler.level <= logging.INFO and not handler.filters:
+        return handler
+    return None
+
+
 def short(name: str | None) -> str | None:
     """A name from a message, cut to 200 characters."""
     return name if name is None or len(name) <= _NAME else f"{name[: _NAME - 1]}…"
@@ -72,63 +161,62 @@ class DeliveryLog:
     """Logs the deliveries of one queue. Bodies are never logged: they may be confidential."""
 
     def __init__(self, queue: str, now: Callable[[], int]) -> None:
-        """Starts and successes are not logged until `listen` finds that level INFO is on."""
+        """Successes are not logged until `listen` finds that level INFO is on, and starts not before level DEBUG is."""
         self.loud = False
+        self.starts = False
+        self._lines: TaskLineHandler | None = None
         self._queue = queue
         self._now = now
         self._parked = RateLimitedLog()
 
     def listen(self) -> None:
-        """Check whether level INFO is on; called once per claim, not for each delivery."""
+        """Check which levels are on; called once per claim, not for each delivery."""
         self.loud = LOG.isEnabledFor(logging.INFO)
-
-    def _facts(self, delivery: Delivery, handler: Handler | None) -> dict[str, object]:
-        task = delivery.headers.get(TASK) or (handler.name if handler else None)
-        return {"task": short(task), "id": delivery.message_id, "attempt": delivery.attempt}
+        self.starts = LOG.isEnabledFor(logging.DEBUG)
+        self._lines = _task_line_handler()
 
     @log_safely
     def started(self, delivery: Delivery, handler: Handler, now: int) -> None:
         """Log that a handler begins."""
         lag = (now - delivery.due_us) // _MILLISECOND
-        log_event(logging.INFO, "start", **self._facts(delivery, handler), lag_ms=lag)
+        log_event(logging.DEBUG, "start", **_facts(delivery, handler), lag_ms=lag)
 
     @log_safely
-    def concluded(
-        self, delivery: Delivery, handler: Handler, result: tuple[Outcome, BaseException | None], *, took: int
-    ) -> None:
-        """Log that a handler ended, and the outcome of its message."""
+    def done(self, delivery: Delivery, handler: Handler, *, began: int, took: int) -> None:
+        """Log that a handler succeeded."""
+        if self._lines is not None:
+            self._lines.done(_CLOCK.now(), delivery, handler, began, took)
+        else:
+            log_event(logging.INFO, "done", **done_facts(delivery, handler, began, took))
+
+    @log_safely
+    def failed(self, delivery: Delivery, handler: Handler, result: tuple[Outcome, BaseException], *, took: int) -> None:
+        """Log that a handler failed, with its traceback, and the outcome of its message."""
         outcome, error = result
-        facts = {**self._facts(delivery, handler), "dur_ms": took // _MILLISECOND}
-        if error is not None:
-            facts["error"] = reason_of(error)
+        facts = {**_facts(delivery, handler), "dur_ms": took // _MILLISECOND, "error": reason_of(error)}
         if isinstance(outcome, Release):
             facts["in"] = length_text(max(0, outcome.due - self._now()))
         match outcome:
-            case Ack():
-                log_event(logging.INFO, "done", **facts)
             case Release(state=State.SNOOZED):
                 log_event(logging.INFO, "snooze", **facts)
             case Release():
-                log_event(logging.WARNING, "retry", **facts)
+                _log_failure(logging.WARNING, "retry", error, facts)
             case Reject():
-                log_event(logging.ERROR, "dead", **facts)
-        if error is not None:
-            log_traceback(error, **self._facts(delivery, handler))
+                _log_failure(logging.ERROR, "dead", error, facts)
 
     @log_safely
     def settled_by_hand(self, delivery: Delivery, handler: Handler, error: BaseException | None) -> None:
         """Log the end of a handler that settled its message itself, or whose message was handed out at most once."""
-        facts = {**self._facts(delivery, handler), "outcome": delivery.settled or delivery.settling}
+        facts = {**_facts(delivery, handler), "outcome": delivery.settled or delivery.settling}
         if error is None:
             log_event(logging.INFO, "done", **facts)
             return
-        log_event(logging.WARNING, "failed", **facts, error=reason_of(error))
-        log_traceback(error, **facts)
+        _log_failure(logging.WARNING, "failed", error, {**facts, "error": reason_of(error)})
 
     @log_safely
     def late(self, delivery: Delivery, handler: Handler, error: BaseException | None) -> None:
         """Log that a handler ended after it was given up; its result is ignored."""
-        facts = {**self._facts(delivery, handler), "outcome": delivery.settled or delivery.settling}
+        facts = {**_facts(delivery, handler), "outcome": delivery.settled or delivery.settling}
         if error is not None:
             facts["error"] = reason_of(error)
         log_event(logging.WARNING, "late", **facts)
@@ -137,7 +225,7 @@ class DeliveryLog:
     def stalled(self, delivery: Delivery, handler: Handler | None, result: tuple[Outcome, BaseException]) -> None:
         """Log that a handler exceeded its timeout: its thread stays occupied, its message is retried or dead."""
         outcome, error = result
-        facts = {**self._facts(delivery, handler), "error": reason_of(error)}
+        facts = {**_facts(delivery, handler), "error": reason_of(error)}
         log_event(logging.WARNING, "stalled", **facts)
         if isinstance(outcome, Reject):
             log_event(logging.ERROR, "dead", **facts)
@@ -147,7 +235,7 @@ class DeliveryLog:
         """Log that a handler which was given up still runs; `last`: no free thread is left for the queue."""
         facts = {
             "queue": self._queue,
-            **self._facts(delivery, handler),
+            **_facts(delivery, handler),
             "for": length_text(lasts),
             "threads": threads,
         }
@@ -158,17 +246,17 @@ class DeliveryLog:
     @log_safely
     def abandoned(self, delivery: Delivery, handler: Handler | None) -> None:
         """Log that a handler still ran when the time to drain was over."""
-        log_event(logging.WARNING, "abandoned", **self._facts(delivery, handler))
+        log_event(logging.WARNING, "abandoned", **_facts(delivery, handler))
 
     @log_safely
     def dropped(self, delivery: Delivery) -> None:
         """Log that an at-most-once message was not begun and is lost: it cannot be given back."""
-        log_event(logging.WARNING, "dropped", **self._facts(delivery, None), outcome=delivery.settled)
+        log_event(logging.WARNING, "dropped", **_facts(delivery, None), outcome=delivery.settled)
 
     @log_safely
     def not_begun(self, delivery: Delivery) -> None:
         """Log that the lease or the time to drain ended before the handler began, as in a suspended process."""
-        log_event(logging.WARNING, "not begun", **self._facts(delivery, None))
+        log_event(logging.WARNING, "not begun", **_facts(delivery, None))
 
     @log_safely
     def again(self, delivery: Delivery) -> None:
@@ -176,21 +264,21 @@ class DeliveryLog:
         log_event(
             logging.WARNING,
             "again",
-            **self._facts(delivery, None),
+            **_facts(delivery, None),
             hint="its handler still runs here; its outcome counts for this attempt",
         )
 
     @log_safely
     def refused(self, delivery: Delivery, error: BaseException) -> None:
         """Log that a hook refused an outcome, or raised an error."""
-        log_event(logging.ERROR, "refused", **self._facts(delivery, None), error=reason_of(error))
-        log_traceback(error, **self._facts(delivery, None))
+        log_event(logging.ERROR, "refused", **_facts(delivery, None), error=reason_of(error))
+        log_traceback(error, **_facts(delivery, None))
 
     @log_safely
     def mishap(self, delivery: Delivery, error: BaseException) -> None:
         """Log an error before or after a handler, caused by the message's content or the program's own code."""
-        log_event(logging.ERROR, "mishap", **self._facts(delivery, None), error=reason_of(error))
-        log_traceback(error, **self._facts(delivery, None))
+        log_event(logging.ERROR, "mishap", **_facts(delivery, None), error=reason_of(error))
+        log_traceback(error, **_facts(delivery, None))
 
     @log_safely
     def unknown(self, delivery: Delivery, pause: int) -> None:
@@ -209,7 +297,7 @@ class DeliveryLog:
             logging.WARNING,
             "parked",
             queue=self._queue,
-            **self._facts(delivery, None),
+            **_facts(delivery, None),
             again_in=length_text(pause),
             hint=hint,
         )

@@ -69,7 +69,7 @@ def test_ids_of_eight_threads_ascend_strictly_in_each_and_never_collide(clock: T
     made: list[list[bytes]] = [[] for _ in range(8)]
 
     def draw(mine: list[bytes]) -> None:
-        start.wait(10)
+        start.wait(60)
         for count in range(90):
             mine.extend(source.block(count % 3 + 1))
 
@@ -77,7 +77,7 @@ def test_ids_of_eight_threads_ascend_strictly_in_each_and_never_collide(clock: T
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(10)
+        thread.join(60)
     assert all(map(ascending, made))
     together = [id_ for mine in made for id_ in mine]
     assert len(set(together)) == len(together) == 8 * 180

@@ -2,14 +2,25 @@
 
 from __future__ import annotations
 
+import io
 import json
 import logging
+import os
+import threading
 from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import TextIO, cast
 
 import pytest
 
-from astyqueue.cli.logging import configure, warn
-from astyqueue.dispatch.worker_log import log_event
+from astyqueue import Dispatcher, MessageQueue
+from astyqueue.cli.errors import warn
+from astyqueue.cli.logging import BatchedLines, configure
+from astyqueue.dispatch.handlers import Handler
+from astyqueue.dispatch.worker_log import DeliveryLog, log_event
+from astyqueue.ids import LEAST
+from astyqueue.model.envelope import MessageId
+from astyqueue.queue.delivery.delivery import Delivery
 
 MOMENT = 1_800_000_000.123
 
@@ -25,6 +36,7 @@ def root() -> Iterator[None]:
 
 
 def line(capsys: pytest.CaptureFixture[str]) -> str:
+    logging.getLogger().handlers[0].flush()
     [told] = capsys.readouterr().err.splitlines()
     return str(told)
 
@@ -93,3 +105,157 @@ def test_each_line_is_told_once(capsys: pytest.CaptureFixture[str]) -> None:
     configure("info", "text")
     log_event(logging.INFO, "ready")
     assert line(capsys).endswith(" INFO astyqueue.worker ready")
+
+
+class Stream(io.StringIO):
+    """Counts the writes, and says when the first has ended."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.writes = 0
+        self.written = threading.Event()
+
+    def write(self, text: str) -> int:
+        self.writes += 1
+        return super().write(text)
+
+    def flush(self) -> None:
+        super().flush()
+        self.written.set()
+
+
+@pytest.fixture
+def stderr() -> Stream:
+    return Stream()
+
+
+def configure_on(stream: TextIO | None, form: str = "text") -> None:
+    """Configure a process whose stderr is this stream."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("sys.stderr", stream)
+        configure("info", form)
+
+
+def flush() -> None:
+    logging.getLogger().handlers[0].flush()
+
+
+DELIVERY = cast(
+    "Delivery",
+    SimpleNamespace(
+        headers={"task": "mail send"}, message_id=MessageId("emails:0:0", 0, LEAST), attempt=3, due_us=1_000_000
+    ),
+)
+HANDLER = Handler("mail.send", print)
+emit = BatchedLines.emit
+
+
+@pytest.mark.parametrize("form", ["text", "json"])
+def test_the_line_of_a_done_task_is_the_same_with_a_record_and_without(stderr: Stream, form: str) -> None:
+    configure_on(stderr, form)
+    log = DeliveryLog("emails", lambda: 0)
+    records: list[logging.LogRecord] = []
+
+    def note(handler: BatchedLines, record: logging.LogRecord) -> None:
+        records.append(record)
+        emit(handler, record)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(BatchedLines, "emit", note)
+        for listens in (False, True):
+            if listens:
+                log.listen()
+            log.done(DELIVERY, HANDLER, began=3_500_000, took=12_345)
+    assert len(records) == 1
+    flush()
+    with_record, without = stderr.getvalue().splitlines()
+    moment = 23 if form == "text" else 36
+    assert with_record[moment:] == without[moment:]
+    assert "dur_ms" in without
+
+
+def test_lines_of_done_tasks_are_written_together_and_in_order(stderr: Stream) -> None:
+    configure_on(stderr)
+    log = DeliveryLog("emails", lambda: 0)
+    log.listen()
+    log_event(logging.INFO, "ready")
+    for number in range(1_000):
+        log.done(DELIVERY, HANDLER, began=number, took=number * 1_000)
+    log_event(logging.INFO, "drain")
+    flush()
+    lines = stderr.getvalue().splitlines()
+    assert [line.split("dur_ms=")[1] for line in lines[1:-1]] == [str(number) for number in range(1_000)]
+    assert (lines[0].split()[-1], lines[-1].split()[-1]) == ("ready", "drain")
+    assert stderr.writes <= 3
+
+
+def test_a_thread_writes_what_no_other_flushes(stderr: Stream) -> None:
+    configure_on(stderr)
+    log_event(logging.INFO, "ready")
+    assert stderr.written.wait(10)
+    assert stderr.getvalue().endswith(" ready\n")
+
+
+def test_an_error_is_written_before_the_call_that_logs_it_returns(stderr: Stream) -> None:
+    configure_on(stderr)
+    log_event(logging.INFO, "ready")
+    log_event(logging.ERROR, "unserved")
+    assert [line.split()[-1] for line in stderr.getvalue().splitlines()] == ["ready", "unserved"]
+
+
+def test_a_logger_with_filters_or_handlers_of_its_own_gets_records(stderr: Stream) -> None:
+    configure_on(stderr)
+    seen: list[str] = []
+
+    def note(record: logging.LogRecord) -> bool:
+        seen.append(record.getMessage())
+        return True
+
+    logger = logging.getLogger("astyqueue.worker")
+    logger.addFilter(note)
+    try:
+        log = DeliveryLog("emails", lambda: 0)
+        log.listen()
+        log.done(DELIVERY, HANDLER, began=0, took=0)
+    finally:
+        logger.removeFilter(note)
+    flush()
+    assert len(seen) == stderr.getvalue().count("done") == 1
+
+
+def test_a_record_that_cannot_be_formatted_loses_only_itself(stderr: Stream) -> None:
+    configure_on(stderr)
+    logging.getLogger("shop").info("%d apples", "many")
+    logging.getLogger("shop").info("pears")
+    flush()
+    assert stderr.getvalue().endswith(" INFO shop pears\n")
+
+
+def test_a_closed_stderr_gets_nothing_and_raises_nothing() -> None:
+    configure_on(None)
+    log_event(logging.ERROR, "unserved")
+
+
+def test_a_forked_child_prints_its_own_lines_and_none_of_its_parent() -> None:
+    reading, writing = os.pipe()
+    with os.fdopen(writing, "w") as stream:
+        configure_on(stream)
+        logging.getLogger().handlers[0].acquire()  # as another thread may at the moment of the fork
+        log_event(logging.INFO, "parent")
+        if (child := os.fork()) == 0:
+            log_event(logging.INFO, "child")
+            os._exit(0)
+        os.waitpid(child, 0)
+        flush()
+    with os.fdopen(reading) as printed:
+        assert sorted(line.split()[-1] for line in printed) == ["child", "parent"]
+
+
+def test_a_dispatcher_writes_a_line_for_each_message(stderr: Stream) -> None:
+    configure_on(stderr)
+    with MessageQueue.builder().store("memory://").name("emails").build() as queue:
+        queue.send_many(range(20))
+        dispatcher = Dispatcher.builder().queue(queue, threads=2).handler(lambda _: None).max_messages(20).build()
+        dispatcher.run()
+    flush()
+    assert stderr.getvalue().count(" INFO astyqueue.worker done task=") == 20

@@ -11,7 +11,7 @@ import pytest
 from astyqueue.dispatch.builder import DispatcherBuilder
 from astyqueue.dispatch.dispatcher import Dispatcher
 from astyqueue.dispatch.handlers import Call, Handler
-from astyqueue.errors import BadInput, BadSetting
+from astyqueue.errors import BadInput, BadSetting, Reject, Retry, Snooze
 from astyqueue.queue.delivery.delivery import Delivery
 from astyqueue.testing import TimeMachine
 from tests.unit.dispatch.conftest import Stages
@@ -280,16 +280,73 @@ def test_options_out_of_bounds_are_refused(still: Stage, options: dict[str, obje
 def test_lines_of_the_log_say_what_happened_and_carry_it_as_fields(
     stage: Stage, caplog: pytest.LogCaptureFixture
 ) -> None:
-    caplog.set_level(logging.INFO, logger="astyqueue.worker")
+    caplog.set_level(logging.DEBUG, logger="astyqueue.worker")
     stage.queue.send({"secret": 1}, headers={"task": "mail.send"})
     handled(stage, built(stage).handler(lambda _: None, task="mail.send"), 1)
-    events = [record.getMessage().split()[0] for record in caplog.records if record.name == "astyqueue.worker"]
-    assert events == ["ready", "start", "done", "drain", "stopped"]
+    records = [record for record in caplog.records if record.name == "astyqueue.worker"]
+    assert [record.getMessage().split()[0] for record in records] == ["ready", "start", "done", "drain", "stopped"]
+    assert [record.levelname for record in records] == ["INFO", "DEBUG", "INFO", "INFO", "INFO"]
     done = next(record for record in caplog.records if record.getMessage().startswith("done"))
     facts: dict[str, object] = vars(done)["facts"]
     assert (vars(done)["event"], facts["task"], facts["attempt"]) == ("done", "mail.send", 1)
-    assert {"id", "dur_ms"} <= facts.keys()
+    assert {"id", "lag_ms", "dur_ms"} <= facts.keys()
     assert "secret" not in caplog.text
+
+
+def test_a_failure_is_one_record_with_the_traceback_of_the_program_only(
+    stage: Stage, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail(_: Delivery) -> None:
+        message = "no\x1b[2J luck"
+        raise LookupError(message)
+
+    stage.queue.send("one")
+    handled(stage, built(stage).middleware(lambda delivery, call_next: call_next(delivery)).handler(fail), 1)
+    (retry,) = (record for record in caplog.records if vars(record).get("event") == "retry")
+    assert retry.exc_text is not None
+    assert retry.exc_text.isprintable() is False
+    assert "\x1b" not in retry.exc_text
+    assert retry.exc_text.count("  File ") == 2  # the middleware, the handler
+    assert "astyqueue/dispatch" not in retry.exc_text
+    assert retry.exc_text.endswith("LookupError: no\\u001b[2J luck")
+    assert logging.Formatter().format(retry).endswith(retry.exc_text)
+
+
+@pytest.mark.parametrize("chosen", [Retry("1s"), Reject("bad"), Snooze("1s")])
+def test_an_outcome_that_the_handler_chose_has_no_traceback(
+    stage: Stage, caplog: pytest.LogCaptureFixture, chosen: Exception
+) -> None:
+    def choose(_: Delivery) -> None:
+        raise chosen
+
+    caplog.set_level(logging.INFO, logger="astyqueue.worker")
+    stage.queue.send("one")
+    handled(stage, built(stage).handler(choose), 1)
+    (line,) = (record for record in caplog.records if vars(record).get("event") in {"retry", "dead", "snooze"})
+    assert (line.exc_info, line.exc_text) == (None, None)
+
+
+def test_a_long_traceback_keeps_its_ends(stage: Stage, caplog: pytest.LogCaptureFixture) -> None:
+    def fail(_: Delivery) -> None:
+        message = "x" * 1_000_000
+        raise LookupError(message)
+
+    stage.queue.send("one")
+    handled(stage, built(stage).handler(fail), 1)
+    (retry,) = (record for record in caplog.records if vars(record).get("event") == "retry")
+    assert "Traceback (most recent call last)" in str(retry.exc_text)
+    assert "characters are left out here" in str(retry.exc_text)
+    assert len(str(retry.exc_text)) < 17_000
+
+
+def test_the_trace_id_of_a_message_is_in_its_lines(stage: Stage, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, logger="astyqueue.worker")
+    trace = "4bf92f3577b34da6a3ce929d0e0e4736"
+    for header in (f"00-{trace}-00f067aa0ba902b7-01", "not a trace"):
+        stage.queue.send("one", headers={"traceparent": header})
+    handled(stage, built(stage).handler(lambda _: None), 2)
+    done = [vars(record)["facts"] for record in caplog.records if vars(record).get("event") == "done"]
+    assert sorted(facts.get("trace_id", "") for facts in done) == ["", trace]
 
 
 def test_nobody_is_told_of_what_goes_well_when_nobody_listens(stage: Stage, caplog: pytest.LogCaptureFixture) -> None:
