@@ -264,7 +264,7 @@ def test_log_lines_are_json_when_asked_for(worker: Callable[..., Worker], emails
     process = worker("jobs:app", "--burst", "--log-format", "json")
     process.ends(0)
     lines = [json.loads(line) for line in process.told]
-    assert [line["event"] for line in lines] == ["ready", "start", "done", "drain", "stopped"]
+    assert [line["event"] for line in lines] == ["ready", "done", "drain", "stopped"]
     assert (lines[0]["queues"], lines[0]["threads"]) == ("emails:4,default:4", 8)
     assert lines[0]["tasks"] == "jobs.fail,jobs.hold,jobs.note,jobs.slow,jobs.unused"
     assert (lines[2]["task"], lines[2]["id"], lines[2]["attempt"]) == ("jobs.note", id_, 1)
