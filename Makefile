@@ -56,8 +56,8 @@ test-cassandra: $(READY)  ## run every test that needs a store on Cassandra, on 
 	@$(PY) -m pytest $(ON_CASSANDRA) $(call ALL,cassandra)
 
 test-kills: $(READY)  ## kill 200 workers on SQLite and 100 on Cassandra, and a stream of Spark ten times on each, and see that nothing is lost: 25 minutes
-	@$(PY) -m pytest -q --all-stores tests/chaos/test_kill.py --store sqlite --kills 200
-	@$(PY) -m pytest -q --all-stores tests/chaos/test_kill.py --store cassandra --kills 100
+	@$(PY) -m pytest -q --all-stores tests/killed_processes/test_messages.py --store sqlite --kills 200
+	@$(PY) -m pytest -q --all-stores tests/killed_processes/test_messages.py --store cassandra --kills 100
 	@$(PY) -m pytest -q -m "" --all-stores tests/spark/test_kills.py --store sqlite --kills 10
 	@$(PY) -m pytest -q -m "" --all-stores tests/spark/test_kills.py --store cassandra --kills 10
 

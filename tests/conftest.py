@@ -27,7 +27,7 @@ pytest_plugins = [
 #: Tests whose output is shown although they passed: what they show is worth as much as the numbers in it.
 _TOLD: Final = {
     "orders of steps explored": "interleavings",
-    "killed workers": "test_kill",
+    "killed workers": "tests/killed_processes/",
     "a ring under fire": "tests/ring/",
     "memory of the report": "test_report_size",
 }

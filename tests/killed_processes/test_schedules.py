@@ -21,7 +21,7 @@ from astyqueue.units import SECOND
 from astyqueue.waiting import Wakeup
 from tests.support.places import ONE_ROW, Place
 
-WORKER: Final = Path(__file__).with_name("fire_worker.py")
+WORKER: Final = Path(__file__).with_name("firing_worker.py")
 CLOCK: Final = SystemClock()
 KILLS: Final = {"sqlite": 12, "cassandra": 6}
 SCHEDULES: Final = 5

@@ -1,6 +1,6 @@
 """A worker that fires the schedules of a queue and writes down its deliveries, to be killed at any moment.
 
-`python fire_worker.py URL QUEUE JOURNAL`: each line is the slot of a message (microseconds) and its id, in one write.
+`python firing_worker.py URL QUEUE JOURNAL`: each line is the slot of a message (microseconds) and its id, in one write.
 """
 
 from __future__ import annotations

@@ -69,9 +69,9 @@ def test_every_test_that_is_named_is_one_that_the_suite_runs(request: pytest.Fix
 
 
 def test_each_fault_of_the_recipe_has_tests_whose_first_lines_name_it() -> None:
-    files = sorted((ROOT / "tests/compat_astyanax").glob("test_recipe_*.py"))
+    files = sorted((ROOT / "tests/astyanax_regressions").glob("test_*.py"))
     shown = {
-        (number, f"tests/compat_astyanax/{file.name}", name)
+        (number, f"tests/astyanax_regressions/{file.name}", name)
         for file in files
         for name, numbers in _faults(file).items()
         for number in numbers

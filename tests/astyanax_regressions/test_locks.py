@@ -20,8 +20,8 @@ from astyqueue.protocol.steps import Commit, Read, run
 from astyqueue.store import Slice, Store
 from astyqueue.testing import Failing, Recording, TimeMachine
 from astyqueue.units import SECOND
-from tests.compat_astyanax.conftest import Opens
-from tests.compat_astyanax.dying_stores import Slow, deaths, everything
+from tests.astyanax_regressions.conftest import Opens
+from tests.astyanax_regressions.dying_stores import Slow, deaths, everything
 from tests.modelcheck.executor import History, Scenario
 from tests.modelcheck.explorer import explore
 from tests.unit.protocol.checked_store import ROW

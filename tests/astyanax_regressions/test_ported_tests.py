@@ -21,8 +21,8 @@ from astyqueue.schedules import Schedules
 from astyqueue.store import Slice, Store
 from astyqueue.testing import TimeMachine
 from astyqueue.triggers import Every, Once
-from tests.compat_astyanax.conftest import Opens
-from tests.compat_astyanax.dying_stores import Slow, everything
+from tests.astyanax_regressions.conftest import Opens
+from tests.astyanax_regressions.dying_stores import Slow, everything
 from tests.support.places import Place
 
 DEADLINE = 20

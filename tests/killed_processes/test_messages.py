@@ -23,7 +23,7 @@ from astyqueue.units import SECOND
 from astyqueue.waiting import Wakeup
 from tests.support.places import Place
 
-WORKER: Final = Path(__file__).with_name("kill_worker.py")
+WORKER: Final = Path(__file__).with_name("handling_worker.py")
 CLOCK: Final = SystemClock()
 #: The number of kills, unless `--kills` says otherwise, as `make test-kills` does.
 KILLS: Final = {"sqlite": 12, "cassandra": 8}

@@ -19,8 +19,8 @@ from astyqueue.store import Batch, Put, Slice, Store
 from astyqueue.testing import Recording, TimeMachine
 from astyqueue.triggers import Every, Triggers
 from astyqueue.units import SECOND
-from tests.compat_astyanax.conftest import Opens
-from tests.compat_astyanax.dying_stores import deaths, everything, everything_now
+from tests.astyanax_regressions.conftest import Opens
+from tests.astyanax_regressions.dying_stores import deaths, everything, everything_now
 
 OPTIONS: dict[str, object] = {
     "key": "order:7",

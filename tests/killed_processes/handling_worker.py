@@ -1,4 +1,4 @@
-"""A worker that writes down what it does, to be killed at any moment: `python kill_worker.py URL QUEUE JOURNAL`.
+"""A worker that writes down what it does, to be killed at any moment: `python handling_worker.py URL QUEUE JOURNAL`.
 
 Each line is one write to a file opened with O_APPEND, so a line that was written stays, whatever happens to the
 process; the same line on the standard output wakes the test that watches. The worker runs until its standard input
