@@ -19,8 +19,7 @@ pytest.register_assert_rewrite("astyqueue.testing")
 pytest_plugins = [
     "astyqueue.testing.cassandra.fixtures",
     "tests.support.places",
-    "tests.support.xdist_scheduling",
-    "tests.support.run_costs",
+    "tests.support.runs",
 ]
 
 

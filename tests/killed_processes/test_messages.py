@@ -23,7 +23,7 @@ from astyqueue.units import SECOND
 from astyqueue.waiting import Wakeup
 from tests.support.places import Place
 
-WORKER: Final = Path(__file__).with_name("handling_worker.py")
+WORKER: Final = Path(__file__).with_name("worker.py")
 CLOCK: Final = SystemClock()
 #: The number of kills, unless `--kills` says otherwise, as `make test-kills` does.
 KILLS: Final = {"sqlite": 12, "cassandra": 8}
@@ -107,7 +107,7 @@ class Workers:
 
     def start(self) -> None:
         journal = self.directory / f"journal-{len(self.alive) + len(self.killed)}"
-        command = [sys.executable, str(WORKER), self.url, "victims", str(journal)]
+        command = [sys.executable, str(WORKER), "handle", self.url, "victims", str(journal)]
         worker = Worker(subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE), journal)
         self.alive.append(worker)
         assert worker.process.stdout is not None

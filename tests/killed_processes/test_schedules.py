@@ -21,7 +21,7 @@ from astyqueue.units import SECOND
 from astyqueue.waiting import Wakeup
 from tests.support.places import ONE_ROW, Place
 
-WORKER: Final = Path(__file__).with_name("firing_worker.py")
+WORKER: Final = Path(__file__).with_name("worker.py")
 CLOCK: Final = SystemClock()
 KILLS: Final = {"sqlite": 12, "cassandra": 6}
 SCHEDULES: Final = 5
@@ -40,7 +40,7 @@ class Fleet:
     def start(self) -> None:
         self._started += 1
         journal = self.folder / f"journal-{self._started}"
-        command = [sys.executable, str(WORKER), self.url, "mail", str(journal)]
+        command = [sys.executable, str(WORKER), "fire", self.url, "mail", str(journal)]
         process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         assert process.stdout is not None
         assert process.stdout.readline() == b"ready\n"

@@ -1,17 +1,19 @@
-"""Encoded names sort as Cassandra sorts the columns they stand for."""
+"""The names of columns as bytes: on this machine they sort as Cassandra sorts, for Cassandra they are its driver's."""
 
 from __future__ import annotations
 
 import uuid
 
 import pytest
+from cassandra.cqltypes import ByteType, ListType, TimeUUIDType, TupleType
 from hypothesis import given
 from hypothesis import strategies as st
 
 from astyqueue import ids
 from astyqueue.errors import BadInput
-from astyqueue.store import Name, Slice
+from astyqueue.store import Column, Name, Slice
 from astyqueue.stores import column_name_codec
+from astyqueue.stores.cassandra.requests import codec
 
 BYTES = st.integers(0, 255)
 TIMEUUIDS = st.builds(
@@ -30,6 +32,10 @@ TIMEUUIDS = st.builds(
 )
 CASSANDRA_NAMES = st.tuples(st.integers(0, 6), BYTES, TIMEUUIDS, BYTES)
 NAMES = CASSANDRA_NAMES.map(lambda parts: Name(parts[0], parts[1], ids.from_uuid(parts[2]), parts[3]))
+IDS = st.integers(0, (1 << 124) - 1).map(lambda number: number.to_bytes(16))
+#: What a column of type tinyint holds of names: no negative numbers.
+TINY = st.integers(0, 127)
+TINY_NAMES = st.builds(Name, TINY, TINY, IDS, TINY)
 
 
 def as_cassandra_compares(parts: tuple[int, int, uuid.UUID, int]) -> tuple[object, ...]:
@@ -102,3 +108,37 @@ def test_every_name_of_a_type_is_in_its_whole_slice() -> None:
 def test_a_name_that_does_not_fit_is_refused(kind: int, priority: int, state: int) -> None:
     with pytest.raises(BadInput, match="0 to 255"):
         column_name_codec.encode(Name(kind, priority, ids.LEAST, state))
+
+
+@given(IDS)
+def test_an_id_becomes_the_bytes_of_its_timeuuid_and_comes_back(id_: bytes) -> None:
+    assert codec.timeuuid(id_) == ids.as_uuid(id_).bytes
+    assert codec.id_of(codec.timeuuid(id_)) == id_
+
+
+@pytest.mark.parametrize("bound", [ids.LEAST, ids.GREATEST, ids.first_at(0), ids.first_at(1_700_000_000_000_000)])
+def test_bounds_of_slices_are_timeuuids_too(bound: bytes) -> None:
+    kept = uuid.UUID(bytes=codec.timeuuid(bound))
+    assert kept.bytes[6] >> 4 == 1
+    assert codec.id_of(kept.bytes) == bound
+
+
+@given(st.lists(TINY_NAMES, max_size=5))
+def test_a_list_of_names_is_written_as_the_driver_would_write_it(names: list[Name]) -> None:
+    key = TupleType.apply_parameters([ByteType, ByteType, TimeUUIDType, ByteType])
+    as_driver = ListType.apply_parameters([key]).serialize(
+        [(n.type, n.priority, ids.as_uuid(n.id), n.state) for n in names], 5
+    )
+    assert codec.key_list(names) == as_driver
+
+
+@given(TINY_NAMES)
+def test_what_was_found_has_the_name_it_was_kept_under(name: Name) -> None:
+    found = (name.type, name.priority, ids.as_uuid(name.id), name.state, b"value", 7)
+    assert codec.columns([found]) == [Column(name, b"value", 7)]
+
+
+@pytest.mark.parametrize("wrong", [Name(128, 0, ids.LEAST, 0), Name(0, 128, ids.LEAST, 0), Name(0, 0, ids.LEAST, -1)])
+def test_a_number_that_does_not_fit_is_refused(wrong: Name) -> None:
+    with pytest.raises(BadInput, match="0 to 127"):
+        codec.key(wrong)

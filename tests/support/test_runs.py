@@ -1,14 +1,19 @@
-"""How the tests of a run are dealt out to processes, and what is kept of how long they took."""
+"""A run of the tests: which tests a process gets, how long they took, and that they fail under `python -O` too."""
 
 from __future__ import annotations
 
+import pkgutil
 import subprocess
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
 
-from tests.support.run_costs import Took, processor_seconds, told
-from tests.support.xdist_scheduling import run_with
+import pytest
+from _pytest.assertion.rewrite import AssertionRewritingHook
+
+import astyqueue.testing
+from tests.support.runs import Took, processor_seconds, run_with, told
 
 ROOT: Final = Path(__file__).parents[2]
 #: Uses 0.3 seconds of a processor. Each of the four figures that are added up has whole hundredths.
@@ -67,3 +72,32 @@ def test_a_run_in_several_processes_writes_how_long_its_tests_took(tmp_path: Pat
     [folder] = [line.split() for line in to.read_text().splitlines() if line.endswith(" tests/unit")]
     assert float(folder[0]) > 0
     assert int(folder[2]) > 1
+
+
+#: pytest rewrites the assertions of tests, so `python -O`, which drops assert statements, leaves these in place.
+PLANTED: Final = (
+    "def test_that_python_is_optimised():\n    assert not __debug__\n\ndef test_that_fails():\n    assert 1 == 2\n"
+)
+SUITES: Final = [module.name for module in pkgutil.walk_packages(astyqueue.testing.__path__, "astyqueue.testing.")]
+
+
+def test_a_false_assertion_fails_under_o_as_well(tmp_path: Path) -> None:
+    (tmp_path / "test_planted.py").write_text(PLANTED, encoding="utf-8")
+    settings = ["-c", str(ROOT / "pyproject.toml"), "-p", "no:cacheprovider", "-q"]
+    ran = subprocess.run(
+        [sys.executable, "-O", "-m", "pytest", *settings, str(tmp_path)],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    assert "1 failed, 1 passed" in ran.stdout
+    assert ran.returncode == pytest.ExitCode.TESTS_FAILED
+
+
+@pytest.mark.parametrize("suite", ["astyqueue.testing", *SUITES])
+def test_the_assertions_of_a_shipped_suite_are_rewritten(suite: str) -> None:
+    spec = find_spec(suite)
+    assert spec is not None
+    assert isinstance(spec.loader, AssertionRewritingHook)

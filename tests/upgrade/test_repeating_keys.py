@@ -17,8 +17,8 @@ from astyqueue import KeyTaken, MessageQueue
 from astyqueue.store import Slice
 from astyqueue.triggers import Every
 from tests.support.places import Place
-from tests.upgrade import previous_client
-from tests.upgrade.previous_client import KEY, QUEUE
+from tests.upgrade import upgrade_process
+from tests.upgrade.upgrade_process import KEY, QUEUE
 
 RunsPrevious = Callable[..., list[str]]
 pytestmark = [pytest.mark.stores("sqlite", "cassandra")]
@@ -32,11 +32,11 @@ def queue(place: Place) -> Iterator[MessageQueue]:
 
 @pytest.fixture
 def previous_client_does(place: Place, previous: Path) -> RunsPrevious:
-    """Runs commands in a process of the previous version; returns their outcomes."""
+    """Does operations in a process of the previous version; returns their outcomes."""
 
-    def run(*what: str) -> list[str]:
+    def run(*operations: str) -> list[str]:
         environment = {**os.environ, "PYTHONPATH": str(previous), "PYTHONWARNINGS": "ignore"}
-        command = [sys.executable, str(Path(previous_client.__file__)), place.url, *what]
+        command = [sys.executable, str(Path(upgrade_process.__file__)), "use", place.url, *operations]
         return subprocess.run(
             command, env=environment, capture_output=True, check=True, text=True, timeout=120
         ).stdout.split()
@@ -48,7 +48,7 @@ def keys(queue: MessageQueue) -> list[bytes]:
     return [column.value for column in queue.store.read((Slice(f"{QUEUE}:home:0", 1),))[0]]
 
 
-def test_it_neither_takes_nor_frees_the_key_and_says_so(
+def test_the_previous_version_neither_takes_nor_frees_the_key_and_says_so(
     queue: MessageQueue, previous_client_does: RunsPrevious
 ) -> None:
     queue.send("work", key=KEY, unique="reject", trigger=Every("1h"))
@@ -60,7 +60,9 @@ def test_it_neither_takes_nor_frees_the_key_and_says_so(
         queue.send("work", key=KEY, unique="reject")
 
 
-def test_it_clears_runs_and_leaves_the_key(queue: MessageQueue, previous_client_does: RunsPrevious) -> None:
+def test_the_previous_version_clears_runs_and_leaves_the_key(
+    queue: MessageQueue, previous_client_does: RunsPrevious
+) -> None:
     queue.send("work", key=KEY, unique="reject", trigger=Every("1h"))
     held = keys(queue)
     assert previous_client_does("clear") == ["1"]
@@ -68,7 +70,7 @@ def test_it_clears_runs_and_leaves_the_key(queue: MessageQueue, previous_client_
 
 
 @pytest.mark.every_store
-def test_the_key_of_a_schedule_that_it_removed_or_ended_is_taken_over(
+def test_the_key_of_a_schedule_that_the_previous_version_removed_or_ended_is_taken_over(
     queue: MessageQueue, previous_client_does: RunsPrevious
 ) -> None:
     queue.send("work", key=KEY, unique="reject", trigger=Every("1h"))

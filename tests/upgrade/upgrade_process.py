@@ -1,22 +1,27 @@
-"""One process of a rolling upgrade, on whichever version of astyqueue its PYTHONPATH names.
+"""One process of an upgrade, on the version of astyqueue that its PYTHONPATH names, with only what all versions have.
 
 `python upgrade_process.py send URL FIRST COUNT` sends messages numbered from FIRST and ends; `python upgrade_process.py
 work URL JOURNAL` handles messages until its standard input ends, and appends to the journal the number of each one that
-it has done or rejects. Both use only what every version has.
+it has done or rejects; `python upgrade_process.py use URL OPERATION...` does these operations with messages of one
+unique key, and prints the outcome of each, a word a line.
 """
 
 from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final, cast
 
 import astyqueue
 from astyqueue import Delivery, Dispatcher, Message, MessageQueue, Reject
+from astyqueue.errors import AstyqueueError
 from astyqueue.triggers import Every
 
 QUEUE: Final = "upgraded"
+#: The unique key that `use` is about.
+KEY: Final = "nightly:ada"
 THREADS: Final = 4
 BATCH: Final = 100
 #: One message in this many is of each kind; those of no kind are plain.
@@ -83,9 +88,38 @@ def work(url: str, path: str) -> None:
         sys.stdin.buffer.read()
 
 
+def receive(queue: MessageQueue) -> int:
+    """Receive what is due, and ack it."""
+    with queue.receive(10) as batch:
+        return len(batch)
+
+
+OPERATIONS: Final[dict[str, Callable[[MessageQueue], object]]] = {
+    "reject": lambda queue: queue.send("previous", key=KEY, unique="reject"),
+    "keep": lambda queue: queue.send("previous", key=KEY, unique="keep"),
+    "replace": lambda queue: queue.send("previous", key=KEY, unique="replace"),
+    "receive": receive,
+    "clear": lambda queue: queue.clear(),
+    "stop": lambda queue: queue.stop(KEY),
+}
+
+
+def use(url: str, *operations: str) -> None:
+    """Do these operations in turn, in a queue that exists."""
+    with MessageQueue.builder().store(url).name(QUEUE).build() as queue:
+        for name in operations:
+            try:
+                outcome: object = OPERATIONS[name](queue)
+            except AstyqueueError as error:
+                outcome = type(error).__name__
+            print(outcome)  # noqa: T201 - the test reads these lines
+
+
 if __name__ == "__main__":
     what, url, *rest = sys.argv[1:]
     if what == "send":
         send(url, *map(int, rest))
-    else:
+    elif what == "work":
         work(url, *rest)
+    else:
+        use(url, *rest)

@@ -1,4 +1,4 @@
-"""What is reported of a table that is not as it should be."""
+"""What a check of a keyspace reports: tables that are not as they should be, and clients that may not work in it."""
 
 from __future__ import annotations
 
@@ -7,8 +7,10 @@ from collections.abc import Callable
 import pytest
 
 from astyqueue.findings import Severity
+from astyqueue.stores.cassandra.connection.settings import Levels
 from astyqueue.stores.cassandra.schema.check import Kept, verify_table
 from astyqueue.stores.cassandra.schema.files import Option, declared, parts
+from astyqueue.stores.cassandra.schema.home_data_centre import Client, HomeDataCentre, objection
 
 (STATEMENT,) = parts("jobs")[1].statements
 WANTED = declared(STATEMENT)
@@ -108,3 +110,57 @@ def test_of_a_table_whose_columns_all_expire_another_time_is_no_problem() -> Non
     assert (history.name, history.options["default_time_to_live"]) == ("history", "2592000")
     [finding] = verify_table("jobs", history, Kept(history.columns, {**history.options, "default_time_to_live": "600"}))
     assert (finding.severity, finding.reason) == (Severity.WARNING, "")
+
+
+LOCAL, GLOBAL = Levels(), Levels("quorum", "serial")
+TWO = ("dc1", "dc2")
+DC1 = HomeDataCentre.of("dc1", LOCAL)
+
+
+@pytest.mark.parametrize(
+    ("copies", "home", "client"),
+    [
+        ((), None, Client("dc1", LOCAL, chosen=False)),
+        (("dc1",), None, Client("dc1", LOCAL, chosen=False)),
+        (("dc1",), DC1, Client("dc1", LOCAL, chosen=False)),
+        (TWO, None, Client("dc2", LOCAL)),
+        (TWO, DC1, Client("dc1", LOCAL)),
+        (TWO, DC1, Client("dc1", Levels(reads="local_one"))),
+        (TWO, HomeDataCentre.of("dc1", GLOBAL), Client("dc2", GLOBAL, chosen=False)),
+        (TWO, None, Client("dc2", GLOBAL, chosen=False)),
+    ],
+)
+def test_a_client_in_the_home_data_centre_may_work(
+    copies: tuple[str, ...], home: HomeDataCentre | None, client: Client
+) -> None:
+    assert objection("jobs", copies, home, client) is None
+
+
+@pytest.mark.parametrize(
+    ("copies", "home", "client", "told"),
+    [
+        (TWO, DC1, Client("dc2", LOCAL), "the home of keyspace jobs is data centre dc1, and this client works in dc2"),
+        ((), DC1, Client("dc2", LOCAL), "Put dc=dc1 into the URL"),
+        (TWO, DC1, Client("dc1", LOCAL, chosen=False), "this client names none of them"),
+        (TWO, None, Client("dc1", LOCAL, chosen=False), "run 'astyqueue migrate --home NAME'"),
+        (("dc1",), None, Client("dc3", LOCAL), "has no copies in data centre dc3: its copies are in dc1. Put dc=dc1"),
+        (
+            TWO,
+            DC1,
+            Client("dc1", GLOBAL),
+            "used with consistency=local_quorum&serial=local_serial, and this client has consistency=quorum",
+        ),
+        (TWO, HomeDataCentre.of("", GLOBAL), Client("dc1", LOCAL), "used with consistency=quorum&serial=serial"),
+        (TWO, DC1, Client("dc1", Levels("all")), "this client has consistency=all&serial=local_serial"),
+    ],
+)
+def test_a_client_in_another_data_centre_or_with_other_levels_is_refused_and_told_what_to_do(
+    copies: tuple[str, ...], home: HomeDataCentre | None, client: Client, told: str
+) -> None:
+    assert told in str(objection("jobs", copies, home, client))
+
+
+def test_a_home_is_read_as_it_was_stored() -> None:
+    assert HomeDataCentre.kept("dc1", DC1.levels) == DC1
+    assert str(DC1) == "data centre dc1, consistency=local_quorum, serial=local_serial"
+    assert HomeDataCentre.of("dc1", GLOBAL) == HomeDataCentre.kept("", "quorum/serial")

@@ -1,4 +1,4 @@
-"""`migrate`, `verify`, `doctor` and `explain`, as a person would type them."""
+"""`migrate`, `verify`, `doctor` and `explain`, as a person would type them, and the examination that `doctor` shows."""
 
 from __future__ import annotations
 
@@ -12,7 +12,13 @@ from pathlib import Path
 
 import pytest
 
-from astyqueue.queue.connection import Connection
+from astyqueue.findings import Severity, worst
+from astyqueue.protocol.admin.settings import SETTINGS
+from astyqueue.protocol.layout.rows import settings_row
+from astyqueue.queue.connection import Connection, connect
+from astyqueue.queue.health_check import examine
+from astyqueue.store import Batch, Put
+from astyqueue.testing import TimeMachine
 from tests.unit.cli.conftest import Shell
 
 CASSANDRA = "cassandra://nosuch.invalid/jobs?dc=west"
@@ -141,3 +147,28 @@ def test_what_is_gone_is_explained_too(shell: Shell, connection: Connection) -> 
     assert shell("explain", str(sent)).stdout.startswith(f"{sent} is gone: it does not exist: it was acked")
     assert "is not a message id" in shell.error("explain", "x", code=2)
     assert "no queue 'emials'" in shell.error("explain", str(sent).replace("emails", "emials"), code=1)
+
+
+def test_every_queue_of_the_store_is_examined_after_the_store(tmp_path: Path, clock: TimeMachine) -> None:
+    url = f"sqlite:///{tmp_path}/mail.db"
+    with connect(url, clock=clock) as store:
+        store.queue("emails")
+        store.queue("default")
+    subjects = [finding.subject for finding in examine(url, clock=clock)]
+    assert subjects[0].startswith("file ")
+    assert [subject for subject in subjects if subject.startswith("queue ")] == ["queue default", "queue emails"]
+
+
+def test_settings_that_cannot_be_read_are_a_problem_of_their_queue_and_the_other_queues_are_examined(
+    tmp_path: Path, clock: TimeMachine
+) -> None:
+    url = f"sqlite:///{tmp_path}/mail.db"
+    with connect(url, clock=clock) as store:
+        store.queue("emails")
+        store.queue("orders")
+        store.store.send(Batch(settings_row("emails"), (Put(SETTINGS, b"\x63", 1 << 62),)))
+    found = examine(url, clock=clock)
+    assert worst(found) is Severity.PROBLEM
+    [problem] = [finding for finding in found if finding.subject == "queue emails"]
+    assert problem.fact.startswith("row emails:settings: the settings cannot be read (format byte 63")
+    assert any(finding.subject == "queue orders" for finding in found)

@@ -1,4 +1,4 @@
-"""What commands of Spark show beside Spark."""
+"""What the commands of Spark do before Spark starts: the progress and errors that they show, the URL they hand on."""
 
 from __future__ import annotations
 
@@ -13,6 +13,8 @@ from astyqueue.cli import main
 from astyqueue.cli.commands.spark import _bar
 from astyqueue.cli.errors import ExitCode, code_of
 from astyqueue.spark.errors import reason_of
+from astyqueue.spark.options import everywhere
+from astyqueue.stores.url import locate
 
 
 def test_a_file_s_name_is_no_markup_of_the_bar(capsys: pytest.CaptureFixture[str]) -> None:
@@ -56,3 +58,26 @@ def test_a_missing_file_is_named_and_not_created(command: tuple[str, ...], tmp_p
     assert ended.exit_code != 0
     assert "misspelt.db" in ended.output
     assert not store.exists()
+
+
+@pytest.mark.parametrize("folder", ["plain", "a%20b", "a b", "what?", "über"])
+@pytest.mark.parametrize(
+    ("written", "meant"), [("work.db", "work.db"), ("my%20work.db", "my work.db"), ("what%3F.db", "what?.db")]
+)
+def test_a_relative_url_names_the_same_file_in_another_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, folder: str, written: str, meant: str
+) -> None:
+    here = tmp_path / folder
+    here.mkdir()
+    monkeypatch.chdir(here)
+    found = everywhere(f"sqlite:///{written}?synchronous=normal")
+    monkeypatch.chdir("/")
+    assert locate(found).place == f"/{here}/{meant}"
+    assert locate(found).options == {"synchronous": "normal"}
+
+
+@pytest.mark.parametrize(
+    "url", ["sqlite:////var/work.db", "sqlite:////var/my%20work.db", "cassandra://user:p%2Fw@host/work"]
+)
+def test_an_absolute_url_stays_as_it_is(url: str) -> None:
+    assert everywhere(url) == url

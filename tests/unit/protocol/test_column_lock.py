@@ -1,17 +1,22 @@
-"""The lock made of columns: what it does right where its ancestor did not, and who wins in whatever order."""
+"""The lock of columns: what it does right where its ancestor did not, who wins, and claims under it, in all orders."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import partial
 
 import pytest
 
 from astyqueue.errors import OutcomeUnknown, StoreUnavailable
 from astyqueue.model.framing import FORMAT
+from astyqueue.protocol.claiming.claim import claim
+from astyqueue.protocol.claiming.selection import ClaimRequest
 from astyqueue.protocol.client import Client
 from astyqueue.protocol.coordination.column_lock import ColumnLock, LockState
 from astyqueue.protocol.coordination.row_lock import LockHandle
 from astyqueue.protocol.layout.columns import HEADER, Type
+from astyqueue.protocol.row.snapshot import RowSnapshot
+from astyqueue.protocol.settling.settle import SettleRequest, settle
 from astyqueue.protocol.steps import Read, Request, Send, Steps, perform, run
 from astyqueue.store import Batch, Name, Put, Slice, Store
 from astyqueue.stores.memory import MemoryStore
@@ -20,6 +25,8 @@ from astyqueue.testing.faults import Failing, Faulty, Recording
 from astyqueue.units import SECOND
 from tests.modelcheck.executor import History, Scenario, deterministic_client
 from tests.modelcheck.explorer import explore
+from tests.modelcheck.schedule import Work
+from tests.unit.protocol.worlds import ATTEMPTS, LEASE, Scene, Told, acking
 
 ROW = "mail:0:0"
 TIMEOUT = 5 * SECOND
@@ -222,3 +229,43 @@ def _finish(steps: Steps[LockHandle | None], answer: object, store: Store) -> Lo
     except StopIteration as finished:
         result: LockHandle | None = finished.value
         return result
+
+
+@dataclass(frozen=True)
+class Locked:
+    """An actor that acquires a row, claims from it and acks; or finds it busy, and gives up."""
+
+    scene: Scene
+    name: str
+
+    def __call__(self) -> Work:
+        process, told, row = self.scene.process(self.name), Told(), self.scene.row
+        grip = yield from ColumnLock(process, 5_000_000).acquire(row)
+        if grip is None:
+            return told
+        order = ClaimRequest(10, LEASE, ATTEMPTS, leases=False, unlocks=grip.columns)
+        claimed = yield from claim(process, RowSnapshot(row, 1), order)
+        for taken in claimed.claims:
+            told.handed += [(held.entry.id, held.entry.spent) for held in taken.held]
+            outcomes = {held.entry.id: acking(held) for held in taken.held}
+            settled = yield from settle(process, row, SettleRequest(taken.timer, outcomes))
+            told.settled(outcomes, settled)
+        return told
+
+
+def two_claimers(unguarded: tuple[int, ...] = ()) -> Scenario:
+    scene = Scene(messages=1, unguarded=unguarded)
+    return scene.world(ann=Locked(scene, "ann"), bob=Locked(scene, "bob"))
+
+
+def test_two_processes_that_lock_and_claim_lose_and_double_no_message_in_any_order() -> None:
+    assert explore(two_claimers, isolated=True).require_none().schedules > 30
+
+
+def test_two_processes_that_lock_and_claim_lose_no_message_if_one_dies_or_an_outcome_is_unknown() -> None:
+    explore(two_claimers, crashes=1, unknowns=1, isolated=True, limit=1_500).require_none()
+
+
+def test_without_the_guard_of_its_commit_the_lock_lets_a_message_be_acked_twice() -> None:
+    """Two may both acquire: without the guard a message is acked twice in some order."""
+    assert explore(lambda: two_claimers((Type.LOCK,)), isolated=True).violations

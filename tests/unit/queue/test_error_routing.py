@@ -10,20 +10,23 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from astyqueue import MessageQueue, aio
+from astyqueue.clock import SystemClock
 from astyqueue.errors import StoreUnavailable, Undecodable
 from astyqueue.model.message import Message
 from astyqueue.model.settings import Layout, Settings
 from astyqueue.protocol.layout.columns import HEADER
 from astyqueue.protocol.settling.outcomes import ACK
 from astyqueue.protocol.steps import Commit, Read, Request, Steps, perform, run
+from astyqueue.queue.consuming.leader_follower import Leadership
 from astyqueue.queue.consuming.waiters import Waiters
 from astyqueue.queue.delivery.base_delivery import BaseDelivery, Waiter
+from astyqueue.queue.hooks import HookNotifier
 from astyqueue.queue.runtime import QueueRuntime
 from astyqueue.store import Batch, Named, Put
 from astyqueue.stores.memory import MemoryStore
 from astyqueue.testing import Faulty, TimeMachine
 from astyqueue.units import SECOND
-from astyqueue.waiting import Rest
+from astyqueue.waiting import Rest, Wakeup
 
 DEADLINE = 10
 
@@ -264,3 +267,33 @@ def test_hands_are_full_while_a_lone_taker_is_away() -> None:
         seats.remove(seat)
         clock.advance("2s")
     assert seats.full_for == 2 * SECOND
+
+
+class Next(Wakeup):
+    """A waiter; records when it becomes the leader."""
+
+    def __init__(self, told: list[str]) -> None:
+        super().__init__(SystemClock())
+        self._told = told
+
+    def set(self) -> None:
+        self._told.append("the next one leads")
+        super().set()
+
+
+def test_what_an_error_undoes_is_undone_before_another_waiter_leads() -> None:
+    """Otherwise the next one commits what its owner learned to have failed, and may try again."""
+    told: list[str] = []
+
+    def fails(me: Wakeup, until: int | None) -> Steps[None]:
+        yield Rest(me, until)
+        raise ConnectionError
+
+    lead = Leadership(SystemClock(), fails, HookNotifier(()))
+    first = lead.take_part(lambda: False, Wakeup(SystemClock()), until=None, undo=lambda: told.append("undone"))
+    next(first)
+    following = lead.take_part(lambda: False, Next(told), until=None)
+    next(following)
+    with pytest.raises(ConnectionError):
+        next(first)
+    assert told == ["undone", "the next one leads"]

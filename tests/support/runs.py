@@ -1,8 +1,10 @@
-"""How long the tests of a run took, for the file that `--durations-to` names.
+"""A run of the tests: which of them one process of pytest-xdist runs together, and how long they took.
 
-Seconds of wall clock depend on what else the machine does; processor seconds hardly do. Those of a test are those of
-its process and of all that it started, such as Java; where several processes of pytest-xdist use one Cassandra, it
-counts for the one that started it.
+One process runs all tests on Spark, so that one Java is started and gets warm, while the others run the rest.
+
+How long tests took goes to the file that `--durations-to` names. Seconds of wall clock depend on what else the machine
+does; processor seconds hardly do. Those of a test are those of its process and of all that it started, such as Java;
+where several processes of pytest-xdist use one Cassandra, it counts for the one that started it.
 """
 
 from __future__ import annotations
@@ -12,10 +14,15 @@ from collections import defaultdict
 from collections.abc import Generator, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import pytest
 
+if TYPE_CHECKING:
+    from xdist.remote import Producer
+    from xdist.scheduler import Scheduling
+
+_ON_SPARK: Final = "tests/spark/"
 _PROCESSES: Final = Path("/proc")
 _TICKS_A_SECOND: Final = os.sysconf("SC_CLK_TCK")
 #: In `/proc/PID/stat` after the name: the parent, and user and system time of the process and of its ended children.
@@ -26,6 +33,25 @@ _HEAD: Final = """\
 Seconds that the tests of the last full run took: processor time of all processes together, and wall clock.
 `make test-full` writes this file.
 """
+
+
+@pytest.hookimpl(optionalhook=True)  # a run without pytest-xdist does not know it
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> Scheduling | None:
+    """With `--dist loadfile`, all tests on Spark count as one file."""
+    if config.getvalue("dist") != "loadfile":
+        return None
+    from xdist.scheduler import LoadFileScheduling  # noqa: PLC0415 - only a run in several processes needs it
+
+    class OneProcessForSpark(LoadFileScheduling):  # type: ignore[misc]  # pytest-xdist has no types
+        def _split_scope(self, nodeid: str) -> str:
+            return run_with(nodeid)
+
+    return OneProcessForSpark(config, log)
+
+
+def run_with(test: str) -> str:
+    """The name of those that one process runs together with this test."""
+    return _ON_SPARK if test.startswith(_ON_SPARK) else test.partition("::")[0]
 
 
 @dataclass

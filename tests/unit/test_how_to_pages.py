@@ -1,0 +1,62 @@
+"""The how-to pages: their commands and programs work, and their tables of policies are what the policies do."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+import click
+import pytest
+
+from astyqueue.cli import main
+from tests.cassandra import runbooks
+from tests.cassandra.runbooks import ANYWHERE, section, steps
+from tests.support.pages import TESTING, written
+from tests.unit.protocol import policy_model
+
+RUNBOOK_TESTS: Final = Path(__file__).parents[1] / "cassandra"
+HEADINGS: Final = re.findall(r"^#{2,} .+$", runbooks.PAGE.read_text(), re.MULTILINE)
+_FOLLOWED: Final = re.compile(r"\"(#{2,} [^\"]+)\"")
+
+
+@pytest.mark.parametrize("heading", [heading for heading in HEADINGS if steps(section(heading))])
+def test_the_commands_of_a_runbook_are_carried_out_by_a_test_or_it_says_that_no_test_runs_them(heading: str) -> None:
+    followed = {found for source in RUNBOOK_TESTS.glob("test_*.py") for found in _FOLLOWED.findall(source.read_text())}
+    assert heading in followed or "no test runs" in section(heading).lower()
+
+
+def test_every_command_of_the_runbooks_has_the_options_that_it_is_given() -> None:
+    typed = [
+        shlex.split(step.command) for heading in HEADINGS for step in steps(section(heading)) if step.where == ANYWHERE
+    ]
+    own = [words[1:] for words in typed if words[0] == "astyqueue"]
+    assert len(own) > 0
+    for words in own:
+        name, command, rest = main.resolve_command(click.Context(main), words)
+        assert command is not None, words
+        command.make_context(name, list(rest), resilient_parsing=False)
+
+
+@pytest.mark.parametrize(
+    ("program", "least"), [("test_reminders.py", 1), ("test_failures.py", 3), ("test_my_store.py", 100)]
+)
+def test_the_tests_on_the_page_on_testing_pass_for_a_user(program: str, least: int, tmp_path: Path) -> None:
+    folder = written(TESTING, tmp_path)
+    folder.joinpath("conftest.py").unlink()  # its fixtures are for tests on Cassandra: tests/cassandra runs those
+    command = [sys.executable, "-W", "error", "-m", "pytest", "-q", "-p", "no:cacheprovider", program]
+    environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])}
+    ran = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False, timeout=100)
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    assert int(ran.stdout.splitlines()[-1].split(" passed")[0]) >= least
+
+
+@pytest.mark.parametrize("table", policy_model.TABLES, ids=[table.__name__ for table in policy_model.TABLES])
+def test_the_page_on_schedules_says_what_each_policy_does(table: Callable[[], list[str]]) -> None:
+    """`python -m tests.unit.protocol.policy_model` writes them anew."""
+    assert "\n".join(table()) in policy_model.PAGE.read_text()
