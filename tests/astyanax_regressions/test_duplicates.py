@@ -101,7 +101,7 @@ def test_a_send_whose_answer_was_lost_is_there_once(opens: Opens, store: Store, 
 
 @pytest.mark.parametrize("due", [0, -3_600], ids=["due now", "due an hour ago"])
 @pytest.mark.parametrize("ahead", [0, 3, 2_400], ids=["clocks agree", "3 s ahead", "40 min ahead"])
-def test_what_was_sent_by_a_clock_that_is_ahead_comes_once(ahead: int, due: int) -> None:
+def test_a_message_sent_by_a_clock_that_is_ahead_comes_once(ahead: int, due: int) -> None:
     """19: the delete was stamped before the read began, and did not cover what a clock ahead had written."""
     scene = Scene(graves=True)
     put = put_at(scene.now + due * SECOND, sent=scene.now + ahead * SECOND)
@@ -120,7 +120,7 @@ def test_what_was_sent_by_a_clock_that_is_ahead_comes_once(ahead: int, due: int)
     assert len(done) == 1
 
 
-def test_what_was_deleted_is_remembered_for_a_day() -> None:
+def test_the_tombstone_of_a_deleted_message_is_kept_for_a_day() -> None:
     """20: tombstones were dropped after five seconds, and a server that was away for longer brought messages back."""
     statements = [
         statement for part in parts("k")[1:] for statement in part.statements if statement.startswith("CREATE TABLE")
@@ -129,7 +129,7 @@ def test_what_was_deleted_is_remembered_for_a_day() -> None:
     assert kept["entries"] == "86400"
 
 
-def test_an_end_holds_for_every_run(queue: MessageQueue, clock: TimeMachine) -> None:
+def test_the_end_of_a_trigger_holds_for_every_run(queue: MessageQueue, clock: TimeMachine) -> None:
     """21: the second run lost the end, and the chain never ended."""
     end = instant(clock.now() + 150 * SECOND)
     queue.send("tick", trigger=Every("1m", end=end))
@@ -137,7 +137,7 @@ def test_an_end_holds_for_every_run(queue: MessageQueue, clock: TimeMachine) -> 
     assert Schedules(queue).all() == []
 
 
-def test_an_interval_of_nothing_is_refused() -> None:
+def test_an_interval_of_zero_is_refused() -> None:
     """21: such a message was sent again and again without a pause."""
     with pytest.raises(BadInput):
         Every(0)
@@ -155,7 +155,9 @@ def test_an_outage_of_days_is_followed_by_one_run_unless_all_were_asked_for(
     assert (bodies.count("one"), bodies.count("all")) == (1, 4)
 
 
-def test_deleting_by_key_in_the_middle_of_a_run_ends_the_chain(queue: MessageQueue, clock: TimeMachine) -> None:
+def test_a_repeating_message_deleted_by_key_during_a_run_has_no_next_run(
+    queue: MessageQueue, clock: TimeMachine
+) -> None:
     """21: the ack of that run sent the next."""
     queue.send("tick", trigger=Every("1m"), key="order:7")
     [running] = queue.receive(10)

@@ -48,7 +48,7 @@ def test_each_line_names_tests_that_show_it_or_says_that_it_is_not_built() -> No
     ] == []
 
 
-def test_no_line_names_a_file_of_tests_for_what_some_test_in_it_may_show() -> None:
+def test_each_line_names_single_tests_and_no_whole_file() -> None:
     assert [cells for cells in ROWS if _TEST.sub("", cells[-1]).strip(", ")] == []
 
 

@@ -30,7 +30,7 @@ from tests.unit.protocol.worlds import ATTEMPTS, LEASE, Scene
 HOUR = 3_600 * SECOND
 
 
-def test_a_process_that_dies_at_any_request_of_its_claim_holds_nobody_up(opens: Opens, store: Store) -> None:
+def test_a_process_that_dies_at_any_request_of_its_claim_blocks_no_other(opens: Opens, store: Store) -> None:
     """1: a lock's time was written in one unit and read in another, so a dead holder blocked its row for minutes."""
     alive = opens()
     died = 0
@@ -65,7 +65,7 @@ def test_however_claimers_meet_a_row_has_one_header_and_no_other_lock(ahead: int
     assert explored.schedules > 100
 
 
-def test_what_ran_out_costs_nobody_a_failed_try(opens: Opens, clock: TimeMachine) -> None:
+def test_a_lease_that_expired_fails_no_receive(opens: Opens, clock: TimeMachine) -> None:
     """4: an expired lock was removed, and the read failed all the same."""
     dead, alive = opens(), opens()
     dead.send("work")
@@ -74,7 +74,7 @@ def test_what_ran_out_costs_nobody_a_failed_try(opens: Opens, clock: TimeMachine
     assert [delivery.body for delivery in alive.receive()] == ["work"]
 
 
-def test_of_two_who_found_a_row_empty_one_is_refused(opens: Opens, store: Store) -> None:
+def test_of_two_claimers_that_found_a_row_unlocked_one_is_refused(opens: Opens, store: Store) -> None:
     """4: an empty read counted as a lock."""
     other = opens()
     other.send("work")
@@ -89,7 +89,7 @@ def test_of_two_who_found_a_row_empty_one_is_refused(opens: Opens, store: Store)
 )
 @pytest.mark.parametrize("applied", [False, True])
 @pytest.mark.parametrize("at", range(1, 6))
-def test_an_error_at_any_request_of_a_claim_leaves_nothing_behind_that_stands_in_the_way(
+def test_an_error_at_any_request_of_a_claim_leaves_nothing_that_blocks_the_row(
     error: StoreUnavailable | OutcomeUnknown, at: int, *, applied: bool
 ) -> None:
     """5: an error of the read-back left the candidate behind; an error of the first write had it written twice."""
@@ -128,7 +128,7 @@ def test_a_holder_that_paused_for_longer_than_its_lease_is_told_so(queue: Messag
     present.ack()
 
 
-def test_a_claim_of_a_hundred_keyed_messages_asks_no_more_questions_than_a_claim_of_one(
+def test_a_claim_of_a_hundred_keyed_messages_makes_no_more_requests_than_a_claim_of_one(
     opens: Opens, store: Store
 ) -> None:
     """7: for each message the reader read the entries of its key, one after the other, while it had the lock."""
@@ -145,7 +145,7 @@ def test_a_claim_of_a_hundred_keyed_messages_asks_no_more_questions_than_a_claim
 
 
 @pytest.mark.every_store
-def test_several_read_one_row_at_a_time_and_lose_and_double_nothing(opens: Opens, clock: TimeMachine) -> None:
+def test_several_consumers_of_one_row_lose_and_double_no_message(opens: Opens, clock: TimeMachine) -> None:
     """7: there was one reader to a row at a time."""
     queues = [opens() for _ in range(4)]
     queues[0].send_many(range(40))

@@ -55,7 +55,7 @@ class Refusing(Hook):
             raise Vetoed(outcome)
 
 
-def test_an_error_in_the_middle_of_settling_settles_the_others(
+def test_a_hook_that_refuses_one_outcome_leaves_the_other_outcomes_settled(
     queue: MessageQueue, opens: Opens, clock: TimeMachine
 ) -> None:
     """8: also when it is a user's code that fails."""
@@ -125,7 +125,7 @@ def test_a_send_of_many_rows_that_dies_half_way_leaves_whole_messages(
 
 
 @pytest.mark.every_store
-def test_what_cannot_be_read_is_kept_with_its_bytes(queue: MessageQueue, store: Store) -> None:
+def test_a_message_that_cannot_be_read_becomes_a_dead_letter_with_its_bytes(queue: MessageQueue, store: Store) -> None:
     """11: it was dropped as it was read."""
     sent = queue.send("work").id
     store.send(Batch(sent.row, (Put(message_name(sent.priority, sent.id), b"\xff not ours"),)))
@@ -152,7 +152,7 @@ def test_a_message_sent_while_one_of_its_key_is_in_hand_comes_too(queue: Message
     assert everything(queue, clock) == ["younger"]
 
 
-def test_a_message_that_was_deleted_takes_no_other_of_its_key_along(queue: MessageQueue, clock: TimeMachine) -> None:
+def test_deleting_a_message_deletes_no_other_of_its_key(queue: MessageQueue, clock: TimeMachine) -> None:
     """12: what was left of it in the index stood for something later, and killed all before it."""
     future = queue.send("future", key="order:7", delay="1h")
     assert queue.delete(future.id)
@@ -160,7 +160,7 @@ def test_a_message_that_was_deleted_takes_no_other_of_its_key_along(queue: Messa
     assert everything(queue, clock) == ["present"]
 
 
-def test_every_key_has_a_shard_that_is_read(opens: Opens, clock: TimeMachine) -> None:
+def test_messages_of_every_key_are_received(opens: Opens, clock: TimeMachine) -> None:
     """13: half of all keys had a negative one."""
     queue = opens(concurrency_shards=8)
     keys = [f"key {number}" for number in range(300)] + ["polygenelubricants"]
@@ -186,7 +186,7 @@ def test_no_message_is_written_with_a_time_to_live(opens: Opens, store: Store, c
     assert [delivery.body for delivery in queue.receive()] == ["in a year"]
 
 
-def test_what_expires_becomes_a_dead_letter_and_is_not_gone(queue: MessageQueue, clock: TimeMachine) -> None:
+def test_a_message_that_expires_becomes_a_dead_letter(queue: MessageQueue, clock: TimeMachine) -> None:
     """14: it was gone without a word."""
     sent = queue.send("soon over", expires="1m").id
     clock.advance("1m")
@@ -194,7 +194,7 @@ def test_what_expires_becomes_a_dead_letter_and_is_not_gone(queue: MessageQueue,
     assert [(letter.id, letter.kind) for letter in queue.dead_letters()] == [(sent, "expired")]
 
 
-def test_a_handler_that_fails_has_not_done_its_work(queue: MessageQueue, clock: TimeMachine) -> None:
+def test_a_message_whose_handler_raised_comes_again(queue: MessageQueue, clock: TimeMachine) -> None:
     """14: an exception was acked."""
     queue.send("work")
     with pytest.raises(ZeroDivisionError), queue.receive() as [delivery]:
@@ -215,7 +215,7 @@ def test_a_message_without_a_handler_waits_for_one(queue: MessageQueue) -> None:
 
 
 @pytest.mark.parametrize("lease", ["500ms", "100ms", 0.5])
-def test_a_lease_of_less_than_a_second_is_none_of_nothing(
+def test_a_message_with_a_lease_below_one_second_comes_again_when_it_expires(
     queue: MessageQueue, clock: TimeMachine, lease: object
 ) -> None:
     """14: a timeout below a second was cut to none, which meant: at most once."""
@@ -227,7 +227,9 @@ def test_a_lease_of_less_than_a_second_is_none_of_nothing(
     again.ack()
 
 
-def test_what_could_not_be_written_again_is_refused_when_it_is_first_sent(queue: MessageQueue, store: Store) -> None:
+def test_a_repeating_message_that_could_not_be_written_again_is_refused_when_it_is_sent(
+    queue: MessageQueue, store: Store
+) -> None:
     """15: a next run that could not be written ended the chain without a word."""
     with pytest.raises(BadInput):
         queue.send({"when": object()}, trigger=Every("1m"))
@@ -236,7 +238,7 @@ def test_what_could_not_be_written_again_is_refused_when_it_is_first_sent(queue:
     ] == []
 
 
-def test_a_run_that_fails_for_good_ends_no_chain(queue: MessageQueue, clock: TimeMachine) -> None:
+def test_a_run_that_becomes_a_dead_letter_is_followed_by_the_next_run(queue: MessageQueue, clock: TimeMachine) -> None:
     """15: neither does anything else that becomes of a run."""
     queue.send("tick", trigger=Every("1m", count=3), max_attempts=1)
     runs = 0

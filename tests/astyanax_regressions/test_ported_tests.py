@@ -55,7 +55,7 @@ def test_a_keyed_message_is_counted_found_by_id_and_key_and_gone_when_its_key_is
 
 
 @pytest.mark.every_store
-def test_of_two_with_a_unique_key_one_is_sent_alone_or_among_many(queue: MessageQueue) -> None:
+def test_of_two_messages_with_a_unique_key_one_is_sent_alone_or_among_many(queue: MessageQueue) -> None:
     """Part 2."""
     queue.send("first", key="taken", unique="reject")
     with pytest.raises(KeyTaken):
@@ -82,7 +82,7 @@ def test_a_keyed_repeating_message_is_deleted_by_its_id(queue: MessageQueue, clo
     assert everything(queue, clock) == []
 
 
-def test_ten_of_one_call_are_all_peeked_at_with_what_they_carry(queue: MessageQueue) -> None:
+def test_peek_shows_ten_messages_of_one_call_with_their_bodies(queue: MessageQueue) -> None:
     """Part 4."""
     queue.send_many([{"number": number} for number in range(10)])
     shown = queue.peek(1_000)
@@ -90,7 +90,9 @@ def test_ten_of_one_call_are_all_peeked_at_with_what_they_carry(queue: MessageQu
     assert queue.counts().waiting == 10
 
 
-def test_the_repeating_message_that_was_its_known_bug(queue: MessageQueue, clock: TimeMachine) -> None:
+def test_a_repeating_message_keeps_its_unique_key_before_during_and_between_runs(
+    queue: MessageQueue, clock: TimeMachine
+) -> None:
     """The recipe's own comment calls it a bug; its checks of the count and of finding it by key were commented out."""
     queue.send("again", trigger=Every("1s"), key="unique", unique="reject")
     for trigger in (Every("1s"), None):
@@ -141,7 +143,9 @@ def test_a_repeating_task_runs_five_times_through_a_dispatcher(place: Place) -> 
 
 
 @pytest.mark.stores("memory", "sqlite")  # it makes too many requests for Cassandra
-def test_many_that_are_due_over_a_minute_come_once_each_at_most_once(opens: Opens, clock: TimeMachine) -> None:
+def test_a_thousand_messages_at_most_once_that_are_due_over_a_minute_come_once_each(
+    opens: Opens, clock: TimeMachine
+) -> None:
     """The stress test, which the recipe had to leave out, and which asserted nothing.
 
     This one has a thousandth of its messages, and as many buckets.
@@ -159,7 +163,7 @@ def test_many_that_are_due_over_a_minute_come_once_each_at_most_once(opens: Open
 
 
 @pytest.mark.every_store
-def test_five_are_handled_once_each_while_the_row_is_changed_by_others(place: Place) -> None:
+def test_five_messages_are_handled_once_each_while_another_process_changes_the_row(place: Place) -> None:
     """The recipe's test held the lock of the row for a second, and counted five callbacks after releasing it."""
     store = place.store(SystemClock())
     other = MessageQueue.builder().store(store).name("jobs").options(time_shards=1, concurrency_shards=1).build()
@@ -180,7 +184,7 @@ def test_five_are_handled_once_each_while_the_row_is_changed_by_others(place: Pl
     assert other.counts().total == 0
 
 
-def test_what_was_taken_is_counted_until_it_is_acked(queue: MessageQueue) -> None:
+def test_a_received_message_is_counted_until_it_is_acked(queue: MessageQueue) -> None:
     """From the rewrite that was never merged: consume, count one, ack, count none."""
     queue.send("work")
     [delivery] = queue.receive()
@@ -189,7 +193,7 @@ def test_what_was_taken_is_counted_until_it_is_acked(queue: MessageQueue) -> Non
     assert queue.counts().total == 0
 
 
-def test_what_is_not_acked_is_hidden_until_its_lease_ends_and_no_longer(
+def test_a_message_that_is_not_acked_is_hidden_until_its_lease_ends_and_no_longer(
     queue: MessageQueue, clock: TimeMachine
 ) -> None:
     """From the same rewrite: once both copies are acked, nothing is left."""
@@ -207,7 +211,7 @@ def test_what_is_not_acked_is_hidden_until_its_lease_ends_and_no_longer(
 @pytest.mark.parametrize("late", [False, True])
 @pytest.mark.parametrize("key", ["five", None])
 @pytest.mark.every_store
-def test_five_runs_are_five_and_leave_nothing(
+def test_a_trigger_with_a_count_of_five_has_five_runs_and_leaves_nothing(
     queue: MessageQueue, store: Store, clock: TimeMachine, key: str | None, *, late: bool
 ) -> None:
     """From the same rewrite: a run every 3 s, one second to finish it, and one run that takes longer."""
@@ -229,7 +233,7 @@ def test_five_runs_are_five_and_leave_nothing(
 @pytest.mark.parametrize(
     "send", [lambda queue: queue.send("w", delay="1m"), lambda queue: queue.send("w", trigger=Once(delay="1m"))]
 )
-def test_a_read_respects_the_due_time_to_the_millisecond(
+def test_a_message_is_received_from_its_due_time_on_to_the_millisecond(
     queue: MessageQueue, clock: TimeMachine, send: Callable[[MessageQueue], object]
 ) -> None:
     """From the same rewrite: nothing a second before the due time, one message a millisecond after it."""
@@ -240,7 +244,7 @@ def test_a_read_respects_the_due_time_to_the_millisecond(
     assert len(queue.receive()) == 1
 
 
-def test_queues_are_listed(place: Place, clock: TimeMachine) -> None:
+def test_the_queues_of_a_store_are_listed_by_name(place: Place, clock: TimeMachine) -> None:
     """From the same rewrite."""
     connection = Connection(place.store(clock), clock)
     for name in ("b", "a"):
@@ -248,7 +252,7 @@ def test_queues_are_listed(place: Place, clock: TimeMachine) -> None:
     assert connection.queues() == ["a", "b"]
 
 
-def test_what_a_hook_writes_down_is_in_the_order_of_what_happened(clock: TimeMachine, store: Store) -> None:
+def test_hooks_are_called_in_the_order_of_what_happened(clock: TimeMachine, store: Store) -> None:
     """The recipe gave hooks the batch of the queue's own commit; our hooks are called before and after, without it."""
     told: list[str] = []
 

@@ -22,7 +22,7 @@ RING = {"time_shards": 30, "every": "1m", "concurrency_shards": 8}
 
 
 @pytest.mark.parametrize("comes_back_by", ["a lease that ran out", "a release", "a failure"])
-def test_what_comes_back_in_a_row_of_the_past_comes_when_it_is_due(
+def test_a_message_that_comes_back_in_a_row_of_the_past_is_received_when_it_is_due(
     opens: Opens, clock: TimeMachine, comes_back_by: str
 ) -> None:
     """23: a message that landed in an idle bucket waited for the bucket's next turn, up to the whole ring."""
@@ -39,7 +39,7 @@ def test_what_comes_back_in_a_row_of_the_past_comes_when_it_is_due(
         assert [again.body for again in batch] == ["work"]
 
 
-def test_what_is_sent_late_or_for_the_past_is_found_at_once(opens: Opens, clock: TimeMachine) -> None:
+def test_a_message_sent_for_the_past_is_received_at_once(opens: Opens, clock: TimeMachine) -> None:
     """23: so did what was due in the past, and what a slow or skewed producer sent."""
     queue = opens(**RING)
     queue.send("before")
@@ -49,7 +49,9 @@ def test_what_is_sent_late_or_for_the_past_is_found_at_once(opens: Opens, clock:
     assert [delivery.body for delivery in queue.receive()] == ["work"]
 
 
-def test_who_looked_at_nothing_for_several_shards_misses_none(opens: Opens, clock: TimeMachine) -> None:
+def test_a_consumer_that_polled_nothing_for_several_time_shards_misses_no_message(
+    opens: Opens, clock: TimeMachine
+) -> None:
     """24: a bucket during which no process asked for a shard was never woken."""
     queue, sender = opens(**RING), opens(**RING)
     queue.send("before")
@@ -106,7 +108,7 @@ def test_closing_a_queue_commits_the_acks_it_was_given(opens: Opens, clock: Time
 
 
 @pytest.mark.every_store
-def test_no_read_begins_at_the_start_of_a_row_that_much_has_passed(
+def test_no_read_begins_at_the_start_of_a_row_that_many_messages_went_through(
     opens: Opens, store: Store, clock: TimeMachine
 ) -> None:
     """27: each read passed over all tombstones at the head of its row."""
@@ -168,7 +170,7 @@ def test_a_sender_that_dies_at_any_request_leaves_a_key_free_or_with_its_message
 @pytest.mark.parametrize(
     "error", [OutcomeUnknown("no answer"), StoreUnavailable("away")], ids=["unknown", "unavailable"]
 )
-def test_of_two_unique_sends_one_is_there_whatever_becomes_of_the_answers(
+def test_of_two_concurrent_unique_sends_one_is_there_whatever_becomes_of_the_answers(
     opens: Opens, store: Store, clock: TimeMachine, error: OutcomeUnknown | StoreUnavailable
 ) -> None:
     """28: of two concurrent sends both could fail."""
@@ -178,7 +180,7 @@ def test_of_two_unique_sends_one_is_there_whatever_becomes_of_the_answers(
     assert everything(other, clock) == ["other"]
 
 
-def test_a_key_twice_in_one_call_is_there_once_and_a_plain_one_is_not_its_concern(
+def test_of_a_unique_key_twice_in_one_call_one_message_is_sent_and_a_plain_one_of_the_key_too(
     queue: MessageQueue, clock: TimeMachine
 ) -> None:
     """28: a unique key twice in one call won for both; a plain message with a lost key was silently dropped."""
@@ -188,7 +190,7 @@ def test_a_key_twice_in_one_call_is_there_once_and_a_plain_one_is_not_its_concer
     assert sorted(map(str, everything(queue, clock))) == ["0", "plain"]
 
 
-def test_the_greatest_priority_goes_first_and_no_name_needs_a_delimiter(opens: Opens) -> None:
+def test_the_greatest_priority_goes_first_and_a_key_may_contain_any_character(opens: Opens) -> None:
     """29: every priority was written as zero, and a "$" in a key broke its send."""
     queue = opens(priorities=3)
     for priority in (0, 2, 1):
@@ -216,7 +218,7 @@ class Told(Hook):
         return super().__getattribute__(name)
 
 
-def test_everything_that_a_hook_can_be_told_is_told(place: Place, clock: TimeMachine) -> None:
+def test_every_method_of_a_hook_is_called(place: Place, clock: TimeMachine) -> None:
     """29: one declared hook was never called."""
     told = Told()
     queue = MessageQueue.builder().store(place.store(clock)).name("jobs").clock(clock).hook(told).build()
@@ -228,7 +230,7 @@ def test_everything_that_a_hook_can_be_told_is_told(place: Place, clock: TimeMac
     assert sorted(set(told.names)) == sorted(name for name in vars(Hook) if not name.startswith("_"))
 
 
-def test_what_was_read_of_each_row_is_counted(opens: Opens) -> None:
+def test_the_messages_received_of_each_row_are_counted(opens: Opens) -> None:
     """29: the counters of shards stayed at zero."""
     queue = opens(concurrency_shards=4)
     sent = [queue.send(number) for number in range(4)]

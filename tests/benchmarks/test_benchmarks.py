@@ -73,7 +73,9 @@ def test_draining_sqlite_gives_each_figure_with_its_bounds(capsys: pytest.Captur
         assert len(report[name]["runs"]) == 2
 
 
-def test_what_memory_does_not_have_is_null(capsys: pytest.CaptureFixture[str]) -> None:
+def test_draining_memory_gives_null_for_the_figures_of_a_disk_or_of_other_processes(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     assert main(["drain", "--store", "memory", "--latency-messages", "3", *SMALL]) == 0
     report = json.loads(capsys.readouterr().out)
     missing = {name for name in FIGURES if report[name] is None}
@@ -94,7 +96,7 @@ def test_draining_cassandra_gives_the_same_figures_but_that_of_the_disk(
 
 @pytest.mark.full
 @pytest.mark.parametrize("on", ON)
-def test_a_row_that_much_went_through_is_compared_with_a_fresh_one(
+def test_flat_compares_a_row_that_many_messages_went_through_with_a_fresh_one(
     capsys: pytest.CaptureFixture[str], request: pytest.FixtureRequest, on: str
 ) -> None:
     target = request.getfixturevalue(on)
@@ -117,7 +119,7 @@ def test_a_row_that_much_went_through_is_compared_with_a_fresh_one(
 
 @pytest.mark.full
 @pytest.mark.parametrize("on", ON)
-def test_the_rate_of_workers_is_told_window_by_window(
+def test_steady_gives_the_rate_of_workers_window_by_window(
     capsys: pytest.CaptureFixture[str], request: pytest.FixtureRequest, on: str
 ) -> None:
     target = request.getfixturevalue(on)
@@ -149,7 +151,7 @@ def test_the_rate_of_workers_is_told_window_by_window(
 
 @pytest.mark.full
 @pytest.mark.parametrize("on", ON)
-def test_takers_and_processes_that_share_rows_are_compared(
+def test_contention_compares_consumers_and_processes_that_share_rows(
     capsys: pytest.CaptureFixture[str], request: pytest.FixtureRequest, on: str
 ) -> None:
     target = request.getfixturevalue(on)
@@ -186,7 +188,7 @@ def test_takers_and_processes_that_share_rows_are_compared(
 
 @pytest.mark.full
 @pytest.mark.parametrize("on", ON)
-def test_the_three_row_locks_are_compared(
+def test_locks_compares_the_three_row_locks(
     capsys: pytest.CaptureFixture[str], request: pytest.FixtureRequest, on: str
 ) -> None:
     target = request.getfixturevalue(on)
@@ -212,7 +214,7 @@ def test_the_three_row_locks_are_compared(
 
 
 @pytest.mark.full
-def test_how_late_a_message_comes_after_its_holder_was_killed_is_told_for_a_current_and_an_old_shard(
+def test_recovery_gives_how_late_a_message_of_a_killed_process_comes_in_a_current_and_an_old_shard(
     capsys: pytest.CaptureFixture[str], on_sqlite: list[str]
 ) -> None:
     assert main(["recovery", *on_sqlite, "--lease", "3", "--runs", "1", "--json"]) == 0
@@ -221,7 +223,7 @@ def test_how_late_a_message_comes_after_its_holder_was_killed_is_told_for_a_curr
     assert 0 <= report["old_shard_late_s"]["median"] < 3
 
 
-def test_the_bytes_of_messages_are_told(capsys: pytest.CaptureFixture[str], on_sqlite: list[str]) -> None:
+def test_sizes_gives_the_stored_bytes_of_messages(capsys: pytest.CaptureFixture[str], on_sqlite: list[str]) -> None:
     assert main(["sizes", *on_sqlite, "--messages", "2000", "--runs", "1", "--json"]) == 0
     report = {name: found["median"] for name, found in json.loads(capsys.readouterr().out).items() if "bytes" in name}
     assert 60 < report["waiting_bytes"] < report["waiting_task_bytes"] < report["waiting_unique_bytes"]
@@ -231,14 +233,14 @@ def test_the_bytes_of_messages_are_told(capsys: pytest.CaptureFixture[str], on_s
 
 
 @pytest.mark.full
-def test_the_profile_tells_parts_and_functions(capsys: pytest.CaptureFixture[str]) -> None:
+def test_profile_gives_the_processor_time_of_parts_and_functions(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["profile", "--store", "memory", *SMALL]) == 0
     report = json.loads(capsys.readouterr().out)
     assert {"send_many", "decode", "claimer, one thread", "dispatcher, 8 threads"} <= set(report["cpu_us_per_message"])
     assert 0 < sum(report["functions"].values()) <= 1
 
 
-def test_the_paths_of_operations_are_counted_the_same_each_time(capsys: pytest.CaptureFixture[str]) -> None:
+def test_paths_counts_the_same_round_trips_each_time(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["paths", "--json"]) == 0
     counted = json.loads(capsys.readouterr().out)
     assert counted["send one message"]["round_trips"] == counted["ack by its holder"]["round_trips"] == 1
@@ -250,7 +252,7 @@ def test_the_paths_of_operations_are_counted_the_same_each_time(capsys: pytest.C
     assert {name: again[name] for name in one_thread} == {name: counted[name] for name in one_thread}
 
 
-def test_a_name_that_is_no_benchmark_is_told_from_those_there_are(capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_unknown_benchmark_is_refused_and_help_lists_those_there_are(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["drian"]) == 2
     assert main(["--help"]) == 0
     told = capsys.readouterr()
@@ -258,7 +260,7 @@ def test_a_name_that_is_no_benchmark_is_told_from_those_there_are(capsys: pytest
     assert "drain " in told.out
 
 
-def test_a_message_handled_twice_or_not_at_all_is_no_measurement(clock: TimeMachine) -> None:
+def test_a_run_that_handles_a_message_twice_or_not_at_all_gives_no_figures(clock: TimeMachine) -> None:
     tally = Tally(2, clock)
     tally.mark(0)
     with pytest.raises(NotMeasured, match="1 of 2 messages were not handled"):

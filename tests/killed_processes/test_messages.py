@@ -257,7 +257,9 @@ def burst(first: int, chance: random.Random) -> list[Message]:
 
 @pytest.mark.timeout(600)
 @pytest.mark.stores("sqlite", "cassandra")
-def test_many_kills_lose_nothing_and_explain_every_double(workers: Workers, queue: MessageQueue, kills: int) -> None:
+def test_kills_lose_no_message_and_none_is_handled_twice_without_a_kill(
+    workers: Workers, queue: MessageQueue, kills: int
+) -> None:
     sent, chance = 0, random.Random(kills)
     while len(workers.killed) < kills:
         workers.wait_until_ready()

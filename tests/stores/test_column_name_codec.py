@@ -87,7 +87,7 @@ def test_bounds_hold_exactly_the_names_of_a_slice(
 
 
 @given(name=NAMES, beyond=st.booleans())
-def test_bounds_at_the_very_id_of_a_name(*, name: Name, beyond: bool) -> None:
+def test_a_slice_after_an_id_holds_the_name_with_that_id_unless_it_begins_beyond(*, name: Name, beyond: bool) -> None:
     for priority in (None, name.priority):
         low, high, by_id = column_name_codec.bounds(Slice("row", name.type, priority, after=name.id, beyond=beyond))
         within = low <= column_name_codec.encode(name) < high and (by_id is None or by_id[0] <= name.id < by_id[1])
@@ -105,7 +105,7 @@ def test_every_name_of_a_type_is_in_its_whole_slice() -> None:
 @pytest.mark.parametrize(
     ("kind", "priority", "state"), [(256, 0, 0), (-1, 0, 0), (0, 256, 0), (0, -1, 0), (0, 0, 256), (0, 0, -1)]
 )
-def test_a_name_that_does_not_fit_is_refused(kind: int, priority: int, state: int) -> None:
+def test_a_name_with_a_number_that_does_not_fit_a_byte_is_refused(kind: int, priority: int, state: int) -> None:
     with pytest.raises(BadInput, match="0 to 255"):
         column_name_codec.encode(Name(kind, priority, ids.LEAST, state))
 
@@ -133,12 +133,12 @@ def test_a_list_of_names_is_written_as_the_driver_would_write_it(names: list[Nam
 
 
 @given(TINY_NAMES)
-def test_what_was_found_has_the_name_it_was_kept_under(name: Name) -> None:
+def test_a_row_that_the_driver_returns_becomes_the_column_with_its_name(name: Name) -> None:
     found = (name.type, name.priority, ids.as_uuid(name.id), name.state, b"value", 7)
     assert codec.columns([found]) == [Column(name, b"value", 7)]
 
 
 @pytest.mark.parametrize("wrong", [Name(128, 0, ids.LEAST, 0), Name(0, 128, ids.LEAST, 0), Name(0, 0, ids.LEAST, -1)])
-def test_a_number_that_does_not_fit_is_refused(wrong: Name) -> None:
+def test_a_name_with_a_number_that_does_not_fit_a_tinyint_is_refused(wrong: Name) -> None:
     with pytest.raises(BadInput, match="0 to 127"):
         codec.key(wrong)

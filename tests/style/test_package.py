@@ -48,21 +48,21 @@ def test_the_modules_that_a_package_lists_are_there() -> None:
     assert [(at, name) for at, name in listed if not ((at / f"{name}.py").is_file() or (at / name).is_dir())] == []
 
 
-def test_the_picture_shows_the_imports_as_they_are() -> None:
+def test_the_picture_of_the_architecture_shows_the_imports_as_they_are() -> None:
     assert PICTURE.read_text(encoding="utf-8") == drawn(), "run: python -m tests.style.architecture"
 
 
-def test_the_page_lists_every_package_with_the_first_sentence_of_its_docstring() -> None:
+def test_the_page_on_architecture_lists_every_package_with_the_first_sentence_of_its_docstring() -> None:
     page = PAGE.read_text(encoding="utf-8")
     assert page == listed(page), "run: python -m tests.style.architecture"
 
 
-def test_every_path_that_the_page_names_exists() -> None:
+def test_every_path_that_the_page_on_architecture_names_exists() -> None:
     paths = re.findall(r"`((?:astyqueue|tests|docs)/[^`]*)`", PAGE.read_text(encoding="utf-8"))
     assert [path for path in paths if not (ROOT / path).exists()] == []
 
 
 @pytest.mark.parametrize("room", OPENED)
-def test_every_package_inside_an_opened_room_is_on_a_floor(room: str) -> None:
+def test_every_package_inside_a_package_with_floors_of_its_own_is_on_a_floor(room: str) -> None:
     inside = {path.parent.name for path in (ROOT / "astyqueue" / room).glob("*/__init__.py")}
     assert inside <= {name for row in floors(f"astyqueue.{room}") for name in row}

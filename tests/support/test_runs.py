@@ -41,7 +41,7 @@ def test_the_time_of_processes_that_were_started_counts_also_while_they_run() ->
         running.communicate(b"\n")
 
 
-def test_folders_and_tests_are_told_the_most_expensive_first() -> None:
+def test_durations_list_folders_and_tests_the_most_expensive_first() -> None:
     tests = {"tests/a/test_it.py::one": Took(1, 2, 1), "tests/a/test_it.py::two": Took(3, 3, 1)}
     lines = "".join(told(tests | {"tests/b/test_it.py::three": Took(2, 9, 1)})).splitlines()
     figures = [line.split() for line in lines if line[:9].strip()[:1].isdigit()]
@@ -81,7 +81,7 @@ PLANTED: Final = (
 SUITES: Final = [module.name for module in pkgutil.walk_packages(astyqueue.testing.__path__, "astyqueue.testing.")]
 
 
-def test_a_false_assertion_fails_under_o_as_well(tmp_path: Path) -> None:
+def test_a_false_assertion_fails_under_python_o_too(tmp_path: Path) -> None:
     (tmp_path / "test_planted.py").write_text(PLANTED, encoding="utf-8")
     settings = ["-c", str(ROOT / "pyproject.toml"), "-p", "no:cacheprovider", "-q"]
     ran = subprocess.run(

@@ -30,7 +30,7 @@ def test_a_table_as_it_should_be_is_one_finding() -> None:
     assert finding.severity is Severity.OK
 
 
-def test_a_table_that_is_not_there_is_made_by_migrate() -> None:
+def test_a_missing_table_is_a_problem_that_migrate_solves() -> None:
     [finding] = verify_table("jobs", WANTED, None)
     assert (finding.severity, finding.fact) == (Severity.PROBLEM, "does not exist")
     assert "astyqueue migrate" in finding.remedy
@@ -46,7 +46,7 @@ def test_a_table_that_is_not_there_is_made_by_migrate() -> None:
         ("864000", Severity.OK),
     ],
 )
-def test_deleted_columns_may_be_kept_for_longer_but_not_for_less(seconds: str, severity: Severity) -> None:
+def test_a_table_may_keep_tombstones_for_longer_than_a_day_but_not_for_less(seconds: str, severity: Severity) -> None:
     [finding] = verify_table("jobs", WANTED, kept(gc_grace_seconds=seconds))
     assert finding.severity is severity
     if severity:
@@ -54,7 +54,7 @@ def test_deleted_columns_may_be_kept_for_longer_but_not_for_less(seconds: str, s
         assert finding.remedy == 'ALTER TABLE "jobs"."entries" WITH gc_grace_seconds = 86400;'
 
 
-def test_another_compaction_is_told_with_the_statement_that_mends_it() -> None:
+def test_another_compaction_is_a_warning_with_the_statement_that_changes_it() -> None:
     [finding] = verify_table(
         "jobs", WANTED, kept(compaction={"class": "org.apache.cassandra.db.compaction.SizeTieredCompactionStrategy"})
     )
@@ -67,7 +67,7 @@ def test_another_compaction_is_told_with_the_statement_that_mends_it() -> None:
     )
 
 
-def test_a_time_to_live_would_lose_work() -> None:
+def test_a_default_time_to_live_is_a_problem_because_messages_would_expire() -> None:
     [finding] = verify_table("jobs", WANTED, kept(default_time_to_live="600"))
     assert (finding.severity, "expire" in finding.reason) == (Severity.PROBLEM, True)
 
@@ -92,19 +92,19 @@ Change = Callable[[dict[str, str]], dict[str, str]]
         (lambda columns: columns | {"version": "int, static"}, "has an unknown column version", Severity.WARNING),
     ],
 )
-def test_columns_that_differ_are_told_one_by_one(change: Change, fact: str, severity: Severity) -> None:
+def test_each_column_that_differs_is_a_finding_of_its_own(change: Change, fact: str, severity: Severity) -> None:
     [finding] = verify_table("jobs", WANTED, kept()._replace(columns=change(dict(WANTED.columns))))
     assert finding.fact.startswith(fact)
     assert finding.severity is severity
 
 
-def test_what_a_server_calls_a_column_ends_no_statement_that_is_told_as_a_remedy() -> None:
+def test_the_name_of_a_column_on_a_server_is_quoted_in_the_statement_of_a_remedy() -> None:
     columns = {**WANTED.columns, 'x; DROP TABLE "prod"': "text, regular"}
     [finding] = verify_table("jobs", WANTED, kept()._replace(columns=columns))
     assert finding.remedy == 'ALTER TABLE "jobs"."entries" DROP "x; DROP TABLE ""prod""";'
 
 
-def test_of_a_table_whose_columns_all_expire_another_time_is_no_problem() -> None:
+def test_another_time_to_live_of_the_history_is_a_warning_and_no_problem() -> None:
     (statement,) = parts("jobs")[2].statements
     history = declared(statement)
     assert (history.name, history.options["default_time_to_live"]) == ("history", "2592000")

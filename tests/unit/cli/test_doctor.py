@@ -46,7 +46,7 @@ def test_a_store_in_memory_is_ready_too(shell: Shell) -> None:
 
 @pytest.mark.usefixtures("connection")
 @pytest.mark.stores("sqlite")
-def test_what_differs_has_an_exit_code_of_its_own(shell: Shell, folder: Path) -> None:
+def test_a_store_of_a_newer_format_has_an_exit_code_of_its_own(shell: Shell, folder: Path) -> None:
     newer(folder)
     result = shell("verify", code=5)
     assert "problem  file " in result.stdout
@@ -67,7 +67,7 @@ def test_what_migrate_would_run_is_printed_without_a_server(shell: Shell) -> Non
     assert text.rstrip().endswith("toTimestamp(now()));")
 
 
-def test_a_home_is_where_copies_are_and_where_it_is_needed(shell: Shell) -> None:
+def test_migrate_takes_a_home_only_where_copies_are_and_where_one_is_needed(shell: Shell) -> None:
     two = "cassandra://nosuch.invalid/jobs"
     copies = ("--print-cql", "--replication", "dc1:3,dc2:2")
     assert "'home'" not in shell("migrate", "--url", two, *copies).stdout
@@ -85,7 +85,7 @@ def test_a_home_is_where_copies_are_and_where_it_is_needed(shell: Shell) -> None
 
 
 @pytest.mark.parametrize("words", [["migrate"], ["verify"], ["doctor"]])
-def test_a_cluster_that_cannot_be_reached_is_told_in_one_line(shell: Shell, words: list[str]) -> None:
+def test_a_cluster_that_cannot_be_reached_is_an_error_of_one_line(shell: Shell, words: list[str]) -> None:
     assert "resolves to an address" in shell.error(*words, "--url", CASSANDRA, code=3)
 
 
@@ -95,13 +95,15 @@ def test_a_store_must_be_named(shell: Shell, monkeypatch: pytest.MonkeyPatch, wo
     assert "no store given" in shell.error(*words, code=2)
 
 
-def test_a_replication_is_refused_where_there_is_none(shell: Shell) -> None:
+def test_a_replication_is_refused_by_a_store_without_one(shell: Shell) -> None:
     assert "has no replication" in shell.error("migrate", "--url", "memory://", "--replication", "3", code=2)
     assert "write dc1:3" in shell.error("migrate", "--url", CASSANDRA, "--replication", "three", code=2)
 
 
 @pytest.mark.stores("sqlite")
-def test_the_doctor_ends_by_the_worst_it_found(shell: Shell, connection: Connection, folder: Path) -> None:
+def test_the_exit_code_of_doctor_is_that_of_the_worst_finding(
+    shell: Shell, connection: Connection, folder: Path
+) -> None:
     queue = connection.queue("emails")
     assert "problem" not in shell("doctor").stdout
     queue.send("no such address")
@@ -140,7 +142,7 @@ def test_a_message_is_explained(shell: Shell, connection: Connection) -> None:
     assert (told["standing"], told["spent"], told["allowed"]) == ("delayed", 0, 5)
 
 
-def test_what_is_gone_is_explained_too(shell: Shell, connection: Connection) -> None:
+def test_a_message_that_is_gone_is_explained_too(shell: Shell, connection: Connection) -> None:
     queue = connection.queue("emails")
     sent = queue.send("soon gone").id
     queue.receive()[0].ack()

@@ -17,7 +17,9 @@ from astyqueue.spark.options import everywhere
 from astyqueue.stores.url import locate
 
 
-def test_a_file_s_name_is_no_markup_of_the_bar(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_progress_bar_shows_the_name_of_a_file_without_its_markup_or_control_characters(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     with _bar(shown=True) as progress:
         progress(SimpleNamespace(file="a[/b]\x1b[2J.csv", sent=1, total=2))  # type: ignore[arg-type]  # all that is asked of it
     told = capsys.readouterr().err
@@ -36,7 +38,7 @@ def test_a_file_s_name_is_no_markup_of_the_bar(capsys: pytest.CaptureFixture[str
         ("__name__", errors.AstyqueueError, ExitCode.FAILED),
     ],
 )
-def test_only_our_own_errors_are_recognised_in_a_trace(name: str, kind: type, code: ExitCode) -> None:
+def test_only_errors_of_astyqueue_are_recognised_in_an_error_of_spark(name: str, kind: type, code: ExitCode) -> None:
     found, told = reason_of(ValueError(f"[SOME.CONDITION] astyqueue.errors.{name}: what a row says"))
     assert (found, told) == (kind, "what a row says")
     assert code_of(found) == code
@@ -51,7 +53,7 @@ def test_only_our_own_errors_are_recognised_in_a_trace(name: str, kind: type, co
     ],
     ids=" ".join,
 )
-def test_a_missing_file_is_named_and_not_created(command: tuple[str, ...], tmp_path: Path) -> None:
+def test_a_store_whose_file_is_missing_is_named_and_not_created(command: tuple[str, ...], tmp_path: Path) -> None:
     Path("rows.csv").write_text("id\n1\n")
     store = tmp_path / "misspelt.db"
     ended = CliRunner().invoke(main, [*command, "--url", f"sqlite:///{store}"], prog_name="astyqueue")

@@ -171,7 +171,7 @@ def test_a_stop_records_the_outcome_of_a_handler_that_has_ended_though_a_hook_is
     assert messages(stage) == 0
 
 
-def test_a_stop_while_draining_ends_it(still: Stage) -> None:
+def test_a_stop_while_draining_ends_the_drain(still: Stage) -> None:
     gate = Gate()
     still.queue.send("slow")
     dispatcher = still.start(gate, threads=1)
@@ -206,7 +206,7 @@ def test_a_handler_may_end_its_own_dispatcher(still: Stage, end: Callable[[Dispa
     assert len(still.heard.outcomes) == 1
 
 
-def test_run_blocks_until_somebody_drains_it(still: Stage) -> None:
+def test_run_blocks_until_the_dispatcher_is_drained(still: Stage) -> None:
     gate = Gate()
     gate.open.set()
     still.queue.send("one")
@@ -218,7 +218,7 @@ def test_run_blocks_until_somebody_drains_it(still: Stage) -> None:
     assert ended(running)
 
 
-def test_leaving_its_block_drains_it(still: Stage) -> None:
+def test_leaving_its_block_drains_a_dispatcher(still: Stage) -> None:
     gate = Gate()
     gate.open.set()
     still.queue.send("one")
@@ -241,7 +241,7 @@ def test_what_is_handed_out_at_most_once_is_still_handled_when_draining(still: S
     assert gate.bodies == ["one", "two"]
 
 
-def test_all_its_threads_end_with_it(still: Stage) -> None:
+def test_all_threads_of_a_dispatcher_end_with_it(still: Stage) -> None:
     dispatcher = still.start(lambda _: None, threads=3)
     names = {thread.name for thread in dispatcher.threads}
     assert names == {
@@ -260,7 +260,7 @@ def test_a_dispatcher_that_ended_cannot_be_started_again(still: Stage) -> None:
         dispatcher.start()
 
 
-def test_one_that_never_began_can_be_stopped(still: Stage) -> None:
+def test_a_dispatcher_that_never_began_can_be_stopped(still: Stage) -> None:
     dispatcher = Dispatcher.builder().queue(still.queue).handler(lambda _: None).build()
     dispatcher.stop()
     dispatcher.drain()
@@ -268,7 +268,7 @@ def test_one_that_never_began_can_be_stopped(still: Stage) -> None:
         dispatcher.start()
 
 
-def test_a_fork_of_its_process_is_told_to_build_another(still: Stage) -> None:
+def test_a_dispatcher_in_a_forked_process_tells_to_build_another(still: Stage) -> None:
     dispatcher = still.start(lambda _: None)
     ours = os.getpid()
     try:
@@ -341,7 +341,7 @@ def test_two_queues_drain_together(stages: Stages, clock: TimeMachine) -> None:
     assert first.heard.outcomes + second.heard.outcomes == [("one", "acked"), ("two", "acked")]
 
 
-def test_a_drain_whose_last_handler_is_given_up_ends_then_and_not_when_its_own_time_is_over(
+def test_a_drain_ends_when_its_last_handler_is_given_up_and_not_when_its_own_time_is_over(
     stages: Stages, clock: TimeMachine
 ) -> None:
     stage = stages(clock, lease="10s")
@@ -357,7 +357,7 @@ def test_a_drain_whose_last_handler_is_given_up_ends_then_and_not_when_its_own_t
 
 
 @pytest.mark.parametrize("part", ["give_up", "shut", "abandon", "leave"])
-def test_what_goes_wrong_with_one_queue_stops_neither_the_others_nor_the_drain(
+def test_an_error_of_one_queue_stops_neither_the_other_queues_nor_the_drain(
     stages: Stages, clock: TimeMachine, part: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     broken, sound = stages(clock), stages(clock)

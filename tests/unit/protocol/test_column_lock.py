@@ -52,7 +52,7 @@ def release(store: Store, grip: LockHandle) -> None:
     store.send(Batch(ROW, deletes=grip.columns))
 
 
-def test_who_has_it_keeps_others_out_until_its_column_is_gone(store: Store, clock: TimeMachine) -> None:
+def test_the_holder_keeps_others_out_until_its_column_is_gone(store: Store, clock: TimeMachine) -> None:
     ann, bob = lock_of("ann", clock), lock_of("bob", clock)
     grip = run(ann.acquire(ROW), store)
     assert grip is not None
@@ -117,7 +117,7 @@ def test_a_column_that_is_not_there_when_it_is_read_back_is_no_lock(store: Store
 
 
 @pytest.mark.parametrize(("of", "at"), [(Send, 1), (Read, 1), (Send, 2)])
-def test_an_error_leaves_nothing_behind_and_writes_nothing_twice(
+def test_an_error_while_acquiring_leaves_no_column_and_writes_none_twice(
     store: Store, clock: TimeMachine, of: type[Send | Read], at: int
 ) -> None:
     recording = Recording(store)
@@ -131,7 +131,7 @@ def test_an_error_leaves_nothing_behind_and_writes_nothing_twice(
 
 @pytest.mark.parametrize("applied", [True, False])
 @pytest.mark.parametrize("at", [1, 2])
-def test_what_came_of_an_unknown_write_is_seen_by_reading_or_is_let_go_of(
+def test_after_a_write_of_unknown_outcome_the_lock_is_acquired_if_it_is_read_back(
     store: Store, clock: TimeMachine, at: int, *, applied: bool
 ) -> None:
     failing = Failing(store, OutcomeUnknown("who knows"), of=(Send,), at=at, applied=applied)
@@ -158,7 +158,7 @@ def test_no_column_is_written_twice_or_deleted_twice(store: Store, clock: TimeMa
     assert sorted(deleted) == sorted(put)
 
 
-def test_locks_of_long_ago_are_not_even_read(store: Store, clock: TimeMachine) -> None:
+def test_columns_of_a_day_ago_are_not_read(store: Store, clock: TimeMachine) -> None:
     """What was deleted lies there still, and a copy that was away for days may bring back what was."""
     run(lock_of("ann", clock).acquire(ROW), store)
     [old] = columns(store)
@@ -180,13 +180,13 @@ def test_a_lock_that_cannot_be_read_counts_by_its_age(store: Store, clock: TimeM
     assert run(lock_of("bob", clock).acquire(ROW), store) is not None
 
 
-def test_lock_columns_go_by_themselves(store: Store, clock: TimeMachine) -> None:
+def test_lock_columns_expire_after_twice_their_timeout(store: Store, clock: TimeMachine) -> None:
     run(lock_of("ann", clock).acquire(ROW), store)
     clock.advance("10s")
     assert columns(store) == []
 
 
-def test_of_several_who_want_it_one_gets_it_in_whatever_order() -> None:
+def test_of_three_candidates_at_least_one_acquires_the_lock_in_any_order() -> None:
     """All may stand back only where a process died; the guard of their commits decides where two go."""
 
     def world() -> Scenario:
@@ -197,7 +197,7 @@ def test_of_several_who_want_it_one_gets_it_in_whatever_order() -> None:
     assert explore(world, isolated=True).require_none().schedules > 10
 
 
-def test_of_two_who_see_each_other_the_lower_goes() -> None:
+def test_of_two_candidates_either_may_acquire_the_lock_and_both_do_in_few_orders() -> None:
     seen: list[frozenset[str]] = []
 
     def see(history: History) -> None:
@@ -240,7 +240,7 @@ class Locked:
 
     def __call__(self) -> Work:
         process, told, row = self.scene.process(self.name), Told(), self.scene.row
-        grip = yield from ColumnLock(process, 5_000_000).acquire(row)
+        grip = yield from ColumnLock(process, TIMEOUT).acquire(row)
         if grip is None:
             return told
         order = ClaimRequest(10, LEASE, ATTEMPTS, leases=False, unlocks=grip.columns)

@@ -115,7 +115,7 @@ def commits(request: Request) -> bool:
     return isinstance(request, Commit)
 
 
-def test_who_waits_for_messages_is_not_told_that_an_ack_failed(
+def test_a_thread_that_waits_for_messages_is_not_told_that_an_ack_failed(
     queue: MessageQueue, store: Stubborn, clock: TimeMachine
 ) -> None:
     queue.send("one")
@@ -200,7 +200,7 @@ def knows(request: Request) -> bool:
     return isinstance(request, Read) and request.exact and isinstance(request.wanted[0], Named)
 
 
-def test_what_a_leader_that_is_stopped_was_looking_at_is_looked_at_by_the_next_one_at_once(clock: TimeMachine) -> None:
+def test_the_row_that_a_stopped_leader_was_reading_is_read_by_the_next_leader_at_once(clock: TimeMachine) -> None:
     process = Process(clock)
     first, second = process.taker(), process.taker()
     process.go_on(first, until=rests)
@@ -228,7 +228,7 @@ class Meddled(TimeMachine):
         return super().monotonic()
 
 
-def test_who_leaves_while_the_leader_counts_shares_breaks_nothing() -> None:
+def test_a_waiter_may_leave_while_the_leader_counts_shares() -> None:
     clock = Meddled()
     seats, credit = Waiters(clock), [0]
     stays, leaves = Waiter(lambda: credit[0], lambda _: None), Waiter(lambda: 0, lambda _: None)
@@ -242,7 +242,7 @@ def test_who_leaves_while_the_leader_counts_shares_breaks_nothing() -> None:
     assert seats.full_for == SECOND
 
 
-def test_who_leaves_asks_nobody_for_credit() -> None:
+def test_a_waiter_that_leaves_has_no_other_asked_for_credit() -> None:
     """Only the leader does: a dispatcher's line is not to be asked from two threads at once."""
     seats = Waiters(TimeMachine())
     asked: list[str] = []
@@ -258,7 +258,7 @@ def test_who_leaves_asks_nobody_for_credit() -> None:
     assert asked == []
 
 
-def test_hands_are_full_while_a_lone_taker_is_away() -> None:
+def test_the_time_for_which_a_lone_waiter_is_away_counts_as_without_credit() -> None:
     clock = TimeMachine()
     seats, seat = Waiters(clock), Waiter(lambda: 1, lambda _: None)
     for _ in range(2):

@@ -15,7 +15,7 @@ from astyqueue.testing import Recording, TimeMachine
 
 
 @pytest.mark.every_store
-def test_all_that_happens_is_counted(queue: MessageQueue, clock: TimeMachine) -> None:
+def test_each_send_claim_and_outcome_is_counted(queue: MessageQueue, clock: TimeMachine) -> None:
     row = queue.send("a").id.row
     queue.send_many(["b", "c", "d"])
     acked, released, rejected, late = queue.receive(4)
@@ -34,7 +34,7 @@ def test_all_that_happens_is_counted(queue: MessageQueue, clock: TimeMachine) ->
     assert stats.refused_commits == 0
 
 
-def test_what_was_tried_before_counts_as_redelivered(queue: MessageQueue, clock: TimeMachine) -> None:
+def test_a_message_that_was_tried_before_counts_as_redelivered(queue: MessageQueue, clock: TimeMachine) -> None:
     queue.send("again")
     queue.receive()[0].fail()
     clock.advance("3s")
@@ -42,7 +42,7 @@ def test_what_was_tried_before_counts_as_redelivered(queue: MessageQueue, clock:
     assert queue.stats.redelivered == 1
 
 
-def test_what_cannot_be_read_is_counted_whether_message_or_header(queue: MessageQueue, store: Store) -> None:
+def test_messages_and_headers_that_cannot_be_read_are_counted(queue: MessageQueue, store: Store) -> None:
     sent = queue.send("will be damaged").id
     store.send(Batch(sent.row, (Put(message_name(sent.priority, sent.id), b"nonsense"),)))
     assert len(queue.receive()) == 0
@@ -54,7 +54,7 @@ def test_what_cannot_be_read_is_counted_whether_message_or_header(queue: Message
     assert queue.stats.undecodable == 2
 
 
-def test_a_queue_and_its_parts_show_what_they_hold(clock: TimeMachine) -> None:
+def test_the_repr_of_a_queue_and_its_parts_shows_what_they_hold(clock: TimeMachine) -> None:
     store = Recording(MemoryStore(clock))
     with MessageQueue.builder().store(store).name("emails").clock(clock).lease("30s").build() as queue:
         row = queue.send("a secret").id.row
@@ -77,7 +77,7 @@ def test_a_queue_and_its_parts_show_what_they_hold(clock: TimeMachine) -> None:
     assert repr(queue).endswith(", closed>")
 
 
-def test_a_connection_its_store_and_a_dispatcher_show_what_they_are(clock: TimeMachine) -> None:
+def test_the_repr_of_a_connection_its_store_and_a_dispatcher_shows_whether_they_are_open(clock: TimeMachine) -> None:
     with connect("memory://", clock=clock) as connection:
         assert repr(connection) == "<Connection to <MemoryStore open>>"
         dispatcher = Dispatcher.builder().queue(connection.queue("emails")).handler(lambda _: None, threads=2).build()
@@ -85,7 +85,7 @@ def test_a_connection_its_store_and_a_dispatcher_show_what_they_are(clock: TimeM
     assert repr(connection) == "<Connection to <MemoryStore closed>>"
 
 
-def test_a_queue_of_tasks_shows_the_same(clock: TimeMachine) -> None:
+def test_the_repr_of_a_queue_for_tasks_shows_the_same(clock: TimeMachine) -> None:
     async def scene() -> None:
         async with await aio.connect("memory://", clock=clock) as connection:
             assert repr(connection) == "<Connection to <Threaded <MemoryStore open>>>"

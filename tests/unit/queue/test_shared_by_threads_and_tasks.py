@@ -54,7 +54,7 @@ async def take_in_tasks(queue: MessageQueue, tally: Tally) -> None:
 
 
 @pytest.mark.every_store
-def test_threads_tasks_and_a_dispatcher_share_a_queue_and_do_everything_once(place: Place) -> None:
+def test_threads_tasks_and_a_dispatcher_share_a_queue_and_handle_each_message_once(place: Place) -> None:
     queue = MessageQueue.builder().store(place.url).name("shared").concurrency_shards(3).priorities(2).build()
     tally = Tally()
     dispatcher = (

@@ -42,7 +42,7 @@ def triggers() -> dict[str, Trigger]:
 
 
 @pytest.mark.full
-def test_a_year_of_a_hundred_schedules_is_fired_slot_by_slot() -> None:
+def test_each_slot_of_a_hundred_schedules_is_fired_once_though_the_queue_is_read_every_six_hours() -> None:
     clock = TimeMachine()
     queue = MessageQueue.builder().store(MemoryStore(clock)).clock(clock).name("mail").options(**ONE_ROW).build()
     schedules = Schedules(queue)
