@@ -267,7 +267,7 @@ def test_log_lines_are_json_when_asked_for(worker: Callable[..., Worker], emails
     assert [line["event"] for line in lines] == ["ready", "done", "drain", "stopped"]
     assert (lines[0]["queues"], lines[0]["threads"]) == ("emails:4,default:4", 8)
     assert lines[0]["tasks"] == "jobs.fail,jobs.hold,jobs.note,jobs.slow,jobs.unused"
-    assert (lines[2]["task"], lines[2]["id"], lines[2]["attempt"]) == ("jobs.note", id_, 1)
+    assert (lines[1]["task"], lines[1]["id"], lines[1]["attempt"]) == ("jobs.note", id_, 1)
 
 
 def test_a_flag_beats_the_app_which_beats_the_environment(
