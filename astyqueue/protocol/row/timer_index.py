@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from astyqueue import ids
-from astyqueue.protocol.layout.columns import State, Timer
+from astyqueue.ids import Id
+from astyqueue.protocol.layout.columns import State, Timer, hidden_by
 from astyqueue.store import Name
 
 Timers = Mapping[Name, Timer]
@@ -68,12 +69,14 @@ class TimerIndex:
         return min((*free, *self.postponed.values()), default=None)
 
     def claimable(self, known: Timers, now: int) -> list[Timer]:
-        """The timers that are due, or have a mark that is, the earliest first."""
-        names = _due(self._claimable, known, now)
-        for name in names:
+        """The timers that are due, or have a mark that is, the earliest first; of one moment, the oldest messages."""
+        found: list[tuple[int, Id, Name]] = []
+        for name in _due(self._claimable, known, now):
             timer = known[name]
-            heapq.heappush(self._claimable, (min([timer.due, *[mark.due for mark in timer.marks]]), name))
-        return [known[name] for name in names]
+            due = min([timer.due, *[mark.due for mark in timer.marks]])
+            heapq.heappush(self._claimable, (due, name))
+            found.append((due, min([one.id for one in hidden_by(timer)], default=ids.LEAST), name))
+        return [known[name] for _, _, name in sorted(found)]
 
     def slots(self, known: Timers, now: int, limit: int) -> list[Timer]:
         """Up to `limit` timers of slots that are due and not postponed, the earliest first."""

@@ -39,6 +39,17 @@ def test_messages_come_in_the_order_in_which_they_were_sent(queue: MessageQueue)
     assert bodies(queue, 10) + bodies(queue, 20) == list(range(25))
 
 
+@pytest.mark.every_store
+def test_messages_that_become_due_again_at_one_moment_come_in_the_order_in_which_they_were_sent(
+    queue: MessageQueue, clock: TimeMachine
+) -> None:
+    queue.send_many(range(12))
+    for _ in range(12):
+        queue.receive()[0].release("10s")
+    clock.advance("10s")
+    assert bodies(queue, 12) == list(range(12))
+
+
 def test_leaving_the_block_acks_what_was_received(queue: MessageQueue, clock: TimeMachine) -> None:
     queue.send("one")
     with queue.receive() as batch:
