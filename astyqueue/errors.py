@@ -5,8 +5,10 @@
     │   ├── BadSetting          an option, a URL or a setting is wrong
     │   ├── BadExpression       a cron expression cannot be read; it says which field and why
     │   ├── ScheduleTaken       a schedule of this name exists
+    │   ├── QueueNameExists     a queue of this name exists with another visibility timeout
     │   └── LayoutDiffers       the stored layout of a queue differs from the requested one
     ├── NotFound                no such queue, message, dead letter or schedule
+    │   ├── QueueDoesNotExist   a queue service has no queue of this name
     │   └── UnknownTrigger      no trigger of this name was registered in this process
     ├── KeyTaken                another message has the unique key; nothing was sent
     ├── Vetoed                  a hook refused a send or a settle
@@ -83,6 +85,20 @@ class ScheduleTaken(BadInput):
         super().__init__(f"there is a schedule {name!r} already: give another name, or replace it")
 
 
+class QueueNameExists(BadInput):
+    """A queue of this name exists with another visibility timeout; it is unchanged."""
+
+    def __init__(self, name: str, stored: int, requested: int) -> None:
+        """The queue's visibility timeout, and the requested one, in seconds."""
+        self.name = name
+        self.stored = stored
+        self.requested = requested
+        super().__init__(
+            f"queue {name!r} exists with a visibility timeout of {stored} s, not the requested {requested} s: create it "
+            "with the same timeout, or take another name"
+        )
+
+
 class LayoutDiffers(BadInput):
     """A queue exists with another layout than the requested one."""
 
@@ -101,6 +117,15 @@ class LayoutDiffers(BadInput):
 
 class NotFound(AstyqueueError, LookupError):
     """No such queue, message or dead letter."""
+
+
+class QueueDoesNotExist(NotFound):
+    """A queue service has no queue of this name."""
+
+    def __init__(self, name: str) -> None:
+        """`name` is the queue's."""
+        self.name = name
+        super().__init__(f"there is no queue {name!r}: create it first")
 
 
 class UnknownTrigger(NotFound):

@@ -1,0 +1,34 @@
+"""Queues with the verbs of Amazon SQS, in three flavours of one interface: in memory, in a file, and in SQS itself.
+
+Code takes a `QueueService`; what starts the program chooses which one. So code that runs on SQS runs in tests without a
+server, and time in them is that of a clock that the test moves.
+
+- `service`: the interface, its messages, and the rules for names, bodies and durations, which are the same everywhere.
+- `stored`: `MemoryQueueService` and `FileQueueService`, on queues of astyqueue.
+- `receipts`: what a receipt of those two allows, as steps.
+- `sqs`: `SQSQueueService`, through boto3, which the extra `sqs` installs.
+
+docs/how-to/hermetic.md shows how to use it, and what differs between the flavours.
+"""
+
+from typing import TYPE_CHECKING, Final
+
+from astyqueue.lazy_imports import lazy_imports
+
+if TYPE_CHECKING:
+    from astyqueue.queue_service.service import PulledMessage, QueueService
+    from astyqueue.queue_service.sqs import SQSQueueService
+    from astyqueue.queue_service.stored import FileQueueService, MemoryQueueService
+
+__all__ = ["FileQueueService", "MemoryQueueService", "PulledMessage", "QueueService", "SQSQueueService"]
+
+_HOMES: Final = {
+    "FileQueueService": "stored",
+    "MemoryQueueService": "stored",
+    "PulledMessage": "service",
+    "QueueService": "service",
+    "SQSQueueService": "sqs",
+}
+
+
+__getattr__ = lazy_imports(globals(), _HOMES)

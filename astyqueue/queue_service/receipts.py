@@ -1,0 +1,97 @@
+"""Receipts of pulls: what the flavours in memory and in a file do with the message of a receipt, as steps.
+
+A pull releases the message that it claimed at once, to the end of its visibility timeout. So no process has a lease of
+a pulled message. A timer lists it as snoozed, with the number of the pull as its attempts, and a receipt is current
+while such a timer is there: the next claim raises the number, or lists the message as leased.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import NamedTuple
+
+from astyqueue.model.envelope import MessageId
+from astyqueue.model.views import Content
+from astyqueue.protocol.admin.delete import release_keys
+from astyqueue.protocol.layout.columns import Entry, State, message_name, visible_at
+from astyqueue.protocol.row.snapshot import RowSnapshot
+from astyqueue.protocol.row.transaction import CommitLoop, CommitPlan, Planning, RemovalPlan, timers_without
+from astyqueue.protocol.steps import Steps, read_one
+from astyqueue.queue.runtime import QueueRuntime
+from astyqueue.queue_service.service import not_a_receipt
+from astyqueue.store import Named
+
+
+class PullReceipt(NamedTuple):
+    """One pull of a message: its number among the pulls of that message, from 1. Printed as `<message id>/<number>`."""
+
+    message: MessageId
+    number: int
+
+    def __str__(self) -> str:
+        """The text that `parse` reads."""
+        return f"{self.message}/{self.number}"
+
+    @classmethod
+    def parse(cls, written: str, queue: str) -> PullReceipt:
+        """The receipt that `str` gave for a message of this queue; other text raises BadInput."""
+        message, _, number = written.rpartition("/")
+        try:
+            receipt = cls(MessageId.parse(message), int(number))
+        except ValueError as error:
+            raise not_a_receipt(written) from error
+        if receipt.message.queue != queue or str(receipt) != written:
+            raise not_a_receipt(written)
+        return receipt
+
+
+def delete(core: QueueRuntime, receipt: PullReceipt) -> Steps[bool]:
+    """Delete the message of a current receipt; False if the receipt is not current."""
+    return _change(core, receipt, partial(_deletion, receipt))
+
+
+def hide(core: QueueRuntime, receipt: PullReceipt, until: int) -> Steps[bool]:
+    """Hide a message that is hidden by a current receipt until this moment (microseconds), sooner or later than before.
+
+    False if the receipt is not current, or the message visible.
+    """
+    return _change(core, receipt, partial(_hiding, core, receipt, until))
+
+
+def _change(core: QueueRuntime, receipt: PullReceipt, planning: Planning) -> Steps[bool]:
+    snapshot = RowSnapshot(receipt.message.row, core.settings.layout.priorities)
+    plan = yield from CommitLoop(core.process, snapshot).carry_out(planning)
+    core.claimer.changed(receipt.message.row)
+    return plan is not None
+
+
+def _deletion(receipt: PullReceipt, snapshot: RowSnapshot) -> Steps[CommitPlan | None]:
+    if _hidden_until(receipt, snapshot) is None:
+        return None
+    message = receipt.message
+    found = yield from read_one(Named(snapshot.row, (message_name(message.priority, message.id),)))
+    plan = RemovalPlan([column.name for column in found], [], timers_without(snapshot, {message.id}))
+    return (yield from release_keys(plan, snapshot.row, {message: Content.of(found[0].value)} if found else {}))
+
+
+def _hiding(core: QueueRuntime, receipt: PullReceipt, until: int, snapshot: RowSnapshot) -> Steps[CommitPlan | None]:
+    yield from ()
+    hidden = _hidden_until(receipt, snapshot)
+    if hidden is None or hidden <= core.process.now():
+        return None
+    id_, priority = receipt.message.id, receipt.message.priority
+    again = visible_at(core.process, until, [Entry(id_, priority, receipt.number)])
+    return RemovalPlan([], [], timers_without(snapshot, {id_}), [again])
+
+
+def _hidden_until(receipt: PullReceipt, snapshot: RowSnapshot) -> int | None:
+    """When the message is or was visible again after this pull (microseconds); None if the receipt is not current."""
+    pulled = (receipt.message.id, receipt.number)
+    for timer in (snapshot.timers or {}).values():
+        for mark in timer.marks:
+            if (mark.id, mark.spent) == pulled:
+                return min(timer.due, mark.due)
+        # What is leased was claimed by a later pull, which has not returned it yet.
+        if timer.state != State.LEASED and any((entry.id, entry.spent) == pulled for entry in timer.entries):
+            return timer.due
+    return None

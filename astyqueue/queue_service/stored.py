@@ -1,0 +1,180 @@
+"""The flavours in memory and in a file: the verbs of SQS on queues of astyqueue."""
+
+from __future__ import annotations
+
+import os
+import threading
+from datetime import timedelta
+from pathlib import Path
+from typing import Final, TypeVar
+from urllib.parse import quote
+
+from pydantic_core import to_json
+
+from astyqueue.clock import Clock, CorrectedClock
+from astyqueue.errors import Closed, QueueDoesNotExist, QueueNameExists
+from astyqueue.model.body import BODY_BYTES_AT_MOST
+from astyqueue.model.envelope import ATTEMPTS_MOST, LEASE_LEAST
+from astyqueue.model.settings import Settings
+from astyqueue.protocol.admin.settings import list_queues, load_settings, open_queue
+from astyqueue.protocol.layout.columns import State
+from astyqueue.protocol.settling.outcomes import Release
+from astyqueue.protocol.steps import Steps, run
+from astyqueue.queue.connection import connect
+from astyqueue.queue.delivery.delivery import Delivery
+from astyqueue.queue.queue import MessageQueue
+from astyqueue.queue.runtime import QueueRuntime
+from astyqueue.queue_service.receipts import PullReceipt, delete, hide
+from astyqueue.queue_service.service import PulledMessage, QueueService
+from astyqueue.units import SECOND
+
+#: The environment variable with the directory of a `FileQueueService` that gives none.
+DIRECTORY_VARIABLE: Final = "ASTYQUEUE_DATA_DIR"
+_FILE: Final = "queues.db"
+
+T = TypeVar("T")
+
+
+class _StoredQueueService(QueueService):
+    """Queues in a store. Each call reads their settings, so it knows what other processes created or deleted."""
+
+    def __init__(self, url: str, clock: Clock | None) -> None:
+        self._url = url
+        self._clock = clock or CorrectedClock()
+        self._store = connect(url, clock=clock).store
+        self._opened: dict[str, MessageQueue] = {}
+        self._opening = threading.Lock()
+        # A push draws ids and inserts the messages under it: a message that lands behind a pull's position, because
+        # another thread inserted a later id first, is found half a second late.
+        self._pushing = threading.Lock()
+
+    def queues(self) -> list[str]:
+        """The names of all queues, in alphabetical order."""
+        return self._run(list_queues())
+
+    def close(self) -> None:
+        """Close the store."""
+        self._store.close()
+
+    def _create(self, name: str, visibility: int) -> str:
+        behaviour = {
+            "lease_us": max(visibility * SECOND, LEASE_LEAST),
+            "max_attempts": ATTEMPTS_MOST,
+            "body_bytes": BODY_BYTES_AT_MOST,
+            "history": "none",
+        }
+        opened = self._run(open_queue(name, layout={}, behaviour=behaviour, spread=self._store.spread))
+        if (stored := _visibility(opened.settings)) != visibility:
+            raise QueueNameExists(name, stored, visibility)
+        return f"{self._url}#{name}"
+
+    def _push(self, name: str, bodies: list[str]) -> list[str]:
+        queue = self._queue(name)
+        with self._pushing:
+            return [str(sent) for sent in queue.send_many(bodies).ids]
+
+    def _pull(self, name: str, wait: int) -> PulledMessage | None:
+        queue = self._queue(name)
+        until = self._clock.monotonic() + wait * SECOND
+        try:
+            while True:
+                left = max(0, until - self._clock.monotonic())
+                claimed = queue.receive(wait=timedelta(microseconds=left))
+                if not claimed:
+                    return None
+                if (pulled := _hidden(queue, claimed[0])) is not None:
+                    return pulled
+        except Closed:  # the queue was deleted by another thread while this one waited, or the service was closed
+            self._queue(name)
+            raise
+
+    def _delete(self, name: str, receipt: str) -> None:
+        queue = self._queue(name)
+        queue.run(delete(queue.core, PullReceipt.parse(receipt, name)))
+
+    def _change_visibility(self, name: str, receipt: str, visibility: int) -> None:
+        queue = self._queue(name)
+        until = queue.core.process.now() + visibility * SECOND
+        queue.run(hide(queue.core, PullReceipt.parse(receipt, name), until))
+
+    def _purge(self, name: str) -> None:
+        self._queue(name).clear()
+
+    def _delete_queue(self, name: str) -> None:
+        self._queue(name).drop()
+        self._forget(name)
+
+    def _queue(self, name: str) -> MessageQueue:
+        """The open queue, with its settings as they are stored now; QueueDoesNotExist if there is none."""
+        stored = self._run(load_settings(name, exact=True))
+        if stored is None:
+            self._forget(name)
+            raise QueueDoesNotExist(name)
+        with self._opening:
+            queue = self._opened.get(name)
+            if queue is None or queue.settings.layout != stored.layout:
+                queue = MessageQueue(QueueRuntime(stored, self._clock, ()), self._store)
+                self._opened[name] = queue
+            queue.core.settings_sync.settings = stored
+            return queue
+
+    def _forget(self, name: str) -> None:
+        with self._opening:
+            queue = self._opened.pop(name, None)
+        if queue is not None:
+            queue.close()
+
+    def _run(self, steps: Steps[T]) -> T:
+        return run(steps, self._store)
+
+
+class MemoryQueueService(_StoredQueueService):
+    """Queues in the memory of this process; they end with this object."""
+
+    def __init__(self, *, clock: Clock | None = None) -> None:
+        """Start without queues. Tests pass a `TimeMachine` as the clock."""
+        super().__init__("memory://", clock)
+
+
+class FileQueueService(_StoredQueueService):
+    """Queues in one file of a directory, for any number of processes of this machine."""
+
+    def __init__(self, directory: str | Path | None = None, *, clock: Clock | None = None) -> None:
+        """Use the queues of this directory, which is created for this user alone if it is missing.
+
+        Without `directory` it is the one that the environment variable ASTYQUEUE_DATA_DIR names, else `astyqueue` in
+        $XDG_DATA_HOME, else ~/.local/share/astyqueue.
+        """
+        self.directory = _data_directory(directory).absolute()
+        self.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        super().__init__(f"sqlite:///{quote(str(self.directory / _FILE))}", clock)
+
+
+def _data_directory(given: str | Path | None) -> Path:
+    """The directory of a file service; variables that are set to nothing count as missing."""
+    if given is not None:
+        return Path(given)
+    if named := os.environ.get(DIRECTORY_VARIABLE):
+        return Path(named)
+    data = os.environ.get("XDG_DATA_HOME")
+    return (Path(data) if data else Path.home() / ".local" / "share") / "astyqueue"
+
+
+def _visibility(settings: Settings) -> int:
+    """The visibility timeout of a queue in seconds; the least lease, a tenth of a second, stands for zero."""
+    return settings.behaviour.lease_us // SECOND
+
+
+def _hidden(queue: MessageQueue, claimed: Delivery) -> PulledMessage | None:
+    """The claimed message, hidden for the visibility timeout; None if its lease was lost before that.
+
+    The release ends the lease and leaves the message to no process: one that dies after a pull delays nothing else.
+    """
+    core = queue.core
+    until = core.process.now() + _visibility(queue.settings) * SECOND
+    release = Release(until, claimed.attempt, State.SNOOZED)
+    if queue.run(core.claimer.settle([(claimed, release)])):
+        return None
+    body = claimed.body if isinstance(claimed.body, str) else to_json(claimed.body).decode()
+    receipt = PullReceipt(claimed.message_id, claimed.attempt)
+    return PulledMessage(str(claimed.message_id), body, str(receipt), claimed.attempt)
