@@ -44,7 +44,7 @@ test: $(READY)  ## run the tests of a change, in 12 minutes: in memory, on SQLit
 	@echo "test: in memory, on SQLite and with Spark"
 	@$(PY) -m pytest $(EMBEDDED) $(call $(TESTS),embedded)
 	@echo "test: conformance under python -O"
-	@$(PY) -O -m pytest -q tests/stores/conformance
+	@$(PY) -O -m pytest -q tests/stores/conformance tests/queue_service
 	@echo "test: on Cassandra"
 	@$(PY) -m pytest $(ON_CASSANDRA) $(call $(TESTS),cassandra)
 

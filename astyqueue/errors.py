@@ -94,8 +94,8 @@ class QueueNameExists(BadInput):
         self.stored = stored
         self.requested = requested
         super().__init__(
-            f"queue {name!r} exists with a visibility timeout of {stored} s, not the requested {requested} s: create it "
-            "with the same timeout, or take another name"
+            f"queue {name!r} exists with a visibility timeout of {stored} s, not the requested {requested} s: "
+            "create it with the same timeout, or take another name"
         )
 
 

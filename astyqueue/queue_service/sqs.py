@@ -9,7 +9,14 @@ from typing import Any, Final
 import boto3
 from botocore.exceptions import BotoCoreError, ClientError, HTTPClientError
 
-from astyqueue.errors import AstyqueueError, OutcomeUnknown, QueueDoesNotExist, QueueNameExists, StoreError, StoreUnavailable
+from astyqueue.errors import (
+    AstyqueueError,
+    OutcomeUnknown,
+    QueueDoesNotExist,
+    QueueNameExists,
+    StoreError,
+    StoreUnavailable,
+)
 from astyqueue.queue_service.service import BODY_MOST, PulledMessage, QueueService, not_a_receipt
 
 #: Messages in one request, a limit of SQS.
@@ -34,7 +41,7 @@ class SQSQueueService(QueueService):
     """
 
     def __init__(self, client: Any = None) -> None:  # noqa: ANN401 - boto3 makes the classes of its clients at run time
-        """Use this client, of `boto3.client("sqs", ...)`; without one, a client by the AWS configuration of the user."""
+        """Use this client, from `boto3.client("sqs", ...)`; default: one by the AWS configuration of the user."""
         self._client = boto3.client("sqs") if client is None else client
         self._urls: dict[str, str] = {}
 

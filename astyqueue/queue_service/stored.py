@@ -53,8 +53,10 @@ class _StoredQueueService(QueueService):
         return self._run(list_queues())
 
     def close(self) -> None:
-        """Close the store."""
+        """Close the store; threads that wait in a pull get Closed."""
         self._store.close()
+        for name in tuple(self._opened):
+            self._forget(name)
 
     def _create(self, name: str, visibility: int) -> str:
         behaviour = {

@@ -1,0 +1,142 @@
+"""The flavour in SQS: its client, its requests, and errors of the server and of the way to it."""
+
+from __future__ import annotations
+
+import json
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+import pytest
+
+from astyqueue.errors import OutcomeUnknown, QueueDoesNotExist, StoreError, StoreUnavailable
+from astyqueue.queue_service import QueueService, SQSQueueService
+from tests.queue_service.conftest import REGION, SQS, client_of
+
+#: From the verb and the request to the status and the body of the answer.
+Answers = Callable[[str, dict[str, Any]], tuple[int, dict[str, Any]]]
+
+
+def test_the_url_is_that_of_the_server_and_two_clients_share_its_queues(sqs: SQS) -> None:
+    first, second = sqs.open(), sqs.open()
+    url = first.create("orders")
+    assert url.startswith(sqs.server.url)
+    assert url.endswith("/orders")
+    first.push("orders", "a book")
+    message = second.pull("orders")
+    assert message is not None
+    first.delete("orders", message.receipt)
+
+
+def test_a_service_without_a_client_follows_the_configuration_of_the_user(
+    sqs: SQS, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in {
+        "AWS_ENDPOINT_URL_SQS": sqs.server.url,
+        "AWS_DEFAULT_REGION": REGION,
+        "AWS_ACCESS_KEY_ID": "invented",
+        "AWS_SECRET_ACCESS_KEY": "invented",
+    }.items():
+        monkeypatch.setenv(name, value)
+    with SQSQueueService() as service:
+        service.create("orders")
+        assert service.queues() == ["orders"]
+
+
+def test_more_queues_than_one_page_has_are_listed() -> None:
+    pages: dict[str | None, dict[str, Any]] = {
+        None: {"QueueUrls": ["http://sqs/b"], "NextToken": "more"},
+        "more": {"QueueUrls": ["http://sqs/a"]},
+    }
+    with answering(lambda _, request: (200, pages[request.get("NextToken")])) as service:
+        assert service.queues() == ["a", "b"]
+
+
+def test_a_queue_that_another_client_deleted_is_unknown_until_it_is_created_again(sqs: SQS) -> None:
+    first, second = sqs.open(), sqs.open()
+    first.create("orders")
+    first.push("orders", "a book")
+    second.delete_queue("orders")
+    with pytest.raises(QueueDoesNotExist):
+        first.push("orders", "a letter")
+    second.create("orders")
+    first.push("orders", "a letter")
+
+
+def test_a_server_that_is_not_there_is_unavailable() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+    with SQSQueueService(client_of(f"http://127.0.0.1:{port}")) as service, pytest.raises(StoreUnavailable):
+        service.create("orders")
+
+
+ANSWERS = [
+    (400, "com.amazonaws.sqs#QueueDoesNotExist", "The specified queue does not exist.", QueueDoesNotExist),
+    (403, "AccessDeniedException", "not yours", StoreError),
+    (503, "ServiceUnavailable", "later", OutcomeUnknown),
+    (0, "", "closes the connection", OutcomeUnknown),
+]
+
+
+@pytest.mark.parametrize(("status", "code", "text", "error"), ANSWERS)
+def test_an_error_of_the_server_is_one_of_ours(status: int, code: str, text: str, error: type[StoreError]) -> None:
+    with answering(failing(status, code, text)) as service, pytest.raises(error) as raised:
+        service.push("orders", "a book")
+    assert type(raised.value) is error
+    assert raised.value.__cause__ is not None
+
+
+NOT_HIDDEN = "Reason: Message does not exist or is not available for visibility timeout change."
+NOT_CURRENT = [
+    ("com.amazonaws.sqs#MessageNotInflight", "The message referred to is not in flight."),
+    ("InvalidParameterValue", f"Value x for parameter ReceiptHandle is invalid. {NOT_HIDDEN}"),
+]
+
+
+@pytest.mark.parametrize(("code", "text"), NOT_CURRENT)
+def test_what_sqs_says_of_a_receipt_that_is_not_current_is_no_error(code: str, text: str) -> None:
+    with answering(failing(400, code, text)) as service:
+        service.change_visibility("orders", "a receipt", 5)
+
+
+def failing(status: int, code: str, text: str) -> Answers:
+    """Give the URL of a queue, and answer all else with this error."""
+    return lambda verb, _: (
+        (200, {"QueueUrl": "http://sqs/orders"})
+        if verb == "GetQueueUrl"
+        else (status, {"__type": code, "message": text})
+    )
+
+
+@contextmanager
+def answering(answers: Answers) -> Iterator[QueueService]:
+    """A service whose server answers by this function; with a status of zero it closes the connection instead."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            request = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            status, body = answers(self.headers["X-Amz-Target"].rpartition(".")[2], request)
+            if not status:
+                return
+            encoded = json.dumps(body).encode()
+            self.send_response(status)
+            self.send_header("Content-Type", "application/x-amz-json-1.0")
+            self.send_header("Content-Length", str(len(encoded)))
+            self.end_headers()
+            self.wfile.write(encoded)
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            with SQSQueueService(client_of(f"http://127.0.0.1:{server.server_port}")) as service:
+                yield service
+        finally:
+            server.shutdown()
+            thread.join()

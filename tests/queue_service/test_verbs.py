@@ -1,0 +1,309 @@
+"""What every flavour of the queue service does, by the same tests. Time passes by a clock that the test moves."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+import pytest
+
+from astyqueue.errors import BadInput, NotFound, QueueDoesNotExist, QueueNameExists
+from astyqueue.queue_service import PulledMessage, QueueService
+from tests.queue_service.conftest import Flavour
+
+#: A visibility timeout, in seconds: next to it, the real time that passes during a test does not count.
+LONG: Final = 1_000
+RECEIPTS_OF_NONE: Final = ["", "nonsense", "orders:0:0/0/x/1", "ordérs"]
+
+
+def pulled(service: QueueService, queue: str = "orders") -> PulledMessage:
+    message = service.pull(queue)
+    assert message is not None
+    return message
+
+
+def drained(service: QueueService, queue: str = "orders") -> list[str]:
+    return [message.body for message in iter(lambda: service.pull(queue), None)]
+
+
+def test_a_body_that_was_pushed_is_pulled(service: QueueService) -> None:
+    service.create("orders")
+    pushed = service.push("orders", "a book")
+    message = pulled(service)
+    assert (message.id, message.body, message.receive_count) == (pushed, "a book", 1)
+
+
+def test_an_empty_queue_gives_none(service: QueueService) -> None:
+    service.create("orders")
+    assert service.pull("orders") is None
+
+
+@pytest.mark.parametrize("count", [0, 1, 25])
+def test_many_are_pushed_together_and_all_come(flavour: Flavour, count: int) -> None:
+    service = flavour.open()
+    service.create("orders", LONG)
+    bodies = [f"{number}" for number in range(count)]
+    ids = service.push_many("orders", bodies)
+    assert len(set(ids)) == count
+    messages = list(iter(lambda: service.pull("orders"), None))
+    assert sorted((message.id, message.body) for message in messages) == sorted(zip(ids, bodies, strict=True))
+    if flavour.ordered:
+        assert [message.body for message in messages] == bodies
+
+
+def test_a_queue_is_created_again_only_with_its_own_visibility_and_keeps_its_messages(service: QueueService) -> None:
+    url = service.create("orders", 5)
+    service.push("orders", "a book")
+    assert service.create("orders", "5s") == url
+    with pytest.raises(QueueNameExists, match=r"'orders' .* 5 s, not the requested 10 s") as refused:
+        service.create("orders", 10)
+    assert (refused.value.name, refused.value.stored, refused.value.requested) == ("orders", 5, 10)
+    assert isinstance(refused.value, BadInput)
+    assert drained(service) == ["a book"]
+
+
+@pytest.mark.parametrize("verb", ["push", "pull", "delete", "change", "purge", "delete_queue"])
+def test_an_unknown_queue_is_the_same_error_for_every_verb(service: QueueService, verb: str) -> None:
+    service.create("other")
+    service.push("other", "a book")
+    receipt = pulled(service, "other").receipt
+    calls: dict[str, Callable[[], object]] = {
+        "push": lambda: service.push("orders", "a book"),
+        "pull": lambda: service.pull("orders"),
+        "delete": lambda: service.delete("orders", receipt),
+        "change": lambda: service.change_visibility("orders", receipt, 5),
+        "purge": lambda: service.purge("orders"),
+        "delete_queue": lambda: service.delete_queue("orders"),
+    }
+    with pytest.raises(QueueDoesNotExist, match="no queue 'orders'") as unknown:
+        calls[verb]()
+    assert unknown.value.name == "orders"
+    assert isinstance(unknown.value, NotFound)
+
+
+def test_queues_are_listed_and_do_not_mix(service: QueueService) -> None:
+    assert service.queues() == []
+    for name in ("orders", "Letters", "a_b-1"):
+        service.create(name)
+    service.push("orders", "a book")
+    assert service.pull("Letters") is None
+    assert service.queues() == ["Letters", "a_b-1", "orders"]
+    assert drained(service) == ["a book"]
+
+
+def test_a_queue_that_was_deleted_is_gone_and_one_of_its_name_begins_empty(service: QueueService) -> None:
+    service.create("orders", 5)
+    service.push("orders", "a book")
+    service.delete_queue("orders")
+    assert service.queues() == []
+    with pytest.raises(QueueDoesNotExist):
+        service.pull("orders")
+    service.create("orders", 10)
+    assert service.pull("orders") is None
+    service.push("orders", "a letter")
+    assert drained(service) == ["a letter"]
+
+
+def test_a_purge_removes_hidden_messages_too_and_no_later_ones(flavour: Flavour) -> None:
+    service = flavour.open()
+    service.create("orders", LONG)
+    service.push_many("orders", ["a book", "a letter"])
+    pulled(service)
+    service.purge("orders")
+    flavour.advance(LONG)
+    assert service.pull("orders") is None
+    service.push("orders", "a card")
+    assert drained(service) == ["a card"]
+
+
+def test_a_message_is_hidden_until_its_visibility_timeout_ends(flavour: Flavour) -> None:
+    service = flavour.open()
+    service.create("orders", LONG)
+    service.push("orders", "a book")
+    first = pulled(service)
+    flavour.advance(LONG - LONG // 10)
+    assert service.pull("orders") is None
+    flavour.advance(LONG // 10)
+    second = pulled(service)
+    assert (second.id, second.body, second.receive_count) == (first.id, "a book", 2)
+    assert second.receipt != first.receipt
+
+
+def test_messages_that_are_visible_again_come_at_the_head(flavour: Flavour) -> None:
+    service = flavour.open()
+    service.create("orders", LONG)
+    service.push_many("orders", ["1", "2", "3"])
+    assert [pulled(service).body for _ in range(2)] == (["1", "2"] if flavour.ordered else [])
+    flavour.advance(LONG)
+    service.push("orders", "4")
+    assert drained(service) == ["1", "2", "3", "4"]
+
+
+def test_a_visibility_timeout_of_zero_hides_nothing_and_the_last_receipt_deletes(service: QueueService) -> None:
+    service.create("orders", 0)
+    service.push("orders", "a book")
+    assert [pulled(service).receive_count for _ in range(3)] == [1, 2, 3]
+    service.delete("orders", pulled(service).receipt)
+    assert service.pull("orders") is None
+
+
+def test_a_deleted_message_does_not_come_back_and_deleting_it_again_changes_nothing(flavour: Flavour) -> None:
+    service = flavour.open()
+    service.create("orders", LONG)
+    service.push_many("orders", ["a book", "a letter"])
+    message = pulled(service)
+    for _ in range(2):
+        service.delete("orders", message.receipt)
+    flavour.advance(LONG)
+    assert len(drained(service)) == 1
+
+
+def test_a_message_whose_timeout_has_ended_is_deleted_by_its_last_receipt(flavour: Flavour) -> None:
+    service = flavour.open()
+    service.create("orders", LONG)
+    service.push("orders", "a book")
+    message = pulled(service)
+    flavour.advance(2 * LONG)
+    service.delete("orders", message.receipt)
+    assert service.pull("orders") is None
+
+
+def test_an_earlier_receipt_deletes_and_hides_nothing_and_raises_nothing(flavour: Flavour) -> None:
+    service = flavour.open()
+    service.create("orders", LONG)
+    service.push("orders", "a book")
+    earlier = pulled(service)
+    flavour.advance(LONG)
+    if flavour.fenced:
+        service.change_visibility("orders", earlier.receipt, LONG)
+    last = pulled(service)
+    if flavour.fenced:
+        service.change_visibility("orders", earlier.receipt, 0)
+        assert service.pull("orders") is None
+    service.delete("orders", earlier.receipt)
+    flavour.advance(LONG)
+    assert drained(service) == (["a book"] if flavour.fenced else [])
+    service.delete("orders", last.receipt)
+
+
+def test_only_the_message_of_the_receipt_is_deleted_whatever_others_contain(flavour: Flavour) -> None:
+    service = flavour.open()
+    service.create("orders", LONG)
+    service.push("orders", "a book")
+    message = pulled(service)
+    service.push("orders", f"about {message.receipt}")
+    service.delete("orders", message.receipt)
+    flavour.advance(LONG)
+    assert drained(service) == [f"about {message.receipt}"]
+
+
+@pytest.mark.parametrize("receipt", RECEIPTS_OF_NONE)
+def test_what_cannot_be_a_receipt_is_refused_and_deletes_nothing(service: QueueService, receipt: str) -> None:
+    service.create("orders", 0)
+    service.push("orders", "a book")
+    pulled(service)
+    with pytest.raises(BadInput, match="is not a receipt of this queue"):
+        service.delete("orders", receipt)
+    with pytest.raises(BadInput, match="is not a receipt of this queue"):
+        service.change_visibility("orders", receipt, 5)
+    assert pulled(service).body == "a book"
+
+
+def test_a_receipt_of_another_queue_is_refused(service: QueueService) -> None:
+    for name in ("orders", "other"):
+        service.create(name)
+        service.push(name, "a book")
+    receipt = pulled(service, "other").receipt
+    with pytest.raises(BadInput, match="is not a receipt of this queue"):
+        service.delete("orders", receipt)
+    assert drained(service) == ["a book"]
+
+
+def test_a_visibility_that_is_changed_ends_sooner_or_later(flavour: Flavour) -> None:
+    service = flavour.open()
+    service.create("orders", LONG)
+    service.push_many("orders", ["1", "2", "3"])
+    sooner, later, _ = (pulled(service) for _ in range(3))
+    service.change_visibility("orders", sooner.receipt, 0)
+    assert drained(service) == [sooner.body]
+    service.change_visibility("orders", later.receipt, 3 * LONG)
+    flavour.advance(LONG)
+    assert later.body not in drained(service)
+    flavour.advance(2 * LONG)
+    assert later.body in drained(service)
+
+
+def test_a_message_that_was_made_visible_is_deleted_by_its_last_receipt(service: QueueService) -> None:
+    service.create("orders")
+    service.push("orders", "a book")
+    message = pulled(service)
+    service.change_visibility("orders", message.receipt, 0)
+    service.delete("orders", message.receipt)
+    assert service.pull("orders") is None
+
+
+BODIES: Final = [
+    "line\nline\r\n\ttab",
+    " ",
+    '"',
+    "\\",
+    "a:b|c\N{SNOWMAN}\N{PILE OF POO}",
+    "0",
+    "null",
+    "{}",
+    "x" * 262_144,
+]
+
+
+@pytest.mark.parametrize("body", BODIES, ids=range(len(BODIES)))
+def test_a_body_comes_back_as_it_was(service: QueueService, body: str) -> None:
+    service.create("orders")
+    service.push("orders", body)
+    assert pulled(service).body == body
+
+
+def test_many_large_bodies_are_pushed_together(service: QueueService) -> None:
+    service.create("orders")
+    bodies = [str(number) * 100_000 for number in range(8)]
+    service.push_many("orders", bodies)
+    assert sorted(drained(service)) == bodies
+
+
+@pytest.mark.parametrize("body", [None, b"a book", 1, "", "\0", "a\x01b", "\x7f\uffff", "\ud800", "x" * 262_145])
+def test_a_body_that_sqs_does_not_take_is_refused_by_every_flavour(service: QueueService, body: str) -> None:
+    service.create("orders")
+    with pytest.raises(BadInput, match="body"):
+        service.push("orders", body)
+    with pytest.raises(BadInput, match="body"):
+        service.push_many("orders", ["a book", body])
+    assert service.pull("orders") is None
+
+
+@pytest.mark.parametrize("name", ["", "a b", "a.b", "a/b", "../a", "é", "x" * 81, "a:b", None, 1])
+def test_a_name_that_sqs_does_not_take_is_refused_by_every_flavour(service: QueueService, name: str) -> None:
+    for call in (lambda: service.create(name), lambda: service.push(name, "x"), lambda: service.pull(name)):
+        with pytest.raises(BadInput, match="not a valid queue name"):
+            call()
+
+
+@pytest.mark.parametrize("visibility", [-1, 0.5, "500ms", 43_201, None, "soon"])
+def test_a_visibility_timeout_that_sqs_does_not_take_is_refused_by_every_flavour(
+    service: QueueService, visibility: int
+) -> None:
+    with pytest.raises(BadInput):
+        service.create("orders", visibility)
+    assert service.queues() == []
+
+
+def test_the_longest_name_and_visibility_timeout_are_taken(service: QueueService) -> None:
+    name = "x" * 80
+    assert name in service.create(name, "12h")
+    service.push(name, "a book")
+    assert pulled(service, name).body == "a book"
+
+
+@pytest.mark.parametrize("wait", [-1, 0.5, 21])
+def test_a_wait_that_sqs_does_not_take_is_refused_by_every_flavour(service: QueueService, wait: float) -> None:
+    service.create("orders")
+    with pytest.raises(BadInput):
+        service.pull("orders", wait=wait)

@@ -1,0 +1,105 @@
+"""A server with the verbs of SQS on this machine, whose clock a test moves: moto, in a process of its own.
+
+Run as a program it prints its port and reads lines from standard input: "advance SECONDS" moves its clock, "reset"
+removes all queues. Each is answered by a line. It ends when its input does, so it never outlives its parent.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from datetime import datetime
+from pathlib import Path
+from typing import IO, Self
+
+from astyqueue.clock import SystemClock, instant
+from astyqueue.units import SECOND
+
+
+class SQSServer:
+    """The server process; leaving the block ends it."""
+
+    def __enter__(self) -> Self:
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "tests.support.sqs_server"],
+            cwd=Path(__file__).parents[2],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        self.url = f"http://127.0.0.1:{self._answer()}"
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._process.communicate(timeout=30)
+
+    def advance(self, seconds: int) -> None:
+        """Let so many seconds pass by the clock of the server, at once. Real time passes too."""
+        self._order(f"advance {seconds}")
+
+    def reset(self) -> None:
+        """Remove all queues."""
+        self._order("reset")
+
+    def _order(self, order: str) -> None:
+        self._pipe(self._process.stdin).write(f"{order}\n")
+        self._pipe(self._process.stdin).flush()
+        if (answer := self._answer()) != "done":
+            message = f"the server answered {answer!r}"
+            raise RuntimeError(message)
+
+    def _answer(self) -> str:
+        answer = self._pipe(self._process.stdout).readline().strip()
+        if not answer:
+            message = f"the server ended with {self._process.wait()}"
+            raise RuntimeError(message)
+        return answer
+
+    def _pipe(self, pipe: IO[str] | None) -> IO[str]:
+        if pipe is None:
+            message = "the server was started without this pipe"
+            raise RuntimeError(message)
+        return pipe
+
+
+class MovedClock(SystemClock):
+    """The clock of this machine, and as much further as it was moved."""
+
+    ahead = 0
+
+    def now(self) -> int:
+        return super().now() + self.ahead
+
+    def naive_utc(self) -> datetime:
+        """The time as moto reads it."""
+        return instant(self.now()).replace(tzinfo=None)
+
+
+def serve() -> None:
+    """Serve until standard input ends."""
+    import moto.core.utils  # noqa: PLC0415 - it takes a second, which only this process needs
+    from moto.moto_api._internal.models import moto_api_backend  # noqa: PLC0415 - as above
+    from moto.server import ThreadedMotoServer  # noqa: PLC0415 - as above
+
+    clock = MovedClock()
+    moto.core.utils.utcnow = clock.naive_utc
+    server = ThreadedMotoServer("127.0.0.1", 0, verbose=False)
+    server.start()
+    _say(server.get_host_and_port()[1])
+    for line in sys.stdin:
+        order, _, seconds = line.strip().partition(" ")
+        if order == "advance":
+            clock.ahead += int(seconds) * SECOND
+        else:
+            moto_api_backend.reset()
+        _say("done")
+    server.stop()
+
+
+def _say(answer: object) -> None:
+    sys.stdout.write(f"{answer}\n")
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    serve()
