@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
 from typing import Final, TypeVar
@@ -71,14 +73,12 @@ class _StoredQueueService(QueueService):
         return f"{self._url}#{name}"
 
     def _push(self, name: str, bodies: list[str]) -> list[str]:
-        queue = self._queue(name)
-        with self._pushing:
+        with self._queue(name) as queue, self._pushing:
             return [str(sent) for sent in queue.send_many(bodies).ids]
 
     def _pull(self, name: str, wait: int) -> PulledMessage | None:
-        queue = self._queue(name)
         until = self._clock.monotonic() + wait * SECOND
-        try:
+        with self._queue(name) as queue:
             while True:
                 left = max(0, until - self._clock.monotonic())
                 claimed = queue.receive(wait=timedelta(microseconds=left))
@@ -86,28 +86,37 @@ class _StoredQueueService(QueueService):
                     return None
                 if (pulled := _hidden(queue, claimed[0])) is not None:
                     return pulled
-        except Closed:  # the queue was deleted by another thread while this one waited, or the service was closed
-            self._queue(name)
-            raise
 
     def _delete(self, name: str, receipt: str) -> None:
-        queue = self._queue(name)
-        queue.run(delete(queue.core, PullReceipt.parse(receipt, name)))
+        with self._queue(name) as queue:
+            queue.run(delete(queue.core, PullReceipt.parse(receipt, name)))
 
     def _change_visibility(self, name: str, receipt: str, visibility: int) -> None:
-        queue = self._queue(name)
-        until = queue.core.process.now() + visibility * SECOND
-        queue.run(hide(queue.core, PullReceipt.parse(receipt, name), until))
+        with self._queue(name) as queue:
+            until = queue.core.process.now() + visibility * SECOND
+            queue.run(hide(queue.core, PullReceipt.parse(receipt, name), until))
 
     def _purge(self, name: str) -> None:
-        self._queue(name).clear()
+        with self._queue(name) as queue:
+            queue.clear()
 
     def _delete_queue(self, name: str) -> None:
-        self._queue(name).drop()
+        with self._queue(name) as queue:
+            queue.drop()
         self._forget(name)
 
-    def _queue(self, name: str) -> MessageQueue:
-        """The open queue, with its settings as they are stored now; QueueDoesNotExist if there is none."""
+    @contextmanager
+    def _queue(self, name: str) -> Iterator[MessageQueue]:
+        """The queue; QueueDoesNotExist if there is none, or if another thread deletes it meanwhile."""
+        queue = self._open(name)
+        try:
+            yield queue
+        except Closed:
+            self._open(name)
+            raise
+
+    def _open(self, name: str) -> MessageQueue:
+        """The queue with its settings as they are stored now; QueueDoesNotExist if there is none."""
         stored = self._run(load_settings(name, exact=True))
         if stored is None:
             self._forget(name)
