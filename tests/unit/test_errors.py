@@ -44,6 +44,8 @@ SAMPLES: Final = (
     errors.Retry(),
     errors.Reject("no such address"),
     errors.Snooze(datetime(2026, 11, 21, 9, tzinfo=UTC)),
+    errors.QueueNameExists("emails", 5, 10),
+    errors.QueueDoesNotExist("emails"),
     Failure("no such queue", ExitCode.BAD_INPUT),
     NoJavaForSpark({"/usr/lib/jvm/java-11": "it is Java 11"}),
     BadManifest(Path("lake"), "it is no JSON"),
