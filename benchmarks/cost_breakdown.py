@@ -12,12 +12,11 @@ from astyqueue.model.envelope import decode
 from astyqueue.protocol.claiming.claim import Claim, claim
 from astyqueue.protocol.claiming.scan import MOST
 from astyqueue.protocol.claiming.selection import ClaimRequest
-from astyqueue.protocol.client import Client
 from astyqueue.protocol.layout.columns import HEADER, Type
 from astyqueue.protocol.row.snapshot import RowSnapshot
 from astyqueue.protocol.settling.outcomes import ACK
 from astyqueue.protocol.settling.settle import SettleRequest, settle
-from astyqueue.protocol.steps import Answer, Commit, Request, Steps, perform
+from astyqueue.protocol.steps import Answer, Client, Commit, Request, Steps, perform
 from astyqueue.queue.delivery.base_delivery import BaseDelivery, Waiter
 from astyqueue.store import Column, Slice
 from benchmarks import throughput

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from astyqueue.units import SECOND
-from benchmarks import baselines, targets_met
-from benchmarks.figures import Run, figures, percentile, table
+from benchmarks import baselines
+from benchmarks.figures import AIMS, Aim, Run, aims_checked, figures, percentile, table, verdict_table
 from benchmarks.latency import across_processes_ms, after_an_idle_hour_ms, in_process_ms
 from benchmarks.target import ONE_ROW, Target, fresh_queue
 from benchmarks.target_options import opened, parser, progress, whole_number
@@ -50,7 +50,7 @@ def main(arguments: list[str]) -> int:
                 target, options.messages, options.runs, options.body_bytes, options.threads, options.latency_messages
             )
             runs = [_run(plan, number) for number in range(1, plan.runs + 1)]
-            checked = targets_met.checked(_aims(plan), runs)
+            checked = aims_checked(_aims(plan), runs)
             conditions = _conditions(plan)
     except NotMeasured as failure:
         print(f"not measured: {failure}", file=sys.stderr)
@@ -152,11 +152,11 @@ def _conditions(plan: Plan) -> dict[str, object]:
     }
 
 
-def _aims(plan: Plan) -> tuple[targets_met.Aim, ...]:
+def _aims(plan: Plan) -> tuple[Aim, ...]:
     """A ring of nodes has aims of its own."""
-    return targets_met.AIMS["ring" if plan.target.conditions.get("nodes", 1) != 1 else plan.target.store]
+    return AIMS["ring" if plan.target.conditions.get("nodes", 1) != 1 else plan.target.store]
 
 
 def _page(plan: Plan, runs: list[Run], checked: list[dict[str, object]]) -> str:
     title = f"{plan.messages} messages of {plan.body_bytes} bytes, {plan.target.store}, {plan.runs} runs"
-    return "\n".join([title, "", table(figures(runs)), "", targets_met.table(checked)])
+    return "\n".join([title, "", table(figures(runs)), "", verdict_table(checked)])

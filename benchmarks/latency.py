@@ -37,7 +37,8 @@ def across_processes_ms(target: Target, messages: int, size: int, *, seed: int) 
         command = [
             sys.executable,
             "-m",
-            "benchmarks.processes.sender",
+            "benchmarks.processes.producers",
+            "now-and-then",
             url,
             str(messages + _WARMING),
             str(size),
@@ -56,7 +57,8 @@ def after_an_idle_hour_ms(target: Target, messages: int, size: int, *, seed: int
         command = [
             sys.executable,
             "-m",
-            "benchmarks.processes.sender",
+            "benchmarks.processes.producers",
+            "now-and-then",
             url,
             str(messages + 1),
             str(size),

@@ -19,12 +19,12 @@ from astyqueue import MessageQueue
 from astyqueue.protocol.claiming.claim import ClaimResult, claim
 from astyqueue.protocol.claiming.scan import MOST
 from astyqueue.protocol.claiming.selection import ClaimRequest
-from astyqueue.protocol.coordination.column_lock import remove
+from astyqueue.protocol.coordination.row_lock import release_columns
 from astyqueue.protocol.steps import Steps
 from astyqueue.queue.options import DEFAULT_OPTIONS, with_lock
 from benchmarks.figures import Figure, Run, figures, table
-from benchmarks.lock_options import files_in, lock_of
 from benchmarks.parallel_drain import drained_by
+from benchmarks.processes.consumers import files_in, lock_of
 from benchmarks.processes.poller import Row, tombstones
 from benchmarks.target import CLOCK, QUEUE, Target
 from benchmarks.target_options import opened, parser, progress, whole_number
@@ -58,7 +58,7 @@ class LockedRow(Row):
         )
         claimed = yield from claim(self.queue.core.process, self.snapshot, order)
         if grip.columns and not claimed.unlocked:
-            yield from remove(row, grip.columns)
+            yield from release_columns(row, grip.columns)
         grip.let_go()
         return claimed
 

@@ -97,7 +97,7 @@ def _together(url: str, lock: str, count: int, *, messages: int) -> list[Measure
 
 @contextlib.contextmanager
 def _started(url: str, lock: str, writing: int) -> Iterator[DrainProcess]:
-    command = [sys.executable, "-m", "benchmarks.processes.drainer", url, str(writing), lock]
+    command = [sys.executable, "-m", "benchmarks.processes.consumers", "drain", url, str(writing), lock]
     with subprocess.Popen(
         command, cwd=_PROJECT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, pass_fds=(writing,)
     ) as process:

@@ -16,8 +16,7 @@ from astyqueue import MessageQueue
 from astyqueue.units import SECOND
 from astyqueue.waiting import Wakeup
 from benchmarks.cassandra import cpu_s
-from benchmarks.processes.steady_app import QUEUE
-from benchmarks.processes.steady_producer import TOGETHER
+from benchmarks.processes.producers import STEADY, TOGETHER
 from benchmarks.target import CLOCK, Target
 from benchmarks.workload import NotMeasured
 
@@ -84,16 +83,24 @@ class Load:
     def __enter__(self) -> Self:
         """Make the queue and start its processes."""
         with contextlib.ExitStack() as held:
-            builder = MessageQueue.builder().store(self._url).name(QUEUE)
+            builder = MessageQueue.builder().store(self._url).name(STEADY)
             self._queue = (
                 builder.time_shards(30, every=self._crew.every) if self._place.store == "cassandra" else builder
             ).build()
             held.enter_context(self._queue)
-            worker = [sys.executable, "-m", "astyqueue", "worker", "benchmarks.processes.steady_app:app", "-Q", QUEUE]
+            worker = [
+                sys.executable,
+                "-m",
+                "astyqueue",
+                "worker",
+                "benchmarks.processes.producers:app",
+                "-Q",
+                STEADY,
+            ]
             self._workers = [
                 held.enter_context(self._started(worker, is_worker=True)) for _ in range(self._crew.workers)
             ]
-            producer = [sys.executable, "-m", "benchmarks.processes.steady_producer"]
+            producer = [sys.executable, "-m", "benchmarks.processes.producers", "steady"]
             self._producers = [
                 held.enter_context(self._started(producer, is_worker=False)) for _ in range(self._crew.producers)
             ]

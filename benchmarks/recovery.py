@@ -133,7 +133,7 @@ def _send(queue: MessageQueue, ago: int) -> None:
 @contextlib.contextmanager
 def _started(url: str) -> Iterator[subprocess.Popen[bytes]]:
     """A process that takes what it can get; it is at work when the block begins."""
-    command = [sys.executable, "-m", "benchmarks.processes.holder", url]
+    command = [sys.executable, "-m", "benchmarks.processes.consumers", "hold", url]
     process = subprocess.Popen(command, cwd=_PROJECT, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     try:
         _line(process)

@@ -13,7 +13,6 @@ from typing import Self, cast
 from astyqueue.aio.delivery import Delivery, Received
 from astyqueue.aio.delivery_loop import Deliveries, Later
 from astyqueue.aio.operations import Operations
-from astyqueue.aio.sending import send_as_they_come
 from astyqueue.clock import Clock
 from astyqueue.durations import Duration, as_microseconds
 from astyqueue.model.message import Message
@@ -22,11 +21,11 @@ from astyqueue.protocol.settling.outcomes import ACK, Outcome
 from astyqueue.protocol.steps import arun
 from astyqueue.queue.admin import schedules
 from astyqueue.queue.builder import QueueBuilder
-from astyqueue.queue.consuming.renewal import renew_until_stopped
 from astyqueue.queue.delivery.base_delivery import BaseDelivery, DeliveryFactory
 from astyqueue.queue.delivery.retry_policy import RetryPolicy
+from astyqueue.queue.delivery_loop import renew_until_stopped
 from astyqueue.queue.metrics import QueueStats
-from astyqueue.queue.producing.producer import SendReport, Sent, as_message
+from astyqueue.queue.producing.producer import SendReport, Sent, as_message, send_as_they_come
 from astyqueue.queue.runtime import QueueRuntime, ReceiveRequest
 from astyqueue.store import Store
 from astyqueue.stores.async_adapter import Threaded

@@ -8,19 +8,22 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from datetime import datetime
 from typing import Final
 
+from astyqueue import errors
 from astyqueue.dispatch.backlog_size import AdaptivePrefetch, MessageQuota
-from astyqueue.dispatch.handlers import Handler, HandlerRegistry, refuse_unfinished
-from astyqueue.dispatch.outcome_policy import OutcomePolicy
+from astyqueue.dispatch.handlers import TASK, Handler, HandlerRegistry, refuse_unfinished
 from astyqueue.dispatch.worker_log import DeliveryLog
+from astyqueue.durations import as_microseconds, instant_of
 from astyqueue.errors import AlreadySettled
 from astyqueue.ids import Id
-from astyqueue.protocol.layout.columns import Timer
-from astyqueue.protocol.settling.outcomes import ACK, Outcome
+from astyqueue.protocol.layout.columns import State, Timer
+from astyqueue.protocol.settling.outcomes import ACK, Outcome, Reject, Release
 from astyqueue.queue.delivery.delivery import Delivery
+from astyqueue.queue.delivery.retry_policy import one_line, reason_of
 from astyqueue.queue.queue import MessageQueue
-from astyqueue.text import duration_setting_text
+from astyqueue.text import duration_setting_text, length_text
 from astyqueue.units import SECOND
 
 #: A message of an unknown task is parked for as long as it has been due, within these bounds: by then a newer worker
@@ -36,6 +39,48 @@ _FREE: Final = 5
 _REMEMBERED: Final = 1_000
 
 DeliveryOutcome = tuple[Delivery, Outcome]
+
+
+class OutcomePolicy:
+    """Decides the outcome of a message from the error that its handler raised, under the retry policy of its queue."""
+
+    def __init__(self, queue: MessageQueue) -> None:
+        """The queue's backoff and number of attempts are read when an attempt ends."""
+        self._terms = queue.terms
+        self._now = queue.clock.now
+
+    def judge(self, delivery: Delivery, error: BaseException, allowed: int | None) -> Outcome:
+        """A retry, a snooze or a dead letter; `allowed` attempts override the message's and the queue's."""
+        try:
+            return self._of(delivery, error, allowed)
+        except Exception as wrong:  # noqa: BLE001 - the handler's request is invalid: a failed attempt
+            return self.failed(delivery, wrong, allowed)
+
+    def failed(self, delivery: Delivery, error: BaseException, allowed: int | None) -> Outcome:
+        """A failed attempt; a `Retry`, `Reject` or `Snooze` in `error` is not followed."""
+        return self._terms.failed(delivery, reason_of(error), allowed=allowed)
+
+    def _of(self, delivery: Delivery, error: BaseException, allowed: int | None) -> Outcome:
+        match error:
+            case errors.Retry(after=after):
+                pause = None if after is None else as_microseconds(after)
+                return self._terms.failed(delivery, reason_of(error), pause=pause, allowed=allowed)
+            case errors.Reject(reason=reason):
+                return Reject("rejected", one_line(reason), delivery.attempt)
+            case errors.Snooze(until=until):
+                due = instant_of(until) if isinstance(until, datetime) else self._now() + as_microseconds(until)
+                return Release(due, delivery.attempt - 1, State.SNOOZED)
+        return self.failed(delivery, error, allowed)
+
+    def parked(self, delivery: Delivery, pause: int, *, free: bool) -> Outcome:
+        """Park a message of an unknown task for `pause` microseconds; unless `free`, as a failed attempt."""
+        parked = Release(self._now() + pause, delivery.attempt - 1, State.PARKED)
+        if free:
+            return parked
+        task = delivery.headers.get(TASK)
+        reason = f"no worker that claimed it in {length_text(self._now() - delivery.due_us)} knows task {task!r}"
+        outcome = self._terms.failed(delivery, one_line(reason), pause=pause)
+        return outcome if isinstance(outcome, Reject) else parked._replace(spent=delivery.attempt)
 
 
 class Execution:

@@ -28,7 +28,7 @@ from astyqueue.dispatch.step_loop import StepTask
 from astyqueue.dispatch.worker_log import log_event, log_traceback, short
 from astyqueue.errors import AlreadySettled, AstyqueueError, ThreadsDied
 from astyqueue.model.health import StuckReport
-from astyqueue.protocol.coordination.stuck_workers import report_stuck
+from astyqueue.protocol.admin.health import report_stuck
 from astyqueue.queue.delivery.base_delivery import BaseDelivery, Waiter
 from astyqueue.queue.delivery.delivery import Delivery
 from astyqueue.queue.delivery.retry_policy import reason_of

@@ -1,4 +1,4 @@
-"""A message: its envelope as stored, its id, and the receipt of one delivery of it."""
+"""A message: its envelope as stored, behind a format byte, its id, and the receipt of one delivery of it."""
 
 from __future__ import annotations
 
@@ -13,9 +13,10 @@ from astyqueue.clock import microseconds
 from astyqueue.durations import LATEST
 from astyqueue.errors import BadInput
 from astyqueue.ids import Id, is_moment
-from astyqueue.model.framing import FORMAT, other_format
 from astyqueue.units import SECOND
 
+#: The first byte of every stored value; a greater one was written by a newer astyqueue.
+FORMAT: Final = b"\x01"
 #: The least and the longest lease (microseconds) and the most attempts of a queue or a message; a lease of zero: at
 #: most once.
 LEASE_LEAST: Final = SECOND // 10
@@ -28,6 +29,18 @@ REMEMBERED_MOST: Final = 30 * REMEMBERED_LEAST
 #: `datetime.max`.
 _ENDLESS: Final = microseconds(datetime.max.replace(tzinfo=UTC)) + 1
 _PLAIN_TAIL: Final = b"0,null,null,null,null,null,"
+
+
+def unframed(value: bytes) -> bytes:
+    """The content of a value behind its format byte; raises ValueError for another format."""
+    if value[:1] != FORMAT:
+        raise other_format(value)
+    return value[1:]
+
+
+def other_format(value: bytes) -> ValueError:
+    """The error for a value of another format."""
+    return ValueError(f"format byte {value[:1].hex() or 'missing'}, and this astyqueue knows {FORMAT.hex()}")
 
 
 class Envelope(NamedTuple):

@@ -2,7 +2,7 @@
 
 An operation is a generator that yields requests (`steps.Read`, `Send`, `Commit`) and returns its result; a runner
 carries the requests out for a thread, an asyncio task or a test. Steps take the time and random numbers from a
-`client.Client` and touch one row at a time.
+`steps.Client` and touch one row at a time.
 
 - `layout`: the columns of a row: messages, timers that hide them, dead letters, unique keys, schedules, and the header.
 - `coordination`: hints between processes: the doorbell, row locks, store time. Losing one costs delay, not safety.

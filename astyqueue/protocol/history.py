@@ -17,12 +17,10 @@ from pydantic_core import from_json, to_json
 from astyqueue import ids
 from astyqueue.errors import OutcomeUnknown
 from astyqueue.ids import Id
-from astyqueue.model.envelope import MessageId, queue_of
+from astyqueue.model.envelope import FORMAT, MessageId, queue_of
 from astyqueue.model.event import FLAT, Event, Kind
-from astyqueue.model.framing import FORMAT
-from astyqueue.protocol.layout.limits import BATCH_BYTES, BATCH_COLUMNS
 from astyqueue.protocol.layout.rows import Ring, history_row
-from astyqueue.protocol.steps import Send, Steps, read, read_one
+from astyqueue.protocol.steps import BATCH_BYTES, BATCH_COLUMNS, Send, Steps, read, read_one
 from astyqueue.store import HISTORY, Batch, Column, Name, Named, Put, Slice
 from astyqueue.units import SECOND
 

@@ -3,16 +3,20 @@
 The same steps have several runners: `run` carries the requests out in a thread, `arun` in a task, and a test may stop,
 fail or interleave operations at every yield. A store's error is thrown into the steps at the request that caused it, so
 that they can read back an unknown outcome; errors that they do not catch reach the caller.
+
+Steps do not read a clock or draw random numbers: the process that runs them passes both, as a `Client`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
+from astyqueue import ids
 from astyqueue.errors import OutcomeUnknown, StoreError
-from astyqueue.observe.events import RequestDone
+from astyqueue.ids import Id
+from astyqueue.observe.events import OutcomeReadBack, RequestDone
 from astyqueue.observe.observers import UNOBSERVED, Observers
 from astyqueue.store import (
     AsyncStore,
@@ -31,6 +35,10 @@ from astyqueue.store import (
 from astyqueue.waiting import Finishing, Rest
 
 T = TypeVar("T")
+
+#: Columns in one batch, and bytes of their values.
+BATCH_COLUMNS: Final = 200
+BATCH_BYTES: Final = 512 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +97,38 @@ def commit(batch: Batch, expects: tuple[Expectation, ...]) -> Steps[Outcome]:
     """Committed if the batch was applied, otherwise Refused, with the present values of all expected columns."""
     outcome: Outcome = yield Commit(batch, expects)
     return outcome
+
+
+def batches_within(sizes: Sequence[int]) -> Iterator[slice]:
+    """The places of values of these sizes, in bytes, that go into one batch each; a larger one is alone."""
+    first = total = 0
+    for place, size in enumerate(sizes):
+        if place > first and (place - first >= BATCH_COLUMNS or total + size > BATCH_BYTES):
+            yield slice(first, place)
+            first, total = place, 0
+        total += size
+    if sizes:
+        yield slice(first, len(sizes))
+
+
+@dataclass(frozen=True, slots=True)
+class Client:
+    """The process that runs steps: its name, its clock, its random numbers, and the observers of what it finds.
+
+    `now`: its estimate of the store's time, in microseconds since 1970.
+    """
+
+    name: str
+    now: Callable[[], int]
+    id_at: Callable[[int], Id] = ids.at
+    nonce: Callable[[], bytes] = ids.nonce
+    observers: Observers = UNOBSERVED
+
+    def read_back(self, row: str, operation: str, *, applied: bool) -> bool:
+        """Notify the observers of what reading a row has shown of a commit of unknown outcome; returns `applied`."""
+        if self.observers.on:
+            self.observers.notify(OutcomeReadBack(row, operation, applied))
+        return applied
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,14 +1,72 @@
-"""The endless loop over deliveries, for threads."""
+"""The endless loop over deliveries, for threads, and the renewal of leases during it; tasks renew by the same steps.
+
+A thread can renew only while the interpreter lets threads run: code that holds the interpreter lock longer than 60 %
+of a lease (a C extension that does not release it) stops every thread of the process, and the lease runs out. Choose
+leases longer than that, or run such code in a process of its own.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import logging
+import threading
 from collections.abc import Callable, Generator
-from typing import NamedTuple
+from types import TracebackType
+from typing import Final, NamedTuple
 
-from astyqueue.errors import Closed
-from astyqueue.queue.consuming.renewal import RenewalThread
+from astyqueue.clock import Clock
+from astyqueue.errors import AstyqueueError, Closed
+from astyqueue.protocol.steps import Steps
+from astyqueue.queue.consuming.claimer import Claimer
 from astyqueue.queue.delivery.delivery import Delivery, Received
+from astyqueue.units import SECOND
+from astyqueue.waiting import Rest, Wakeup
+
+_log: Final = logging.getLogger("astyqueue.queue")
+
+
+def renew_until_stopped(claimer: Claimer, clock: Clock, stopped: Callable[[], bool]) -> Steps[None]:
+    """Take part without receiving, so that leases are renewed; after an error, try again in one second."""
+    while not stopped():
+        try:
+            yield from claimer.renew_leases(stopped)
+        except Closed:
+            return
+        except AstyqueueError:
+            _log.exception("leases could not be renewed; trying again")
+            yield Rest(Wakeup(clock), clock.monotonic() + SECOND)
+
+
+class RenewalThread:
+    """Runs `keeping` in a thread of its own while any thread is inside this context manager."""
+
+    def __init__(self, keeping: Callable[[Callable[[], bool]], None], wake: Callable[[], None]) -> None:
+        """`keeping` gets a function that is true once it must stop; `wake` makes it check that."""
+        self._keeping = keeping
+        self._wake = wake
+        self._lock = threading.Lock()
+        self._inside = 0
+        self._stop = threading.Event()
+
+    def __enter__(self) -> None:
+        """Start the thread unless another caller did."""
+        with self._lock:
+            self._inside += 1
+            if self._inside == 1:
+                self._stop = threading.Event()
+                threading.Thread(
+                    target=self._keeping, args=(self._stop.is_set,), name="astyqueue:keeper", daemon=True
+                ).start()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Stop the thread when the last caller leaves; the next caller starts another."""
+        with self._lock:
+            self._inside -= 1
+            if not self._inside:
+                self._stop.set()
+        self._wake()
 
 
 class Later(NamedTuple):

@@ -12,8 +12,7 @@ from astyqueue.findings import Finding, Severity
 from astyqueue.model.health import findings_of, rest_of
 from astyqueue.protocol.admin.health import read_health
 from astyqueue.protocol.admin.settings import load_settings, read_queue_list
-from astyqueue.protocol.client import Client
-from astyqueue.protocol.steps import Steps, run
+from astyqueue.protocol.steps import Client, Steps, run
 from astyqueue.queue.runtime import new_client
 from astyqueue.store import Store
 from astyqueue.stores import open_store

@@ -16,14 +16,13 @@ from astyqueue.model.event import KEPT, Event, Kind
 from astyqueue.model.message import PreparedMessage
 from astyqueue.model.schedule import SCHEDULE
 from astyqueue.protocol.claiming.claim import ClaimResult
-from astyqueue.protocol.client import Client
 from astyqueue.protocol.history import REASON, TRACE, batches_of, record_events
 from astyqueue.protocol.layout.columns import Entry, State
 from astyqueue.protocol.layout.rows import Ring
 from astyqueue.protocol.scheduling.fire import FiredSlot
 from astyqueue.protocol.scheduling.policies import SkippedSlots
 from astyqueue.protocol.settling.outcomes import Ack, Extend, Outcome, Reject, Release
-from astyqueue.protocol.steps import Steps
+from astyqueue.protocol.steps import Client, Steps
 from astyqueue.queue.delivery.base_delivery import AT_MOST_ONCE, BaseDelivery
 from astyqueue.queue.settings_sync import SettingsSync
 from astyqueue.rate_limit import NAMES, MinuteLimit

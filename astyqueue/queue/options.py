@@ -11,9 +11,8 @@ from astyqueue.clock import Clock
 from astyqueue.durations import Duration, as_microseconds
 from astyqueue.errors import BadSetting
 from astyqueue.model.settings import did_you_mean
-from astyqueue.protocol.client import Client
-from astyqueue.protocol.coordination.column_lock import ColumnLock
-from astyqueue.protocol.coordination.row_lock import RowLock, VersionGuard
+from astyqueue.protocol.coordination.row_lock import ColumnLock, RowLock, VersionGuard
+from astyqueue.protocol.steps import Client
 from astyqueue.queue.producing.placement import PlacementFunction
 from astyqueue.queue.rows.external_lock import CallingThread, LockManager, ManagedLock
 from astyqueue.units import SECOND

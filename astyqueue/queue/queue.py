@@ -16,11 +16,10 @@ from astyqueue.protocol.settling.outcomes import ACK, Outcome
 from astyqueue.protocol.steps import run
 from astyqueue.queue.admin import schedules
 from astyqueue.queue.builder import QueueBuilder
-from astyqueue.queue.consuming.renewal import RenewalThread, renew_until_stopped
 from astyqueue.queue.delivery.base_delivery import BaseDelivery, DeliveryFactory
 from astyqueue.queue.delivery.delivery import Delivery, Received
 from astyqueue.queue.delivery.retry_policy import RetryPolicy
-from astyqueue.queue.delivery_loop import Later, delivery_loop
+from astyqueue.queue.delivery_loop import Later, RenewalThread, delivery_loop, renew_until_stopped
 from astyqueue.queue.metrics import QueueStats
 from astyqueue.queue.operations import Operations
 from astyqueue.queue.producing.producer import SendReport, Sent, as_message

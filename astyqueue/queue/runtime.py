@@ -17,9 +17,8 @@ from astyqueue.model.settings import Settings
 from astyqueue.model.validation import check_count
 from astyqueue.observe.observers import UNOBSERVED, Observers
 from astyqueue.protocol.admin.settings import change_behaviour
-from astyqueue.protocol.client import Client
 from astyqueue.protocol.layout.rows import Ring
-from astyqueue.protocol.steps import Steps
+from astyqueue.protocol.steps import Client, Steps
 from astyqueue.queue.consuming.claimer import Claimer
 from astyqueue.queue.consuming.leader_follower import was_closed
 from astyqueue.queue.delivery.base_delivery import BaseDelivery, DeliveryFactory, Waiter

@@ -12,9 +12,8 @@ from astyqueue.clock import Clock, Comparison, CorrectedClock
 from astyqueue.errors import NotFound, StoreUnavailable, Undecodable
 from astyqueue.model.settings import Behaviour, Settings
 from astyqueue.protocol.admin.settings import load_settings
-from astyqueue.protocol.client import Client
 from astyqueue.protocol.coordination.store_time import clock_offset
-from astyqueue.protocol.steps import Steps
+from astyqueue.protocol.steps import Client, Steps
 from astyqueue.units import SECOND
 
 _log: Final = logging.getLogger("astyqueue.queue")

@@ -26,7 +26,7 @@ from pydantic_core import from_json, to_json
 
 from astyqueue import ids
 from astyqueue.errors import BadSetting, StoreUnavailable, Undecodable
-from astyqueue.model.framing import FORMAT
+from astyqueue.model.envelope import FORMAT
 from astyqueue.model.message import Message
 from astyqueue.model.schedule import Origin, Policies, Schedule, Template
 from astyqueue.protocol.row import compare_and_set

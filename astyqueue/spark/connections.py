@@ -10,9 +10,8 @@ from astyqueue.clock import Clock, SystemClock
 from astyqueue.errors import NotFound
 from astyqueue.model.settings import Settings
 from astyqueue.protocol.admin.settings import load_settings
-from astyqueue.protocol.client import Client
 from astyqueue.protocol.layout.rows import Ring
-from astyqueue.protocol.steps import Steps, run
+from astyqueue.protocol.steps import Client, Steps, run
 from astyqueue.queue.queue import MessageQueue
 from astyqueue.queue.runtime import new_client
 from astyqueue.spark.options import Place

@@ -11,8 +11,7 @@ from astyqueue.triggers.calendars import Calendar, Days, Times
 from astyqueue.triggers.composite import AnyOf, Excluding
 from astyqueue.triggers.cron.cron import Cron
 from astyqueue.triggers.custom import Custom
-from astyqueue.triggers.every import Every
-from astyqueue.triggers.once import Once
 from astyqueue.triggers.serialization import Triggers
+from astyqueue.triggers.simple import Every, Once
 
 __all__ = ["AnyOf", "Calendar", "Cron", "Custom", "Days", "Every", "Excluding", "Once", "Times", "Trigger", "Triggers"]

@@ -17,8 +17,7 @@ from astyqueue.triggers.calendars import Calendar, Days, Times
 from astyqueue.triggers.composite import AnyOf, Excluding
 from astyqueue.triggers.cron.cron import Cron
 from astyqueue.triggers.custom import Custom, Slots
-from astyqueue.triggers.every import Every
-from astyqueue.triggers.once import Once
+from astyqueue.triggers.simple import Every, Once
 
 T = TypeVar("T")
 _FIRST: Final = microseconds(datetime.min.replace(tzinfo=UTC))

@@ -8,9 +8,8 @@ from astyqueue import Delivery, LeaseLost, MessageQueue
 from astyqueue.clock import instant
 from astyqueue.errors import BadInput, KeyTaken, OutcomeUnknown
 from astyqueue.model.envelope import MessageId
-from astyqueue.protocol.client import Client
 from astyqueue.protocol.sending.insert import send
-from astyqueue.protocol.steps import Commit, run
+from astyqueue.protocol.steps import Client, Commit, run
 from astyqueue.protocol.steps import Send as SendRequest
 from astyqueue.schedules import Schedules
 from astyqueue.store import Batch, Store

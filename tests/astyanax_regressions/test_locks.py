@@ -13,10 +13,9 @@ from astyqueue import LeaseLost, Message, MessageQueue
 from astyqueue.errors import OutcomeUnknown, StoreUnavailable
 from astyqueue.protocol.claiming.claim import claim
 from astyqueue.protocol.claiming.selection import ClaimRequest
-from astyqueue.protocol.client import Client
 from astyqueue.protocol.layout.columns import Type
 from astyqueue.protocol.row.snapshot import RowSnapshot
-from astyqueue.protocol.steps import Commit, Read, run
+from astyqueue.protocol.steps import Client, Commit, Read, run
 from astyqueue.store import Slice, Store
 from astyqueue.testing import Failing, Recording, TimeMachine
 from astyqueue.units import SECOND

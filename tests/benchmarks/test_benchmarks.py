@@ -8,9 +8,8 @@ import pytest
 
 from astyqueue.testing import TimeMachine
 from astyqueue.testing.cassandra import Contacts
-from benchmarks import targets_met
 from benchmarks.__main__ import main
-from benchmarks.figures import figure, percentile
+from benchmarks.figures import AIMS, figure, percentile
 from benchmarks.workload import NotMeasured, Tally, body
 
 FIGURES = {
@@ -66,7 +65,7 @@ def test_draining_sqlite_gives_each_figure_with_its_bounds(capsys: pytest.Captur
     report = json.loads(capsys.readouterr().out)
     assert set(report) == {*FIGURES, "synchronous", "conditions", "aims"}
     assert report["synchronous"] == "normal"
-    assert len(report["aims"]) == len(targets_met.AIMS["sqlite"])
+    assert len(report["aims"]) == len(AIMS["sqlite"])
     assert {name for name in FIGURES if report[name] is None} == ELSEWHERE | BOUND
     for name in FIGURES - ELSEWHERE - BOUND - NONE_HERE:
         assert 0 < report[name]["min"] <= report[name]["median"] <= report[name]["max"]
@@ -91,7 +90,7 @@ def test_draining_cassandra_gives_the_same_figures_but_that_of_the_disk(
     report = json.loads(capsys.readouterr().out)
     assert set(report) == {*FIGURES, "synchronous", "conditions", "aims"}
     assert {name for name in FIGURES if report[name] is None} == ON_DISK | ELSEWHERE
-    assert len(report["aims"]) == len(targets_met.AIMS["cassandra"])
+    assert len(report["aims"]) == len(AIMS["cassandra"])
 
 
 @pytest.mark.full
@@ -283,6 +282,6 @@ def test_figures_and_percentiles_are_those_of_the_samples() -> None:
 
 def test_an_aim_is_judged_by_the_median_of_what_each_run_says() -> None:
     runs = [{"send_per_s": sent, "raw_send_per_s": raw} for sent, raw in ((60.0, 100.0), (80.0, 100.0), (10.0, 100.0))]
-    aim = targets_met.AIMS["sqlite"][0]
+    aim = AIMS["sqlite"][0]
     assert aim.checked(list(runs)) == {"aim": aim.text, "measured": 0.6, "bound": 0.6, "reached": True}
     assert aim.checked([{"send_per_s": 1.0, "raw_send_per_s": None}]) is None

@@ -13,14 +13,13 @@ from astyqueue.ids import Id
 from astyqueue.model.envelope import encode_plain
 from astyqueue.protocol.claiming.claim import Claim, claim
 from astyqueue.protocol.claiming.selection import ClaimRequest
-from astyqueue.protocol.client import Client
 from astyqueue.protocol.layout.columns import HEADER, State, Type, decode_header, decode_timer
 from astyqueue.protocol.row.snapshot import RowSnapshot, read_all_timers
 from astyqueue.protocol.sending.idempotent import idempotent_message, numbered_id, send_idempotent
 from astyqueue.protocol.sending.insert import message_put, send
 from astyqueue.protocol.settling.outcomes import Release
 from astyqueue.protocol.settling.settle import SettleRequest, settle
-from astyqueue.protocol.steps import run
+from astyqueue.protocol.steps import Client, run
 from astyqueue.store import Batch, Expectation, Name, Put, Refused, Slice, Store
 from astyqueue.stores import open_store
 from astyqueue.units import SECOND

@@ -13,13 +13,12 @@ from astyqueue.ids import Id
 from astyqueue.model.envelope import encode_plain
 from astyqueue.protocol.claiming.claim import Claim, claim
 from astyqueue.protocol.claiming.selection import ClaimRequest
-from astyqueue.protocol.client import Client
 from astyqueue.protocol.layout.columns import Type
 from astyqueue.protocol.row.snapshot import RowSnapshot
 from astyqueue.protocol.sending.insert import message_put, send
 from astyqueue.protocol.settling.outcomes import ACK
 from astyqueue.protocol.settling.settle import SettleRequest, settle
-from astyqueue.protocol.steps import run
+from astyqueue.protocol.steps import Client, run
 from astyqueue.store import Batch, Slice, Store
 from astyqueue.stores import open_store
 from astyqueue.stores.admin import administer

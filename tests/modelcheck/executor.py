@@ -12,8 +12,7 @@ from astyqueue import ids
 from astyqueue.clock import Clock
 from astyqueue.errors import AstyqueueError, OutcomeUnknown, StoreError
 from astyqueue.ids import Id
-from astyqueue.protocol.client import Client
-from astyqueue.protocol.steps import Commit, Read, Send, perform
+from astyqueue.protocol.steps import Client, Commit, Read, Send, perform
 from astyqueue.store import Store
 from astyqueue.waiting import Rest
 from tests.modelcheck.schedule import END, Action, Actor, Choice, Mode, Schedule, Work

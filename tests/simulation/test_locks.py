@@ -6,10 +6,8 @@ from collections import Counter
 
 import pytest
 
-from astyqueue.protocol.client import Client
-from astyqueue.protocol.coordination.column_lock import ColumnLock
-from astyqueue.protocol.coordination.row_lock import LockHandle
-from astyqueue.protocol.steps import run
+from astyqueue.protocol.coordination.row_lock import ColumnLock, LockHandle
+from astyqueue.protocol.steps import Client, run
 from astyqueue.queue.rows.external_lock import ManagedLock
 from astyqueue.store import Batch
 from astyqueue.units import SECOND

@@ -10,7 +10,6 @@ from astyqueue.model.envelope import encode_plain
 from astyqueue.model.settings import Layout
 from astyqueue.protocol.claiming.claim import claim
 from astyqueue.protocol.claiming.selection import ClaimRequest
-from astyqueue.protocol.client import Client
 from astyqueue.protocol.layout.columns import Entry, Mark, State, Timer, Type, encoded
 from astyqueue.protocol.layout.rows import Ring
 from astyqueue.protocol.row.snapshot import RowSnapshot
@@ -18,7 +17,7 @@ from astyqueue.protocol.sending.insert import message_put, send
 from astyqueue.protocol.sending.unique import UniqueMessage, send_replacing, send_unique
 from astyqueue.protocol.settling.outcomes import ACK, Extend, Outcome, Release, SettlePlan, plan_settle
 from astyqueue.protocol.settling.settle import SettleRequest, SettleResult, settle
-from astyqueue.protocol.steps import Commit, Read, Steps, perform, run
+from astyqueue.protocol.steps import Client, Commit, Read, Steps, perform, run
 from astyqueue.queue.delivery.base_delivery import BaseDelivery, Lease, after_settling
 from astyqueue.queue.rows.paced_doorbell import PacedDoorbell
 from astyqueue.queue.rows.row_scheduler import RowScheduler

@@ -106,7 +106,7 @@ TWINS: Final = (
             "__init__(core, store)": "__init__(core, Threaded(store))",
             "        self._keeper = RenewalThread(self._keep, lambda: self._core.claimer.wake())"
             "  # noqa: PLW0108 - a fork changes _core\n": "",
-            "import Later, delivery_loop": "import Deliveries, Later",
+            "import Later, RenewalThread, delivery_loop, renew_until_stopped": "import Deliveries, Later",
             "-> Generator[Delivery, None, None]": "-> Deliveries",
             "delivery_loop(receive, self._keeper,": "Deliveries(receive, self._keep,",
             # Nothing closes an async generator when its loop is left, until the event loop does.
@@ -130,7 +130,8 @@ TWINS: Final = (
         imports=(
             "import asyncio",
             "from collections.abc import AsyncIterable, Awaitable",
-            "from astyqueue.aio.sending import send_as_they_come",
+            "from astyqueue.queue.delivery_loop import renew_until_stopped",
+            "from astyqueue.queue.producing.producer import send_as_they_come",
             "from astyqueue.stores.async_adapter import Threaded",
         ),
     ),

@@ -16,7 +16,6 @@ from astyqueue.ids import GREATEST, LEAST, Id
 from astyqueue.model.envelope import MessageId, queue_of
 from astyqueue.model.schedule import Origin, Schedule
 from astyqueue.model.views import Content, Counts, Found, Include, Standing
-from astyqueue.protocol.client import Client
 from astyqueue.protocol.layout.columns import (
     Entry,
     Mark,
@@ -37,7 +36,7 @@ from astyqueue.protocol.row.paging import PAGE_SIZE, peek_snapshot, scanned_up_t
 from astyqueue.protocol.row.snapshot import RowSnapshot
 from astyqueue.protocol.sending.key_hints import delete_key_hints, read_key_hints
 from astyqueue.protocol.sending.key_state import next_run_of
-from astyqueue.protocol.steps import Steps, read_one
+from astyqueue.protocol.steps import Client, Steps, read_one
 from astyqueue.store import Column, Named, Slice
 
 #: Messages read together: bodies may be long.

@@ -16,7 +16,6 @@ from astyqueue.ids import LEAST, Id
 from astyqueue.model.envelope import MessageId
 from astyqueue.model.views import Content, DeadFilter, DeadLetter, RedriveReport
 from astyqueue.protocol.admin.browse import contents
-from astyqueue.protocol.client import Client
 from astyqueue.protocol.layout.columns import (
     Dead,
     Entry,
@@ -31,7 +30,7 @@ from astyqueue.protocol.layout.unique_key import KeyOwner, key_name
 from astyqueue.protocol.row.snapshot import RowSnapshot
 from astyqueue.protocol.row.transaction import COMMIT_MESSAGES, CommitLoop, CommitPlan, RemovalPlan
 from astyqueue.protocol.sending.key_state import FREE, KeyState, key_states
-from astyqueue.protocol.steps import Steps, read_one
+from astyqueue.protocol.steps import Client, Steps, read_one
 from astyqueue.store import Column, Name, Named, Put, Slice
 
 #: Dead letters read for one page, and purged in one commit (each is two columns).

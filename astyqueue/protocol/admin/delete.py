@@ -18,7 +18,6 @@ from astyqueue.model.settings import Settings
 from astyqueue.model.views import Content
 from astyqueue.protocol.admin.browse import contents
 from astyqueue.protocol.admin.settings import forget_settings
-from astyqueue.protocol.client import Client
 from astyqueue.protocol.layout.columns import Type, dead_name, hidden_by, message_name
 from astyqueue.protocol.layout.rows import Ring, is_home
 from astyqueue.protocol.layout.unique_key import owned_keys, settle_effects
@@ -26,7 +25,7 @@ from astyqueue.protocol.row.paging import scanned_up_to, unlisted_page
 from astyqueue.protocol.row.snapshot import RowSnapshot
 from astyqueue.protocol.row.transaction import COMMIT_MESSAGES, CommitLoop, CommitPlan, RemovalPlan, timers_without
 from astyqueue.protocol.scheduling.schedule_commands import forget_schedules
-from astyqueue.protocol.steps import Steps, read_one
+from astyqueue.protocol.steps import Client, Steps, read_one
 from astyqueue.store import Name, Named, Slice
 
 #: Dead letters in one commit: each is two columns.

@@ -15,7 +15,6 @@ from astyqueue.model.settings import Behaviour
 from astyqueue.model.views import Content, Standing
 from astyqueue.protocol.admin.browse import STANDINGS
 from astyqueue.protocol.claiming.selection import AHEAD_AT_MOST
-from astyqueue.protocol.client import Client
 from astyqueue.protocol.history import HistoryCursor, HistoryFilter
 from astyqueue.protocol.layout.columns import (
     HEADER,
@@ -33,7 +32,7 @@ from astyqueue.protocol.layout.columns import (
 from astyqueue.protocol.layout.rows import Ring
 from astyqueue.protocol.parallel_reads import both_in_parallel
 from astyqueue.protocol.row.snapshot import read_all_timers
-from astyqueue.protocol.steps import Steps, read_column, read_one
+from astyqueue.protocol.steps import Client, Steps, read_column, read_one
 from astyqueue.store import Column, Named
 
 

@@ -1,4 +1,4 @@
-"""Reads what shows the health of a queue; changes nothing."""
+"""What shows the health of a queue: its rows, and the reports of its workers, which expire unless repeated."""
 
 from __future__ import annotations
 
@@ -6,29 +6,35 @@ from collections.abc import Sequence
 from itertools import chain, repeat
 from typing import Final
 
+from pydantic_core import from_json, to_json
+
 from astyqueue import ids
 from astyqueue.errors import BadInput, Undecodable, UnknownTrigger
 from astyqueue.ids import LEAST, Id
+from astyqueue.model.envelope import FORMAT
 from astyqueue.model.explanation import STILL
-from astyqueue.model.health import OverdueLease, QueueHealth, RowHealth, Stranded, UnfitSchedule
+from astyqueue.model.health import OverdueLease, QueueHealth, RowHealth, Stranded, StuckReport, UnfitSchedule
 from astyqueue.model.settings import Settings
-from astyqueue.protocol.client import Client
-from astyqueue.protocol.coordination.stuck_workers import read_reports
 from astyqueue.protocol.layout.columns import HEADER, State, Type, decode_dead, decode_header
-from astyqueue.protocol.layout.rows import Ring
+from astyqueue.protocol.layout.rows import Ring, workers_row
 from astyqueue.protocol.parallel_reads import in_parallel
 from astyqueue.protocol.row.paging import PAGE_SIZE, scanned_up_to, snapshot_under, unlisted_page
 from astyqueue.protocol.row.rescan import RowRescan
 from astyqueue.protocol.row.snapshot import RowSnapshot
 from astyqueue.protocol.scheduling.read import list_schedules
-from astyqueue.protocol.steps import Steps, read, read_column, read_one
-from astyqueue.store import Column, Named, Slice
+from astyqueue.protocol.steps import Client, Send, Steps, read, read_column, read_one
+from astyqueue.store import Batch, Column, Name, Named, Put, Slice
 from astyqueue.triggers import Triggers
 
 #: Rows that are read together.
 _AT_ONCE: Final = 40
 #: Parts of one row that are searched for stranded messages: most rows have one, and an examination must end.
 _STRETCHES: Final = 20
+#: Seconds after which a worker's report expires; it repeats it every minute while it is true.
+_REPORT_KEPT: Final = 180
+#: Tasks that a report names, and characters of a name.
+_REPORT_TASKS: Final = 5
+_REPORT_NAME: Final = 100
 
 
 def read_health(process: Client, settings: Settings) -> Steps[QueueHealth]:
@@ -160,3 +166,25 @@ def _unfit_schedules(ring: Ring) -> Steps[list[UnfitSchedule]]:
         except BadInput as error:
             found.append(UnfitSchedule(schedule.name, ring.home(ring.shard_of_key(schedule.name)), str(error)))
     return found
+
+
+def report_stuck(queue: str, stuck: StuckReport) -> Steps[None]:
+    """Write a report for `doctor`; a worker overwrites its own."""
+    short = stuck._replace(tasks=[task[:_REPORT_NAME] for task in stuck.tasks[:_REPORT_TASKS]])
+    name = Name(0, 0, ids.of_text(stuck.worker), 0)
+    yield Send(Batch(workers_row(queue), (Put(name, FORMAT + to_json(short), ttl=_REPORT_KEPT),)))
+
+
+def read_reports(queue: str) -> Steps[list[StuckReport]]:
+    """The workers' reports of the last three minutes; one that cannot be read is omitted."""
+    columns = yield from read_one(Slice(workers_row(queue), 0, 0))
+    found = [_decode_report(column.value) for column in columns]
+    return [one for one in found if one is not None]
+
+
+def _decode_report(value: bytes) -> StuckReport | None:
+    try:
+        worker, stuck, threads, since, tasks = from_json(value[1:])
+        return StuckReport(str(worker), int(stuck), int(threads), int(since), [str(task) for task in tasks])
+    except (ValueError, TypeError):
+        return None

@@ -11,7 +11,7 @@ from pydantic_core import from_json, to_json
 
 from astyqueue import ids
 from astyqueue.errors import BadSetting, LayoutDiffers, NotFound, Undecodable
-from astyqueue.model.framing import FORMAT, unframed
+from astyqueue.model.envelope import FORMAT, unframed
 from astyqueue.model.settings import (
     ROWS_AT_MOST,
     Behaviour,

@@ -10,7 +10,6 @@ from astyqueue.errors import OutcomeUnknown, StoreError
 from astyqueue.ids import Id
 from astyqueue.protocol.claiming.scan import scan_row
 from astyqueue.protocol.claiming.selection import ClaimedMessage, ClaimPlan, ClaimRequest, DeadLettered, LeaseExpired
-from astyqueue.protocol.client import Client
 from astyqueue.protocol.layout.columns import (
     HEADER,
     Header,
@@ -26,7 +25,7 @@ from astyqueue.protocol.row.snapshot import WORTH_STORING, RowSnapshot
 from astyqueue.protocol.row.transaction import HeaderCommits, RowTransaction
 from astyqueue.protocol.settling.outcomes import SettlePlan, columns_changed_by, plan_settle
 from astyqueue.protocol.settling.settle import SettleRequest, SettleResult, settle
-from astyqueue.protocol.steps import Steps, read_column
+from astyqueue.protocol.steps import Client, Steps, read_column
 from astyqueue.store import Committed, Name, Outcome, Refused
 
 #: Columns that one claim's commit may change for settles and dead letters; a larger settle is committed alone, first.

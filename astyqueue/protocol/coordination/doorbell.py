@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 
 from astyqueue import ids
 from astyqueue.errors import StoreError
-from astyqueue.model.framing import FORMAT
+from astyqueue.model.envelope import FORMAT
 from astyqueue.protocol.layout.rows import doorbell_row
 from astyqueue.protocol.steps import Send, Steps
 from astyqueue.store import Batch, Column, Name, Put, Slice

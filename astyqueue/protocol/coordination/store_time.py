@@ -11,7 +11,7 @@ from typing import Final
 
 from astyqueue import ids
 from astyqueue.errors import OutcomeUnknown
-from astyqueue.model.framing import FORMAT
+from astyqueue.model.envelope import FORMAT
 from astyqueue.protocol.layout.rows import TIME
 from astyqueue.protocol.steps import Steps, commit, read_column
 from astyqueue.store import Batch, Column, Name, Put

@@ -17,8 +17,8 @@ from pydantic_core import from_json, to_json
 from astyqueue import ids
 from astyqueue.errors import Undecodable
 from astyqueue.ids import Id
-from astyqueue.model.framing import FORMAT, unframed
-from astyqueue.protocol.client import Client
+from astyqueue.model.envelope import FORMAT, unframed
+from astyqueue.protocol.steps import Client
 from astyqueue.store import Name
 from astyqueue.units import SECOND
 

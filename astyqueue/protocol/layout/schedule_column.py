@@ -12,8 +12,7 @@ from astyqueue.durations import LONGEST
 from astyqueue.errors import BadInput, Undecodable
 from astyqueue.ids import GREATEST, is_moment
 from astyqueue.model.body import decode_body
-from astyqueue.model.envelope import Envelope, encode
-from astyqueue.model.framing import FORMAT, unframed
+from astyqueue.model.envelope import FORMAT, Envelope, encode, unframed
 from astyqueue.model.schedule import (
     MISFIRES,
     SCHEDULE,
@@ -29,8 +28,8 @@ from astyqueue.model.schedule import (
     check_schedule_name,
 )
 from astyqueue.printable import printable
-from astyqueue.protocol.client import Client
 from astyqueue.protocol.layout.columns import HIGHEST_PRIORITY, State, Timer, Type, encoded
+from astyqueue.protocol.steps import Client
 from astyqueue.store import Name, Put
 
 _log: Final = logging.getLogger("astyqueue.schedules")

@@ -15,8 +15,7 @@ from typing import Final, NamedTuple
 from astyqueue import ids
 from astyqueue.errors import StoreCorrupt
 from astyqueue.ids import Id
-from astyqueue.model.envelope import Envelope, MessageId
-from astyqueue.model.framing import FORMAT
+from astyqueue.model.envelope import FORMAT, Envelope, MessageId
 from astyqueue.protocol.layout.columns import HIGHEST_PRIORITY, State, Type
 from astyqueue.protocol.steps import Steps, read_one
 from astyqueue.store import Column, Name, Named, Put

@@ -16,15 +16,14 @@ from typing import Final, NamedTuple
 
 from astyqueue import ids
 from astyqueue.errors import StoreError
-from astyqueue.model.framing import FORMAT
-from astyqueue.protocol.client import Client
+from astyqueue.model.envelope import FORMAT
 from astyqueue.protocol.layout.columns import HEADER, Entry, Type, dead_name, visible_at
 from astyqueue.protocol.row.bounded_reads import ScanWindow, SlicedScan
 from astyqueue.protocol.row.cursors import SCAN_LAGS
 from astyqueue.protocol.row.paging import PAGE_SIZE
 from astyqueue.protocol.row.snapshot import RowSnapshot, load_snapshot
 from astyqueue.protocol.row.transaction import COMMIT_MESSAGES, CommitLoop, CommitPlan
-from astyqueue.protocol.steps import Send, Steps, read_column, read_one
+from astyqueue.protocol.steps import Client, Send, Steps, read_column, read_one
 from astyqueue.store import Batch, Column, Name, Named, Put, Slice
 
 #: The cell that records when its row was last rescanned: a hint beside the header, which no commit touches.

@@ -14,12 +14,10 @@ from typing import ClassVar, Final, Generic, NamedTuple, TypeVar
 from astyqueue.errors import OutcomeUnknown, StoreError, StoreUnavailable
 from astyqueue.ids import Id
 from astyqueue.model.envelope import queue_of
-from astyqueue.protocol.client import Client
 from astyqueue.protocol.coordination.doorbell import RowRequest, request_row
 from astyqueue.protocol.layout.columns import HEADER, Header, Timer, decode_header, hidden_by, timer_without
-from astyqueue.protocol.layout.limits import BATCH_COLUMNS
 from astyqueue.protocol.row.snapshot import RowSnapshot, load_snapshot
-from astyqueue.protocol.steps import Steps, commit, read_column, read_one
+from astyqueue.protocol.steps import BATCH_COLUMNS, Client, Steps, commit, read_column, read_one
 from astyqueue.store import Batch, Column, Committed, Expectation, Name, Named, Outcome, Put
 
 #: Consecutive refusals after which a command gives up: it must end, also beside processes that claim all the time.

@@ -16,9 +16,7 @@ from astyqueue.errors import BadInput, OutcomeUnknown, Undecodable, UnknownTrigg
 from astyqueue.ids import Id
 from astyqueue.model.envelope import MessageId
 from astyqueue.model.schedule import AfterFailure, Origin, Overlap, Run, Schedule, Template
-from astyqueue.protocol.client import Client
 from astyqueue.protocol.layout.columns import HEADER, Entry, Header, Timer, dead_name, message_name, visible_at
-from astyqueue.protocol.layout.limits import BATCH_BYTES, BATCH_COLUMNS
 from astyqueue.protocol.layout.schedule_column import (
     decode_schedule,
     encode_schedule,
@@ -32,7 +30,7 @@ from astyqueue.protocol.row.transaction import HeaderCommits, RowTransaction, bu
 from astyqueue.protocol.scheduling.policies import Decision, LastRun, SkippedSlots, decide, skipped_by
 from astyqueue.protocol.sending.key_hints import write_key_hints
 from astyqueue.protocol.sending.key_state import keys_of
-from astyqueue.protocol.steps import Steps, read_one
+from astyqueue.protocol.steps import BATCH_BYTES, BATCH_COLUMNS, Client, Steps, read_one
 from astyqueue.store import Column, Name, Named, Outcome, Put, Refused
 from astyqueue.triggers import Trigger, Triggers
 from astyqueue.units import SECOND

@@ -12,9 +12,7 @@ from astyqueue.errors import BadInput, ScheduleTaken, Undecodable
 from astyqueue.model.envelope import MessageId
 from astyqueue.model.message import Unique
 from astyqueue.model.schedule import Firing, Origin, Policies, Run, Schedule, Template
-from astyqueue.protocol.client import Client
 from astyqueue.protocol.layout.columns import State, Type, message_name
-from astyqueue.protocol.layout.limits import BATCH_BYTES
 from astyqueue.protocol.layout.rows import Ring
 from astyqueue.protocol.layout.schedule_column import (
     check_schedule,
@@ -45,7 +43,7 @@ from astyqueue.protocol.sending.key_state import (
     state_of_repeating,
 )
 from astyqueue.protocol.sending.unique import CANCELS, KeyHolder, checked, key_holder
-from astyqueue.protocol.steps import Steps, read_column, read_one
+from astyqueue.protocol.steps import BATCH_BYTES, Client, Steps, read_column, read_one
 from astyqueue.store import Column, Name, Put, Slice
 from astyqueue.triggers import Cron, Every, Excluding, Trigger
 

@@ -12,7 +12,6 @@ from dataclasses import dataclass, field, replace
 from astyqueue.errors import NotFound, OutcomeUnknown
 from astyqueue.model.envelope import MessageId
 from astyqueue.model.schedule import Origin, Run, Schedule
-from astyqueue.protocol.client import Client
 from astyqueue.protocol.layout.columns import visible_at
 from astyqueue.protocol.layout.schedule_column import (
     decode_schedule,
@@ -26,7 +25,7 @@ from astyqueue.protocol.row.transaction import CommitLoop, CommitPlan
 from astyqueue.protocol.scheduling.fire import entries_of
 from astyqueue.protocol.sending.key_hints import write_key_hints
 from astyqueue.protocol.sending.key_state import slot_timers
-from astyqueue.protocol.steps import Steps, read_column
+from astyqueue.protocol.steps import Client, Steps, read_column
 from astyqueue.store import Column, Put
 
 #: A change of a schedule: its successor, and the messages that it sends at once, by slot.

@@ -16,17 +16,14 @@ from pydantic_core import from_json, to_json
 from astyqueue import ids
 from astyqueue.errors import Undecodable
 from astyqueue.ids import Id
-from astyqueue.model.envelope import decode, encode
-from astyqueue.model.framing import FORMAT, unframed
-from astyqueue.protocol.client import Client
+from astyqueue.model.envelope import FORMAT, decode, encode, unframed
 from astyqueue.protocol.layout.columns import Entry, message_name, visible_at
-from astyqueue.protocol.layout.limits import batches_within
 from astyqueue.protocol.layout.rows import batches_row
 from astyqueue.protocol.layout.unique_key import REMEMBERED, removed_name
 from astyqueue.protocol.row.compare_and_set import update
 from astyqueue.protocol.row.snapshot import RowSnapshot, load_header
 from astyqueue.protocol.row.transaction import CommitLoop, CommitPlan
-from astyqueue.protocol.steps import Steps, read_one
+from astyqueue.protocol.steps import Client, Steps, batches_within, read_one
 from astyqueue.store import Name, Named, Put
 from astyqueue.units import SECOND
 

@@ -9,10 +9,9 @@ from typing import Final
 from astyqueue import ids
 from astyqueue.errors import AstyqueueError, OutcomeUnknown, StoreError
 from astyqueue.ids import Id
-from astyqueue.protocol.client import Client
 from astyqueue.protocol.layout.columns import STAMP_BACK, message_name
 from astyqueue.protocol.row.rescan import list_stranded
-from astyqueue.protocol.steps import Send, Steps
+from astyqueue.protocol.steps import Client, Send, Steps
 from astyqueue.store import Batch, Name, Put
 from astyqueue.units import SECOND
 

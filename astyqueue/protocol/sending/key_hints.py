@@ -15,13 +15,10 @@ from itertools import groupby
 from typing import Final
 
 from astyqueue.errors import OutcomeUnknown
-from astyqueue.model.envelope import MessageId
-from astyqueue.model.framing import FORMAT
-from astyqueue.protocol.client import Client
+from astyqueue.model.envelope import FORMAT, MessageId
 from astyqueue.protocol.layout.columns import State, Type
-from astyqueue.protocol.layout.limits import BATCH_COLUMNS
 from astyqueue.protocol.layout.rows import is_message_row, key_row
-from astyqueue.protocol.steps import Send, Steps, read_one
+from astyqueue.protocol.steps import BATCH_COLUMNS, Client, Send, Steps, read_one
 from astyqueue.store import Batch, Column, Name, Put, Slice
 from astyqueue.units import SECOND
 

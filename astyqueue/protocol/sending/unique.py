@@ -19,7 +19,6 @@ from astyqueue.errors import BadInput, OutcomeUnknown, StoreError, StoreUnavaila
 from astyqueue.ids import Id
 from astyqueue.model.envelope import MessageId, decode, encode
 from astyqueue.model.message import Unique
-from astyqueue.protocol.client import Client
 from astyqueue.protocol.layout.columns import HEADER, message_name
 from astyqueue.protocol.layout.unique_key import KeyOwner, key_name
 from astyqueue.protocol.row.snapshot import RowSnapshot, load_snapshot
@@ -33,7 +32,7 @@ from astyqueue.protocol.row.transaction import (
 )
 from astyqueue.protocol.sending.insert import LATE, register_late
 from astyqueue.protocol.sending.key_state import FREE, KeyState, cancel, key_states
-from astyqueue.protocol.steps import Steps, read_one
+from astyqueue.protocol.steps import Client, Steps, read_one
 from astyqueue.store import Name, Named, Put
 
 #: The modes that cancel the message that has the key, unless it is leased.

@@ -8,7 +8,6 @@ from itertools import chain
 from typing import Final, NamedTuple
 
 from astyqueue.ids import Id
-from astyqueue.protocol.client import Client
 from astyqueue.protocol.layout.columns import (
     Dead,
     Entry,
@@ -24,6 +23,7 @@ from astyqueue.protocol.layout.columns import (
 from astyqueue.protocol.layout.unique_key import NOTHING, SettleEffects
 from astyqueue.protocol.row.snapshot import TimerChange
 from astyqueue.protocol.row.transaction import RowTransaction
+from astyqueue.protocol.steps import Client
 from astyqueue.store import Name, Put
 
 

@@ -17,9 +17,8 @@ from typing import Final
 
 from astyqueue.clock import Clock
 from astyqueue.errors import StoreError, Undecodable
-from astyqueue.protocol.client import Client
 from astyqueue.protocol.settling.outcomes import Outcome
-from astyqueue.protocol.steps import Steps
+from astyqueue.protocol.steps import Client, Steps
 from astyqueue.queue.consuming.at_most_once import AtMostOnceBuffer
 from astyqueue.queue.consuming.firing import ScheduleFiring
 from astyqueue.queue.consuming.held_leases import HeldLeases

@@ -12,11 +12,10 @@ from astyqueue.model.event import Kind
 from astyqueue.model.schedule import SCHEDULE
 from astyqueue.observe.events import SlotFired
 from astyqueue.protocol.claiming.selection import ClaimedMessage
-from astyqueue.protocol.client import Client
 from astyqueue.protocol.row.snapshot import RowSnapshot
 from astyqueue.protocol.scheduling.fire import RowSchedules
 from astyqueue.protocol.scheduling.policies import SkippedSlots
-from astyqueue.protocol.steps import Steps
+from astyqueue.protocol.steps import Client, Steps
 from astyqueue.queue.history_writer import HistoryWriter
 from astyqueue.queue.metrics import QueueStats
 from astyqueue.triggers import Triggers

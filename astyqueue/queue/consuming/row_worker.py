@@ -15,13 +15,12 @@ from astyqueue.observe.events import Claimed, ClaimRefused, LeaseExpired, Observ
 from astyqueue.protocol.claiming.claim import ClaimResult, claim
 from astyqueue.protocol.claiming.scan import MOST
 from astyqueue.protocol.claiming.selection import ClaimRequest
-from astyqueue.protocol.client import Client
 from astyqueue.protocol.coordination.row_lock import LockHandle
 from astyqueue.protocol.layout.columns import Entry, State
 from astyqueue.protocol.layout.rows import is_home
 from astyqueue.protocol.settling.outcomes import Outcome, Release
 from astyqueue.protocol.settling.settle import SettleRequest, settle
-from astyqueue.protocol.steps import Steps
+from astyqueue.protocol.steps import Client, Steps
 from astyqueue.queue.consuming.at_most_once import AtMostOnceBuffer
 from astyqueue.queue.consuming.firing import ScheduleFiring
 from astyqueue.queue.consuming.held_leases import HeldLeases

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterable, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from itertools import islice, product
 from typing import Final, NamedTuple
@@ -16,13 +16,11 @@ from astyqueue.ids import IdSource, moment
 from astyqueue.model.envelope import MessageId
 from astyqueue.model.event import Kind
 from astyqueue.model.message import Message, MessageEncoder, PreparedMessage, Unique
-from astyqueue.protocol.client import Client
-from astyqueue.protocol.layout.limits import batches_within
 from astyqueue.protocol.layout.rows import Ring
 from astyqueue.protocol.sending.insert import message_put, send
 from astyqueue.protocol.sending.key_hints import write_key_hints
 from astyqueue.protocol.sending.unique import KeyHolder
-from astyqueue.protocol.steps import Steps
+from astyqueue.protocol.steps import Client, Steps, batches_within
 from astyqueue.queue.consuming.claimer import Claimer
 from astyqueue.queue.hooks import Hook, notified
 from astyqueue.queue.producing.placement import Placement
@@ -304,3 +302,17 @@ def _parts(row: str, puts: list[Put], places: list[int]) -> Iterator[_Part]:
     """Batches of one row, each within the limits of a batch."""
     for part in batches_within([len(put.value) for put in puts]):
         yield _Part(Batch(row, tuple(puts[part])), places[part])
+
+
+async def send_as_they_come(
+    items: AsyncIterable[object], send_many: Callable[[Sequence[object]], Awaitable[SendReport]]
+) -> SendReport:
+    """Send the items whenever 1000 have come, and the last of them when the generator ends; one report for all."""
+    report, chunk = SendReport(), list[object]()
+    async for item in items:
+        chunk.append(item)
+        if len(chunk) == CHUNK:
+            report.extend(await send_many(chunk))
+            chunk.clear()
+    report.extend(await send_many(chunk))
+    return report

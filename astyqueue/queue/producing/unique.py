@@ -10,11 +10,9 @@ from astyqueue.ids import IdSource
 from astyqueue.model.message import PreparedMessage, Unique
 from astyqueue.model.views import Standing
 from astyqueue.protocol.admin.browse import get
-from astyqueue.protocol.client import Client
-from astyqueue.protocol.layout.limits import BATCH_BYTES, BATCH_COLUMNS
 from astyqueue.protocol.layout.rows import Ring
 from astyqueue.protocol.sending.unique import CANCELS, KeyHolder, UniqueMessage, send_replacing, send_unique
-from astyqueue.protocol.steps import Steps
+from astyqueue.protocol.steps import BATCH_BYTES, BATCH_COLUMNS, Client, Steps
 
 #: Messages of one commit, each with its key.
 _MOST: Final = BATCH_COLUMNS // 2

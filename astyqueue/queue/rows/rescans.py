@@ -14,12 +14,11 @@ from typing import Final
 
 from astyqueue.clock import Clock
 from astyqueue.errors import StoreError, Undecodable
-from astyqueue.protocol.client import Client
 from astyqueue.protocol.layout.columns import HEADER
 from astyqueue.protocol.layout.rows import Ring
 from astyqueue.protocol.row.cursors import SCAN_LAGS
 from astyqueue.protocol.row.rescan import RESCANNED, LastRescan, RowRescan, last_rescan_in, write_last_rescan
-from astyqueue.protocol.steps import Steps, read
+from astyqueue.protocol.steps import Client, Steps, read
 from astyqueue.queue.rows.deadline_heap import DeadlineHeap
 from astyqueue.queue.rows.row_state import RowState
 from astyqueue.store import Column, Named

@@ -10,8 +10,7 @@ from typing import Final
 
 from astyqueue.clock import Clock
 from astyqueue.protocol.claiming.claim import ClaimResult
-from astyqueue.protocol.coordination.column_lock import remove
-from astyqueue.protocol.coordination.row_lock import LockHandle, RowLock
+from astyqueue.protocol.coordination.row_lock import LockHandle, RowLock, release_columns
 from astyqueue.protocol.steps import Steps
 from astyqueue.queue.rows.row_scheduler import RowVisit
 from astyqueue.units import SECOND
@@ -98,4 +97,4 @@ class RowLocks:
 
 def _free(row: str, handle: LockHandle) -> Steps[None]:
     if handle.columns:
-        yield from remove(row, handle.columns)
+        yield from release_columns(row, handle.columns)

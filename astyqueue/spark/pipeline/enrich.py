@@ -8,7 +8,7 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812 - the name that all of Spark's own examples use
 
 from astyqueue.model.event import Kind
-from astyqueue.spark.pipeline.names import DIGITS, KEPT, LONGEST, MARK
+from astyqueue.spark.pipeline.schemas import CUT_DIGITS, CUT_LENGTH, CUT_MARK, NAME_LENGTH
 
 #: The order of events of the same moment.
 NUMBERS: Final = {kind.value: number for number, kind in enumerate(Kind)}
@@ -29,7 +29,7 @@ def numbered(kind: str) -> Column:
     return F.create_map(*[F.lit(part) for pair in NUMBERS.items() for part in pair])[F.col(kind)]
 
 
-#: Headers that are cut to LONGEST characters; keys are bounded when they are sent.
+#: Headers that are cut to NAME_LENGTH characters; keys are bounded when they are sent.
 _NAMES: Final = ("task", "schedule", "tenant")
 #: The reason of an attempt that its worker did not end, for example because it was killed.
 LAPSED: Final = "lapsed"
@@ -124,8 +124,8 @@ def _tidy(events: DataFrame) -> DataFrame:
 
 def bounded(name: Column) -> Column:
     """A name as `shortened` makes it."""
-    cut = F.concat(F.substring(name, 1, KEPT), F.lit(MARK), F.substring(F.sha2(name, 256), 1, DIGITS))
-    return F.when(F.length(name) > LONGEST, cut).otherwise(name)
+    cut = F.concat(F.substring(name, 1, CUT_LENGTH), F.lit(CUT_MARK), F.substring(F.sha2(name, 256), 1, CUT_DIGITS))
+    return F.when(F.length(name) > NAME_LENGTH, cut).otherwise(name)
 
 
 def _outcome() -> Column:

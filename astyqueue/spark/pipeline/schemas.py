@@ -5,6 +5,7 @@ Lengths of time are microseconds, moments are UTC. Every table is partitioned by
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -28,6 +29,12 @@ _TYPES: Final = {
 }
 #: The folders of a table, outermost first.
 PARTITIONS: Final = ("queue", "day")
+#: The most characters of a name that a producer chooses, such as those of tasks and tenants.
+NAME_LENGTH: Final = 200
+#: A longer one is its first characters, this mark, and the first digits of its SHA-256: different names stay different.
+CUT_MARK: Final = "\N{HORIZONTAL ELLIPSIS}"
+CUT_DIGITS: Final = 16
+CUT_LENGTH: Final = NAME_LENGTH - len(CUT_MARK) - CUT_DIGITS
 
 
 class Field(NamedTuple):
@@ -306,3 +313,10 @@ LIVE: Final = Table(
     FACTS.fields,
 )
 TABLES: Final = (EVENTS, ATTEMPTS, MESSAGES, FACTS, FAILURES, SCHEDULES, LIVE)
+
+
+def shortened(name: str) -> str:
+    """The name, cut if it is too long, as `marked` cuts it in Spark."""
+    if len(name) <= NAME_LENGTH:
+        return name
+    return f"{name[:CUT_LENGTH]}{CUT_MARK}{hashlib.sha256(name.encode()).hexdigest()[:CUT_DIGITS]}"

@@ -1,11 +1,13 @@
-"""The connection of one thread: reads, writes and a cache of its last answer."""
+"""Connections: each thread has one, with a cache of its last answer, and the threads that write take turns."""
 
 from __future__ import annotations
 
 import contextlib
 import sqlite3
 import threading
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
+from types import TracebackType
 from typing import Final, NamedTuple
 
 from astyqueue.store import Batch, Column, Expectation, Name, Named, Slice, Wanted
@@ -188,3 +190,51 @@ def _in_lengths(names: list[bytes]) -> Iterator[list[bytes]]:
         some = names[start : start + longest]
         length = next(length for length in LENGTHS if length >= len(some))
         yield some + some[-1:] * (length - len(some))
+
+
+class Writers:
+    """A lock that goes to the thread that has waited longest.
+
+    SQLite lets one connection write at a time; the others poll, with growing delays. The threads of one process queue
+    up here instead, and only the first competes with other processes.
+    """
+
+    def __init__(self) -> None:
+        """Create the lock, free."""
+        self._guard = threading.Lock()
+        self._taken = False
+        self._waiting: deque[threading.Lock] = deque()
+
+    def __enter__(self) -> None:
+        with self._guard:
+            if not self._taken:
+                self._taken = True
+                return
+            turn = threading.Lock()
+            turn.acquire()
+            self._waiting.append(turn)
+        try:
+            turn.acquire()
+        except BaseException:
+            self._leave(turn)
+            raise
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        with self._guard:
+            self._next()
+
+    def _leave(self, turn: threading.Lock) -> None:
+        """Stop waiting after an interrupt; the lock may have been granted already."""
+        with self._guard:
+            if turn in self._waiting:
+                self._waiting.remove(turn)
+            else:
+                self._next()
+
+    def _next(self) -> None:
+        if self._waiting:
+            self._waiting.popleft().release()
+        else:
+            self._taken = False

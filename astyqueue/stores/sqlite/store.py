@@ -15,10 +15,9 @@ from astyqueue.clock import Clock, Stamps, SystemClock
 from astyqueue.errors import BadSetting, Closed, StoreGone, StoreUnavailable
 from astyqueue.store import Batch, Column, Committed, Expectation, Outcome, Refused, Spread, Wanted
 from astyqueue.stores import column_name_codec, fork_hooks
-from astyqueue.stores.sqlite.connection import Session
+from astyqueue.stores.sqlite.connection import Session, Writers
 from astyqueue.stores.sqlite.database import ONE_TRY, DatabaseFile
 from astyqueue.stores.sqlite.errors import failure, failure_of_commit, is_busy
-from astyqueue.stores.sqlite.write_lock import Writers
 from astyqueue.stores.url import Location
 from astyqueue.units import SECOND
 

@@ -24,15 +24,14 @@ import pytest
 # Assertions that pytest rewrites hold under `python -O` too. They must be registered before these modules are imported,
 # so this package does it for all test classes that inherit the suite.
 pytest.register_assert_rewrite(
-    *(f"{__name__}.{room}" for room in ("batches", "commits", "many", "slices", "tables", "times"))
+    *(f"{__name__}.{room}" for room in ("batches", "commits", "concurrency", "slices", "times"))
 )
 
 from astyqueue.testing import TimeMachine  # noqa: E402 - after the registration
 from astyqueue.testing.conformance.batches import BatchPromises  # noqa: E402 - as above
 from astyqueue.testing.conformance.commits import CommitPromises  # noqa: E402 - as above
 from astyqueue.testing.conformance.concurrency import SharingPromises  # noqa: E402 - as above
-from astyqueue.testing.conformance.slices import SlicePromises  # noqa: E402 - as above
-from astyqueue.testing.conformance.tables import InTable, TablePromises  # noqa: E402 - as above
+from astyqueue.testing.conformance.slices import InTable, SlicePromises, TablePromises  # noqa: E402 - as above
 from astyqueue.testing.conformance.times import TimePromises  # noqa: E402 - as above
 
 __all__ = ["InTable", "StoreConformance"]

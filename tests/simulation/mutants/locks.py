@@ -6,8 +6,7 @@ from collections.abc import Callable
 from typing import Final
 from unittest import mock
 
-from astyqueue.protocol.coordination.column_lock import ColumnLock
-from astyqueue.protocol.coordination.row_lock import LockHandle
+from astyqueue.protocol.coordination.row_lock import ColumnLock, LockHandle
 from astyqueue.protocol.layout.columns import HEADER, State, Type, decode_header
 from astyqueue.protocol.steps import Commit, Steps
 from astyqueue.queue.rows import external_lock as managed_lock

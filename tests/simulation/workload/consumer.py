@@ -13,7 +13,6 @@ from astyqueue.ids import Id
 from astyqueue.model.settings import Behaviour
 from astyqueue.protocol.claiming.claim import Claim, ClaimResult, claim
 from astyqueue.protocol.claiming.selection import ClaimRequest
-from astyqueue.protocol.client import Client
 from astyqueue.protocol.layout.columns import State
 from astyqueue.protocol.layout.rows import is_home
 from astyqueue.protocol.layout.unique_key import NOTHING
@@ -22,7 +21,7 @@ from astyqueue.protocol.row.snapshot import RowSnapshot
 from astyqueue.protocol.scheduling.fire import RowSchedules
 from astyqueue.protocol.settling.outcomes import ACK, Ack, Extend, Outcome, Reject, Release
 from astyqueue.protocol.settling.settle import SettleRequest, SettleResult, settle
-from astyqueue.protocol.steps import Request, Steps
+from astyqueue.protocol.steps import Client, Request, Steps
 from astyqueue.queue.delivery.base_delivery import BaseDelivery, Lease, after_settling
 from astyqueue.triggers import Triggers
 from astyqueue.units import SECOND

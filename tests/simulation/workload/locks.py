@@ -13,15 +13,13 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from astyqueue.errors import StoreError
-from astyqueue.model.framing import FORMAT
+from astyqueue.model.envelope import FORMAT
 from astyqueue.protocol.claiming.claim import ClaimResult
 from astyqueue.protocol.claiming.selection import ClaimRequest
-from astyqueue.protocol.client import Client
-from astyqueue.protocol.coordination.column_lock import LockState
-from astyqueue.protocol.coordination.row_lock import LockHandle, RowLock
+from astyqueue.protocol.coordination.row_lock import LockHandle, LockState, RowLock
 from astyqueue.protocol.layout.columns import Type
 from astyqueue.protocol.layout.rows import Ring
-from astyqueue.protocol.steps import Request, Steps
+from astyqueue.protocol.steps import Client, Request, Steps
 from astyqueue.queue.options import DEFAULT_OPTIONS, ClientOptions, with_lock
 from astyqueue.queue.rows.external_lock import ManagedLock
 from astyqueue.queue.rows.paced_doorbell import PacedDoorbell

@@ -19,10 +19,9 @@ from astyqueue import connect
 from astyqueue.model.event import Event, Kind
 from astyqueue.printable import printable
 from astyqueue.spark.pipeline.batch import Job, Span
-from astyqueue.spark.pipeline.names import LONGEST, shortened
 from astyqueue.spark.pipeline.report.html import count
 from astyqueue.spark.pipeline.report.page import write
-from astyqueue.spark.pipeline.schemas import ATTEMPTS, EVENTS, FAILURES, MESSAGES
+from astyqueue.spark.pipeline.schemas import ATTEMPTS, EVENTS, FAILURES, MESSAGES, NAME_LENGTH, shortened
 from tests.spark.pipeline.histories import DAY
 from tests.spark.pipeline.test_report import Reading, last
 from tests.support.nasty import fill, schedule
@@ -154,7 +153,7 @@ def test_each_event_message_and_attempt_is_in_its_table(told: Told, spark: Spark
         .distinct()
         .collect()
     )
-    assert max(len(row["task"] or "") for row in attempts) == LONGEST
+    assert max(len(row["task"] or "") for row in attempts) == NAME_LENGTH
 
 
 def test_the_page_tells_of_the_most_frequent_failures_as_they_are(told: Told, spark: SparkSession) -> None:

@@ -15,13 +15,21 @@ from pyarrow import parquet
 
 from astyqueue.clock import microseconds
 from astyqueue.spark.pipeline import progress
-from astyqueue.spark.pipeline.names import LONGEST, shortened
 from astyqueue.spark.pipeline.progress import Manifest, ReadSoFar
 from astyqueue.spark.pipeline.report import data, reader
 from astyqueue.spark.pipeline.report.data import load
 from astyqueue.spark.pipeline.report.html import count
 from astyqueue.spark.pipeline.report.page import write
-from astyqueue.spark.pipeline.schemas import ATTEMPTS, FACTS, FAILURES, MESSAGES, SCHEDULES, Table
+from astyqueue.spark.pipeline.schemas import (
+    ATTEMPTS,
+    FACTS,
+    FAILURES,
+    MESSAGES,
+    NAME_LENGTH,
+    SCHEDULES,
+    Table,
+    shortened,
+)
 from astyqueue.units import SECOND
 from tests.spark.pipeline.test_report import Reading
 
@@ -167,7 +175,7 @@ def test_names_are_cut_and_stay_different(tmp_path: Path) -> None:
     store(tmp_path, ATTEMPTS, task=long, ended=[NOON] * 3, outcome=["done"] * 3, waited=[0] * 3, ran=[SECOND] * 3)
     shown = {row[0] for row in rows_of(tmp_path) if row[0].startswith("ttt")}
     assert shown == set(map(shortened, long))
-    assert {len(name) for name in shown} == {LONGEST}
+    assert {len(name) for name in shown} == {NAME_LENGTH}
 
 
 def test_moments_of_far_ages_are_read_as_they_were_written(tmp_path: Path) -> None:

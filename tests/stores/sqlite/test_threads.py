@@ -17,7 +17,7 @@ from astyqueue import ids
 from astyqueue.errors import Closed
 from astyqueue.store import Batch, Name, Put, Slice, Store
 from astyqueue.stores import open_store
-from astyqueue.stores.sqlite.write_lock import Writers
+from astyqueue.stores.sqlite.connection import Writers
 from astyqueue.testing import TimeMachine
 
 ROW = "emails:0:0"

@@ -16,6 +16,7 @@ from astyqueue.model.views import RescanReport
 from astyqueue.protocol.sending.insert import message_put
 from astyqueue.queue.builder import QueueBuilder
 from astyqueue.queue.delivery.base_delivery import BaseDelivery
+from astyqueue.queue.producing import producer
 from astyqueue.store import Batch, Store
 from astyqueue.testing import TimeMachine
 from astyqueue.triggers import Every, Triggers
@@ -74,7 +75,7 @@ def test_what_is_not_understood_is_refused_here_too(play: Callable[[Scene], None
 def test_an_async_generator_is_sent_as_it_yields(
     play: Callable[[Scene], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(aio.sending, "CHUNK", 2)
+    monkeypatch.setattr(producer, "CHUNK", 2)
 
     async def scene(queue: aio.MessageQueue) -> None:
         seen: list[int] = []

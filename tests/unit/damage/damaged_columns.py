@@ -10,12 +10,11 @@ from typing import Any, Final
 from hypothesis import strategies as some
 
 from astyqueue import ids
-from astyqueue.model.envelope import MessageId
-from astyqueue.model.framing import FORMAT
+from astyqueue.model.envelope import FORMAT, MessageId
 from astyqueue.model.schedule import Policies, Template
 from astyqueue.protocol.admin.settings import SETTINGS
-from astyqueue.protocol.coordination.column_lock import LockState
 from astyqueue.protocol.coordination.doorbell import BELL, WANTED
+from astyqueue.protocol.coordination.row_lock import LockState
 from astyqueue.protocol.history import EVENT, OF_KEY, OF_MESSAGE
 from astyqueue.protocol.layout.columns import (
     HEADER,

@@ -12,7 +12,7 @@ import pytest
 from astyqueue.dispatch.dispatcher import Dispatcher
 from astyqueue.dispatch.handlers import Call
 from astyqueue.errors import ThreadsDied
-from astyqueue.model.framing import FORMAT
+from astyqueue.model.envelope import FORMAT
 from astyqueue.protocol.layout.columns import message_name
 from astyqueue.protocol.steps import Request
 from astyqueue.queue.delivery.base_delivery import BaseDelivery

@@ -17,7 +17,6 @@ from astyqueue.protocol.admin.dead_letters import purge, redrive
 from astyqueue.protocol.admin.delete import clear, delete
 from astyqueue.protocol.claiming.claim import Claim, claim
 from astyqueue.protocol.claiming.selection import ClaimedMessage, ClaimRequest
-from astyqueue.protocol.client import Client
 from astyqueue.protocol.layout.columns import Type
 from astyqueue.protocol.layout.schedule_column import decode_schedule
 from astyqueue.protocol.layout.unique_key import KeyOwner, KeyOwningSchedule, decode_owner, settle_effects
@@ -26,7 +25,7 @@ from astyqueue.protocol.sending.key_state import next_run_of
 from astyqueue.protocol.sending.unique import UniqueMessage, send_replacing, send_unique
 from astyqueue.protocol.settling.outcomes import Outcome, Reject, Release
 from astyqueue.protocol.settling.settle import SettleRequest, settle
-from astyqueue.protocol.steps import Commit, Request, Send, Steps, run
+from astyqueue.protocol.steps import Client, Commit, Request, Send, Steps, run
 from astyqueue.store import Column, Slice, Store
 from astyqueue.testing import Faulty
 from astyqueue.units import SECOND

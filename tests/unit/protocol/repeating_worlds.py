@@ -14,7 +14,6 @@ from astyqueue.model.schedule import Misfire, Origin, Overlap, Policies, Templat
 from astyqueue.protocol.admin.delete import delete
 from astyqueue.protocol.claiming.claim import Claim, claim
 from astyqueue.protocol.claiming.selection import ClaimRequest
-from astyqueue.protocol.client import Client
 from astyqueue.protocol.layout.columns import Type
 from astyqueue.protocol.row.snapshot import RowSnapshot
 from astyqueue.protocol.scheduling.fire import RowSchedules
@@ -22,7 +21,7 @@ from astyqueue.protocol.scheduling.schedule_commands import RepeatingSend, Reque
 from astyqueue.protocol.scheduling.schedule_commit import ScheduleHandle
 from astyqueue.protocol.sending.unique import KeyHolder
 from astyqueue.protocol.settling.settle import SettleRequest, settle
-from astyqueue.protocol.steps import Steps, run
+from astyqueue.protocol.steps import Client, Steps, run
 from astyqueue.triggers import Every, Triggers
 from astyqueue.units import SECOND
 from tests.modelcheck.executor import History, Scenario

@@ -10,7 +10,6 @@ from astyqueue.ids import Id
 from astyqueue.model.schedule import Policies, Schedule, Template
 from astyqueue.protocol.claiming.claim import claim
 from astyqueue.protocol.claiming.selection import ClaimRequest
-from astyqueue.protocol.client import Client
 from astyqueue.protocol.layout.columns import State, Type, decode_timer
 from astyqueue.protocol.layout.schedule_column import run_of
 from astyqueue.protocol.row.snapshot import RowSnapshot
@@ -21,7 +20,7 @@ from astyqueue.protocol.scheduling.schedule_commands import RequestedSchedule, s
 from astyqueue.protocol.scheduling.schedule_commit import ScheduleHandle
 from astyqueue.protocol.settling.outcomes import ACK
 from astyqueue.protocol.settling.settle import SettleRequest, settle
-from astyqueue.protocol.steps import Request, Steps, run
+from astyqueue.protocol.steps import Client, Request, Steps, run
 from astyqueue.store import Slice, Store
 from astyqueue.testing import Faulty, Recording
 from astyqueue.triggers import Every, Trigger, Triggers

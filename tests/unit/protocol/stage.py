@@ -15,13 +15,12 @@ from astyqueue.protocol.admin.browse import counts
 from astyqueue.protocol.admin.dead_letters import dead_page
 from astyqueue.protocol.claiming.claim import Claim, claim
 from astyqueue.protocol.claiming.selection import ClaimRequest
-from astyqueue.protocol.client import Client
 from astyqueue.protocol.layout.columns import HEADER, Header, decode_header
 from astyqueue.protocol.row.snapshot import RowSnapshot
 from astyqueue.protocol.sending.insert import message_put, send
 from astyqueue.protocol.settling.outcomes import ACK, Extend, Outcome, Reject
 from astyqueue.protocol.settling.settle import SettleRequest, SettleResult, settle
-from astyqueue.protocol.steps import Commit, Request, Steps, run
+from astyqueue.protocol.steps import Client, Commit, Request, Steps, run
 from astyqueue.store import Batch, Column, Named, Slice, Store
 from astyqueue.stores.memory import MemoryStore
 from astyqueue.testing import Faulty, TimeMachine

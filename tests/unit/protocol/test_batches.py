@@ -6,10 +6,9 @@ import pytest
 
 from astyqueue import ids
 from astyqueue.errors import OutcomeUnknown, Undecodable
-from astyqueue.protocol.client import Client
 from astyqueue.protocol.layout.rows import batches_row
 from astyqueue.protocol.sending.idempotent import BatchRecord, begin_batch, end_batch, record_id
-from astyqueue.protocol.steps import Commit, Steps, run
+from astyqueue.protocol.steps import Client, Commit, Steps, run
 from astyqueue.store import Batch, Name, Put, Slice, Store
 from astyqueue.testing import Failing, TimeMachine
 from astyqueue.units import SECOND

@@ -8,7 +8,7 @@ import pytest
 
 from astyqueue import ids
 from astyqueue.errors import OutcomeUnknown, StoreUnavailable, Undecodable
-from astyqueue.model.framing import FORMAT
+from astyqueue.model.envelope import FORMAT
 from astyqueue.protocol.claiming.claim import claim
 from astyqueue.protocol.claiming.selection import ClaimRequest
 from astyqueue.protocol.layout.columns import HEADER, Type, dead_name, decode_dead, message_name

@@ -8,16 +8,14 @@ from functools import partial
 import pytest
 
 from astyqueue.errors import OutcomeUnknown, StoreUnavailable
-from astyqueue.model.framing import FORMAT
+from astyqueue.model.envelope import FORMAT
 from astyqueue.protocol.claiming.claim import claim
 from astyqueue.protocol.claiming.selection import ClaimRequest
-from astyqueue.protocol.client import Client
-from astyqueue.protocol.coordination.column_lock import ColumnLock, LockState
-from astyqueue.protocol.coordination.row_lock import LockHandle
+from astyqueue.protocol.coordination.row_lock import ColumnLock, LockHandle, LockState
 from astyqueue.protocol.layout.columns import HEADER, Type
 from astyqueue.protocol.row.snapshot import RowSnapshot
 from astyqueue.protocol.settling.settle import SettleRequest, settle
-from astyqueue.protocol.steps import Read, Request, Send, Steps, perform, run
+from astyqueue.protocol.steps import Client, Read, Request, Send, Steps, perform, run
 from astyqueue.store import Batch, Name, Put, Slice, Store
 from astyqueue.stores.memory import MemoryStore
 from astyqueue.testing import TimeMachine

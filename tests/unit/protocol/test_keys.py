@@ -14,7 +14,6 @@ from astyqueue.protocol.admin.dead_letters import redrive
 from astyqueue.protocol.admin.delete import clear, delete
 from astyqueue.protocol.claiming.claim import claim
 from astyqueue.protocol.claiming.selection import ClaimRequest
-from astyqueue.protocol.client import Client
 from astyqueue.protocol.coordination.doorbell import WANTED
 from astyqueue.protocol.layout import unique_key
 from astyqueue.protocol.layout.columns import Type, message_name
@@ -27,7 +26,7 @@ from astyqueue.protocol.scheduling.schedule_commit import ScheduleHandle
 from astyqueue.protocol.sending.unique import send_replacing, send_unique
 from astyqueue.protocol.settling.outcomes import Ack, Reject
 from astyqueue.protocol.settling.settle import SettleRequest, settle
-from astyqueue.protocol.steps import Commit, Request, Steps, run
+from astyqueue.protocol.steps import Client, Commit, Request, Steps, run
 from astyqueue.store import Batch, Committed, Expectation, Named, Put, Store
 from astyqueue.testing import Failing, Faulty, Recording
 from astyqueue.triggers import Every

@@ -15,11 +15,10 @@ from astyqueue.protocol.admin.dead_letters import purge, redrive
 from astyqueue.protocol.admin.delete import delete
 from astyqueue.protocol.claiming.claim import claim
 from astyqueue.protocol.claiming.selection import ClaimRequest
-from astyqueue.protocol.client import Client
 from astyqueue.protocol.layout.columns import HEADER, Type
 from astyqueue.protocol.row.snapshot import RowSnapshot, load_snapshot
 from astyqueue.protocol.row.transaction import COMMIT_TRIES
-from astyqueue.protocol.steps import Commit, Request, Steps
+from astyqueue.protocol.steps import Client, Commit, Request, Steps
 from astyqueue.store import Committed, Store
 from astyqueue.testing import Faulty, Recording
 from astyqueue.units import SECOND

@@ -12,13 +12,12 @@ from astyqueue.errors import OutcomeUnknown
 from astyqueue.protocol.admin.delete import clear
 from astyqueue.protocol.claiming.claim import claim
 from astyqueue.protocol.claiming.selection import ClaimRequest
-from astyqueue.protocol.client import Client
 from astyqueue.protocol.layout.columns import HEADER, STAMP_BACK, State, Type
 from astyqueue.protocol.row.snapshot import RowSnapshot, load_snapshot
 from astyqueue.protocol.sending.insert import send
 from astyqueue.protocol.settling.outcomes import ACK, Extend, Outcome, Reject, Release
 from astyqueue.protocol.settling.settle import SettleRequest, settle
-from astyqueue.protocol.steps import Commit, Read, run
+from astyqueue.protocol.steps import Client, Commit, Read, run
 from astyqueue.protocol.steps import Send as SendRequest
 from astyqueue.store import Batch, Named, Slice
 from astyqueue.testing import Failing, Recording

@@ -12,14 +12,13 @@ from astyqueue.ids import Id
 from astyqueue.model.envelope import Envelope, encode, encode_plain
 from astyqueue.protocol.claiming.claim import Claim, ClaimResult, claim
 from astyqueue.protocol.claiming.selection import ClaimedMessage, ClaimRequest
-from astyqueue.protocol.client import Client
 from astyqueue.protocol.layout.columns import HEADER, Type
 from astyqueue.protocol.layout.unique_key import NOTHING, settle_effects
 from astyqueue.protocol.row.snapshot import RowSnapshot
 from astyqueue.protocol.sending.insert import message_put, send
 from astyqueue.protocol.settling.outcomes import ACK, Ack, Outcome, Reject
 from astyqueue.protocol.settling.settle import SettleRequest, SettleResult, settle
-from astyqueue.protocol.steps import Commit, Steps, run
+from astyqueue.protocol.steps import Client, Commit, Steps, run
 from astyqueue.store import Batch, Committed, Named, Put, Store
 from astyqueue.stores.memory import MemoryStore
 from astyqueue.testing import TimeMachine

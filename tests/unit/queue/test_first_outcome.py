@@ -13,10 +13,10 @@ from astyqueue import MessageQueue
 from astyqueue.errors import AlreadySettled, Vetoed
 from astyqueue.protocol.settling.outcomes import Extend
 from astyqueue.queue.builder import QueueBuilder
-from astyqueue.queue.consuming.renewal import RenewalThread
 from astyqueue.queue.consuming.settle_buffer import SettleBuffer
 from astyqueue.queue.delivery.base_delivery import BaseDelivery
 from astyqueue.queue.delivery.delivery import Delivery
+from astyqueue.queue.delivery_loop import RenewalThread
 from astyqueue.queue.hooks import Hook
 from astyqueue.testing import TimeMachine
 

@@ -13,8 +13,8 @@ from astyqueue.clock import Clock
 from astyqueue.errors import BadInput, BadSetting, Closed, LayoutDiffers
 from astyqueue.model.settings import ROWS_AT_MOST, Layout, Settings
 from astyqueue.protocol.admin.settings import SETTINGS, encode_settings
-from astyqueue.protocol.client import Client
 from astyqueue.protocol.layout.rows import Ring, settings_row
+from astyqueue.protocol.steps import Client
 from astyqueue.queue import runtime as core_module
 from astyqueue.queue.builder import QueueBuilder
 from astyqueue.queue.runtime import new_client

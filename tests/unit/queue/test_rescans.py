@@ -10,13 +10,12 @@ from astyqueue.durations import as_microseconds
 from astyqueue.ids import Id
 from astyqueue.model.envelope import encode_plain
 from astyqueue.model.settings import Layout
-from astyqueue.protocol.client import Client
 from astyqueue.protocol.layout.columns import Type
 from astyqueue.protocol.layout.rows import Ring
 from astyqueue.protocol.row.paging import PAGE_SIZE
 from astyqueue.protocol.row.rescan import RESCANNED, LastRescan, last_rescan_in, write_last_rescan
 from astyqueue.protocol.sending.insert import message_put
-from astyqueue.protocol.steps import Read, Send
+from astyqueue.protocol.steps import Client, Read, Send
 from astyqueue.queue.rows.rescans import EVERY, due, since
 from astyqueue.store import Batch, Column, Named, Slice, Store
 from astyqueue.stores.memory import MemoryStore

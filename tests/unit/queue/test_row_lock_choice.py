@@ -14,7 +14,7 @@ from astyqueue.errors import BadSetting
 from astyqueue.queue.builder import QueueBuilder
 from astyqueue.store import Store
 from astyqueue.testing import TimeMachine
-from benchmarks.lock_options import FileLocks
+from benchmarks.processes.consumers import FileLocks
 from tests.unit.queue.lock_managers import Broken, Shelf, Silent
 
 

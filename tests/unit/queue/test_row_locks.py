@@ -13,9 +13,8 @@ import pytest
 from astyqueue.errors import Undecodable
 from astyqueue.model.settings import Layout, Settings
 from astyqueue.protocol.admin.browse import counts
-from astyqueue.protocol.client import Client
 from astyqueue.protocol.layout.columns import HEADER, Type
-from astyqueue.protocol.steps import Commit, Read, Send, run
+from astyqueue.protocol.steps import Client, Commit, Read, Send, run
 from astyqueue.queue.delivery.base_delivery import BaseDelivery
 from astyqueue.queue.options import DEFAULT_OPTIONS, with_lock
 from astyqueue.queue.runtime import QueueRuntime

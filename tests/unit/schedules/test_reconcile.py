@@ -8,7 +8,7 @@ import pytest
 
 from astyqueue import Message, connect, ids
 from astyqueue.errors import BadInput, BadSetting
-from astyqueue.model.framing import FORMAT
+from astyqueue.model.envelope import FORMAT
 from astyqueue.model.schedule import Policies
 from astyqueue.protocol.steps import Commit, Steps, perform
 from astyqueue.schedules import Declared, Reconciled, Release, Schedules, reconcile

@@ -15,10 +15,9 @@ import pyarrow.dataset as arrow
 
 from astyqueue.clock import instant
 from astyqueue.spark.pipeline import progress
-from astyqueue.spark.pipeline.names import shortened
 from astyqueue.spark.pipeline.report.html import MOST, length, share
 from astyqueue.spark.pipeline.report.reader import Columns, Summary, batches, read
-from astyqueue.spark.pipeline.schemas import ATTEMPTS, FACTS, FAILURES, MESSAGES, SCHEDULES, Table
+from astyqueue.spark.pipeline.schemas import ATTEMPTS, FACTS, FAILURES, MESSAGES, SCHEDULES, Table, shortened
 
 #: The columns of facts to read, by grain. The grain `key` is not read: it may have a row for each message.
 _FACTS: Final[Mapping[str, tuple[str, ...]]] = {

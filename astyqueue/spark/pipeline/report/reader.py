@@ -17,8 +17,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.dataset as arrow
 
-from astyqueue.spark.pipeline.names import shortened
-from astyqueue.spark.pipeline.schemas import PARTITIONS, PARTS, Table
+from astyqueue.spark.pipeline.schemas import PARTITIONS, PARTS, Table, shortened
 
 Numbers = npt.NDArray[np.float64]
 Codes = npt.NDArray[np.int32]

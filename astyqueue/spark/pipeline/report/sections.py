@@ -10,7 +10,6 @@ from xml.etree.ElementTree import Element
 import numpy as np
 
 from astyqueue.clock import instant
-from astyqueue.spark.pipeline.names import shortened
 from astyqueue.spark.pipeline.report import time_series
 from astyqueue.spark.pipeline.report.charts import Bar, Cell, Counts, Lengths, bars, heat, lines
 from astyqueue.spark.pipeline.report.data import Cause, Figures, measured, number
@@ -30,7 +29,7 @@ from astyqueue.spark.pipeline.report.html import (
 )
 from astyqueue.spark.pipeline.report.reader import MOST_NAMES, OTHERS, Summaries, Summary
 from astyqueue.spark.pipeline.report.time_series import Stretches
-from astyqueue.spark.pipeline.schemas import LENGTHS, PARTS
+from astyqueue.spark.pipeline.schemas import LENGTHS, PARTS, shortened
 
 TITLES: Final = {"wait": "Waiting", "run": "Running", "end": "End to end"}
 _MEANINGS: Final = {name: meaning for name, _, meaning in LENGTHS}
