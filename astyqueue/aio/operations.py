@@ -16,7 +16,7 @@ from astyqueue.model.validation import check_count
 from astyqueue.model.views import Counts, DeadLetter, Found, RedriveReport, RescanReport
 from astyqueue.protocol.history import HistoryCursor
 from astyqueue.protocol.steps import Steps, arun
-from astyqueue.queue.admin import commands, dead_letters, inspection, schedules
+from astyqueue.queue.admin import dead_letters, deletion, inspection, receipts, schedules
 from astyqueue.queue.admin.dead_letters import RedriveOptions, Where
 from astyqueue.queue.runtime import QueueRuntime
 from astyqueue.store import AsyncStore
@@ -117,7 +117,7 @@ class Operations:
         With `key=`, remove all messages that `find` finds by it, and stop one that recurs under it. A message that was
         sent with its own trigger recurs no longer, whichever of its runs the id names.
         """
-        return await self.run(commands.delete(self.core, message, key))
+        return await self.run(deletion.delete(self.core, message, key))
 
     async def stop(self, key: str) -> bool:
         """End the recurring message that was sent under this key with its own trigger, even during a run.
@@ -128,11 +128,11 @@ class Operations:
 
     async def clear(self) -> int:
         """Remove all messages, also leased and dead ones and those that only a `rescan` finds; return their number."""
-        return await self.run(commands.clear(self.core))
+        return await self.run(deletion.clear(self.core))
 
     async def drop(self) -> int:
         """Remove all messages and the queue itself; return the number of messages. The history expires by itself."""
-        return await self.run(commands.drop(self.core))
+        return await self.run(deletion.drop(self.core))
 
     async def dead_letters(self, limit: int = 100, **where: Unpack[Where]) -> list[DeadLetter]:
         """The first `limit` dead letters that match: by kind, part of the reason, time of death, key, task."""
@@ -173,7 +173,7 @@ class Operations:
         them within half a day without this call. It is safe beside workers and may be repeated: waiting, leased, hidden
         and dead messages stay as they are. `progress` is called after every page and `cancelled` before each.
         """
-        return await self.run(commands.rescan(self.core, since, progress=progress, cancelled=cancelled))
+        return await self.run(inspection.rescan(self.core, since, progress=progress, cancelled=cancelled))
 
     async def purge(self, **where: Unpack[Where]) -> int:
         """Remove the matching dead letters for good; return their number."""
@@ -181,19 +181,19 @@ class Operations:
 
     async def ack(self, receipt: Receipt | str) -> None:
         """Ack a delivery by its receipt, from any process. LeaseLost if the receipt is not current."""
-        await self.run(commands.ack(self.core, receipt))
+        await self.run(receipts.ack(self.core, receipt))
 
     async def release(self, receipt: Receipt | str, delay: Duration = 0) -> None:
         """Give a delivery back by its receipt; this costs no attempt."""
-        await self.run(commands.release(self.core, receipt, delay))
+        await self.run(receipts.release(self.core, receipt, delay))
 
     async def extend(self, receipt: Receipt | str, by: Duration) -> None:
         """Extend the lease of a delivery to `by` from now, by its receipt."""
-        await self.run(commands.extend(self.core, receipt, by))
+        await self.run(receipts.extend(self.core, receipt, by))
 
     async def reject(self, receipt: Receipt | str, reason: str = "rejected") -> None:
         """Make a delivery a dead letter, by its receipt."""
-        await self.run(commands.reject(self.core, receipt, reason))
+        await self.run(receipts.reject(self.core, receipt, reason))
 
     async def configure(self, **settings: object) -> Settings:
         """Change the queue's behaviour, in this process at once and in others within ten seconds.

@@ -8,6 +8,7 @@ import traceback
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import groupby
 from typing import Final
 
 from astyqueue.errors import StoreError
@@ -15,6 +16,7 @@ from astyqueue.model.envelope import Envelope, MessageId
 from astyqueue.model.event import KEPT, Event, Kind
 from astyqueue.model.message import PreparedMessage
 from astyqueue.model.schedule import SCHEDULE
+from astyqueue.protocol.admin import browse
 from astyqueue.protocol.claiming.claim import ClaimResult
 from astyqueue.protocol.history import REASON, TRACE, batches_of, record_events
 from astyqueue.protocol.layout.columns import Entry, State
@@ -225,6 +227,16 @@ class HistoryWriter:
     def tells(self, outcome: Outcome) -> list[Kind]:
         """The kinds of events that are kept for such an outcome."""
         return list(filter(self.wants, kinds_of(outcome)))
+
+    def of_command(self, kind: Kind, messages: Sequence[MessageId], *, why: str) -> Steps[list[Event]]:
+        """The events of a command on messages, which are read for their keys; none if this kind is not kept."""
+        if not self.wants(kind):
+            return []
+        keys: dict[MessageId, str | None] = {}
+        for _, some in groupby(sorted(messages), key=lambda one: one.row):
+            found = yield from browse.contents(list(some))
+            keys |= {id_: content.envelope.key for id_, content in found.items() if content.envelope}
+        return [self.events.of_order(kind, id_, keys.get(id_), why=why) for id_ in messages]
 
     def note(self, kind: Kind, events: Callable[[], Iterable[Event]]) -> None:
         """Buffer events of this kind for the next write; `events` is called only if the kind is kept."""

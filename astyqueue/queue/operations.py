@@ -15,7 +15,7 @@ from astyqueue.model.validation import check_count
 from astyqueue.model.views import Counts, DeadLetter, Found, RedriveReport, RescanReport
 from astyqueue.protocol.history import HistoryCursor
 from astyqueue.protocol.steps import Steps, run
-from astyqueue.queue.admin import commands, dead_letters, inspection, schedules
+from astyqueue.queue.admin import dead_letters, deletion, inspection, receipts, schedules
 from astyqueue.queue.admin.dead_letters import RedriveOptions, Where
 from astyqueue.queue.runtime import QueueRuntime
 from astyqueue.store import Store
@@ -116,7 +116,7 @@ class Operations:
         With `key=`, remove all messages that `find` finds by it, and stop one that recurs under it. A message that was
         sent with its own trigger recurs no longer, whichever of its runs the id names.
         """
-        return self.run(commands.delete(self.core, message, key))
+        return self.run(deletion.delete(self.core, message, key))
 
     def stop(self, key: str) -> bool:
         """End the recurring message that was sent under this key with its own trigger, even during a run.
@@ -127,11 +127,11 @@ class Operations:
 
     def clear(self) -> int:
         """Remove all messages, also leased and dead ones and those that only a `rescan` finds; return their number."""
-        return self.run(commands.clear(self.core))
+        return self.run(deletion.clear(self.core))
 
     def drop(self) -> int:
         """Remove all messages and the queue itself; return the number of messages. The history expires by itself."""
-        return self.run(commands.drop(self.core))
+        return self.run(deletion.drop(self.core))
 
     def dead_letters(self, limit: int = 100, **where: Unpack[Where]) -> list[DeadLetter]:
         """The first `limit` dead letters that match: by kind, part of the reason, time of death, key, task."""
@@ -172,7 +172,7 @@ class Operations:
         them within half a day without this call. It is safe beside workers and may be repeated: waiting, leased, hidden
         and dead messages stay as they are. `progress` is called after every page and `cancelled` before each.
         """
-        return self.run(commands.rescan(self.core, since, progress=progress, cancelled=cancelled))
+        return self.run(inspection.rescan(self.core, since, progress=progress, cancelled=cancelled))
 
     def purge(self, **where: Unpack[Where]) -> int:
         """Remove the matching dead letters for good; return their number."""
@@ -180,19 +180,19 @@ class Operations:
 
     def ack(self, receipt: Receipt | str) -> None:
         """Ack a delivery by its receipt, from any process. LeaseLost if the receipt is not current."""
-        self.run(commands.ack(self.core, receipt))
+        self.run(receipts.ack(self.core, receipt))
 
     def release(self, receipt: Receipt | str, delay: Duration = 0) -> None:
         """Give a delivery back by its receipt; this costs no attempt."""
-        self.run(commands.release(self.core, receipt, delay))
+        self.run(receipts.release(self.core, receipt, delay))
 
     def extend(self, receipt: Receipt | str, by: Duration) -> None:
         """Extend the lease of a delivery to `by` from now, by its receipt."""
-        self.run(commands.extend(self.core, receipt, by))
+        self.run(receipts.extend(self.core, receipt, by))
 
     def reject(self, receipt: Receipt | str, reason: str = "rejected") -> None:
         """Make a delivery a dead letter, by its receipt."""
-        self.run(commands.reject(self.core, receipt, reason))
+        self.run(receipts.reject(self.core, receipt, reason))
 
     def configure(self, **settings: object) -> Settings:
         """Change the queue's behaviour, in this process at once and in others within ten seconds.

@@ -23,7 +23,7 @@ from astyqueue.errors import BadInput
 from astyqueue.files import for_owner
 from astyqueue.model.envelope import MessageId
 from astyqueue.model.views import RedriveReport
-from astyqueue.queue.admin.commands import redrive
+from astyqueue.queue.admin.dead_letters import redrive_page
 from astyqueue.spark.connections import Pace, sending
 from astyqueue.spark.errors import reason_of
 from astyqueue.spark.options import Place, everywhere
@@ -102,7 +102,7 @@ class RedriveByQuery:
                 break
             pace.keep(len(page))
             record.write("redriving", ids=list(map(str, page)))
-            done = queue.run(redrive(queue.core, page, force=force, dry_run=False))
+            done = queue.run(redrive_page(queue.core, page, force=force, dry_run=False))
             record.write("redriven", put_back=done.redriven, left=done.left, gone=len(page) - done.redriven - done.left)
             queue.run(queue.core.doorbell.ring(list({id_.row for id_ in page})))
             report += done

@@ -20,7 +20,7 @@ from astyqueue.model.settings import Layout, Settings
 from astyqueue.protocol.admin.health import read_health
 from astyqueue.protocol.sending.insert import message_put
 from astyqueue.protocol.steps import run
-from astyqueue.queue.admin.commands import rescan
+from astyqueue.queue.admin.inspection import rescan
 from astyqueue.store import Name, Named, Store
 from astyqueue.testing import LocalCassandra, TimeMachine
 from astyqueue.units import SECOND

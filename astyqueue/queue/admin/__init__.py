@@ -1,7 +1,8 @@
 """What operators do with a queue, as step functions: the classes for threads and for tasks only run them.
 
-- `inspection`: reads: get, find, peek, counts, explain, history.
-- `commands`: changes: delete, clear, drop, rescan, and settling by receipt.
+- `inspection`: reads: get, find, peek, counts, explain, history, and rescan, which lists missed messages.
+- `receipts`: settles deliveries of any process: ack, release, extend, reject.
+- `deletion`: deletes messages with what recurs: delete, clear, drop.
 - `dead_letters`: lists them by a filter, redrives and purges them in bounded steps.
 - `schedules`: creates, changes and removes schedules, each in the home row of its name.
 

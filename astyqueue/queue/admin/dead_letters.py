@@ -7,15 +7,15 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final, TypedDict, get_args
 
-from astyqueue.errors import BadInput, NotFound
+from astyqueue.errors import BadInput, NotFound, StoreError
 from astyqueue.model.envelope import MessageId
+from astyqueue.model.event import Event, Kind
 from astyqueue.model.message import check_key, range_of
 from astyqueue.model.settings import did_you_mean
 from astyqueue.model.validation import check_count
 from astyqueue.model.views import DeadFilter, DeadLetter, DeathKind, RedriveReport
 from astyqueue.protocol.admin import dead_letters as stored
 from astyqueue.protocol.steps import Steps
-from astyqueue.queue.admin import commands
 from astyqueue.queue.admin.inspection import id_of
 from astyqueue.queue.runtime import QueueRuntime
 from astyqueue.units import SECOND
@@ -134,7 +134,7 @@ def redrive(core: QueueRuntime, redriving: RedriveOptions, where: Where) -> Step
     after: MessageId | None = None
     while not redriving.cancelled():
         page = yield from stored.matching_page(rows, levels, after=after, where=wanted, limit=redriving.page)
-        report += yield from commands.redrive(core, page.ids, force=redriving.force, dry_run=redriving.dry_run)
+        report += yield from redrive_page(core, page.ids, force=redriving.force, dry_run=redriving.dry_run)
         _note_changes(core, page.ids)
         if redriving.progress:
             redriving.progress(report)
@@ -145,12 +145,33 @@ def redrive(core: QueueRuntime, redriving: RedriveOptions, where: Where) -> Step
     return report
 
 
+def redrive_page(
+    core: QueueRuntime, letters: Sequence[MessageId], *, force: bool, dry_run: bool
+) -> Steps[RedriveReport]:
+    """Put dead letters back, or with `dry_run` only count them."""
+    history, why = core.claimer.history, "forced" if force else ""
+    telling = [] if dry_run else (yield from history.of_command(Kind.REDRIVEN, letters, why=why))
+    back: list[MessageId] = []
+    try:
+        report = yield from stored.redrive(core.process, letters, force=force, dry_run=dry_run, into=back)
+    except StoreError:
+        yield from history.tell(_events_of(back, telling))  # other rows were done before this one failed
+        raise
+    yield from history.tell(_events_of(back, telling))
+    return report
+
+
+def _events_of(messages: list[MessageId], events: list[Event]) -> list[Event]:
+    meant = set(messages)
+    return [event for event in events if event.message in meant]
+
+
 def _redrive_only(core: QueueRuntime, redriving: RedriveOptions) -> Steps[RedriveReport]:
     """Put back the chosen letters; if one is not a dead letter, NotFound is raised and none is put back."""
     chosen = [id_of(core, message) for message in redriving.only]
     for id_ in chosen:
         yield from dead_letter(core, id_)
-    report = yield from commands.redrive(core, chosen, force=redriving.force, dry_run=redriving.dry_run)
+    report = yield from redrive_page(core, chosen, force=redriving.force, dry_run=redriving.dry_run)
     _note_changes(core, chosen)
     return report
 

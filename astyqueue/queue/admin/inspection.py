@@ -1,20 +1,22 @@
-"""Reads the messages of a queue for operators, as steps."""
+"""Reads the messages of a queue for operators, as steps; a rescan also lists for delivery what it finds."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from datetime import datetime
 
-from astyqueue.errors import BadInput, NotFound
+from astyqueue.durations import instant_of
+from astyqueue.errors import BadInput, NotFound, Undecodable
 from astyqueue.model.envelope import MessageId
 from astyqueue.model.event import kind_of
 from astyqueue.model.explanation import Explanation, explained
 from astyqueue.model.message import check_key, range_of
 from astyqueue.model.validation import check_count
-from astyqueue.model.views import Counts, Found, Include
+from astyqueue.model.views import Counts, Found, Include, RescanReport
 from astyqueue.protocol.admin import browse
 from astyqueue.protocol.admin.explain import message_facts
 from astyqueue.protocol.history import DAY, LONGEST, HistoryCursor, HistoryFilter
+from astyqueue.protocol.row.rescan import RowRescan
 from astyqueue.protocol.steps import Steps
 from astyqueue.queue.runtime import QueueRuntime
 
@@ -92,3 +94,33 @@ def counts(core: QueueRuntime) -> Steps[Counts]:
 def find(core: QueueRuntime, key: str) -> Steps[list[Found]]:
     """The messages with this key, ordered by due time."""
     return browse.found_by_key(core.process, core.ring.home(core.ring.shard_of_key(check_key(key))), key)
+
+
+def rescan(
+    core: QueueRuntime,
+    since: datetime | None,
+    *,
+    progress: Callable[[RescanReport], None] | None = None,
+    cancelled: Callable[[], bool] = lambda: False,
+) -> Steps[RescanReport]:
+    """Rescan row by row, from `since` on (None: everything).
+
+    `progress` is called after every page, and `cancelled` before each.
+    """
+    report = RescanReport()
+    begin = None if since is None else instant_of(since)
+    for row in core.ring.rows():
+        scan = RowRescan(core.process, row, core.settings.layout.priorities, begin)
+        before = report
+        while not scan.over and not cancelled():
+            try:
+                yield from scan.go_on()
+            except Undecodable:
+                report = before + RescanReport(0, scan.looked, scan.listed, (row,))
+                break
+            report = before + RescanReport(int(scan.over), scan.looked, scan.listed)
+            if progress:
+                progress(report)
+        if scan.listed:
+            core.claimer.changed(row)
+    return report

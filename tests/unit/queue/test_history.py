@@ -14,7 +14,7 @@ from astyqueue.errors import BadSetting, LeaseLost, NotFound
 from astyqueue.model.event import Kind
 from astyqueue.protocol.settling.outcomes import ACK
 from astyqueue.protocol.steps import Commit, Request, Steps, perform, run
-from astyqueue.queue.admin.commands import settle
+from astyqueue.queue.admin.receipts import settle
 from astyqueue.queue.builder import QueueBuilder
 from astyqueue.schedules import Schedules
 from astyqueue.testing import TimeMachine

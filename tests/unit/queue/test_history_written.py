@@ -15,7 +15,7 @@ from astyqueue.protocol.history import HistorySlice, history_slices, read_histor
 from astyqueue.protocol.layout.columns import Type
 from astyqueue.protocol.layout.rows import Ring
 from astyqueue.protocol.steps import Commit, Read, Request, Send, run
-from astyqueue.queue.admin.commands import redrive
+from astyqueue.queue.admin.dead_letters import redrive_page
 from astyqueue.queue.builder import QueueBuilder
 from astyqueue.schedules import Schedules
 from astyqueue.store import ENTRIES, HISTORY, Named, Store
@@ -231,7 +231,7 @@ def test_what_was_put_back_is_told_although_more_could_not_be(store: Store, buil
         queue.receive()[0].reject()
     with pytest.raises(StoreUnavailable):
         run(
-            redrive(queue.core, letters, force=False, dry_run=False),
+            redrive_page(queue.core, letters, force=False, dry_run=False),
             Failing(store, StoreUnavailable("the store is away"), at=2, of=(Commit,)),
         )
     assert [event.message for event in queue.history(kinds=["redriven"])] == letters[:1]
