@@ -1,7 +1,8 @@
-"""Moments, durations and counts as text for people."""
+"""Moments, durations, counts and errors as text for people."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Final
 
@@ -17,6 +18,8 @@ _UNITS_SHOWN: Final = 2
 _LEAST_IN_DAYS: Final = 2 * _UNITS["d"]
 #: Longer ones are shown in whole seconds.
 _LONGEST_IN_TENTHS: Final = 10 * SECOND
+#: Characters of an error's text that are kept in a reason: what a person reads in one line.
+_REASON: Final = 1_000
 
 
 def exact(moment: datetime) -> str:
@@ -81,3 +84,22 @@ def duration_setting_text(duration: int) -> str:
 def counted(count: int, what: str) -> str:
     """The number of things, as in "1 row" and "2 rows"."""
     return f"{count} {what}{'' if count == 1 else 's'}"
+
+
+def type_and_text(error: BaseException | None, form: Callable[[object], str] = str) -> str:
+    """The type of an error, and its text in a form if it has one."""
+    try:
+        text = form(error)
+    except Exception:  # noqa: BLE001 - an error whose __str__ raises is still the reason
+        text = "(its text is not available: its __str__ raised)"
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__
+
+
+def reason_of(error: BaseException | None) -> str:
+    """An error in one line: its type, and its text if it has one."""
+    return type_and_text(error, one_line)
+
+
+def one_line(text: object) -> str:
+    """Text without line breaks, at most 1000 characters of it."""
+    return " ".join(str(text).split())[:_REASON]

@@ -40,6 +40,7 @@ class Connection:
     async def queues(self) -> list[str]:
         """The names of the queues in this store."""
         observers = Observers(self._observers, monotonic=self._clock.monotonic)
+        observers.check_log_levels()
         return await arun(list_queues(), self.store, observers)
 
     def __repr__(self) -> str:

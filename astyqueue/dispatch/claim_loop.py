@@ -12,9 +12,8 @@ from astyqueue.errors import AstyqueueError, Closed, NotFound, StoreError, Store
 from astyqueue.protocol.steps import Steps
 from astyqueue.queue.consuming.claimer import Claimer
 from astyqueue.queue.delivery.base_delivery import Waiter
-from astyqueue.queue.delivery.retry_policy import reason_of
 from astyqueue.queue.queue import MessageQueue
-from astyqueue.text import length_text
+from astyqueue.text import length_text, reason_of
 from astyqueue.units import SECOND
 from astyqueue.waiting import Rest, Wakeup
 

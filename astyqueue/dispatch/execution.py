@@ -21,9 +21,8 @@ from astyqueue.ids import Id
 from astyqueue.protocol.layout.columns import State, Timer
 from astyqueue.protocol.settling.outcomes import ACK, Outcome, Reject, Release
 from astyqueue.queue.delivery.delivery import Delivery
-from astyqueue.queue.delivery.retry_policy import one_line, reason_of
 from astyqueue.queue.queue import MessageQueue
-from astyqueue.text import duration_setting_text, length_text
+from astyqueue.text import duration_setting_text, length_text, one_line, reason_of
 from astyqueue.units import SECOND
 
 #: A message of an unknown task is parked for as long as it has been due, within these bounds: by then a newer worker

@@ -15,7 +15,7 @@ from typing import Final, NoReturn
 from astyqueue.dispatch.handlers import Call
 from astyqueue.dispatch.worker_log import log_event
 from astyqueue.queue.delivery.delivery import Delivery
-from astyqueue.queue.delivery.retry_policy import reason_of
+from astyqueue.text import reason_of
 
 
 class _Forks:

@@ -31,8 +31,8 @@ from astyqueue.model.health import StuckReport
 from astyqueue.protocol.admin.health import report_stuck
 from astyqueue.queue.delivery.base_delivery import BaseDelivery, Waiter
 from astyqueue.queue.delivery.delivery import Delivery
-from astyqueue.queue.delivery.retry_policy import reason_of
 from astyqueue.queue.queue import MessageQueue
+from astyqueue.text import reason_of
 from astyqueue.units import SECOND
 
 #: If more handler threads than this die within this time, the dispatcher stops: the process must be restarted.

@@ -12,7 +12,7 @@ from astyqueue.clock import Clock
 from astyqueue.dispatch.subscription import Subscription, tasks_of
 from astyqueue.dispatch.worker_log import REMIND, log_event, log_traceback
 from astyqueue.errors import HandlersStuck
-from astyqueue.queue.delivery.retry_policy import reason_of
+from astyqueue.text import reason_of
 from astyqueue.units import NEVER, SECOND
 from astyqueue.waiting import Wakeup
 

@@ -23,9 +23,8 @@ from astyqueue.printable import facts_line, indented
 from astyqueue.protocol.layout.columns import State
 from astyqueue.protocol.settling.outcomes import Outcome, Reject, Release
 from astyqueue.queue.delivery.delivery import Delivery
-from astyqueue.queue.delivery.retry_policy import reason_of
 from astyqueue.rate_limit import MINUTE, RateLimitedLog
-from astyqueue.text import length_text
+from astyqueue.text import length_text, reason_of
 from astyqueue.units import SECOND
 
 P = ParamSpec("P")

@@ -24,7 +24,7 @@ from astyqueue.observe.events import (
     SlotFired,
 )
 from astyqueue.printable import facts_line
-from astyqueue.text import exact
+from astyqueue.text import exact, type_and_text
 
 #: The loggers, and the word with which a line begins, of each type of event.
 _LINES: Final = {
@@ -81,7 +81,7 @@ def _facts(event: ObservedEvent) -> dict[str, object]:
 def _shown(value: object) -> object:
     match value:
         case BaseException():
-            return f"{type(value).__name__}: {value}"[:_LONGEST_ERROR]
+            return type_and_text(value)[:_LONGEST_ERROR]
         case tuple() if not hasattr(value, "_fields"):
             more = len(value) - _NAMED
             return ",".join(map(str, value[:_NAMED])) + (f",and {more} more" if more > 0 else "")

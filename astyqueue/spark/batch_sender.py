@@ -97,7 +97,7 @@ class Outbox:
         repeating = self._rows.setdefault(row, IdempotentSender(core.process, row))
         put = {one.id for one in queue.run(repeating.send([one.message for one in messages]))}
         if put:
-            queue.run(core.doorbell.ring([row]))
+            queue.run(core.claimer.announce([(row, None)]))
         self._record_sent(messages, put)
         return len(put)
 

@@ -104,7 +104,6 @@ class RedriveByQuery:
             record.write("redriving", ids=list(map(str, page)))
             done = queue.run(redrive_page(queue.core, page, force=force, dry_run=False))
             record.write("redriven", put_back=done.redriven, left=done.left, gone=len(page) - done.redriven - done.left)
-            queue.run(queue.core.doorbell.ring(list({id_.row for id_ in page})))
             report += done
             progress(report)
         return report

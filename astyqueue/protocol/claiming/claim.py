@@ -9,7 +9,7 @@ from typing import ClassVar, Final
 from astyqueue.errors import OutcomeUnknown, StoreError
 from astyqueue.ids import Id
 from astyqueue.protocol.claiming.scan import scan_row
-from astyqueue.protocol.claiming.selection import ClaimedMessage, ClaimPlan, ClaimRequest, DeadLettered, LeaseExpired
+from astyqueue.protocol.claiming.selection import ClaimedMessage, ClaimPlan, ClaimRequest, DeadLettered, LapsedEntry
 from astyqueue.protocol.layout.columns import (
     HEADER,
     Header,
@@ -56,7 +56,7 @@ class ClaimResult:
     settled: dict[Name, SettleResult] = field(default_factory=dict)
     dead: int = 0
     buried: list[DeadLettered] = field(default_factory=list)
-    lapsed: list[LeaseExpired] = field(default_factory=list)
+    lapsed: list[LapsedEntry] = field(default_factory=list)
     undecodable: int = 0
     refused: int = 0
     more: bool = False

@@ -59,7 +59,7 @@ class DeadLettered(NamedTuple):
     envelope: Envelope | None
 
 
-class LeaseExpired(NamedTuple):
+class LapsedEntry(NamedTuple):
     """A message whose lease expired, as its timer lists it, and the process that held the lease."""
 
     entry: Entry
@@ -170,11 +170,11 @@ class ClaimPlan:
             self.along[entry.id] = settle_effects(entry.priority, entry.id, envelope)._replace(leaves=None)
         return True
 
-    def lapsed(self, timers: Iterable[Timer]) -> list[LeaseExpired]:
+    def lapsed(self, timers: Iterable[Timer]) -> list[LapsedEntry]:
         """The messages of these timers that are claimed because their lease expired."""
         over = [timer for timer in timers if timer.state == State.LEASED and timer.due <= self.now]
         return [
-            LeaseExpired(entry, timer.holder)
+            LapsedEntry(entry, timer.holder)
             for timer in over
             for entry in timer.entries
             if entry.id in self.leaving[timer.name]

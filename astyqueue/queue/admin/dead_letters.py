@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Final, TypedDict, get_args
@@ -135,7 +135,6 @@ def redrive(core: QueueRuntime, redriving: RedriveOptions, where: Where) -> Step
     while not redriving.cancelled():
         page = yield from stored.matching_page(rows, levels, after=after, where=wanted, limit=redriving.page)
         report += yield from redrive_page(core, page.ids, force=redriving.force, dry_run=redriving.dry_run)
-        _note_changes(core, page.ids)
         if redriving.progress:
             redriving.progress(report)
         after = page.after
@@ -158,6 +157,8 @@ def redrive_page(
         yield from history.tell(_events_of(back, telling))  # other rows were done before this one failed
         raise
     yield from history.tell(_events_of(back, telling))
+    for row in {id_.row for id_ in back}:
+        core.claimer.changed(row)
     return report
 
 
@@ -172,13 +173,7 @@ def _redrive_only(core: QueueRuntime, redriving: RedriveOptions) -> Steps[Redriv
     for id_ in chosen:
         yield from dead_letter(core, id_)
     report = yield from redrive_page(core, chosen, force=redriving.force, dry_run=redriving.dry_run)
-    _note_changes(core, chosen)
     return report
-
-
-def _note_changes(core: QueueRuntime, messages: Iterable[MessageId]) -> None:
-    for row in {id_.row for id_ in messages}:
-        core.claimer.changed(row)
 
 
 def _keep_to(core: QueueRuntime, redriving: RedriveOptions, begun: int, redriven: int) -> Steps[None]:

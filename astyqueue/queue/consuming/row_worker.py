@@ -169,7 +169,7 @@ class RowWorker:
         if is_home(row):
             self.firings.handed_out(held for taken in claimed.claims for held in taken.held)
         for entry, death, _ in claimed.buried:
-            self.recorder.notifier.buried(MessageId(row, entry.priority, entry.id), death.kind, death.reason)
+            self.recorder.notifier.buried(_id(row, entry), death.kind, death.reason)
 
 
 def events_of_claim(row: str, claimed: ClaimResult, *, shared: bool) -> Iterator[ObservedEvent]:

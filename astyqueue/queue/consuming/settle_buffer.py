@@ -147,8 +147,6 @@ class SettleBuffer:
         self.hurried = False
         self._leases = leases
         self._recorder = recorder
-        self._notifier = recorder.notifier
-        self._history = recorder.history
         self._lock = threading.Lock()
         self._incoming: deque[PendingOutcome] = deque()  # any thread appends; only the holder of the lock removes
         self._called = False
@@ -179,7 +177,7 @@ class SettleBuffer:
 
     def _acks_simply(self, delivery: BaseDelivery) -> bool:
         """Whether an ack of this delivery needs no hook, no history event and no other columns: the common case."""
-        return delivery.goes_alone and not (self._notifier.present or self._history.wants(Kind.DONE))
+        return delivery.goes_alone and not (self._recorder.notifier.present or self._recorder.history.wants(Kind.DONE))
 
     def _hand_in_ack(self, delivery: BaseDelivery) -> None:
         with self._lock:
@@ -210,9 +208,9 @@ class SettleBuffer:
             for delivery, word in settling:
                 delivery.settling = word
         try:
-            if self._notifier.present:
+            if self._recorder.notifier.present:
                 for delivery, outcome in outcomes:
-                    self._notifier.ask(delivery, _WORDS[type(outcome)])
+                    self._recorder.notifier.ask(delivery, _WORDS[type(outcome)])
             self._hand_in(outcomes, *tickets)
         finally:
             for delivery, _ in settling:
@@ -220,7 +218,7 @@ class SettleBuffer:
 
     def _hand_in(self, outcomes: Wanted, *tickets: SettleTicket) -> None:
         """Add these outcomes to the buffer: all of them or, if one is invalid, none."""
-        tells_acks = self._history.wants(Kind.DONE)
+        tells_acks = self._recorder.history.wants(Kind.DONE)
         pending = [
             PendingOutcome(delivery, outcome, tickets)  # the common case, kept cheap
             if outcome is ACK and delivery.goes_alone and not tells_acks
@@ -347,7 +345,7 @@ class SettleBuffer:
         self._recorder.count([outcome for id_, outcome in outcomes.items() if id_ not in gone])
         if self._recorder.observers.on:
             self._recorder.observe(lease.row, committed, gone)
-        elif not (gone or self._notifier.present):
+        elif not (gone or self._recorder.notifier.present):
             for pending in committed:
                 if pending.tickets:
                     pending.over(lost=False)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final
 
 from astyqueue.durations import Duration, as_microseconds
 from astyqueue.errors import BadInput
@@ -11,9 +10,7 @@ from astyqueue.model.settings import Behaviour
 from astyqueue.protocol.layout.columns import State
 from astyqueue.protocol.settling.outcomes import Extend, Reject, Release
 from astyqueue.queue.delivery.base_delivery import BaseDelivery
-
-#: Characters of an error's text that are kept in a reason: what a person reads in one line.
-_REASON: Final = 1_000
+from astyqueue.text import reason_of
 
 
 class RetryPolicy:
@@ -70,17 +67,3 @@ def error_text(error: BaseException | None) -> str:
         if isinstance(error, GeneratorExit)
         else reason_of(error)
     )
-
-
-def reason_of(error: BaseException | None) -> str:
-    """An error in one line: its type, and its text if it has one."""
-    try:
-        text = one_line(str(error))
-    except Exception:  # noqa: BLE001 - an error whose __str__ raises is still the reason
-        text = "(its text is not available: its __str__ raised)"
-    return f"{type(error).__name__}: {text}" if text else type(error).__name__
-
-
-def one_line(text: object) -> str:
-    """Text without line breaks, at most 1000 characters of it."""
-    return " ".join(str(text).split())[:_REASON]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import re
 from collections.abc import Callable, Iterator
@@ -326,6 +327,13 @@ def test_a_connection_has_its_queues_observed(clock: TimeMachine, noted: Noted) 
         assert [event.kind for event in noted.of(RequestDone)] == ["read"]
 
 
+def test_a_connection_logs_the_requests_of_its_list_of_queues(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG, "astyqueue.requests")
+    with connect("memory://") as connection:
+        assert connection.queues() == []
+    assert [record.getMessage().split()[2:4] for record in caplog.records] == [["kind=read", "rows=:queues"]]
+
+
 def test_an_observer_that_raises_changes_nothing_and_is_logged_once_a_minute(
     builder: QueueBuilder[MessageQueue], clock: TimeMachine, caplog: pytest.LogCaptureFixture, noted: Noted
 ) -> None:
@@ -427,6 +435,25 @@ def test_text_of_an_error_is_quoted_in_the_debug_log(clock: TimeMachine, caplog:
     [line] = [record.getMessage() for record in caplog.records if "outcome=unknown" in record.getMessage()]
     assert line.isprintable()
     assert r'error="OutcomeUnknown: two\nlines \u001b[31m"' in line
+
+
+def test_an_error_without_a_text_has_its_line_in_the_debug_log(
+    clock: TimeMachine, caplog: pytest.LogCaptureFixture
+) -> None:
+    class Untold(StoreUnavailable):
+        def __str__(self) -> str:
+            raise ValueError
+
+    caplog.set_level(logging.DEBUG, "astyqueue.requests")
+    store = Failing(MemoryStore(clock), Untold(), at=9, of=(Read, Send, Commit))
+    with (
+        MessageQueue.builder().store(store).name("q").clock(clock).build() as queue,
+        contextlib.suppress(StoreUnavailable),
+    ):
+        for _ in range(9):
+            queue.send("x")
+    [line] = [record.getMessage() for record in caplog.records if "outcome=failed" in record.getMessage()]
+    assert 'error="Untold: (its text is not available: its __str__ raised)"' in line
 
 
 def test_the_observer_of_the_page_counts(capsys: pytest.CaptureFixture[str]) -> None:
