@@ -12,7 +12,7 @@ from typing import Self, cast
 
 from astyqueue.aio.delivery import Delivery, Received
 from astyqueue.aio.delivery_loop import Deliveries, Later
-from astyqueue.aio.operations import Operations
+from astyqueue.aio.queue_admin import QueueAdmin
 from astyqueue.clock import Clock
 from astyqueue.durations import Duration, as_microseconds
 from astyqueue.model.message import Message
@@ -32,7 +32,7 @@ from astyqueue.stores.async_adapter import Threaded
 from astyqueue.triggers import Trigger
 
 
-class MessageQueue(Operations):
+class MessageQueue(QueueAdmin):
     """A queue that loses nothing: a message is delivered under a lease, and again if the lease ends unsettled.
 
     Safe to use from many tasks; after a fork the child makes parts of its own. Durations are seconds, `timedelta`s

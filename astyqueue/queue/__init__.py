@@ -3,7 +3,7 @@
 A `MessageQueue` (or `aio.MessageQueue`) wraps one `runtime.QueueRuntime`, which wires the parts that all threads share:
 
 - `producing`: encodes messages, places them into rows and inserts them.
-- `rows`: decides which row to visit next, polls headers, reads the doorbell, and shares rows with other processes.
+- `row_sharing`: decides which row to visit next, polls headers, reads the doorbell, shares rows with other processes.
 - `consuming`: one `Claimer` for all threads and tasks that wait. The first of them leads: it claims and settles for
   all, in one commit where possible. `SettleBuffer` has the leases of this process and the outcomes to commit.
 - `admin`: the step functions behind `peek`, `explain`, `redrive`, `delete` and schedules, each for a `QueueRuntime`.

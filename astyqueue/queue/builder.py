@@ -17,7 +17,7 @@ from astyqueue.protocol.steps import Steps
 from astyqueue.queue.hooks import Hook
 from astyqueue.queue.options import DEFAULT_OPTIONS, Asked, behaviour_of, check_names, layout_of, with_lock
 from astyqueue.queue.producing.placement import PlacementFunction, checked_function
-from astyqueue.queue.rows.external_lock import LockManager
+from astyqueue.queue.row_sharing.external_lock import LockManager
 from astyqueue.queue.runtime import QueueRuntime
 from astyqueue.store import Spread, Store
 from astyqueue.stores import DriverSession, open_store

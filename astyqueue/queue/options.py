@@ -14,7 +14,7 @@ from astyqueue.model.settings import did_you_mean
 from astyqueue.protocol.coordination.row_lock import ColumnLock, RowLock, VersionGuard
 from astyqueue.protocol.steps import Client
 from astyqueue.queue.producing.placement import PlacementFunction
-from astyqueue.queue.rows.external_lock import CallingThread, LockManager, ManagedLock
+from astyqueue.queue.row_sharing.external_lock import CallingThread, LockManager, ManagedLock
 from astyqueue.units import SECOND
 
 #: Option names and the stored fields they set; durations become microseconds.

@@ -21,14 +21,14 @@ from astyqueue.queue.delivery.delivery import Delivery, Received
 from astyqueue.queue.delivery.retry_policy import RetryPolicy
 from astyqueue.queue.delivery_loop import Later, RenewalThread, delivery_loop, renew_until_stopped
 from astyqueue.queue.metrics import QueueStats
-from astyqueue.queue.operations import Operations
 from astyqueue.queue.producing.producer import SendReport, Sent, as_message
+from astyqueue.queue.queue_admin import QueueAdmin
 from astyqueue.queue.runtime import QueueRuntime, ReceiveRequest
 from astyqueue.store import Store
 from astyqueue.triggers import Trigger
 
 
-class MessageQueue(Operations):
+class MessageQueue(QueueAdmin):
     """A queue that loses nothing: a message is delivered under a lease, and again if the lease ends unsettled.
 
     Safe to use from many threads; after a fork the child makes parts of its own. Durations are seconds, `timedelta`s

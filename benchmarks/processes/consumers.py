@@ -20,7 +20,7 @@ from typing import Final
 from astyqueue import Delivery, MessageQueue
 from astyqueue.dispatch.dispatcher import Dispatcher
 from astyqueue.errors import BadSetting
-from astyqueue.queue.rows.external_lock import LockManager
+from astyqueue.queue.row_sharing.external_lock import LockManager
 from benchmarks.target import CLOCK, QUEUE
 from benchmarks.throughput import number_of
 

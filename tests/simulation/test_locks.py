@@ -8,7 +8,7 @@ import pytest
 
 from astyqueue.protocol.coordination.row_lock import ColumnLock, LockHandle
 from astyqueue.protocol.steps import Client, run
-from astyqueue.queue.rows.external_lock import ManagedLock
+from astyqueue.queue.row_sharing.external_lock import ManagedLock
 from astyqueue.store import Batch
 from astyqueue.units import SECOND
 from tests.simulation.cassandra.cluster import Cluster

@@ -19,8 +19,8 @@ from astyqueue.protocol.settling.outcomes import ACK, Extend, Outcome, Release, 
 from astyqueue.protocol.settling.settle import SettleRequest, SettleResult, settle
 from astyqueue.protocol.steps import Client, Commit, Read, Steps, perform, run
 from astyqueue.queue.delivery.base_delivery import BaseDelivery, Lease, after_settling
-from astyqueue.queue.rows.paced_doorbell import PacedDoorbell
-from astyqueue.queue.rows.row_scheduler import RowScheduler
+from astyqueue.queue.row_sharing.paced_doorbell import PacedDoorbell
+from astyqueue.queue.row_sharing.row_scheduler import RowScheduler
 from astyqueue.store import Batch, Column, Name, Named
 from astyqueue.stores.memory import MemoryStore
 from astyqueue.testing import Failing, TimeMachine

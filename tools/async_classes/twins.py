@@ -74,8 +74,8 @@ def _path(module: str) -> str:
 
 TWINS: Final = (
     Twin(
-        threads="astyqueue.queue.operations",
-        tasks="astyqueue.aio.operations",
+        threads="astyqueue.queue.queue_admin",
+        tasks="astyqueue.aio.queue_admin",
         differences={
             "for threads": "for tasks of an event loop",
             "in this thread": "in this task",

@@ -7,6 +7,6 @@
 - `schedules`: creates, changes and removes schedules, each in the home row of its name.
 
 Each takes the `QueueRuntime` of its queue, checks the arguments, runs steps of `astyqueue.protocol.admin` or
-`scheduling`, writes the events of the history, and reports the changed rows to the claimer. `queue/operations.py` and
-`aio/operations.py` have one method for each.
+`scheduling`, writes the events of the history, and reports the changed rows to the claimer. `queue/queue_admin.py` and
+`aio/queue_admin.py` have one method for each.
 """

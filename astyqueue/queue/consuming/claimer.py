@@ -30,9 +30,9 @@ from astyqueue.queue.delivery.base_delivery import BaseDelivery, Waiter
 from astyqueue.queue.history_writer import HistoryWriter
 from astyqueue.queue.hooks import Hook, HookNotifier
 from astyqueue.queue.metrics import QueueStats
-from astyqueue.queue.rows.paced_doorbell import PacedDoorbell
-from astyqueue.queue.rows.row_locks import RowLocks
-from astyqueue.queue.rows.row_scheduler import RowScheduler
+from astyqueue.queue.row_sharing.paced_doorbell import PacedDoorbell
+from astyqueue.queue.row_sharing.row_locks import RowLocks
+from astyqueue.queue.row_sharing.row_scheduler import RowScheduler
 from astyqueue.queue.settings_sync import SettingsSync
 from astyqueue.triggers import Triggers
 from astyqueue.units import SECOND

@@ -27,9 +27,9 @@ from astyqueue.queue.consuming.held_leases import HeldLeases
 from astyqueue.queue.consuming.settle_buffer import OutcomeRecorder, SettleBuffer
 from astyqueue.queue.consuming.waiters import Shares, Waiters
 from astyqueue.queue.delivery.base_delivery import BaseDelivery, Lease
-from astyqueue.queue.rows.row_locks import RowLocks
-from astyqueue.queue.rows.row_scheduler import RowScheduler
-from astyqueue.queue.rows.row_state import RowState
+from astyqueue.queue.row_sharing.row_locks import RowLocks
+from astyqueue.queue.row_sharing.row_scheduler import RowScheduler
+from astyqueue.queue.row_sharing.row_state import RowState
 from astyqueue.queue.settings_sync import SettingsSync
 from astyqueue.units import SECOND
 

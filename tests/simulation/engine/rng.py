@@ -12,7 +12,7 @@ from unittest import mock
 from astyqueue import ids
 from astyqueue.queue import runtime
 from astyqueue.queue.delivery.base_delivery import Lease
-from astyqueue.queue.rows.row_state import RowState
+from astyqueue.queue.row_sharing.row_state import RowState
 
 _HASH_BITS: Final = 60
 

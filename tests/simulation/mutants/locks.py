@@ -9,10 +9,10 @@ from unittest import mock
 from astyqueue.protocol.coordination.row_lock import ColumnLock, LockHandle
 from astyqueue.protocol.layout.columns import HEADER, State, Type, decode_header
 from astyqueue.protocol.steps import Commit, Steps
-from astyqueue.queue.rows import external_lock as managed_lock
-from astyqueue.queue.rows import row_locks
-from astyqueue.queue.rows.row_locks import RowLocks
-from astyqueue.queue.rows.row_scheduler import RowVisit
+from astyqueue.queue.row_sharing import external_lock as managed_lock
+from astyqueue.queue.row_sharing import row_locks
+from astyqueue.queue.row_sharing.row_locks import RowLocks
+from astyqueue.queue.row_sharing.row_scheduler import RowVisit
 from astyqueue.store import Name, Put
 from tests.simulation.cassandra.cluster import OnAnswer
 from tests.simulation.mutants.mutant import Forward, Mutant, Patches, StoreRequest, without

@@ -13,7 +13,7 @@ from enum import StrEnum
 from typing import Final
 
 from astyqueue.errors import Busy
-from astyqueue.queue.rows.external_lock import ManagerCall, failure_of
+from astyqueue.queue.row_sharing.external_lock import ManagerCall, failure_of
 from astyqueue.units import SECOND
 from tests.simulation.engine.client import Agent, Pause, SimulatedProcess
 from tests.simulation.engine.event_loop import EventLoop

@@ -21,10 +21,10 @@ from astyqueue.protocol.layout.columns import Type
 from astyqueue.protocol.layout.rows import Ring
 from astyqueue.protocol.steps import Client, Request, Steps
 from astyqueue.queue.options import DEFAULT_OPTIONS, ClientOptions, with_lock
-from astyqueue.queue.rows.external_lock import ManagedLock
-from astyqueue.queue.rows.paced_doorbell import PacedDoorbell
-from astyqueue.queue.rows.row_locks import RowLocks
-from astyqueue.queue.rows.row_scheduler import RowScheduler
+from astyqueue.queue.row_sharing.external_lock import ManagedLock
+from astyqueue.queue.row_sharing.paced_doorbell import PacedDoorbell
+from astyqueue.queue.row_sharing.row_locks import RowLocks
+from astyqueue.queue.row_sharing.row_scheduler import RowScheduler
 from astyqueue.store import Name
 from astyqueue.stores import column_name_codec
 from astyqueue.units import SECOND

@@ -16,7 +16,7 @@ from astyqueue.protocol.row.paging import PAGE_SIZE
 from astyqueue.protocol.row.rescan import RESCANNED, LastRescan, last_rescan_in, write_last_rescan
 from astyqueue.protocol.sending.insert import message_put
 from astyqueue.protocol.steps import Client, Read, Send
-from astyqueue.queue.rows.rescans import EVERY, due, since
+from astyqueue.queue.row_sharing.rescans import EVERY, due, since
 from astyqueue.store import Batch, Column, Named, Slice, Store
 from astyqueue.stores.memory import MemoryStore
 from astyqueue.testing import TimeMachine

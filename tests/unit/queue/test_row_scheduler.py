@@ -11,9 +11,9 @@ from astyqueue.protocol.layout.columns import Entry, State, Timer, Type, encoded
 from astyqueue.protocol.layout.rows import Ring
 from astyqueue.protocol.row.snapshot import RowSnapshot
 from astyqueue.protocol.steps import Steps, perform, run
-from astyqueue.queue.rows.paced_doorbell import PacedDoorbell
-from astyqueue.queue.rows.row_scheduler import RowScheduler
-from astyqueue.queue.rows.row_state import RowState
+from astyqueue.queue.row_sharing.paced_doorbell import PacedDoorbell
+from astyqueue.queue.row_sharing.row_scheduler import RowScheduler
+from astyqueue.queue.row_sharing.row_state import RowState
 from astyqueue.store import Name
 from astyqueue.stores.memory import MemoryStore
 from astyqueue.testing import TimeMachine

@@ -1,4 +1,4 @@
-"""Queue operations besides sending and receiving, for threads."""
+"""What is done with a queue besides sending and receiving, for threads: the base of `MessageQueue`."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from astyqueue.store import Store
 T = TypeVar("T")
 
 
-class Operations:
+class QueueAdmin:
     """Inspection, settling by receipt, dead letters, settings. Ids and receipts may be given as text."""
 
     def __init__(self, core: QueueRuntime, store: Store) -> None:

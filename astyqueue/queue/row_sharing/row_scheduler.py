@@ -17,11 +17,11 @@ from astyqueue.protocol.layout.rows import Ring, is_home
 from astyqueue.protocol.row.bounded_reads import MessageSizes, ScanWindow
 from astyqueue.protocol.row.snapshot import RowSnapshot
 from astyqueue.protocol.steps import Steps
-from astyqueue.queue.rows.deadline_heap import DeadlineHeap
-from astyqueue.queue.rows.header_poller import HeaderPoller
-from astyqueue.queue.rows.paced_doorbell import PacedDoorbell
-from astyqueue.queue.rows.rescans import RescanScheduler
-from astyqueue.queue.rows.row_state import RowState
+from astyqueue.queue.row_sharing.deadline_heap import DeadlineHeap
+from astyqueue.queue.row_sharing.header_poller import HeaderPoller
+from astyqueue.queue.row_sharing.paced_doorbell import PacedDoorbell
+from astyqueue.queue.row_sharing.rescans import RescanScheduler
+from astyqueue.queue.row_sharing.row_state import RowState
 from astyqueue.units import NEVER, SECOND
 
 #: The pause before another scan for due messages that were not claimed (a suspect that must be claimed alone, or a

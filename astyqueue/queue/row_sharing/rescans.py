@@ -19,8 +19,8 @@ from astyqueue.protocol.layout.rows import Ring
 from astyqueue.protocol.row.cursors import SCAN_LAGS
 from astyqueue.protocol.row.rescan import RESCANNED, LastRescan, RowRescan, last_rescan_in, write_last_rescan
 from astyqueue.protocol.steps import Client, Steps, read
-from astyqueue.queue.rows.deadline_heap import DeadlineHeap
-from astyqueue.queue.rows.row_state import RowState
+from astyqueue.queue.row_sharing.deadline_heap import DeadlineHeap
+from astyqueue.queue.row_sharing.row_state import RowState
 from astyqueue.store import Column, Named
 from astyqueue.units import SECOND
 

@@ -8,7 +8,7 @@ from astyqueue.ids import Id
 from astyqueue.protocol.layout.rows import is_home
 from astyqueue.protocol.row.bounded_reads import ScanWindow
 from astyqueue.protocol.row.snapshot import RowSnapshot
-from astyqueue.queue.rows.deadline_heap import DeadlineHeap
+from astyqueue.queue.row_sharing.deadline_heap import DeadlineHeap
 from astyqueue.units import NEVER, SECOND
 
 #: The pause of a row after an error, doubled after each further one: other rows have their turn, and an error that is

@@ -1,5 +1,5 @@
-# Written by `make aio` from astyqueue/queue/operations.py: change that, or tools/async_classes/twins.py.
-"""Queue operations besides sending and receiving, for tasks of an event loop."""
+# Written by `make aio` from astyqueue/queue/queue_admin.py: change that, or tools/async_classes/twins.py.
+"""What is done with a queue besides sending and receiving, for tasks of an event loop: the base of `MessageQueue`."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from astyqueue.store import AsyncStore
 T = TypeVar("T")
 
 
-class Operations:
+class QueueAdmin:
     """Inspection, settling by receipt, dead letters, settings. Ids and receipts may be given as text."""
 
     def __init__(self, core: QueueRuntime, store: AsyncStore) -> None:

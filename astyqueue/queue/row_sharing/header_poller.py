@@ -21,10 +21,10 @@ from astyqueue.protocol.coordination.doorbell import RowRequest
 from astyqueue.protocol.layout.columns import HEADER, Header, Type, decode_header
 from astyqueue.protocol.layout.rows import Ring
 from astyqueue.protocol.steps import Steps, read
-from astyqueue.queue.rows.deadline_heap import DeadlineHeap
-from astyqueue.queue.rows.paced_doorbell import PacedDoorbell
-from astyqueue.queue.rows.row_lease import RowLease
-from astyqueue.queue.rows.row_state import RowState
+from astyqueue.queue.row_sharing.deadline_heap import DeadlineHeap
+from astyqueue.queue.row_sharing.paced_doorbell import PacedDoorbell
+from astyqueue.queue.row_sharing.row_lease import RowLease
+from astyqueue.queue.row_sharing.row_state import RowState
 from astyqueue.store import Column, Named, Slice
 from astyqueue.units import SECOND
 

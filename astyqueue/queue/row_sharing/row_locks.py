@@ -12,7 +12,7 @@ from astyqueue.clock import Clock
 from astyqueue.protocol.claiming.claim import ClaimResult
 from astyqueue.protocol.coordination.row_lock import LockHandle, RowLock, release_columns
 from astyqueue.protocol.steps import Steps
-from astyqueue.queue.rows.row_scheduler import RowVisit
+from astyqueue.queue.row_sharing.row_scheduler import RowVisit
 from astyqueue.units import SECOND
 
 #: The pause before a busy row is tried again (±50 %), doubled each time up to `_LONGEST_PAUSE`.
