@@ -12,7 +12,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Final, NamedTuple, Protocol
 
-from astyqueue.units import SECOND
+from astyqueue.units import SECOND, MonotonicUs
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND: Final = timedelta(microseconds=1)
@@ -27,11 +27,11 @@ class Clock(Protocol):
         """The wall clock, in microseconds since 1970 UTC; it may jump, also backwards."""
         ...
 
-    def monotonic(self) -> int:
+    def monotonic(self) -> MonotonicUs:
         """Microseconds since an arbitrary moment in the past; it never goes back."""
         ...
 
-    def blocking_seconds(self, until: int) -> float | None:
+    def blocking_seconds(self, until: MonotonicUs) -> float | None:
         """How long to block for the monotonic moment `until`: real seconds, or None to wait for `on_move` alone."""
         ...
 
@@ -47,11 +47,11 @@ class SystemClock:
         """Microseconds since 1970 UTC."""
         return time.time_ns() // 1000
 
-    def monotonic(self) -> int:
+    def monotonic(self) -> MonotonicUs:
         """Microseconds since an arbitrary moment, such as the start of the machine."""
-        return time.monotonic_ns() // 1000
+        return time.monotonic_ns() // 1000  # type: ignore[return-value]  # the source of such moments
 
-    def blocking_seconds(self, until: int) -> float | None:
+    def blocking_seconds(self, until: MonotonicUs) -> float | None:
         """The seconds left until the monotonic moment, zero when it has passed."""
         return max(0, until - self.monotonic()) / SECOND
 
@@ -63,7 +63,7 @@ class SystemClock:
 class Comparison(NamedTuple):
     """A comparison of clocks: the monotonic moment, and how far the machine's wall clock was ahead of it."""
 
-    at: int
+    at: MonotonicUs
     shift: int
 
 
@@ -78,7 +78,7 @@ class CorrectedClock(SystemClock):
     def comparison(self) -> Comparison:
         """A comparison made now; its shift changes when the machine's clock is set."""
         monotonic = self.monotonic()
-        return Comparison(monotonic, self.machine() - monotonic)
+        return Comparison(monotonic, self.machine() - int(monotonic))
 
     def machine(self) -> int:
         """Microseconds since 1970 UTC by this machine's clock."""

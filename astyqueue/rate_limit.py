@@ -6,25 +6,27 @@ import threading
 from collections.abc import Hashable
 from typing import Final, Generic, TypeVar
 
-from astyqueue.units import SECOND
+from astyqueue.units import SECOND, MonotonicUs
 
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
+#: Moments of one clock, whichever it is.
+M = TypeVar("M", int, MonotonicUs)
 
 MINUTE: Final = 60 * SECOND
 #: The most names within a minute: producers choose the names of tasks, and handlers what they raise.
 NAMES: Final = 100
 
 
-class MinuteLimit(Generic[K, V]):
+class MinuteLimit(Generic[K, V, M]):
     """Keeps the first entry of each name for a minute. Safe from any thread."""
 
     def __init__(self) -> None:
         """Start without names."""
-        self._kept: dict[K, tuple[int, V]] = {}
+        self._kept: dict[K, tuple[M, V]] = {}
         self._lock = threading.Lock()
 
-    def first(self, name: K, entry: V, now: int) -> V | None:
+    def first(self, name: K, entry: V, now: M) -> V | None:
         """The first entry of this name within the minute before `now` (microseconds): `entry` itself if it is that.
 
         None if there were 100 other names within that minute.
@@ -46,10 +48,10 @@ class RateLimitedLog:
 
     def __init__(self) -> None:
         """Start without names."""
-        self._lines: MinuteLimit[str | None, object] = MinuteLimit()
+        self._lines: MinuteLimit[str | None, object, MonotonicUs] = MinuteLimit()
 
-    def may_say(self, name: str | None, now: int) -> bool:
-        """Whether to log a line of this name at the moment `now` (microseconds); if so, it is counted."""
+    def may_say(self, name: str | None, now: MonotonicUs) -> bool:
+        """Whether to log a line of this name at the monotonic moment `now`; if so, it is counted."""
         line = object()
         return self._lines.first(name, line, now) is line
 

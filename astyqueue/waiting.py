@@ -13,6 +13,7 @@ from collections.abc import Callable, Coroutine
 from typing import NamedTuple, TypeVar
 
 from astyqueue.clock import Clock
+from astyqueue.units import MonotonicUs
 
 T = TypeVar("T")
 
@@ -47,7 +48,7 @@ class Wakeup:
         self.moves += 1
         self.set()
 
-    def wait(self, until: int | None = None) -> None:
+    def wait(self, until: MonotonicUs | None = None) -> None:
         """Block this thread until a signal, a move of the clock, or the monotonic moment `until` (microseconds)."""
         with self._changed:
             entered = self._seen
@@ -57,7 +58,7 @@ class Wakeup:
         finally:
             stop_watching()
 
-    def _block(self, entered: int, until: int | None) -> None:
+    def _block(self, entered: int, until: MonotonicUs | None) -> None:
         with self._changed:
             while self._signals == entered and (left := self._left(until)) != 0:
                 self._changed.wait(left)
@@ -83,7 +84,7 @@ class Wakeup:
             if call in self._calls:
                 self._calls.remove(call)
 
-    async def awaited(self, until: int | None = None) -> None:
+    async def awaited(self, until: MonotonicUs | None = None) -> None:
         """As `wait`, for a task: the event loop keeps running."""
         waiting = (asyncio.get_running_loop(), asyncio.Event())
         with self._changed:
@@ -100,7 +101,7 @@ class Wakeup:
             with self._changed:
                 self._tasks.discard(waiting)
 
-    def _left(self, until: int | None) -> float | None:
+    def _left(self, until: MonotonicUs | None) -> float | None:
         """Seconds to block; zero once the moment has passed."""
         if until is None:
             return None
@@ -143,4 +144,4 @@ class Rest(NamedTuple):
     """A request of steps to wait until `until` (monotonic microseconds) or until `wakeup` is set."""
 
     wakeup: Wakeup
-    until: int | None
+    until: MonotonicUs | None

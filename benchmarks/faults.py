@@ -119,11 +119,11 @@ class _Trial:
         """Begin and end the fault under load; when it began and ended."""
         with load:
             _pause(self.options.before)
-            began = CLOCK.monotonic()
+            began = int(CLOCK.monotonic())
             fault.begin(self.nodes)
             _pause(self.options.during)
             fault.end(self.nodes)
-            ended = CLOCK.monotonic()
+            ended = int(CLOCK.monotonic())
             _pause(self.options.after)
         return began, ended
 

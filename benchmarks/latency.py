@@ -79,7 +79,7 @@ def send_now_and_then(
     gaps = Gaps(seed, bounds)
     for number in range(messages):
         gaps.rest()
-        queue.send(body(number, size, began=CLOCK.monotonic()))
+        queue.send(body(number, size, began=int(CLOCK.monotonic())))
 
 
 def _measured(
@@ -91,7 +91,7 @@ def _measured(
     def handle(delivery: Delivery) -> None:
         started = CLOCK.monotonic()
         told = cast("dict[str, int]", delivery.body)
-        taken[told["number"]] = (started - told["began"]) / _MILLISECOND
+        taken[told["number"]] = (int(started) - told["began"]) / _MILLISECOND
         handled()
         tally.mark(told["number"])
 

@@ -17,7 +17,7 @@ from astyqueue.protocol.steps import Steps
 from astyqueue.queue.builder import QueueBuilder
 from astyqueue.store import Batch, Column, Expectation, Outcome, Spread, Store, Wanted
 from astyqueue.stores import open_store
-from astyqueue.units import SECOND
+from astyqueue.units import BEGINNING, SECOND, MonotonicUs
 from benchmarks import throughput
 from benchmarks.figures import Run
 from benchmarks.row_churn import snapshot_of
@@ -53,10 +53,10 @@ def many_consumers(target: Target, messages: int, consumers: int) -> Run:
     }
 
 
-def _taken_by(queue: MessageQueue, tally: Tally, consumers: int) -> tuple[list[int], int]:
+def _taken_by(queue: MessageQueue, tally: Tally, consumers: int) -> tuple[list[int], MonotonicUs]:
     """How many each consumer got, and when the last message was acked."""
     counts = [0] * consumers
-    last = [0] * consumers
+    last = [BEGINNING] * consumers
     failures: list[BaseException] = []
 
     def take(number: int) -> None:

@@ -36,7 +36,7 @@ class Noted(Faulty):
         try:
             return super().perform(request)
         except StoreError as error:
-            self._failed.append((CLOCK.monotonic(), isinstance(error, OutcomeUnknown)))
+            self._failed.append((int(CLOCK.monotonic()), isinstance(error, OutcomeUnknown)))
             raise
 
     def counted(self, began: int, ended: int) -> dict[str, float | None]:
@@ -81,7 +81,7 @@ class Load:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         """Stop sending, wait until everything was handled, and stop."""
-        self.stopped_sending = CLOCK.monotonic()
+        self.stopped_sending = int(CLOCK.monotonic())
         self._stopping.set()
         for sender in self._senders:
             sender.join()
@@ -107,8 +107,8 @@ class Load:
                 self.failed.append(error)
             else:
                 self._sent.add(number)
-                self.sent_at.append(CLOCK.monotonic())
+                self.sent_at.append(int(CLOCK.monotonic()))
 
     def _handle(self, delivery: Delivery) -> None:
-        self.handled_at.append(CLOCK.monotonic())
+        self.handled_at.append(int(CLOCK.monotonic()))
         self._handled.append(int(str(delivery.body)))

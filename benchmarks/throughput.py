@@ -17,7 +17,7 @@ from astyqueue.protocol.settling.settle import SettleRequest
 from astyqueue.protocol.steps import Steps
 from astyqueue.queue.delivery.base_delivery import BaseDelivery
 from astyqueue.store import Slice
-from astyqueue.units import SECOND
+from astyqueue.units import SECOND, MonotonicUs
 from benchmarks.target import CLOCK, ROW
 from benchmarks.workload import NotMeasured, Tally, bodies
 
@@ -99,7 +99,7 @@ def drain(queue: MessageQueue, messages: int, threads: int) -> Drained:
     return drained
 
 
-def _drained(messages: int, began: int, busy: float) -> Drained:
+def _drained(messages: int, began: MonotonicUs, busy: float) -> Drained:
     taken = CLOCK.monotonic() - began
     return Drained(messages * SECOND / taken, (process_time() - busy) * _MICROSECONDS / messages)
 

@@ -14,7 +14,7 @@ from astyqueue.queue.consuming.claimer import Claimer
 from astyqueue.queue.delivery.base_delivery import Waiter
 from astyqueue.queue.queue import MessageQueue
 from astyqueue.text import length_text, reason_of
-from astyqueue.units import SECOND
+from astyqueue.units import SECOND, MonotonicUs
 from astyqueue.waiting import Rest, Wakeup
 
 #: The pause after an error, doubled with each further one up to the second figure.
@@ -93,7 +93,7 @@ class ClaimLoop:
         self._wakeup.set()
         self._core.claimer.wake()
 
-    def _recover(self, error: BaseException, began: int) -> Steps[None]:
+    def _recover(self, error: BaseException, began: MonotonicUs) -> Steps[None]:
         """Log an error and pause; each one in a row doubles the pause. Unexpected ones are logged with a traceback."""
         if self._queue.clock.monotonic() - began > _RECOVERED:
             self._failures = 0

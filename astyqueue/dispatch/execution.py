@@ -23,7 +23,7 @@ from astyqueue.protocol.settling.outcomes import ACK, Outcome, Reject, Release
 from astyqueue.queue.delivery.delivery import Delivery
 from astyqueue.queue.queue import MessageQueue
 from astyqueue.text import duration_setting_text, length_text, one_line, reason_of
-from astyqueue.units import SECOND
+from astyqueue.units import SECOND, MonotonicUs
 
 #: A message of an unknown task is parked for as long as it has been due, within these bounds: by then a newer worker
 #: may take it.
@@ -99,7 +99,7 @@ class Execution:
         self.began = began
         self.counted = False
         self.handler: Handler | None = None
-        self.deadline: int | None = None
+        self.deadline: MonotonicUs | None = None
 
 
 class HandlerExecutions:
@@ -110,9 +110,9 @@ class HandlerExecutions:
     ) -> None:
         """Start without executions."""
         self._quota = quota
-        self.verdicts = DeliveryLog(queue.name, queue.clock.now)
+        self.verdicts = DeliveryLog(queue.name, queue.clock)
         #: Called with the deadline of each execution that has one.
-        self.on_deadline: Callable[[int], None] = _ignore
+        self.on_deadline: Callable[[MonotonicUs], None] = _ignore
         #: Called, once no execution may begin any more, when the outcome of one that has ended is handed in.
         self.on_concluded: Callable[[], None] = _ignore
         self._queue = queue
@@ -309,7 +309,7 @@ class HandlerExecutions:
             delivery.renew_until = self._now()
             self.verdicts.refused(delivery, error)
 
-    def next_deadline(self) -> int | None:
+    def next_deadline(self) -> MonotonicUs | None:
         """The earliest deadline of the executions under way (monotonic); None without one."""
         return min((one.deadline for one in self._under_way() if one.deadline is not None), default=None)
 

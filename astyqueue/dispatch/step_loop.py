@@ -16,6 +16,7 @@ from astyqueue.clock import Clock
 from astyqueue.observe.observers import Observers
 from astyqueue.protocol.steps import Answer, Request, Steps, carry_out
 from astyqueue.store import Store
+from astyqueue.units import MonotonicUs
 from astyqueue.waiting import Rest, Wakeup
 
 _NOTHING: Final = Answer()
@@ -47,7 +48,7 @@ class StepLoop:
         self._left = len(self._ready)
         self._signalled: deque[tuple[StepTask, Rest]] = deque()
         self._order = count()
-        self._alarms: list[tuple[int, int, StepTask, Rest]] = []
+        self._alarms: list[tuple[MonotonicUs, int, StepTask, Rest]] = []
         self._resting: dict[StepTask, None] = {}
         self._moves = 0
 
@@ -127,7 +128,7 @@ class StepLoop:
         del self._resting[task]
         self._ready.append(task)
 
-    def _next_alarm(self) -> int | None:
+    def _next_alarm(self) -> MonotonicUs | None:
         """The monotonic moment at which the next rest is over by its time."""
         while self._alarms and self._alarms[0][2].resting is not self._alarms[0][3]:
             heapq.heappop(self._alarms)

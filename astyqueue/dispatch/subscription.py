@@ -33,7 +33,7 @@ from astyqueue.queue.delivery.base_delivery import BaseDelivery, Waiter
 from astyqueue.queue.delivery.delivery import Delivery
 from astyqueue.queue.queue import MessageQueue
 from astyqueue.text import reason_of
-from astyqueue.units import SECOND
+from astyqueue.units import SECOND, MonotonicUs
 
 #: If more handler threads than this die within this time, the dispatcher stops: the process must be restarted.
 _DEATHS: Final = 10
@@ -71,7 +71,7 @@ class Subscription:
         self._on_end: Callable[[Exception | None], None] = _ignore
         self._on_death: Callable[[], None] = _ignore
         self._died: deque[BaseException] = deque()
-        self._deaths: deque[int] = deque(maxlen=_DEATHS)
+        self._deaths: deque[MonotonicUs] = deque(maxlen=_DEATHS)
 
     def start(self, on_end: Callable[[Exception | None], None]) -> StepTask:
         """Start the handler threads; returns the steps that claim, for a claim thread.
@@ -140,7 +140,7 @@ class Subscription:
         """Whether no delivery waits and no handler runs, except those given up."""
         return self._backlog.idle(self.slots - self.executions.given_up)
 
-    def watch(self, on_deadline: Callable[[int], None], on_change: Callable[[], None]) -> None:
+    def watch(self, on_deadline: Callable[[MonotonicUs], None], on_change: Callable[[], None]) -> None:
         """Call `on_deadline` with each new deadline, `on_change` when a handler thread dies or, once shut, is idle."""
         self.executions.on_deadline = on_deadline
         self.executions.on_concluded = on_change

@@ -13,7 +13,7 @@ from astyqueue.dispatch.subscription import Subscription, tasks_of
 from astyqueue.dispatch.worker_log import REMIND, log_event, log_traceback
 from astyqueue.errors import HandlersStuck
 from astyqueue.text import reason_of
-from astyqueue.units import NEVER, SECOND
+from astyqueue.units import BEGINNING, ENDLESS, SECOND, MonotonicUs
 from astyqueue.waiting import Wakeup
 
 #: How long a stop waits for a user's hook that is asked about the outcome of a handler that has ended.
@@ -37,26 +37,26 @@ class Supervisor:
         self._threads = sum(one.slots for one in subscriptions)
         self._most = None if max_stalled is None else min(max_stalled, self._threads)
         self._on_end = on_end
-        self._report_at: int | None = None
+        self._report_at: MonotonicUs | None = None
         self._lost: set[Subscription] = set()
         self.finished = threading.Event()
         self._subscriptions = subscriptions
         self._clock = clock
         self._attention = Wakeup(clock)
         self._lock = threading.RLock()  # a signal handler may come in the middle of a call of its own thread
-        self._drained_by: int | None = None
-        self._alarm = NEVER
+        self._drained_by: MonotonicUs | None = None
+        self._alarm = ENDLESS
         for subscription in subscriptions:
             subscription.watch(self._on_deadline, self._attention.set)
 
     def drain(self, timeout: int | None) -> None:
         """Request a drain within `timeout` microseconds (None: no limit); of several requests the earliest counts."""
-        until = NEVER if timeout is None else self._clock.monotonic() + timeout
+        until = ENDLESS if timeout is None else self._clock.monotonic() + timeout
         with self._lock:
             self._drained_by = until if self._drained_by is None else min(until, self._drained_by)
         self._attention.set()
 
-    def _on_deadline(self, deadline: int) -> None:
+    def _on_deadline(self, deadline: MonotonicUs) -> None:
         if deadline < self._alarm:
             self._alarm = deadline
             self._attention.set()
@@ -65,7 +65,7 @@ class Supervisor:
         """Supervise until a drain is requested, then drain; errors are logged and do not stop it."""
         while self._drained_by is None:
             self._look_after()
-            self._rest(NEVER)
+            self._rest(ENDLESS)
         log_event(logging.INFO, "drain", queues=",".join(one.queue.name for one in self._subscriptions))
         self._each(Subscription.shut)
         self._wait()
@@ -86,7 +86,7 @@ class Supervisor:
 
     def _look_after(self) -> None:
         """Replace threads that died, give up executions past their deadline, report stuck handlers."""
-        self._alarm = NEVER
+        self._alarm = ENDLESS
         self._each(Subscription.replace_dead)
         self._each(Subscription.give_up)
         self._watch_stuck()
@@ -111,17 +111,17 @@ class Supervisor:
         if self._most is not None and count >= self._most and self._drained_by is None:
             self._on_end(HandlersStuck(count, self._threads, tasks_of(chain.from_iterable(stuck.values()))))
 
-    def _rest(self, until: int) -> None:
+    def _rest(self, until: MonotonicUs) -> None:
         """Wait until the next deadline, or a signal."""
         deadlines = [one.executions.next_deadline() for one in self._subscriptions]
         alarm = min(self._alarm, until, *(moment for moment in (*deadlines, self._report_at) if moment is not None))
         self._alarm = min(self._alarm, alarm)
-        self._attention.wait(None if alarm == NEVER else alarm)
+        self._attention.wait(None if alarm == ENDLESS else alarm)
 
     def _wait(self) -> None:
         """Wait until no handler runs, or the time to drain is over."""
         self._look_after()
-        while not self._quiet and self._clock.monotonic() < (until := self._drained_by or 0):
+        while not self._quiet and self._clock.monotonic() < (until := self._drained_by or BEGINNING):
             self._rest(until)
             self._look_after()
 

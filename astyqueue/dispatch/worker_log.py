@@ -15,7 +15,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final, ParamSpec
 
-from astyqueue.clock import SystemClock
+from astyqueue.clock import Clock, SystemClock
 from astyqueue.dispatch.handlers import TASK, Handler
 from astyqueue.errors import Reject as RejectError
 from astyqueue.errors import Retry, Snooze
@@ -159,13 +159,13 @@ def short(name: str | None) -> str | None:
 class DeliveryLog:
     """Logs the deliveries of one queue. Bodies are never logged: they may be confidential."""
 
-    def __init__(self, queue: str, now: Callable[[], int]) -> None:
+    def __init__(self, queue: str, clock: Clock) -> None:
         """Successes are not logged until `listen` finds that level INFO is on, and starts not before level DEBUG is."""
         self.loud = False
         self.starts = False
         self._lines: TaskLineHandler | None = None
         self._queue = queue
-        self._now = now
+        self._clock = clock
         self._parked = RateLimitedLog()
 
     def listen(self) -> None:
@@ -194,7 +194,7 @@ class DeliveryLog:
         outcome, error = result
         facts = {**_facts(delivery, handler), "dur_ms": took // _MILLISECOND, "error": reason_of(error)}
         if isinstance(outcome, Release):
-            facts["in"] = length_text(max(0, outcome.due - self._now()))
+            facts["in"] = length_text(max(0, outcome.due - self._clock.now()))
         match outcome:
             case Release(state=State.SNOOZED):
                 log_event(logging.INFO, "snooze", **facts)
@@ -283,7 +283,7 @@ class DeliveryLog:
     def unknown(self, delivery: Delivery, pause: int) -> None:
         """Log that the task is unknown here; once a minute per name, for at most 100 names."""
         task = delivery.headers.get(TASK)
-        if not self._parked.may_say(task, self._now()):
+        if not self._parked.may_say(task, self._clock.monotonic()):
             return
         hint = (
             "no worker here has this task"

@@ -9,6 +9,7 @@ from typing import Final, Protocol
 from astyqueue.observe.debug_log import DebugLog
 from astyqueue.observe.events import ObservedEvent
 from astyqueue.rate_limit import RateLimitedLog
+from astyqueue.units import BEGINNING, MonotonicUs
 
 _log: Final = logging.getLogger("astyqueue.queue")
 
@@ -26,8 +27,8 @@ class Observer(Protocol):
         ...
 
 
-def _no_time() -> int:
-    return 0
+def _no_time() -> MonotonicUs:
+    return BEGINNING
 
 
 class Observers:
@@ -39,7 +40,7 @@ class Observers:
     __slots__ = ("_errors", "_given", "_present", "monotonic", "on", "queue")
 
     def __init__(
-        self, given: Iterable[Observer] = (), *, queue: str = "", monotonic: Callable[[], int] = _no_time
+        self, given: Iterable[Observer] = (), *, queue: str = "", monotonic: Callable[[], MonotonicUs] = _no_time
     ) -> None:
         """`given` get the events of this `queue`, in this order; `monotonic` is the clock that measures requests."""
         self.queue = queue

@@ -32,6 +32,7 @@ from astyqueue.store import (
     Store,
     Wanted,
 )
+from astyqueue.units import MonotonicUs
 from astyqueue.waiting import Finishing, Rest
 
 T = TypeVar("T")
@@ -250,7 +251,7 @@ async def _aperform(request: Read | Send | Commit, store: AsyncStore) -> object:
     return None
 
 
-def _notify(observers: Observers, request: Request, answer: object, began: int) -> None:
+def _notify(observers: Observers, request: Request, answer: object, began: MonotonicUs) -> None:
     """Notify observers of a request to the store, and of its answer or the error that was raised."""
     columns = 0
     match request:

@@ -72,7 +72,7 @@ class TracebackLimiter:
 
     def __init__(self) -> None:
         """No traceback was kept yet."""
-        self._first: MinuteLimit[Cause, Event] = MinuteLimit()
+        self._first: MinuteLimit[Cause, Event, int] = MinuteLimit()
 
     def of(self, error: BaseException, event: Event) -> str:
         """The traceback of an error, or a reference to the event that has one of the same cause.

@@ -14,7 +14,7 @@ from astyqueue.model.settings import Behaviour, Settings
 from astyqueue.protocol.admin.settings import load_settings
 from astyqueue.protocol.coordination.store_time import clock_offset
 from astyqueue.protocol.steps import Client, Steps
-from astyqueue.units import SECOND
+from astyqueue.units import BEGINNING, SECOND
 
 _log: Final = logging.getLogger("astyqueue.queue")
 #: The pause between two reads of the stored settings: half of the ten seconds within which every process follows a
@@ -113,7 +113,7 @@ class ClockSync:
         """Compare at the first opportunity."""
         self._clock = clock if isinstance(clock, CorrectedClock) else None
         self._spread = random.uniform(0.75, 1.25)
-        self._not_before = 0
+        self._not_before = BEGINNING
 
     def follow(self, *, only_sends: bool = False) -> Steps[None]:
         """Read the store's time if that is due; without an answer the clock stays, and is compared again in 20 s."""
@@ -139,4 +139,4 @@ class ClockSync:
                 clock.ahead = offset
 
     def _holds(self, last: Comparison, now: Comparison, every: int) -> bool:
-        return now.at < last.at + every * self._spread and abs(now.shift - last.shift) <= _SET
+        return now.at - last.at < every * self._spread and abs(now.shift - last.shift) <= _SET

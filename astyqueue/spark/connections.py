@@ -17,7 +17,7 @@ from astyqueue.queue.runtime import new_client
 from astyqueue.spark.options import Place
 from astyqueue.store import Store
 from astyqueue.stores import open_store
-from astyqueue.units import SECOND
+from astyqueue.units import SECOND, MonotonicUs
 from astyqueue.waiting import Wakeup
 
 T = TypeVar("T")
@@ -95,7 +95,7 @@ class Pace:
             self._until = max(self._until, self._clock.monotonic() - SECOND) + int(rows / self._rate * SECOND)
             self.wait(self._until)
 
-    def wait(self, until: int) -> None:
+    def wait(self, until: MonotonicUs) -> None:
         """Wait until a monotonic moment (microseconds)."""
         if until > self._clock.monotonic():
             Wakeup(self._clock).wait(until)

@@ -9,11 +9,12 @@ from typing import Final, Self
 
 from astyqueue.clock import instant, microseconds
 from astyqueue.durations import Duration, as_microseconds
+from astyqueue.units import BEGINNING, MonotonicUs
 
 #: The default start: a round moment that no test should depend on.
 START: Final = microseconds(datetime(2026, 1, 1, tzinfo=UTC))
 #: Far from zero and from any wall time, so that a test finds code that takes one clock for the other.
-_FIRST_MONOTONIC: Final = 1_000_000_000
+_FIRST_MONOTONIC: Final = BEGINNING + 1_000_000_000
 
 
 class TimeMachine:
@@ -35,12 +36,12 @@ class TimeMachine:
         with self._changed:
             return self._wall
 
-    def monotonic(self) -> int:
+    def monotonic(self) -> MonotonicUs:
         """The sum of all `advance` in microseconds, and a constant."""
         with self._changed:
             return self._monotonic
 
-    def blocking_seconds(self, until: int) -> float | None:
+    def blocking_seconds(self, until: MonotonicUs) -> float | None:
         """Zero once the monotonic clock has reached `until`; None before, because only a move of it can reach that."""
         return 0 if self.monotonic() >= until else None
 

@@ -32,7 +32,7 @@ def drain(url: str, descriptor: int, lock: str) -> None:
     moments: list[int] = []
 
     def handle(delivery: Delivery) -> None:
-        moments.append(CLOCK.monotonic())
+        moments.append(int(CLOCK.monotonic()))
         os.write(descriptor, b".")
         del delivery
 

@@ -22,7 +22,7 @@ from astyqueue.stores.admin import administer
 from astyqueue.stores.cassandra import Address, CassandraStore
 from astyqueue.stores.cassandra.connection.cluster import connect
 from astyqueue.testing import LocalCassandra
-from astyqueue.units import SECOND
+from astyqueue.units import BEGINNING, SECOND, MonotonicUs
 
 CLOCK = SystemClock()
 ROW = "row"
@@ -61,7 +61,7 @@ def told(ring: LocalCassandra, node: int) -> Iterator[Session]:
         session.cluster.shutdown()
 
 
-def counted_up(store: Store, rounds: int, *, until: int = 0) -> list[StoreError]:
+def counted_up(store: Store, rounds: int, *, until: MonotonicUs = BEGINNING) -> list[StoreError]:
     """Raise the number in a row's header `rounds` times, or until a moment; returns the errors on the way.
 
     The header is read before each commit, for the outcome of the one before may be unknown.

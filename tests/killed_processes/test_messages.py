@@ -19,7 +19,7 @@ import pytest
 
 from astyqueue import Message, MessageQueue
 from astyqueue.clock import SystemClock
-from astyqueue.units import SECOND
+from astyqueue.units import BEGINNING, SECOND, MonotonicUs
 from astyqueue.waiting import Wakeup
 from tests.support.places import Place
 
@@ -64,7 +64,7 @@ class Worker:
 
     process: subprocess.Popen[bytes]
     journal: Path
-    killed: int | None = None
+    killed: MonotonicUs | None = None
 
     def events(self) -> list[Event]:
         if not self.journal.exists():
@@ -113,7 +113,7 @@ class Workers:
         assert worker.process.stdout is not None
         self.doorbells.register(worker.process.stdout, selectors.EVENT_READ, worker)
 
-    def wait_for_news(self, until: int) -> None:
+    def wait_for_news(self, until: MonotonicUs) -> None:
         """Block until some worker has written a line; fail if none comes until then."""
         ready = self.doorbells.select(max(0, until - CLOCK.monotonic()) / SECOND)
         assert ready, "no worker did anything for too long"
@@ -235,12 +235,12 @@ def workers(url: str, queue: MessageQueue, tmp_path: Path) -> Iterator[Workers]:
     workers.end()
 
 
-def next_moment() -> int:
+def next_moment() -> MonotonicUs:
     """When to kill next, by the monotonic clock."""
     now = CLOCK.now()
     turns = (now // SHARD + turn for turn in itertools.count())
     moment = next(at for turn in turns for offset in MOMENTS if (at := turn * SHARD + offset) > now + AHEAD)
-    return CLOCK.monotonic() + moment - now
+    return CLOCK.monotonic() + (moment - now)
 
 
 def burst(first: int, chance: random.Random) -> list[Message]:
@@ -275,7 +275,9 @@ def test_kills_lose_no_message_and_none_is_handled_twice_without_a_kill(
     doubles, explained = story.doubles(), story.explained()
     returns = list(story.returns())
     across = {worker for worker, event, again in returns if again and again.time_shard != event.time_shard}
-    slowest = max(again.monotonic - (worker.killed or 0) if again else BACK * 9 for worker, _, again in returns)
+    slowest = max(
+        again.monotonic - int(worker.killed or BEGINNING) if again else BACK * 9 for worker, _, again in returns
+    )
     sys.stdout.write(
         f"kills {len(workers.killed)}, across a boundary {len(across)}, messages {sent}, done {len(story.done)}, "
         f"lost {sent - len(story.done)}, doubles {len(doubles)} (explained {len(explained)}), "

@@ -152,7 +152,7 @@ def inject(environment: Environment, fault: Fault) -> InjectedFault:
     environment.ring.settle()
     note = _repaired(environment, fault) if fault.kind is Kind.NODE_WIPED else ""
     _wait(fault.rest)
-    return InjectedFault(fault, began, ended, CLOCK.monotonic(), victim, note)
+    return InjectedFault(fault, int(began), int(ended), int(CLOCK.monotonic()), victim, note)
 
 
 def _journal(environment: Environment, fault: Fault) -> str:

@@ -84,7 +84,7 @@ class Process:
 
     def kill(self) -> None:
         """End the process with SIGKILL, and wait until it is gone."""
-        self.killed = CLOCK.monotonic()
+        self.killed = int(CLOCK.monotonic())
         self.process.kill()
         self.process.wait()
         self._input.close()

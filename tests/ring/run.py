@@ -134,7 +134,9 @@ class _Run:
         dead = self._queue.dead_letters(_DEAD_AT_MOST)
         badly = self._processes.finish()
         journals = [process_of.journal for process_of in self._processes.all]
-        return RunResult(self._began, ended, self._faults, journals, dead, left, badly, self._windows.finish())
+        return RunResult(
+            int(self._began), int(ended), self._faults, journals, dead, left, badly, self._windows.finish()
+        )
 
     def _enough(self) -> bool:
         happened = self._faults or not self._plan.faults

@@ -15,7 +15,7 @@ from astyqueue.store import Store
 from astyqueue.stores import open_store
 from astyqueue.stores.cassandra.connection.settings import ANY_ONE, Levels
 from astyqueue.testing import TimeMachine
-from astyqueue.units import SECOND
+from astyqueue.units import SECOND, MonotonicUs
 
 PLACE = {"url": "cassandra://host/work", "queue": "emails"}
 
@@ -88,9 +88,9 @@ class Noting(Pace):
 
     def __init__(self, rate: float | None, clock: TimeMachine) -> None:
         super().__init__(rate, clock)
-        self.waited: list[int] = []
+        self.waited: list[MonotonicUs] = []
 
-    def wait(self, until: int) -> None:
+    def wait(self, until: MonotonicUs) -> None:
         self.waited.append(until)
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from astyqueue.clock import Clock, SystemClock
 from astyqueue.testing import TimeMachine
-from astyqueue.units import SECOND
+from astyqueue.units import SECOND, MonotonicUs
 from astyqueue.waiting import Wakeup
 
 DEADLINE = 10
@@ -106,7 +106,7 @@ def test_a_wait_ends_by_real_time() -> None:
 def test_a_thread_that_waits_for_a_moment_goes_on_when_time_is_moved_there(clock: TimeMachine) -> None:
     wakeup = Wakeup(clock)
     until = clock.monotonic() + 60 * SECOND
-    arrived: list[int] = []
+    arrived: list[MonotonicUs] = []
 
     def work() -> None:
         while clock.monotonic() < until:

@@ -9,7 +9,7 @@ from typing import Final
 from astyqueue.errors import AstyqueueError, Closed
 from astyqueue.protocol.scheduling.read import list_schedules
 from astyqueue.queue.queue import MessageQueue
-from astyqueue.units import SECOND
+from astyqueue.units import SECOND, MonotonicUs
 from astyqueue.waiting import Wakeup
 
 #: A slot that stays due for longer than this is one that this process cannot fire; it is not waited for.
@@ -27,7 +27,7 @@ class WhenEmpty:
         """`end` is called once."""
         self._queues = list(queues)
         self._end = end
-        self._slots: dict[tuple[str, str, int], int] = {}
+        self._slots: dict[tuple[str, str, int], MonotonicUs] = {}
 
     def watch(self) -> threading.Thread:
         """Start to poll the queues, in a new thread."""

@@ -18,7 +18,7 @@ from astyqueue.protocol.admin import dead_letters as stored
 from astyqueue.protocol.steps import Steps
 from astyqueue.queue.admin.inspection import id_of
 from astyqueue.queue.runtime import QueueRuntime
-from astyqueue.units import SECOND
+from astyqueue.units import SECOND, MonotonicUs
 from astyqueue.waiting import Rest, Wakeup
 
 #: The number of dead letters put back in one commit, unless a rate requires fewer.
@@ -176,7 +176,7 @@ def _redrive_only(core: QueueRuntime, redriving: RedriveOptions) -> Steps[Redriv
     return report
 
 
-def _keep_to(core: QueueRuntime, redriving: RedriveOptions, begun: int, redriven: int) -> Steps[None]:
+def _keep_to(core: QueueRuntime, redriving: RedriveOptions, begun: MonotonicUs, redriven: int) -> Steps[None]:
     """Rest until the number of redriven messages is within the rate."""
     if redriving.rate is None or redriving.dry_run:
         return

@@ -35,7 +35,7 @@ from astyqueue.queue.row_sharing.row_locks import RowLocks
 from astyqueue.queue.row_sharing.row_scheduler import RowScheduler
 from astyqueue.queue.settings_sync import SettingsSync
 from astyqueue.triggers import Triggers
-from astyqueue.units import SECOND
+from astyqueue.units import SECOND, MonotonicUs
 from astyqueue.waiting import Rest, Wakeup
 
 #: A `receive` with a shorter wait than this does not leave a row to the process that owns it.
@@ -180,7 +180,7 @@ class Claimer:
         self._lead.wake()
         return False
 
-    def take(self, waiter: Waiter, filled: Callable[[], bool], *, until: int | None) -> Steps[None]:
+    def take(self, waiter: Waiter, filled: Callable[[], bool], *, until: MonotonicUs | None) -> Steps[None]:
         """Take part until `filled`, or until the monotonic moment `until` has come and every row was checked since."""
         waiter.wakeup, waiter.error = Wakeup(self._clock), None
         self._waiters.add(waiter)
@@ -203,7 +203,7 @@ class Claimer:
         """Take part until `stopped`; a dispatcher does this in a thread of its own."""
         yield from self.take(waiter, stopped, until=None)
 
-    def _round(self, me: Wakeup, until: int | None) -> Steps[None]:
+    def _round(self, me: Wakeup, until: MonotonicUs | None) -> Steps[None]:
         """Do the most urgent work, or rest until there is some. Claims and settles take turns, so neither starves."""
         succeeded = yield from self._for_waiters(self._keep_up(), {})
         now = self._process.now()
@@ -228,7 +228,7 @@ class Claimer:
         elif succeeded:
             yield from self._with_nothing_urgent(me, until, shares)
 
-    def _with_nothing_urgent(self, me: Wakeup, until: int | None, shares: Shares) -> Steps[None]:
+    def _with_nothing_urgent(self, me: Wakeup, until: MonotonicUs | None, shares: Shares) -> Steps[None]:
         """Fire due slots if no waiter has credit; otherwise rest until there is work."""
         now = self._process.now()
         if not shares and not self._settings_sync.behaviour.paused and (row := self._scheduler.next_row_to_fire(now)):
@@ -282,10 +282,10 @@ class Claimer:
         if self._outcomes.hurried:
             self._lead.wake_others()
 
-    def _rest_until(self, now: int, until: int | None, *, wanting: bool) -> int:
+    def _rest_until(self, now: int, until: MonotonicUs | None, *, wanting: bool) -> MonotonicUs:
         """The monotonic moment of the next work."""
         wake_at = min(self._outcomes.next_event(), self._scheduler.next_event(now) if wanting else now + SECOND)
-        rest = max(0, wake_at - self._process.now()) + self._clock.monotonic()
+        rest = self._clock.monotonic() + max(0, wake_at - self._process.now())
         return rest if until is None else min(rest, until)
 
     def _shares(self) -> Shares:

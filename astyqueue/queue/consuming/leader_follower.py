@@ -9,6 +9,7 @@ from astyqueue.clock import Clock
 from astyqueue.errors import Closed
 from astyqueue.protocol.steps import Steps
 from astyqueue.queue.hooks import HookNotifier
+from astyqueue.units import MonotonicUs
 from astyqueue.waiting import Rest, Wakeup
 
 
@@ -18,7 +19,7 @@ def was_closed(queue: str) -> Closed:
 
 
 #: Does the most urgent work, or rests on this wakeup until there is some, or until this monotonic moment.
-Round = Callable[[Wakeup, int | None], Steps[None]]
+Round = Callable[[Wakeup, MonotonicUs | None], Steps[None]]
 
 
 class Leadership:
@@ -51,12 +52,12 @@ class Leadership:
         for wakeup in others:
             wakeup.set()
 
-    def passed(self, until: int | None) -> bool:
+    def passed(self, until: MonotonicUs | None) -> bool:
         """Whether this monotonic moment has come."""
         return until is not None and self._clock.monotonic() >= until
 
     def take_part(
-        self, done: Callable[[], bool], me: Wakeup, *, until: int | None, undo: Callable[[], None] | None = None
+        self, done: Callable[[], bool], me: Wakeup, *, until: MonotonicUs | None, undo: Callable[[], None] | None = None
     ) -> Steps[None]:
         """Lead while first in line and rest otherwise, until `done`; on error, call `undo` before another leads."""
         while True:
@@ -68,7 +69,7 @@ class Leadership:
                 return
 
     def _in_line(
-        self, done: Callable[[], bool], me: Wakeup, *, until: int | None, undo: Callable[[], None] | None
+        self, done: Callable[[], bool], me: Wakeup, *, until: MonotonicUs | None, undo: Callable[[], None] | None
     ) -> Steps[None]:
         with self._lock:
             self._parties.append(me)
@@ -85,7 +86,7 @@ class Leadership:
                 self._parties.remove(me)
             self.wake()
 
-    def _turn(self, me: Wakeup, until: int | None) -> Steps[None]:
+    def _turn(self, me: Wakeup, until: MonotonicUs | None) -> Steps[None]:
         if self._closed is not None:
             raise was_closed(self._closed)
         if self._first() == (me,):

@@ -7,7 +7,7 @@ import threading
 from astyqueue.clock import Clock
 from astyqueue.protocol.claiming.selection import ClaimedMessage
 from astyqueue.queue.delivery.base_delivery import BaseDelivery, Lease, Waiter
-from astyqueue.units import NEVER
+from astyqueue.units import NEVER, MonotonicUs
 
 #: The number of messages that each waiter was promised, reduced as it gets them.
 Shares = dict[Waiter, int]
@@ -20,7 +20,7 @@ class Waiters:
         """`full_for`: how long (microseconds) all waiters were without credit, the last time that was so."""
         self.full_for = NEVER
         self._clock = clock
-        self._full_since: int | None = None
+        self._full_since: MonotonicUs | None = None
         self._lock = threading.Lock()
         self._waiters: list[Waiter] = []
 
@@ -49,7 +49,7 @@ class Waiters:
             self._note(at, full=shares.keys().isdisjoint(self._waiters))
         return shares
 
-    def _note(self, at: int, *, full: bool) -> None:
+    def _note(self, at: MonotonicUs, *, full: bool) -> None:
         if not full and self._full_since is not None:
             self.full_for, self._full_since = at - self._full_since, None
         elif full and self._full_since is None:

@@ -26,7 +26,7 @@ from astyqueue.queue.row_sharing.paced_doorbell import PacedDoorbell
 from astyqueue.queue.row_sharing.row_lease import RowLease
 from astyqueue.queue.row_sharing.row_state import RowState
 from astyqueue.store import Column, Named, Slice
-from astyqueue.units import SECOND
+from astyqueue.units import BEGINNING, SECOND, MonotonicUs
 
 #: The pause between two reads of a row's header: of a current row after recent traffic; of another current row, and of
 #: one with timers or a recent change; of a resting row.
@@ -120,7 +120,7 @@ class HeaderPoller:
 
     def next_event(self, now: int) -> int:
         """The moment of the next read."""
-        return min(self._polls.next(), now + self._doorbell.next_time - self._clock.monotonic(), self._turn_ends)
+        return min(self._polls.next(), now + (self._doorbell.next_time - self._clock.monotonic()), self._turn_ends)
 
     def poll_by(self, row: RowState, moment: int) -> None:
         """Poll a row's header at this moment at the latest."""
@@ -130,7 +130,7 @@ class HeaderPoller:
         """Whether no other process owns a row."""
         return not self._ring.shared or self._rows[row.name].lease.ours
 
-    def unchanged_since(self, row: RowState) -> int:
+    def unchanged_since(self, row: RowState) -> MonotonicUs:
         """The monotonic moment since which the header of a row is unchanged, as far as this process knows."""
         return self._rows[row.name].lease.unchanged_since
 
@@ -325,7 +325,7 @@ class RebalanceRequests:
     def __init__(self, me: str) -> None:
         """`me` is the name of this process."""
         self._me = me
-        self._next = 0
+        self._next = BEGINNING
         self._crowded_out: str | None = None
 
     def refused(self, row: str, times: int) -> None:
@@ -333,7 +333,7 @@ class RebalanceRequests:
         if times >= _CROWDED_OUT:
             self._crowded_out = row
 
-    def next(self, owners: Mapping[str, str], at: int) -> str | None:
+    def next(self, owners: Mapping[str, str], at: MonotonicUs) -> str | None:
         """The row that an idle process should request, by the owners of the current rows; None for no request."""
         if at < self._next:
             return None
@@ -343,11 +343,11 @@ class RebalanceRequests:
         self._rest(at, _UNFAIR)
         return row
 
-    def _rest(self, at: int, pause: int) -> None:
+    def _rest(self, at: MonotonicUs, pause: int) -> None:
         """Make no request for a while; requests made at the same moment overwrite each other, hence the jitter."""
         self._next = at + int(pause * (0.5 + random.random()))
 
-    def _row_of_busiest(self, owners: Mapping[str, str], at: int) -> str | None:
+    def _row_of_busiest(self, owners: Mapping[str, str], at: MonotonicUs) -> str | None:
         """A row of the process that has most of them, if this one has less than its fair share."""
         counts = Counter(owners.values())
         part = counts.total() // len({*counts, self._me})

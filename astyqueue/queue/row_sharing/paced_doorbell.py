@@ -15,7 +15,7 @@ from astyqueue.protocol.coordination.doorbell import RowRequest
 from astyqueue.protocol.layout.rows import Ring
 from astyqueue.protocol.steps import Steps, read
 from astyqueue.store import Column, Slice
-from astyqueue.units import NEVER, SECOND
+from astyqueue.units import BEGINNING, NEVER, SECOND, MonotonicUs
 
 #: After a ring this process does not ring again for five milliseconds; rows sent to meanwhile go into its next ring.
 _SPEAKS_FOR: Final = SECOND // 200
@@ -45,11 +45,11 @@ class PacedDoorbell:
         self._clock = clock
         self._lock = threading.Lock()
         self._unrung: set[int] = set()
-        self._rung = 0
+        self._rung = BEGINNING
         self._cells: doorbell.DoorbellCells | None = None
-        self._next = 0
+        self._next = BEGINNING
         self._cost = 0
-        self._echo: int | None = None
+        self._echo: MonotonicUs | None = None
 
     def ring(self, rows: list[str]) -> Steps[None]:
         """Signal to other processes that messages were sent to these rows."""
@@ -75,7 +75,7 @@ class PacedDoorbell:
         yield from doorbell.request_row(self._ring.queue, request, ids.nonce())
 
     @property
-    def next_time(self) -> int:
+    def next_time(self) -> MonotonicUs:
         """The monotonic moment of the next read."""
         return self._next if self._echo is None else min(self._next, self._echo)
 
@@ -96,7 +96,7 @@ class PacedDoorbell:
         places = self._places(current.bell if current.bell != before.bell else None, began)
         return DoorbellNews(places, doorbell.row_request_in(wanted) if wanted else None), found
 
-    def _places(self, rung: bytes | None, now: int) -> set[int]:
+    def _places(self, rung: bytes | None, now: MonotonicUs) -> set[int]:
         everywhere = set(range(self._ring.width))
         echo = self._echo is not None and now >= self._echo
         if rung is None:

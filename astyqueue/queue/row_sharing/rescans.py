@@ -22,7 +22,7 @@ from astyqueue.protocol.steps import Client, Steps, read
 from astyqueue.queue.row_sharing.deadline_heap import DeadlineHeap
 from astyqueue.queue.row_sharing.row_state import RowState
 from astyqueue.store import Column, Named
-from astyqueue.units import SECOND
+from astyqueue.units import BEGINNING, SECOND
 
 _log: Final = logging.getLogger("astyqueue.queue")
 #: The time between two rescans of a row. A row that never closes is rescanned from this long before the last rescan.
@@ -86,7 +86,7 @@ class RescanScheduler:
         self._process = Client(me, clock.now)
         self._agenda = DeadlineHeap()
         self._going: _Going | None = None
-        self._next = 0
+        self._next = BEGINNING
         self._chance = random.Random(seed)
         now = self._clock.now()
         for row in rows:

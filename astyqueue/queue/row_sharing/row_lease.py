@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from astyqueue.protocol.layout.columns import Header
-from astyqueue.units import SECOND
+from astyqueue.units import BEGINNING, SECOND, MonotonicUs
 
 #: A row whose header did not change for this time no longer has an owner.
 ABANDONED: Final = 5 * SECOND
@@ -36,10 +36,10 @@ class RowLease:
     patience: float
     value: bytes | None = None
     owner: str = ""
-    unchanged_since: int = 0
-    requested_until: int = 0
+    unchanged_since: MonotonicUs = BEGINNING
+    requested_until: MonotonicUs = BEGINNING
 
-    def update(self, value: bytes | None, header: Header | None, at: int) -> bool:
+    def update(self, value: bytes | None, header: Header | None, at: MonotonicUs) -> bool:
         """Record the header at this monotonic moment; returns whether it changed since the last call."""
         changed = value != self.value
         if changed:
@@ -52,26 +52,26 @@ class RowLease:
         """Whether no other process owns the row."""
         return self.owner in ("", self.me)
 
-    def active(self, at: int) -> bool:
+    def active(self, at: MonotonicUs) -> bool:
         """Whether its owner changed the header within the last five seconds."""
         return bool(self.owner) and at - self.unchanged_since < ABANDONED
 
-    def idle(self, at: int) -> bool:
+    def idle(self, at: MonotonicUs) -> bool:
         """Whether the header did not change for as long as this process leaves due work to the owner."""
         return at - self.unchanged_since >= self._left_to_owner(at)
 
-    def _left_to_owner(self, at: int) -> int:
+    def _left_to_owner(self, at: MonotonicUs) -> int:
         """How long this process leaves due work to the owner, in microseconds."""
         if self.ours:
             return 0
         return int(self.patience * (_PATIENCE if self.active(at) else _PATIENCE_ABANDONED))
 
-    def may_claim(self, due: int, now: int, at: int) -> bool:
+    def may_claim(self, due: int, now: int, at: MonotonicUs) -> bool:
         """Whether this process may claim work that is due since the moment `due`."""
         left, unchanged = self._left_to_owner(at), at - self.unchanged_since
         return (due <= now - left and unchanged >= left) or (at < self.requested_until and unchanged >= _PAUSE_SEEN)
 
-    def time_until_claim(self, due: int, now: int, at: int) -> int:
+    def time_until_claim(self, due: int, now: int, at: MonotonicUs) -> int:
         """The time until this process may claim that work, if the owner does nothing."""
         if at < self.requested_until:
             return _PAUSE_SEEN

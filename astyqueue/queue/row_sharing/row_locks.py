@@ -13,7 +13,7 @@ from astyqueue.protocol.claiming.claim import ClaimResult
 from astyqueue.protocol.coordination.row_lock import LockHandle, RowLock, release_columns
 from astyqueue.protocol.steps import Steps
 from astyqueue.queue.row_sharing.row_scheduler import RowVisit
-from astyqueue.units import SECOND
+from astyqueue.units import SECOND, MonotonicUs
 
 #: The pause before a busy row is tried again (±50 %), doubled each time up to `_LONGEST_PAUSE`.
 _PAUSE: Final = SECOND // 200
@@ -27,7 +27,7 @@ _log: Final = logging.getLogger("astyqueue.queue")
 class _Tries:
     """The tries in sequence that found a row busy, since when (monotonic), and whether its lock is bypassed."""
 
-    since: int
+    since: MonotonicUs
     count: int = 0
     bypassed: bool = False
 

@@ -22,7 +22,7 @@ from astyqueue.queue.row_sharing.header_poller import HeaderPoller
 from astyqueue.queue.row_sharing.paced_doorbell import PacedDoorbell
 from astyqueue.queue.row_sharing.rescans import RescanScheduler
 from astyqueue.queue.row_sharing.row_state import RowState
-from astyqueue.units import NEVER, SECOND
+from astyqueue.units import NEVER, SECOND, MonotonicUs
 
 #: The pause before another scan for due messages that were not claimed (a suspect that must be claimed alone, or a
 #: message from a clock that is ahead).
@@ -257,7 +257,7 @@ class RowVisit:
         self._over = True
 
     @property
-    def unchanged_since(self) -> int:
+    def unchanged_since(self) -> MonotonicUs:
         """The monotonic moment since which the row's header is unchanged, as far as this process knows."""
         return self._poller.unchanged_since(self.row)
 

@@ -19,7 +19,7 @@ from astyqueue.stores.sqlite.connection import Session, Writers
 from astyqueue.stores.sqlite.database import ONE_TRY, DatabaseFile
 from astyqueue.stores.sqlite.errors import failure, failure_of_commit, is_busy
 from astyqueue.stores.url import Location
-from astyqueue.units import SECOND
+from astyqueue.units import SECOND, MonotonicUs
 
 _SYNCHRONOUS: Final = ("full", "normal")
 #: How often a reader checks that the file was not moved or replaced: the messages of a removed file are stale.
@@ -70,7 +70,7 @@ class SQLiteStore:
         session = self._session()
         if self._clock.monotonic() - self._seen_at >= _LOOKED_FOR:
             self._check_identity()
-        until = 0
+        until: MonotonicUs | None = None
         while True:
             with session.lock:
                 try:
@@ -170,7 +170,7 @@ class SQLiteStore:
     def _writing(self) -> Iterator[Session]:
         """The thread's session in a write transaction; changes that were not committed are rolled back."""
         session = self._session()
-        until = 0
+        until: MonotonicUs | None = None
         while True:
             with self._writers, session.lock, self._translated():
                 begun, until = self._try_to_begin(session, until)
@@ -179,7 +179,7 @@ class SQLiteStore:
                     return
             self._no_fork.wait()
 
-    def _try_to_begin(self, session: Session, until: int) -> tuple[bool, int]:
+    def _try_to_begin(self, session: Session, until: MonotonicUs | None) -> tuple[bool, MonotonicUs | None]:
         """Whether the session may write now, and otherwise until when (monotonic) to retry."""
         try:
             if self._no_fork.is_set():
@@ -196,10 +196,11 @@ class SQLiteStore:
         finally:
             session.roll_back()
 
-    def _patience(self, error: sqlite3.Error, until: int) -> int:
+    def _patience(self, error: sqlite3.Error, until: MonotonicUs | None) -> MonotonicUs:
         """Until when (monotonic) to retry while another process has the lock; raises any other error, and the last."""
         now = _WATCH.monotonic()
-        until = until or now + int(max(0.0, self._file.busy_timeout - ONE_TRY) * SECOND)
+        if until is None:
+            until = now + int(max(0.0, self._file.busy_timeout - ONE_TRY) * SECOND)
         if not is_busy(error) or now >= until:
             raise failure(error, self._file.path) from error
         return until

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any
 
 from astyqueue.errors import OutcomeUnknown, StoreError
 from astyqueue.protocol.layout.columns import Type
 from astyqueue.protocol.steps import Commit, Read, Request, Send
 from astyqueue.store import Name
+from astyqueue.units import ENDLESS
 from astyqueue.waiting import Rest
 from tests.simulation.cassandra.cluster import Cluster, OnAnswer, Scanned
 from tests.simulation.engine.event_loop import SkewedClock
-
-_FAR: Final = 1 << 62
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +123,7 @@ class SimulatedProcess:
     def _note(self, commit: Commit) -> None:
         known = {expected.name for expected in commit.expects}
         made = [put.name for put in commit.batch.puts if put.name.type == Type.TIMER and put.name not in known]
-        self._requested_at.update(dict.fromkeys([None, *made], self.clock.monotonic()))
+        self._requested_at.update(dict.fromkeys([None, *made], int(self.clock.monotonic())))
 
     def requested_at(self, timer: Name | None) -> int:
         """When the commit that made this timer was last requested; any commit if there is none, or others made it."""
@@ -145,5 +144,5 @@ class SimulatedProcess:
 
     def _signalled(self, rest: Rest) -> bool:
         self.clock.rested = False
-        rest.wakeup.wait(_FAR if rest.until is None else rest.until)
+        rest.wakeup.wait(ENDLESS if rest.until is None else rest.until)
         return not self.clock.rested

@@ -7,10 +7,11 @@ from collections.abc import Callable
 from typing import Final
 
 from astyqueue.clock import CorrectedClock
+from astyqueue.units import BEGINNING, MonotonicUs
 
 #: 2026-01-01T00:00Z, where every simulation begins.
 START: Final = 1_767_225_600_000_000
-_FIRST_MONOTONIC: Final = 1_000_000_000
+_FIRST_MONOTONIC: Final = BEGINNING + 1_000_000_000
 
 
 class EventLoop:
@@ -81,11 +82,11 @@ class SkewedClock(CorrectedClock):
         """How far the time that the process takes for the store's is from true time."""
         return self.skew + self.ahead
 
-    def monotonic(self) -> int:
+    def monotonic(self) -> MonotonicUs:
         """Microseconds that have passed, whatever the skew."""
-        return self._event_loop.now - START + _FIRST_MONOTONIC
+        return _FIRST_MONOTONIC + (self._event_loop.now - START)
 
-    def blocking_seconds(self, until: int) -> float | None:  # noqa: ARG002 - no simulated process ever blocks
+    def blocking_seconds(self, until: MonotonicUs) -> float | None:  # noqa: ARG002 - no simulated process ever blocks
         """Zero, and a note that the caller would have blocked; it would not, had a signal come before."""
         self.rested = True
         return 0

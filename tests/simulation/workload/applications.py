@@ -65,7 +65,7 @@ class Application:
             return
         gone = {delivery.id for delivery in lost}
         for note in notes:
-            note.answer(self.client.clock.monotonic(), unknowns=self.client.unknowns, lost=note.id in gone)
+            note.answer(int(self.client.clock.monotonic()), unknowns=self.client.unknowns, lost=note.id in gone)
 
     def administer(self, times: int, rows: list[str]) -> Agent:
         """Delete, clear, redrive and purge, `times` times."""
@@ -107,11 +107,11 @@ class Application:
     def _run_command(
         self, what: str, row: str, ids: list[Id] | None, *, act: Callable[[], Steps[object]]
     ) -> Steps[None]:
-        note = Removed(what, row, self.client.clock.monotonic(), ids)
+        note = Removed(what, row, int(self.client.clock.monotonic()), ids)
         self.history.removed.append(note)
         self.history.begins(what)
         try:
             note.found = bool((yield from act()))
         except StoreError:
             return
-        note.answered, note.result = self.client.clock.monotonic(), Result.DONE
+        note.answered, note.result = int(self.client.clock.monotonic()), Result.DONE

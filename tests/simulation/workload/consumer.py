@@ -190,7 +190,7 @@ class Consumer:
         lost, partitioned = after_settling(lease, outcomes, settled)
         gone = {delivery.id for delivery in lost}
         for id_, note in notes.items():
-            note.answer(self.client.clock.monotonic(), unknowns=self.client.unknowns, lost=id_ in gone)
+            note.answer(int(self.client.clock.monotonic()), unknowns=self.client.unknowns, lost=id_ in gone)
         self.leases += [part for part in partitioned if part not in self.leases]
         self.leases = [each for each in self.leases if each.deliveries]
 
@@ -232,7 +232,7 @@ def delivery_record(delivery: BaseDelivery, client: SimulatedProcess) -> history
     number = delivery.body if isinstance(delivery.body, int) else -1
     claimed = client.requested_at(delivery.lease.timer.name if delivery.lease else None)
     return history.Delivered(
-        number, delivery.id, delivery.attempt, nonce, claimed, client.clock.monotonic(), client.name
+        number, delivery.id, delivery.attempt, nonce, claimed, int(client.clock.monotonic()), client.name
     )
 
 
@@ -243,5 +243,5 @@ def settle_record(delivery: BaseDelivery, outcome: Outcome, client: SimulatedPro
     number = delivery.body if isinstance(delivery.body, int) else -1
     reason = outcome.reason if isinstance(outcome, Reject) else ""
     return history.Settled(
-        number, delivery.id, kinds[type(outcome)], nonce, client.clock.monotonic(), client.unknowns, reason=reason
+        number, delivery.id, kinds[type(outcome)], nonce, int(client.clock.monotonic()), client.unknowns, reason=reason
     )

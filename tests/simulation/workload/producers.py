@@ -52,7 +52,7 @@ class Producer:
 
     def _send(self, count: int, delay: float | None, priority: int) -> Steps[None]:
         self.history.begins("send")
-        sent = [self.history.send(self.client.clock.monotonic()) for _ in range(count)]
+        sent = [self.history.send(int(self.client.clock.monotonic())) for _ in range(count)]
         options = Message(None, delay=delay, priority=priority)
         try:
             report = yield from self.runtime.send_many([one.number for one in sent], options)
@@ -67,7 +67,7 @@ class Producer:
         for _ in range(times):
             yield self._pause(2_000, 500_000)
             unique = self.rng.choice(tuple(Unique))
-            one = self.history.send(self.client.clock.monotonic(), self.rng.choice(_KEYS), unique.value)
+            one = self.history.send(int(self.client.clock.monotonic()), self.rng.choice(_KEYS), unique.value)
             self.history.begins(f"send {unique}")
             yield from self._send_unique(one)
 
@@ -90,7 +90,7 @@ class Producer:
         """Send the records of a source, and send them again, whatever the first send returned."""
         process, now = self.runtime.process, self.runtime.process.now()
         source, row = f"{self.rng.getrandbits(32)}", self.runtime.ring.row(now, 0)
-        records = [self.history.send(self.client.clock.monotonic()) for _ in range(self.rng.randint(1, 2))]
+        records = [self.history.send(int(self.client.clock.monotonic())) for _ in range(self.rng.randint(1, 2))]
         for one in records:
             one.repeats = True
         wanted = [
@@ -112,7 +112,7 @@ class Producer:
         yield self._pause(20_000, 200_000)
         slots, interval = self.rng.randint(2, 4), duration_setting_text(self.rng.choice(_INTERVALS))
         name = f"schedule {len(self.history.saved)}"
-        saved = Saved(name, schedules.handle_of(self.runtime, name).row, slots, self.client.clock.monotonic())
+        saved = Saved(name, schedules.handle_of(self.runtime, name).row, slots, int(self.client.clock.monotonic()))
         self.history.saved.append(saved)
         self.history.begins("schedule")
         policies = Policies.read("all", self.rng.choice(("allow", "allow", "skip")), "go on")
@@ -150,14 +150,14 @@ class Producer:
 
     def _done(self, one: Sent, id_: MessageId | None) -> None:
         one.result, one.message, one.clock_error = Result.DONE, id_, self.client.clock.error
-        one.answered = self.client.clock.monotonic()
+        one.answered = int(self.client.clock.monotonic())
 
     def _taken(self, one: Sent, holder: MessageId) -> None:
-        one.result, one.holder, one.answered = Result.REFUSED, holder.id, self.client.clock.monotonic()
+        one.result, one.holder, one.answered = Result.REFUSED, holder.id, int(self.client.clock.monotonic())
 
     def _failed(self, sent: list[Sent], error: StoreError) -> None:
         for one in sent:
             one.result, one.answered = (
                 Result.UNKNOWN if isinstance(error, OutcomeUnknown) else Result.REFUSED,
-                self.client.clock.monotonic(),
+                int(self.client.clock.monotonic()),
             )

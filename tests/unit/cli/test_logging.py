@@ -21,6 +21,7 @@ from astyqueue.dispatch.worker_log import DeliveryLog, log_event
 from astyqueue.ids import LEAST
 from astyqueue.model.envelope import MessageId
 from astyqueue.queue.delivery.delivery import Delivery
+from astyqueue.testing import TimeMachine
 
 MOMENT = 1_800_000_000.123
 
@@ -153,7 +154,7 @@ emit = BatchedLines.emit
 @pytest.mark.parametrize("form", ["text", "json"])
 def test_the_line_of_a_done_task_is_the_same_with_a_record_and_without(stderr: Stream, form: str) -> None:
     configure_on(stderr, form)
-    log = DeliveryLog("emails", lambda: 0)
+    log = DeliveryLog("emails", TimeMachine())
     records: list[logging.LogRecord] = []
 
     def note(handler: BatchedLines, record: logging.LogRecord) -> None:
@@ -176,7 +177,7 @@ def test_the_line_of_a_done_task_is_the_same_with_a_record_and_without(stderr: S
 
 def test_lines_of_done_tasks_are_written_together_and_in_order(stderr: Stream) -> None:
     configure_on(stderr)
-    log = DeliveryLog("emails", lambda: 0)
+    log = DeliveryLog("emails", TimeMachine())
     log.listen()
     log_event(logging.INFO, "ready")
     for number in range(1_000):
@@ -214,7 +215,7 @@ def test_a_logger_with_filters_or_handlers_of_its_own_gets_records(stderr: Strea
     logger = logging.getLogger("astyqueue.worker")
     logger.addFilter(note)
     try:
-        log = DeliveryLog("emails", lambda: 0)
+        log = DeliveryLog("emails", TimeMachine())
         log.listen()
         log.done(DELIVERY, HANDLER, began=0, took=0)
     finally:

@@ -5,15 +5,18 @@ from __future__ import annotations
 import functools
 import logging
 from collections.abc import AsyncIterator, Iterator
+from datetime import UTC, datetime
 
 import pytest
 
 from astyqueue.dispatch.builder import DispatcherBuilder
 from astyqueue.dispatch.dispatcher import Dispatcher
 from astyqueue.dispatch.handlers import Call, Handler
+from astyqueue.dispatch.worker_log import DeliveryLog
 from astyqueue.errors import BadInput, BadSetting, Reject, Retry, Snooze
 from astyqueue.queue.delivery.delivery import Delivery
 from astyqueue.testing import TimeMachine
+from astyqueue.units import SECOND
 from tests.unit.dispatch.conftest import Stages
 from tests.unit.dispatch.stage import Gate, Stage
 from tests.unit.dispatch.test_outcomes import reasons, timers
@@ -142,6 +145,18 @@ def test_an_unknown_task_is_spoken_of_once_a_minute(stage: Stage, caplog: pytest
     handled(stage, built(stage).handler(print, task="known"), 10)
     parked = [record.getMessage() for record in caplog.records if record.getMessage().startswith("parked")]
     assert len(parked) == 2
+
+
+def test_a_wall_clock_that_is_set_repeats_no_line_of_an_unknown_task(
+    stages: Stages, clock: TimeMachine, caplog: pytest.LogCaptureFixture
+) -> None:
+    queue = stages(clock).queue
+    queue.send("x", headers={"task": "from.tomorrow"})
+    log, [delivery] = DeliveryLog("emails", clock), queue.receive()
+    for year in (2030, 2040, 2020):
+        clock.set(datetime(year, 1, 1, tzinfo=UTC))
+        log.unknown(delivery, SECOND)
+    assert sum(record.getMessage().startswith("parked") for record in caplog.records) == 1
 
 
 def test_a_hundred_unknown_tasks_are_spoken_of_in_a_minute_and_of_long_names_the_beginning(

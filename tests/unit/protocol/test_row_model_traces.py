@@ -23,7 +23,7 @@ from astyqueue.queue.runtime import QueueRuntime
 from astyqueue.store import Slice
 from astyqueue.stores.memory import MemoryStore
 from astyqueue.testing import Recording, TimeMachine
-from astyqueue.units import SECOND
+from astyqueue.units import SECOND, MonotonicUs
 from tests.modelcheck.explorer import explore
 from tests.unit.protocol.checked_store import ROW, Meanwhile, picture
 from tests.unit.protocol.schedule_table import Timetable
@@ -76,7 +76,7 @@ class Ahead(TimeMachine):
     def now(self) -> int:
         return self._true.now() + HOUR
 
-    def monotonic(self) -> int:
+    def monotonic(self) -> MonotonicUs:
         return self._true.monotonic()
 
 

@@ -14,7 +14,7 @@ from astyqueue.queue.options import DEFAULT_OPTIONS, ClientOptions
 from astyqueue.queue.runtime import QueueRuntime
 from astyqueue.store import Store
 from astyqueue.testing import TimeMachine
-from astyqueue.units import SECOND
+from astyqueue.units import BEGINNING, SECOND, MonotonicUs
 from astyqueue.waiting import Rest
 
 MILLISECOND = SECOND // 1_000
@@ -38,7 +38,7 @@ class Worker:
     requests: list[Request] = field(default_factory=list)
     dead: bool = False
     _in_hand: list[tuple[int, BaseDelivery]] = field(default_factory=list)
-    _resting: int | None = 0
+    _resting: MonotonicUs | None = BEGINNING
     _steps: Steps[None] | None = None
     _seat: Waiter | None = None
     _answer: object = None
@@ -68,7 +68,7 @@ class Worker:
             self.requests.append(request)
             self._answer = perform(request, self.store)
             if self.paced:
-                self._resting = 0
+                self._resting = BEGINNING
                 return
         self._answer, self._resting = None, request.until
 

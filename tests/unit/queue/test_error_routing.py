@@ -25,7 +25,7 @@ from astyqueue.queue.runtime import QueueRuntime
 from astyqueue.store import Batch, Named, Put
 from astyqueue.stores.memory import MemoryStore
 from astyqueue.testing import Faulty, TimeMachine
-from astyqueue.units import SECOND
+from astyqueue.units import SECOND, MonotonicUs
 from astyqueue.waiting import Rest, Wakeup
 
 DEADLINE = 10
@@ -221,7 +221,7 @@ class Meddled(TimeMachine):
         super().__init__()
         self.happens: Callable[[], None] | None = None
 
-    def monotonic(self) -> int:
+    def monotonic(self) -> MonotonicUs:
         happens, self.happens = self.happens, None
         if happens:
             happens()
@@ -285,7 +285,7 @@ def test_what_an_error_undoes_is_undone_before_another_waiter_leads() -> None:
     """Otherwise the next one commits what its owner learned to have failed, and may try again."""
     told: list[str] = []
 
-    def fails(me: Wakeup, until: int | None) -> Steps[None]:
+    def fails(me: Wakeup, until: MonotonicUs | None) -> Steps[None]:
         yield Rest(me, until)
         raise ConnectionError
 

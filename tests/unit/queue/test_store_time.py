@@ -15,7 +15,7 @@ from astyqueue.store import Named
 from astyqueue.stores.memory import MemoryStore
 from astyqueue.testing import Failing, Recording, TimeMachine
 from astyqueue.testing.faults import Faulty
-from astyqueue.units import SECOND
+from astyqueue.units import SECOND, MonotonicUs
 
 HOUR = 3_600 * SECOND
 
@@ -82,7 +82,7 @@ class Standing(CorrectedClock):
     def be_set(self, microseconds: int) -> None:
         self._set += microseconds
 
-    def monotonic(self) -> int:
+    def monotonic(self) -> MonotonicUs:
         return super().monotonic() + self._passed
 
     def comparison(self) -> Comparison:

@@ -18,7 +18,7 @@ from cassandra.connection import ConnectionException, EndPoint
 from astyqueue.clock import SystemClock
 from astyqueue.errors import BadSetting
 from astyqueue.stores.cassandra.connection.settings import Address, read_password
-from astyqueue.units import SECOND
+from astyqueue.units import BEGINNING, SECOND, MonotonicUs
 
 #: The pause after a rejected login at a node: checking a password is expensive for a server, and clients are many.
 _PAUSE: Final = 10 * SECOND
@@ -55,7 +55,7 @@ class LoginRefused(ConnectionException):  # type: ignore[misc] # the driver has 
 class PatientConnection(DefaultConnection):  # type: ignore[misc] # the driver has no types
     """A connection of one cluster, see `of_one_cluster`."""
 
-    refused: ClassVar[dict[EndPoint, tuple[int, str]]] = {}
+    refused: ClassVar[dict[EndPoint, tuple[MonotonicUs, str]]] = {}
 
     @classmethod
     def factory(cls, endpoint: EndPoint, timeout: float, *args: Any, **settings: Any) -> PatientConnection:  # noqa: ANN401 - the driver's own
@@ -63,7 +63,7 @@ class PatientConnection(DefaultConnection):  # type: ignore[misc] # the driver h
 
         A login rejected at this node within the last 10 s is rejected without a request.
         """
-        until, reason = cls.refused.get(endpoint, (0, ""))
+        until, reason = cls.refused.get(endpoint, (BEGINNING, ""))
         if _WATCH.monotonic() < until:
             raise LoginRefused(reason, endpoint)
         try:

@@ -22,7 +22,7 @@ from astyqueue.errors import StoreUnavailable
 from astyqueue.stores.cassandra.connection.authentication import login_of, of_one_cluster
 from astyqueue.stores.cassandra.connection.errors import FAILURES, describe
 from astyqueue.stores.cassandra.connection.settings import Address
-from astyqueue.units import SECOND
+from astyqueue.units import SECOND, MonotonicUs
 
 #: A heartbeat after this idle time, and the limit for its answer, after which the driver drops the connection.
 _HEARTBEAT_SECONDS: Final = 3
@@ -106,7 +106,7 @@ class Wary(LoadBalancingPolicy):  # type: ignore[misc] # the driver has no types
         super().__init__()
         self._child = child
         self._clock = clock
-        self._silent: dict[Host, int] = {}
+        self._silent: dict[Host, MonotonicUs] = {}
 
     def was_silent(self, hosts: Iterable[Host]) -> None:
         """Try these nodes last from now on, for 10 s."""

@@ -17,7 +17,7 @@ from cassandra.pool import Host
 from cassandra.query import Statement
 
 from astyqueue.clock import Clock
-from astyqueue.units import SECOND
+from astyqueue.units import BEGINNING, SECOND, MonotonicUs
 
 #: The delay before a second node, in microseconds: the 99th percentile of recent requests, between the least and the
 #: most; `_USUAL` until enough of them are known.
@@ -51,7 +51,7 @@ class _Seen:
     """The late answers of a node, as a moving share of the requests sent to it first, and the time of the last one."""
 
     late: float = 0.0
-    at: int = 0
+    at: MonotonicUs = BEGINNING
 
 
 class Speculation(SpeculativeExecutionPolicy):  # type: ignore[misc] # the driver has no types
@@ -121,7 +121,7 @@ class _Plan(SpeculativeExecutionPlan):  # type: ignore[misc] # the driver has no
         self._speculation = speculation
         self._clock = clock
         self._left = _NODES - 1
-        self._due: int | None = None
+        self._due: MonotonicUs | None = None
 
     def next_execution(self, host: Host | None) -> float:  # noqa: ARG002 - the driver's own
         """The seconds until a further node, or -1. The driver also calls it for each page, when nothing was sent."""
