@@ -20,6 +20,9 @@ ALL = -m "" --all-stores --durations-to tests/durations/$(1).txt
 CHOSEN = --durations=20
 TESTS := CHOSEN
 
+# Hundreds of processes start in a run: without the bytecode of the first, each of them compiles every module again.
+unexport PYTHONDONTWRITEBYTECODE
+
 .DEFAULT_GOAL := help
 .PHONY: help demo demo-cassandra pipeline test test-full test-cassandra test-triggers test-kills test-ring simulate simulate-planted check aio bench clean
 

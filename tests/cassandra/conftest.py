@@ -33,9 +33,9 @@ def url(cassandra_url: str) -> str:
     return cassandra_url
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def one_node(pytestconfig: pytest.Config) -> Iterator[LocalCassandra]:
-    """One node of this module's own, as the test before has left it."""
+    """One node that tests may kill, as the test before has left it; `run_with` has one process run all that use it."""
     with _started(pytestconfig, 1) as cluster:
         yield cluster
 

@@ -6,6 +6,7 @@ import json
 import re
 import secrets
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -41,6 +42,19 @@ class Wrong(SystemClock):
 @pytest.fixture
 def ill(cassandra: Contacts, session: Session) -> Iterator[str]:
     """The URL of a store to be made ill."""
+    with made(cassandra, session) as url:
+        yield url
+
+
+@pytest.fixture(scope="module")
+def well(cassandra: Contacts, session: Session) -> Iterator[str]:
+    """The URL of a store that nobody changes."""
+    with made(cassandra, session) as url:
+        yield url
+
+
+@contextmanager
+def made(cassandra: Contacts, session: Session) -> Iterator[str]:
     name = f"astyqueue_test_{secrets.token_hex(4)}"
     url = cassandra.url(name)
     with administer(url, clock=CLOCK, replication="1") as looked_after:
@@ -62,8 +76,8 @@ def doctor(url: str, *options: str) -> Result:
     return CliRunner().invoke(main, ["doctor", "--url", url, *options], prog_name="astyqueue")
 
 
-def test_a_node_that_is_well_has_nothing_worse_than_a_note(ill: str) -> None:
-    assert {finding.severity for finding in found(ill, emails=29 * HOUR).values()} == {Severity.OK, Severity.NOTE}
+def test_a_node_that_is_well_has_nothing_worse_than_a_note(well: str) -> None:
+    assert {finding.severity for finding in found(well, emails=29 * HOUR).values()} == {Severity.OK, Severity.NOTE}
 
 
 def test_deleted_columns_that_are_forgotten_too_soon_are_a_problem(session: Session, ill: str) -> None:
@@ -94,8 +108,8 @@ def test_rows_that_are_used_again_too_soon_are_told_of_the_queue_that_has_them(i
 @pytest.mark.parametrize(
     ("seconds", "severity"), [(0, Severity.OK), (5, Severity.WARNING), (-5, Severity.WARNING), (3600, Severity.PROBLEM)]
 )
-def test_a_clock_that_is_wrong_here_is_told(ill: str, seconds: int, severity: Severity) -> None:
-    seen = found(ill, ahead=seconds * SECOND)["clock of this machine"]
+def test_a_clock_that_is_wrong_here_is_told(well: str, seconds: int, severity: Severity) -> None:
+    seen = found(well, ahead=seconds * SECOND)["clock of this machine"]
     assert seen.severity is severity
     assert not seconds or ("ahead of" if seconds > 0 else "behind") in seen.fact
 

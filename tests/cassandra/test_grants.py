@@ -32,8 +32,7 @@ PATIENCE = 30 * SECOND
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[LocalCassandra]:
-    at_once = dict.fromkeys(("roles_validity", "permissions_validity", "credentials_validity"), "1ms")
-    settings = {"authenticator": "PasswordAuthenticator", "authorizer": "CassandraAuthorizer", **at_once}
+    settings = {"authenticator": "PasswordAuthenticator", "authorizer": "CassandraAuthorizer"}
     with LocalCassandra(settings=settings) as started:
         yield started
 

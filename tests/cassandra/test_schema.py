@@ -12,7 +12,7 @@ from cassandra.policies import WhiteListRoundRobinPolicy
 from cassandra.query import SimpleStatement
 
 from astyqueue.clock import SystemClock
-from astyqueue.errors import WrongSchema
+from astyqueue.errors import BadSetting, WrongSchema
 from astyqueue.findings import Severity, worst
 from astyqueue.queue.connection import connect
 from astyqueue.stores.admin import Administration, administer
@@ -134,6 +134,18 @@ def test_a_keyspace_of_an_earlier_release_goes_on_and_is_noted_until_its_home_is
     assert (finding.severity, finding.fact) == (Severity.NOTE, "is not stored")
     assert [sentence.split(" is ")[0] for sentence in looked_after.migrate()] == [f"the home of keyspace {fresh}"]
     assert worst(looked_after.verify()) is Severity.OK
+
+
+def test_a_client_that_works_elsewhere_than_at_the_stored_home_is_refused(
+    session: Session, fresh: str, cassandra: Contacts, looked_after: Administration
+) -> None:
+    looked_after.migrate()
+    text = f"UPDATE \"{fresh}\".schema_versions SET file = 'elsewhere' WHERE part = 'home' AND version = 0"  # noqa: S608 - our own keyspace
+    session.execute(text, timeout=60)
+    with pytest.raises(BadSetting, match="is data centre elsewhere, and this client works in datacenter1"):
+        connect(cassandra.url(fresh))
+    [finding] = [finding for finding in looked_after.verify() if finding.severity]
+    assert (finding.severity, finding.subject) == (Severity.PROBLEM, f"home of keyspace {fresh}")
 
 
 def test_tables_of_a_newer_astyqueue_are_left_alone(session: Session, fresh: str, looked_after: Administration) -> None:

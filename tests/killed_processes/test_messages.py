@@ -26,7 +26,7 @@ from tests.support.places import Place
 WORKER: Final = Path(__file__).with_name("worker.py")
 CLOCK: Final = SystemClock()
 #: The number of kills, unless `--kills` says otherwise, as `make test-kills` does.
-KILLS: Final = {"sqlite": 12, "cassandra": 8}
+KILLS: Final = {"sqlite": 8, "cassandra": 8}
 #: At least one kill in this many must interrupt a message that comes back in another time shard.
 ACROSS: Final = 5
 WORKERS: Final = 3

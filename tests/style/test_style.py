@@ -9,6 +9,7 @@ from tests.style.source import Source
 from tests.style.words import words, words_of_pages
 
 
+@pytest.mark.full  # `make check` comes before `make test`, and looks at the same
 def test_nothing_in_the_project_breaks_a_rule_of_the_house() -> None:
     assert [str(finding) for finding in findings(ROOT)] == []
 

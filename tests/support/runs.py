@@ -1,6 +1,7 @@
 """A run of the tests: which of them one process of pytest-xdist runs together, and how long they took.
 
-One process runs all tests on Spark, so that one Java is started and gets warm, while the others run the rest.
+One process runs all tests on Spark, so that one Java is started and gets warm, while the others run the rest. One runs
+all tests that may kill a Cassandra node, so that one such node is started.
 
 How long tests took goes to the file that `--durations-to` names. Seconds of wall clock depend on what else the machine
 does; processor seconds hardly do. Those of a test are those of its process and of all that it started, such as Java;
@@ -23,6 +24,10 @@ if TYPE_CHECKING:
     from xdist.scheduler import Scheduling
 
 _ON_SPARK: Final = "tests/spark/"
+#: The files that use the fixture `one_node`.
+_ON_ONE_NODE: Final = frozenset(
+    f"tests/cassandra/{name}.py" for name in ("test_local", "test_model_against_truth", "test_store")
+)
 _PROCESSES: Final = Path("/proc")
 _TICKS_A_SECOND: Final = os.sysconf("SC_CLK_TCK")
 #: In `/proc/PID/stat` after the name: the parent, and user and system time of the process and of its ended children.
@@ -37,21 +42,24 @@ Seconds that the tests of the last full run took: processor time of all processe
 
 @pytest.hookimpl(optionalhook=True)  # a run without pytest-xdist does not know it
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> Scheduling | None:
-    """With `--dist loadfile`, all tests on Spark count as one file."""
+    """With `--dist loadfile`, tests that share what is slow to start count as one file."""
     if config.getvalue("dist") != "loadfile":
         return None
     from xdist.scheduler import LoadFileScheduling  # noqa: PLC0415 - only a run in several processes needs it
 
-    class OneProcessForSpark(LoadFileScheduling):  # type: ignore[misc]  # pytest-xdist has no types
+    class SharedStarts(LoadFileScheduling):  # type: ignore[misc]  # pytest-xdist has no types
         def _split_scope(self, nodeid: str) -> str:
             return run_with(nodeid)
 
-    return OneProcessForSpark(config, log)
+    return SharedStarts(config, log)
 
 
 def run_with(test: str) -> str:
     """The name of those that one process runs together with this test."""
-    return _ON_SPARK if test.startswith(_ON_SPARK) else test.partition("::")[0]
+    file = test.partition("::")[0]
+    if file.startswith(_ON_SPARK):
+        return _ON_SPARK
+    return "one node" if file in _ON_ONE_NODE else file
 
 
 @dataclass

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pkgutil
+import re
 import subprocess
 import sys
 from importlib.util import find_spec
@@ -26,6 +27,16 @@ def test_one_process_runs_all_tests_on_spark_and_other_tests_file_by_file() -> N
     first, second, other = (run_with(f"{file}::test_it[a::b]") for file in files)
     assert first == second
     assert other == "tests/unit/test_ids.py"
+
+
+def test_one_process_runs_all_tests_that_may_kill_a_node() -> None:
+    using = {
+        str(file.relative_to(ROOT))
+        for file in (ROOT / "tests" / "cassandra").glob("test_*.py")
+        if re.search(r"\b(one_node|node): LocalCassandra|\"one_node\"", file.read_text())
+    }
+    assert len(using) > 1
+    assert len({run_with(f"{file}::test_it") for file in using}) == 1
 
 
 def test_the_time_of_processes_that_were_started_counts_also_while_they_run() -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import shutil
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
@@ -43,50 +45,57 @@ class Arriving:
         return self._spark.readStream.schema(EVENTS.schema).parquet(str(self._source))
 
 
-@pytest.fixture
-def arriving(spark: SparkSession, tmp_path: Path) -> Arriving:
-    return Arriving(spark, tmp_path)
+@dataclass(frozen=True)
+class Followed:
+    """A stream after its last start, and the minutes that it had written after each."""
+
+    arriving: Arriving
+    after: tuple[dict[str, tuple[int, int, int]], ...]
 
 
-def test_a_minute_is_written_when_the_watermark_has_passed_it_also_after_a_restart(arriving: Arriving) -> None:
-    arriving.add(*told(Life("a").claimed(1).done(2), Life("b", 70).claimed(71).failed(72)))
+@pytest.fixture(scope="module")
+def followed(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Followed:
+    """Four starts of one stream: each takes seconds, so all tests share them."""
+    arriving = Arriving(spark, tmp_path_factory.mktemp("stream"))
+    after = []
+    twice = Life("twice", 130).claimed(131).failed(132, "first").claimed(132).failed(132, "second")
+    for events in (
+        told(Life("a").claimed(1).done(2), Life("b", 70).claimed(71).failed(72)),
+        [*told(Life("late", 30).claimed(31).done(50), twice), *Life("c", 190).events],
+        [*told(Life("too late", 40).claimed(41).done(42)), *Life("d", 400).events],
+    ):
+        arriving.add(*events)
+        arriving.follow()
+        after.append(arriving.minutes())
+    for file in list((arriving.out / "live").rglob("*.parquet")):
+        shutil.copy(file, file.with_name(f"old-{file.name}"))
+    arriving.add(*Life("e", 700).events)
     arriving.follow()
+    return Followed(arriving, (*after, arriving.minutes()))
+
+
+#: What happened in each minute: sent, done, failed.
+FIRST: Final = {"2026-03-14T12:00Z": (2, 2, 0), "2026-03-14T12:01Z": (1, 0, 1)}
+TWICE: Final = {"2026-03-14T12:02Z": (1, 0, 2)}
+FOURTH: Final = {"2026-03-14T12:03Z": (1, 0, 0)}
+
+
+def test_a_minute_is_written_when_the_watermark_has_passed_it_also_after_a_restart(followed: Followed) -> None:
     # The latest event is of 12:01:12, so that 12:00:12 is settled: no minute is over yet.
-    assert arriving.minutes() == {}
-    arriving.add(*told(Life("late", 30).claimed(31).done(50)), *Life("c", 190).events)
-    arriving.follow()
-    assert arriving.minutes() == {"2026-03-14T12:00Z": (2, 2, 0), "2026-03-14T12:01Z": (1, 0, 1)}
-    arriving.add(*told(Life("too late", 40).claimed(41).done(42)), *Life("d", 400).events)
-    arriving.follow()
-    assert arriving.minutes() == {
-        "2026-03-14T12:00Z": (2, 2, 0),
-        "2026-03-14T12:01Z": (1, 0, 1),
-        "2026-03-14T12:03Z": (1, 0, 0),
-    }
+    assert followed.after[:3] == ({}, FIRST, FIRST | TWICE | FOURTH)
 
 
-def test_a_batch_that_runs_again_adds_no_minute_twice(arriving: Arriving, spark: SparkSession) -> None:
-    arriving.add(*told(Life("a").claimed(1).done(2)), *Life("c", 300).events)
-    arriving.follow()
-    batch = spark.createDataFrame(
-        spark.read.schema(LIVE.schema).parquet(str(arriving.out / "live")).collect(), LIVE.schema
-    )
-    keep(Lake(spark, arriving.out), batch)
-    assert arriving.minutes() == {"2026-03-14T12:00Z": (1, 1, 0)}
+def test_attempts_that_fail_at_one_moment_count_each(followed: Followed) -> None:
+    [twice] = TWICE
+    assert followed.after[2][twice] == TWICE[twice]
 
 
-def test_attempts_that_fail_at_one_moment_count_each(arriving: Arriving) -> None:
-    twice = Life("a").claimed(1).failed(2, "first").claimed(2).failed(2, "second")
-    arriving.add(*told(twice), *Life("c", 300).events)
-    arriving.follow()
-    assert arriving.minutes() == {"2026-03-14T12:00Z": (1, 0, 2)}
+def test_a_minute_that_a_killed_writer_left_twice_is_kept_once(followed: Followed) -> None:
+    assert followed.after[3] == followed.after[2] | {"2026-03-14T12:06Z": (1, 0, 0)}
 
 
-def test_a_minute_that_a_killed_writer_left_twice_is_kept_once(arriving: Arriving) -> None:
-    arriving.add(*told(Life("a").claimed(1).done(2)), *Life("c", 300).events)
-    arriving.follow()
-    [file] = (arriving.out / "live").rglob("*.parquet")
-    shutil.copy(file, file.with_name("old.parquet"))
-    arriving.add(*Life("d", 600).events)
-    arriving.follow()
-    assert arriving.minutes() == {"2026-03-14T12:00Z": (1, 1, 0), "2026-03-14T12:05Z": (1, 0, 0)}
+def test_a_batch_that_runs_again_adds_no_minute_twice(followed: Followed, spark: SparkSession) -> None:
+    out = followed.arriving.out
+    batch = spark.createDataFrame(spark.read.schema(LIVE.schema).parquet(str(out / "live")).collect(), LIVE.schema)
+    keep(Lake(spark, out), batch)
+    assert followed.arriving.minutes() == followed.after[3]

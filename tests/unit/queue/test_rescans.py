@@ -32,6 +32,11 @@ MAX = 1 << 62
 FOUND_WITHIN = EVERY + 30 * MINUTE
 
 
+def left_to_the_full_run(*moments: str) -> list[object]:
+    """These as parameters of `make test-full`: a day that passes minute by minute takes seconds."""
+    return [pytest.param(moment, marks=pytest.mark.full) for moment in moments]
+
+
 @pytest.fixture(autouse=True)
 def _the_same_every_time() -> None:
     """Processes differ by chance in when they ask about a row."""
@@ -107,7 +112,7 @@ def test_whatever_the_ring_each_moment_is_covered_by_a_rescan_within_half_a_day_
         assert times <= (lap + layout.time_shard_us) // EVERY + 2 + 10 * MINUTE // lap
 
 
-@pytest.mark.parametrize("late", ["90m", "5h", "20h", "28h50m", "29h30m", "30h"])
+@pytest.mark.parametrize("late", [*left_to_the_full_run("90m", "20h", "28h50m", "29h30m"), "5h", "30h"])
 def test_what_lands_in_a_closed_row_is_found_within_half_a_day_until_the_ring_has_come_round(
     store: Store, clock: TimeMachine, late: str
 ) -> None:
@@ -131,7 +136,7 @@ def test_what_lands_in_a_closed_row_is_found_although_nothing_else_ever_happens_
     assert stray in {delivery.id for _, delivery in worker.got}
 
 
-@pytest.mark.parametrize("late", ["11m", "5h", "11h30m"])
+@pytest.mark.parametrize("late", [*left_to_the_full_run("11m", "5h"), "11h30m"])
 @pytest.mark.parametrize("row", ["mail:0:0", "mail:home:0"])
 def test_what_lands_in_a_row_that_never_closes_is_found_within_half_a_day(
     store: Store, clock: TimeMachine, row: str, late: str
@@ -147,7 +152,7 @@ def test_what_lands_in_a_row_that_never_closes_is_found_within_half_a_day(
     assert found_after(crew, worker, stray, within=FOUND_WITHIN) <= FOUND_WITHIN
 
 
-@pytest.mark.parametrize("late", ["2h", "20h"])
+@pytest.mark.parametrize("late", ["2h", *left_to_the_full_run("20h")])
 def test_the_next_process_rescans_what_its_forerunner_did_not_come_to(
     store: Store, clock: TimeMachine, late: str
 ) -> None:
@@ -191,6 +196,7 @@ def test_processes_rescan_a_row_once_between_them(store: Store, clock: TimeMachi
     assert 1 <= sum(completed(each, row) for each in crew.workers) <= 2
 
 
+@pytest.mark.full
 def test_each_id_is_rescanned_a_fixed_number_of_times(store: Store, clock: TimeMachine) -> None:
     """The figure that the documentation states: as often as half a day goes into a lap and one turn more, and twice."""
     crew, worker = working(store, clock, RING)
