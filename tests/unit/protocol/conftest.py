@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from pathlib import Path
 from typing import Final
 from zlib import crc32
@@ -9,7 +10,7 @@ from zlib import crc32
 import pytest
 
 from tests.support.places import Place
-from tests.unit.protocol.fault_budgets import PLAIN
+from tests.unit.protocol.fault_budgets import PLAIN, named
 from tests.unit.protocol.stage import Stage
 from tests.unit.protocol.worlds import Scene
 
@@ -30,25 +31,28 @@ _EVERYWHERE: Final = (
     "settle",
 )
 
-#: Of the scenarios with faults, `make test` explores one in this many, always the same ones; `make test-full` explores
-#: all. Of the eight parts this one has the fewest orders to play, and every kind of fault.
+#: Of the scenarios of a test with faults of one kind, `make test` explores one in this many, always the same ones and
+#: at least one; `make test-full` explores all.
 _ONE_IN: Final = 8
-_PART: Final = 4
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    alike: defaultdict[tuple[str, str], list[pytest.Item]] = defaultdict(list)
     for item in items:
-        if (
-            Path(__file__).parent in item.path.parents
-            and _is_befallen(item)
-            and crc32(item.name.encode()) % _ONE_IN != _PART
-        ):
-            item.add_marker(pytest.mark.full)
+        if Path(__file__).parent in item.path.parents and (faults := _faults(item)):
+            alike[item.nodeid.partition("[")[0], faults].append(item)
+    for scenarios in alike.values():
+        scenarios.sort(key=lambda item: crc32(item.name.encode()))
+        for number, item in enumerate(scenarios):
+            if number % _ONE_IN:
+                item.add_marker(pytest.mark.full)
 
 
-def _is_befallen(item: pytest.Item) -> bool:
+def _faults(item: pytest.Item) -> str:
+    """What befalls the actors of this test; empty for nothing, and for a test that is left to the full run anyway."""
     call = getattr(item, "callspec", None)
-    return call is not None and call.params.get("faults", PLAIN) != PLAIN
+    faults = PLAIN if call is None or item.get_closest_marker("full") else call.params.get("faults", PLAIN)
+    return "" if faults == PLAIN else named(faults)
 
 
 def pytest_collectstart(collector: pytest.Collector) -> None:
