@@ -52,6 +52,7 @@ def test_a_stream_reads_each_event_once_and_goes_on_from_its_checkpoint(frames: 
     assert read(frames, tmp_path) == [0, *range(10, COUNT)]
 
 
+@pytest.mark.full
 def test_batches_are_as_great_as_was_asked(frames: Frames, tmp_path: Path) -> None:
     tell(frames.queue(concurrency_shards=1), range(10, 10 + COUNT), since=SystemClock().now())
     sizes = run(frames, tmp_path, rows_per_batch=100)

@@ -235,6 +235,7 @@ def test_everything_is_built_again_from_events_also_when_the_queue_has_forgotten
     assert contents(after.tables, queue) == contents(before.tables, queue)
 
 
+@pytest.mark.full
 def test_a_run_after_everything_was_built_again_finds_nothing_new(month: Month, built_from_events: Left) -> None:
     until = max(until for _, until in built_from_events.built.read.values())
     assert until == NOON + 32 * DAY

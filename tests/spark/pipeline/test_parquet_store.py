@@ -88,6 +88,7 @@ def test_a_run_that_is_killed_as_it_replaces_a_day_loses_nothing_that_the_queue_
     assert not list(store.tables.out.rglob("_staged/*"))
 
 
+@pytest.mark.full
 def test_days_that_were_read_and_not_built_are_built_by_the_next_run(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -146,8 +146,14 @@ WORLDS: list[tuple[Making, Faults, int]] = [
 ]
 
 
+#: Worlds with so many orders take up to half a minute each, and are left to the full run.
+LONG = 1000
+
+
 @pytest.mark.parametrize(
-    ("make", "faults", "least"), WORLDS, ids=[f"{make.__name__}-{named(faults)}" for make, faults, _ in WORLDS]
+    ("make", "faults", "least"),
+    [pytest.param(*world, marks=[pytest.mark.full] if world[2] >= LONG else []) for world in WORLDS],
+    ids=[f"{make.__name__}-{named(faults)}" for make, faults, _ in WORLDS],
 )
 def test_each_slot_has_exactly_one_message_in_whatever_order_things_happen(
     make: Making, faults: Faults, least: int
