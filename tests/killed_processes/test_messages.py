@@ -25,8 +25,10 @@ from tests.support.places import Place
 
 WORKER: Final = Path(__file__).with_name("worker.py")
 CLOCK: Final = SystemClock()
-#: The number of kills, unless `--kills` says otherwise, as `make test-kills` does.
-KILLS: Final = {"sqlite": 8, "cassandra": 8}
+#: The number of kills, unless `--kills` says otherwise, as `make test-kills` does: once at each of the `MOMENTS`, and
+#: with `--all-stores` so many.
+KILLS: Final = 8
+ALL_KILLS: Final = {"sqlite": 12, "cassandra": 8}
 #: At least one kill in this many must interrupt a message that comes back in another time shard.
 ACROSS: Final = 5
 WORKERS: Final = 3
@@ -209,7 +211,8 @@ class Story:
 
 @pytest.fixture
 def kills(place: Place, pytestconfig: pytest.Config) -> int:
-    return int(pytestconfig.getoption("--kills") or KILLS[place.kind])
+    usual = ALL_KILLS[place.kind] if pytestconfig.getoption("--all-stores") else KILLS
+    return int(pytestconfig.getoption("--kills") or usual)
 
 
 @pytest.fixture
