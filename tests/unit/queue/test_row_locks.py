@@ -207,7 +207,9 @@ def test_a_row_that_cannot_be_claimed_from_is_let_go_of_too(
     locks.shelf.wait_until_free()
 
 
-@pytest.mark.parametrize("layout", [Layout(), TWO_ROWS], ids=["one row", "two rows"])
+@pytest.mark.parametrize(
+    "layout", [Layout(), pytest.param(TWO_ROWS, marks=pytest.mark.full)], ids=["one row", "two rows"]
+)
 @pytest.mark.parametrize("lock", EVERY)
 @pytest.mark.every_store
 def test_two_processes_both_get_their_part(
