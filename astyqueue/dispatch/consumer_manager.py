@@ -1,0 +1,269 @@
+"""Between the claimed messages of one queue that wait in this process, and the consumers that pull them.
+
+The manager wakes a consumer only when it has seen a message that this consumer may take, and wakes one for each such
+message. A consumer that was woken, or got a message, stays notified and pulls again without being woken; when it gets
+nothing, it sleeps, behind those that sleep already.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from typing import Generic, TypeVar
+
+from astyqueue.dispatch.assignment import Assignment
+from astyqueue.dispatch.consumers import NOT_INTERESTED, REMOVED, Browsers, Consumer, Counters
+from astyqueue.dispatch.ready_buffer import REJECTIONS, Ready
+
+T = TypeVar("T")
+Calls = list[Callable[[], None]]
+
+
+class ConsumerManager(Generic[T]):
+    """The consumers of one queue in this process, and the claimed messages that wait for them. Safe from any thread.
+
+    It has no thread, does no I/O, and calls wake-ups after its lock is released.
+    """
+
+    def __init__(
+        self,
+        now: Callable[[], int],
+        *,
+        bound: int | None = None,
+        live: int | None = None,
+        age: int | None = None,
+        on_expired: Callable[[list[Ready[T]]], None] | None = None,
+    ) -> None:
+        """`now` is a clock in microseconds, the one that `expires` of messages is measured by.
+
+        At most `bound` messages wait; `put` returns the oldest ones above that. At most `live` consumers get messages,
+        the others stand by. With `age` (microseconds), a consumer that waited so for a message gets the next one before
+        those of higher priorities. `on_expired` gets messages that expired while they waited.
+        """
+        self._now = now
+        self._bound = bound
+        self._live = live
+        self._on_expired = on_expired
+        self._lock = threading.Lock()
+        self._assignment: Assignment[T] = Assignment(now, age)
+        self._buffer = self._assignment.buffer
+        self._consumers = self._assignment.consumers
+        self._browsers: Browsers[T] = Browsers(self._assignment.count_wakeup)
+        self._members: dict[Consumer[T], None] = {}
+        self._departed = Counters()
+
+    def __len__(self) -> int:
+        """The number of waiting messages."""
+        return self._buffer.waiting
+
+    def __repr__(self) -> str:
+        """The numbers of waiting messages and of consumers."""
+        return f"<ConsumerManager: {len(self)} waiting, {len(self._members)} consumers, {len(self._browsers)} browsers>"
+
+    @property
+    def asleep(self) -> int:
+        """The number of consumers, without browsers, that sleep until they are woken."""
+        return self._consumers.asleep
+
+    @property
+    def oldest(self) -> Ready[T] | None:
+        """The waiting message that came first."""
+        with self._lock:
+            return self._buffer.oldest()
+
+    @property
+    def counters(self) -> Counters:
+        """What happened to all consumers, removed ones and browsers included."""
+        with self._lock:
+            return sum((*self._members, *self._browsers), self._departed)
+
+    @contextlib.contextmanager
+    def _changing(self) -> Iterator[None]:
+        """The lock; on leaving, what was collected is called without it."""
+        with self._lock:
+            yield
+            calls = self._collected()
+        for call in calls:
+            call()
+
+    def _collected(self) -> Calls:
+        calls = self._assignment.calls
+        if expired := self._buffer.expired:
+            self._buffer.expired = []
+            if self._on_expired is not None:
+                calls.append(functools.partial(self._on_expired, expired))
+        if calls:
+            self._assignment.calls = []
+        return calls
+
+    def add_consumer(self, consumer: Consumer[T], *, follow_credit: bool = True) -> None:
+        """Add a consumer. It counts as interested from its first `pull` or `refresh`.
+
+        With `follow_credit`, each reported change of its credit is followed by a `refresh`.
+        """
+        if follow_credit and consumer.credit is not None:
+            consumer.on_credit = functools.partial(self.refresh, consumer)
+            consumer.credit.listen(consumer.on_credit)
+        with self._changing():
+            if consumer.browser:
+                self._browsers.add(consumer, self._buffer.in_order())
+                return
+            consumer.live = self._live is None or sum(one.live for one in self._members) < self._live
+            self._members[consumer] = None
+            if self._consumers.add(consumer):
+                self._select()
+
+    def remove_consumer(self, consumer: Consumer[T]) -> None:
+        """Remove a consumer for good: it gets nothing afterwards. What it holds stays its own until released."""
+        if consumer.credit is not None and consumer.on_credit is not None:
+            consumer.credit.unlisten(consumer.on_credit)
+        with self._changing():
+            if consumer.browser:
+                self._browsers.remove(consumer)
+                self._departed += consumer
+            elif consumer in self._members:
+                self._departed += consumer
+                del self._members[consumer]
+                if self._assignment.remove(consumer):
+                    self._select()
+                self._promote()
+
+    def _promote(self) -> None:
+        """Let consumers that stand by get messages, in the order in which they came, up to the limit of live ones."""
+        if self._live is None:
+            return
+        free = self._live - sum(one.live for one in self._members)
+        for one in [one for one in self._members if not one.live][:free]:
+            one.live = True
+            if one.asked:
+                self._assignment.enter(one)
+
+    def _select(self) -> None:
+        """Follow a change of selectors: all lanes are new, and no consumer counts as on its way to one."""
+        for consumer in self._members:
+            consumer.woken_for = None
+        self._buffer.select(self._consumers.selectors)
+        self._assignment.retry_short()
+        self._assignment.wake(self._buffer.lanes)
+
+    def set_priority(self, consumer: Consumer[T], priority: int) -> None:
+        """Change the priority of a consumer."""
+        with self._changing():
+            if consumer in self._members and priority != consumer.priority:
+                self._consumers.set_priority(consumer, priority)
+                self._assignment.retry_short()
+                self._assignment.wake(self._assignment.lanes_of(consumer))
+
+    def refresh(self, consumer: Consumer[T]) -> None:
+        """Look at a consumer's credit again: with credit it is woken for what it may take, without it is withdrawn."""
+        with self._changing():
+            has_credit = consumer.asked = consumer.has_credit
+            if consumer.browser:
+                self._browsers.refresh(consumer, self._now(), interested=has_credit)
+            elif consumer in self._members and not has_credit:
+                self._assignment.withdraw(consumer)
+            elif consumer in self._members and consumer.live:
+                self._assignment.enter(consumer)
+
+    def suspended(self, since: int) -> list[Consumer[T]]:
+        """The consumers that were interested once, and have not been since that moment or longer."""
+        with self._lock:
+            return [
+                one
+                for one in (*self._members, *self._browsers)
+                if one.state is NOT_INTERESTED and one.off_since is not None and one.off_since <= since
+            ]
+
+    def wake_aged(self) -> None:
+        """Wake consumers that have waited for `age`. Call this from time to time: time alone wakes none."""
+        with self._changing():
+            self._assignment.wake(self._buffer.lanes)
+
+    def put(self, messages: Iterable[Ready[T]]) -> list[Ready[T]]:
+        """Add messages at the end, and wake a consumer for each; returns the oldest ones above the bound, removed."""
+        messages = [*messages]
+        with self._lock:
+            lanes = self._buffer.add(messages)
+            if self._browsers.unseen:
+                self._browsers.show(messages, len(self))
+            displaced = [] if self._bound is None else self._displace(self._bound)
+            if self._consumers.asleep:
+                self._assignment.wake(lanes)
+            calls = self._collected()
+        for call in calls:
+            call()
+        return displaced
+
+    def _displace(self, bound: int) -> list[Ready[T]]:
+        displaced: list[Ready[T]] = []
+        while len(self) > bound and (oldest := self._buffer.oldest()) is not None:
+            self._buffer.remove(oldest)
+            displaced.append(oldest)
+        if displaced:
+            self._assignment.retry_short()
+        return displaced
+
+    def pull(self, consumer: Consumer[T]) -> Ready[T] | None:
+        """The next message that this consumer may take now, which it then holds; None if there is none.
+
+        After None a consumer with credit counts as asleep, and is woken; one without counts as not interested.
+        """
+        with self._lock:
+            if (ready := self._assignment.pull_quickly(consumer)) is not None:
+                return ready
+            ready = self._pull(consumer)
+            calls = self._collected()
+        for call in calls:
+            call()
+        return ready
+
+    def _pull(self, consumer: Consumer[T]) -> Ready[T] | None:
+        if consumer.state is REMOVED:
+            return None
+        if consumer.browser:
+            return self._browsers.pull(consumer, self._now())
+        consumer.asked = True
+        return self._assignment.pull(consumer) if consumer.live else None
+
+    def release(self, consumer: Consumer[T], ready: Ready[T], *, reject: bool = False) -> bool:
+        """Put a message back where it was, for any consumer; with `reject`, not for this one.
+
+        False, and nothing done, if this consumer does not hold it: it was removed, or released before. Its credit is
+        for the owner to give back. The rejections of 64 waiting messages are known, by the last 16 consumers each.
+        """
+        with self._changing():
+            held = ready.holder is consumer
+            if held:
+                if reject:
+                    ready.rejected_by = (*ready.rejected_by, consumer.number)[-REJECTIONS:]
+                self._buffer.put_back(ready)
+                self._assignment.retry_short()
+                self._assignment.wake(self._buffer.lanes)
+        return held
+
+    def remove(self, ready: Ready[T]) -> bool:
+        """Take a message out, also from the consumer that holds it, whose `release` does nothing then.
+
+        False if it is not here: removed before, or expired.
+        """
+        with self._changing():
+            held = ready.holder is not None
+            ready.holder = None
+            removed = held or self._buffer.remove(ready)
+            if removed and not held:
+                self._assignment.retry_short()
+        return removed
+
+    def take_back(self) -> list[Ready[T]]:
+        """Remove and return all waiting messages, in order, so that another process can claim them."""
+        with self._changing():
+            for consumer in self._members:
+                if consumer.kept is not None:
+                    self._assignment.forget_wakeup(consumer)
+            messages = self._buffer.in_order()
+            for ready in messages:
+                self._buffer.remove(ready)
+            self._assignment.retry_short()
+        return messages

@@ -1,0 +1,122 @@
+"""Whether a consumer can accept a message now: its credit in messages and bytes, its pause and its permit."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+
+class Credit:
+    """The right of a consumer to get messages, as one boolean, `interested`, and what it is computed from.
+
+    A consumer is interested while it is permitted, not paused, and below both limits. A message that is larger than the
+    limit of bytes is still taken while no byte is used. Safe from any thread.
+    """
+
+    def __init__(self, messages: int = 0, size: int = 0, *, permitted: bool = True) -> None:
+        """At most `messages` messages of together `size` bytes at a time; 0 is without limit."""
+        self.interested = permitted
+        self._lock = threading.Lock()
+        self._listeners: tuple[Callable[[], None], ...] = ()
+        self._messages = messages
+        self._size = size
+        self._used_messages = 0
+        self._used_size = 0
+        self._short_of = 0
+        self._paused = False
+        self._permitted = permitted
+
+    def __repr__(self) -> str:
+        """The use of both limits, and whether it is interested."""
+        used = (
+            f"{self._used_messages} of {self._messages or 'any'} messages, {self._used_size} of {self._size or 'any'} B"
+        )
+        return f"<Credit: {used}, {'interested' if self.interested else 'not interested'}>"
+
+    def listen(self, listener: Callable[[], None]) -> None:
+        """Call this after each change of `interested`, except by `take` and `fits`, whose callers see it.
+
+        The thread that made the change calls it, without a lock; a listener reads `interested` itself.
+        """
+        with self._lock:
+            self._listeners = (*self._listeners, listener)
+
+    def unlisten(self, listener: Callable[[], None]) -> None:
+        """Call this listener no more, except by a thread that is about to."""
+        with self._lock:
+            self._listeners = tuple(other for other in self._listeners if other != listener)
+
+    def take(self, size: int) -> bool:
+        """Use the credit of one message of this size; False, and nothing used, if there is not enough."""
+        with self._lock:
+            if not self._fits(size):
+                return False
+            self._used_messages += 1
+            self._used_size += size
+            self.interested = self._computed()
+            return True
+
+    def fits(self, size: int) -> bool:
+        """Whether the credit suffices for a message of this size.
+
+        If only bytes are missing, interest is off until there are enough for this message, or `forget_need` is called.
+        """
+        with self._lock:
+            return self._fits(size)
+
+    def _fits(self, size: int) -> bool:
+        if not self.interested:
+            return False
+        if self._size and self._used_size and self._used_size + size > self._size:
+            self._short_of = size
+            self.interested = False
+            return False
+        return True
+
+    def forget_need(self) -> None:
+        """Ask for no certain size any more: the message that was too large went elsewhere."""
+        with self._lock:
+            self._short_of = 0
+            changed = self._compute()
+        self._report(changed=changed)
+
+    def give_back(self, size: int = 0, *, silently: bool = False) -> None:
+        """Return the credit of one message of this size. `silently`: its consumer pulls next and needs no report."""
+        with self._lock:
+            self._used_messages -= 1
+            self._used_size -= size
+            changed = self._compute()
+        self._report(changed=changed and not silently)
+
+    def pause(self) -> None:
+        """Be not interested until `resume`."""
+        self._set(paused=True, permitted=self._permitted)
+
+    def resume(self) -> None:
+        """End a pause."""
+        self._set(paused=False, permitted=self._permitted)
+
+    def permit(self, *, permitted: bool) -> None:
+        """Set whether a limit outside of this consumer, such as a rate, lets it work."""
+        self._set(paused=self._paused, permitted=permitted)
+
+    def _set(self, *, paused: bool, permitted: bool) -> None:
+        with self._lock:
+            self._paused, self._permitted = paused, permitted
+            changed = self._compute()
+        self._report(changed=changed)
+
+    def _compute(self) -> bool:
+        """Compute the interest; returns whether it changed."""
+        before, self.interested = self.interested, self._computed()
+        return before != self.interested
+
+    def _computed(self) -> bool:
+        if self._paused or not self._permitted or (self._messages and self._used_messages >= self._messages):
+            return False
+        return not (self._size and self._used_size) or self._used_size + max(1, self._short_of) <= self._size
+
+    def _report(self, *, changed: bool) -> None:
+        if changed:
+            for listener in self._listeners:
+                listener()

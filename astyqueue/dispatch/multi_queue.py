@@ -1,0 +1,167 @@
+"""One consumer of several queues, such as a handler thread that serves them all.
+
+While several queues have messages for it, each gets turns by its weight, evenly spread (stride scheduling). A pull costs
+O(log n) in the queues that have something, and nothing for the others.
+"""
+
+from __future__ import annotations
+
+import functools
+import heapq
+import itertools
+import threading
+from collections.abc import Callable
+from typing import Final, Generic, TypeVar
+
+from astyqueue.dispatch.consumer_manager import ConsumerManager
+from astyqueue.dispatch.consumers import NOT_INTERESTED, Consumer
+from astyqueue.dispatch.credit import Credit
+from astyqueue.dispatch.ready_buffer import ALL, Ready, Selector
+
+T = TypeVar("T")
+#: The stride of a queue of weight 1: a multiple of small weights, so that theirs are exact.
+_STRIDE: Final = 720_720
+
+
+class QueueShare(Generic[T]):
+    """A queue among those that a consumer serves. `position` grows with each turn, slower for a greater weight."""
+
+    __slots__ = ("consumer", "listed", "manager", "number", "position", "stride")
+
+    def __init__(self, manager: ConsumerManager[T], consumer: Consumer[T], weight: int, number: int) -> None:
+        """Not listed: it is not known to have messages."""
+        self.manager = manager
+        self.consumer = consumer
+        self.number = number
+        self.position = 0
+        self.stride = max(1, _STRIDE // weight)
+        self.listed = False
+
+    def __lt__(self, other: QueueShare[T]) -> bool:
+        """Whether its turn comes first; of equals, the one that was added first."""
+        return (self.position, self.number) < (other.position, other.number)
+
+
+class MultiQueueConsumer(Generic[T]):
+    """A consumer of several queues. One thread pulls; any thread may add queues and change its credit.
+
+    Its credit is shared by all queues. While it has none, a queue wakes other consumers instead of this one.
+    """
+
+    def __init__(self, wake: Callable[[], None], credit: Credit | None = None) -> None:
+        """`wake` is called when a queue has something and the last `pull` got nothing. Default: one message at a time."""
+        self.credit = credit or Credit(1)
+        self._wake = wake
+        self._lock = threading.Lock()
+        self._numbers = itertools.count()
+        self._shares: dict[ConsumerManager[T], QueueShare[T]] = {}
+        self._ready: list[QueueShare[T]] = []
+        self._expecting: set[QueueShare[T]] = set()
+        self._position = 0
+        self._asleep = False
+        self.credit.listen(self._on_credit)
+
+    def add_queue(
+        self, manager: ConsumerManager[T], *, weight: int = 1, priority: int = 0, selector: Selector = ALL
+    ) -> None:
+        """Serve this queue too, from the next pull on. A queue of weight 3 gets three turns for each of weight 1."""
+        consumer: Consumer[T] = Consumer(_ignore, credit=self.credit, priority=priority, selector=selector)
+        share = QueueShare(manager, consumer, weight, next(self._numbers))
+        consumer.wake = functools.partial(self._on_wake, share)
+        with self._lock:
+            self._shares[manager] = share
+        manager.add_consumer(consumer, follow_credit=False)
+        self._on_wake(share)
+
+    def remove_queue(self, manager: ConsumerManager[T]) -> None:
+        """Serve this queue no longer. Messages that came from it stay with this consumer until released."""
+        with self._lock:
+            share = self._shares.pop(manager)
+            self._expecting.discard(share)
+        manager.remove_consumer(share.consumer)
+
+    def close(self) -> None:
+        """Serve no queue any more."""
+        self.credit.unlisten(self._on_credit)
+        for manager in list(self._shares):
+            self.remove_queue(manager)
+
+    def consumer_of(self, manager: ConsumerManager[T]) -> Consumer[T]:
+        """The consumer that this one is in that queue: it holds what was pulled from there."""
+        return self._shares[manager].consumer
+
+    def pull(self) -> tuple[ConsumerManager[T], Ready[T]] | None:
+        """The next message and its queue; None if no queue has one, after a look at each that might.
+
+        After None, `wake` is called when a queue has something.
+        """
+        while (share := self._next()) is not None:
+            ready = share.manager.pull(share.consumer)
+            with self._lock:
+                self._expecting.discard(share)
+                if ready is not None:
+                    share.position += share.stride
+                    self._expecting.add(share)
+                if ready is not None or self._has_to_return(share.consumer):
+                    self._list(share)
+            if ready is not None:
+                self._on_credit()
+                return share.manager, ready
+        return None
+
+    @staticmethod
+    def _has_to_return(consumer: Consumer[T]) -> bool:
+        """Whether the manager refused a pull for want of credit, and so does not wake this consumer."""
+        return consumer.state is NOT_INTERESTED and consumer.live
+
+    def _next(self) -> QueueShare[T] | None:
+        """The queue whose turn it is."""
+        with self._lock:
+            while self._ready and self.credit.interested:
+                share = heapq.heappop(self._ready)
+                share.listed = False
+                if share.manager in self._shares:
+                    self._position = share.position
+                    return share
+            self._asleep = True
+            return None
+
+    def _list(self, share: QueueShare[T]) -> None:
+        """List a queue as having something. One that had nothing for a while saved up no turns."""
+        if not share.listed:
+            share.listed = True
+            share.position = max(share.position, self._position)
+            heapq.heappush(self._ready, share)
+
+    def _on_wake(self, share: QueueShare[T]) -> None:
+        """A queue has something; without credit, it is to wake another consumer."""
+        with self._lock:
+            self._list(share)
+            can_come = self.credit.interested
+            wake = can_come and self._asleep
+            if can_come:
+                self._asleep = False
+                self._expecting.add(share)
+        if not can_come:
+            share.manager.refresh(share.consumer)
+        elif wake:
+            self._wake()
+
+    def _on_credit(self) -> None:
+        """Follow the credit: without it, no queue is to expect this consumer; with it, it looks at those with something."""
+        with self._lock:
+            has_credit = self.credit.interested
+            expecting: set[QueueShare[T]] = set()
+            if not has_credit:
+                expecting, self._expecting = self._expecting, expecting
+            wake = has_credit and self._asleep and bool(self._ready)
+            if wake:
+                self._asleep = False
+        for share in expecting:
+            share.manager.refresh(share.consumer)
+        if wake:
+            self._wake()
+
+
+def _ignore() -> None:
+    """The wake-up of a consumer before its share of a queue is known."""
