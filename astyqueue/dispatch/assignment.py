@@ -190,10 +190,8 @@ class Assignment(Generic[T]):
                     break
                 if self._may_be_woken(consumer):
                     self._notify(consumer, lane)
-                elif self._leave(consumer):
-                    if consumer.on_credit is None:
-                        self.calls.append(consumer.wake)  # its owner follows the credit, and pulls when there is some
-                    todo += self.lanes_of(consumer)
+                else:
+                    todo += self._pass_over(consumer)
 
     def _next_for(self, lane: Lane[T]) -> Consumer[T] | None:
         if self.buffer.head(lane) is None:
@@ -213,6 +211,13 @@ class Assignment(Generic[T]):
             return True
         self._short.add(consumer)
         return False
+
+    def _pass_over(self, consumer: Consumer[T]) -> list[Lane[T]]:
+        """Count a consumer without enough credit as not interested; returns the lanes that others may take now."""
+        self._leave(consumer)
+        if consumer.on_credit is None:
+            self.calls.append(consumer.wake)  # its owner follows the credit, and has to pull when there is some
+        return self.lanes_of(consumer)
 
     def _notify(self, consumer: Consumer[T], lane: Lane[T]) -> None:
         self.consumers.move(consumer, NOTIFIED, INTERESTED)

@@ -1,7 +1,7 @@
 """One consumer of several queues, such as a handler thread that serves them all.
 
-While several queues have messages for it, each gets turns by its weight, evenly spread (stride scheduling). A pull costs
-O(log n) in the queues that have something, and nothing for the others.
+While several queues have messages for it, each gets turns by its weight, evenly spread (stride scheduling). A pull
+costs O(log n) in the queues that have something, and nothing for the others.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import heapq
 import itertools
 import threading
 from collections.abc import Callable
-from typing import Final, Generic, TypeVar
+from typing import Final, Generic, NamedTuple, TypeVar
 
 from astyqueue.dispatch.consumer_manager import ConsumerManager
 from astyqueue.dispatch.consumers import NOT_INTERESTED, Consumer
@@ -21,6 +21,14 @@ from astyqueue.dispatch.ready_buffer import ALL, Ready, Selector
 T = TypeVar("T")
 #: The stride of a queue of weight 1: a multiple of small weights, so that theirs are exact.
 _STRIDE: Final = 720_720
+
+
+class Pulled(NamedTuple, Generic[T]):
+    """A message, the manager it came from, and the consumer that holds it there, to release it with."""
+
+    manager: ConsumerManager[T]
+    consumer: Consumer[T]
+    ready: Ready[T]
 
 
 class QueueShare(Generic[T]):
@@ -49,7 +57,10 @@ class MultiQueueConsumer(Generic[T]):
     """
 
     def __init__(self, wake: Callable[[], None], credit: Credit | None = None) -> None:
-        """`wake` is called when a queue has something and the last `pull` got nothing. Default: one message at a time."""
+        """`wake` is called when a queue has something and the last `pull` got nothing.
+
+        Without `credit` it is one message at a time: give that back silently before the next pull.
+        """
         self.credit = credit or Credit(1)
         self._wake = wake
         self._lock = threading.Lock()
@@ -86,33 +97,30 @@ class MultiQueueConsumer(Generic[T]):
         for manager in list(self._shares):
             self.remove_queue(manager)
 
-    def consumer_of(self, manager: ConsumerManager[T]) -> Consumer[T]:
-        """The consumer that this one is in that queue: it holds what was pulled from there."""
-        return self._shares[manager].consumer
-
-    def pull(self) -> tuple[ConsumerManager[T], Ready[T]] | None:
-        """The next message and its queue; None if no queue has one, after a look at each that might.
+    def pull(self) -> Pulled[T] | None:
+        """The next message; None if no queue has one, after a look at each that might.
 
         After None, `wake` is called when a queue has something.
         """
         while (share := self._next()) is not None:
             ready = share.manager.pull(share.consumer)
-            with self._lock:
-                self._expecting.discard(share)
-                if ready is not None:
-                    share.position += share.stride
-                    self._expecting.add(share)
-                if ready is not None or self._has_to_return(share.consumer):
-                    self._list(share)
+            self._after_pull(share, got=ready is not None)
             if ready is not None:
                 self._on_credit()
-                return share.manager, ready
+                return Pulled(share.manager, share.consumer, ready)
         return None
 
-    @staticmethod
-    def _has_to_return(consumer: Consumer[T]) -> bool:
-        """Whether the manager refused a pull for want of credit, and so does not wake this consumer."""
-        return consumer.state is NOT_INTERESTED and consumer.live
+    def _after_pull(self, share: QueueShare[T], *, got: bool) -> None:
+        """List a queue again that gave something, or that refused for want of credit and so does not wake this one."""
+        without_credit = share.consumer.state is NOT_INTERESTED and share.consumer.live
+        with self._lock:
+            self._expecting.discard(share)
+            if got:
+                share.position += share.stride
+            if got and not without_credit:
+                self._expecting.add(share)
+            if got or without_credit:
+                self._list(share)
 
     def _next(self) -> QueueShare[T] | None:
         """The queue whose turn it is."""
@@ -148,7 +156,7 @@ class MultiQueueConsumer(Generic[T]):
             self._wake()
 
     def _on_credit(self) -> None:
-        """Follow the credit: without it, no queue is to expect this consumer; with it, it looks at those with something."""
+        """Follow the credit: without any, no queue is to expect this consumer; with some, it looks at those listed."""
         with self._lock:
             has_credit = self.credit.interested
             expecting: set[QueueShare[T]] = set()

@@ -1,0 +1,401 @@
+"""Consumers of managers, played in an order drawn from a seed, and what must hold whenever a manager's lock is free.
+
+Nothing runs by itself: a schedule carries out one enabled action after the other. A wake-up, or a report of credit, is
+an action of its own, made any time after the call that caused it; and a consumer of several queues is interrupted
+between its calls of their managers. So schedules interleave at each boundary of a lock.
+"""
+
+from __future__ import annotations
+
+import functools
+from bisect import insort
+from collections.abc import Callable, Iterator
+from random import Random
+from typing import Final
+
+from astyqueue.dispatch.consumer_manager import ConsumerManager
+from astyqueue.dispatch.consumers import Consumer
+from astyqueue.dispatch.credit import Credit
+from astyqueue.dispatch.multi_queue import MultiQueueConsumer
+from astyqueue.dispatch.ready_buffer import ALL, Ready, Selector
+
+Action = Callable[[], None]
+Item = Ready[int]
+SELECTORS: Final = (
+    Selector(frozenset({"a"})),
+    Selector(frozenset({"a", "b"})),
+    Selector(frozenset({"c"})),
+    Selector(accepts=lambda task, _: task == "b"),
+)
+
+
+class Broken(AssertionError):
+    """A promise of the manager did not hold."""
+
+
+class DeferredCredit(Credit):
+    """Credit whose reports are made by an action of their own."""
+
+    def __init__(self, world: World, messages: int = 0, size: int = 0) -> None:
+        super().__init__(messages, size)
+        self._world = world
+
+    def _report(self, *, changed: bool) -> None:
+        if changed:
+            self._world.later.append(functools.partial(super()._report, changed=True))
+
+    def could_take(self, size: int) -> bool:
+        """Whether the limit of bytes lets a message of this size go out."""
+        return not (self._size and self._used_size) or self._used_size + size <= self._size
+
+
+class Queue(ConsumerManager[int]):
+    """A manager with an account, kept apart from it, of its messages and its consumers' order of sleep."""
+
+    def __init__(self, world: World, live: int | None) -> None:
+        super().__init__(lambda: 0, live=live)
+        self.world = world
+        self.live_limit = live
+        self.present: list[Item] = []
+        self.members: dict[Consumer[int], Slot] = {}
+        self.asleep_in_order: dict[Consumer[int], None] = {}
+
+    def live_members(self) -> list[Consumer[int]]:
+        """Those that are fed: the first ones."""
+        return [*self.members][: self.live_limit]
+
+    def add_message(self, item: Item) -> None:
+        self.present.append(item)
+        self.put([item])
+
+    def add_consumer(self, consumer: Consumer[int], *, follow_credit: bool = True) -> None:
+        consumer.wake = functools.partial(self.world.on_wake, self, consumer, consumer.wake)
+        self.members[consumer] = self.world.adding
+        super().add_consumer(consumer, follow_credit=follow_credit)
+
+    def remove_consumer(self, consumer: Consumer[int]) -> None:
+        self.members.pop(consumer, None)
+        self.asleep_in_order.pop(consumer, None)
+        super().remove_consumer(consumer)
+
+    def pull(self, consumer: Consumer[int]) -> Item | None:
+        self.world.interrupt(self.members.get(consumer))
+        item = super().pull(consumer)
+        if item is not None:
+            self.world.oracle.check_pulled(self, consumer, item)
+            self.present.remove(item)
+        elif consumer in self.members:
+            self.asleep_in_order.setdefault(consumer)
+        self.world.interrupt(self.members.get(consumer))
+        return item
+
+    def refresh(self, consumer: Consumer[int]) -> None:
+        self.world.interrupt(self.members.get(consumer))
+        super().refresh(consumer)
+
+    def release(self, consumer: Consumer[int], item: Item, *, reject: bool = False) -> bool:
+        insort(self.present, item, key=lambda one: one.position)
+        held = super().release(consumer, item, reject=reject)
+        if not held:
+            self.present.remove(item)
+        return held
+
+
+class Oracle:
+    """What must hold, computed from the accounts and in the simplest way."""
+
+    def check_pulled(self, queue: Queue, consumer: Consumer[int], item: Item) -> None:
+        """Each message goes to one consumer that may have it, in order, and to the highest that wants it."""
+        if item not in queue.present or consumer not in queue.live_members():
+            message = f"{consumer} got {item}, which was taken before, or it stands by"
+            raise Broken(message)
+        if not self.matches(consumer, item):
+            message = f"{consumer} got {item}, which it does not select or has rejected"
+            raise Broken(message)
+        rivals = [one for one in queue.live_members() if one.priority > consumer.priority]
+        for earlier in queue.present[: queue.present.index(item)]:
+            if self.matches(consumer, earlier) and not any(self.matches(one, earlier) for one in rivals):
+                message = f"{consumer} got {item} before {earlier}"
+                raise Broken(message)
+        if not queue.world.later and any(self.sleeps(queue, one) and self.wants(queue, one, item) for one in rivals):
+            message = f"{consumer} got {item}, which a higher priority wants"
+            raise Broken(message)
+
+    def check_rest(self, queue: Queue) -> None:
+        """Nothing is under way: no consumer sleeps that may take a message."""
+        for consumer in queue.live_members():
+            item = self.first(queue, consumer) if self.sleeps(queue, consumer) else None
+            if item is not None and self.has_credit(queue, consumer, item):
+                message = f"{item} waits while {consumer} sleeps, which may take it"
+                raise Broken(message)
+        if len(queue) != len(queue.present):
+            message = f"{len(queue)} messages wait, and {len(queue.present)} should"
+            raise Broken(message)
+
+    @staticmethod
+    def matches(consumer: Consumer[int], item: Item) -> bool:
+        return consumer.selector.matches(item) and consumer.number not in item.rejected_by
+
+    @staticmethod
+    def sleeps(queue: Queue, consumer: Consumer[int]) -> bool:
+        return queue.members[consumer].phase == "sleep"
+
+    @staticmethod
+    def has_credit(queue: Queue, consumer: Consumer[int], item: Item) -> bool:
+        credit = queue.members[consumer].credit
+        return credit is None or (credit.interested and credit.could_take(item.size))
+
+    def first(self, queue: Queue, consumer: Consumer[int]) -> Item | None:
+        """The first message that a consumer may take, whatever its size."""
+        rivals = [one for one in queue.live_members() if one.priority > consumer.priority]
+        return next(
+            (
+                item
+                for item in queue.present
+                if self.matches(consumer, item) and not any(self.wants(queue, one, item) for one in rivals)
+            ),
+            None,
+        )
+
+    def wants(self, queue: Queue, consumer: Consumer[int], item: Item) -> bool:
+        """Whether a consumer would take a message some time, with the credit that it has now."""
+        if not self.matches(consumer, item):
+            return False
+        first = self.first(queue, consumer)
+        return first is not None and self.has_credit(queue, consumer, first)
+
+
+class Slot:
+    """A thread that pulls, handles, and sleeps when there is nothing; of one queue, or of several."""
+
+    def __init__(self, world: World, credit: DeferredCredit | None, *, prefetches: bool) -> None:
+        self.world = world
+        self.credit = credit
+        self.prefetches = prefetches
+        self.phase = "pull"
+        self.signalled = False
+        self.steps = 0
+        self.held: list[tuple[Queue, Consumer[int], Item]] = []
+        self.consumer: Consumer[int] | None = None
+        self.queue: Queue | None = None
+        self.multi: MultiQueueConsumer[int] | None = None
+
+    def wake(self) -> None:
+        """The signal of its wake-up has arrived."""
+        if self.phase == "sleep":
+            self.phase = "pull"
+        else:
+            self.signalled = True
+
+    def actions(self) -> Iterator[Action]:
+        """What this thread, and those that finish its messages, can do next."""
+        if self.phase == "pull":
+            yield self.pull
+        elif self.phase == "handle":
+            yield self.handle
+        if self.prefetches and self.held:
+            yield self.finish
+
+    def pull(self) -> None:
+        self.phase = "inside"
+        if got := self._pulled():
+            self.held.append(got)
+            self.steps = self.world.steps_of_handler()
+            self.phase = "pull" if self.prefetches else "handle"
+        elif self.signalled:
+            self.phase, self.signalled = "pull", False
+        else:
+            self.phase = "sleep"
+
+    def _pulled(self) -> tuple[Queue, Consumer[int], Item] | None:
+        if self.multi is not None:
+            got = self.multi.pull()
+            return None if got is None else (self.world.queue_of(got.manager), got.consumer, got.ready)
+        if self.queue is None or self.consumer is None or self.consumer not in self.queue.members:
+            return None
+        item = self.queue.pull(self.consumer)
+        return None if item is None else (self.queue, self.consumer, item)
+
+    def handle(self) -> None:
+        self.steps -= 1
+        if self.steps < 0:
+            self.phase = "inside"
+            self.finish()
+            self.phase = "pull"
+
+    def finish(self) -> None:
+        queue, consumer, item = self.held.pop(self.world.random.randrange(len(self.held)))
+        self.world.finished(queue, consumer, item)
+        if self.credit is not None:
+            self.credit.give_back(item.size, silently=not self.prefetches)
+
+
+class World:
+    """One schedule. `plain`: equal consumers that never withdraw, for which more is promised."""
+
+    def __init__(self, seed: int) -> None:
+        self.random = random = Random(seed)
+        self.plain = random.random() < 0.3
+        self.oracle = Oracle()
+        self.later: list[Action] = []
+        self.slots: list[Slot] = []
+        self.done: set[Item] = set()
+        self.sent = 0
+        self.depth = 0
+        self.handler = random.choice((0, 1, 8))
+        self.changes = 0 if self.plain else random.randrange(8)
+        self.unsent = random.randrange(1, 12)
+        live = None if self.plain or random.random() < 0.7 else random.randrange(1, 3)
+        self.queues = [Queue(self, live) for _ in range(1 if self.plain else random.choice((1, 1, 2, 3)))]
+        for _ in range(random.randrange(1, 5)):
+            self.add_slot()
+
+    def add_slot(self) -> None:
+        """Have one more consumer."""
+        random = self.random
+        credit = None
+        prefetches = not self.plain and random.random() < 0.3
+        several = not prefetches and len(self.queues) > 1 and random.random() < 0.6
+        if prefetches:
+            credit = DeferredCredit(self, random.randrange(4), random.choice((0, 0, 4, 10)))
+        elif several or random.random() < 0.5:
+            credit = DeferredCredit(self, 1)
+        self.adding = slot = Slot(self, credit, prefetches=prefetches)
+        self.slots.append(slot)
+        if several:
+            slot.multi = MultiQueueConsumer(functools.partial(self.later.append, slot.wake), credit)
+            for queue in self.queues:
+                slot.multi.add_queue(
+                    queue, weight=random.randrange(1, 4), priority=self._priority(), selector=self._selector()
+                )
+            return
+        slot.queue = random.choice(self.queues)
+        wake = functools.partial(self.later.append, slot.wake)
+        slot.consumer = Consumer(wake, credit=credit, priority=self._priority(), selector=self._selector())
+        slot.queue.add_consumer(slot.consumer)
+
+    def _priority(self) -> int:
+        return 0 if self.plain else self.random.choice((0, 0, 1, 2))
+
+    def _selector(self) -> Selector:
+        return ALL if self.plain or self.random.random() < 0.5 else self.random.choice(SELECTORS)
+
+    def steps_of_handler(self) -> int:
+        """How many steps the handler of one message takes."""
+        return self.random.randrange(self.handler + 1)
+
+    def send(self) -> None:
+        """Put one message, or several at once."""
+        self.unsent -= 1
+        self.sent += 1
+        item = Ready(self.sent, size=self.random.randrange(1, 8), task=self.random.choice(("a", "b", "c", None)))
+        self.random.choice(self.queues).add_message(item)
+
+    def finished(self, queue: Queue, consumer: Consumer[int], item: Item) -> None:
+        """Ack a message, release or reject it."""
+        chance = 1.0 if self.plain else self.random.random()
+        if chance > 0.3 or not queue.release(consumer, item, reject=chance < 0.1):
+            self.done.add(item)
+
+    def on_wake(self, queue: Queue, consumer: Consumer[int], wake: Action) -> None:
+        """A manager wakes a consumer; the signal arrives later."""
+        if consumer.on_credit is not None and not consumer.has_credit:
+            message = f"{consumer} was woken without credit"
+            raise Broken(message)
+        if self.plain and consumer in queue.asleep_in_order:
+            if next(iter(queue.asleep_in_order)) is not consumer:
+                message = f"{consumer} was woken before others that slept longer"
+                raise Broken(message)
+            del queue.asleep_in_order[consumer]
+        self.later.append(wake)
+
+    def queue_of(self, manager: ConsumerManager[int]) -> Queue:
+        """The account of this manager."""
+        return next(queue for queue in self.queues if queue is manager)
+
+    def interrupt(self, slot: Slot | None) -> None:
+        """Let others act between two calls of managers by one thread."""
+        if slot is not None and slot.multi is not None and self.depth < 2 and self.random.random() < 0.3:
+            self.depth += 1
+            for _ in range(self.random.randrange(4)):
+                self.act()
+            self.depth -= 1
+
+    def act(self) -> bool:
+        """Carry out one action; False if there is none."""
+        actions: list[Action] = [action for slot in self.slots for action in slot.actions()]
+        if self.later:
+            actions += [self.arrive] * 2
+        if self.unsent:
+            actions.append(self.send)
+        if self.changes:
+            actions.append(self.change)
+        if actions:
+            self.random.choice(actions)()
+        return bool(actions)
+
+    def arrive(self) -> None:
+        """Make one of the calls that are under way."""
+        self.later.pop(self.random.randrange(len(self.later)))()
+
+    def change(self) -> None:
+        """Make one of the changes that happen rarely."""
+        self.changes -= 1
+        random, slot = self.random, self.random.choice(self.slots)
+        kind = random.randrange(7)
+        if kind == 0:
+            self.add_slot()
+        elif kind == 1:
+            self.leave(slot)
+        elif kind == 2 and slot.credit is not None:
+            slot.credit.pause()
+        elif kind in {3, 4} and slot.credit is not None:
+            slot.credit.resume()
+        elif kind == 5:
+            self.take_out(random.choice(self.queues))
+        else:
+            queue = random.choice(self.queues)
+            if queue.members:
+                queue.set_priority(random.choice([*queue.members]), random.randrange(3))
+
+    def leave(self, slot: Slot) -> None:
+        """Remove the consumer of a slot, which finishes what it holds."""
+        if slot.multi is not None:
+            slot.multi.close()
+        elif slot.queue is not None and slot.consumer is not None:
+            slot.queue.remove_consumer(slot.consumer)
+
+    def take_out(self, queue: Queue) -> None:
+        """Remove a message that waits, or that a consumer holds."""
+        held = [item for slot in self.slots for owner, _, item in slot.held if owner is queue]
+        items = [*queue.present, *held]
+        if items:
+            item = self.random.choice(items)
+            if item in queue.present:
+                queue.present.remove(item)
+            queue.remove(item)
+
+    def play(self) -> None:
+        """Carry out actions until none is left; raises Broken when a promise does not hold."""
+        while self.act():
+            if not self.later and all(slot.phase not in {"pull", "inside"} for slot in self.slots):
+                for queue in self.queues:
+                    self.oracle.check_rest(queue)
+        if self.plain:
+            self.check_plain(self.queues[0])
+
+    def check_plain(self, queue: Queue) -> None:
+        """Equal consumers got all messages, for at most one wake-up each."""
+        counters = queue.counters
+        if len(self.done) != self.sent or counters.wakeups > counters.delivered:
+            message = f"{len(self.done)} of {self.sent} handled: {counters}"
+            raise Broken(message)
+
+
+def play(seed: int) -> None:
+    """Play the schedule of this seed; raises Broken, with the seed, when a promise does not hold."""
+    try:
+        World(seed).play()
+    except Broken as broken:
+        message = f"schedule {seed}: {broken}"
+        raise Broken(message) from broken
