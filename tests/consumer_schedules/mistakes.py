@@ -63,7 +63,7 @@ def _give_twice(self: ReadyBuffer[int], lane: Lane[int]) -> Ready[int]:  # noqa:
 
 def _lane_without_memory(self: ReadyBuffer[int], ready: Ready[int]) -> Lane[int]:
     ready.rejected_by = ()
-    return self._file(ready)  # noqa: SLF001
+    return self._file(ready)
 
 
 MISTAKES: Final[dict[str, Plant]] = {
@@ -82,9 +82,6 @@ MISTAKES: Final[dict[str, Plant]] = {
     "a consumer that withdraws hands nothing over": lambda: mock.patch.object(
         Assignment, "withdraw", _withdraw_without_handing_over
     ),
-    "no consumer is woken when selectors change": lambda: mock.patch.object(
-        ConsumerManager, "_select", lambda self: self._buffer.select(self._consumers.selectors)
-    ),
     "a message too large is not looked at again": lambda: mock.patch.object(Assignment, "retry_short"),
     "a released message comes last": lambda: mock.patch.object(ReadyBuffer, "put_back", _put_back_last),
     "a message is given twice": lambda: mock.patch.object(ReadyBuffer, "take", _give_twice),
@@ -93,7 +90,5 @@ MISTAKES: Final[dict[str, Plant]] = {
     ),
     "priorities are ignored in a pull": lambda: mock.patch.object(Assignment, "_yields", return_value=False),
     "a consumer that stands by is not promoted": lambda: mock.patch.object(ConsumerManager, "_promote"),
-    "a busy consumer of several queues does not withdraw": lambda: mock.patch.object(
-        MultiQueueConsumer, "_on_credit"
-    ),
+    "a busy consumer of several queues does not withdraw": lambda: mock.patch.object(MultiQueueConsumer, "_on_credit"),
 }

@@ -45,7 +45,9 @@ class DeferredCredit(Credit):
             self._world.later.append(functools.partial(super()._report, changed=True))
 
     def could_take(self, size: int) -> bool:
-        """Whether the limit of bytes lets a message of this size go out."""
+        """Whether a message of this size may go out, computed anew."""
+        if self._paused or (self._messages and self._used_messages >= self._messages):
+            return False
         return not (self._size and self._used_size) or self._used_size + size <= self._size
 
 
@@ -95,6 +97,8 @@ class Queue(ConsumerManager[int]):
 
     def release(self, consumer: Consumer[int], item: Item, *, reject: bool = False) -> bool:
         insort(self.present, item, key=lambda one: one.position)
+        if reject:
+            self.world.oracle.rejections.add((consumer, item))
         held = super().release(consumer, item, reject=reject)
         if not held:
             self.present.remove(item)
@@ -103,6 +107,9 @@ class Queue(ConsumerManager[int]):
 
 class Oracle:
     """What must hold, computed from the accounts and in the simplest way."""
+
+    def __init__(self) -> None:
+        self.rejections: set[tuple[Consumer[int], Item]] = set()
 
     def check_pulled(self, queue: Queue, consumer: Consumer[int], item: Item) -> None:
         """Each message goes to one consumer that may have it, in order, and to the highest that wants it."""
@@ -132,9 +139,8 @@ class Oracle:
             message = f"{len(queue)} messages wait, and {len(queue.present)} should"
             raise Broken(message)
 
-    @staticmethod
-    def matches(consumer: Consumer[int], item: Item) -> bool:
-        return consumer.selector.matches(item) and consumer.number not in item.rejected_by
+    def matches(self, consumer: Consumer[int], item: Item) -> bool:
+        return consumer.selector.matches(item) and (consumer, item) not in self.rejections
 
     @staticmethod
     def sleeps(queue: Queue, consumer: Consumer[int]) -> bool:
@@ -143,7 +149,7 @@ class Oracle:
     @staticmethod
     def has_credit(queue: Queue, consumer: Consumer[int], item: Item) -> bool:
         credit = queue.members[consumer].credit
-        return credit is None or (credit.interested and credit.could_take(item.size))
+        return credit is None or credit.could_take(item.size)
 
     def first(self, queue: Queue, consumer: Consumer[int]) -> Item | None:
         """The first message that a consumer may take, whatever its size."""
@@ -257,7 +263,7 @@ class World:
         prefetches = not self.plain and random.random() < 0.3
         several = not prefetches and len(self.queues) > 1 and random.random() < 0.6
         if prefetches:
-            credit = DeferredCredit(self, random.randrange(4), random.choice((0, 0, 4, 10)))
+            credit = DeferredCredit(self, random.choice((0, 2, 3)), random.choice((0, 5, 8, 10)))
         elif several or random.random() < 0.5:
             credit = DeferredCredit(self, 1)
         self.adding = slot = Slot(self, credit, prefetches=prefetches)
