@@ -191,7 +191,7 @@ class ConsumerManager(Generic[T]):
             displaced = [] if self._bound is None else self._displace(self._bound)
             if self._consumers.asleep:
                 self._assignment.wake(lanes)
-            calls = self._collected()
+            calls = self._collected() if self._assignment.calls or self._buffer.expired else ()
         for call in calls:
             call()
         return displaced

@@ -53,6 +53,7 @@ class Credit:
                 return False
             self._used_messages += 1
             self._used_size += size
+            self._short_of = 0
             self.interested = self._computed()
             return True
 
