@@ -108,7 +108,7 @@ class Assignment(Generic[T]):
         None, and nothing done, in all other cases.
         """
         lane = self.buffer.only
-        if lane is None or not lane.messages or consumer.state is not NOTIFIED or consumer.credit is not None:
+        if lane is None or not lane.messages or consumer.state is not NOTIFIED or not consumer.unlimited:
             return None
         ready = lane.messages[0]
         if ready.expires != NEVER or self._age is not None or len(self.consumers.priorities) > 1 or self._short:

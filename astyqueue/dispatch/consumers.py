@@ -80,6 +80,7 @@ class Consumer(Generic[T]):
         "selector",
         "state",
         "turn",
+        "unlimited",
         "waiting_since",
         "wake",
         "wakeups",
@@ -117,6 +118,7 @@ class Consumer(Generic[T]):
         self.woken_for: Lane[T] | None = None
         self.kept: Ready[T] | None = None
         self.browser = browser
+        self.unlimited = credit is None and not browser
         self.off_since: int | None = None
         self.waiting_since: int | None = None
         self.on_credit: Callable[[], None] | None = None

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import multiprocessing
 import sys
-import time
 
 import click
 
-from tests.consumer_schedules.world import Broken, play
+from tests.consumer_schedules.world import play_part
 
 #: One process plays this many schedules in a row.
 _TOGETHER = 1_000
@@ -35,18 +34,6 @@ def main(*, schedules: int, first: int, processes: int) -> None:
                 click.echo(text)
             click.echo(f"up to schedule {part.stop - 1}: {broken} broken, {used:.0f} s of processor time")
     sys.exit(bool(broken))
-
-
-def play_part(part: range) -> tuple[list[str], float]:
-    """Play these schedules; returns what was broken, and the processor time in seconds."""
-    began = time.process_time()
-    found = []
-    for seed in part:
-        try:
-            play(seed)
-        except Broken as broken:
-            found.append(str(broken))
-    return found, time.process_time() - began
 
 
 if __name__ == "__main__":

@@ -8,6 +8,7 @@ between its calls of their managers. So schedules interleave at each boundary of
 from __future__ import annotations
 
 import functools
+import time
 from bisect import insort
 from collections.abc import Callable, Iterator
 from random import Random
@@ -405,3 +406,15 @@ def play(seed: int) -> None:
     except Broken as broken:
         message = f"schedule {seed}: {broken}"
         raise Broken(message) from broken
+
+
+def play_part(part: range) -> tuple[list[str], float]:
+    """Play these schedules; returns what was broken, and the processor time in seconds."""
+    began = time.process_time()
+    found = []
+    for seed in part:
+        try:
+            play(seed)
+        except Broken as broken:
+            found.append(str(broken))
+    return found, time.process_time() - began
