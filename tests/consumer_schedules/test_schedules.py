@@ -1,0 +1,37 @@
+"""No schedule breaks a promise of the manager, and mistakes made on purpose are found."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import pytest
+
+from tests.consumer_schedules.mistakes import MISTAKES
+from tests.consumer_schedules.world import Broken, play, play_part
+
+
+def first_broken(seeds: Iterable[int]) -> int | None:
+    """The first schedule in which a promise does not hold."""
+    for seed in seeds:
+        try:
+            play(seed)
+        except Broken:
+            return seed
+    return None
+
+
+@pytest.mark.parametrize("first", range(0, 20_000, 5_000))
+def test_no_promise_is_broken(first: int) -> None:
+    assert play_part(range(first, first + 5_000))[0] == []
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("first", range(0, 1_000_000, 20_000))
+def test_no_promise_is_broken_in_a_million(first: int) -> None:
+    assert play_part(range(first, first + 20_000))[0] == []
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_a_mistake_is_found(mistake: str) -> None:
+    with MISTAKES[mistake]():
+        assert first_broken(range(5_000)) is not None

@@ -1,0 +1,172 @@
+"""One consumer of several queues: whose turn it is, and who is woken while it is busy."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from astyqueue.dispatch.consumer_manager import ConsumerManager
+from astyqueue.dispatch.consumers import Consumer
+from astyqueue.dispatch.multi_queue import MultiQueueConsumer, Pulled
+from astyqueue.dispatch.ready_buffer import Ready
+
+
+class Counting(ConsumerManager[str]):
+    """A manager that counts its pulls."""
+
+    def __init__(self) -> None:
+        super().__init__(lambda: 0)
+        self.pulls = 0
+
+    def pull(self, consumer: Consumer[str]) -> Ready[str] | None:
+        self.pulls += 1
+        return super().pull(consumer)
+
+
+class Thread:
+    """A handler thread of several queues, whose steps the test takes."""
+
+    def __init__(self, *managers: ConsumerManager[str], weights: tuple[int, ...] = ()) -> None:
+        self.wakeups = 0
+        self.consumer: MultiQueueConsumer[str] = MultiQueueConsumer(self._wake)
+        for number, manager in enumerate(managers):
+            self.consumer.add_queue(manager, weight=weights[number] if weights else 1)
+
+    def _wake(self) -> None:
+        self.wakeups += 1
+
+    def take(self) -> Pulled[str] | None:
+        """Pull one message, and stay busy with it."""
+        return self.consumer.pull()
+
+    def handle(self) -> str | None:
+        """Pull one message and end it."""
+        pulled = self.take()
+        if pulled is None:
+            return None
+        self.consumer.credit.give_back(pulled.ready.size, silently=True)
+        return pulled.ready.message
+
+    def handle_all(self) -> list[str]:
+        return list(iter(self.handle, None))
+
+
+def put(manager: ConsumerManager[str], *messages: str) -> None:
+    manager.put([Ready(message) for message in messages])
+
+
+def test_it_takes_turns_and_goes_on_where_it_stopped() -> None:
+    queues = [Counting() for _ in range(3)]
+    thread = Thread(*queues)
+    for name, queue in zip("abc", queues, strict=True):
+        put(queue, *name * 2)
+    assert [thread.handle() for _ in range(4)] == ["a", "b", "c", "a"]
+    put(queues[0], "a")
+    assert thread.handle_all() == ["b", "c", "a"]
+
+
+def test_turns_follow_the_weights_evenly_spread() -> None:
+    heavy, light = Counting(), Counting()
+    thread = Thread(heavy, light, weights=(3, 1))
+    put(heavy, *"h" * 300)
+    put(light, *"l" * 300)
+    turns = "".join(thread.handle() or "-" for _ in range(400))
+    assert Counter(turns) == {"h": 300, "l": 100}
+    assert "hhhh" not in turns
+    assert "ll" not in turns
+
+
+def test_weights_count_only_under_load_and_nothing_is_saved_up() -> None:
+    heavy, light = Counting(), Counting()
+    thread = Thread(heavy, light, weights=(3, 1))
+    put(light, *"l" * 100)
+    assert thread.handle_all() == ["l"] * 100
+    put(heavy, *"h" * 12)
+    put(light, *"l" * 12)
+    assert Counter(thread.handle() for _ in range(8)) == {"h": 6, "l": 2}
+
+
+def test_after_nothing_it_is_woken_once_by_any_of_its_queues() -> None:
+    first, second = Counting(), Counting()
+    thread = Thread(first, second)
+    assert thread.handle() is None
+    put(second, "x")
+    put(first, "y")
+    assert thread.wakeups == 1
+    assert sorted(thread.handle_all()) == ["x", "y"]
+    put(first, "z")
+    assert thread.wakeups == 2
+
+
+def test_a_pull_looks_at_none_of_a_thousand_queues_that_have_nothing() -> None:
+    queues = [Counting() for _ in range(1_000)]
+    thread = Thread(*queues)
+    assert thread.handle() is None
+    for queue in queues:
+        queue.pulls = 0
+    for number in range(100):
+        put(queues[number % 2], "x")
+        assert thread.handle() == "x"
+    assert thread.handle() is None
+    assert sum(queue.pulls for queue in queues) <= 102
+
+
+def test_another_is_woken_while_it_is_busy_with_a_message_of_another_queue() -> None:
+    first, second = Counting(), Counting()
+    busy, other = Thread(first, second), Thread(second)
+    assert busy.handle() is None
+    assert other.handle() is None
+    put(first, "long")
+    assert busy.take() is not None
+    put(second, "x")
+    assert (busy.wakeups, other.wakeups) == (1, 1)
+    assert other.handle() == "x"
+
+
+def test_a_wakeup_that_it_does_not_follow_is_handed_over() -> None:
+    first, second = Counting(), Counting()
+    busy, other = Thread(first, second), Thread(second)
+    assert busy.handle() is None
+    assert other.handle() is None
+    put(second, "x")
+    put(first, "long")
+    assert (busy.wakeups, other.wakeups) == (1, 0)
+    busy.consumer.remove_queue(second)
+    assert other.wakeups == 1
+    assert (busy.handle_all(), other.handle_all()) == (["long"], ["x"])
+
+
+def test_when_it_becomes_busy_the_queues_that_woke_it_wake_others() -> None:
+    first, second = Counting(), Counting()
+    busy, other = Thread(first, second), Thread(second)
+    assert busy.handle() is None
+    assert other.handle() is None
+    put(first, "long")
+    put(second, "x")
+    pulled = busy.take()
+    assert pulled is not None
+    assert (pulled.ready.message, other.wakeups) == ("long", 1)
+
+
+def test_a_released_message_goes_back_to_its_queue() -> None:
+    queue = Counting()
+    thread = Thread(queue)
+    put(queue, "x")
+    pulled = thread.take()
+    assert pulled is not None
+    assert pulled.manager.release(pulled.consumer, pulled.ready)
+    thread.consumer.credit.give_back()
+    assert thread.handle_all() == ["x"]
+
+
+def test_a_pause_sends_what_waits_to_others_and_a_resume_wakes_it() -> None:
+    queue = Counting()
+    first, second = Thread(queue), Thread(queue)
+    assert (first.handle(), second.handle()) == (None, None)
+    first.consumer.credit.pause()
+    put(queue, "x")
+    assert (first.wakeups, second.wakeups) == (0, 1)
+    assert first.handle() is None
+    first.consumer.credit.resume()
+    assert first.wakeups == 1
+    second.consumer.close()
+    assert first.handle_all() == ["x"]
