@@ -114,7 +114,6 @@ class MultiQueueConsumer(Generic[T]):
         """List a queue again that gave something, or that refused for want of credit and so does not wake this one."""
         without_credit = share.consumer.state is NOT_INTERESTED and share.consumer.live
         with self._lock:
-            self._expecting.discard(share)
             if got:
                 share.position += share.stride
             if got and not without_credit:
@@ -128,6 +127,7 @@ class MultiQueueConsumer(Generic[T]):
             while self._ready and self.credit.interested:
                 share = heapq.heappop(self._ready)
                 share.listed = False
+                self._expecting.discard(share)  # before the pull: a wake-up that comes during it has to be followed
                 if share.manager in self._shares:
                     self._position = share.position
                     return share
