@@ -66,6 +66,14 @@ def _lane_without_memory(self: ReadyBuffer[int], ready: Ready[int]) -> Lane[int]
     return self._file(ready)
 
 
+def _withdraw_without_putting_back(self: Assignment[int], consumer: Consumer[int]) -> None:
+    _arrive(self, consumer)
+
+
+def _head_expired_or_not(self: ReadyBuffer[int], lane: Lane[int]) -> Ready[int] | None:  # noqa: ARG001 - as the method
+    return lane.messages[0] if lane.messages else None
+
+
 MISTAKES: Final[dict[str, Plant]] = {
     "a consumer that arrives and takes another message hands nothing over": lambda: mock.patch.object(
         Assignment, "_arrive", _arrive_without_handing_over
@@ -91,4 +99,8 @@ MISTAKES: Final[dict[str, Plant]] = {
     "priorities are ignored in a pull": lambda: mock.patch.object(Assignment, "_yields", return_value=False),
     "a consumer that stands by is not promoted": lambda: mock.patch.object(ConsumerManager, "_promote"),
     "a busy consumer of several queues does not withdraw": lambda: mock.patch.object(MultiQueueConsumer, "_on_credit"),
+    "what was kept for a consumer is not put back when it withdraws": lambda: mock.patch.object(
+        Assignment, "forget_wakeup", _withdraw_without_putting_back
+    ),
+    "an expired message is delivered": lambda: mock.patch.object(ReadyBuffer, "head", _head_expired_or_not),
 }

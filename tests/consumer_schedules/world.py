@@ -19,6 +19,7 @@ from astyqueue.dispatch.consumers import Consumer
 from astyqueue.dispatch.credit import Credit
 from astyqueue.dispatch.multi_queue import MultiQueueConsumer
 from astyqueue.dispatch.ready_buffer import ALL, Ready, Selector
+from astyqueue.units import NEVER
 
 Action = Callable[[], None]
 Item = Ready[int]
@@ -55,8 +56,8 @@ class DeferredCredit(Credit):
 class Queue(ConsumerManager[int]):
     """A manager with an account, kept apart from it, of its messages and its consumers' order of sleep."""
 
-    def __init__(self, world: World, live: int | None) -> None:
-        super().__init__(lambda: 0, live=live)
+    def __init__(self, world: World, live: int | None, age: int | None) -> None:
+        super().__init__(lambda: world.time, live=live, age=age, on_expired=self.on_late)
         self.world = world
         self.live_limit = live
         self.present: list[Item] = []
@@ -70,6 +71,10 @@ class Queue(ConsumerManager[int]):
     def add_message(self, item: Item) -> None:
         self.present.append(item)
         self.put([item])
+
+    def on_late(self, expired: list[Item]) -> None:
+        for item in expired:
+            self.present.remove(item)
 
     def add_consumer(self, consumer: Consumer[int], *, follow_credit: bool = True) -> None:
         consumer.wake = functools.partial(self.world.on_wake, self, consumer, consumer.wake)
@@ -117,11 +122,15 @@ class Oracle:
         if item not in queue.present or consumer not in queue.live_members():
             message = f"{consumer} got {item}, which was taken before, or it stands by"
             raise Broken(message)
-        if not self.matches(consumer, item):
-            message = f"{consumer} got {item}, which it does not select or has rejected"
+        if not self.matches(consumer, item) or item.expires <= queue.world.time:
+            message = f"{consumer} got {item}, which it does not select or has rejected, or which expired"
             raise Broken(message)
+        if queue.world.age is not None:
+            return  # one that waited too long goes first, and the message kept for it may be a later one
         rivals = [one for one in queue.live_members() if one.priority > consumer.priority]
         for earlier in queue.present[: queue.present.index(item)]:
+            if earlier.expires <= queue.world.time:
+                continue
             if self.matches(consumer, earlier) and not any(self.matches(one, earlier) for one in rivals):
                 message = f"{consumer} got {item} before {earlier}"
                 raise Broken(message)
@@ -159,7 +168,9 @@ class Oracle:
             (
                 item
                 for item in queue.present
-                if self.matches(consumer, item) and not any(self.wants(queue, one, item) for one in rivals)
+                if item.expires > queue.world.time
+                and self.matches(consumer, item)
+                and not any(self.wants(queue, one, item) for one in rivals)
             ),
             None,
         )
@@ -252,8 +263,11 @@ class World:
         self.handler = random.choice((0, 1, 8))
         self.changes = 0 if self.plain else random.randrange(8)
         self.unsent = random.randrange(1, 12)
+        self.time = 0
+        self.timed = not self.plain and random.random() < 0.3
+        self.age = random.randrange(20) if self.timed and random.random() < 0.5 else None
         live = None if self.plain or random.random() < 0.7 else random.randrange(1, 3)
-        self.queues = [Queue(self, live) for _ in range(1 if self.plain else random.choice((1, 1, 2, 3)))]
+        self.queues = [Queue(self, live, self.age) for _ in range(1 if self.plain else random.choice((1, 1, 2, 3)))]
         for _ in range(random.randrange(1, 5)):
             self.add_slot()
 
@@ -295,7 +309,9 @@ class World:
         """Put one message, or several at once."""
         self.unsent -= 1
         self.sent += 1
-        item = Ready(self.sent, size=self.random.randrange(1, 8), task=self.random.choice(("a", "b", "c", None)))
+        task = self.random.choice(("a", "b", "c", None))
+        expires = self.time + self.random.randrange(30) if self.timed and self.random.random() < 0.5 else NEVER
+        item = Ready(self.sent, size=self.random.randrange(1, 8), task=task, expires=expires)
         self.random.choice(self.queues).add_message(item)
 
     def finished(self, queue: Queue, consumer: Consumer[int], item: Item) -> None:
@@ -330,6 +346,7 @@ class World:
 
     def act(self) -> bool:
         """Carry out one action; False if there is none."""
+        self.time += 1
         actions: list[Action] = [action for slot in self.slots for action in slot.actions()]
         if self.later:
             actions += [self.arrive] * 2
