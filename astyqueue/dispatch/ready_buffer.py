@@ -217,15 +217,13 @@ class ReadyBuffer(Generic[T]):
 
     def add(self, messages: Iterable[Ready[T]]) -> Iterable[Lane[T]]:
         """Add new messages at the end; returns their lanes."""
-        position = self._position
+        only = self.only
         lanes: dict[Lane[T], None] = {}
         for ready in messages:
-            position += 1
-            ready.position = position
-            ready.lane = lane = self.only or self._file(ready)
+            self._position = ready.position = self._position + 1
+            ready.lane = lane = only or self._file(ready)
             lane.messages.append(ready)
             lanes[lane] = None
-        self._position = position
         return lanes
 
     def put_back(self, ready: Ready[T]) -> Lane[T] | None:
