@@ -113,6 +113,8 @@ class Assignment(Generic[T]):
         ready = lane.messages[0]
         if ready.expires != NEVER or self._age is not None or len(self.consumers.priorities) > 1 or self._short:
             return None
+        if consumer.woken_for is not None and consumer.woken_for is not lane:
+            return None
         del lane.messages[0]
         ready.lane = None
         ready.holder = consumer

@@ -202,6 +202,22 @@ def test_the_oldest_rejection_is_forgotten_when_too_many_are_remembered() -> Non
     assert len(bench.manager) == REJECTED_MESSAGES
 
 
+def test_a_consumer_woken_for_a_rejected_message_that_is_gone_counts_as_on_its_way_to_no_other() -> None:
+    bench = Bench()
+    first, second = bench.consumer("a"), bench.consumer("b")
+    bench.consumer("c")
+    bench.consumer("d")
+    (ready,) = bench.put("rejected")
+    assert bench.all(first) == ["rejected"]
+    bench.manager.release(first, ready, reject=True)
+    bench.manager.remove(ready)
+    bench.put(1)
+    assert bench.woken == ["a", "b", "c"]
+    assert bench.pull(second) == 1
+    bench.put(2)
+    assert bench.woken == ["a", "b", "c"]
+
+
 def test_above_the_bound_the_oldest_messages_are_returned() -> None:
     bench = Bench(bound=2)
     assert [one.message for one in bench.manager.put([Ready(number) for number in range(5)])] == [0, 1, 2]
