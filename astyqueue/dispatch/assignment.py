@@ -30,7 +30,7 @@ class Assignment(Generic[T]):
         self.consumers: Consumers[T] = Consumers()
         self._now = now
         self._age = age
-        self._short: set[Consumer[T]] = set()
+        self._short: dict[Consumer[T], Ready[T]] = {}
 
     def lanes_of(self, consumer: Consumer[T]) -> list[Lane[T]]:
         """The lanes that this consumer's selector matches, as a copy: finding an expired message may end a lane."""
@@ -38,7 +38,7 @@ class Assignment(Generic[T]):
 
     def enter(self, consumer: Consumer[T]) -> None:
         """Count a consumer with credit as interested, and wake it if it may take a message."""
-        self._short.discard(consumer)
+        self._short.pop(consumer, None)
         if self.consumers.move(consumer, INTERESTED, NOT_INTERESTED):
             consumer.off_since = None
             self._begin_waiting(consumer)
@@ -53,7 +53,7 @@ class Assignment(Generic[T]):
     def remove(self, consumer: Consumer[T]) -> bool:
         """Remove a consumer; returns whether it was the last with its selector."""
         self.withdraw(consumer)
-        self._short.discard(consumer)
+        self._short.pop(consumer, None)
         return self.consumers.remove(consumer)
 
     def _leave(self, consumer: Consumer[T]) -> bool:
@@ -93,7 +93,7 @@ class Assignment(Generic[T]):
             self._miss(consumer)
         elif consumer.credit is not None and not consumer.credit.take(ready.size):
             # A change of credit from here on is followed by `enter`, which needs to find the consumer not interested.
-            self._short.add(consumer)
+            self._short[consumer] = ready
             self.withdraw(consumer)
             ready = None
         else:
@@ -211,7 +211,7 @@ class Assignment(Generic[T]):
         candidate = self._candidate(consumer)
         if candidate is None or consumer.credit.fits(candidate.size):
             return True
-        self._short.add(consumer)
+        self._short[consumer] = candidate
         return False
 
     def _pass_over(self, consumer: Consumer[T]) -> list[Lane[T]]:
@@ -238,7 +238,15 @@ class Assignment(Generic[T]):
 
     def retry_short(self, but: Consumer[T] | None = None) -> None:
         """Look again at consumers whose next message was too large: another message may be their next."""
-        for consumer in [one for one in self._short if one is not but]:
-            self._short.discard(consumer)
+        self._retry([one for one in self._short if one is not but])
+
+    def recheck(self) -> None:
+        """Do what time alone gives reason for: some consumers have waited too long, some large messages expired."""
+        self._retry([one for one, ready in self._short.items() if self.buffer.is_expired(ready)])
+        self.wake(self.buffer.lanes)
+
+    def _retry(self, short: list[Consumer[T]]) -> None:
+        for consumer in short:
+            del self._short[consumer]
             if consumer.credit is not None:
                 self.calls.append(consumer.credit.forget_need)

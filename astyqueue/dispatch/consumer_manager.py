@@ -176,10 +176,13 @@ class ConsumerManager(Generic[T]):
                 if one.state is NOT_INTERESTED and one.off_since is not None and one.off_since <= since
             ]
 
-    def wake_aged(self) -> None:
-        """Wake consumers that have waited for `age`. Call this from time to time: time alone wakes none."""
+    def recheck(self) -> None:
+        """Wake consumers that have waited for `age`, or were short of bytes for a message that expired.
+
+        Call this about once a second if there is an `age`, or credit in bytes: time alone wakes no consumer.
+        """
         with self._changing():
-            self._assignment.wake(self._buffer.lanes)
+            self._assignment.recheck()
 
     def put(self, messages: Iterable[Ready[T]]) -> list[Ready[T]]:
         """Add messages at the end, and wake a consumer for each; returns the oldest ones above the bound, removed."""

@@ -402,11 +402,18 @@ class World:
     def play(self) -> None:
         """Carry out actions until none is left; raises Broken when a promise does not hold."""
         while self.act():
-            if not self.later and all(slot.phase not in {"pull", "inside"} for slot in self.slots):
+            if self.at_rest() and self.timed:
+                for queue in self.queues:
+                    queue.recheck()
+            if self.at_rest():
                 for queue in self.queues:
                     self.oracle.check_rest(queue)
         if self.plain:
             self.check_plain(self.queues[0])
+
+    def at_rest(self) -> bool:
+        """Whether all threads sleep or handle messages, and no wake-up or report is under way."""
+        return not self.later and all(slot.phase not in {"pull", "inside"} for slot in self.slots)
 
     def check_plain(self, queue: Queue) -> None:
         """Equal consumers got all messages, for at most one wake-up each."""

@@ -62,7 +62,7 @@ class TestPriorities:
         bench.put(1, 2, 3)
         assert bench.pull(high) == 1
         bench.time = 10
-        bench.manager.wake_aged()
+        bench.manager.recheck()
         assert bench.woken == ["high", "low"]
         assert (bench.all(high), bench.all(low)) == ([3], [2])
         bench.put(4)
@@ -74,7 +74,7 @@ class TestPriorities:
         bench.put(1, 2)
         assert bench.pull(high) == 1
         bench.time = 10
-        bench.manager.wake_aged()
+        bench.manager.recheck()
         bench.manager.remove_consumer(low)
         assert bench.all(high) == [2]
 
@@ -167,6 +167,18 @@ class TestCreditInBytes:
         assert bench.pull(other) == "large"
         assert bench.woken == ["short", "other", "short"]
         assert bench.pull(short) == "small"
+
+    def test_when_the_message_that_did_not_fit_expired_the_next_one_is_looked_at(self) -> None:
+        bench = Bench()
+        consumer = bench.consumer(credit=Credit(size=10))
+        bench.manager.put([Ready("first", size=8), Ready("large", size=8, expires=5), Ready("small", size=2)])
+        assert bench.all(consumer) == ["first"]
+        bench.manager.recheck()
+        assert bench.woken == ["c"]
+        bench.time = 5
+        bench.manager.recheck()
+        assert bench.woken == ["c", "c"]
+        assert bench.all(consumer) == ["small"]
 
 
 class TestStandingBy:
