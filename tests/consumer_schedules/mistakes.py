@@ -6,11 +6,11 @@ from collections.abc import Callable
 from typing import Any, Final
 from unittest import mock
 
-from astyqueue.dispatch.assignment import Assignment
-from astyqueue.dispatch.consumer_manager import ConsumerManager
-from astyqueue.dispatch.consumers import INTERESTED, NOTIFIED, Consumer, Consumers, State
-from astyqueue.dispatch.multi_queue import MultiQueueConsumer
-from astyqueue.dispatch.ready_buffer import Lane, Ready, ReadyBuffer
+from astyqueue.dispatch.consumers.assignment import Assignment
+from astyqueue.dispatch.consumers.consumer_lists import INTERESTED, NOTIFIED, Consumer, Consumers, State
+from astyqueue.dispatch.consumers.consumer_manager import ConsumerManager
+from astyqueue.dispatch.consumers.multi_queue import MultiQueueConsumer
+from astyqueue.dispatch.consumers.ready_buffer import Lane, Ready, ReadyBuffer
 
 Plant = Callable[[], Any]
 _move = Consumers.move

@@ -14,11 +14,11 @@ from collections.abc import Callable, Iterator
 from random import Random
 from typing import Final
 
-from astyqueue.dispatch.consumer_manager import ConsumerManager
-from astyqueue.dispatch.consumers import Consumer
-from astyqueue.dispatch.credit import Credit
-from astyqueue.dispatch.multi_queue import MultiQueueConsumer
-from astyqueue.dispatch.ready_buffer import ALL, Ready, Selector
+from astyqueue.dispatch.consumers.consumer_lists import Consumer
+from astyqueue.dispatch.consumers.consumer_manager import ConsumerManager
+from astyqueue.dispatch.consumers.credit import Credit
+from astyqueue.dispatch.consumers.multi_queue import MultiQueueConsumer
+from astyqueue.dispatch.consumers.ready_buffer import ALL, Ready, Selector
 from astyqueue.units import NEVER
 
 Action = Callable[[], None]

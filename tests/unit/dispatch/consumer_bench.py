@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from astyqueue.dispatch.consumer_manager import ConsumerManager
-from astyqueue.dispatch.consumers import Consumer
-from astyqueue.dispatch.credit import Credit
-from astyqueue.dispatch.ready_buffer import ALL, Ready, Selector
+from astyqueue.dispatch.consumers.consumer_lists import Consumer
+from astyqueue.dispatch.consumers.consumer_manager import ConsumerManager
+from astyqueue.dispatch.consumers.credit import Credit
+from astyqueue.dispatch.consumers.ready_buffer import ALL, Ready, Selector
 
 ONLY_A = Selector(frozenset({"a"}))
 

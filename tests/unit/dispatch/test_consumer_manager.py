@@ -7,11 +7,10 @@ from collections import Counter
 
 import pytest
 
-from astyqueue.dispatch.consumer_manager import ConsumerManager
-from astyqueue.dispatch.consumers import Consumer
-from astyqueue.dispatch.credit import Credit
-from astyqueue.dispatch.ready_buffer import ALL, REJECTED_MESSAGES, Ready, Selector
-from astyqueue.testing import TimeMachine
+from astyqueue.dispatch.consumers.consumer_lists import Consumer
+from astyqueue.dispatch.consumers.consumer_manager import ConsumerManager
+from astyqueue.dispatch.consumers.credit import Credit
+from astyqueue.dispatch.consumers.ready_buffer import ALL, REJECTED_MESSAGES, Ready, Selector
 from tests.unit.dispatch.consumer_bench import ONLY_A, Bench
 
 
@@ -281,9 +280,9 @@ def test_equal_consumers_get_equal_shares_for_at_most_one_wakeup_a_message(inter
     assert bench.manager.counters.wakeups_per_delivery <= 1.0
 
 
-def test_threads_get_each_message_once_and_none_is_left(clock: TimeMachine) -> None:
+def test_threads_get_each_message_once_and_none_is_left() -> None:
     """Real threads: eight consumers and two producers, who begin together."""
-    manager: ConsumerManager[int] = ConsumerManager(clock.monotonic)
+    manager: ConsumerManager[int] = ConsumerManager(lambda: 0)
     begin, got = threading.Barrier(10), Counter[int]()
     every = threading.Semaphore(0)
     end = threading.Event()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from astyqueue.dispatch.credit import Credit
+from astyqueue.dispatch.consumers.credit import Credit
 
 
 def reporting(credit: Credit) -> list[bool]:

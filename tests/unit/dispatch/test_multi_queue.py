@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 
-from astyqueue.dispatch.consumer_manager import ConsumerManager
-from astyqueue.dispatch.consumers import Consumer
-from astyqueue.dispatch.multi_queue import MultiQueueConsumer, Pulled
-from astyqueue.dispatch.ready_buffer import Ready
+from astyqueue.dispatch.consumers.consumer_lists import Consumer
+from astyqueue.dispatch.consumers.consumer_manager import ConsumerManager
+from astyqueue.dispatch.consumers.multi_queue import MultiQueueConsumer, Pulled
+from astyqueue.dispatch.consumers.ready_buffer import Ready
 
 
 class Counting(ConsumerManager[str]):

@@ -13,9 +13,9 @@ import threading
 from collections.abc import Callable, Iterable, Iterator
 from typing import Generic, TypeVar
 
-from astyqueue.dispatch.assignment import Assignment
-from astyqueue.dispatch.consumers import NOT_INTERESTED, REMOVED, Browsers, Consumer, Counters
-from astyqueue.dispatch.ready_buffer import REJECTIONS, Ready
+from astyqueue.dispatch.consumers.assignment import Assignment
+from astyqueue.dispatch.consumers.consumer_lists import NOT_INTERESTED, REMOVED, Browsers, Consumer, Counters
+from astyqueue.dispatch.consumers.ready_buffer import REJECTIONS, Ready
 
 T = TypeVar("T")
 Calls = list[Callable[[], None]]

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Final, Generic, TypeVar
 
-from astyqueue.dispatch.credit import Credit
-from astyqueue.dispatch.ready_buffer import ALL, Lane, Ready, Selector
+from astyqueue.dispatch.consumers.credit import Credit
+from astyqueue.dispatch.consumers.ready_buffer import ALL, Lane, Ready, Selector
 
 T = TypeVar("T")
 _NUMBERS: Final = itertools.count(1)

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Generic, TypeVar
 
-from astyqueue.dispatch.consumers import INTERESTED, NOT_INTERESTED, NOTIFIED, Consumer, Consumers
-from astyqueue.dispatch.ready_buffer import Lane, Ready, ReadyBuffer
+from astyqueue.dispatch.consumers.consumer_lists import INTERESTED, NOT_INTERESTED, NOTIFIED, Consumer, Consumers
+from astyqueue.dispatch.consumers.ready_buffer import Lane, Ready, ReadyBuffer
 from astyqueue.units import NEVER
 
 T = TypeVar("T")

@@ -13,10 +13,10 @@ import threading
 from collections.abc import Callable
 from typing import Final, Generic, NamedTuple, TypeVar
 
-from astyqueue.dispatch.consumer_manager import ConsumerManager
-from astyqueue.dispatch.consumers import NOT_INTERESTED, Consumer
-from astyqueue.dispatch.credit import Credit
-from astyqueue.dispatch.ready_buffer import ALL, Ready, Selector
+from astyqueue.dispatch.consumers.consumer_lists import NOT_INTERESTED, Consumer
+from astyqueue.dispatch.consumers.consumer_manager import ConsumerManager
+from astyqueue.dispatch.consumers.credit import Credit
+from astyqueue.dispatch.consumers.ready_buffer import ALL, Ready, Selector
 
 T = TypeVar("T")
 #: The stride of a queue of weight 1: a multiple of small weights, so that theirs are exact.

@@ -1,0 +1,21 @@
+"""Which consumer of this process gets which claimed message of a queue, and which one is woken for it.
+
+No dispatcher uses it yet: a dispatcher's handler threads take deliveries from `dispatch.backlog`, a queue at a time.
+
+- `ready_buffer`: the claimed messages that wait, in lanes of those that the same consumers may take; selectors.
+- `credit`: whether a consumer can accept a message now.
+- `consumer_lists`: the consumers by state and priority, each moved in one place.
+- `assignment`: who may take what, and who is woken.
+- `consumer_manager`: the lock around these, and the calls of producers and consumers.
+- `multi_queue`: one consumer of several queues, which take turns by weight.
+
+How the rows of the broker's consumer manager are met is in docs/reference/lineage.md.
+"""
+
+from astyqueue.dispatch.consumers.consumer_lists import Consumer
+from astyqueue.dispatch.consumers.consumer_manager import ConsumerManager
+from astyqueue.dispatch.consumers.credit import Credit
+from astyqueue.dispatch.consumers.multi_queue import MultiQueueConsumer
+from astyqueue.dispatch.consumers.ready_buffer import Ready, Selector
+
+__all__ = ["Consumer", "ConsumerManager", "Credit", "MultiQueueConsumer", "Ready", "Selector"]
