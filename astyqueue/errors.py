@@ -19,6 +19,11 @@
     ├── Closed                  the queue or the store was closed before
     ├── HandlersStuck           too many handlers of a dispatcher ran on past their timeout; the dispatcher was stopped
     ├── ThreadsDied             the handler threads of a dispatcher died repeatedly; the dispatcher was stopped
+    ├── JournalError            a journal did not carry out a call, or cannot be read
+    │   ├── JournalInUse        another process, or another object, writes to it or has this cursor
+    │   ├── JournalFull         its cap or the disk leaves no room; what was accepted before is kept
+    │   ├── JournalFailed       the disk did not carry out a write or a sync; the journal takes nothing more
+    │   └── UndecodableRecord   the codec refused the bytes of a record
     └── StoreError              the store did not carry out a request
         ├── StoreUnavailable    it cannot be reached, opened or written now
         │   ├── WrongSchema     its tables are missing, or a newer astyqueue made them
@@ -244,6 +249,64 @@ class ThreadsDied(AstyqueueError):
         super().__init__(
             f"{deaths} threads that handle queue {queue!r} died within a minute, the last of {reason}: "
             "the dispatcher was stopped. Restart the process; the log has the errors"
+        )
+
+
+class JournalError(AstyqueueError):
+    """A journal did not carry out a call, or cannot be read."""
+
+
+class JournalInUse(JournalError):
+    """Another process, or another object of this one, has the journal open for writing, or has this cursor."""
+
+    def __init__(self, what: str, place: str, holder: str) -> None:
+        """`what` is "journal" or the cursor, `place` the file that is locked, `holder` the process that locked it."""
+        self.what = what
+        self.place = place
+        self.holder = holder
+        super().__init__(
+            f"{what} is in use: {holder or 'another process'} has locked {place}. "
+            "Close it there; the system frees the lock when that process ends"
+        )
+
+
+class JournalFull(JournalError):
+    """A journal has no room: its cap is reached, or the disk is full. Records accepted before are kept."""
+
+    def __init__(self, place: str, reason: str, *, appended: int = 0) -> None:
+        """`appended` values of this call were accepted; the others were not."""
+        self.place = place
+        self.reason = reason
+        self.appended = appended
+        super().__init__(
+            f"journal {place} is full ({reason}): {appended} values of this call were appended, the others were not. "
+            "Let its readers commit their cursors and call reclaim(), raise its cap, or free disk space"
+        )
+
+
+class JournalFailed(JournalError):
+    """The disk did not carry out a write or a sync of a journal, which takes nothing more until it is opened again."""
+
+    def __init__(self, place: str, reason: str) -> None:
+        """`reason` is what the system reported."""
+        self.place = place
+        self.reason = reason
+        super().__init__(
+            f"journal {place} takes nothing more, because a write or a sync failed ({reason}): records since the last "
+            "sync may be lost. Check the disk and open the journal again, which keeps all that can be read"
+        )
+
+
+class UndecodableRecord(JournalError):
+    """The codec refused the bytes of a record, which are as they were appended."""
+
+    def __init__(self, sequence: int, why: str) -> None:
+        """`sequence` is the record's."""
+        self.sequence = sequence
+        self.why = why
+        super().__init__(
+            f"record {sequence} cannot be decoded ({why}): read with the codec it was written with, "
+            f"or continue behind it by read(after={sequence})"
         )
 
 

@@ -1,0 +1,157 @@
+"""What a journal asks of a file system, as a port: tests replace it by one that loses, tears or refuses writes."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+from pathlib import Path
+from typing import Protocol
+
+from astyqueue.files import for_owner
+
+#: Data and the size of a file, but not its times, which no reader needs; where a system lacks that, all of it.
+_sync = getattr(os, "fdatasync", os.fsync)
+
+
+class DiskFile(Protocol):
+    """An open file. Calls raise `OSError` as the system does."""
+
+    def read_at(self, offset: int, size: int) -> bytes:
+        """Up to `size` bytes from `offset` on; fewer only at the end of the file."""
+        ...
+
+    def write_at(self, offset: int, data: bytes | bytearray) -> None:
+        """Write all of `data`; after an error any part of it may have been written."""
+        ...
+
+    def size(self) -> int:
+        """The bytes of the file."""
+        ...
+
+    def truncate(self, size: int) -> None:
+        """Cut the file to this size."""
+        ...
+
+    def sync(self) -> None:
+        """Return when all that was written to this file, by any process, is on the disk."""
+        ...
+
+    def lock(self, *, exclusive: bool) -> bool:
+        """Lock the file until it is closed; False if another open file has a lock that excludes this one."""
+        ...
+
+    def is_linked(self) -> bool:
+        """Whether the file still has a name."""
+        ...
+
+    def close(self) -> None:
+        """Close the file, which releases its lock."""
+        ...
+
+
+class Disk(Protocol):
+    """The files of a folder. Calls raise `OSError` as the system does."""
+
+    def open(self, path: Path, *, write: bool = False, create: bool = False) -> DiskFile:
+        """Open a file; with `create`, make it if it is missing."""
+        ...
+
+    def names(self, directory: Path) -> list[str]:
+        """The names of the files in this folder."""
+        ...
+
+    def make_directory(self, directory: Path) -> None:
+        """Make the folder, and those above it, if they are missing."""
+        ...
+
+    def remove(self, path: Path) -> None:
+        """Remove the name of a file, if it is there; its bytes stay until the last open file on it is closed."""
+        ...
+
+    def sync_directory(self, directory: Path) -> None:
+        """Return when the names of this folder are on the disk."""
+        ...
+
+
+class LocalFile:
+    """A file of this machine."""
+
+    def __init__(self, descriptor: int) -> None:
+        """Take over an open file descriptor."""
+        self._descriptor = descriptor
+
+    def read_at(self, offset: int, size: int) -> bytes:
+        """Up to `size` bytes, by one system call."""
+        return os.pread(self._descriptor, size, offset)
+
+    def write_at(self, offset: int, data: bytes | bytearray) -> None:
+        """Write all of `data`, by one system call unless the system takes only a part of it."""
+        written = os.pwrite(self._descriptor, data, offset)
+        while written < len(data):
+            with memoryview(data) as view:
+                written += os.pwrite(self._descriptor, view[written:], offset + written)
+
+    def size(self) -> int:
+        """The bytes of the file."""
+        return os.fstat(self._descriptor).st_size
+
+    def truncate(self, size: int) -> None:
+        """Cut the file to this size."""
+        os.ftruncate(self._descriptor, size)
+
+    def sync(self) -> None:
+        """`fdatasync`, where the system has it."""
+        _sync(self._descriptor)
+
+    def lock(self, *, exclusive: bool) -> bool:
+        """`flock`, which the system releases when the process ends, however it ends."""
+        try:
+            fcntl.flock(self._descriptor, (fcntl.LOCK_EX if exclusive else fcntl.LOCK_SH) | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        return True
+
+    def is_linked(self) -> bool:
+        """Whether the file still has a name."""
+        return os.fstat(self._descriptor).st_nlink > 0
+
+    def close(self) -> None:
+        """Close the descriptor; a second call does nothing."""
+        descriptor, self._descriptor = self._descriptor, -1
+        if descriptor >= 0:
+            os.close(descriptor)
+
+    def __del__(self) -> None:
+        """An iterator may be left half way: its file is closed when it is collected."""
+        with contextlib.suppress(OSError, AttributeError):
+            self.close()
+
+
+class LocalDisk:
+    """The file systems of this machine. New files are readable by their owner only."""
+
+    def open(self, path: Path, *, write: bool = False, create: bool = False) -> LocalFile:
+        """Open a file; a link at its place is an error."""
+        flags = (os.O_RDWR if write else os.O_RDONLY) | (os.O_CREAT if create else 0)
+        return LocalFile(for_owner(str(path), flags | os.O_CLOEXEC))
+
+    def names(self, directory: Path) -> list[str]:
+        """The names of the files in this folder."""
+        return os.listdir(directory)  # noqa: PTH208 - names are needed, not paths, and readers list often
+
+    def make_directory(self, directory: Path) -> None:
+        """Make the folder, for its owner only."""
+        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+
+    def remove(self, path: Path) -> None:
+        """Remove the name of a file."""
+        path.unlink(missing_ok=True)
+
+    def sync_directory(self, directory: Path) -> None:
+        """`fsync` of the folder."""
+        descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)

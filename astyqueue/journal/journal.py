@@ -1,0 +1,206 @@
+"""A journal open for writing: values appended to pages on the local disk, in order, each with the moment it arrived."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+from collections.abc import AsyncGenerator, AsyncIterable, Generator, Iterable
+from itertools import islice
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final, Self, TypedDict, TypeVar, Unpack, overload
+
+from astyqueue.clock import Clock, SystemClock
+from astyqueue.durations import Duration
+from astyqueue.errors import BadInput, JournalInUse
+from astyqueue.journal.codec import JSON, Codec
+from astyqueue.journal.cursor import stored_cursors
+from astyqueue.journal.disk import Disk, DiskFile, LocalDisk
+from astyqueue.journal.pages import Pages
+from astyqueue.journal.persistence import PersistedStream
+from astyqueue.journal.reading import Readable, Stat
+from astyqueue.journal.records import Position
+from astyqueue.journal.recovery import find_end, stored_page_size
+from astyqueue.journal.settings import Settings, Size, checked_name, checked_settings, with_page_size
+from astyqueue.journal.source import WrittenHere
+from astyqueue.journal.wakeups import Listeners
+from astyqueue.journal.writer import Writer
+
+T = TypeVar("T")
+
+
+class Options(TypedDict, total=False):
+    """The options of a journal that is opened for writing; docs/how-to/journal.md explains them."""
+
+    prefix: str
+    page_size: Size
+    durability: str
+    batch_records: int
+    batch_delay: Duration
+    cap: Size | None
+    when_full: str
+    retain: Duration | None
+    clock: Clock
+    disk: Disk
+
+
+class Journal(Readable[T]):
+    """A journal open for writing, by this object alone: the system frees its lock however the process ends.
+
+    Thread-safe. A child that was forked must not use it. Close it, or use it in a `with` block: records that wait in
+    its buffer are written then.
+    """
+
+    def __init__(self, source: WrittenHere, codec: Codec[T], writer: Writer, lock: DiskFile, *, batch: int) -> None:
+        """Use `Journal.open`."""
+        super().__init__(source, codec)
+        self._writer: Final = writer
+        self._lock: Final = lock
+        self._batch: Final = batch
+
+    @overload
+    @classmethod
+    def open(cls, directory: str | os.PathLike[str], *, codec: Codec[T], **options: Unpack[Options]) -> Journal[T]: ...
+
+    @overload
+    @classmethod
+    def open(cls, directory: str | os.PathLike[str], **options: Unpack[Options]) -> Journal[Any]: ...
+
+    @classmethod
+    def open(
+        cls, directory: str | os.PathLike[str], *, codec: Codec[Any] = JSON, **options: Unpack[Options]
+    ) -> Journal[Any]:
+        """Open the journal in this folder, or create it; what a crash left half written at its end is cut.
+
+        JournalInUse if it is open for writing elsewhere. A journal keeps the page size it was created with.
+        """
+        clock, disk = options.get("clock") or SystemClock(), options.get("disk") or LocalDisk()
+        pages = Pages(disk, Path(directory), checked_name(options.get("prefix", "journal"), "journal"))
+        asked = _settings(options)
+        pages.disk.make_directory(pages.directory)
+        lock = _locked(pages)
+        try:
+            pages.refresh()
+            settings = with_page_size(asked, stored_page_size(pages))
+            listeners = Listeners(clock)
+            writer = Writer(pages, settings, clock, find_end(pages), listeners)
+            cursors = stored_cursors(pages.disk, pages.directory, pages.prefix)
+            writer.skip_to(max((position.sequence for _, position in cursors if position), default=0))
+        except BaseException:
+            lock.close()
+            raise
+        return cls(WrittenHere(pages, clock, listeners, writer), codec, writer, lock, batch=settings.batch_records)
+
+    def append(self, value: T) -> Position:
+        """Append a value; returns its place.
+
+        With durability "each" it is on the disk then, with "batch" soon (`sync` waits for it). Without room it waits,
+        raises JournalFull or drops the oldest page, as `when_full` says.
+        """
+        return self._writer.append((self._encoded(value),))
+
+    def append_many(self, values: Iterable[T]) -> Position | None:
+        """Append the values in order, a batch at a time; returns the place of the last, None if there is none.
+
+        With durability "each" it syncs once for a batch. Values of other threads may come between two batches.
+        """
+        position = None
+        payloads = map(self._encoded, values)
+        while some := list(islice(payloads, self._batch)):
+            position = self._writer.append(some)
+        return position
+
+    def _encoded(self, value: T) -> bytes:
+        payload = self._codec.encode(value)
+        if not isinstance(payload, bytes):
+            message = f"the codec made {type(payload).__name__} of a value, not bytes: nothing was appended"
+            raise BadInput(message)
+        return payload
+
+    def sync(self) -> None:
+        """Return when all that was appended before is on the disk, at any durability. Threads share syncs."""
+        self._writer.sync()
+
+    def reclaim(self, *, ignore_cursors: bool = False) -> int:
+        """Remove the pages that may go, and return how many.
+
+        A page may go when all its records are older than `retain` (if that is set) and every cursor has passed it;
+        without `retain` and cursors none may. A page with a reader inside stays, and those behind it.
+        """
+        return self._writer.reclaim(ignore_cursors=ignore_cursors)
+
+    def stat(self) -> Stat:
+        """Sizes, sequences and cursors."""
+        return self._stat(self._writer.sequence, self._writer.synced, self._writer.retention.dropped_records)
+
+    def persist(self, items: Iterable[T], *, cursor: str = "persist") -> Generator[T, None, None]:
+        """The items, each after it went through the journal: the disk takes what the consumer is too slow for.
+
+        Items are read from their source in a thread, in order. What an earlier run left behind the cursor comes first,
+        so an item comes at least once. An error of the source is raised after the items that it gave before.
+        """
+        return self._stream(cursor).run(items)
+
+    def persist_async(self, items: AsyncIterable[T], *, cursor: str = "persist") -> AsyncGenerator[T, None]:
+        """As `persist`, for a task."""
+        return self._stream(cursor).run_async(items)
+
+    def _stream(self, name: str) -> PersistedStream[T]:
+        cursor = self.cursor(name)
+
+        def append(values: Iterable[T], stop: threading.Event) -> Position:
+            return self._writer.append([self._encoded(value) for value in values], stop=stop)
+
+        return PersistedStream(self.read(cursor=cursor), cursor, append, self._source.listeners)
+
+    def _sync_records(self, after: int, upto: int) -> None:  # noqa: ARG002 - the writer knows what it synced
+        self._writer.sync_to(upto)
+
+    def close(self) -> None:
+        """Write what waits, sync it unless durability is "none", and let other processes open the journal.
+
+        Its readers end. It is closed also if this raises JournalFull or JournalFailed, which then cost the records in
+        the buffer.
+        """
+        try:
+            self._writer.close()
+        finally:
+            self._close_cursors()
+            self._lock.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Close it."""
+        self.close()
+
+
+def _settings(options: Options) -> Settings:
+    return checked_settings(
+        page_size=options.get("page_size", "16MiB"),
+        durability=options.get("durability", "batch"),
+        batch_records=options.get("batch_records", 256),
+        batch_delay=options.get("batch_delay", "10ms"),
+        cap=options.get("cap"),
+        when_full=options.get("when_full", "block"),
+        retain=options.get("retain"),
+    )
+
+
+def _locked(pages: Pages) -> DiskFile:
+    """The file whose lock the writer of a journal has; it names the process, for the error of another one."""
+    path = pages.directory / f"{pages.prefix}.lock"
+    lock = pages.disk.open(path, write=True, create=True)
+    if not lock.lock(exclusive=True):
+        holder = lock.read_at(0, 100).decode(errors="replace").strip()
+        lock.close()
+        what = "journal"
+        raise JournalInUse(what, str(path), holder)
+    with contextlib.suppress(OSError):  # on a full disk the lock holds without a name in it
+        lock.truncate(0)
+        lock.write_at(0, f"process {os.getpid()}\n".encode())
+    return lock

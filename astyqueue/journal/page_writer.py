@@ -1,0 +1,344 @@
+"""Packs records into a buffer and writes the buffer to the last page; begins pages, and cuts large records into parts.
+
+Nothing here is thread-safe: the caller has the lock of the writer.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import secrets
+from collections.abc import Iterator, Sequence
+from typing import Final, NamedTuple, NoReturn
+from zlib import crc32
+
+from astyqueue.errors import BadInput, JournalFailed
+from astyqueue.journal.disk import DiskFile
+from astyqueue.journal.format import BODY, MASK, OVERHEAD, PREFIX, RECORDS_AT, TOTAL, Kind, PageHeader, packed
+from astyqueue.journal.index import PageIndex
+from astyqueue.journal.pages import Pages
+from astyqueue.journal.records import Position
+from astyqueue.journal.recovery import End, Hint, OpenPage, save_hint
+from astyqueue.journal.retention import Retention
+from astyqueue.journal.settings import Durability, Settings
+from astyqueue.units import NEVER
+
+#: The buffer is written when it holds this much; a larger one was not faster.
+_BUFFER: Final = 256 << 10
+_NO_SPACE: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
+
+
+class NoRoom(Exception):
+    """The cap or the disk leaves no room; `done` payloads of the call were accepted."""
+
+    def __init__(self, reason: str) -> None:
+        """`reason` is for people."""
+        super().__init__(reason)
+        self.reason = reason
+        self.done = 0
+
+
+class Unsynced(NamedTuple):
+    """What a sync has to reach: finished pages, the open file of the last page, and the last record in them."""
+
+    pages: list[int]
+    file: DiskFile | None
+    sequence: int
+
+
+class Syncs:
+    """Which files a sync has to reach. Files of finished pages stay open until no thread can be syncing them."""
+
+    def __init__(self, pages: Pages) -> None:
+        """All that is there is on the disk."""
+        self._pages: Final = pages
+        self._retired: list[DiskFile] = []
+        self._unsynced_pages: list[int] = []
+        self._made = self._made_durable = 0
+
+    def page_made(self) -> None:
+        """Note that the folder has a new file, whose name has to be synced too."""
+        self._made += 1
+
+    def left_unsynced(self, number: int) -> None:
+        """Note a finished page that was not synced."""
+        self._unsynced_pages.append(number)
+
+    def retire(self, file: DiskFile) -> None:
+        """Close this file with the next `close_retired`."""
+        self._retired.append(file)
+
+    @property
+    def has_retired(self) -> bool:
+        """Whether files of finished pages are still open."""
+        return bool(self._retired)
+
+    def close_retired(self) -> None:
+        """Close the files of finished pages. The caller has the lock of the disk, so no thread syncs them."""
+        while self._retired:
+            self._retired.pop().close()
+
+    def unsynced(self, file: DiskFile | None, sequence: int) -> Unsynced:
+        """What is to be synced: the last page, which is open, and those that were finished without a sync."""
+        numbers, self._unsynced_pages = self._unsynced_pages, []
+        return Unsynced(numbers, file, sequence)
+
+    def sync(self, unsynced: Unsynced) -> None:
+        """Sync it, without the lock of the writer; JournalFailed if the disk does not."""
+        for number in unsynced.pages:
+            with contextlib.suppress(FileNotFoundError), contextlib.closing(self._pages.open(number)) as file:
+                self.sync_file(file)
+        if unsynced.file is not None:
+            self.sync_file(unsynced.file)
+
+    def sync_file(self, file: DiskFile) -> None:
+        """Sync a file, and the folder if it has new names; JournalFailed if the disk does not."""
+        made = self._made
+        try:
+            file.sync()
+            if made != self._made_durable:
+                self._pages.disk.sync_directory(self._pages.directory)
+                self._made_durable = made
+        except OSError as error:
+            raise JournalFailed(str(self._pages.directory), str(error)) from error
+
+
+class PageWriter:
+    """The end of a journal: the page that is written to, and the records that wait in the buffer.
+
+    `sequence` is the last record accepted, `written` the last that readers of all processes can see, `synced` the last
+    that is on the disk with all before it. `published` is the page and the offset that `written` ends at.
+    """
+
+    def __init__(self, pages: Pages, settings: Settings, retention: Retention, end: End) -> None:
+        """Continue at this end, which is on the disk."""
+        self.number = end.number
+        self.sequence = self.written = self.synced = end.sequence
+        self.published = (end.number, end.page.at if end.page else 0)
+        self._arrived = end.arrived
+        self._page = end.page
+        self._pages: Final = pages
+        self._settings: Final = settings
+        self._retention: Final = retention
+        self._page_size: Final = settings.page_size
+        self._capacity: Final = settings.page_size - RECORDS_AT
+        self._unwritten_limit: Final = settings.batch_records if settings.durability is Durability.BATCH else NEVER
+        self._buffer = bytearray()
+        self._end = end.page.at if end.page else 0
+        self._last_at = 0
+        self.syncs: Final = Syncs(pages)
+
+    @property
+    def has_unwritten(self) -> bool:
+        """Whether records wait in the buffer."""
+        return self.sequence != self.written
+
+    @property
+    def index(self) -> PageIndex | None:
+        """The index of the page that is written to."""
+        return self._page.index if self._page else None
+
+    def check(self, payloads: Sequence[bytes]) -> None:
+        """BadInput for a record that can never fit under the cap."""
+        if self._settings.cap is not None:
+            allowed = (self._settings.cap // self._page_size - 1) * (self._capacity - OVERHEAD) - TOTAL.size
+            longest = max(map(len, payloads), default=0)
+            if longest > allowed:
+                message = f"a record has {longest} bytes, under this cap at most {allowed} fit: raise the cap"
+                raise BadInput(message)
+
+    def add(self, payloads: Sequence[bytes], done: int, now: int) -> Position:
+        """Accept the payloads from number `done` on; returns the place of the last.
+
+        With durability "each" they are written when this returns, otherwise they may wait in the buffer. NoRoom says
+        how many were accepted.
+        """
+        arrived = max(self._arrived, now)
+        each = self._settings.durability is Durability.EACH
+        try:
+            while done < len(payloads):
+                done = self._add_some(payloads, done, arrived)
+            if each:
+                self.flush()
+        except NoRoom as full:
+            full.done = done - (self._take_back() if each else 0)
+            raise
+        return Position(self.sequence, self._arrived)
+
+    def _add_some(self, payloads: Sequence[bytes], done: int, arrived: int) -> int:
+        length = len(payloads[done]) + OVERHEAD
+        if length > self._capacity:
+            self._add_large(payloads[done], arrived)
+            return done + 1
+        if len(self._buffer) >= _BUFFER or self.sequence - self.written >= self._unwritten_limit:
+            self.flush()
+        if self._page is None or self._end + length > self._page_size:
+            self._roll(1, arrived)
+        return self._pack(payloads, done, arrived)
+
+    def _pack(self, payloads: Sequence[bytes], done: int, arrived: int) -> int:
+        """Pack as many as the page and the buffer take. This loop is most of what an append costs."""
+        page, buffer, limit = self._opened(), self._buffer, self._page_size
+        index, salt, end, sequence = page.index, page.header.salt, self._end, self.sequence
+        pack_body, pack_prefix, count, kind = BODY.pack, PREFIX.pack, len(payloads), int(Kind.WHOLE)
+        while done < count:
+            payload = payloads[done]
+            length = len(payload) + OVERHEAD
+            if end + length > limit or len(buffer) >= _BUFFER:
+                break
+            sequence += 1
+            body = pack_body(sequence, arrived, kind)
+            buffer += pack_prefix(length, crc32(payload, crc32(body, (salt + end) & MASK)))
+            buffer += body
+            buffer += payload
+            if end >= index.next_mark:
+                index.note(sequence, arrived, end, kind)
+            self._last_at = end
+            end += length
+            done += 1
+        self._end, self.sequence, self._arrived = end, sequence, arrived
+        index.last_sequence, index.last_arrived = sequence, arrived
+        return done
+
+    def _opened(self) -> OpenPage:
+        assert self._page is not None  # noqa: S101 - for types: a page was begun before
+        return self._page
+
+    def _add_large(self, payload: bytes, arrived: int) -> None:
+        """Write a record over several new pages. Readers of this process see it when all of it is written."""
+        parts = list(self._parts(payload))
+        self._roll(len(parts), arrived)
+        first, sequence = self.number, self.sequence + 1
+        try:
+            for position, part in enumerate(parts):
+                if position:
+                    self._write()
+                    self._seal()
+                    self._begin_page(arrived)
+                last = Kind.LAST if position == len(parts) - 1 else Kind.MIDDLE
+                self._pack_part(part, last if position else Kind.FIRST, sequence, arrived)
+            self._write()
+        except OSError as error:
+            self._remove_pages_from(first)
+            _raise_no_room(error)
+        self.sequence = sequence
+        self._arrived = arrived
+        self._publish()
+
+    def _parts(self, payload: bytes) -> Iterator[bytes]:
+        size = self._capacity - OVERHEAD
+        content = TOTAL.pack(len(payload)) + payload
+        return (content[at : at + size] for at in range(0, len(content), size))
+
+    def _pack_part(self, part: bytes, kind: Kind, sequence: int, arrived: int) -> None:
+        page = self._opened()
+        page.index.note(sequence, arrived, self._end, kind)
+        self._buffer += packed(kind, sequence, arrived, part, page.header.salt + self._end)
+        self._last_at = self._end
+        self._end += OVERHEAD + len(part)
+
+    def flush(self) -> None:
+        """Write the buffer, for readers of all processes to see. NoRoom leaves it as it is."""
+        if self._buffer:
+            try:
+                self._write()
+            except OSError as error:
+                _raise_no_room(error)
+            self._publish()
+
+    def _write(self) -> None:
+        page = self._opened()
+        try:
+            page.file.write_at(page.at, self._buffer)
+        except OSError as error:
+            if error.errno in _NO_SPACE:
+                page.file.truncate(page.at)
+            raise
+        page.at += len(self._buffer)
+        self._buffer = bytearray()
+
+    def _publish(self) -> None:
+        """Let readers see what was written: the last step, so that they never see a part of it."""
+        self.published = (self.number, self._opened().at)
+        self.written = self.sequence
+
+    def unsynced(self) -> Unsynced:
+        """What has been written and not synced."""
+        return self.syncs.unsynced(self._page.file if self._page else None, self.written)
+
+    def _take_back(self) -> int:
+        """Forget the records in the buffer, and return how many; a page header before them stays."""
+        count = self.sequence - self.written
+        if count and self._page is not None:
+            del self._buffer[0 if self._page.at else RECORDS_AT :]
+            self._end = self._page.at + len(self._buffer)
+            self._page.index.forget_from(self._end, self.written)
+            self.sequence = self.written
+        return count
+
+    def _roll(self, needed: int, arrived: int) -> None:
+        """Go on in a new page, if the cap leaves room for all that are needed."""
+        self.flush()
+        if self._settings.retain_us is not None:
+            self._retention.reclaim(self.number)
+        if self._retention.is_beyond_cap(needed, self._page_size):
+            reason = f"its cap is {self._settings.cap} bytes"
+            raise NoRoom(reason)
+        self._seal()
+        try:
+            self._begin_page(arrived)
+        except OSError as error:
+            _raise_no_room(error)
+
+    def _begin_page(self, arrived: int) -> None:
+        number = self.number + 1
+        file = self._pages.disk.open(self._pages.path(number), write=True, create=True)
+        header = PageHeader(number, self._page_size, secrets.randbits(32), self.sequence + 1, arrived)
+        self._pages.created(header)
+        self._page = OpenPage(file, header, PageIndex(number, header.salt), 0)
+        self.number = number
+        self._buffer = bytearray(header.pack())
+        self._end = RECORDS_AT
+        self.syncs.page_made()
+
+    def _seal(self) -> None:
+        """Finish the page: nothing is written to it any more."""
+        page = self._page
+        if page is None:
+            return
+        if self._settings.durability is Durability.NONE:
+            self.syncs.left_unsynced(self.number)
+        else:
+            self.syncs.sync_file(page.file)
+            self.synced = max(self.synced, self.written)
+        page.index.end = page.at
+        self._pages.save_index(page.index)
+        self.syncs.retire(page.file)
+        self._page = None
+
+    def _remove_pages_from(self, first: int) -> None:
+        """Remove the pages of a large record that did not fit."""
+        if self._page is not None:
+            self.syncs.retire(self._page.file)
+        for number in range(self.number, first - 1, -1):
+            self._pages.remove(number)
+        self._page, self._buffer, self.number = None, bytearray(), first - 1
+
+    def close(self) -> None:
+        """Note where the journal ends, and close its files."""
+        page = self._page
+        if page is not None:
+            if page.at > RECORDS_AT and not self._buffer and self._last_at >= RECORDS_AT:
+                page.index.end = page.at
+                self._pages.save_index(page.index)
+                save_hint(self._pages, Hint(self._page_size, self.number, self._last_at, page.at))
+            page.file.close()
+        self.syncs.close_retired()
+
+
+def _raise_no_room(error: OSError) -> NoReturn:
+    """Raise NoRoom if the disk is full, and the error itself otherwise."""
+    if error.errno in _NO_SPACE:
+        reason = f"the disk has no space: {error.strerror}"
+        raise NoRoom(reason) from error
+    raise error

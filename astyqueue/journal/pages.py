@@ -1,0 +1,241 @@
+"""The pages of a journal as files: listing, opening, reading one of them, and finding the page of a moment.
+
+Headers and indexes are cached. A page is read under a shared lock, so that no process reclaims it meanwhile.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from bisect import bisect_left
+from pathlib import Path
+from typing import Final
+
+from astyqueue.journal.disk import Disk, DiskFile
+from astyqueue.journal.format import RECORDS_AT, Entry, PageHeader, entries, length_at, next_readable
+from astyqueue.journal.index import By, PageIndex
+from astyqueue.journal.records import Damage
+
+#: Read at once: large enough to make system calls cheap, small enough to stay in the caches of a processor.
+_CHUNK: Final = 256 << 10
+#: Indexes in memory: 6 KiB each where pages have 16 MiB.
+_INDEXES_KEPT: Final = 64
+
+
+class PageReader:
+    """One open page and a place in it. `damage` lists what was passed because it is unreadable."""
+
+    def __init__(self, file: DiskFile, header: PageHeader, at: int = RECORDS_AT) -> None:
+        """Read from offset `at` on; the reader closes the file."""
+        self.header = header
+        self.at = at
+        self.damage: list[Damage] = []
+        self._file = file
+        self._last = 0
+
+    def read(self, limit: int | None = None) -> list[Entry]:
+        """The next readable records, up to the offset `limit`; none at the end of what is there.
+
+        Unreadable bytes with a readable record behind them are passed; without one they are left, because they may be
+        a record that is being written.
+        """
+        size = _CHUNK
+        while True:
+            wanted = size if limit is None else max(0, min(size, limit - self.at))
+            data = self._file.read_at(self.at, wanted)
+            found = list(entries(data, self.at, self.header))
+            if found:
+                self.at = found[-1].end
+                self._last = found[-1].sequence
+                return found
+            ended = len(data) < size
+            length = length_at(data)
+            if not ended and len(data) < length <= self.header.page_size - self.at:
+                size = length
+            elif not data or not self._pass_unreadable(limit):
+                return []
+
+    def _pass_unreadable(self, limit: int | None) -> bool:
+        rest = (self.header.page_size if limit is None else limit) - self.at
+        found = next_readable(self._file.read_at(self.at, rest), self.at, self.header)
+        if found is None:
+            return False
+        self.damage.append(self._damaged(found.offset - self.at, before=found.sequence))
+        self.at = found.offset
+        return True
+
+    def _damaged(self, size: int, before: int) -> Damage:
+        why = "its bytes do not match their checksum"
+        return Damage(self.header.number, self.at, size, self._last, before, why)
+
+    def rest(self, limit: int | None = None) -> Damage | None:
+        """The bytes behind the last readable record, up to the offset `limit`, if there are any."""
+        size = (self._file.size() if limit is None else limit) - self.at
+        return self._damaged(size, before=0) if size > 0 else None
+
+    def close(self) -> None:
+        """Close the file; the page may be reclaimed then."""
+        self._file.close()
+
+
+class Pages:
+    """The pages of one journal. Thread-safe."""
+
+    def __init__(self, disk: Disk, directory: Path, prefix: str) -> None:
+        """The pages called `<prefix>-N.page` in this folder; `refresh` lists them."""
+        self.disk = disk
+        self.directory = directory
+        self.prefix = prefix
+        self.numbers: tuple[int, ...] = ()
+        self._name = re.compile(re.escape(prefix) + r"-([1-9][0-9]{0,17})\.page")
+        self._headers: dict[int, PageHeader] = {}
+        self._indexes: dict[int, PageIndex] = {}
+
+    def refresh(self) -> tuple[int, ...]:
+        """The numbers of all pages that are there now, in order."""
+        names = map(self._name.fullmatch, self.disk.names(self.directory))
+        self.numbers = tuple(sorted(int(name[1]) for name in names if name))
+        return self.numbers
+
+    def path(self, number: int) -> Path:
+        """The file of a page."""
+        return self.directory / f"{self.prefix}-{number}.page"
+
+    def index_path(self, number: int) -> Path:
+        """The file of a page's index."""
+        return self.directory / f"{self.prefix}-{number}.index"
+
+    def open(self, number: int) -> DiskFile:
+        """The file of a page, for reading and syncing."""
+        return self.disk.open(self.path(number))
+
+    def header(self, number: int) -> PageHeader | None:
+        """What a page says of itself; None if it is missing, unreadable or not written yet."""
+        found = self._headers.get(number)
+        if found is None:
+            try:
+                file = self.open(number)
+            except FileNotFoundError:
+                return None
+            with contextlib.closing(file):
+                found = PageHeader.parse(file.read_at(0, RECORDS_AT))
+            if found is None or found.number != number:
+                return None
+            self._headers[number] = found
+        return found
+
+    def reader(self, number: int, at: int = RECORDS_AT) -> PageReader | None:
+        """A page opened for reading, which keeps it from being reclaimed; None if it is missing or unreadable."""
+        try:
+            file = self.open(number)
+        except FileNotFoundError:
+            return None
+        header = self.header(number)
+        if header is None or not file.lock(exclusive=False) or not file.is_linked():
+            file.close()
+            return None
+        return PageReader(file, header, at)
+
+    def created(self, header: PageHeader) -> None:
+        """Note a new page, the last one."""
+        self._headers[header.number] = header
+        self.numbers = (*self.numbers, header.number)
+
+    def remove(self, number: int) -> None:
+        """Remove a page and its index."""
+        self.disk.remove(self.path(number))
+        self.disk.remove(self.index_path(number))
+        self.numbers = tuple(other for other in self.numbers if other != number)
+        self._headers.pop(number, None)
+        self._indexes.pop(number, None)
+
+    def remove_unless_read(self, number: int) -> bool:
+        """Remove a page unless a reader of any process is inside it; whether it is gone."""
+        with contextlib.suppress(FileNotFoundError), contextlib.closing(self.open(number)) as file:
+            if not file.lock(exclusive=True):
+                return False
+            self.remove(number)
+        return True
+
+    def seek(self, target: int, by: By, *, last: PageIndex | None = None) -> PageReader | None:
+        """A reader placed so that no record with `by` of at least `target` is before it; None without readable pages.
+
+        It starts from the latest page that begins with less than `target`, because records with the same moment may be
+        on both sides of the border of two pages. `last` is the index of the page that is written to now.
+        """
+        numbers = self.numbers
+        later = bisect_left(range(len(numbers)), True, key=lambda at: not self._begins_before(numbers, at, target, by))  # noqa: FBT003 - what the key returns
+        readable = (at for at in range(later - 1, -1, -1) if self.header(numbers[at]) is not None)
+        for number in numbers[next(readable, 0) :]:
+            index = last if last is not None and last.number == number else self.index(number)
+            reader = self.reader(number, index.offset_before(target, by) if index else RECORDS_AT)
+            if reader is not None:
+                return reader
+        return None
+
+    def _begins_before(self, numbers: tuple[int, ...], at: int, target: int, by: By) -> bool:
+        """Whether the first record of the page is less than `target`; an unreadable page counts as the one before."""
+        for position in range(at, -1, -1):
+            header = self.header(numbers[position])
+            if header is not None:
+                return (header.first_sequence if by is By.SEQUENCE else header.first_arrival) < target
+        return True
+
+    def index(self, number: int) -> PageIndex | None:
+        """The index of a page: from its file, or else made from the records; None if the page is unreadable."""
+        found = self._indexes.get(number)
+        if found is None and (header := self.header(number)) is not None:
+            found = self._stored_index(header) or self._derived_index(number)
+            if found is not None and number != self.numbers[-1]:  # which grows
+                if len(self._indexes) >= _INDEXES_KEPT:
+                    self._indexes.clear()
+                self._indexes[number] = found
+        return found
+
+    def _stored_index(self, header: PageHeader) -> PageIndex | None:
+        try:
+            file = self.disk.open(self.index_path(header.number))
+        except OSError:
+            return None
+        with contextlib.closing(file):
+            found = PageIndex.parse(file.read_at(0, file.size()), header)
+        return found if found is not None and self._is_whole(found) else None
+
+    def _is_whole(self, index: PageIndex) -> bool:
+        """Whether an index is of all of its page: one from before a crash would hide when its last record arrived."""
+        try:
+            file = self.disk.open(self.path(index.number))
+        except FileNotFoundError:
+            return False
+        with contextlib.closing(file):
+            return file.size() == index.end
+
+    def _derived_index(self, number: int) -> PageIndex | None:
+        reader = self.reader(number)
+        if reader is None:
+            return None
+        with contextlib.closing(reader):
+            index = PageIndex(number, reader.header.salt)
+            while found := reader.read():
+                for entry in found:
+                    index.note(entry.sequence, entry.arrived, entry.offset, entry.kind)
+                index.end = reader.at
+        return index
+
+    def has_damaged_index(self, header: PageHeader) -> bool:
+        """Whether a page has a file for its index that cannot be used; one that is only behind the page can be."""
+        try:
+            file = self.disk.open(self.index_path(header.number))
+        except OSError:
+            return False
+        with contextlib.closing(file):
+            return PageIndex.parse(file.read_at(0, file.size()), header) is None
+
+    def save_index(self, index: PageIndex) -> None:
+        """Store the index of a page. It is a hint: it is not synced, and an error of the disk is ignored."""
+        with contextlib.suppress(OSError):
+            file = self.disk.open(self.index_path(index.number), write=True, create=True)
+            with contextlib.closing(file):
+                data = index.pack()
+                file.write_at(0, data)
+                file.truncate(len(data))

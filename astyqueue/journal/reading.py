@@ -1,0 +1,226 @@
+"""What every process may do with a journal: read it, keep cursors, look at it and verify it."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final, Generic, Self, TypeVar, overload
+
+from astyqueue.clock import Clock, SystemClock
+from astyqueue.durations import as_microseconds, instant_of
+from astyqueue.errors import BadInput
+from astyqueue.findings import Finding
+from astyqueue.journal.codec import JSON, Codec
+from astyqueue.journal.cursor import Cursor, cursor_path, stored_cursors
+from astyqueue.journal.disk import Disk, LocalDisk
+from astyqueue.journal.index import By
+from astyqueue.journal.pages import Pages
+from astyqueue.journal.reader import Reader, Span
+from astyqueue.journal.records import Place
+from astyqueue.journal.settings import checked_name
+from astyqueue.journal.source import WrittenElsewhere, WrittenHere
+from astyqueue.journal.verification import verified
+from astyqueue.journal.wakeups import Listeners
+from astyqueue.units import NEVER
+
+T = TypeVar("T")
+
+#: A moment to read from: aware, or that long before reading starts ("1h"), or a function that is called then.
+Since = datetime | timedelta | str | Callable[[], datetime]
+
+
+@dataclass(frozen=True, slots=True)
+class Stat:
+    """A journal at one moment. Sequences are 0 where there is no record.
+
+    `synced_sequence` is the last record that is known to be on the disk with all before it, `cursors` has the last
+    sequence that each committed, and `dropped_records` counts those that made room since the journal was opened.
+    """
+
+    pages: int
+    bytes: int
+    first_sequence: int
+    last_sequence: int
+    synced_sequence: int
+    dropped_records: int
+    cursors: dict[str, int]
+
+
+class Readable(Generic[T]):
+    """What journals open for writing and for reading have in common."""
+
+    def __init__(self, source: WrittenHere | WrittenElsewhere, codec: Codec[T]) -> None:
+        """Read the pages of this source; `codec` decodes values."""
+        self._source: Final = source
+        self._pages: Final = source.pages
+        self._codec: Final = codec
+        self._cursors: dict[str, Cursor] = {}
+        self._cursor_lock: Final = threading.Lock()
+
+    def read(
+        self,
+        *,
+        since: Since | None = None,
+        after: Place | int | None = None,
+        cursor: Cursor | str | None = None,
+        until: datetime | Place | None = None,
+        follow: bool = False,
+    ) -> Reader[T]:
+        """The records that arrived at or after `since`, or those behind a place or a cursor; by default all.
+
+        `since` may be a function: it is called when reading starts. It ends before the moment `until`, or with the
+        record `until`; with `follow` it waits for records to come, otherwise it ends where the journal ends.
+        """
+        if sum(given is not None for given in (since, after, cursor)) > 1:
+            message = "since, after and cursor exclude each other: give one of them"
+            raise BadInput(message)
+        by, start = By.SEQUENCE, _from_first
+        if since is not None:
+            by, start = By.ARRIVAL, _starter(since, self._source.clock)
+        elif cursor is not None:
+            start = _behind_cursor(self.cursor(cursor) if isinstance(cursor, str) else cursor)
+        elif after is not None:
+            start = _behind(after if isinstance(after, int) else after.sequence)
+        until_us = instant_of(until) if isinstance(until, datetime) else NEVER
+        until_sequence = NEVER if until is None or isinstance(until, datetime) else until.sequence
+        return Reader(self._source, self._codec, Span(by, start, until_us, until_sequence), follow=follow)
+
+    def cursor(self, name: str) -> Cursor:
+        """The durable cursor of this name, made if it is new. One process has it at a time, others get JournalInUse."""
+        with self._cursor_lock:
+            found = self._cursors.get(checked_name(name, "cursor"))
+            if found is None or found.is_closed:
+                path = cursor_path(self._pages.directory, self._pages.prefix, name)
+                found = Cursor(
+                    self._pages.disk, path, name=name, before_commit=self._sync_records, after_commit=self._committed
+                )
+                self._cursors[name] = found
+            return found
+
+    def _sync_records(self, after: int, upto: int) -> None:
+        """Sync the pages with these records, which another process may have written without a sync."""
+        for number in reversed(self._source.numbers()):
+            header = self._pages.header(number)
+            if header is not None and header.first_sequence <= upto:
+                with contextlib.suppress(FileNotFoundError), contextlib.closing(self._pages.open(number)) as file:
+                    file.sync()
+                if header.first_sequence <= after:
+                    break
+        self._pages.disk.sync_directory(self._pages.directory)
+
+    def _committed(self) -> None:
+        self._source.listeners.notify()
+
+    def verify(self) -> list[Finding]:
+        """Read every record and index, and say what is damaged; one finding of severity OK if nothing is."""
+        self._source.publish()
+        return verified(self._pages, self._source.numbers(), self._source.limit)
+
+    def _stat(self, last: int, synced: int, dropped: int) -> Stat:
+        numbers, size = self._source.numbers(), 0
+        for number in numbers:
+            with contextlib.suppress(FileNotFoundError), contextlib.closing(self._pages.open(number)) as file:
+                size += file.size()
+        first = next((header for header in map(self._pages.header, numbers) if header), None)
+        cursors = stored_cursors(self._pages.disk, self._pages.directory, self._pages.prefix)
+        return Stat(
+            pages=len(numbers),
+            bytes=size,
+            first_sequence=first.first_sequence if first and last >= first.first_sequence else 0,
+            last_sequence=last,
+            synced_sequence=synced,
+            dropped_records=dropped,
+            cursors={name: position.sequence if position else 0 for name, position in cursors},
+        )
+
+    def _close_cursors(self) -> None:
+        self._source.is_closed = True
+        for cursor in self._cursors.values():
+            cursor.close()
+        self._source.listeners.notify()
+
+
+class ReadOnlyJournal(Readable[T]):
+    """A journal that this process reads, while another one may write it. Cursors can be committed."""
+
+    @overload
+    @classmethod
+    def open(
+        cls,
+        directory: str | os.PathLike[str],
+        *,
+        codec: Codec[T],
+        prefix: str = ...,
+        clock: Clock = ...,
+        disk: Disk = ...,
+    ) -> ReadOnlyJournal[T]: ...
+
+    @overload
+    @classmethod
+    def open(
+        cls, directory: str | os.PathLike[str], *, prefix: str = ..., clock: Clock = ..., disk: Disk = ...
+    ) -> ReadOnlyJournal[Any]: ...
+
+    @classmethod
+    def open(
+        cls,
+        directory: str | os.PathLike[str],
+        *,
+        codec: Codec[Any] = JSON,
+        prefix: str = "journal",
+        clock: Clock | None = None,
+        disk: Disk | None = None,
+    ) -> ReadOnlyJournal[Any]:
+        """Open it for reading; a folder without a journal reads as an empty one, a missing folder raises."""
+        clock = clock or SystemClock()
+        pages = Pages(disk or LocalDisk(), Path(directory), checked_name(prefix, "journal"))
+        pages.refresh()
+        return cls(WrittenElsewhere(pages, clock, Listeners(clock)), codec)
+
+    def stat(self) -> Stat:
+        """Sizes, sequences and cursors. It reads the last page; what is synced is not known here."""
+        numbers = self._source.numbers()
+        indexes = filter(None, map(self._pages.index, reversed(numbers)))
+        return self._stat(next((index.last_sequence for index in indexes), 0), 0, 0)
+
+    def close(self) -> None:
+        """Close its cursors; its readers end."""
+        self._close_cursors()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Close it."""
+        self.close()
+
+
+def _from_first() -> int:
+    return 0
+
+
+def _behind(sequence: int) -> Callable[[], int]:
+    return lambda: sequence + 1
+
+
+def _behind_cursor(cursor: Cursor) -> Callable[[], int]:
+    return lambda: cursor.position.sequence + 1 if cursor.position else 0
+
+
+def _starter(since: Since, clock: Clock) -> Callable[[], int]:
+    """The moment to read from, in microseconds since 1970, as it is known when reading starts."""
+    if callable(since):
+        return lambda: instant_of(since())
+    if isinstance(since, datetime):
+        moment = instant_of(since)
+        return lambda: moment
+    ago = as_microseconds(since)
+    return lambda: clock.now() - ago

@@ -1,0 +1,243 @@
+"""The writer of a journal for many threads: group commits, waits for room, and an orderly end.
+
+Two locks. The lock of the writer guards the buffer and the page, and is held while the buffer is written. The lock of
+the disk is held by the one thread that syncs: appends go on meanwhile, and their threads share the next sync. A thread
+that needs both takes the lock of the disk first.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import threading
+from collections.abc import Sequence
+from typing import Final
+
+from astyqueue.clock import Clock
+from astyqueue.errors import Closed, JournalFailed, JournalFull
+from astyqueue.journal.index import PageIndex
+from astyqueue.journal.page_writer import NoRoom, PageWriter
+from astyqueue.journal.pages import Pages
+from astyqueue.journal.records import Position
+from astyqueue.journal.recovery import End
+from astyqueue.journal.retention import Retention
+from astyqueue.journal.settings import Durability, Settings, WhenFull
+from astyqueue.journal.wakeups import BatchTimer, Listeners
+from astyqueue.printable import facts_line
+from astyqueue.units import SECOND
+
+#: An append that waits for room looks this often for what no signal announces: cursors of other processes, disk space.
+_ROOM_POLL_US: Final = SECOND
+_log: Final = logging.getLogger("astyqueue.journal")
+
+
+class Writer:
+    """The only writer of a journal. Thread-safe, but not to be used in a forked process."""
+
+    def __init__(self, pages: Pages, settings: Settings, clock: Clock, end: End, listeners: Listeners) -> None:
+        """Continue at the end of the journal; `listeners` hear of new records and of room."""
+        self._place: Final = str(pages.directory)
+        self._settings: Final = settings
+        self._clock: Final = clock
+        self._listeners: Final = listeners
+        self.retention: Final = Retention(pages, settings, clock)
+        self._out: Final = PageWriter(pages, settings, self.retention, end)
+        self._lock: Final = threading.Lock()
+        self._disk_lock: Final = threading.Lock()
+        self._process: Final = os.getpid()
+        self._failed: JournalFailed | None = None
+        self._closed = False
+        self._is_full = False
+        self._timer: Final = BatchTimer(
+            clock, settings.batch_delay_us, is_open=self._has_unfinished, finish=self._finish_batch
+        )
+
+    @property
+    def published(self) -> tuple[int, int]:
+        """The page and the offset up to which readers of this process read."""
+        return self._out.published
+
+    @property
+    def sequence(self) -> int:
+        """The last record accepted."""
+        return self._out.sequence
+
+    @property
+    def synced(self) -> int:
+        """The last record that is on the disk with all before it."""
+        return self._out.synced
+
+    @property
+    def index(self) -> PageIndex | None:
+        """The index of the page that is written to."""
+        return self._out.index
+
+    def skip_to(self, sequence: int) -> None:
+        """Give the next record a sequence after this one. For the start, before any append."""
+        if sequence > self._out.sequence:
+            self._out.sequence = self._out.written = self._out.synced = sequence
+
+    def append(self, payloads: Sequence[bytes], *, stop: threading.Event | None = None) -> Position:
+        """Append them in order and without others between; returns the place of the last.
+
+        With durability "each" they are on the disk then. What happens without room is set by `when_full`; an append
+        that waits raises JournalFull once `stop` is set and the listeners are notified.
+        """
+        self._out.check(payloads)
+        done = 0
+        while True:
+            try:
+                position = self._add(payloads, done)
+                break
+            except NoRoom as full:
+                done = full.done
+                if stop is not None and stop.is_set():
+                    raise JournalFull(self._place, full.reason, appended=done) from full
+                self._make_room(full)
+        if self._settings.durability is Durability.EACH:
+            self.sync_to(position.sequence)
+        elif (
+            self._settings.durability is Durability.BATCH
+            and position.sequence - self._out.synced >= self._settings.batch_records
+        ):
+            # Without room the records stay in the buffer, and the next append waits or raises.
+            with contextlib.suppress(JournalFull):
+                self.sync_to(position.sequence)
+        else:
+            self._timer.started()
+        if self._listeners:
+            self._listeners.notify()
+        return position
+
+    def _add(self, payloads: Sequence[bytes], done: int) -> Position:
+        with self._lock:
+            self._check()
+            try:
+                return self._out.add(payloads, done, self._clock.now())
+            except (OSError, JournalFailed) as error:
+                raise self._fail(error) from error
+            finally:
+                if self._out.syncs.has_retired and self._disk_lock.acquire(blocking=False):
+                    self._out.syncs.close_retired()
+                    self._disk_lock.release()
+
+    def _make_room(self, full: NoRoom) -> None:
+        """Free a page, or wait until there may be room, or raise JournalFull, as `when_full` says."""
+        if self.reclaim():
+            return
+        if self._settings.when_full is WhenFull.DROP:
+            with self._lock:
+                if self.retention.drop_oldest(self._out.number):
+                    return
+        if self._settings.when_full is not WhenFull.BLOCK:
+            if full.done and self._settings.durability is Durability.EACH:
+                self.sync_to(self._out.written)
+            raise JournalFull(self._place, full.reason, appended=full.done)
+        with self._listeners.listening() as wakeup:
+            if not self.reclaim():  # a cursor may have been committed before this thread listened
+                wakeup.wait(self._clock.monotonic() + _ROOM_POLL_US)
+
+    def reclaim(self, *, ignore_cursors: bool = False) -> int:
+        """Remove the pages that may go, and return how many."""
+        with self._lock:
+            self._check()
+            removed = self.retention.reclaim(self._out.number, ignore_cursors=ignore_cursors)
+        if removed:
+            self._listeners.notify()
+        return removed
+
+    def flush(self) -> None:
+        """Write the buffer, so that readers of all processes see it; JournalFull if there is no room."""
+        if not self._out.has_unwritten:
+            return
+        with self._lock:
+            self._check()
+            self._flush()
+        self._listeners.notify()
+
+    def _flush(self) -> None:
+        try:
+            self._out.flush()
+        except NoRoom as full:
+            raise JournalFull(self._place, full.reason) from full
+        except OSError as error:
+            raise self._fail(error) from error
+
+    def sync(self) -> None:
+        """Return when all that was appended before is on the disk, at any durability."""
+        self.sync_to(self._out.sequence)
+
+    def sync_to(self, target: int) -> None:
+        """Return when this record and all before it are on the disk; threads that wait meanwhile share a sync."""
+        if self._out.synced >= target:
+            return
+        with self._disk_lock:
+            with self._lock:
+                self._check()
+                if self._out.synced >= target:
+                    return
+                if self._out.written < target:
+                    self._flush()
+                unsynced = self._out.unsynced()
+            try:
+                self._out.syncs.sync(unsynced)
+            except JournalFailed as error:
+                raise self._fail(error) from error
+            with self._lock:
+                self._out.synced = max(self._out.synced, unsynced.sequence)
+            self._out.syncs.close_retired()
+        self._listeners.notify()
+
+    def _has_unfinished(self) -> bool:
+        """Whether the timer has something to do: records to write, or with durability "batch" to sync."""
+        if self._settings.durability is Durability.NONE:
+            return self._out.has_unwritten
+        return self._out.sequence > self._out.synced
+
+    def _finish_batch(self) -> None:
+        """Write or sync what waits; called by the timer. Errors reach the next append."""
+        try:
+            if self._settings.durability is Durability.NONE:
+                self.flush()
+            else:
+                self.sync()
+            self._is_full = False
+        except JournalFull as full:
+            if not self._is_full:
+                _log.warning(facts_line("journal full", {"journal": self._place, "reason": full.reason}))
+            self._is_full = True
+        except (JournalFailed, Closed):
+            self._timer.close()
+
+    def _check(self) -> None:
+        if self._closed:
+            message = f"journal {self._place} was closed: open it again"
+            raise Closed(message)
+        if self._failed is not None:
+            raise JournalFailed(self._failed.place, self._failed.reason)
+        if os.getpid() != self._process:
+            message = f"journal {self._place} was opened before a fork: open it in the child, once the parent closed it"
+            raise Closed(message)
+
+    def _fail(self, error: OSError | JournalFailed) -> JournalFailed:
+        """Take nothing more: after a failed sync the system may have forgotten what it did not write."""
+        self._failed = error if isinstance(error, JournalFailed) else JournalFailed(self._place, str(error))
+        return self._failed
+
+    def close(self) -> None:
+        """Write and sync what waits, except that durability "none" does not sync; then close the files.
+
+        Raises what kept records of the buffer from being written; the journal is closed then too.
+        """
+        if self._closed:
+            return
+        self._timer.close()
+        try:
+            if self._process == os.getpid() and self._failed is None:
+                self.flush() if self._settings.durability is Durability.NONE else self.sync()
+        finally:
+            with self._disk_lock, self._lock:
+                self._closed = True
+                self._out.close()
+            self._listeners.notify()
