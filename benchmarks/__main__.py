@@ -24,6 +24,7 @@ BENCHMARKS: Final = (
     "sizes",
     "spark",
     "pipeline",
+    "journal",
 )
 
 

@@ -1,0 +1,84 @@
+"""What a crash leaves of a journal, at every byte of every write: nothing acknowledged is lost, nothing torn is served."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from astyqueue.journal import BYTES, Journal
+from astyqueue.testing import TimeMachine
+from tests.support.simulated_disk import Crash, SimulatedDisk, crashes
+
+FOLDER: Final = Path("/journal")
+PAGE: Final = 256
+LEVELS: Final = ("none", "batch", "each")
+#: Empty, short and long ones, and one that needs three pages.
+SIZES: Final = (0, 1, 30, 7, 90, 3, 2 * PAGE, 0, 5, 60, 12)
+LARGE: Final = 6
+
+
+def value(number: int) -> bytes:
+    return bytes([number % 251]) * SIZES[number % len(SIZES)]
+
+
+def opened(disk: SimulatedDisk, clock: TimeMachine, durability: str = "each") -> Journal[bytes]:
+    return Journal.open(
+        FOLDER, codec=BYTES, disk=disk, clock=clock, page_size=PAGE, durability=durability, batch_records=3
+    )
+
+
+def written(disk: SimulatedDisk, clock: TimeMachine, durability: str, last: int) -> int:
+    """Append up to this number, and note on the disk what has been acknowledged; the journal is not closed.
+
+    Returns the change with which writing the last one begins.
+    """
+    journal = opened(disk, clock, durability)
+    first = 0
+    for number in range(last + 1):
+        first = len(disk.changes)
+        journal.append(value(number))
+        clock.advance("1ms")
+        if durability == "none" and number % 4 == 3:
+            journal.sync()
+        disk.acknowledged(journal.stat().synced_sequence)
+    journal.sync()
+    disk.acknowledged(journal.stat().synced_sequence)
+    return first
+
+
+def check(crash: Crash, clock: TimeMachine) -> None:
+    with opened(crash.disk, clock) as journal:
+        records = list(journal.read())
+        found = {record.sequence: record.value for record in records}
+        assert [record.sequence for record in records] == sorted(found), crash.what
+        assert found == {sequence: value(sequence - 1) for sequence in found}, crash.what
+        assert set(range(1, crash.acknowledged + 1)) <= set(found), crash.what
+        assert journal.append(b"after").sequence > max(found, default=0), crash.what
+        assert [record.value for record in journal.read()] == [*found.values(), b"after"], crash.what
+    with opened(crash.disk, clock) as journal:
+        assert [record.value for record in journal.read()] == [*found.values(), b"after"], crash.what
+
+
+@pytest.mark.parametrize(("durability", "step"), [("each", 1), ("batch", 7), ("none", 7)])
+def test_a_crash_at_any_byte_of_a_record_in_several_pages_loses_nothing_acknowledged_and_serves_nothing_torn(
+    durability: str, step: int, disk: SimulatedDisk, clock: TimeMachine
+) -> None:
+    first = written(disk, clock, durability, LARGE)
+    journal = opened(disk.rebooted(keep_unsynced=True), clock)
+    assert [record.value for record in journal.read()] == [value(number) for number in range(LARGE + 1)]
+    found = list(crashes(disk, first=first, step=step))
+    assert len(found) > SIZES[LARGE] // step
+    for crash in found:
+        check(crash, clock)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("durability", LEVELS)
+def test_a_crash_at_any_byte_of_any_write_loses_nothing_acknowledged_and_serves_nothing_torn(
+    durability: str, disk: SimulatedDisk, clock: TimeMachine
+) -> None:
+    written(disk, clock, durability, 2 * len(SIZES))
+    for crash in crashes(disk):
+        check(crash, clock)
