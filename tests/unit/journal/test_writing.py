@@ -1,0 +1,283 @@
+"""Appending: what is kept, in which order, and when it is on the disk."""
+
+from __future__ import annotations
+
+import errno
+import os
+import threading
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from astyqueue.errors import BadInput, BadSetting, Closed, JournalError, JournalFailed, JournalInUse, UndecodableRecord
+from astyqueue.journal import BYTES, JSON, UTF8, Codec, Journal, ReadOnlyJournal, TextCodec
+from astyqueue.testing import TimeMachine
+from tests.support.simulated_disk import SimulatedDisk
+from tests.unit.journal.conftest import FOLDER, Opening
+
+DEADLINE: Final = 20
+
+
+def values(journal: Journal[bytes] | ReadOnlyJournal[bytes]) -> list[bytes]:
+    return [record.value for record in journal.read()]
+
+
+def test_values_come_back_in_order_with_rising_sequences_and_the_moment_they_arrived(
+    opened: Opening, clock: TimeMachine
+) -> None:
+    journal = opened()
+    places = [journal.append(value) for value in (b"a", b"b")]
+    clock.advance("1s")
+    places.append(journal.append(b"c"))
+    records = list(journal.read())
+    assert [record.value for record in records] == [b"a", b"b", b"c"]
+    assert [(record.sequence, record.arrived) for record in records] == [(place[0], place.arrived) for place in places]
+    assert [place.sequence for place in places] == [1, 2, 3]
+    assert records[2].arrived == clock.instant
+
+
+@pytest.mark.parametrize("durability", ["none", "batch", "each"])
+@pytest.mark.parametrize("size", [0, 1, 3, 81, 100, 2000])
+def test_a_value_of_any_size_comes_back_whole_also_after_reopening(size: int, durability: str, opened: Opening) -> None:
+    payloads = [bytes([number]) * size for number in range(20)]
+    journal = opened(durability=durability)
+    for payload in payloads:
+        journal.append(payload)
+    assert values(journal) == payloads
+    journal.close()
+    assert values(opened()) == payloads
+
+
+def test_payloads_of_every_length_cross_pages_unchanged(opened: Opening) -> None:
+    payloads = [bytes(number % 256 for number in range(size)) for size in range(1, 500, 3)]
+    journal = opened(durability="batch")
+    journal.append_many(payloads)
+    assert values(journal) == payloads
+
+
+def test_an_empty_journal_reads_as_empty(opened: Opening) -> None:
+    journal = opened()
+    assert values(journal) == []
+    assert journal.append_many([]) is None
+    journal.close()
+    assert values(opened()) == []
+
+
+def test_a_journal_keeps_the_page_size_that_it_was_created_with(opened: Opening, disk: SimulatedDisk) -> None:
+    opened(page_size=300).append(b"a")
+    disk = disk.rebooted(keep_unsynced=True)
+    journal = opened(page_size=4096, disk=disk)
+    journal.append_many([b"x" * 100] * 10)
+    sizes = [len(node.seen) for path, node in disk.names_seen.items() if path.suffix == ".page"]
+    assert len(sizes) == 10
+    assert max(sizes) <= 300
+
+
+def test_a_record_is_on_the_disk_when_an_append_returns_with_durability_each(
+    opened: Opening, disk: SimulatedDisk
+) -> None:
+    journal = opened(durability="each")
+    for number in range(5):
+        journal.append(bytes([number]))
+        assert len(values(opened(disk=disk.rebooted(keep_unsynced=False)))) == number + 1
+
+
+def test_a_batch_is_synced_after_its_number_of_records(opened: Opening, disk: SimulatedDisk) -> None:
+    journal = opened(durability="batch", batch_records=3, page_size="1MiB")
+    for number in range(1, 8):
+        journal.append(b"a")
+        assert journal.stat().synced_sequence == number // 3 * 3
+    assert disk.syncs == 2
+    assert disk.writes < 6
+
+
+def test_a_batch_is_synced_after_its_delay_though_nothing_follows(opened: Opening, clock: TimeMachine) -> None:
+    journal = opened(durability="batch", batch_records=100, batch_delay="10ms")
+    with journal._source.listeners.listening() as synced:
+        journal.append(b"a")
+        synced.wait()  # an append notifies
+        clock.when_waiting(1, DEADLINE)
+        assert journal.stat().synced_sequence == 0
+        clock.advance("10ms")
+        while journal.stat().synced_sequence == 0:
+            synced.wait(clock.monotonic() + 1)
+    assert journal.stat().synced_sequence == 1
+
+
+def test_without_durability_nothing_is_synced_and_other_processes_see_it_after_the_delay(
+    opened: Opening, disk: SimulatedDisk, clock: TimeMachine
+) -> None:
+    journal = opened(durability="none", batch_delay="10ms", page_size="1MiB")
+    journal.append(b"a")
+    other = ReadOnlyJournal.open(FOLDER, codec=BYTES, disk=disk, clock=clock)
+    assert values(other) == []
+    with journal._source.listeners.listening() as written:
+        clock.when_waiting(1, DEADLINE)
+        clock.advance("10ms")
+        while not values(other):
+            written.wait(clock.monotonic() + 1)
+    assert disk.syncs == 0
+    journal.sync()
+    assert disk.syncs > 0
+    assert values(opened(disk=disk.rebooted(keep_unsynced=False))) == [b"a"]
+
+
+def test_a_sync_without_durability_reaches_pages_that_were_finished_before(
+    opened: Opening, disk: SimulatedDisk
+) -> None:
+    journal = opened(durability="none")
+    journal.append_many([b"x" * 60] * 10)
+    journal.sync()
+    assert values(opened(disk=disk.rebooted(keep_unsynced=False))) == [b"x" * 60] * 10
+
+
+def test_threads_that_append_at_once_share_syncs(tmp_path: Path) -> None:
+    count, each = 8, 25
+    with Journal.open(tmp_path, codec=BYTES, durability="each") as journal:
+        threads = [
+            threading.Thread(target=lambda name=name: [journal.append(b"%d" % name) for _ in range(each)])
+            for name in range(count)
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(60)
+        found = values(journal)
+        assert journal.stat().synced_sequence == count * each
+    assert sorted(found) == sorted(b"%d" % name for name in range(count) for _ in range(each))
+
+
+def test_a_second_writer_is_refused_until_the_first_closes(tmp_path: Path) -> None:
+    with Journal.open(tmp_path), pytest.raises(JournalInUse, match=f"process {os.getpid()}"):
+        Journal.open(tmp_path)
+    Journal.open(tmp_path).close()
+    with Journal.open(tmp_path), Journal.open(tmp_path, prefix="other"):
+        pass
+
+
+def test_a_closed_journal_refuses_appends_and_syncs_and_may_be_closed_again(opened: Opening) -> None:
+    journal = opened()
+    journal.close()
+    journal.close()
+    with pytest.raises(Closed, match="open it again"):
+        journal.append(b"a")
+    with pytest.raises(Closed):
+        journal.cursor("a").commit(journal.append(b"a"))
+
+
+def test_after_a_failed_sync_the_journal_takes_nothing_more(opened: Opening, disk: SimulatedDisk) -> None:
+    journal = opened()
+    journal.append(b"a")
+    disk.sync_error = OSError(errno.EIO, "Input/output error")
+    with pytest.raises(JournalFailed, match="Input/output error"):
+        journal.append(b"b")
+    disk.sync_error = None
+    with pytest.raises(JournalFailed):
+        journal.append(b"c")
+    journal.close()
+    assert values(opened())[0] == b"a"
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system cannot fork")
+def test_a_forked_child_is_refused_and_does_not_write_what_its_parent_buffered(tmp_path: Path) -> None:
+    with Journal.open(tmp_path, codec=BYTES, durability="batch", batch_delay="1h") as journal:
+        journal.append(b"parent")
+        child = os.fork()
+        if child == 0:
+            try:
+                journal.append(b"child")
+            except Closed:
+                os._exit(0)
+            os._exit(1)
+        assert os.waitpid(child, 0)[1] == 0
+    with Journal.open(tmp_path, codec=BYTES) as journal:
+        assert values(journal) == [b"parent"]
+
+
+def test_codecs_bring_back_text_bytes_and_json(tmp_path: Path) -> None:
+    for name, codec, value in (
+        ("text", UTF8, "Zoë"),
+        ("latin", TextCodec("latin-1"), "Zoë"),
+        ("bytes", BYTES, b"\0\xff"),
+        ("json", JSON, {"to": ["ada", None, 1.5]}),
+    ):
+        with Journal.open(tmp_path, prefix=name, codec=codec) as journal:  # type: ignore[call-overload]  # of several types
+            journal.append(value)
+            assert [record.value for record in journal.read()] == [value]
+
+
+class Refusing(Codec[object]):
+    def encode(self, value: object) -> bytes:
+        return None if value is None else b"1"  # type: ignore[return-value]  # a defect of a user's codec
+
+    def decode(self, data: bytes) -> object:
+        raise ValueError(data)
+
+
+def test_a_codec_that_makes_no_bytes_has_nothing_appended(opened: Opening) -> None:
+    del opened
+    with Journal.open(FOLDER, codec=Refusing(), disk=SimulatedDisk()) as journal:
+        with pytest.raises(BadInput, match="NoneType"):
+            journal.append(None)
+        assert journal.stat().last_sequence == 0
+        with pytest.raises(TypeError):
+            Journal.append_many(journal, 5)  # type: ignore[arg-type]  # a caller's mistake
+
+
+def test_a_record_that_its_codec_refuses_is_an_error_behind_which_reading_continues() -> None:
+    with Journal.open(FOLDER, codec=Refusing(), disk=SimulatedDisk()) as journal:
+        journal.append_many([1, 2])
+        reader = journal.read()
+        for sequence in (1, 2):
+            with pytest.raises(UndecodableRecord, match=f"record {sequence}") as refused:
+                next(reader)
+            assert refused.value.sequence == sequence
+        assert list(reader) == []
+
+
+def test_json_refuses_what_would_not_come_back(tmp_path: Path) -> None:
+    with Journal.open(tmp_path) as journal:
+        for value in (float("nan"), {1, 2}):
+            with pytest.raises((TypeError, ValueError)):
+                journal.append(value)
+        assert journal.stat().last_sequence == 0
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"page_size": "16 apples"}, "16 apples"),
+        ({"page_size": 100}, "page_size is 100 bytes"),
+        ({"page_size": "2GiB"}, "to 1GiB"),
+        ({"durability": "always"}, "'none', 'batch', 'each'"),
+        ({"when_full": "explode"}, "'block', 'raise', 'drop'"),
+        ({"batch_records": 0}, "at least 1"),
+        ({"batch_delay": "soon"}, "batch_delay"),
+        ({"cap": "20MiB"}, "at least two pages"),
+        ({"prefix": "../escape"}, "is not a name"),
+    ],
+)
+def test_a_wrong_setting_is_named(options: dict[str, object], message: str, tmp_path: Path) -> None:
+    with pytest.raises(BadSetting, match=message):
+        Journal.open(tmp_path / "new", **options)  # type: ignore[call-overload]  # wrong on purpose
+
+
+def test_files_are_for_their_owner_only(tmp_path: Path) -> None:
+    with Journal.open(tmp_path / "new" / "journal") as journal:
+        journal.append(1)
+        journal.cursor("a")
+    modes = {path.stat().st_mode & 0o777 for path in (tmp_path / "new" / "journal").iterdir()}
+    assert modes == {0o600}
+
+
+def test_a_page_of_a_newer_format_is_refused_by_name(opened: Opening, disk: SimulatedDisk) -> None:
+    from zlib import crc32  # noqa: PLC0415 - the checksum of this one header
+
+    opened().append(b"a")
+    disk = disk.rebooted(keep_unsynced=True)
+    page = disk.names_seen[FOLDER / "journal-1.page"].seen
+    page[8] = 2
+    page[52 - 4 : 52] = crc32(page[: 52 - 4]).to_bytes(4, "little")
+    with pytest.raises(JournalError, match="format 2"):
+        opened(disk=disk)
