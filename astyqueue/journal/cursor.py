@@ -65,7 +65,11 @@ class Cursor:
             self._file.close()
             what = f"cursor {name!r}"
             raise JournalInUse(what, str(path), "another reader")
-        disk.sync_directory(path.parent)
+        if not self._file.size():
+            # Both blocks are taken now, so that a commit works on a full disk: it is what frees pages there.
+            self._file.write_at(0, _packed(0, None).ljust(_BLOCK, b"\0") + _packed(1, None))
+            self._file.sync()
+            disk.sync_directory(path.parent)
         self._generation, self._position = _latest(self._file, path)
 
     @property
@@ -99,9 +103,7 @@ class Cursor:
         if position is not None:
             self._before_commit(self._position.sequence if self._position else 0, position.sequence)
         generation = self._generation + 1
-        sequence, arrived = position or (0, 0)
-        slot = _SLOT.pack(_MAGIC, generation, sequence, arrived, os.getpid())
-        self._file.write_at(generation % 2 * _BLOCK, slot + _CHECKSUM.pack(crc32(slot)))
+        self._file.write_at(generation % 2 * _BLOCK, _packed(generation, position))
         self._file.sync()
         self._generation, self._position = generation, position
         self._after_commit()
@@ -123,6 +125,12 @@ class Cursor:
         if self._file is not None:
             self._file.close()
             self._file = None
+
+
+def _packed(generation: int, position: Position | None) -> bytes:
+    sequence, arrived = position or (0, 0)
+    slot = _SLOT.pack(_MAGIC, generation, sequence, arrived, os.getpid())
+    return slot + _CHECKSUM.pack(crc32(slot))
 
 
 def _latest(file: DiskFile, path: Path) -> tuple[int, Position | None]:

@@ -6,7 +6,6 @@ the record's offset, so bytes that were written for another place are never take
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import IntEnum
 from struct import Struct
@@ -111,18 +110,21 @@ def packed(entry_kind: int, sequence: int, arrived: int, payload: bytes, start: 
     return b"".join((PREFIX.pack(OVERHEAD + len(payload), checksum), body, payload))
 
 
-def entries(data: bytes, base: int, header: PageHeader) -> Iterator[Entry]:
+def entries(data: bytes, base: int, header: PageHeader) -> list[Entry]:
     """The records of a page's bytes from the offset `base` on, up to the first that is incomplete or unreadable."""
     view, size = memoryview(data), len(data)
     unpack, covered, start = _RECORD.unpack_from, PREFIX.size, header.salt + base
+    # The constructor of a named tuple takes three times as long as this, in a loop that is most of what a read costs.
+    made, found = tuple.__new__, list[Entry]()
     at = 0
     while at + OVERHEAD <= size:
         length, checksum, sequence, arrived, kind = unpack(data, at)
         end = at + length
         if length < OVERHEAD or end > size or crc32(view[at + covered : end], (start + at) & MASK) != checksum:
-            return
-        yield Entry(base + at, base + end, sequence, arrived, kind, data[at + OVERHEAD : end])
+            break
+        found.append(made(Entry, (base + at, base + end, sequence, arrived, kind, data[at + OVERHEAD : end])))
         at = end
+    return found
 
 
 def length_at(data: bytes) -> int:
@@ -136,7 +138,7 @@ def next_readable(data: bytes, base: int, header: PageHeader) -> Entry | None:
     while found >= 0:
         at = found - _MARK_AT
         length = length_at(data[at : at + OVERHEAD])
-        if (entry := next(entries(data[at : at + length], base + at, header), None)) is not None:
-            return entry
+        if readable := entries(data[at : at + length], base + at, header):
+            return readable[0]
         found = data.find(_MARK, found + 1)
     return None

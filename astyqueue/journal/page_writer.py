@@ -143,7 +143,7 @@ class PageWriter:
         if self._settings.cap is not None:
             allowed = (self._settings.cap // self._page_size - 1) * (self._capacity - OVERHEAD) - TOTAL.size
             longest = max(map(len, payloads), default=0)
-            if longest > allowed:
+            if longest > max(allowed, self._capacity - OVERHEAD):
                 message = f"a record has {longest} bytes, under this cap at most {allowed} fit: raise the cap"
                 raise BadInput(message)
 

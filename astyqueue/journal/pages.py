@@ -43,7 +43,7 @@ class PageReader:
         while True:
             wanted = size if limit is None else max(0, min(size, limit - self.at))
             data = self._file.read_at(self.at, wanted)
-            found = list(entries(data, self.at, self.header))
+            found = entries(data, self.at, self.header)
             if found:
                 self.at = found[-1].end
                 self._last = found[-1].sequence

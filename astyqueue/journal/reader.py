@@ -90,7 +90,7 @@ class Reader(Generic[T]):
 
     def __init__(self, source: Source, codec: Codec[T], span: Span, *, follow: bool) -> None:
         """With `follow`, wait for records to come; otherwise end where the journal ends."""
-        self.position: Position | None = None
+        self._returned: Entry | None = None
         self.skipped: list[Damage] = []
         self._source: Final = source
         self._codec: Final = codec
@@ -121,8 +121,13 @@ class Reader(Generic[T]):
             value = self._codec.decode(entry.payload)
         except Exception as error:
             raise UndecodableRecord(entry.sequence, f"{type(error).__name__}: {error}") from error
-        self.position = Position(entry.sequence, entry.arrived)
+        self._returned = entry
         return Record(entry.sequence, entry.arrived, value)
+
+    @property
+    def position(self) -> Position | None:
+        """The place of the last record that was returned."""
+        return Position(self._returned.sequence, self._returned.arrived) if self._returned else None
 
     def take(self, limit: int) -> list[Record[T]]:
         """Up to `limit` records that are there now, without waiting for others."""
@@ -149,9 +154,25 @@ class Reader(Generic[T]):
                 entries = self._next_entries()
                 if not entries:
                     return False
-                for entry in entries:
-                    self._take_in(entry)
+                if self._are_all_wanted(entries):
+                    self._ready.extend(entries)
+                else:
+                    for entry in entries:
+                        self._take_in(entry)
             return bool(self._ready)
+
+    def _are_all_wanted(self, entries: list[Entry]) -> bool:
+        """Whether all of these are whole and in the span: the usual case, which is decided for all at once."""
+        bounds = self._span
+        first = entries[0].sequence if bounds.by is By.SEQUENCE else entries[0].arrived
+        return (
+            self._start is not None
+            and first >= self._start
+            and entries[-1].arrived < bounds.until_us
+            and entries[-1].sequence < bounds.until_sequence
+            and not self._parts
+            and {entry.kind for entry in entries} == {Kind.WHOLE}
+        )
 
     def _next_entries(self) -> list[Entry]:
         while self._page is not None or self._open_next_page():
@@ -203,7 +224,7 @@ class Reader(Generic[T]):
         return True
 
     def _gone(self, number: int, reason: str) -> Damage:
-        return Damage(number, 0, 0, self.position.sequence if self.position else 0, 0, reason)
+        return Damage(number, 0, 0, self._returned.sequence if self._returned else 0, 0, reason)
 
     def _take_in(self, entry: Entry) -> None:
         """Make a record ready if it is whole now and in the span."""

@@ -1,0 +1,204 @@
+"""What the disk did to a journal: flipped bits, lost files, lost hints. A loss costs what was hit, and is reported."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from astyqueue.findings import Severity
+from astyqueue.journal import BYTES, Journal, ReadOnlyJournal
+from astyqueue.journal.format import OVERHEAD, RECORDS_AT
+from tests.support.simulated_disk import SimulatedDisk
+from tests.unit.journal.conftest import FOLDER, Opening
+
+PAGE_1: Final = FOLDER / "journal-1.page"
+#: Records of 50 bytes, three of which fit into the default page of a test.
+SIZE: Final = 50 - OVERHEAD
+
+
+def value(number: int) -> bytes:
+    return b"%02d" % number * (SIZE // 2)
+
+
+@pytest.fixture
+def filled(opened: Opening, disk: SimulatedDisk) -> SimulatedDisk:
+    """Eight records in four pages, left by a process that was killed."""
+    journal = opened()
+    journal.append_many(map(value, range(8)))
+    assert journal.stat().pages == 4
+    return disk.rebooted(keep_unsynced=True)
+
+
+def damage(journal: Journal[bytes]) -> list[str]:
+    return [finding.fact for finding in journal.verify() if finding.severity is not Severity.OK]
+
+
+def test_a_flipped_bit_costs_exactly_its_record_and_is_reported(filled: SimulatedDisk, opened: Opening) -> None:
+    pages = [path for path in filled.names_seen if path.suffix == ".page"]
+    for path in pages:
+        for offset in range(RECORDS_AT, len(filled.names_seen[path].seen)):
+            disk = filled.rebooted(keep_unsynced=True)
+            disk.flip_bit(path, offset, offset % 8)
+            other = ReadOnlyJournal.open(FOLDER, codec=BYTES, disk=disk)
+            reader = other.read()
+            found = [record.value for record in reader]
+            lost = 2 * (int(path.stem.rpartition("-")[2]) - 1) + (offset - RECORDS_AT) // 50
+            assert found == [value(number) for number in range(8) if number != lost]
+            assert len(reader.skipped) == 1
+            assert reader.skipped[0].size == 50
+    del opened
+
+
+def test_a_flipped_bit_in_a_header_costs_nothing(filled: SimulatedDisk, opened: Opening) -> None:
+    for offset in range(RECORDS_AT):
+        disk = filled.rebooted(keep_unsynced=True)
+        disk.flip_bit(PAGE_1, offset)
+        journal = opened(disk=disk)
+        assert len(list(journal.read())) == 8
+        journal.close()
+
+
+def test_a_writer_goes_on_behind_damage_in_the_last_page(filled: SimulatedDisk, opened: Opening) -> None:
+    for path, offset, lost in ((FOLDER / "journal-4.page", RECORDS_AT + 9, 6), (FOLDER / "journal-4.page", 220, 7)):
+        disk = filled.rebooted(keep_unsynced=True)
+        disk.flip_bit(path, offset)
+        journal = opened(disk=disk)
+        assert journal.append(b"after").sequence == (9 if lost == 6 else 8)
+        expected = [value(number) for number in range(8) if number != lost]
+        assert [record.value for record in journal.read()] == [*expected, b"after"]
+        journal.close()
+
+
+def test_damage_is_found_by_verify_with_its_page_and_the_records_around_it(
+    filled: SimulatedDisk, opened: Opening, caplog: pytest.LogCaptureFixture
+) -> None:
+    filled.flip_bit(PAGE_1, RECORDS_AT + 10)
+    journal = opened(disk=filled)
+    [fact] = damage(journal)
+    assert "page 1, 50 bytes at offset 128, before all readable records and before record 2" in fact
+    assert list(journal.read(after=5))
+    assert caplog.messages == []
+    assert len(list(journal.read())) == 7
+    assert "journal records unreadable" in caplog.messages[0]
+    assert damage(opened(disk=filled.rebooted(keep_unsynced=True))) == [fact]
+
+
+@pytest.mark.parametrize("number", [1, 2, 3])
+def test_a_lost_page_or_header_costs_its_records_and_is_reported(
+    number: int, filled: SimulatedDisk, opened: Opening
+) -> None:
+    expected = [value(n) for n in range(8) if n // 2 != number - 1]
+    path = FOLDER / f"journal-{number}.page"
+    headless = filled.rebooted(keep_unsynced=True)
+    for offset in (0, 64):
+        headless.flip_bit(path, offset)
+    filled.remove(path)
+    for disk in (filled, headless):
+        journal = opened(disk=disk)
+        reader = journal.read()
+        assert [record.value for record in reader] == expected
+        assert [record.value for record in journal.read(after=2 * number)] == expected[2 * number - 2 :]
+        if number > 1 or disk is headless:
+            assert len(damage(journal)) == 1
+        assert journal.append(b"after").sequence == 9
+        journal.close()
+
+
+def test_a_last_page_whose_header_is_lost_stays_and_the_journal_goes_on_behind_it(
+    filled: SimulatedDisk, opened: Opening
+) -> None:
+    for offset in (0, 64):
+        filled.flip_bit(FOLDER / "journal-4.page", offset)
+    journal = opened(disk=filled)
+    assert journal.append(b"after").sequence == 7
+    reader = journal.read()
+    assert [record.value for record in reader] == [*map(value, range(6)), b"after"]
+    assert "its header cannot be read" in reader.skipped[0].reason
+    assert FOLDER / "journal-4.page" in filled.names_seen
+
+
+def test_parts_of_a_record_are_not_joined_over_a_lost_one(opened: Opening, disk: SimulatedDisk) -> None:
+    journal = opened()
+    journal.append_many([b"a", b"x" * 900, b"b"])
+    pages = journal.stat().pages
+    assert pages >= 6
+    for lost in range(2, pages):
+        seen = disk.rebooted(keep_unsynced=True)
+        seen.remove(FOLDER / f"journal-{lost}.page")
+        reader = ReadOnlyJournal.open(FOLDER, codec=BYTES, disk=seen).read()
+        assert [record.value for record in reader] == [b"a", b"b"]
+        assert reader.skipped
+
+
+@pytest.mark.parametrize("hints", [{".index"}, {".meta"}, {".index", ".meta"}])
+def test_indexes_and_hints_may_be_deleted_damaged_or_cut_at_any_byte(hints: set[str], opened: Opening) -> None:
+    disk = SimulatedDisk()
+    journal = opened(disk=disk, page_size="256KiB", durability="batch")
+    journal.append_many(b"%08d" % number * 100 for number in range(700))
+    journal.close()
+    files = [path for path in disk.names_seen if path.suffix in hints]
+    assert files
+    for size in (None, 0, 1, 20, 60, -1):
+        seen = disk.rebooted(keep_unsynced=True)
+        for path in files:
+            content = seen.names_seen[path].seen
+            if size is None:
+                seen.remove(path)
+            elif size < 0:
+                content[len(content) // 2] ^= 1
+            else:
+                del content[size:]
+        with Journal.open(FOLDER, codec=BYTES, disk=seen) as reopened:
+            assert reopened.append(b"after").sequence == 701
+            for after in (0, 350, 698):
+                first = next(reopened.read(after=after))
+                assert first.value == b"%08d" % after * 100
+            assert not [one for one in reopened.verify() if one.severity is Severity.PROBLEM]
+
+
+def test_an_index_of_another_page_hides_nothing(opened: Opening, disk: SimulatedDisk) -> None:
+    journal = opened()
+    journal.append_many(map(value, range(8)))
+    journal.close()
+    indexes = sorted(path for path in disk.names_seen if path.suffix == ".index")
+    for path, other in zip(indexes, reversed(indexes), strict=True):
+        disk.names_seen[path].seen[:] = disk.names_seen[other].durable or disk.names_seen[other].seen
+    reopened = opened()
+    for after in range(8):
+        assert next(reopened.read(after=after)).value == value(after)
+
+
+def test_a_copy_of_a_page_inside_a_record_is_never_served_as_records(opened: Opening, disk: SimulatedDisk) -> None:
+    journal = opened(page_size=4096)
+    journal.append_many(map(value, range(8)))
+    journal.append(bytes(disk.names_seen[PAGE_1].seen))
+    journal.append(b"end")
+    seen = disk.rebooted(keep_unsynced=True)
+    seen.flip_bit(PAGE_1, RECORDS_AT + 8 * 50 + 30)
+    assert [record.value for record in ReadOnlyJournal.open(FOLDER, codec=BYTES, disk=seen).read()] == [
+        *map(value, range(8)),
+        b"end",
+    ]
+
+
+def test_what_a_killed_process_left_behind_the_last_record_is_cut_and_logged(
+    filled: SimulatedDisk, opened: Opening, caplog: pytest.LogCaptureFixture
+) -> None:
+    last = FOLDER / "journal-4.page"
+    filled.names_seen[last].seen.extend(b"torn")
+    other = ReadOnlyJournal.open(FOLDER, codec=BYTES, disk=filled)
+    assert [finding.severity for finding in other.verify()] == [Severity.NOTE]
+    reader = other.read()
+    assert len(list(reader)) == 8
+    assert reader.skipped[0].size == 4
+    journal = opened(disk=filled)
+    assert len(filled.names_seen[last].seen) == RECORDS_AT + 100
+    assert any("journal tail cut" in message and "bytes=4" in message for message in caplog.messages)
+    assert damage(journal) == []
+
+
+def test_a_folder_that_is_missing_cannot_be_read(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError):
+        ReadOnlyJournal.open(tmp_path / "missing")

@@ -1,0 +1,159 @@
+"""A stream through a journal: order, ends, errors, restarts, and consumers that stop early."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from typing import Any, Final
+
+import pytest
+
+from astyqueue.errors import BadInput, UndecodableRecord
+from astyqueue.journal import Codec, Journal
+from tests.support.simulated_disk import SimulatedDisk
+from tests.unit.journal.conftest import FOLDER, Opening
+
+DEADLINE: Final = 20
+Through = Callable[[Journal[Any], Iterable[Any]], list[Any]]
+
+
+async def awaited(items: Iterable[Any]) -> AsyncIterator[Any]:
+    for item in items:
+        yield item
+
+
+def as_thread(journal: Journal[Any], items: Iterable[Any]) -> list[Any]:
+    return list(journal.persist(items))
+
+
+def as_task(journal: Journal[Any], items: Iterable[Any]) -> list[Any]:
+    async def main() -> list[Any]:
+        return [item async for item in journal.persist_async(awaited(items))]
+
+    return asyncio.run(main())
+
+
+@pytest.fixture(params=[as_thread, as_task])
+def through(request: pytest.FixtureRequest) -> Through:
+    chosen: Through = request.param
+    return chosen
+
+
+@pytest.mark.parametrize("durability", ["none", "batch", "each"])
+@pytest.mark.parametrize("count", [0, 1, 3, 50])
+def test_every_item_comes_out_in_order_and_the_stream_ends(
+    count: int, durability: str, through: Through, opened: Opening
+) -> None:
+    items = [b"%d" % number for number in range(count)]
+    assert through(opened(durability=durability, page_size="4KiB"), items) == items
+
+
+@pytest.mark.parametrize(
+    ("size", "count"), [(81, 20), (100, 20), (200, 9), (1000, 5)], ids=["one a page", "full", "two pages", "ten pages"]
+)
+def test_items_as_large_as_pages_and_larger_come_out_whole(
+    size: int, count: int, through: Through, opened: Opening
+) -> None:
+    items = [bytes([number]) * size for number in range(count)]
+    assert through(opened(), items) == items
+
+
+def failing(count: int) -> Iterator[bytes]:
+    for number in range(count):
+        yield b"%d" % number
+    message = "the source broke"
+    raise ArithmeticError(message)
+
+
+@pytest.mark.parametrize("count", [0, 3])
+def test_an_error_of_the_source_comes_after_the_items_before_it(count: int, through: Through, opened: Opening) -> None:
+    journal = opened()
+    with pytest.raises(ArithmeticError, match="the source broke"):
+        through(journal, failing(count))
+    assert journal.stat().last_sequence == count
+
+
+class Wrong(Codec[object]):
+    def encode(self, value: object) -> bytes:
+        return None if value == "write" else b"x"  # type: ignore[return-value]  # a defect of a user's codec
+
+    def decode(self, data: bytes) -> object:
+        raise LookupError(data)
+
+
+@pytest.mark.parametrize(("item", "error"), [("write", BadInput), ("read", UndecodableRecord)])
+def test_a_codec_that_fails_ends_the_stream_with_an_error_and_emits_nothing(
+    item: str, error: type[Exception], through: Through
+) -> None:
+    with Journal.open(FOLDER, codec=Wrong(), disk=SimulatedDisk()) as journal, pytest.raises(error):
+        through(journal, [item])
+
+
+def test_what_an_earlier_run_left_comes_first(opened: Opening, disk: SimulatedDisk) -> None:
+    journal = opened()
+    stream = journal.persist([b"a", b"b", b"c"])
+    assert [next(stream), next(stream)] == [b"a", b"b"]
+    while journal.stat().last_sequence < 3:
+        journal.sync()
+    seen = disk.rebooted(keep_unsynced=False)
+    stream.close()
+    assert as_thread(journal, [b"d"]) == [b"b", b"c", b"d"]
+    assert as_thread(opened(disk=seen), [b"d"]) == [b"a", b"b", b"c", b"d"]
+
+
+def test_a_slow_consumer_stops_no_source(opened: Opening) -> None:
+    journal = opened(durability="batch", page_size="4KiB")
+    given = threading.Event()
+
+    def source() -> Iterator[bytes]:
+        yield from (b"%d" % number for number in range(1000))
+        given.set()
+
+    stream = journal.persist(source())
+    assert next(stream) == b"0"
+    assert given.wait(DEADLINE)
+    assert list(stream) == [b"%d" % number for number in range(1, 1000)]
+
+
+def test_a_source_waits_at_the_cap_until_the_consumer_goes_on(opened: Opening) -> None:
+    journal = opened(cap=4 * 256, when_full="block")
+    items = [b"%03d" % number * 30 for number in range(60)]
+    assert list(journal.persist(items)) == items
+    assert journal.stat().pages <= 4
+
+
+@pytest.mark.parametrize("rounds", [3, pytest.param(50, marks=pytest.mark.full)])
+def test_a_consumer_that_stops_early_closes_the_source_and_the_reader(rounds: int, opened: Opening) -> None:
+    journal = opened(durability="none", cap=8 * 256, when_full="block")
+    for _ in range(rounds):
+        closed = threading.Event()
+
+        def source(closed: threading.Event = closed) -> Iterator[bytes]:
+            try:
+                yield from [b"x" * 50] * 5000
+            finally:
+                closed.set()
+
+        stream = journal.persist(source())
+        for _ in range(5):
+            next(stream)
+        stream.close()
+        assert closed.wait(DEADLINE)
+        assert journal.reclaim() >= 0
+        journal.cursor("persist").remove()
+        journal.reclaim(ignore_cursors=True)
+        journal.cursor("persist").commit(next(iter([*journal.read()][-1:])))
+        journal.cursor("persist").close()
+
+
+def test_a_task_that_stops_early_leaves_no_task_behind(opened: Opening) -> None:
+    journal = opened()
+
+    async def main() -> int:
+        stream = journal.persist_async(awaited([b"a"] * 500))
+        assert [await anext(stream) for _ in range(3)] == [b"a"] * 3
+        await stream.aclose()
+        return len(asyncio.all_tasks())
+
+    assert asyncio.run(main()) == 1

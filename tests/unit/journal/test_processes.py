@@ -1,0 +1,68 @@
+"""Real processes: a writer that is killed with SIGKILL, and readers beside it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from astyqueue.errors import JournalInUse
+from astyqueue.findings import Severity
+from astyqueue.journal import BYTES, Journal, ReadOnlyJournal
+
+PROGRAM: Final = Path(__file__).with_name("journal_process.py")
+
+
+@contextmanager
+def started(*words: str) -> Iterator[subprocess.Popen[str]]:
+    process = subprocess.Popen([sys.executable, str(PROGRAM), *words], stdout=subprocess.PIPE, text=True)
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def acknowledged(process: subprocess.Popen[str], lines: int) -> int:
+    assert process.stdout is not None
+    return int([process.stdout.readline() for _ in range(lines)][-1])
+
+
+@pytest.mark.parametrize("durability", ["none", "batch", "each"])
+def test_a_writer_killed_at_any_moment_loses_nothing_that_it_acknowledged(durability: str, tmp_path: Path) -> None:
+    for kill in range(4):
+        with started("write", str(tmp_path), durability) as process:
+            known = acknowledged(process, 7 + 11 * kill)
+            with pytest.raises(JournalInUse, match=f"process {process.pid}"):
+                Journal.open(tmp_path)
+            process.kill()
+            process.wait()
+            assert process.stdout is not None
+            known = max([known, *(int(line) for line in process.stdout if line.endswith("\n"))])
+        with ReadOnlyJournal.open(tmp_path, codec=BYTES) as other:
+            records = list(other.read())
+            assert len(records) >= known
+        with Journal.open(tmp_path, codec=BYTES) as journal:
+            assert [record.sequence for record in journal.read()] == list(range(1, len(records) + 1))
+            assert all(int(r.value.split()[0]) == r.sequence - 1 for r in records)
+            assert all(len(r.value) == len(b"%d " % (r.sequence - 1)) + (r.sequence - 1) * 37 % 300 for r in records)
+            assert [finding.severity for finding in journal.verify()] == [Severity.OK]
+
+
+def test_a_reader_in_another_process_follows_over_pages_and_a_new_writer(tmp_path: Path) -> None:
+    with Journal.open(tmp_path, codec=BYTES, page_size="4KiB") as journal:
+        journal.append_many(b"%d " % number for number in range(300))
+    with started("follow", str(tmp_path)) as process:
+        assert process.stdout is not None
+        for number in range(300):
+            assert process.stdout.readline() == f"{number + 1} {number}\n"
+        with Journal.open(tmp_path, codec=BYTES, durability="batch") as journal:
+            for number in range(300, 700):
+                journal.append(b"%d " % number)
+            for number in range(300, 700):
+                assert process.stdout.readline() == f"{number + 1} {number}\n"
