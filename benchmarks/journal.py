@@ -75,36 +75,30 @@ def _run(options: argparse.Namespace, folder: Path) -> Run:
         run[f"append_{name}_mb_per_s"] = volume / append
         run[f"append_{name}_part_of_bare"] = bare / append
         run[f"read_{name}_mb_per_s"] = volume / read
-    return run | _searched(options, folder)
+    run.update(_searched(options, folder))
+    return run
 
 
 def _bare(path: Path, batches: list[list[bytes]], durability: str) -> None:
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT, 0o600)
-    try:
-        for batch in batches:
+    with path.open("wb", buffering=0) as file:
+        groups = batches if durability != "each" else ([payload] for batch in batches for payload in batch)
+        for group in groups:
             buffer = bytearray()
-            for payload in batch:
+            for payload in group:
                 buffer += payload
-                if durability == "each":
-                    os.write(descriptor, buffer)
-                    os.fdatasync(descriptor)
-                    buffer.clear()
-            if buffer:
-                os.write(descriptor, buffer)
-            if durability == "batch":
-                os.fdatasync(descriptor)
-    finally:
-        os.close(descriptor)
+            file.write(buffer)
+            if durability != "none":
+                os.fdatasync(file.fileno())
 
 
 def _append(folder: Path, batches: list[list[bytes]], options: argparse.Namespace) -> None:
     opened = Journal.open(folder, codec=BYTES, durability=options.durability, batch_records=options.batch)
     with opened as journal:
-        for batch in batches:
-            if options.durability == "each":
-                for payload in batch:
-                    journal.append(payload)
-            else:
+        if options.durability == "each":
+            for payload in itertools.chain.from_iterable(batches):
+                journal.append(payload)
+        else:
+            for batch in batches:
                 journal.append_many(batch)
 
 

@@ -81,6 +81,46 @@ class Span:
     until_sequence: int = NEVER
 
 
+class PartJoiner:
+    """Joins the parts of records that are in several pages; parts of records with gaps go to `note`."""
+
+    def __init__(self, note: Callable[[Damage], None]) -> None:
+        """Wait for no part."""
+        self._note: Final = note
+        self._parts: list[Entry] = []
+
+    def __bool__(self) -> bool:
+        """Whether parts wait for others."""
+        return bool(self._parts)
+
+    def joined(self, entry: Entry, page: int, *, first_page: int) -> Entry | None:
+        """The whole record that this one completes; on the first page that is read, parts may lack their beginning."""
+        if entry.kind in (Kind.WHOLE, Kind.FIRST):
+            self._drop(page)
+            self._parts = [entry] if entry.kind == Kind.FIRST else []
+            return entry if entry.kind == Kind.WHOLE else None
+        if self._parts and self._parts[0].sequence == entry.sequence:
+            self._parts.append(entry)
+            return self._whole(page) if entry.kind == Kind.LAST else None
+        if page != first_page:
+            self._note(Damage(page, entry.offset, entry.end - entry.offset, 0, entry.sequence, "a part alone"))
+        return None
+
+    def _whole(self, page: int) -> Entry | None:
+        content = b"".join(part.payload for part in self._parts)
+        if TOTAL.unpack_from(content)[0] != len(content) - TOTAL.size:
+            self._drop(page)
+            return None
+        last, self._parts = self._parts[-1], []
+        return last._replace(payload=content[TOTAL.size :])
+
+    def _drop(self, page: int) -> None:
+        if self._parts:
+            first = self._parts[0]
+            self._note(Damage(page, first.offset, 0, first.sequence - 1, 0, f"record {first.sequence} has gaps"))
+            self._parts = []
+
+
 class Reader(Generic[T]):
     """The records of a span, in order. Close it, or read it to its end: until then it keeps its page.
 
@@ -97,7 +137,7 @@ class Reader(Generic[T]):
         self._span: Final = span
         self._follow: Final = follow
         self._ready: deque[Entry] = deque()
-        self._parts: list[Entry] = []
+        self._parts: Final = PartJoiner(self._note)
         self._page: PageReader | None = None
         self._number = 0
         self._first_page = 0
@@ -154,12 +194,18 @@ class Reader(Generic[T]):
                 entries = self._next_entries()
                 if not entries:
                     return False
-                if self._are_all_wanted(entries):
-                    self._ready.extend(entries)
-                else:
-                    for entry in entries:
-                        self._take_in(entry)
+                self._take_in(entries)
             return bool(self._ready)
+
+    def _take_in(self, entries: list[Entry]) -> None:
+        """Make the records of the span ready."""
+        if self._are_all_wanted(entries):
+            self._ready.extend(entries)
+            return
+        for entry in entries:
+            whole = self._parts.joined(entry, self._number, first_page=self._first_page)
+            if whole is not None:
+                self._offer(whole)
 
     def _are_all_wanted(self, entries: list[Entry]) -> bool:
         """Whether all of these are whole and in the span: the usual case, which is decided for all at once."""
@@ -225,38 +271,6 @@ class Reader(Generic[T]):
 
     def _gone(self, number: int, reason: str) -> Damage:
         return Damage(number, 0, 0, self._returned.sequence if self._returned else 0, 0, reason)
-
-    def _take_in(self, entry: Entry) -> None:
-        """Make a record ready if it is whole now and in the span."""
-        if entry.kind == Kind.WHOLE:
-            self._drop_parts()
-            self._offer(entry)
-        elif entry.kind == Kind.FIRST:
-            self._drop_parts()
-            self._parts = [entry]
-        elif self._parts and self._parts[0].sequence == entry.sequence:
-            self._parts.append(entry)
-            if entry.kind == Kind.LAST:
-                self._join_parts()
-        elif self._number != self._first_page:
-            self._note(Damage(self._number, entry.offset, entry.end - entry.offset, 0, entry.sequence, "a part alone"))
-
-    def _join_parts(self) -> None:
-        parts, self._parts = self._parts, []
-        content = b"".join(part.payload for part in parts)
-        if TOTAL.unpack_from(content)[0] == len(content) - TOTAL.size:
-            self._offer(parts[-1]._replace(payload=content[TOTAL.size :]))
-        else:
-            self._parts = parts
-            self._drop_parts()
-
-    def _drop_parts(self) -> None:
-        if self._parts:
-            first = self._parts[0]
-            self._note(
-                Damage(self._number, first.offset, 0, first.sequence - 1, 0, f"record {first.sequence} has gaps")
-            )
-            self._parts = []
 
     def _offer(self, entry: Entry) -> None:
         key = entry.sequence if self._span.by is By.SEQUENCE else entry.arrived

@@ -31,6 +31,16 @@ SAYS: Final = {
     ],
     "hermetic": ["failed to ship a book", "nothing to ship", "shipped a book at attempt 2"] * 2,
     "awaited": ["sent 5", "sent 5", "sent 5", "sent 5", "20 squares, 2470 together, 0 left"],
+    "journal_tail": [
+        "shipped order 1",
+        "shipped order 2",
+        "shipped order 3",
+        "opened again",
+        "shipped order 4",
+        "shipped order 5",
+        "shipped order 6",
+        "orders of the last hour: [1, 2, 3, 4, 5, 6]",
+    ],
 }
 #: Examples that choose the store themselves.
 _OWN_STORE: Final = {"hermetic"}

@@ -9,7 +9,8 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+from itertools import product
 from pathlib import Path
 from typing import Self
 
@@ -205,15 +206,20 @@ def crashes(disk: SimulatedDisk, *, first: int = 0, step: int = 1) -> Iterator[C
             continue
         yield Crash(f"machine before {count}", before.rebooted(keep_unsynced=False), acknowledged)
         if change.kind == "write":
-            for size in range(0, len(change.data) + 1, step):
-                for keep_unsynced in (False, True):
-                    crashed = before.rebooted(keep_unsynced=keep_unsynced)
-                    if change.path in crashed.names_seen:
-                        put(crashed.names_seen[change.path].seen, change.offset, change.data[:size])
-                    what = f"{'process' if keep_unsynced else 'machine'} at byte {size} of change {count}"
-                    yield Crash(what, crashed, acknowledged)
+            for size, keep_unsynced in product(range(0, len(change.data) + 1, step), (False, True)):
+                torn = _torn(before, change, size, keep_unsynced=keep_unsynced)
+                what = f"{'process' if keep_unsynced else 'machine'} at byte {size} of change {count}"
+                yield Crash(what, torn, acknowledged)
             yield _lost(disk, count)
         before.apply(change)
+
+
+def _torn(before: SimulatedDisk, change: Change, size: int, *, keep_unsynced: bool) -> SimulatedDisk:
+    """This much of a write reached the disk."""
+    crashed = before.rebooted(keep_unsynced=keep_unsynced)
+    if change.path in crashed.names_seen:
+        put(crashed.names_seen[change.path].seen, change.offset, change.data[:size])
+    return crashed
 
 
 def _lost(disk: SimulatedDisk, lost: int) -> Crash:

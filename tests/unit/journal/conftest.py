@@ -23,11 +23,11 @@ def disk() -> SimulatedDisk:
 
 @pytest.fixture
 def opened(disk: SimulatedDisk, clock: TimeMachine) -> Iterator[Opening]:
-    """Opens journals on the simulated disk, with small pages and synced at each append unless the test says otherwise."""
+    """Opens journals on the simulated disk, by default with small pages and synced at each append."""
     with ExitStack() as stack:
 
         def open_journal(**options: Any) -> Journal[bytes]:  # noqa: ANN401 - the options of Journal.open
-            defaults = {"disk": disk, "clock": clock, "page_size": 256, "durability": "each"}
+            defaults: dict[str, Any] = {"disk": disk, "clock": clock, "page_size": 256, "durability": "each"}
             return stack.enter_context(Journal.open(FOLDER, codec=BYTES, **(defaults | options)))
 
         yield open_journal

@@ -24,4 +24,7 @@ def follow(folder: str) -> None:
 
 
 if __name__ == "__main__":
-    {"write": write, "follow": follow}[sys.argv[1]](*sys.argv[2:])
+    if sys.argv[1] == "write":
+        write(*sys.argv[2:])
+    else:
+        follow(*sys.argv[2:])

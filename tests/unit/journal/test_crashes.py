@@ -1,4 +1,4 @@
-"""What a crash leaves of a journal, at every byte of every write: nothing acknowledged is lost, nothing torn is served."""
+"""Crashes of a journal at every byte of every write: nothing acknowledged is lost, nothing torn is served."""
 
 from __future__ import annotations
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
 from typing import Final
@@ -221,7 +221,7 @@ def test_a_reader_of_another_process_shows_no_record_in_parts_until_it_is_whole(
 async def collected(records: object, count: int) -> list[bytes]:
     found = []
     async for record in records:  # type: ignore[attr-defined]  # a reader
-        found.append(record.value)  # noqa: PERF401 - it may break
+        found.append(record.value)
         if len(found) == count:
             break
     return found
@@ -240,13 +240,18 @@ def test_a_task_reads_and_follows_while_the_event_loop_runs(opened: Opening) -> 
     assert asyncio.run(main()) == [b"a", b"b", b"c"]
 
 
+def append_numbers(journal: Journal[bytes], name: int, count: int) -> None:
+    for number in range(count):
+        journal.append(b"%d %d" % (name, number))
+
+
 def test_a_live_read_neither_skips_nor_repeats_while_threads_append(tmp_path: Path) -> None:
     with Journal.open(tmp_path, codec=BYTES, page_size="64KiB", durability="none") as journal:
         following = Following(journal.read(follow=True))
-        count, threads = 5000, []
+        count = 5000
+        threads: list[threading.Thread] = []
         for name in range(3):
-            work: Callable[[int], None] = lambda name: [journal.append(b"%d %d" % (name, n)) for n in range(count)]  # type: ignore[assignment,return-value]  # noqa: E731 - a loop in a thread
-            threads.append(threading.Thread(target=work, args=(name,)))
+            threads.append(threading.Thread(target=append_numbers, args=(journal, name, count)))
             threads[-1].start()
         for thread in threads:
             thread.join(60)

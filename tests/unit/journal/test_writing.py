@@ -5,18 +5,31 @@ from __future__ import annotations
 import errno
 import os
 import threading
+from collections.abc import Callable
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import pytest
 
+from astyqueue.clock import SystemClock
 from astyqueue.errors import BadInput, BadSetting, Closed, JournalError, JournalFailed, JournalInUse, UndecodableRecord
 from astyqueue.journal import BYTES, JSON, UTF8, Codec, Journal, ReadOnlyJournal, TextCodec
 from astyqueue.testing import TimeMachine
+from astyqueue.units import SECOND
+from astyqueue.waiting import Wakeup
 from tests.support.simulated_disk import SimulatedDisk
 from tests.unit.journal.conftest import FOLDER, Opening
 
 DEADLINE: Final = 20
+
+
+def until_true(condition: Callable[[], bool]) -> None:
+    """Return once the condition holds, which is looked at every 10 ms; fail after the deadline."""
+    real = SystemClock()
+    deadline, wakeup = real.monotonic() + DEADLINE * SECOND, Wakeup(real)
+    while not condition():
+        assert real.monotonic() < deadline
+        wakeup.wait(real.monotonic() + SECOND // 100)
 
 
 def values(journal: Journal[bytes] | ReadOnlyJournal[bytes]) -> list[bytes]:
@@ -94,15 +107,11 @@ def test_a_batch_is_synced_after_its_number_of_records(opened: Opening, disk: Si
 
 def test_a_batch_is_synced_after_its_delay_though_nothing_follows(opened: Opening, clock: TimeMachine) -> None:
     journal = opened(durability="batch", batch_records=100, batch_delay="10ms")
-    with journal._source.listeners.listening() as synced:
-        journal.append(b"a")
-        synced.wait()  # an append notifies
-        clock.when_waiting(1, DEADLINE)
-        assert journal.stat().synced_sequence == 0
-        clock.advance("10ms")
-        while journal.stat().synced_sequence == 0:
-            synced.wait(clock.monotonic() + 1)
-    assert journal.stat().synced_sequence == 1
+    journal.append(b"a")
+    clock.when_waiting(1, DEADLINE)
+    assert journal.stat().synced_sequence == 0
+    clock.advance("10ms")
+    until_true(lambda: journal.stat().synced_sequence == 1)
 
 
 def test_without_durability_nothing_is_synced_and_other_processes_see_it_after_the_delay(
@@ -112,11 +121,9 @@ def test_without_durability_nothing_is_synced_and_other_processes_see_it_after_t
     journal.append(b"a")
     other = ReadOnlyJournal.open(FOLDER, codec=BYTES, disk=disk, clock=clock)
     assert values(other) == []
-    with journal._source.listeners.listening() as written:
-        clock.when_waiting(1, DEADLINE)
-        clock.advance("10ms")
-        while not values(other):
-            written.wait(clock.monotonic() + 1)
+    clock.when_waiting(1, DEADLINE)
+    clock.advance("10ms")
+    until_true(lambda: values(other) == [b"a"])
     assert disk.syncs == 0
     journal.sync()
     assert disk.syncs > 0
@@ -196,13 +203,14 @@ def test_a_forked_child_is_refused_and_does_not_write_what_its_parent_buffered(t
 
 
 def test_codecs_bring_back_text_bytes_and_json(tmp_path: Path) -> None:
-    for name, codec, value in (
+    cases: list[tuple[str, Codec[Any], object]] = [
         ("text", UTF8, "Zoë"),
         ("latin", TextCodec("latin-1"), "Zoë"),
         ("bytes", BYTES, b"\0\xff"),
         ("json", JSON, {"to": ["ada", None, 1.5]}),
-    ):
-        with Journal.open(tmp_path, prefix=name, codec=codec) as journal:  # type: ignore[call-overload]  # of several types
+    ]
+    for name, codec, value in cases:
+        with Journal.open(tmp_path, prefix=name, codec=codec) as journal:
             journal.append(value)
             assert [record.value for record in journal.read()] == [value]
 
