@@ -331,9 +331,12 @@ class PageWriter:
             if page.at > RECORDS_AT and not self._buffer and self._last_at >= RECORDS_AT:
                 page.index.end = page.at
                 self._pages.save_index(page.index)
-                save_hint(self._pages, Hint(self._page_size, self.number, self._last_at, page.at))
+                save_hint(self._pages, self._hint(page.at))
             page.file.close()
         self.syncs.close_retired()
+
+    def _hint(self, end: int) -> Hint:
+        return Hint(self._page_size, self.number, self._last_at, end, is_synced=self.synced == self.sequence)
 
 
 def _raise_no_room(error: OSError) -> NoReturn:

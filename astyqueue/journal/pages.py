@@ -157,14 +157,19 @@ class Pages:
             self.remove(number)
         return True
 
-    def seek(self, target: int, by: By, *, last: PageIndex | None = None) -> PageReader | None:
+    def seek(
+        self, target: int, by: By, numbers: tuple[int, ...], *, last: PageIndex | None = None
+    ) -> PageReader | None:
         """A reader placed so that no record with `by` of at least `target` is before it; None without readable pages.
 
-        It starts from the latest page that begins with less than `target`, because records with the same moment may be
+        It searches the pages with these numbers. It starts from the latest page that begins with less than `target`, because records with the same moment may be
         on both sides of the border of two pages. `last` is the index of the page that is written to now.
         """
-        numbers = self.numbers
-        later = bisect_left(range(len(numbers)), True, key=lambda at: not self._begins_before(numbers, at, target, by))  # noqa: FBT003 - what the key returns
+        later = bisect_left(
+            range(len(numbers)),
+            1,
+            key=lambda at: not self._begins_before(numbers, at, target, by),
+        )
         readable = (at for at in range(later - 1, -1, -1) if self.header(numbers[at]) is not None)
         for number in numbers[next(readable, 0) :]:
             index = last if last is not None and last.number == number else self.index(number)

@@ -59,6 +59,10 @@ class Source(Protocol):
         """The offset up to which a page may be read; None for all of it."""
         ...
 
+    def numbers(self) -> tuple[int, ...]:
+        """The pages that may be read now."""
+        ...
+
     def later_page(self, number: int) -> int | None:
         """The next page behind this one; None while records may still be added to this one."""
         ...
@@ -253,7 +257,8 @@ class Reader(Generic[T]):
             self._source.publish()
             if self._start is None:
                 self._start = self._span.start()
-            self._page = self._source.pages.seek(self._start, self._span.by, last=self._source.index)
+            numbers = self._source.numbers()
+            self._page = self._source.pages.seek(self._start, self._span.by, numbers, last=self._source.index)
             if self._page is None:
                 return False
             self._number = self._first_page = self._page.header.number

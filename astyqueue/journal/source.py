@@ -47,8 +47,9 @@ class WrittenHere:
         return _after(number, self.pages.numbers, up_to=published)
 
     def numbers(self) -> tuple[int, ...]:
-        """The pages; the writer keeps the list."""
-        return self.pages.numbers
+        """The pages up to the one that the writer has published."""
+        published, _ = self._writer.published
+        return tuple(number for number in self.pages.numbers if number <= published)
 
     def publish(self) -> bool:
         """Write the buffer; without room or after a failure, records stay invisible."""
@@ -88,9 +89,7 @@ class WrittenElsewhere:
         return self.pages.refresh()
 
     def publish(self) -> bool:
-        """List the pages anew at the start; False: another process writes them."""
-        if not self.pages.numbers:
-            self.pages.refresh()
+        """False: another process writes them."""
         return False
 
 

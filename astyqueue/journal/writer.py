@@ -230,11 +230,11 @@ class Writer:
 
         Raises what kept records of the buffer from being written; the journal is closed then too.
         """
-        if self._closed:
+        if self._closed or self._process != os.getpid():
             return
         self._timer.close()
         try:
-            if self._process == os.getpid() and self._failed is None:
+            if self._failed is None:
                 self.flush() if self._settings.durability is Durability.NONE else self.sync()
         finally:
             with self._disk_lock, self._lock:

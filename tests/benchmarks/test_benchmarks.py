@@ -285,3 +285,13 @@ def test_an_aim_is_judged_by_the_median_of_what_each_run_says() -> None:
     aim = AIMS["sqlite"][0]
     assert aim.checked(list(runs)) == {"aim": aim.text, "measured": 0.6, "bound": 0.6, "reached": True}
     assert aim.checked([{"send_per_s": 1.0, "raw_send_per_s": None}]) is None
+
+
+@pytest.mark.parametrize("durability", ["none", "batch"])
+def test_a_journal_is_measured_beside_a_bare_file(capsys: pytest.CaptureFixture[str], durability: str) -> None:
+    small = ["--runs", "2", "--megabytes", "1", "--search-megabytes", "1", "--durability", durability]
+    assert main(["journal", *small, "--json"]) == 0
+    report = json.loads(capsys.readouterr().out)
+    rates = {f"{what}_{size}_mb_per_s" for what in ("append", "bare", "read") for size in ("1k", "200b", "40b")}
+    for name in {*rates, "since_ms", "reopen_s_per_gb"}:
+        assert 0 < report[name]["min"] <= report[name]["median"] <= report[name]["max"]

@@ -88,6 +88,18 @@ def test_a_cursor_never_points_behind_what_survives(opened: Opening, disk: Simul
     assert values(opened(disk=seen)) == [LARGE, LARGE, b"c"]
 
 
+def test_a_cursor_waits_for_records_that_an_earlier_writer_left_to_the_system(
+    opened: Opening, disk: SimulatedDisk
+) -> None:
+    journal = opened(durability="none")
+    journal.append_many([LARGE, LARGE, b"c"])
+    journal.close()
+    journal = opened(durability="each")
+    *_, last = journal.read()
+    journal.cursor("mail").commit(last)
+    assert values(opened(disk=disk.rebooted(keep_unsynced=False))) == [LARGE, LARGE, b"c"]
+
+
 def test_a_sequence_that_a_cursor_has_passed_is_not_given_again(opened: Opening, disk: SimulatedDisk) -> None:
     journal = opened()
     journal.append_many([b"a", b"b", b"c"])

@@ -186,6 +186,9 @@ def test_after_a_failed_sync_the_journal_takes_nothing_more(opened: Opening, dis
     assert values(opened())[0] == b"a"
 
 
+@pytest.mark.filterwarnings(
+    "ignore:This process:DeprecationWarning"
+)  # Python 3.12 warns of what is shown to be safe here
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system cannot fork")
 def test_a_forked_child_is_refused_and_does_not_write_what_its_parent_buffered(tmp_path: Path) -> None:
     with Journal.open(tmp_path, codec=BYTES, durability="batch", batch_delay="1h") as journal:
