@@ -162,8 +162,9 @@ class Pages:
     ) -> PageReader | None:
         """A reader placed so that no record with `by` of at least `target` is before it; None without readable pages.
 
-        It searches the pages with these numbers. It starts from the latest page that begins with less than `target`, because records with the same moment may be
-        on both sides of the border of two pages. `last` is the index of the page that is written to now.
+        It searches the pages with these numbers, and starts from the latest that begins with less than `target`:
+        records with the same moment may be on both sides of the border of two pages. `last` is the index of the page
+        that is written to now.
         """
         later = bisect_left(
             range(len(numbers)),
