@@ -106,17 +106,15 @@ class Journal(Readable[T]):
         With durability "each" it syncs once for a batch. Values of other threads may come between two batches.
         """
         position = None
-        payloads = map(self._encoded, values)
+        payloads = map(self._codec.encode, values)
         while some := list(islice(payloads, self._batch)):
+            if set(map(type, some)) != {bytes}:
+                some = [_checked(payload) for payload in some]
             position = self._writer.append(some)
         return position
 
     def _encoded(self, value: T) -> bytes:
-        payload = self._codec.encode(value)
-        if not isinstance(payload, bytes):
-            message = f"the codec made {type(payload).__name__} of a value, not bytes: nothing was appended"
-            raise BadInput(message)
-        return payload
+        return _checked(self._codec.encode(value))
 
     def sync(self) -> None:
         """Return when all that was appended before is on the disk, at any durability. Threads share syncs."""
@@ -177,6 +175,13 @@ class Journal(Readable[T]):
     ) -> None:
         """Close it."""
         self.close()
+
+
+def _checked(payload: object) -> bytes:
+    if not isinstance(payload, bytes):
+        message = f"the codec made {type(payload).__name__} of a value, not bytes: that value was not appended"
+        raise BadInput(message)
+    return payload
 
 
 def _settings(options: Options) -> Settings:

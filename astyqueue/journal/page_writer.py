@@ -123,7 +123,7 @@ class PageWriter:
         self._page_size: Final = settings.page_size
         self._capacity: Final = settings.page_size - RECORDS_AT
         self._unwritten_limit: Final = settings.batch_records if settings.durability is Durability.BATCH else NEVER
-        self._buffer = bytearray()
+        self._buffer: list[bytes] = []
         self._end = end.page.at if end.page else 0
         self._last_at = 0
         self.syncs: Final = Syncs(pages)
@@ -170,7 +170,7 @@ class PageWriter:
         if length > self._capacity:
             self._add_large(payloads[done], arrived)
             return done + 1
-        if len(self._buffer) >= _BUFFER or self.sequence - self.written >= self._unwritten_limit:
+        if self._buffered >= _BUFFER or self.sequence - self.written >= self._unwritten_limit:
             self.flush()
         if self._page is None or self._end + length > self._page_size:
             self._roll(1, arrived)
@@ -178,19 +178,20 @@ class PageWriter:
 
     def _pack(self, payloads: Sequence[bytes], done: int, arrived: int) -> int:
         """Pack as many as the page and the buffer take. This loop is most of what an append costs."""
-        page, buffer, limit = self._opened(), self._buffer, self._page_size
+        page, add, limit = self._opened(), self._buffer.append, self._page_size
         index, salt, end, sequence = page.index, page.header.salt, self._end, self.sequence
         pack_body, pack_prefix, count, kind = BODY.pack, PREFIX.pack, len(payloads), int(Kind.WHOLE)
+        full = page.at + _BUFFER
         while done < count:
             payload = payloads[done]
             length = len(payload) + OVERHEAD
-            if end + length > limit or len(buffer) >= _BUFFER:
+            if end + length > limit or end >= full:
                 break
             sequence += 1
             body = pack_body(sequence, arrived, kind)
-            buffer += pack_prefix(length, crc32(payload, crc32(body, (salt + end) & MASK)))
-            buffer += body
-            buffer += payload
+            add(pack_prefix(length, crc32(payload, crc32(body, (salt + end) & MASK))))
+            add(body)
+            add(payload)
             if end >= index.next_mark:
                 index.note(sequence, arrived, end, kind)
             self._last_at = end
@@ -199,6 +200,10 @@ class PageWriter:
         self._end, self.sequence, self._arrived = end, sequence, arrived
         index.last_sequence, index.last_arrived = sequence, arrived
         return done
+
+    @property
+    def _buffered(self) -> int:
+        return self._end - self._page.at if self._page else 0
 
     def _opened(self) -> OpenPage:
         assert self._page is not None  # noqa: S101 - for types: a page was begun before
@@ -233,7 +238,7 @@ class PageWriter:
     def _pack_part(self, part: bytes, kind: Kind, sequence: int, arrived: int) -> None:
         page = self._opened()
         page.index.note(sequence, arrived, self._end, kind)
-        self._buffer += packed(kind, sequence, arrived, part, page.header.salt + self._end)
+        self._buffer.append(packed(kind, sequence, arrived, part, page.header.salt + self._end))
         self._last_at = self._end
         self._end += OVERHEAD + len(part)
 
@@ -248,14 +253,15 @@ class PageWriter:
 
     def _write(self) -> None:
         page = self._opened()
+        data = b"".join(self._buffer)
         try:
-            page.file.write_at(page.at, self._buffer)
+            page.file.write_at(page.at, data)
         except OSError as error:
             if error.errno in _NO_SPACE:
                 page.file.truncate(page.at)
             raise
-        page.at += len(self._buffer)
-        self._buffer = bytearray()
+        page.at += len(data)
+        self._buffer = []
 
     def _publish(self) -> None:
         """Let readers see what was written: the last step, so that they never see a part of it."""
@@ -270,8 +276,8 @@ class PageWriter:
         """Forget the records in the buffer, and return how many; a page header before them stays."""
         count = self.sequence - self.written
         if count and self._page is not None:
-            del self._buffer[0 if self._page.at else RECORDS_AT :]
-            self._end = self._page.at + len(self._buffer)
+            del self._buffer[0 if self._page.at else 1 :]
+            self._end = self._page.at or RECORDS_AT
             self._page.index.forget_from(self._end, self.written)
             self.sequence = self.written
         return count
@@ -297,7 +303,7 @@ class PageWriter:
         self._pages.created(header)
         self._page = OpenPage(file, header, PageIndex(number, header.salt), 0)
         self.number = number
-        self._buffer = bytearray(header.pack())
+        self._buffer = [header.pack()]
         self._end = RECORDS_AT
         self.syncs.page_made()
 
@@ -322,7 +328,7 @@ class PageWriter:
             self.syncs.retire(self._page.file)
         for number in range(self.number, first - 1, -1):
             self._pages.remove(number)
-        self._page, self._buffer, self.number = None, bytearray(), first - 1
+        self._page, self._buffer, self.number = None, [], first - 1
 
     def close(self) -> None:
         """Note where the journal ends, and close its files."""
