@@ -36,7 +36,7 @@ def follow(journal: Journal[dict[str, int]], count: int) -> None:
     """Work on the next orders behind the cursor, each committed once it is done."""
     shipping = journal.cursor("shipping")
     with journal.read(cursor=shipping, follow=True) as records:
-        for record, _ in zip(records, range(count), strict=False):
+        for _, record in zip(range(count), records, strict=False):
             print(f"shipped order {record.value['order']}")
             shipping.commit(record)
 

@@ -29,13 +29,9 @@ _NO_SPACE: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 
 class NoRoom(Exception):
-    """The cap or the disk leaves no room; `done` payloads of the call were accepted."""
+    """The cap or the disk leaves no room: its text says which. `done` payloads of the call were accepted."""
 
-    def __init__(self, reason: str) -> None:
-        """`reason` is for people."""
-        super().__init__(reason)
-        self.reason = reason
-        self.done = 0
+    done: int = 0
 
 
 class Unsynced(NamedTuple):
@@ -68,20 +64,18 @@ class Syncs:
         """Close this file with the next `close_retired`."""
         self._retired.append(file)
 
-    @property
-    def has_retired(self) -> bool:
-        """Whether files of finished pages are still open."""
-        return bool(self._retired)
-
     def close_retired(self) -> None:
-        """Close the files of finished pages. The caller has the lock of the disk, so no thread syncs them."""
+        """Close the files of finished pages, while no thread syncs."""
         while self._retired:
             self._retired.pop().close()
 
     def unsynced(self, file: DiskFile | None, sequence: int) -> Unsynced:
         """What is to be synced: the last page, which is open, and those that were finished without a sync."""
-        numbers, self._unsynced_pages = self._unsynced_pages, []
-        return Unsynced(numbers, file, sequence)
+        return Unsynced(list(self._unsynced_pages), file, sequence)
+
+    def reached(self, unsynced: Unsynced) -> None:
+        """Note that all of this was synced."""
+        del self._unsynced_pages[: len(unsynced.pages)]
 
     def sync(self, unsynced: Unsynced) -> None:
         """Sync it, without the lock of the writer; JournalFailed if the disk does not."""

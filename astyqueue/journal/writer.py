@@ -1,8 +1,7 @@
 """The writer of a journal for many threads: group commits, waits for room, and an orderly end.
 
-Two locks. The lock of the writer guards the buffer and the page, and is held while the buffer is written. The lock of
-the disk is held by the one thread that syncs: appends go on meanwhile, and their threads share the next sync. A thread
-that needs both takes the lock of the disk first.
+One lock guards the buffer and the page, and is held while the buffer is written. One thread at a time syncs, without
+the lock: appends go on meanwhile, and the next sync is for all of them.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from typing import Final
 from astyqueue.clock import Clock
 from astyqueue.errors import Closed, JournalFailed, JournalFull
 from astyqueue.journal.index import PageIndex
-from astyqueue.journal.page_writer import NoRoom, PageWriter
+from astyqueue.journal.page_writer import NoRoom, PageWriter, Unsynced
 from astyqueue.journal.pages import Pages
 from astyqueue.journal.records import Position
 from astyqueue.journal.recovery import End
@@ -44,7 +43,8 @@ class Writer:
         self.retention: Final = Retention(pages, settings, clock)
         self._out: Final = PageWriter(pages, settings, self.retention, end)
         self._lock: Final = threading.Lock()
-        self._disk_lock: Final = threading.Lock()
+        self._changed: Final = threading.Condition(self._lock)
+        self._is_syncing = False
         self._process: Final = os.getpid()
         self._failed: JournalFailed | None = None
         self._closed = False
@@ -93,7 +93,7 @@ class Writer:
             except NoRoom as full:
                 done = full.done
                 if stop is not None and stop.is_set():
-                    raise JournalFull(self._place, full.reason, appended=done) from full
+                    raise JournalFull(self._place, str(full), appended=done) from full
                 self._make_room(full)
         if self._settings.durability is Durability.EACH:
             self.sync_to(position.sequence)
@@ -118,9 +118,8 @@ class Writer:
             except (OSError, JournalFailed) as error:
                 raise self._fail(error) from error
             finally:
-                if self._out.syncs.has_retired and self._disk_lock.acquire(blocking=False):
+                if not self._is_syncing:
                     self._out.syncs.close_retired()
-                    self._disk_lock.release()
 
     def _make_room(self, full: NoRoom) -> None:
         """Free a page, or wait until there may be room, or raise JournalFull, as `when_full` says."""
@@ -133,7 +132,7 @@ class Writer:
         if self._settings.when_full is not WhenFull.BLOCK:
             if full.done and self._settings.durability is Durability.EACH:
                 self.sync_to(self._out.written)
-            raise JournalFull(self._place, full.reason, appended=full.done)
+            raise JournalFull(self._place, str(full), appended=full.done)
         with self._listeners.listening() as wakeup:
             if not self.reclaim():  # a cursor may have been committed before this thread listened
                 wakeup.wait(self._clock.monotonic() + _ROOM_POLL_US)
@@ -160,7 +159,7 @@ class Writer:
         try:
             self._out.flush()
         except NoRoom as full:
-            raise JournalFull(self._place, full.reason) from full
+            raise JournalFull(self._place, str(full)) from full
         except OSError as error:
             raise self._fail(error) from error
 
@@ -172,22 +171,37 @@ class Writer:
         """Return when this record and all before it are on the disk; threads that wait meanwhile share a sync."""
         if self._out.synced >= target:
             return
-        with self._disk_lock:
-            with self._lock:
-                self._check()
-                if self._out.synced >= target:
-                    return
-                if self._out.written < target:
-                    self._flush()
-                unsynced = self._out.unsynced()
-            try:
-                self._out.syncs.sync(unsynced)
-            except JournalFailed as error:
-                raise self._fail(error) from error
-            with self._lock:
-                self._out.synced = max(self._out.synced, unsynced.sequence)
-            self._out.syncs.close_retired()
+        unsynced = self._lead(target)
+        if unsynced is None:
+            return
+        try:
+            self._out.syncs.sync(unsynced)
+            self._note_synced(unsynced)
+        except JournalFailed as error:
+            raise self._fail(error) from error
+        finally:
+            with self._changed:
+                self._is_syncing = False
+                self._out.syncs.close_retired()
+                self._changed.notify_all()
         self._listeners.notify()
+
+    def _lead(self, target: int) -> Unsynced | None:
+        """Have this thread be the one that syncs; None once another one has synced the record."""
+        with self._changed:
+            self._changed.wait_for(lambda: not self._is_syncing or self._out.synced >= target)
+            if self._out.synced >= target:
+                return None
+            self._check()
+            if self._out.written < target:
+                self._flush()
+            self._is_syncing = True
+            return self._out.unsynced()
+
+    def _note_synced(self, unsynced: Unsynced) -> None:
+        with self._changed:
+            self._out.syncs.reached(unsynced)
+            self._out.synced = max(self._out.synced, unsynced.sequence)
 
     def _has_unfinished(self) -> bool:
         """Whether the timer has something to do: records to write, or with durability "batch" to sync."""
@@ -237,7 +251,8 @@ class Writer:
             if self._failed is None:
                 self.flush() if self._settings.durability is Durability.NONE else self.sync()
         finally:
-            with self._disk_lock, self._lock:
+            with self._changed:
+                self._changed.wait_for(lambda: not self._is_syncing)
                 self._closed = True
                 self._out.close()
             self._listeners.notify()

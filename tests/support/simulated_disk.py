@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from itertools import product
 from pathlib import Path
@@ -61,6 +61,7 @@ class OpenedFile:
 
     def sync(self) -> None:
         self._disk.syncs += 1
+        self._disk.before_sync()
         self._disk.check_sync()
         self._disk.apply(Change("sync", self._path), self._node)
 
@@ -94,6 +95,7 @@ class SimulatedDisk:
         self.syncs = 0
         self.writes = 0
         self.sync_error: OSError | None = None
+        self.before_sync: Callable[[], object] = lambda: None
 
     def open(self, path: Path, *, write: bool = False, create: bool = False) -> OpenedFile:
         del write

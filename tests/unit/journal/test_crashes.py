@@ -78,6 +78,6 @@ def test_a_crash_at_any_byte_of_a_record_in_several_pages_loses_nothing_acknowle
 def test_a_crash_at_any_byte_of_any_write_loses_nothing_acknowledged_and_serves_nothing_torn(
     durability: str, disk: SimulatedDisk, clock: TimeMachine
 ) -> None:
-    written(disk, clock, durability, 2 * len(SIZES))
+    written(disk, clock, durability, len(SIZES) + 1)
     for crash in crashes(disk):
         check(crash, clock)

@@ -21,6 +21,8 @@ from tests.support.simulated_disk import SimulatedDisk
 from tests.unit.journal.conftest import FOLDER, Opening
 
 DEADLINE: Final = 20
+#: The process is written into the file of the lock.
+LOCK_WRITES: Final = 1
 
 
 def until_true(condition: Callable[[], bool]) -> None:
@@ -153,6 +155,30 @@ def test_threads_that_append_at_once_share_syncs(tmp_path: Path) -> None:
         found = values(journal)
         assert journal.stat().synced_sequence == count * each
     assert sorted(found) == sorted(b"%d" % name for name in range(count) for _ in range(each))
+
+
+def test_records_that_are_appended_while_the_disk_syncs_share_the_next_sync(
+    opened: Opening, disk: SimulatedDisk
+) -> None:
+    journal = opened(page_size="1MiB")
+    first_syncs, others_wrote = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        first_syncs.set()
+        assert others_wrote.wait(DEADLINE)
+
+    disk.before_sync = hold
+    threads = [threading.Thread(target=journal.append, args=(b"%d" % number,)) for number in range(8)]
+    threads[0].start()
+    assert first_syncs.wait(DEADLINE)
+    for thread in threads[1:]:
+        thread.start()
+    until_true(lambda: disk.writes == len(threads) + LOCK_WRITES)
+    others_wrote.set()
+    for thread in threads:
+        thread.join(DEADLINE)
+    assert disk.syncs == 2
+    assert journal.stat().synced_sequence == len(threads)
 
 
 def test_a_second_writer_is_refused_until_the_first_closes(tmp_path: Path) -> None:
