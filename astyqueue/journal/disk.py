@@ -21,7 +21,7 @@ class DiskFile(Protocol):
         """Up to `size` bytes from `offset` on; fewer only at the end of the file."""
         ...
 
-    def write_at(self, offset: int, data: bytes | bytearray) -> None:
+    def write_at(self, offset: int, data: bytes) -> None:
         """Write all of `data`; after an error any part of it may have been written."""
         ...
 
@@ -85,7 +85,7 @@ class LocalFile:
         """Up to `size` bytes, by one system call."""
         return os.pread(self._descriptor, size, offset)
 
-    def write_at(self, offset: int, data: bytes | bytearray) -> None:
+    def write_at(self, offset: int, data: bytes) -> None:
         """Write all of `data`, by one system call unless the system takes only a part of it."""
         written = os.pwrite(self._descriptor, data, offset)
         while written < len(data):

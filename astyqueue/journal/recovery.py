@@ -116,7 +116,8 @@ def _hinted_end(pages: Pages, hint: Hint | None) -> End | None:
     """The end that the hint names, if the last record is there and nothing is behind it."""
     if hint is None or not pages.numbers or hint.number != pages.numbers[-1]:
         return None
-    reader, index = pages.reader(hint.number, hint.last), pages.index(hint.number)
+    index = pages.index(hint.number)
+    reader = None if index is None else pages.reader(hint.number, hint.last)
     if reader is None or index is None:
         return None
     with contextlib.closing(reader):

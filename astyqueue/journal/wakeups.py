@@ -8,7 +8,11 @@ from collections.abc import Callable, Iterator
 from typing import Final
 
 from astyqueue.clock import Clock
+from astyqueue.units import SECOND
 from astyqueue.waiting import Wakeup
+
+#: So that the thread does not spin where a full disk lets no batch end.
+_LEAST_DELAY_US: Final = SECOND // 1_000
 
 
 class Listeners:
@@ -49,9 +53,9 @@ class BatchTimer:
     """
 
     def __init__(self, clock: Clock, delay_us: int, *, is_open: Callable[[], bool], finish: Callable[[], None]) -> None:
-        """`is_open` is whether records wait; it and `finish` are called in the thread."""
+        """`is_open` is whether records wait; it and `finish` are called in the thread. The least delay is 1 ms."""
         self._clock: Final = clock
-        self._delay_us: Final = delay_us
+        self._delay_us: Final = max(delay_us, _LEAST_DELAY_US)
         self._is_open: Final = is_open
         self._finish: Final = finish
         self._wakeup: Final = Wakeup(clock)
