@@ -46,8 +46,8 @@ pipeline: $(SPARK_READY)  ## run the demo with all of its history, make tables o
 test: $(READY)  ## run the tests of a change, in 12 minutes: in memory, on SQLite, with Spark and on a real Cassandra
 	@echo "test: in memory, on SQLite and with Spark"
 	@$(PY) -m pytest $(EMBEDDED) $(call $(TESTS),embedded)
-	@echo "test: conformance under python -O"
-	@$(PY) -O -m pytest -q tests/stores/conformance tests/queue_service
+	@echo "test: conformance and the journal under python -O"
+	@$(PY) -O -m pytest -q tests/stores/conformance tests/queue_service tests/unit/journal
 	@echo "test: on Cassandra"
 	@$(PY) -m pytest $(ON_CASSANDRA) $(call $(TESTS),cassandra)
 

@@ -24,7 +24,7 @@ from astyqueue.journal.pages import PageReader, Pages
 from astyqueue.journal.records import Damage, Position, Record
 from astyqueue.journal.wakeups import Listeners
 from astyqueue.printable import facts_line
-from astyqueue.units import NEVER, SECOND
+from astyqueue.units import NEVER, SECOND, MonotonicUs
 
 T = TypeVar("T")
 
@@ -317,7 +317,7 @@ class Reader(Generic[T]):
         """Whether all records until the end of the span have come; other processes write theirs within a second."""
         return self._source.clock.now() >= self._span.until_us + (SECOND if self._source.poll_us else 0)
 
-    def _next_look(self) -> int | None:
+    def _next_look(self) -> MonotonicUs | None:
         """The monotonic moment at which to look without having been woken."""
         left = [self._span.until_us - self._source.clock.now()] if self._span.until_us != NEVER else []
         if self._source.poll_us is not None:

@@ -42,8 +42,8 @@ SAYS: Final = {
         "orders of the last hour: [1, 2, 3, 4, 5, 6]",
     ],
 }
-#: Examples that choose the store themselves.
-_OWN_STORE: Final = {"hermetic"}
+#: Examples that choose the store themselves, or use none.
+_OWN_STORE: Final = {"hermetic", "journal_tail"}
 _URL: Final = re.compile(r'"(?:sqlite|memory)://[^"]*"')
 
 
