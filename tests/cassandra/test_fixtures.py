@@ -9,11 +9,14 @@ import os
 import re
 import subprocess
 import sys
+from contextlib import ExitStack
 from pathlib import Path
+from threading import Event, Thread
 
 import pytest
 
 from astyqueue.testing.cassandra import Contacts
+from astyqueue.testing.cassandra.provider import provided_to_all
 from tests.support.pages import TESTING, written
 
 
@@ -66,3 +69,31 @@ def test_who_asks_for_a_container_is_given_nothing_else(tmp_path: Path) -> None:
     )
     assert re.search(r"^1 skipped", ran.stdout, re.MULTILINE), ran.stdout
     assert "NOT TESTED on Cassandra: no Cassandra in a container" in ran.stdout
+
+
+def test_all_that_name_one_folder_use_what_the_first_of_them_provides(tmp_path: Path) -> None:
+    with provided_to_all("10.0.0.1:9043", tmp_path) as first, provided_to_all("10.0.0.2", tmp_path) as second:
+        assert first.contacts == Contacts(("10.0.0.1",), 9043)
+        assert second == first
+    with provided_to_all("10.0.0.2", tmp_path) as later:
+        assert later.contacts == Contacts(("10.0.0.2",))
+
+
+def test_the_one_that_provides_it_leaves_last(tmp_path: Path) -> None:
+    leaving = Event()
+    left: list[str] = []
+    with ExitStack() as first, ExitStack() as second:
+        first.enter_context(provided_to_all("10.0.0.1", tmp_path))
+        second.enter_context(provided_to_all("10.0.0.1", tmp_path))
+
+        def leave() -> None:
+            leaving.wait()
+            left.append("second")
+            second.close()
+
+        other = Thread(target=leave)
+        other.start()
+        leaving.set()
+        first.close()
+        assert left == ["second"]
+        other.join()

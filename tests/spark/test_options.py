@@ -1,14 +1,18 @@
 from __future__ import annotations
 
+import importlib
+import sys
 from pathlib import Path
 
 import pytest
 
+import pyspark_astyqueue
 from astyqueue import connect
 from astyqueue.clock import SystemClock
 from astyqueue.errors import BadSetting
 from astyqueue.spark import connections
 from astyqueue.spark.connections import Pace, looking
+from astyqueue.spark.data_source import AstyqueueSource
 from astyqueue.spark.options import Following, Reading, everywhere
 from astyqueue.spark.pipeline.batch import stretch_options
 from astyqueue.store import Store
@@ -119,3 +123,13 @@ def test_any_one_replica_may_answer_reads_and_nothing_else() -> None:
     assert Levels(reads=ANY_ONE).consistency == "local_quorum"
     with pytest.raises(BadSetting, match="consistency='local_one'"):
         Levels(consistency=ANY_ONE)
+
+
+def test_the_source_is_found_by_the_name_of_its_module() -> None:
+    assert pyspark_astyqueue.DefaultSource is AstyqueueSource
+
+
+def test_where_the_source_cannot_be_had_those_of_others_can(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "astyqueue.spark.data_source", None)
+    monkeypatch.delitem(sys.modules, "pyspark_astyqueue")
+    assert not hasattr(importlib.import_module("pyspark_astyqueue"), "DefaultSource")

@@ -185,3 +185,27 @@ def test_tables_have_the_columns_that_are_declared(events: DataFrame) -> None:
     }
     for table, frame_ in made.items():
         assert table.checked(frame_, "here").columns == table.schema.names
+
+
+def test_a_claim_that_is_told_after_its_end_has_ended(spark: SparkSession) -> None:
+    quick = Life("a").claimed(1).done(1.1)
+    [sent, claimed, done] = quick.events
+    late = replace(claimed, at=done.at + 1_000)
+    known = marked(frame(spark, [sent, done, late]))
+    assert [row["outcome"] for row in attempts(known).collect()] == ["done"]
+    assert [row["state"] for row in messages(known).collect()] == ["done"]
+    # One run has read the end, the next one the claim, which then seems to be open.
+    torn = messages(marked(frame(spark, [sent, done]))).unionByName(messages(marked(frame(spark, [sent, late]))))
+    assert [row["state"] for row in joined(torn).collect()] == ["done"]
+
+
+def test_a_lease_that_ran_out_is_told_after_the_message_was_claimed_again_and_done(spark: SparkSession) -> None:
+    life = Life("a").claimed(1).released(1)  # the release is not told: its worker is dead
+    life.events.pop()
+    life.claimed(5, "host2:9:cc").done(5.1)
+    lapse = Life("a").claimed(1).lapsed(5.2).events[-1]
+    known = marked(frame(spark, [*life.events, lapse]))
+    found = {row["outcome"]: row for row in attempts(known).collect()}
+    assert sorted(found) == ["done", "expired"]
+    assert (found["expired"]["host"], found["done"]["host"]) == ("host1", "host2")
+    assert [row["state"] for row in messages(known).collect()] == ["done"]

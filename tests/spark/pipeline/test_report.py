@@ -13,10 +13,12 @@ import pytest
 from pyspark.sql import SparkSession
 
 from astyqueue import Delivery, MessageQueue, connect
+from astyqueue.errors import BadInput
 from astyqueue.model.event import Event, Kind
 from astyqueue.spark.pipeline.batch import Job, Span
 from astyqueue.spark.pipeline.report.html import count, length, share
 from astyqueue.spark.pipeline.report.page import write
+from astyqueue.spark.pipeline.slo import DEFAULT, Objectives
 from tests.spark.pipeline.histories import DAY, NOON, QUEUE, Life, fired, frame, told
 from tests.spark.pipeline.test_property import quantile
 
@@ -187,3 +189,18 @@ def test_a_report_without_events_says_so(spark: SparkSession, tmp_path: Path) ->
     reading = built(spark, tmp_path)
     assert (reading.cards, reading.titles) == ({}, [])
     assert "has no events" in (tmp_path / "report.html").read_text()
+
+
+def test_a_level_is_for_all_queues_or_for_the_one_it_names() -> None:
+    found = Objectives.read(["wait<=5s", "emails: end <= 1h30m", "run<=2"])
+    assert found.of("emails")[:2] == ("end", 5_400_000_000)
+    assert found.of("others") == ("run", 2_000_000, "run<=2")
+    assert Objectives.read([]).of("emails") == DEFAULT
+
+
+@pytest.mark.parametrize(
+    "text", ["wait", "wait<5s", "wait>=5s", "speed<=5s", "wait<=", "wait<=soon", "a queue:wait<=5s", ""]
+)
+def test_an_invalid_service_level_is_refused(text: str) -> None:
+    with pytest.raises(BadInput):
+        Objectives.read([text])

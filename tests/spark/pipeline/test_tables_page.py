@@ -1,6 +1,6 @@
-"""The tables as docs/reference/pipeline.md lists them.
+"""docs/reference/pipeline.md lists the tables as they are.
 
-`python -m tests.spark.pipeline.docs_tables` writes them into the page.
+`python -m tests.spark.pipeline.test_tables_page` writes them into the page.
 """
 
 from __future__ import annotations
@@ -23,6 +23,14 @@ for exactly these columns when it is written, and again when it is read.
 A *length* is whole microseconds (a 64-bit number), a *percentile* microseconds that may lie between two values (a
 double). An *instant* is a timestamp, UTC, to the microsecond; a *number* has 64 bits. What is not known is null.
 """
+
+
+def test_the_page_lists_every_column_as_it_is() -> None:
+    assert PAGE.read_text() == listed(), "write it anew: python -m tests.spark.pipeline.test_tables_page"
+
+
+def test_no_line_of_the_page_is_longer_than_those_of_programs() -> None:
+    assert [line for line in listed().splitlines() if len(line) > 120] == []
 
 
 def listed() -> str:
