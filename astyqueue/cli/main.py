@@ -35,6 +35,7 @@ _MODULES: Final = {
     "schedules": "schedules",
     "spark": "spark",
     "pipeline": "pipeline",
+    "journal": "journal",
     "migrate": "admin",
     "verify": "admin",
     "doctor": "admin",

@@ -4,7 +4,7 @@
 - `writer`, `page_writer`: appending, group commits, durability. `retention` removes pages.
 - `format`, `index`, `pages`, `cursor`: what is stored. `recovery` finds the end after a crash, `verification` examines.
 - `disk`: what is asked of a file system. `source`, `wakeups`: where pages grow, and waking those that wait.
-- `codec`, `records`, `settings`: values in and out.
+- `codec`, `records`, `settings`: values in and out. `picture`: a page as SVG.
 
 It knows nothing of messages and queues. [The journal](../../docs/explanation/journal.md) has the format.
 """

@@ -21,6 +21,7 @@ from astyqueue.journal.cursor import Cursor, cursor_path, stored_cursors
 from astyqueue.journal.disk import Disk, LocalDisk
 from astyqueue.journal.index import By
 from astyqueue.journal.pages import Pages
+from astyqueue.journal.picture import page_picture
 from astyqueue.journal.reader import Reader, Span
 from astyqueue.journal.records import Place
 from astyqueue.journal.settings import checked_name
@@ -188,6 +189,10 @@ class ReadOnlyJournal(Readable[T]):
         numbers = self._source.numbers()
         indexes = filter(None, map(self._pages.index, reversed(numbers)))
         return self._stat(next((index.last_sequence for index in indexes), 0), 0, 0)
+
+    def picture(self, page: int | None = None) -> str:
+        """A page as SVG, by default the last: how full it is, and the fields of its first records. NotFound if none."""
+        return page_picture(self._pages, page)
 
     def close(self) -> None:
         """Close its cursors; its readers end."""

@@ -1,0 +1,179 @@
+"""`astyqueue journal`: show, examine and trim a journal in a folder of this machine."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from astyqueue.cli.commands.admin import show
+from astyqueue.cli.context import HowMany, json_option, must_be_meant, past, verbose_option, yes_option
+from astyqueue.cli.errors import ExitCode
+from astyqueue.cli.output import Output, json_line
+from astyqueue.errors import BadInput, NotFound
+from astyqueue.findings import Severity, worst
+from astyqueue.printable import printable, quoted
+from astyqueue.text import counted, exact, iso
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from astyqueue.journal import ReadOnlyJournal, Record
+
+_PAGE: Final = re.compile(r"(.+)-[1-9][0-9]*\.page")
+_LAST: Final = 10
+
+
+@click.group(short_help="Show, examine and trim a journal.")
+def journal() -> None:
+    """A journal: records in pages in a folder of this machine, as astyqueue.journal keeps them.
+
+    No command here but reclaim writes, and all of them work while a program has the journal open, except reclaim.
+    """
+
+
+def _on_journal(function: Callable[..., None]) -> Callable[..., None]:
+    """Add the folder and the options that all commands share."""
+    prefix = click.option(
+        "--prefix", default="journal", show_default=True, metavar="NAME", help="The journal, if the folder has several."
+    )
+    folder = click.argument("folder", type=click.Path(exists=True, file_okay=False, path_type=Path))
+    return verbose_option(json_option(prefix(folder(function))))
+
+
+@journal.command(
+    short_help="Show records, and follow what arrives.",
+    epilog="""\b
+    astyqueue journal tail orders-journal -f
+    astyqueue journal tail orders-journal --since 1h --json
+    """,
+)
+@_on_journal
+@click.option("--since", metavar="MOMENT", help="From MOMENT on: 2026-11-21T09:00:00Z, or an age such as 2h.")
+@click.option("--until", metavar="MOMENT", help="Only records that arrived before MOMENT (as for --since).")
+@click.option("--after", type=click.IntRange(0), metavar="SEQUENCE", help="From the record behind this one on.")
+@click.option("-n", "--last", type=HowMany(), metavar="N", help=f"The last N records. [default: {_LAST}]")
+@click.option("-f", "--follow", is_flag=True, help="Go on with records as they arrive, until Ctrl-C.")
+def tail(
+    *,
+    folder: Path,
+    prefix: str,
+    since: str | None,
+    until: str | None,
+    after: int | None,
+    last: int | None,
+    follow: bool,
+    as_json: bool,
+) -> None:
+    """Show the last records of the journal in FOLDER, or those since a moment or behind a record.
+
+    A value that is not JSON is shown as text. Records that cannot be read are passed, with a warning on stderr.
+    """
+    if sum(given is not None for given in (since, after, last)) > 1:
+        message = "--since, --after and --last exclude each other: give one of them"
+        raise BadInput(message)
+    begin, end = past(since), past(until)
+    line = _as_json if as_json else _as_text
+    with _opened(folder, prefix) as opened:
+        if begin is None and after is None:
+            after = max(0, opened.stat().last_sequence - (last or _LAST))
+        with opened.read(since=begin, after=after, until=end, follow=follow) as records:
+            for record in records:
+                click.echo(line(record))
+
+
+@journal.command(short_help="Show sizes, sequences and cursors, and draw a page.")
+@_on_journal
+@click.option("--svg", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE", help="Draw a page into FILE.")
+@click.option("--page", type=click.IntRange(1), metavar="N", help="The page to draw. [default: the last]")
+def stat(*, folder: Path, prefix: str, svg: Path | None, page: int | None, as_json: bool) -> None:
+    """Show how large the journal in FOLDER is, which records it has, and where its cursors are."""
+    from dataclasses import asdict
+
+    from astyqueue.clock import SystemClock, instant
+    from astyqueue.files import replace_file
+
+    with _opened(folder, prefix) as opened:
+        found = asdict(opened.stat())
+        del found["synced_sequence"], found["dropped_records"]  # only the process that writes knows them
+        if svg is not None:
+            replace_file(svg, opened.picture(page).encode())
+    output = Output(instant(SystemClock().now()), as_json=as_json)
+    output.lines([f"{name.replace('_', ' '):<15}{_shown(value)}" for name, value in found.items()], found)
+
+
+@journal.command(short_help="Read every record and say what is damaged.")
+@_on_journal
+@click.pass_context
+def verify(context: click.Context, /, *, folder: Path, prefix: str, as_json: bool) -> None:
+    """Read every record of the journal in FOLDER. Exit code 20 if one is damaged, 10 for a warning."""
+    with _opened(folder, prefix) as opened:
+        found = opened.verify()
+    show(found, as_json=as_json)
+    if worst(found) >= Severity.WARNING:
+        context.exit(ExitCode.PROBLEM if worst(found) is Severity.PROBLEM else ExitCode.WARNING)
+
+
+@journal.command(short_help="Remove pages that are old, or that every cursor has passed.")
+@_on_journal
+@click.option("--retain", metavar="AGE", help="Only pages whose records are all older than AGE, such as 7d.")
+@click.option("--ignore-cursors", is_flag=True, help="Remove pages that cursors have not passed, too; needs --retain.")
+@yes_option
+def reclaim(*, folder: Path, prefix: str, retain: str | None, ignore_cursors: bool, yes: bool, as_json: bool) -> None:
+    """Remove pages of the journal in FOLDER, the oldest first, while no program has it open for writing.
+
+    Without --retain: the pages that every cursor has passed.
+    """
+    from astyqueue.clock import SystemClock, instant
+    from astyqueue.journal import Journal
+
+    with _opened(folder, prefix) as opened:
+        cursors = opened.stat().cursors
+    if retain is None and (ignore_cursors or not cursors):
+        why = "--ignore-cursors needs it" if ignore_cursors else "the journal has no cursor"
+        message = f"{why}: say with --retain which records are old enough to go, such as --retain 7d"
+        raise BadInput(message)
+    must_be_meant(yes, f"This removes pages of the journal in {folder}.")
+    with Journal.open(folder, prefix=prefix, retain=retain) as writable:
+        removed = writable.reclaim(ignore_cursors=ignore_cursors)
+    output = Output(instant(SystemClock().now()), as_json=as_json)
+    output.done(f"removed {counted(removed, 'page')}", {"removed_pages": removed})
+
+
+def _opened(folder: Path, prefix: str) -> ReadOnlyJournal[bytes]:
+    """The journal for reading; NotFound, with the names of those that are there, if there is none of this name."""
+    from astyqueue.journal import BYTES, ReadOnlyJournal
+
+    names = sorted({found[1] for found in map(_PAGE.fullmatch, (one.name for one in folder.iterdir())) if found})
+    if prefix not in names:
+        there = f"there are: {', '.join(names)}; name one with --prefix" if names else "it has none"
+        message = f"folder {folder} has no journal {prefix!r}; {there}"
+        raise NotFound(message)
+    return ReadOnlyJournal.open(folder, codec=BYTES, prefix=prefix)
+
+
+def _value(record: Record[bytes]) -> Any:  # noqa: ANN401 - any JSON
+    """The value if it is JSON, otherwise the text of its bytes."""
+    try:
+        return json.loads(record.value)
+    except ValueError:
+        return record.value.decode(errors="backslashreplace")
+
+
+def _as_json(record: Record[bytes]) -> str:
+    return json_line({"sequence": record.sequence, "arrived": exact(record.arrived), "value": _value(record)})
+
+
+def _as_text(record: Record[bytes]) -> str:
+    value = _value(record)
+    text = quoted(value) if isinstance(value, str) else printable(json.dumps(value, ensure_ascii=False))
+    return f"{record.sequence}  {iso(record.arrived)}  {text}"
+
+
+def _shown(value: object) -> str:
+    if isinstance(value, dict):
+        return ", ".join(f"{name} at {sequence}" for name, sequence in value.items()) or "none"
+    return str(value)

@@ -1,0 +1,146 @@
+"""Commands on a journal: what a person sees of its records, sizes and damage, and what they can remove."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from xml.etree import ElementTree as ET
+
+import pytest
+
+from astyqueue.journal import BYTES, Journal, ReadOnlyJournal
+from astyqueue.testing import TimeMachine
+from tests.unit.cli.conftest import Shell
+
+
+@pytest.fixture
+def orders(folder: Path, clock: TimeMachine) -> Path:
+    """A journal of twenty records, an hour between the tenth and the eleventh."""
+    with Journal.open(folder / "orders", page_size=512, clock=clock) as journal:
+        for number in range(1, 21):
+            journal.append({"order": number})
+            if number == 10:
+                clock.advance("1h")
+    return folder / "orders"
+
+
+def sequences(shell: Shell, *words: str) -> list[int]:
+    return [line["sequence"] for line in shell.json("journal", "tail", *words)]
+
+
+def test_tail_shows_the_last_records(shell: Shell, orders: Path) -> None:
+    lines = shell("journal", "tail", str(orders)).stdout.splitlines()
+    assert len(lines) == 10
+    assert lines[-1].startswith("20  ")
+    assert lines[-1].endswith('  {"order": 20}')
+    assert sequences(shell, str(orders), "--last", "3") == [18, 19, 20]
+    assert sequences(shell, str(orders), "-n", "99") == list(range(1, 21))
+
+
+def test_tail_begins_behind_a_record_or_at_a_moment(shell: Shell, orders: Path) -> None:
+    with ReadOnlyJournal.open(orders) as journal:
+        later = next(iter(journal.read(after=10))).arrived
+    assert sequences(shell, str(orders), "--after", "18") == [19, 20]
+    assert sequences(shell, str(orders), "--since", later.isoformat()) == list(range(11, 21))
+    assert sequences(shell, str(orders), "--after", "8", "--until", later.isoformat()) == [9, 10]
+    assert "exclude each other" in shell.error("journal", "tail", str(orders), "--after", "1", "-n", "2", code=2)
+
+
+def test_values_that_are_no_json_are_text_without_control_characters(shell: Shell, folder: Path) -> None:
+    with Journal.open(folder, codec=BYTES) as journal:
+        journal.append_many([b"\x1b[2J", b"\xff\xfe", b'"text"', b"", b"[1]"])
+    assert [line.split("  ")[2] for line in shell("journal", "tail", ".").stdout.splitlines()] == [
+        '"\\u001b[2J"',
+        '"\\\\xff\\\\xfe"',
+        '"text"',
+        '""',
+        "[1]",
+    ]
+    assert [line["value"] for line in shell.json("journal", "tail", ".")] == ["\x1b[2J", "\\xff\\xfe", "text", "", [1]]
+
+
+def test_tail_follows_over_pages_until_it_is_interrupted(folder: Path) -> None:
+    with Journal.open(folder / "live", page_size=512) as journal:
+        journal.append(0)
+        journal.sync()
+        command = [sys.executable, "-m", "astyqueue", "journal", "tail", "live", "-f", "--json"]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=folder) as process:
+            assert process.stdout is not None
+            seen = [json.loads(process.stdout.readline())["value"]]
+            journal.append_many(range(1, 51))
+            journal.sync()
+            seen += [json.loads(process.stdout.readline())["value"] for _ in range(50)]
+            process.terminate()
+    assert seen == list(range(51))
+
+
+def test_stat_says_how_much_there_is_and_where_cursors_are(shell: Shell, orders: Path) -> None:
+    with ReadOnlyJournal.open(orders) as journal:
+        shipping = journal.cursor("shipping")
+        shipping.commit(next(iter(journal.read(after=6))))
+    [found] = shell.json("journal", "stat", str(orders))
+    assert (found["first_sequence"], found["last_sequence"], found["cursors"]) == (1, 20, {"shipping": 7})
+    assert found["pages"] == len(list(orders.glob("*.page"))) > 1
+    assert found["bytes"] == sum(page.stat().st_size for page in orders.glob("*.page"))
+    assert "cursors        shipping at 7" in shell("journal", "stat", str(orders)).stdout.splitlines()
+
+
+def test_a_page_is_drawn_from_its_bytes(shell: Shell, orders: Path) -> None:
+    shell("journal", "stat", str(orders), "--svg", "page.svg", "--page", "1")
+    texts = [text.text for text in ET.fromstring(Path("page.svg").read_text()).iter("{http://www.w3.org/2000/svg}text")]  # noqa: S314 - our own file
+    assert '{"order":1}' in texts
+    assert any(text and text.startswith("journal-1.page: ") for text in texts)
+    assert "has no readable page 99" in shell.error(
+        "journal", "stat", str(orders), "--svg", "x", "--page", "99", code=1
+    )
+
+
+def test_a_drawn_page_shows_hostile_payloads_as_text(shell: Shell, folder: Path) -> None:
+    with Journal.open(folder / "nasty", codec=BYTES) as journal:
+        journal.append_many([b"<script>", b"\x1b]0;x\x07", b"\x00\xff", b"\xe2\x80\xae"])
+    shell("journal", "stat", "nasty", "--svg", "page.svg")
+    text = Path("page.svg").read_text()
+    ET.fromstring(text)  # noqa: S314 - our own file
+    assert "<script>" not in text
+    assert all(line.isprintable() for line in text.splitlines())
+
+
+def test_verify_finds_a_flipped_bit_and_exits_with_20(shell: Shell, orders: Path) -> None:
+    assert "20 records" in shell("journal", "verify", str(orders)).stdout
+    page = orders / "journal-1.page"
+    data = bytearray(page.read_bytes())
+    data[200] ^= 1
+    page.write_bytes(data)
+    [finding] = [
+        line for line in shell("journal", "verify", str(orders), "--json", code=20).stdout.splitlines() if line
+    ]
+    assert json.loads(finding)["subject"] == "page 1"
+
+
+def test_reclaim_removes_what_cursors_have_passed_once_it_is_confirmed(shell: Shell, orders: Path) -> None:
+    assert "--retain" in shell.error("journal", "reclaim", str(orders), "--yes", code=2)
+    with ReadOnlyJournal.open(orders) as journal:
+        cursor = journal.cursor("shipping")
+        for record in journal.read():
+            cursor.commit(record)
+    pages = len(list(orders.glob("*.page")))
+    assert "add --yes" in shell.error("journal", "reclaim", str(orders), code=2)
+    assert len(list(orders.glob("*.page"))) == pages
+    assert shell.json("journal", "reclaim", str(orders), "--yes") == [{"removed_pages": pages - 1}]
+    assert len(list(orders.glob("*.page"))) == 1
+
+
+def test_reclaim_leaves_a_journal_that_a_program_writes(shell: Shell, folder: Path) -> None:
+    with Journal.open(folder / "live") as journal:
+        journal.append(1)
+        error = shell.error("journal", "reclaim", "live", "--retain", "7d", "--yes", code=1)
+    assert "live" in error
+
+
+def test_a_journal_that_is_not_there_is_an_error_that_lists_those_that_are(shell: Shell, orders: Path) -> None:
+    assert shell.error("journal", "tail", str(orders), "--prefix", "other", code=1).endswith(
+        "has no journal 'other'; there are: journal; name one with --prefix"
+    )
+    assert shell.error("journal", "stat", ".", code=1).endswith("has no journal 'journal'; it has none")
