@@ -102,7 +102,7 @@ def test_a_wheel_says_what_it_is_and_what_it_needs(wheel: Path) -> None:
         about = message_from_bytes(packed.read(name))
     assert about["Description-Content-Type"] == "text/markdown"
     assert about.get_payload(decode=True) == (ROOT / "README.md").read_bytes()
-    assert {"spark", "spark-connect", "test", "java", "dev"} == set(about.get_all("Provides-Extra") or [])
+    assert {"spark", "spark-connect", "sqs", "test", "java", "dev"} == set(about.get_all("Provides-Extra") or [])
 
 
 def test_a_source_distribution_has_what_make_needs(sdist: Path) -> None:
