@@ -26,6 +26,7 @@ import pytest
 
 from astyqueue.cli import main
 from astyqueue.cli.config import Deliberate
+from astyqueue.journal import BYTES, Journal
 from astyqueue.model.envelope import MessageId
 from astyqueue.model.views import DeadLetter, Found
 from astyqueue.printable import printable
@@ -42,7 +43,7 @@ QUEUE: Final = "emails"
 CHANGES: Final = {
     *("worker", "send", "delete", "clear", "drop", "rescan", "migrate", "queues set", "dead redrive", "dead purge"),
     *(f"schedules {name}" for name in ("add", "pause", "resume", "run", "backfill", "delete", "reconcile")),
-    *("spark enqueue", "spark redrive", "pipeline run", "pipeline stream", "pipeline report"),
+    *("spark enqueue", "spark redrive", "pipeline run", "pipeline stream", "pipeline report", "journal reclaim"),
 }
 #: Of `doctor`, which finds dead letters.
 FINDINGS: Final = {10, 20}
@@ -62,6 +63,7 @@ class Store:
     found: list[Found]
     dead: list[DeadLetter]
     schedules: list[str]
+    journal: Path
     step: int
 
     def arguments(self, path: str, name: str) -> list[str]:
@@ -74,6 +76,7 @@ class Store:
             "what": [QUEUE, *sent[:: self.step]],
             "key": sorted({one.key for one in self.found if one.key is not None})[:: self.step],
             "schedules name": self.schedules,
+            "folder": [str(self.journal)],
         }
         return (
             known.get(f"{path} {name}") or known.get(f"{path.partition(' ')[0]} {name}") or known.get(name) or [QUEUE]
@@ -81,12 +84,15 @@ class Store:
 
 
 @pytest.fixture
-def store(place: Place, monkeypatch: pytest.MonkeyPatch, pytestconfig: pytest.Config) -> Iterator[Store]:
-    """A store of commands in which all that is nasty was sent, scheduled, failed and buried.
+def store(place: Place, folder: Path, monkeypatch: pytest.MonkeyPatch, pytestconfig: pytest.Config) -> Iterator[Store]:
+    """A store of commands in which all that is nasty was sent, scheduled, failed and buried, and a journal of it.
 
     Lists show all of it; commands on one message look at one in some.
     """
     monkeypatch.setenv("ASTYQUEUE_URL", place.url)
+    with Journal.open(folder / "journal", codec=BYTES) as journal:
+        written = [text.encode(errors="surrogatepass") for text in TEXTS]
+        journal.append_many([*written, *(json.dumps({text: [text]}).encode() for text in TEXTS), b"\xff\x00"])
     with connect(place.url) as connection:
         queue = connection.queue(QUEUE, **ONE_ROW, history="all")
         connection.queue("another")
@@ -95,7 +101,7 @@ def store(place: Place, monkeypatch: pytest.MonkeyPatch, pytestconfig: pytest.Co
         dead = queue.dead_letters(2_000)
         found = [*queue.peek(2_000, include="all"), *(queue.get(letter.id) for letter in dead)]
         step = 1 if place.kind == "memory" and pytestconfig.getoption("--all-stores") else 10
-        yield Store(place.url, nasty, found, dead, schedules, step)
+        yield Store(place.url, nasty, found, dead, schedules, folder / "journal", step)
 
 
 class Terminal(io.TextIOWrapper):
@@ -157,7 +163,8 @@ def options(command: click.Command) -> Iterator[list[str]]:
         for one in command.params
         if isinstance(one, click.Option) and one.name not in _OURS and not isinstance(one, Deliberate)
     ]
-    most = ["--limit", ALL] if any(one.name == "limit" for one in own) else []
+    names = {one.name for one in own}
+    most = next(([f"--{name}", ALL] for name in ("limit", "last") if name in names), [])
     yield most
     yield from ([*most, one.opts[-1]] for one in own if one.is_flag)
     yield from (
