@@ -71,6 +71,7 @@ class BatchedLines(TaskLineHandler):
         self._pid = os.getpid()
         self._waiting: deque[logging.LogRecord | _Done] = deque()
         self._writing = threading.RLock()
+        self._formats = False
         clock = SystemClock()
         self._clock = clock
         self._first, self._urgent = Wakeup(clock), Wakeup(clock)
@@ -127,6 +128,7 @@ class BatchedLines(TaskLineHandler):
         self._pid = os.getpid()
         self._waiting.clear()
         self._writing = threading.RLock()
+        self._formats = False
         self._thread, self._awake = None, False
 
     def _run(self) -> None:
@@ -139,7 +141,9 @@ class BatchedLines(TaskLineHandler):
     def flush(self) -> None:
         """Format and write all lines that wait, in this thread; an error is reported as `logging` reports its own."""
         with self._writing:
-            lines = [self._line(self._waiting.popleft()) for _ in range(len(self._waiting))]
+            if self._formats:  # an argument of a line logs while this thread formats it, which writes that line too
+                return
+            lines = [*self._formatted(), *self._formatted()]
             if self._stream is None or not lines:
                 return
             try:
@@ -147,6 +151,14 @@ class BatchedLines(TaskLineHandler):
                 self._stream.flush()
             except Exception:  # noqa: BLE001 - a log that cannot be written must not end the work
                 _report()
+
+    def _formatted(self) -> list[str]:
+        """The lines that wait now. Formatting them may add some: for those this is called once more."""
+        self._formats = True
+        try:
+            return [self._line(self._waiting.popleft()) for _ in range(len(self._waiting))]
+        finally:
+            self._formats = False
 
     def _line(self, waiting: logging.LogRecord | _Done) -> str:
         try:

@@ -13,7 +13,7 @@ from typing import Any, Final, Self, TypedDict, TypeVar, Unpack, overload
 
 from astyqueue.clock import Clock, SystemClock
 from astyqueue.durations import Duration
-from astyqueue.errors import BadInput, JournalInUse
+from astyqueue.errors import BadInput, JournalFull, JournalInUse
 from astyqueue.journal.codec import JSON, Codec
 from astyqueue.journal.cursor import stored_cursors
 from astyqueue.journal.disk import Disk, DiskFile, LocalDisk
@@ -105,12 +105,16 @@ class Journal(Readable[T]):
 
         With durability "each" it syncs once for a batch. Values of other threads may come between two batches.
         """
-        position = None
+        position, appended = None, 0
         payloads = map(self._codec.encode, values)
         while some := list(islice(payloads, self._batch)):
             if set(map(type, some)) != {bytes}:
                 some = [_checked(payload) for payload in some]
-            position = self._writer.append(some)
+            try:
+                position = self._writer.append(some)
+            except JournalFull as full:
+                raise JournalFull(full.place, full.reason, appended=appended + full.appended) from full
+            appended += len(some)
         return position
 
     def _encoded(self, value: T) -> bytes:

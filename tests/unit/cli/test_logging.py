@@ -232,6 +232,22 @@ def test_a_record_that_cannot_be_formatted_loses_only_itself(stderr: Stream) -> 
     assert stderr.getvalue().endswith(" INFO shop pears\n")
 
 
+class LogsItself:
+    def __str__(self) -> str:
+        logging.getLogger("shop").error("logged while a line is formatted")
+        return "an argument"
+
+
+def test_an_argument_that_logs_loses_no_line(stderr: Stream) -> None:
+    configure_on(stderr)
+    log = logging.getLogger("shop")
+    log.info("before")
+    log.info("%s", LogsItself())
+    log.error("after")
+    told = [line.partition(" shop ")[2] for line in stderr.getvalue().splitlines()]
+    assert told == ["before", "an argument", "after", "logged while a line is formatted"]
+
+
 def test_a_closed_stderr_gets_nothing_and_raises_nothing() -> None:
     configure_on(None)
     log_event(logging.ERROR, "unserved")

@@ -232,6 +232,14 @@ def test_at_the_cap_an_append_raises_and_accepts_nothing_of_what_it_refuses(open
     assert values(journal) == [LARGE, b"y" * 90]
 
 
+def test_the_error_of_a_full_journal_counts_all_values_of_the_call(opened: Opening) -> None:
+    journal = opened(cap=3 * 256, when_full="raise", batch_records=2)
+    with pytest.raises(JournalFull, match="3 values of this call were appended") as full:
+        journal.append_many([LARGE] * 9)
+    assert full.value.appended == 3
+    assert values(journal) == [LARGE] * 3
+
+
 def test_at_the_cap_the_oldest_page_is_dropped_and_counted(opened: Opening) -> None:
     journal = opened(cap=3 * 256, when_full="drop")
     journal.cursor("slow")
