@@ -25,6 +25,7 @@ BENCHMARKS: Final = (
     "spark",
     "pipeline",
     "journal",
+    "worker",
 )
 
 

@@ -295,3 +295,24 @@ def test_a_journal_is_measured_beside_a_bare_file(capsys: pytest.CaptureFixture[
     rates = {f"{what}_{size}_mb_per_s" for what in ("append", "bare", "read") for size in ("1k", "200b", "40b")}
     for name in {*rates, "since_ms", "reopen_s_per_gb"}:
         assert 0 < report[name]["min"] <= report[name]["median"] <= report[name]["max"]
+
+
+@pytest.mark.full
+def test_the_worker_command_is_measured_beside_a_bare_dispatcher(capsys: pytest.CaptureFixture[str]) -> None:
+    small = ["--runs", "1", "--messages", "300", "--spaced", "5", "--json"]
+    assert main(["worker", *small, "--systems", "astyqueue_sqlite", "bare_sqlite"]) == 0
+    report = json.loads(capsys.readouterr().out)
+    for name in ("astyqueue_sqlite", "bare_sqlite"):
+        for measured in ("per_s", "cpu_us", "p50_ms", "p99_ms"):
+            assert report[f"{name}_{measured}"]["median"] > 0
+    assert report["astyqueue_sqlite_log_bytes_per_message"]["median"] > 50
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("system", ["pgqueuer", "dramatiq", "huey_redis", "huey_sqlite"])
+def test_other_task_queues_run_the_same_task(capsys: pytest.CaptureFixture[str], system: str) -> None:
+    code = main(["worker", "--runs", "1", "--messages", "300", "--spaced", "5", "--json", "--systems", system])
+    report = json.loads(capsys.readouterr().out)
+    if code:
+        pytest.skip(report["not_measured"][system])
+    assert report[f"{system}_per_s"]["median"] > 0
