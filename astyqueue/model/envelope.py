@@ -68,7 +68,8 @@ _FIELDS: Final = len(Envelope._fields)
 _USUAL: Final = (False, False)
 _SAID: Final = _FIELDS - len(_USUAL)
 _BODY: Final = Envelope._fields.index("body")
-#: The fields between `sent` and `body` of a message that was sent without options.
+_HEADERS: Final = Envelope._fields.index("headers")
+#: The fields between `sent` and `body` of a message that was sent without options but headers, as those of tasks are.
 _PLAIN: Final = [0, None, None, None, None, None]
 _TEXT: Final = frozenset({str})
 #: Making a tuple's subclass straight from its parts halves its cost; an envelope is made for every message handed out.
@@ -95,7 +96,10 @@ def decode(value: bytes) -> Envelope:
     said = len(fields) if type(fields) is list else 0
     if said == _SAID:
         fields += _USUAL
-        if fields[1:_BODY] == _PLAIN and is_moment(fields[0]):
+        options, headers = fields[1:_BODY], fields[_HEADERS]
+        if type(headers) is dict and _TEXT.issuperset(map(type, headers.values())):
+            options[_HEADERS - 1] = None
+        if options == _PLAIN and is_moment(fields[0]):
             return _new(Envelope, fields)
     elif said != _FIELDS:
         message = f"it is not an envelope of {_SAID} or {_FIELDS} fields"

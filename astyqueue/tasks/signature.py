@@ -64,8 +64,9 @@ class Arguments(NamedTuple):
 
 def arguments_of(body: JsonValue) -> Arguments:
     """The arguments in a message's body. `Reject` for another body: a retry would find the same."""
-    match body:
-        case {"args": list(args), "kwargs": dict(kwargs), **others} if not others:
+    if isinstance(body, dict) and len(body) == len(Arguments._fields):
+        args, kwargs = body.get("args"), body.get("kwargs")
+        if isinstance(args, list) and isinstance(kwargs, dict):
             return Arguments(args, kwargs)
     reason = f'the body is not a call of a task, {{"args": [...], "kwargs": {{...}}}}, but {_shape(body)}'
     raise Reject(reason)

@@ -136,6 +136,8 @@ class Task(Generic[P, R_co]):
         args, kwargs = arguments_of(delivery.body)
         with running(delivery):
             result: object = self._function(*args, **kwargs)  # type: ignore[arg-type]  # the call checks them
+            if result is None:
+                return
             if inspect.iscoroutine(result):
                 result = asyncio.run(result)
             refuse_unfinished(result)
