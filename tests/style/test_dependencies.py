@@ -83,8 +83,16 @@ def extras_of(path: str) -> tuple[str, ...]:
     return next((extras for part, extras in EXTRAS.items() if path.startswith(part)), ())
 
 
+def peers() -> set[str]:
+    """What is installed in the environment that a benchmark makes for the systems it compares with."""
+    lines = (ROOT / "benchmarks" / "peers" / "requirements.txt").read_text().splitlines()
+    names = {canonical(re.split(r"[=\[]", line)[0]) for line in lines if not line.startswith("#")}
+    return names | {"asyncpg"}  # an extra of pgqueuer
+
+
 def undeclared(source: Source) -> set[str]:
-    return set(imported(source)) - declared(*extras_of(source.path))
+    beside = peers() if source.path.startswith("benchmarks/peers/") else set()
+    return set(imported(source)) - declared(*extras_of(source.path)) - beside
 
 
 def test_what_a_file_imports_is_declared_for_its_part_of_the_project() -> None:
