@@ -16,6 +16,7 @@
     ├── AlreadySettled          this delivery was settled before
     ├── Busy                    another process has the lock of a row; a custom lock manager may raise it
     ├── Undecodable             a column cannot be read; of a header or timer: its row takes no claims until repaired
+    ├── NoTransactions          the store has no transactions that a caller's own writes can be part of
     ├── Closed                  the queue or the store was closed before
     ├── HandlersStuck           too many handlers of a dispatcher ran on past their timeout; the dispatcher was stopped
     ├── ThreadsDied             the handler threads of a dispatcher died repeatedly; the dispatcher was stopped
@@ -221,6 +222,20 @@ class Busy(AstyqueueError):
 
 class Closed(AstyqueueError):
     """The queue or the store was closed before; open a new one."""
+
+
+class NoTransactions(AstyqueueError):
+    """The store of a queue has no transactions that a caller's own writes can be part of."""
+
+    def __init__(self, queue: str, store: str) -> None:
+        """`store` is what the store is called in logs."""
+        self.queue = queue
+        self.store = store
+        super().__init__(
+            f"queue {queue!r} is on {store}, which has no transactions that your own writes can be part of; a SQLite "
+            "file has. Write what is to be sent into a table of your own instead, an outbox, and send from there: "
+            "docs/how-to/transactions.md"
+        )
 
 
 class HandlersStuck(AstyqueueError):

@@ -21,8 +21,9 @@ plain sends and commits that write the same column.
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Final, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple, Protocol, runtime_checkable
 
 from astyqueue.ids import GREATEST, LEAST, Id
 
@@ -159,6 +160,32 @@ class Store(Protocol):
 
     def close(self) -> None:
         """Release all resources; closing twice is allowed."""
+        ...
+
+
+class OpenTransaction(Store, Protocol):
+    """The verbs of a store as parts of one transaction, which other statements on its connection belong to."""
+
+    @property
+    def connection(self) -> Any:  # noqa: ANN401 - each such store has connections of its own kind
+        """The connection, for statements of the caller."""
+        ...
+
+    def savepoint(self) -> AbstractContextManager[None]:
+        """Undo what its block changed if that raises; the transaction goes on."""
+        ...
+
+
+@runtime_checkable
+class TransactionalStore(Store, Protocol):
+    """A store in which a caller's own writes and those of a queue can be one transaction."""
+
+    def refuse_inside(self) -> None:
+        """Raise BadInput if the calling thread has a transaction open, for whose end another change would wait."""
+        ...
+
+    def transaction(self) -> AbstractContextManager[OpenTransaction]:
+        """A transaction, committed when its block ends, rolled back if that raises; the only writer meanwhile."""
         ...
 
 

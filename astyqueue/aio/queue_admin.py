@@ -19,7 +19,7 @@ from astyqueue.protocol.steps import Steps, arun
 from astyqueue.queue.admin import dead_letters, deletion, inspection, receipts, schedules
 from astyqueue.queue.admin.dead_letters import RedriveOptions, Where
 from astyqueue.queue.runtime import QueueRuntime
-from astyqueue.store import AsyncStore
+from astyqueue.store import AsyncStore, TransactionalStore
 
 T = TypeVar("T")
 
@@ -31,6 +31,7 @@ class QueueAdmin:
         """`core` holds the parts that run the queue, `store` is where they read and write."""
         self.store = store
         self._core = core
+        self._refuse_inside = store.refuse_inside if isinstance(store, TransactionalStore) else None
 
     @property
     def core(self) -> QueueRuntime:
@@ -55,6 +56,8 @@ class QueueAdmin:
 
     async def run(self, steps: Steps[T]) -> T:
         """Carry out steps against this queue's store, in this task."""
+        if self._refuse_inside is not None:
+            self._refuse_inside()
         return await arun(steps, self.store, self._core.observers)
 
     async def get(self, message: MessageId | str) -> Found:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterable, Mapping
+from contextlib import AbstractContextManager
 from datetime import datetime
 from functools import partial
 from types import TracebackType
@@ -24,6 +25,7 @@ from astyqueue.queue.metrics import QueueStats
 from astyqueue.queue.producing.producer import SendReport, Sent, as_message
 from astyqueue.queue.queue_admin import QueueAdmin
 from astyqueue.queue.runtime import QueueRuntime, ReceiveRequest
+from astyqueue.queue.transaction import Transaction, open_transaction
 from astyqueue.store import Store
 from astyqueue.triggers import Trigger
 
@@ -144,6 +146,16 @@ class MessageQueue(QueueAdmin):
             core.give_back(order)
             raise
         return Received(cast("list[Delivery]", taken), self._settle, self.terms)
+
+    def transaction(self) -> AbstractContextManager[Transaction]:
+        """On SQLite, a block whose sends, acks and own statements take effect together when it ends, or not at all.
+
+        For example `with queue.transaction() as tx: tx.connection.execute("INSERT ..."); tx.ack(delivery)`. An error
+        that leaves the block rolls back; OutcomeUnknown from its end means that it may have been committed. On any
+        other store NoTransactions is raised. Inside the block this thread uses the transaction only: other methods
+        raise BadInput.
+        """
+        return open_transaction(self)
 
     @property
     def delivery(self) -> DeliveryFactory:

@@ -18,7 +18,7 @@ from astyqueue.protocol.steps import Steps, run
 from astyqueue.queue.admin import dead_letters, deletion, inspection, receipts, schedules
 from astyqueue.queue.admin.dead_letters import RedriveOptions, Where
 from astyqueue.queue.runtime import QueueRuntime
-from astyqueue.store import Store
+from astyqueue.store import Store, TransactionalStore
 
 T = TypeVar("T")
 
@@ -30,6 +30,7 @@ class QueueAdmin:
         """`core` holds the parts that run the queue, `store` is where they read and write."""
         self.store = store
         self._core = core
+        self._refuse_inside = store.refuse_inside if isinstance(store, TransactionalStore) else None
 
     @property
     def core(self) -> QueueRuntime:
@@ -54,6 +55,8 @@ class QueueAdmin:
 
     def run(self, steps: Steps[T]) -> T:
         """Carry out steps against this queue's store, in this thread."""
+        if self._refuse_inside is not None:
+            self._refuse_inside()
         return run(steps, self.store, self._core.observers)
 
     def get(self, message: MessageId | str) -> Found:

@@ -102,7 +102,7 @@ class QueueRuntime:
             settings_sync=self.settings_sync,
             placement=placement,
             hooks=self.hooks,
-            claimer=self.claimer,
+            listener=self.claimer,
         )
         self.terms = RetryPolicy(self.process.now, lambda: self.settings.behaviour, random.random)
         self.closed = False

@@ -31,6 +31,10 @@ SAYS: Final = {
     ],
     "hermetic": ["failed to ship a book", "nothing to ship", "shipped a book at attempt 2"] * 2,
     "awaited": ["sent 5", "sent 5", "sent 5", "sent 5", "20 squares, 2470 together, 0 left"],
+    "outbox": [
+        "packed a novel",
+        "a novel was packed before",
+    ],
     "journal_tail": [
         "shipped order 1",
         "shipped order 2",

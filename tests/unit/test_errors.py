@@ -38,6 +38,7 @@ SAMPLES: Final = (
     errors.LeaseLost([f"receipt-{number}" for number in range(159)]),
     errors.AlreadySettled("receipt", "acked"),
     errors.Undecodable("emails:0:0", "its header", "format 9"),
+    errors.NoTransactions("emails", "cassandra:shop"),
     errors.HandlersStuck(2, 8, ["jobs.slow"]),
     errors.ThreadsDied("emails", 11, "MemoryError"),
     errors.JournalInUse("journal", "spool/journal.lock", "process 7"),

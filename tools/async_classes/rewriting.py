@@ -52,6 +52,19 @@ def with_differences(text: str, differences: Mapping[str, str], *, of: str) -> s
     return text
 
 
+def without_methods(text: str, names: Collection[str]) -> str:
+    """The text without these methods; LookupError for a name that no class of it has."""
+    lines, left = text.splitlines(keepends=True), set(names)
+    methods = [one for part in ast.parse(text).body if isinstance(part, ast.ClassDef) for one in _functions(part)]
+    for method in reversed([one for one in methods if one.name in left]):
+        del lines[method.lineno - 1 : method.end_lineno]
+        left.discard(method.name)
+    if left:
+        problem = f"no class has the methods {', '.join(sorted(left))}: mend `left_out` in tools/async_classes/twins.py"
+        raise LookupError(problem)
+    return "".join(lines)
+
+
 class _Module:
     def __init__(self, text: str, awaited: frozenset[str], renamed: Mapping[str, str]) -> None:
         self._tree = ast.parse(text)

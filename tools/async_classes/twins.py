@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from tools.async_classes.rewriting import as_coroutines, with_differences
+from tools.async_classes.rewriting import as_coroutines, with_differences, without_methods
 
 ROOT: Final = Path(__file__).parents[2]
 #: What carries out steps in a thread, and in a task.
@@ -23,19 +23,22 @@ _RUFF: Final = (sys.executable, "-m", "ruff")
 class Twin:
     """A module for threads, and the module for tasks that is written from it.
 
-    `differences` are passages of the first that are others in the second; besides these, `awaited` calls get an `await`
-    and what contains them becomes a coroutine. `imports` are what the second needs on top.
+    `left_out` are methods that tasks do not have, `differences` are passages of the first that are others in the
+    second; besides these, `awaited` calls get an `await` and what contains them becomes a coroutine. `imports` are what
+    the second needs on top.
     """
 
     threads: str
     tasks: str
     differences: Mapping[str, str] = field(default_factory=dict)
+    left_out: tuple[str, ...] = ()
     awaited: tuple[str, ...] = ()
     imports: tuple[str, ...] = ()
 
     def written(self, root: Path = ROOT) -> str:
         """The text of the module for tasks, as it should be."""
         text = (root / self.origin).read_text(encoding="utf-8")
+        text = without_methods(text, self.left_out)
         text = with_differences(text, self.differences, of=self.origin)
         modules = {twin.threads: twin.tasks for twin in TWINS} | _BY_HAND
         text = as_coroutines(text, awaited={*_RUNNERS, *self.awaited}, renamed=_RUNNERS | modules)
@@ -97,6 +100,7 @@ TWINS: Final = (
     Twin(
         threads="astyqueue.queue.queue",
         tasks="astyqueue.aio.queue",
+        left_out=("transaction",),  # it keeps all others from writing, so it must not wait for an event loop
         differences={
             "for threads": "for tasks of an event loop",
             "from many threads": "from many tasks",

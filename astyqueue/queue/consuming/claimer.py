@@ -70,9 +70,9 @@ class Claimer:
         self._doorbell = doorbell
         self._settings_sync = settings_sync
         self.notifier = notifier = HookNotifier(hooks)
-        recorder = OutcomeRecorder(self.stats, notifier, self.history, process.observers)
-        self._leases = HeldLeases()
-        self._outcomes = SettleBuffer(self._leases, recorder)
+        self.recorder = recorder = OutcomeRecorder(self.stats, notifier, self.history, process.observers)
+        self.leases = HeldLeases()
+        self._outcomes = SettleBuffer(self.leases, recorder)
         self._lead = Leadership(clock, self._round, notifier)
         self._waiters = Waiters(clock)
         self._at_most_once = AtMostOnceBuffer(self._waiters, self.stats, notifier)
@@ -81,7 +81,7 @@ class Claimer:
             scheduler=scheduler,
             settings_sync=settings_sync,
             outcomes=self._outcomes,
-            leases=self._leases,
+            leases=self.leases,
             waiters=self._waiters,
             at_most_once=self._at_most_once,
             firings=self.firings,
@@ -112,7 +112,7 @@ class Claimer:
 
     def __repr__(self) -> str:
         """Its waiters, the messages that are leased to this process, and what waits for a commit."""
-        return f"<Claimer: {self._waiters!r}, {self._leases.in_hand} leased, {self._outcomes!r}>"
+        return f"<Claimer: {self._waiters!r}, {self.leases.in_hand} leased, {self._outcomes!r}>"
 
     def changed(self, row: str) -> None:
         """Have a row's header read again: this process changed it, but not through this claimer."""
@@ -208,7 +208,7 @@ class Claimer:
         succeeded = yield from self._for_waiters(self._keep_up(), {})
         now = self._process.now()
         if self._scheduler.begin_round(now):
-            self._leases.set_back(now)
+            self.leases.set_back(now)
         shares = self._shares()
         if shares and self._at_most_once.hand_out_kept(now, shares=shares):
             return
@@ -290,7 +290,7 @@ class Claimer:
 
     def _shares(self) -> Shares:
         """The credit of each waiter; none while the queue is paused or leases must end before a suspect is claimed."""
-        if self._leases.in_hand == 0:
+        if self.leases.in_hand == 0:
             self._work.emptying = False
         return {} if self._work.emptying or self._settings_sync.behaviour.paused else self._waiters.shares()
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Iterable
 
 from astyqueue.protocol.settling.outcomes import Outcomes
 from astyqueue.protocol.settling.settle import SettleResult
@@ -17,6 +18,7 @@ class HeldLeases:
         """No lease."""
         self.in_hand = 0
         self._leases: set[Lease] = set()
+        self._settled_elsewhere: deque[BaseDelivery] = deque()  # any thread appends; the leader removes
 
     def add(self, lease: Lease, deliveries: list[BaseDelivery]) -> None:
         """Add a lease and its deliveries."""
@@ -35,6 +37,20 @@ class HeldLeases:
             self._leases.discard(lease)
         return lost
 
+    def settled_elsewhere(self, deliveries: Iterable[BaseDelivery]) -> None:
+        """Note, in any thread, deliveries that were settled by a commit of another thread than the leader's."""
+        self._settled_elsewhere.extend(deliveries)
+
+    def _drop_settled(self) -> None:
+        while self._settled_elsewhere:
+            delivery = self._settled_elsewhere.popleft()
+            lease = delivery.lease
+            if lease is not None and lease in self._leases and delivery.id in lease.deliveries:
+                del lease.deliveries[delivery.id]
+                self.in_hand -= 1
+                if not lease.deliveries:
+                    self._leases.discard(lease)
+
     def forget_lapsed(self, now: int, waits: Callable[[Lease], bool]) -> None:
         """Drop leases that have run out, unless something of them `waits` for a commit.
 
@@ -46,6 +62,8 @@ class HeldLeases:
 
     def begin_renewals(self, now: int) -> list[Lease]:
         """The leases to be renewed now, of those that have such messages; their next renewals are planned."""
+        if self._settled_elsewhere:
+            self._drop_settled()
         due = [lease for lease in self._leases if lease.renew_at <= now]
         if not due:  # the common case, kept cheap
             return due

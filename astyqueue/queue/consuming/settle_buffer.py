@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections import Counter, deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
@@ -79,10 +80,45 @@ class OutcomeRecorder:
 
     def __init__(self, stats: QueueStats, notifier: HookNotifier, history: HistoryWriter, observers: Observers) -> None:
         """`notifier` calls the hooks."""
+        self.deciding = threading.Lock()
         self.observers = observers
         self.stats = stats
         self.notifier = notifier
         self.history = history
+
+    @contextlib.contextmanager
+    def settling(self, outcomes: Wanted) -> Iterator[None]:
+        """While the block lasts no other caller gives these deliveries an outcome; AlreadySettled if one has one.
+
+        The hooks are asked first, and may refuse.
+        """
+        settling = [
+            (delivery, _WORDS[type(outcome)]) for delivery, outcome in outcomes if not isinstance(outcome, Extend)
+        ]
+        with self.deciding:
+            for delivery, _ in outcomes:
+                if decided := delivery.settled or delivery.settling:
+                    raise _settled_already(delivery, decided)
+            for delivery, word in settling:
+                delivery.settling = word
+        try:
+            if self.notifier.present:
+                for delivery, outcome in outcomes:
+                    self.notifier.ask(delivery, _WORDS[type(outcome)])
+            yield
+        finally:
+            for delivery, _ in settling:
+                delivery.settling = None
+
+    def committed(self, row: str, outcomes: Sequence[PendingOutcome]) -> None:
+        """Record outcomes that a caller has committed itself."""
+        for one in outcomes:
+            one.delivery.settled = _WORDS[type(one.outcome)]
+        self.count(one.outcome for one in outcomes)
+        if self.observers.on:
+            self.observe(row, outcomes, set())
+        for one in outcomes:
+            self.conclude(one, lost=False)
 
     def pending(self, delivery: BaseDelivery, outcome: Outcome, tickets: tuple[SettleTicket, ...]) -> PendingOutcome:
         """An outcome that is added now, with what is written beside it."""
@@ -147,7 +183,7 @@ class SettleBuffer:
         self.hurried = False
         self._leases = leases
         self._recorder = recorder
-        self._lock = threading.Lock()
+        self._lock = recorder.deciding
         self._incoming: deque[PendingOutcome] = deque()  # any thread appends; only the holder of the lock removes
         self._called = False
         self._pending: dict[Lease, dict[Id, PendingOutcome]] = {}
@@ -194,27 +230,9 @@ class SettleBuffer:
         return ticket
 
     def _ask_and_hand_in(self, outcomes: Wanted, *tickets: SettleTicket) -> None:
-        """Add outcomes if the hooks allow all of them.
-
-        While hooks run, `settling` keeps other callers from giving these deliveries an outcome.
-        """
-        settling = [
-            (delivery, _WORDS[type(outcome)]) for delivery, outcome in outcomes if not isinstance(outcome, Extend)
-        ]
-        with self._lock:
-            for delivery, _ in outcomes:
-                if decided := delivery.settled or delivery.settling:
-                    raise _settled_already(delivery, decided)
-            for delivery, word in settling:
-                delivery.settling = word
-        try:
-            if self._recorder.notifier.present:
-                for delivery, outcome in outcomes:
-                    self._recorder.notifier.ask(delivery, _WORDS[type(outcome)])
+        """Add outcomes if the hooks allow all of them."""
+        with self._recorder.settling(outcomes):
             self._hand_in(outcomes, *tickets)
-        finally:
-            for delivery, _ in settling:
-                delivery.settling = None
 
     def _hand_in(self, outcomes: Wanted, *tickets: SettleTicket) -> None:
         """Add these outcomes to the buffer: all of them or, if one is invalid, none."""

@@ -9,7 +9,7 @@ import contextlib
 from collections.abc import AsyncIterable, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from itertools import islice, product
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Protocol
 
 from astyqueue.errors import BadInput, StoreUnavailable, Vetoed
 from astyqueue.ids import IdSource, moment
@@ -21,7 +21,7 @@ from astyqueue.protocol.sending.insert import message_put, send
 from astyqueue.protocol.sending.key_hints import write_key_hints
 from astyqueue.protocol.sending.unique import KeyHolder
 from astyqueue.protocol.steps import Client, Steps, batches_within
-from astyqueue.queue.consuming.claimer import Claimer
+from astyqueue.queue.history_writer import HistoryWriter
 from astyqueue.queue.hooks import Hook, notified
 from astyqueue.queue.producing.placement import Placement
 from astyqueue.queue.producing.unique import commits_of, send_part, sent_or_kept
@@ -89,6 +89,32 @@ class SendReport:
             self.taken[place] = holder.id
 
 
+class SendCounter(Protocol):
+    """Counts what was sent."""
+
+    def add(self, name: str, count: int = 1) -> None:
+        """Add `count` to the counter of this name."""
+        ...
+
+
+class SendListener(Protocol):
+    """What a producer reports its sends to: the claimer of its queue, at once or after the commit of a transaction."""
+
+    @property
+    def history(self) -> HistoryWriter:
+        """Writes the events of sends."""
+        ...
+
+    @property
+    def stats(self) -> SendCounter:
+        """Counts the messages that were sent."""
+        ...
+
+    def announce(self, rows: Sequence[tuple[str, int | None]]) -> Steps[None]:
+        """Have consumers scan these rows, each with the moment at which the first message is due."""
+        ...
+
+
 class Producer:
     """Sends messages from this process, and wakes the consumers that wait for them."""
 
@@ -100,17 +126,28 @@ class Producer:
         settings_sync: SettingsSync,
         placement: Placement,
         hooks: tuple[Hook, ...],
-        claimer: Claimer,
+        listener: SendListener,
     ) -> None:
-        """`claimer` wakes consumers for new messages."""
+        """`listener` wakes consumers for new messages."""
         self._process = process
         self._ids = ids
         self._settings_sync = settings_sync
         self._placement = placement
         self._ring = Ring(settings_sync.settings.name, settings_sync.settings.layout)
         self._hooks = hooks
-        self._claimer = claimer
-        self._history = claimer.history
+        self._listener = listener
+        self._history = listener.history
+
+    def reporting_to(self, listener: SendListener, hooks: tuple[Hook, ...]) -> Producer:
+        """A producer of the same queue that reports to another listener, and calls these hooks."""
+        return Producer(
+            self._process,
+            self._ids,
+            settings_sync=self._settings_sync,
+            placement=self._placement,
+            hooks=hooks,
+            listener=listener,
+        )
 
     def send(self, message: Message) -> Steps[Sent]:
         """Send one message; it is in the store when this returns."""
@@ -125,7 +162,7 @@ class Producer:
             sent = yield from self._send_plain(composed, now)
         for hook in self._hooks if sent.new else ():
             notified(hook.after_send, message, sent.id)
-        self._claimer.stats.add("sent", sent.new)
+        self._listener.stats.add("sent", sent.new)
         return sent
 
     def _keep_up(self) -> Steps[None]:
@@ -143,7 +180,7 @@ class Producer:
             yield from write_key_hints(self._process, [(composed.key, message)])
         batch = Batch(row, (message_put(composed.priority, id_, composed.value, sent=now),))
         yield from send(self._process, batch, beside=self._events_of([(message, composed)]))
-        yield from self._claimer.announce([(row, due)])
+        yield from self._listener.announce([(row, due)])
         return Sent(message)
 
     def _send_unique(self, composed: PreparedMessage) -> Steps[Sent]:
@@ -155,7 +192,7 @@ class Producer:
 
         holder = yield from sent_or_kept(self._process, attempt, key=str(composed.key), unique=composed.unique)
         if holder.sent:
-            yield from self._claimer.announce([(row, holder.id.moment)])
+            yield from self._listener.announce([(row, holder.id.moment)])
         yield from self._record_unique({0: holder}, {0: composed})
         return Sent(holder.id, holder.sent)
 
@@ -172,7 +209,7 @@ class Producer:
                 (item.body, _own(item, options)) if isinstance(item, Message) else (item, options) for item in chunk
             ]
             yield from self._send_chunk(wanted, report)
-        self._claimer.stats.add("sent", report.sent)
+        self._listener.stats.add("sent", report.sent)
         return report
 
     def _send_chunk(self, chunk: list[tuple[object, Message]], report: SendReport) -> Steps[None]:
@@ -201,7 +238,7 @@ class Producer:
             committed = yield from send_part(self._process, self._ids, row, part)
             holders |= committed
             if due := [holder.id.moment for holder in committed.values() if holder.sent]:
-                yield from self._claimer.announce([(row, min(due))])
+                yield from self._listener.announce([(row, min(due))])
         yield from self._record_unique(holders, unique)
         for place, holder in holders.items():
             report.held(first + place, holder, unique[place].unique)
@@ -236,7 +273,7 @@ class Producer:
                 (sent[place], one) for part in together for place in part.places if (one := composed[place])
             )
             yield from send(self._process, *[part.batch for part in together], beside=beside)
-            yield from self._claimer.announce(
+            yield from self._listener.announce(
                 [(part.batch.row, moment(part.batch.puts[0].name.id)) for part in together]
             )
 

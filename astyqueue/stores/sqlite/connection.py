@@ -76,6 +76,20 @@ class Session:
         self._keep(connection, _Kept([list(columns) for columns in answer], version, now, 0))
         return answer
 
+    def read_afresh(self, wanted: tuple[Wanted, ...], now: int) -> Answer:
+        """As `read`, without the last answer: what this connection wrote in its transaction may have changed it."""
+        return [_read(self.connection, each, now) for each in wanted]
+
+    @property
+    def connection(self) -> sqlite3.Connection:
+        """The connection, made now if there is none."""
+        return self._connection or self._connected()
+
+    @property
+    def is_connected(self) -> bool:
+        """Whether there is a connection."""
+        return self._connection is not None
+
     def begin(self) -> None:
         """Begin a write transaction; waits for other processes that write, until the connection's timeout."""
         self._asked = self._kept = None

@@ -18,6 +18,7 @@ from astyqueue.stores import column_name_codec, fork_hooks
 from astyqueue.stores.sqlite.connection import Session, Writers
 from astyqueue.stores.sqlite.database import ONE_TRY, DatabaseFile
 from astyqueue.stores.sqlite.errors import failure, failure_of_commit, is_busy
+from astyqueue.stores.sqlite.transaction import SQLiteTransaction, refuse_inside
 from astyqueue.stores.url import Location
 from astyqueue.units import SECOND, MonotonicUs
 
@@ -51,6 +52,7 @@ class SQLiteStore:
         self._guard = threading.Lock()
         self._no_fork = threading.Event()
         self._no_fork.set()
+        self._holds_writers = False
         with self._translated():
             file.prepare()
         self._identity = file.identity()
@@ -100,6 +102,35 @@ class SQLiteStore:
             self._make_durable(session)
         return Committed()
 
+    @property
+    def _open_transaction(self) -> Session | None:
+        return getattr(self._mine, "transaction", None)
+
+    @contextlib.contextmanager
+    def transaction(self) -> Iterator[SQLiteTransaction]:
+        """A write transaction of the calling thread, on a connection of its own; no other writes to the file meanwhile.
+
+        Committed when the block ends, rolled back if it raises. OutcomeUnknown: it may have been committed.
+        """
+        self.refuse_inside()
+        session = Session(self._connect)
+        try:
+            with contextlib.contextmanager(self._begun)(session):
+                self._mine.transaction = session
+                opened = SQLiteTransaction(session, self._clock, self._stamps, self._file.path)
+                with opened.guarded():
+                    yield opened
+                opened.check()
+                self._make_durable(session)
+        finally:
+            self._mine.transaction = None
+            session.drop()
+
+    def refuse_inside(self) -> None:
+        """See `TransactionalStore.refuse_inside`."""
+        if self._open_transaction is not None:
+            raise refuse_inside(self._file.path)
+
     def close(self) -> None:
         """Close all connections, once running calls have ended."""
         self._closed = True
@@ -110,10 +141,15 @@ class SQLiteStore:
     def before_fork(self) -> None:
         """Close all connections and block new ones: SQLite's locks belong to a process and must not be copied.
 
-        Threads that wait for another process stop waiting, so that the fork does not wait for it too.
+        Threads that wait for another process stop waiting, so that the fork does not wait for it too. A transaction of
+        the thread that forks is rolled back.
         """
         self._no_fork.clear()
-        self._writers.__enter__()
+        self._holds_writers = self._open_transaction is None
+        if self._open_transaction is None:
+            self._writers.__enter__()
+        else:
+            self._open_transaction.drop()
         self._guard.acquire()
         self._still = list(self._sessions)
         for session in self._still:
@@ -132,7 +168,7 @@ class SQLiteStore:
         if child:
             self._writers = Writers()
             self._no_fork = threading.Event()
-        else:
+        elif self._holds_writers:
             self._writers.__exit__(None, None, None)
         self._no_fork.set()
 
@@ -169,15 +205,27 @@ class SQLiteStore:
     @contextlib.contextmanager
     def _writing(self) -> Iterator[Session]:
         """The thread's session in a write transaction; changes that were not committed are rolled back."""
-        session = self._session()
+        self.refuse_inside()
+        with self._translated():
+            yield from self._begun(self._session())
+
+    def _begun(self, session: Session) -> Iterator[Session]:
+        """A session once, when it has begun a write transaction, and roll back what was not committed then."""
         until: MonotonicUs | None = None
         while True:
-            with self._writers, session.lock, self._translated():
+            with self._writers, session.lock:
                 begun, until = self._try_to_begin(session, until)
                 if begun:
                     yield from self._transaction(session)
                     return
             self._no_fork.wait()
+
+    def _transaction(self, session: Session) -> Iterator[Session]:
+        try:
+            self._check_identity()
+            yield session
+        finally:
+            session.roll_back()
 
     def _try_to_begin(self, session: Session, until: MonotonicUs | None) -> tuple[bool, MonotonicUs | None]:
         """Whether the session may write now, and otherwise until when (monotonic) to retry."""
@@ -188,13 +236,6 @@ class SQLiteStore:
         except sqlite3.Error as error:
             return False, self._patience(error, until)
         return False, until
-
-    def _transaction(self, session: Session) -> Iterator[Session]:
-        try:
-            self._check_identity()
-            yield session
-        finally:
-            session.roll_back()
 
     def _patience(self, error: sqlite3.Error, until: MonotonicUs | None) -> MonotonicUs:
         """Until when (monotonic) to retry while another process has the lock; raises any other error, and the last."""

@@ -1,0 +1,198 @@
+"""A transaction of a queue on SQLite: sends, acks and the caller's own writes take effect together, or not at all.
+
+What follows from them in this process (wake-ups of consumers, counters, calls of hooks, leases) waits for the commit.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sqlite3
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from datetime import datetime
+from functools import partial
+from typing import TypeVar
+
+from astyqueue.durations import Duration
+from astyqueue.errors import BadInput, Closed, LeaseLost, NoTransactions
+from astyqueue.model.envelope import MessageId
+from astyqueue.model.message import Message
+from astyqueue.protocol.settling.outcomes import ACK
+from astyqueue.protocol.settling.settle import SettleRequest, settle
+from astyqueue.protocol.steps import Send, Steps, run
+from astyqueue.queue.consuming.claimer import Claimer
+from astyqueue.queue.consuming.settle_buffer import PendingOutcome
+from astyqueue.queue.delivery.base_delivery import BaseDelivery, Lease
+from astyqueue.queue.history_writer import HistoryWriter
+from astyqueue.queue.hooks import Hook, notified
+from astyqueue.queue.producing.producer import SendReport, Sent, as_message
+from astyqueue.queue.queue_admin import QueueAdmin
+from astyqueue.store import OpenTransaction, TransactionalStore
+
+T = TypeVar("T")
+#: What is called after the commit, in order.
+AfterCommit = list[Callable[[], object]]
+
+
+class Transaction:
+    """Sends and acks of one queue, and the caller's statements on `connection`: all of them happen, or none.
+
+    Use it in the thread that opened it, and for milliseconds: no other thread or process writes to the file meanwhile,
+    not even to renew leases. A method that raises has changed nothing, so a caller that catches the error may commit
+    the rest.
+    """
+
+    def __init__(
+        self, queue: QueueAdmin, opened: OpenTransaction, after_commit: AfterCommit, held: contextlib.ExitStack
+    ) -> None:
+        """Use `queue.transaction()`."""
+        self._queue = queue
+        self._opened = opened
+        self._after_commit = after_commit
+        self._held = held
+        hooks = tuple(_AfterCommitHook(hook, after_commit) for hook in queue.core.hooks)
+        self._producer = queue.core.producer.reporting_to(_AfterCommitListener(queue, after_commit), hooks)
+
+    @property
+    def connection(self) -> sqlite3.Connection:
+        """The connection for statements of your own, on tables of your own in the same file.
+
+        It commits and rolls back with the block: `commit`, `rollback` and `executescript` raise DatabaseError.
+        """
+        connection: sqlite3.Connection = self._opened.connection
+        return connection
+
+    def of(self, queue: QueueAdmin) -> Transaction:
+        """The same transaction for another queue of the same connection, to send to it or to ack its deliveries."""
+        if queue.store is not self._queue.store:
+            message = f"queue {queue.name!r} was opened on its own: open both from one `connect(url)`"
+            raise BadInput(message)
+        return Transaction(queue, self._opened, self._after_commit, self._held)
+
+    def send(
+        self,
+        body: object,
+        *,
+        key: str | None = None,
+        delay: Duration | None = None,
+        at: datetime | None = None,
+        priority: int = 0,
+        headers: Mapping[str, str] | None = None,
+        expires: Duration | datetime | None = None,
+        lease: Duration | None = None,
+        max_attempts: int | None = None,
+        unique: str | None = None,
+    ) -> Sent:
+        """Send one message, as `MessageQueue.send`; no consumer sees it before the commit."""
+        options = Message(None, key, delay, at, priority, headers, expires, lease, max_attempts, unique)
+        with self._whole():
+            return self._run(self._producer.send(as_message(body, options)))
+
+    def send_many(self, items: Iterable[object]) -> SendReport:
+        """Send bodies, or `Message`s with options of their own, as `MessageQueue.send_many`."""
+        with self._whole():
+            return self._run(self._producer.send_many(items, Message(None)))
+
+    def ack(self, *deliveries: BaseDelivery) -> None:
+        """Ack these deliveries; until the block ends nothing else settles them.
+
+        LeaseLost if one is no longer leased: another consumer may have done the work, so let the error end the block.
+        AlreadySettled if one was settled before, Vetoed if a hook refuses.
+        """
+        claimer, name = self._queue.core.claimer, self._queue.name
+        for delivery in deliveries:
+            if not isinstance(delivery, BaseDelivery) or delivery.message_id.queue != name:
+                message = f"{delivery!r} is not a delivery of queue {name!r}: `of(queue)` acks those of another queue"
+                raise BadInput(message)
+        with contextlib.ExitStack() as held, self._whole():
+            held.enter_context(claimer.recorder.settling([(delivery, ACK) for delivery in deliveries]))
+            by_lease: dict[Lease, list[PendingOutcome]] = {}
+            for delivery in deliveries:
+                if delivery.lease is not None:  # without one it would be settled
+                    by_lease.setdefault(delivery.lease, []).append(claimer.recorder.pending(delivery, ACK, ()))
+            for lease, pending in by_lease.items():
+                self._run(self._settle(lease, pending))
+            self._held.push(held.pop_all())
+
+    def _settle(self, lease: Lease, pending: Sequence[PendingOutcome]) -> Steps[None]:
+        core = self._queue.core
+        outcomes = {one.delivery.id: one.outcome for one in pending}
+        settled = yield from settle(core.process, lease.row, SettleRequest(lease.timer, outcomes))
+        if settled.lost:
+            raise LeaseLost([str(one.delivery.receipt) for one in pending if one.delivery.id in settled.lost])
+        if batches := core.claimer.history.beside(event for one in pending for event in one.events):
+            yield Send(batches[0], tuple(batches[1:]))
+        self._after_commit.append(partial(_record, core.claimer, lease.row, pending))
+
+    def _run(self, steps: Steps[T]) -> T:
+        return run(steps, self._opened, self._queue.core.observers)
+
+    @contextlib.contextmanager
+    def _whole(self) -> Iterator[None]:
+        """Undo what the block changed if it raises."""
+        before = len(self._after_commit)
+        try:
+            with self._opened.savepoint():
+                yield
+        except BaseException:
+            del self._after_commit[before:]
+            raise
+
+
+def _record(claimer: Claimer, row: str, committed: Sequence[PendingOutcome]) -> None:
+    """Follow acks of a transaction that was committed."""
+    claimer.recorder.committed(row, committed)
+    claimer.leases.settled_elsewhere(one.delivery for one in committed)
+    claimer.changed(row)
+    claimer.notifier.call()
+
+
+@contextlib.contextmanager
+def open_transaction(queue: QueueAdmin) -> Iterator[Transaction]:
+    """A transaction on the store of this queue; NoTransactions if that has none."""
+    store = queue.store
+    if not isinstance(store, TransactionalStore):
+        raise NoTransactions(queue.name, str(store))
+    after_commit: AfterCommit = []
+    with contextlib.ExitStack() as held:
+        with store.transaction() as opened:
+            yield Transaction(queue, opened, after_commit, held)
+        for call in after_commit:
+            with contextlib.suppress(Closed):  # a queue that was closed meanwhile has no consumers to wake
+                call()
+
+
+class _AfterCommitListener:
+    """Reports the sends of a transaction to the claimer after the commit."""
+
+    def __init__(self, queue: QueueAdmin, after_commit: AfterCommit) -> None:
+        core = queue.core
+        self._queue = queue
+        self._after_commit = after_commit
+        # One of its own: what others buffered must not be rolled back with this transaction.
+        self.history = HistoryWriter(core.process, core.settings_sync)
+        self.stats = self
+
+    def add(self, name: str, count: int = 1) -> None:
+        """Add to a counter after the commit."""
+        self._after_commit.append(partial(self._queue.core.claimer.stats.add, name, count))
+
+    def announce(self, rows: Sequence[tuple[str, int | None]]) -> Steps[None]:
+        """Announce the rows after the commit: before, consumers would find nothing."""
+        yield from ()
+        self._after_commit.append(lambda: self._queue.run(self._queue.core.claimer.announce(rows)))
+
+
+class _AfterCommitHook(Hook):
+    """A hook that is asked during the transaction, and called about the send after its commit."""
+
+    def __init__(self, hook: Hook, after_commit: AfterCommit) -> None:
+        self._hook = hook
+        self._after_commit = after_commit
+
+    def before_send(self, message: Message) -> None:
+        """Ask the hook."""
+        self._hook.before_send(message)
+
+    def after_send(self, message: Message, sent: MessageId) -> None:
+        """Call the hook after the commit."""
+        self._after_commit.append(partial(notified, self._hook.after_send, message, sent))
