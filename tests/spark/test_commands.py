@@ -143,6 +143,7 @@ REFUSED: Final = (
 )
 
 
+@pytest.mark.full
 def test_what_cannot_be_sent_is_told_in_a_sentence_and_nothing_is(shell: Shell, frames: Frames) -> None:
     queue = frames.queue()
     written("users.csv", users(1))
@@ -182,6 +183,7 @@ def bury(queue: MessageQueue, *reasons: str) -> None:
     assert queue.counts().dead == len(reasons)
 
 
+@pytest.mark.full
 def test_dead_letters_that_a_query_chooses_are_shown_then_put_back_and_recorded(shell: Shell, frames: Frames) -> None:
     queue = frames.queue()
     bury(queue, "timeout 1", "timeout 2", "no such address")

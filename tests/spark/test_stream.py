@@ -60,12 +60,14 @@ def test_batches_are_as_great_as_was_asked(frames: Frames, tmp_path: Path) -> No
     assert read(frames, tmp_path) == list(range(10, 10 + COUNT))
 
 
+@pytest.mark.full
 def test_what_is_younger_than_the_lag_waits(frames: Frames, tmp_path: Path) -> None:
     tell(frames.queue(), range(5, 15), since=SystemClock().now())
     run(frames, tmp_path, lag="10m")
     assert read(frames, tmp_path) == list(range(10, 15))
 
 
+@pytest.mark.full
 def test_only_history_can_be_followed(frames: Frames, tmp_path: Path) -> None:
     frames.queue()
     writing = (

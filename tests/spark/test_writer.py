@@ -295,6 +295,7 @@ def test_a_row_without_an_id_is_refused_by_name(frames: Frames) -> None:
         frames.send(frames.spark.createDataFrame([(None, "x")], "id STRING, name STRING"))
 
 
+@pytest.mark.full
 def test_a_row_that_cannot_be_a_message_is_named(frames: Frames) -> None:
     frames.queue()
     with pytest.raises(PythonException, match="the row with id 'r-7' cannot be sent: body is"):
@@ -326,6 +327,7 @@ def test_a_queue_is_not_written_over(frames: Frames) -> None:
         frames.rows(1).write.format("astyqueue").mode("overwrite").options(**told).save()
 
 
+@pytest.mark.full
 def test_a_queue_is_made_only_if_that_is_asked(frames: Frames) -> None:
     with pytest.raises(PythonException, match="has no queue 'letters'"):
         frames.send(frames.rows(1), queue="letters")

@@ -226,6 +226,7 @@ def test_days_are_those_of_utc_in_a_session_of_another_zone(after_21_hours: Left
     assert [row["member"] for row in hours if row["done"]] == ["2026-03-14T17:00Z"]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("queue", [UNCHANGED, LATE, LOST, SENT_LATE, TWO_DAYS])
 def test_everything_is_built_again_from_events_also_when_the_queue_has_forgotten_them(
     after_31_days: Left, built_from_events: Left, queue: str
@@ -242,6 +243,7 @@ def test_a_run_after_everything_was_built_again_finds_nothing_new(month: Month, 
     assert summary(month.store.run(32 * 24 * HOUR + 2 * HOUR, queues=QUEUES)) == "nothing new was read"
 
 
+@pytest.mark.full
 def test_files_with_other_columns_are_not_built_upon(
     after_100_seconds: Left, spark: SparkSession, tmp_path: Path
 ) -> None:

@@ -126,6 +126,7 @@ def test_each_message_is_one_row_with_its_last_state(events: DataFrame) -> None:
     ]
 
 
+@pytest.mark.full
 def test_rows_of_one_message_merge_to_the_same_in_any_order(events: DataFrame) -> None:
     early, late = events.where("at < '2026-03-14 12:00:10'"), events.where("at >= '2026-03-14 12:00:10'")
     whole = sorted(map(str, messages(events).collect()))
@@ -187,6 +188,7 @@ def test_tables_have_the_columns_that_are_declared(events: DataFrame) -> None:
         assert table.checked(frame_, "here").columns == table.schema.names
 
 
+@pytest.mark.full
 def test_a_claim_that_is_told_after_its_end_has_ended(spark: SparkSession) -> None:
     quick = Life("a").claimed(1).done(1.1)
     [sent, claimed, done] = quick.events
@@ -199,6 +201,7 @@ def test_a_claim_that_is_told_after_its_end_has_ended(spark: SparkSession) -> No
     assert [row["state"] for row in joined(torn).collect()] == ["done"]
 
 
+@pytest.mark.full
 def test_a_lease_that_ran_out_is_told_after_the_message_was_claimed_again_and_done(spark: SparkSession) -> None:
     life = Life("a").claimed(1).released(1)  # the release is not told: its worker is dead
     life.events.pop()

@@ -175,6 +175,7 @@ def built(spark: SparkSession, folder: Path, *events: Event) -> Reading:
     return Reading((folder / "report.html").read_text())
 
 
+@pytest.mark.full
 def test_a_report_on_one_message_shows_its_figures_and_none_of_its_markup(spark: SparkSession, tmp_path: Path) -> None:
     reading = built(
         spark, tmp_path, *told(Life("<b>only</b>", task="<script>", tenant="a & b").claimed(1).done(2)), fired(3, 2)

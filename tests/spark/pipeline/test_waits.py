@@ -56,22 +56,26 @@ def waits(tables: Tables, queue: str) -> list[tuple[str, int]]:
     return in_messages
 
 
+@pytest.mark.full
 def test_a_message_waits_once_however_often_it_is_released_or_redriven(tables: Tables) -> None:
     assert waits(tables, REPEATED) == [("again", 3), ("back", 1)]
     [digest] = tables.rows(SCHEDULES, queue=REPEATED)
     assert (digest["started"], digest["within_1s"], digest["within_1m"], digest["start_max"]) == (1, 1, 1, SECOND)
 
 
+@pytest.mark.full
 def test_the_wait_of_a_message_whose_first_worker_died_lasts_until_another_began(tables: Tables) -> None:
     assert waits(tables, KILLED) == [("killed", 300)]
     [task] = tables.rows(FACTS, queue=KILLED, grain="task")
     assert (task["objective_of"], task["objective_met"], task["wait_max"], task["expired"]) == (1, 0, 300 * SECOND, 1)
 
 
+@pytest.mark.full
 def test_a_message_that_began_days_ago_does_not_begin_again(tables: Tables) -> None:
     assert waits(tables, SLOW) == [("other", 1), ("slow", 1)]
 
 
+@pytest.mark.full
 def test_an_attempt_at_a_message_that_was_deleted_meanwhile_is_cancelled_and_not_expired(tables: Tables) -> None:
     outcomes = sorted((row["attempt"], row["outcome"]) for row in tables.rows(ATTEMPTS, queue=DELETED))
     assert outcomes == [(1, "cancelled"), (1, "expired"), (2, "cancelled")]
