@@ -14,6 +14,7 @@ from astyqueue.model.explanation import Explanation
 from astyqueue.model.settings import Settings
 from astyqueue.model.validation import check_count
 from astyqueue.model.views import Counts, DeadLetter, Found, RedriveReport, RescanReport
+from astyqueue.protocol.admin.browser import MessageBrowser
 from astyqueue.protocol.history import HistoryCursor
 from astyqueue.protocol.steps import Steps, arun
 from astyqueue.queue.admin import dead_letters, deletion, inspection, receipts, schedules
@@ -106,6 +107,23 @@ class QueueAdmin:
         Those with a plain key are found until thirty days after they were due.
         """
         return await self.run(inspection.find(self.core, key))
+
+    def browse(
+        self, *, since: datetime | None = None, after: MessageId | str | None = None, follow: bool = False
+    ) -> AsyncGenerator[Found, None]:
+        """All messages that are not dead, in the order in which they were due first; none is claimed or hidden.
+
+        From the moment `since` on (an aware datetime), or behind the message `after`; default: from the first. The
+        iterator reads as it goes, and each message has the state of that moment. With `follow` each message comes when
+        it is due, and the iterator waits for more; it ends when the queue is closed. Its last message is the position:
+        another iterator goes on `after` it.
+        """
+        return self._browsed(inspection.open_browser(self.core, since, after, follow=follow))
+
+    async def _browsed(self, browser: MessageBrowser) -> AsyncGenerator[Found, None]:
+        while not self._core.closed and (browser.follows or not browser.over):
+            for found in await self.run(inspection.next_browsed(self.core, browser)):
+                yield found
 
     async def counts(self) -> Counts:
         """The number of messages in each state, without those that only a `rescan` finds.

@@ -13,6 +13,7 @@ from astyqueue.model.explanation import Explanation
 from astyqueue.model.settings import Settings
 from astyqueue.model.validation import check_count
 from astyqueue.model.views import Counts, DeadLetter, Found, RedriveReport, RescanReport
+from astyqueue.protocol.admin.browser import MessageBrowser
 from astyqueue.protocol.history import HistoryCursor
 from astyqueue.protocol.steps import Steps, run
 from astyqueue.queue.admin import dead_letters, deletion, inspection, receipts, schedules
@@ -105,6 +106,22 @@ class QueueAdmin:
         Those with a plain key are found until thirty days after they were due.
         """
         return self.run(inspection.find(self.core, key))
+
+    def browse(
+        self, *, since: datetime | None = None, after: MessageId | str | None = None, follow: bool = False
+    ) -> Iterator[Found]:
+        """All messages that are not dead, in the order in which they were due first; none is claimed or hidden.
+
+        From the moment `since` on (an aware datetime), or behind the message `after`; default: from the first. The
+        iterator reads as it goes, and each message has the state of that moment. With `follow` each message comes when
+        it is due, and the iterator waits for more; it ends when the queue is closed. Its last message is the position:
+        another iterator goes on `after` it.
+        """
+        return self._browsed(inspection.open_browser(self.core, since, after, follow=follow))
+
+    def _browsed(self, browser: MessageBrowser) -> Iterator[Found]:
+        while not self._core.closed and (browser.follows or not browser.over):
+            yield from self.run(inspection.next_browsed(self.core, browser))
 
     def counts(self) -> Counts:
         """The number of messages in each state, without those that only a `rescan` finds.

@@ -34,6 +34,7 @@ OTHER_WORDS: Final = {
 OTHER_RESULTS: Final = {
     "MessageQueue.builder": "what `build` returns is awaited",
     "MessageQueue.deliveries": "an async iterator",
+    "MessageQueue.browse": "an async iterator",
     "MessageQueue.history": "an async iterator",
 }
 #: Parameters that take more, and why.

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from datetime import datetime
+from typing import Final
 
+from astyqueue import ids
 from astyqueue.durations import instant_of
 from astyqueue.errors import BadInput, NotFound, Undecodable
 from astyqueue.model.envelope import MessageId
@@ -14,11 +16,17 @@ from astyqueue.model.message import check_key, range_of
 from astyqueue.model.validation import check_count
 from astyqueue.model.views import Counts, Found, Include, RescanReport
 from astyqueue.protocol.admin import browse
+from astyqueue.protocol.admin.browser import MessageBrowser
 from astyqueue.protocol.admin.explain import message_facts
 from astyqueue.protocol.history import DAY, LONGEST, HistoryCursor, HistoryFilter
 from astyqueue.protocol.row.rescan import RowRescan
 from astyqueue.protocol.steps import Steps
 from astyqueue.queue.runtime import QueueRuntime
+from astyqueue.units import SECOND
+from astyqueue.waiting import Rest, Wakeup
+
+#: How often a browser that follows looks for new messages.
+_BROWSE_AGAIN: Final = SECOND // 2
 
 
 def id_of(core: QueueRuntime, message: MessageId | str) -> MessageId:
@@ -84,6 +92,28 @@ def peek(core: QueueRuntime, limit: int, include: str) -> Steps[list[Found]]:
     check_count(limit, "messages cannot be listed", least=0)
     levels = core.settings.layout.priorities
     return browse.peek(core.process, core.ring.rows(), levels=levels, limit=limit, include=wanted)
+
+
+def open_browser(
+    core: QueueRuntime, since: datetime | None, after: MessageId | str | None, *, follow: bool
+) -> MessageBrowser:
+    """A browser of the messages; BadInput if both `since` and `after` are given."""
+    if since is not None and after is not None:
+        problem = "browse takes a moment (since=) or a message (after=), not both"
+        raise BadInput(problem)
+    begin = ids.LEAST if since is None else ids.first_at(instant_of(since))
+    return MessageBrowser(
+        core.process, core.ring, begin=begin if after is None else id_of(core, after).id, follow=follow
+    )
+
+
+def next_browsed(core: QueueRuntime, browser: MessageBrowser) -> Steps[list[Found]]:
+    """The next messages of a browser, which may be none at its end; one that follows waits for some."""
+    while True:
+        found = yield from browser.go_on()
+        if found or not browser.over or not browser.follows or core.closed:
+            return found
+        yield Rest(Wakeup(core.clock), core.clock.monotonic() + _BROWSE_AGAIN)
 
 
 def counts(core: QueueRuntime) -> Steps[Counts]:
