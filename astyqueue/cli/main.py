@@ -21,6 +21,7 @@ _MODULES: Final = {
     "worker": "worker",
     "send": "send",
     "peek": "messages",
+    "browse": "messages",
     "get": "messages",
     "find": "messages",
     "explain": "messages",

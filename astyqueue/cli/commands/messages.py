@@ -1,4 +1,4 @@
-"""Show messages (`peek`, `get`, `find`, `counts`, `explain`) or delete them (`delete`, `clear`, `drop`)."""
+"""Show messages (`peek`, `browse`, `get`, `find`, `counts`, `explain`) or delete them (`delete`, `clear`, `drop`)."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from astyqueue.cli.context import HowMany, Session, must_be_meant, on_store, yes_option
+from astyqueue.cli.context import HowMany, Session, must_be_meant, on_store, past, yes_option
 from astyqueue.cli.output import body_of
 
 if TYPE_CHECKING:
@@ -33,6 +33,39 @@ def peek(session: Session, *, queue: str, limit: int, include: str) -> None:
     found = session.queue(queue).peek(limit + 1, include=include)
     none = f"queue {queue} has no messages" + (f" that are {include}" if include != "all" else "")
     session.output.listing(found, shown=_row, none=none, limit=limit)
+
+
+@click.command(
+    short_help="Show all messages of a queue, and those to come.",
+    epilog="""\b
+    astyqueue browse emails --since 10m --follow
+    astyqueue browse emails --json | jq .body
+    """,
+)
+@click.argument("queue")
+@click.option(
+    "--since", metavar="MOMENT", help="Begin at MOMENT: an age, such as 2h, or an ISO 8601 time. [default: the first]"
+)
+@click.option("--after", metavar="ID", help="Begin behind the message ID.")
+@click.option("-f", "--follow", is_flag=True, help="Show each message when it is due, and wait for more until Ctrl-C.")
+@on_store
+def browse(session: Session, *, queue: str, since: str | None, after: str | None, follow: bool) -> None:
+    """Show all messages of QUEUE but dead letters, each in a line, in the order they were due. Claims nothing.
+
+    A line has the moment at which the message was due first, its state, its id, its key and task if it has them, and
+    its body.
+    """
+    for found in session.queue(queue).browse(since=past(since), after=after, follow=follow):
+        session.output.lines([_in_a_line(found)], found.as_json())
+
+
+def _in_a_line(found: Found) -> str:
+    from astyqueue.printable import facts_line
+    from astyqueue.text import iso
+
+    facts = {"key": found.key, "task": found.headers.get("task"), "body": body_of(found)}
+    parts = {name: text for name, text in facts.items() if text is not None}
+    return facts_line(f"{iso(found.due) if found.due else '-'} {_words(found)} {found.id}", parts)
 
 
 @click.command(short_help="Find the messages of a key.")

@@ -95,6 +95,20 @@ def test_bodies_are_told_apart_by_their_types_and_calls_by_their_tasks(shell: Sh
     assert "shop.welcome" in shell("peek", "emails").stdout
 
 
+def test_a_queue_is_browsed_in_order_from_where_one_says(shell: Shell, connection: Connection) -> None:
+    queue = connection.queue("emails")
+    first, second = queue.send("first", key="a key").id, queue.send({"to": "ada"}).id
+    lines = shell("browse", "emails").stdout.splitlines()
+    assert [line.partition(" ")[2] for line in lines] == [
+        f'waiting {first} key="a key" body="\\"first\\""',
+        f'waiting {second} body="{{\\"to\\": \\"ada\\"}}"',
+    ]
+    assert [one["body"] for one in shell.json("browse", "emails", "--after", str(first))] == [{"to": "ada"}]
+    assert shell("browse", "emails", "--since", "2020-01-01T00:00:00Z", "--after", str(first), code=2).stderr.endswith(
+        "Error: browse takes a moment (since=) or a message (after=), not both\n"
+    )
+
+
 @pytest.mark.stores("sqlite")
 def test_a_pipe_without_letters_for_a_text_gets_them_written_out(
     shell: Shell, connection: Connection, url: str

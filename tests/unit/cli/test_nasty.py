@@ -49,7 +49,8 @@ CHANGES: Final = {
 FINDINGS: Final = {10, 20}
 #: How we ourselves style a table or a finding on a terminal; the nasty texts have others.
 STYLES: Final = re.compile(r"\x1b\[(0|1|2|32|33|36|1;31)m")
-_OURS: Final = frozenset({"json", "as_json", "verbose", "url", "help"})
+#: Options that all have, and one with which a command does not end.
+_OURS: Final = frozenset({"json", "as_json", "verbose", "url", "help", "follow"})
 #: More than there is.
 ALL: Final = "2000"
 
@@ -230,6 +231,7 @@ def test_json_says_what_was_sent_and_why_it_died(store: Store) -> None:
     "words",
     [
         ["peek", QUEUE, "--include", "all", "-n", ALL],
+        ["browse", QUEUE],
         ["history", QUEUE, "--trace"],
         ["dead", "list", QUEUE],
         ["doctor"],
