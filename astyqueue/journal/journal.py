@@ -14,18 +14,15 @@ from typing import Any, Final, Self, TypedDict, TypeVar, Unpack, overload
 from astyqueue.clock import Clock, SystemClock
 from astyqueue.durations import Duration
 from astyqueue.errors import BadInput, JournalFull, JournalInUse
-from astyqueue.journal.codec import JSON, Codec
 from astyqueue.journal.cursor import stored_cursors
 from astyqueue.journal.disk import Disk, DiskFile, LocalDisk
 from astyqueue.journal.pages import Pages
 from astyqueue.journal.persistence import PersistedStream
-from astyqueue.journal.reading import Readable, Stat
-from astyqueue.journal.records import Position
+from astyqueue.journal.reading import Readable, Stat, WrittenHere
+from astyqueue.journal.records import JSON, Codec, Position
 from astyqueue.journal.recovery import find_end, stored_page_size
 from astyqueue.journal.settings import Settings, Size, checked_name, checked_settings, with_page_size
-from astyqueue.journal.source import WrittenHere
-from astyqueue.journal.wakeups import Listeners
-from astyqueue.journal.writer import Writer
+from astyqueue.journal.writer import Listeners, Writer
 
 T = TypeVar("T")
 

@@ -13,13 +13,12 @@ from typing import Final, NamedTuple, NoReturn
 from zlib import crc32
 
 from astyqueue.errors import BadInput, JournalFailed
+from astyqueue.journal.cursor import Retention
 from astyqueue.journal.disk import DiskFile
 from astyqueue.journal.format import BODY, MASK, OVERHEAD, PREFIX, RECORDS_AT, TOTAL, Kind, PageHeader, packed
-from astyqueue.journal.index import PageIndex
-from astyqueue.journal.pages import Pages
+from astyqueue.journal.pages import PageIndex, Pages
 from astyqueue.journal.records import Position
 from astyqueue.journal.recovery import End, Hint, OpenPage, save_hint
-from astyqueue.journal.retention import Retention
 from astyqueue.journal.settings import Durability, Settings
 from astyqueue.units import NEVER
 

@@ -11,7 +11,7 @@ from typing import Final, Generic, TypeVar
 from astyqueue.journal.cursor import Cursor
 from astyqueue.journal.reader import Reader
 from astyqueue.journal.records import Position, Record
-from astyqueue.journal.wakeups import Listeners
+from astyqueue.journal.writer import Listeners
 
 T = TypeVar("T")
 

@@ -17,12 +17,10 @@ from typing import Final, Generic, Protocol, Self, TypeVar
 
 from astyqueue.clock import Clock
 from astyqueue.errors import UndecodableRecord
-from astyqueue.journal.codec import Codec
 from astyqueue.journal.format import TOTAL, Entry, Kind
-from astyqueue.journal.index import By, PageIndex
-from astyqueue.journal.pages import PageReader, Pages
-from astyqueue.journal.records import Damage, Position, Record
-from astyqueue.journal.wakeups import Listeners
+from astyqueue.journal.pages import By, PageIndex, PageReader, Pages
+from astyqueue.journal.records import Codec, Damage, Position, Record
+from astyqueue.journal.writer import Listeners
 from astyqueue.printable import facts_line
 from astyqueue.units import NEVER, SECOND, MonotonicUs
 

@@ -1,10 +1,14 @@
-"""What every process may do with a journal: read it, keep cursors, look at it and verify it."""
+"""What every process may do with a journal: read it, keep cursors, look at it and verify it.
+
+Its pages grow in this process, which wakes its readers, or in another one, which is polled.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import os
 import threading
+from bisect import bisect_right
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -14,26 +18,107 @@ from typing import Any, Final, Generic, Self, TypeVar, overload
 
 from astyqueue.clock import Clock, SystemClock
 from astyqueue.durations import as_microseconds, instant_of
-from astyqueue.errors import BadInput
+from astyqueue.errors import BadInput, JournalError
 from astyqueue.findings import Finding
-from astyqueue.journal.codec import JSON, Codec
 from astyqueue.journal.cursor import Cursor, cursor_path, stored_cursors
 from astyqueue.journal.disk import Disk, LocalDisk
-from astyqueue.journal.index import By
-from astyqueue.journal.pages import Pages
+from astyqueue.journal.pages import By, PageIndex, Pages
 from astyqueue.journal.picture import page_picture
 from astyqueue.journal.reader import Reader, Span
-from astyqueue.journal.records import Place
+from astyqueue.journal.records import JSON, Codec, Place
+from astyqueue.journal.recovery import verified
 from astyqueue.journal.settings import checked_name
-from astyqueue.journal.source import WrittenElsewhere, WrittenHere
-from astyqueue.journal.verification import verified
-from astyqueue.journal.wakeups import Listeners
-from astyqueue.units import NEVER
+from astyqueue.journal.writer import Listeners, Writer
+from astyqueue.units import NEVER, SECOND
 
 T = TypeVar("T")
 
 #: A moment to read from: aware, or that long before reading starts ("1h"), or a function that is called then.
 Since = datetime | timedelta | str | Callable[[], datetime]
+#: A reader in another process notices a record this late at most; a look is two system calls.
+_POLL_US: Final = SECOND // 50
+
+
+class WrittenHere:
+    """A journal that this process writes: readers see what the writer has published, and are woken."""
+
+    poll_us = None
+
+    def __init__(self, pages: Pages, clock: Clock, listeners: Listeners, writer: Writer) -> None:
+        """`writer` publishes."""
+        self.pages = pages
+        self.clock = clock
+        self.listeners = listeners
+        self.is_closed = False
+        self._writer: Final = writer
+
+    @property
+    def index(self) -> PageIndex | None:
+        """The index of the page that is written to."""
+        return self._writer.index
+
+    def limit(self, number: int) -> int | None:
+        """The offset that the writer has published, for its page."""
+        page, offset = self._writer.published
+        return offset if number >= page else None
+
+    def later_page(self, number: int) -> int | None:
+        """The next page that the writer has published."""
+        published, _ = self._writer.published
+        return _after(number, self.pages.numbers, up_to=published)
+
+    def numbers(self) -> tuple[int, ...]:
+        """The pages up to the one that the writer has published."""
+        published, _ = self._writer.published
+        return tuple(number for number in self.pages.numbers if number <= published)
+
+    def publish(self) -> bool:
+        """Write the buffer; without room or after a failure, records stay invisible."""
+        before = self._writer.published
+        with contextlib.suppress(JournalError):
+            if not self.is_closed:
+                self._writer.flush()
+        return self._writer.published != before
+
+
+class WrittenElsewhere:
+    """A journal that another process writes, or none: the folder shows what is there."""
+
+    poll_us = _POLL_US
+    index = None
+
+    def __init__(self, pages: Pages, clock: Clock, listeners: Listeners) -> None:
+        """Readers are polled, and woken when they are closed."""
+        self.pages = pages
+        self.clock = clock
+        self.listeners = listeners
+        self.is_closed = False
+
+    def limit(self, _number: int) -> int | None:
+        """None: the system shows the bytes of a file only once they are there, and checksums show torn ones."""
+        return None
+
+    def later_page(self, number: int) -> int | None:
+        """The next page in the folder; the last one counts once its header is written."""
+        found = _after(number, self.pages.numbers) or _after(number, self.pages.refresh())
+        if found is not None and found == self.pages.numbers[-1] and self.pages.header(found) is None:
+            return None
+        return found
+
+    def numbers(self) -> tuple[int, ...]:
+        """The pages that are in the folder now."""
+        return self.pages.refresh()
+
+    def publish(self) -> bool:
+        """False: another process writes them."""
+        return False
+
+
+def _after(number: int, numbers: tuple[int, ...], *, up_to: int | None = None) -> int | None:
+    """The smallest of these numbers that is greater."""
+    position = bisect_right(numbers, number)
+    found = numbers[position] if position < len(numbers) else None
+    return None if found is None or (up_to is not None and found > up_to) else found
 
 
 @dataclass(frozen=True, slots=True)
