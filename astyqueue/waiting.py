@@ -117,6 +117,11 @@ async def _wait_for(event: asyncio.Event, seconds: float | None) -> None:
         return
 
 
+async def in_thread(call: Callable[[], T]) -> T:
+    """The result of a call that blocks, made in a thread: the event loop keeps running."""
+    return await asyncio.to_thread(call)
+
+
 class Finishing:
     """Lets a task finish its work although it is cancelled meanwhile, and raises the cancellation afterwards."""
 

@@ -13,6 +13,7 @@ from typing import Self, cast
 from astyqueue.aio.delivery import Delivery, Received
 from astyqueue.aio.delivery_loop import Deliveries, Later
 from astyqueue.aio.queue_admin import QueueAdmin
+from astyqueue.aio.spool import Spool
 from astyqueue.clock import Clock
 from astyqueue.durations import Duration, as_microseconds
 from astyqueue.model.message import Message
@@ -58,6 +59,11 @@ class MessageQueue(QueueAdmin):
     def stats(self) -> QueueStats:
         """The counters of this process for this queue."""
         return self._core.claimer.stats
+
+    @property
+    def spool(self) -> Spool:
+        """What waits on the disk to be forwarded to the store; BadInput if the queue was built without a spool."""
+        return Spool(self.core.spool)
 
     @property
     def terms(self) -> RetryPolicy:
@@ -172,10 +178,14 @@ class MessageQueue(QueueAdmin):
         return await self.run(self.core.claimer.settle(outcomes))
 
     async def close(self) -> None:
-        """Commit the buffered outcomes and close; leased messages are delivered again when their leases run out."""
+        """Commit the buffered outcomes and close; leased messages are delivered again when their leases run out.
+
+        What is in a spool is forwarded for a bounded time first; the rest stays on the disk for the next process.
+        """
         if self._core.closed:
             return
         try:
+            await self.run(self._core.close_spool())
             await self._flush()
         finally:
             self._core.close()
@@ -197,7 +207,8 @@ async def _build(builder: QueueBuilder[Awaitable[MessageQueue]]) -> MessageQueue
     store = await asyncio.to_thread(builder.open_store)
     try:
         observers = builder.observers
-        core = await arun(builder.opening(store.spread, observers), Threaded(store), observers)
+        core = await arun(builder.opening(store, observers), Threaded(store), observers)
+        await asyncio.to_thread(core.start_spool)
     except BaseException:
         if builder.owns_store:
             await asyncio.to_thread(store.close)

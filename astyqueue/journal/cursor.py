@@ -127,6 +127,10 @@ class Cursor:
         with self._lock:
             self._close()
 
+    def abandon(self) -> None:
+        """As `close`, in a forked child, where another thread of the parent may have locked this object for ever."""
+        self._close()
+
     def _close(self) -> None:
         if self._file is not None:
             self._file.close()

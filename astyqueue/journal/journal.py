@@ -117,6 +117,13 @@ class Journal(Readable[T]):
     def _encoded(self, value: T) -> bytes:
         return _checked(self._codec.encode(value))
 
+    def flush(self) -> None:
+        """Return when the operating system has all that was appended before: then it survives the end of this process.
+
+        JournalFull if there is no room.
+        """
+        self._writer.flush()
+
     def sync(self) -> None:
         """Return when all that was appended before is on the disk, at any durability. Threads share syncs."""
         self._writer.sync()
@@ -167,6 +174,15 @@ class Journal(Readable[T]):
         finally:
             self._close_cursors()
             self._lock.close()
+
+    def abandon(self) -> None:
+        """Close the files that this process inherited by a fork, so that their locks end with the parent.
+
+        A lock lasts until every process has closed the file. Nothing is written, and no lock of a thread is taken.
+        """
+        for cursor in tuple(self._cursors.values()):
+            cursor.abandon()
+        self._lock.close()
 
     def __enter__(self) -> Self:
         return self

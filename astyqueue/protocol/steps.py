@@ -33,7 +33,7 @@ from astyqueue.store import (
     Wanted,
 )
 from astyqueue.units import MonotonicUs
-from astyqueue.waiting import Finishing, Rest
+from astyqueue.waiting import Finishing, Rest, in_thread
 
 T = TypeVar("T")
 
@@ -71,7 +71,17 @@ class Commit:
     expects: tuple[Expectation, ...]
 
 
-Request = Read | Send | Commit | Rest
+@dataclass(frozen=True, slots=True)
+class LocalCall:
+    """A request to make a call that may wait for the disk of this machine; a task makes it in a thread.
+
+    Its errors are not thrown into the steps, but reach the caller of the runner.
+    """
+
+    call: Callable[[], object]
+
+
+Request = Read | Send | Commit | Rest | LocalCall
 #: A generator's type cannot give each request its own answer type; the functions below do.
 Steps = Generator[Request, Any, T]
 
@@ -98,6 +108,12 @@ def commit(batch: Batch, expects: tuple[Expectation, ...]) -> Steps[Outcome]:
     """Committed if the batch was applied, otherwise Refused, with the present values of all expected columns."""
     outcome: Outcome = yield Commit(batch, expects)
     return outcome
+
+
+def call_local(call: Callable[[], T]) -> Steps[T]:
+    """The result of a call that may wait for the disk of this machine."""
+    result: T = yield LocalCall(call)
+    return result
 
 
 def batches_within(sizes: Sequence[int]) -> Iterator[slice]:
@@ -190,6 +206,8 @@ def perform(request: Request, store: Store) -> object:
             store.send(batch, *more)
         case Rest(wakeup, until):
             wakeup.wait(until)
+        case LocalCall(call):
+            return call()
     return None
 
 
@@ -222,14 +240,14 @@ async def _arest(rest: Rest) -> Answer:
     return Answer()
 
 
-async def _aattempt(request: Read | Send | Commit, store: AsyncStore) -> Answer:
+async def _aattempt(request: Read | Send | Commit | LocalCall, store: AsyncStore) -> Answer:
     try:
         return Answer(await _aperform(request, store))
     except StoreError as error:
         return Answer(error=error)
 
 
-async def _aobserved(request: Read | Send | Commit, store: AsyncStore, observers: Observers) -> Answer:
+async def _aobserved(request: Read | Send | Commit | LocalCall, store: AsyncStore, observers: Observers) -> Answer:
     began = observers.monotonic()
     try:
         answer = await _aattempt(request, store)
@@ -240,7 +258,7 @@ async def _aobserved(request: Read | Send | Commit, store: AsyncStore, observers
     return answer
 
 
-async def _aperform(request: Read | Send | Commit, store: AsyncStore) -> object:
+async def _aperform(request: Read | Send | Commit | LocalCall, store: AsyncStore) -> object:
     match request:
         case Read(wanted, exact):
             return await store.read(wanted, exact=exact)
@@ -248,6 +266,8 @@ async def _aperform(request: Read | Send | Commit, store: AsyncStore) -> object:
             return await store.commit(batch, expects)
         case Send(batch, more):
             await store.send(batch, *more)
+        case LocalCall(call):
+            return await in_thread(call)
     return None
 
 
@@ -264,7 +284,7 @@ def _notify(observers: Observers, request: Request, answer: object, began: Monot
             columns = sum(len(batch.puts) + len(batch.deletes) for batch in request.batches)
         case Commit(batch):
             kind, rows, columns = "commit", [batch.row], len(batch.puts) + len(batch.deletes)
-        case Rest():
+        case Rest() | LocalCall():
             return
     error = answer if isinstance(answer, BaseException) else None
     took = observers.monotonic() - began

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Final, Generic, Self, TypeVar
@@ -10,17 +11,21 @@ from typing import Final, Generic, Self, TypeVar
 from astyqueue.clock import Clock, CorrectedClock, SystemClock
 from astyqueue.durations import Duration
 from astyqueue.errors import BadSetting
-from astyqueue.model.settings import FUNCTION, SINGLE, check_queue_name
+from astyqueue.journal.settings import Size
+from astyqueue.model.settings import FUNCTION, SINGLE, Settings, check_queue_name
 from astyqueue.observe.observers import UNOBSERVED, Observer, Observers
-from astyqueue.protocol.admin.settings import open_queue
-from astyqueue.protocol.steps import Steps
+from astyqueue.protocol.admin.settings import check_layout, decode_settings, encode_settings, open_queue
+from astyqueue.protocol.steps import Steps, run
 from astyqueue.queue.hooks import Hook
 from astyqueue.queue.options import DEFAULT_OPTIONS, Asked, behaviour_of, check_names, layout_of, with_lock
 from astyqueue.queue.producing.placement import PlacementFunction, checked_function
+from astyqueue.queue.producing.spooled import Spooling
 from astyqueue.queue.row_sharing.external_lock import LockManager
 from astyqueue.queue.runtime import QueueRuntime
+from astyqueue.spool import Spool, SpoolFolder, SpoolOptions
 from astyqueue.store import Spread, Store
-from astyqueue.stores import DriverSession, open_store
+from astyqueue.stores import DriverSession, located, open_store
+from astyqueue.stores.reopened import ReopenedStore
 from astyqueue.triggers import Triggers
 
 Q = TypeVar("Q")
@@ -47,6 +52,7 @@ class QueueBuilder(Generic[Q]):
         self._fires = True
         self._ways = DEFAULT_OPTIONS
         self._options: dict[str, object] = {}
+        self._spool: SpoolOptions | None = None
 
     def store(self, store: str | Store | DriverSession) -> Self:
         """The queue's store: a URL such as "sqlite:///mail.db" or "memory://", or a store that is already open.
@@ -139,6 +145,29 @@ class QueueBuilder(Generic[Q]):
         self._fires = fires
         return self
 
+    def spool(
+        self,
+        directory: str | os.PathLike[str],
+        *,
+        cap: Size | None = "1GiB",
+        when_full: str = "block",
+        durability: str = "batch",
+        batch_delay: Duration = "10ms",
+        drain: Duration = "5s",
+    ) -> Self:
+        """Send into a folder of the local disk, from where a thread forwards to the store: no send waits for it.
+
+        A send returns when its message survives a kill of the process; with `durability` "batch" it is on the disk
+        `batch_delay` later, with "each" at once. A process with more than `cap` on the disk waits ("block"), raises
+        JournalFull ("raise") or drops its oldest messages ("drop_oldest"). Closing the queue forwards for `drain`.
+
+        Once the folder knows the queue, `build` opens no connection. Any number of processes may share a folder.
+        """
+        self._spool = SpoolOptions.of(
+            directory, cap=cap, when_full=when_full, durability=durability, batch_delay=batch_delay, drain=drain
+        )
+        return self
+
     @property
     def observers(self) -> Observers:
         """The observers of the queue, also of the requests that open it."""
@@ -157,16 +186,33 @@ class QueueBuilder(Generic[Q]):
         return isinstance(self._store, str | DriverSession)
 
     def open_store(self) -> Store:
-        """The store, opened if it is not open yet. Invalid settings raise BadSetting before anything is opened."""
+        """The store, opened if it is not open yet. Invalid settings raise BadSetting before anything is opened.
+
+        With a spool that knows the queue, a store is only opened by the first request.
+        """
         if self._store is None:
             message = 'no store was named: .store("sqlite:///mail.db"), for example'
             raise BadSetting(message)
-        self._requested()
-        return (
-            open_store(self._store, clock=self._clock or SystemClock())
-            if isinstance(self._store, str | DriverSession)
-            else self._store
-        )
+        place, clock = self._store, self._clock or SystemClock()
+        if not isinstance(place, str | DriverSession):
+            self._requested()
+            return place
+        if self._spooled_settings() is None:
+            self._requested()
+            return open_store(place, clock=clock)
+        if isinstance(place, str):
+            located(place)
+        return ReopenedStore(lambda: open_store(place, clock=clock), clock)
+
+    def _spooled_settings(self) -> Settings | None:
+        """The settings of the queue that its spool has; LayoutDiffers if they are not the requested ones."""
+        name, layout, _ = self._requested()
+        stored = SpoolFolder(self._spool.directory, name).load_settings() if self._spool else None
+        if stored is None:
+            return None
+        settings = decode_settings(name, stored)
+        check_layout(settings, layout)
+        return settings
 
     def _requested(self) -> tuple[str, Asked, Asked]:
         """The requested name, layout and behaviour."""
@@ -175,8 +221,24 @@ class QueueBuilder(Generic[Q]):
             raise BadSetting(message)
         return check_queue_name(self._name), layout_of(self._options), behaviour_of(self._options)
 
-    def opening(self, spread: Spread, observers: Observers = UNOBSERVED) -> Steps[QueueRuntime]:
-        """Create the queue, or join the existing one of this name and layout; `spread` is what suits the store."""
+    def opening(self, store: Store, observers: Observers = UNOBSERVED) -> Steps[QueueRuntime]:
+        """Create the queue, or join the existing one of this name and layout; with a spool that knows it, neither."""
+        known = self._spooled_settings()
+        settings = known or (yield from self._stored_settings(store.spread))
+        clock = self._clock or CorrectedClock()
+        return QueueRuntime(
+            settings,
+            clock,
+            self._hooks,
+            triggers=self._triggers,
+            fires=self._fires,
+            ways=self._ways,
+            observers=observers,
+            spooling=self._spooling(settings, store, observers, opened=known is None),
+        )
+
+    def _stored_settings(self, spread: Spread) -> Steps[Settings]:
+        """The settings of the queue in the store, which is created if it is new; `spread` is what suits the store."""
         name, layout, behaviour = self._requested()
         one_row = layout.get("placement") == SINGLE
         opened = yield from open_queue(name, layout=layout, behaviour=behaviour, spread=Spread() if one_row else spread)
@@ -192,13 +254,11 @@ class QueueBuilder(Generic[Q]):
                 setting,
                 asked,
             )
-        clock = self._clock or CorrectedClock()
-        return QueueRuntime(
-            opened.settings,
-            clock,
-            self._hooks,
-            triggers=self._triggers,
-            fires=self._fires,
-            ways=self._ways,
-            observers=observers,
-        )
+        return opened.settings
+
+    def _spooling(self, settings: Settings, store: Store, observers: Observers, *, opened: bool) -> Spooling | None:
+        if self._spool is None:
+            return None
+        spool = Spool(self._spool, settings.name, self._clock)
+        spool.folder.save_settings(encode_settings(settings))
+        return Spooling(spool, lambda steps: run(steps, store, observers), opened)

@@ -29,7 +29,7 @@ class Hook:
         """Called when a message was checked and is about to be sent."""
 
     def after_send(self, message: Message, sent: MessageId) -> None:
-        """Called when the message is in the store."""
+        """Called when the message is in the store; in a queue with a spool, when it is in the spool."""
 
     def before_settle(self, delivery: BaseDelivery, outcome: str) -> None:
         """Called when a delivery is about to be "acked", "released", "rejected", or "extended" by its consumer.

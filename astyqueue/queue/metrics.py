@@ -28,6 +28,7 @@ class QueueStats:
     - `rows`: delivered messages per row
     - `fired`: messages that schedules sent
     - `busy_rows`: visits to rows whose lock another process had
+    - `spooled`: messages that sends wrote to the spool; `sent` counts them once they are forwarded
     """
 
     sent: int = 0
@@ -45,6 +46,7 @@ class QueueStats:
     undecodable: int = 0
     dropped: int = 0
     fired: int = 0
+    spooled: int = 0
     rows: Counter[str] = field(default_factory=Counter)
     _latest: deque[MessageId] = field(default_factory=partial(deque, maxlen=_LATEST), repr=False, compare=False)
     _lock: threading.Lock = field(default_factory=threading.Lock, repr=False, compare=False)

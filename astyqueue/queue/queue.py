@@ -25,6 +25,7 @@ from astyqueue.queue.metrics import QueueStats
 from astyqueue.queue.producing.producer import SendReport, Sent, as_message
 from astyqueue.queue.queue_admin import QueueAdmin
 from astyqueue.queue.runtime import QueueRuntime, ReceiveRequest
+from astyqueue.spool import Spool
 from astyqueue.queue.transaction import Transaction, open_transaction
 from astyqueue.store import Store
 from astyqueue.triggers import Trigger
@@ -57,6 +58,11 @@ class MessageQueue(QueueAdmin):
     def stats(self) -> QueueStats:
         """The counters of this process for this queue."""
         return self._core.claimer.stats
+
+    @property
+    def spool(self) -> Spool:
+        """What waits on the disk to be forwarded to the store; BadInput if the queue was built without a spool."""
+        return self.core.spool
 
     @property
     def terms(self) -> RetryPolicy:
@@ -177,10 +183,14 @@ class MessageQueue(QueueAdmin):
         return self.run(self.core.claimer.settle(outcomes))
 
     def close(self) -> None:
-        """Commit the buffered outcomes and close; leased messages are delivered again when their leases run out."""
+        """Commit the buffered outcomes and close; leased messages are delivered again when their leases run out.
+
+        What is in a spool is forwarded for a bounded time first; the rest stays on the disk for the next process.
+        """
         if self._core.closed:
             return
         try:
+            self.run(self._core.close_spool())
             self._flush()
         finally:
             self._core.close()
@@ -202,7 +212,8 @@ def _build(builder: QueueBuilder[MessageQueue]) -> MessageQueue:
     store = builder.open_store()
     try:
         observers = builder.observers
-        core = run(builder.opening(store.spread, observers), store, observers)
+        core = run(builder.opening(store, observers), store, observers)
+        core.start_spool()
     except BaseException:
         if builder.owns_store:
             store.close()

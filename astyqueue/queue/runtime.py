@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from astyqueue.clock import Clock
+from astyqueue.errors import BadInput
 from astyqueue.ids import IdSource
 from astyqueue.model.message import Message
 from astyqueue.model.settings import Settings
@@ -18,7 +19,7 @@ from astyqueue.model.validation import check_count
 from astyqueue.observe.observers import UNOBSERVED, Observers
 from astyqueue.protocol.admin.settings import change_behaviour
 from astyqueue.protocol.layout.rows import Ring
-from astyqueue.protocol.steps import Client, Steps
+from astyqueue.protocol.steps import Client, Steps, call_local
 from astyqueue.queue.consuming.claimer import Claimer
 from astyqueue.queue.consuming.leader_follower import was_closed
 from astyqueue.queue.delivery.base_delivery import BaseDelivery, DeliveryFactory, Waiter
@@ -27,10 +28,12 @@ from astyqueue.queue.hooks import Hook
 from astyqueue.queue.options import DEFAULT_OPTIONS, ClientOptions, behaviour_of, check_names
 from astyqueue.queue.producing.placement import Placement
 from astyqueue.queue.producing.producer import Producer, SendReport, Sent
+from astyqueue.queue.producing.spooled import SpooledProducer, Spooling
 from astyqueue.queue.row_sharing.paced_doorbell import PacedDoorbell
 from astyqueue.queue.row_sharing.row_locks import RowLocks
 from astyqueue.queue.row_sharing.row_scheduler import RowScheduler
 from astyqueue.queue.settings_sync import SettingsSync
+from astyqueue.spool import Spool
 from astyqueue.triggers import Triggers
 
 _HOST: Final = 60
@@ -69,8 +72,12 @@ class QueueRuntime:
         fires: bool = True,
         ways: ClientOptions = DEFAULT_OPTIONS,
         observers: Observers = UNOBSERVED,
+        spooling: Spooling | None = None,
     ) -> None:
-        """`settings` were just read; `triggers` are users' own types; `fires`: this process fires schedules."""
+        """`settings` were just read; `triggers` are users' own types; `fires`: this process fires schedules.
+
+        With `spooling`, messages are sent to a spool.
+        """
         self.pid = os.getpid()
         self.clock = clock
         self.hooks = tuple(hooks)
@@ -95,18 +102,43 @@ class QueueRuntime:
             doorbell=self.doorbell,
             triggers=fired,
         )
-        placement = Placement(self.ring, ways.place)
-        self.producer = Producer(
-            self.process,
-            IdSource(clock),
-            settings_sync=self.settings_sync,
-            placement=placement,
-            hooks=self.hooks,
-            listener=self.claimer,
-        )
+        self.spooling = spooling
+        self.producer = self._new_producer(Placement(self.ring, ways.place))
         self.terms = RetryPolicy(self.process.now, lambda: self.settings.behaviour, random.random)
         self.closed = False
         self._in_children: dict[int, QueueRuntime] = {}
+
+    def _new_producer(self, placement: Placement) -> Producer:
+        parts = (self.process, IdSource(self.clock))
+        if self.spooling is None:
+            return Producer(
+                *parts,
+                settings_sync=self.settings_sync,
+                placement=placement,
+                hooks=self.hooks,
+                listener=self.claimer,
+            )
+        return SpooledProducer(
+            *parts,
+            settings_sync=self.settings_sync,
+            placement=placement,
+            hooks=self.hooks,
+            claimer=self.claimer,
+            spooling=self.spooling,
+        )
+
+    def start_spool(self) -> None:
+        """Have what is in the spool forwarded, if there is a spool; a second call does nothing."""
+        if isinstance(self.producer, SpooledProducer):
+            self.producer.start()
+
+    @property
+    def spool(self) -> Spool:
+        """The spool of this process; BadInput if the queue has none."""
+        if self.spooling is None:
+            message = f"queue {self.settings.name!r} has no spool: build it with .spool(directory)"
+            raise BadInput(message)
+        return self.spooling.spool
 
     def fire_nothing(self) -> None:
         """Fire no schedules in this process from now on; other processes must."""
@@ -137,8 +169,16 @@ class QueueRuntime:
             fires=self.fires,
             ways=self.ways,
             observers=self.observers.anew(),
+            spooling=self.spooling.anew() if self.spooling else None,
         )
-        return self._in_children.setdefault(pid, made)
+        there = self._in_children.setdefault(pid, made)
+        there.start_spool()
+        return there
+
+    def close_spool(self) -> Steps[None]:
+        """Forward what is in the spool for a bounded time, if there is a spool."""
+        if self.spooling is not None:
+            yield from call_local(self.spooling.spool.close)
 
     def close(self) -> None:
         """Deliver and settle nothing more here; threads and tasks that wait get Closed."""

@@ -67,7 +67,7 @@ class SettingsSync:
         the queue was recreated with another layout, NotFound is raised from then on: it has other rows, and no consumer
         would read messages sent to the old ones.
         """
-        self._check_same_queue()
+        self.check_same_queue()
         yield from self.time.follow(only_sends=only_sends)
         now, due = self._process.now(), self._next + (_LEFT_TO_LEADER if only_sends else 0)
         if now < due and self._next - now <= _EVERY:
@@ -82,12 +82,17 @@ class SettingsSync:
         self._missed = 0 if stored is not None else self._missed + 1
         if stored is None:
             return
-        self._recreated = stored.layout != self.settings.layout
-        self._check_same_queue()
-        self.settings = stored
+        self.stored(stored)
+
+    def stored(self, settings: Settings) -> None:
+        """Take over settings that were just read; NotFound if they are those of a queue with another layout."""
+        self._recreated = settings.layout != self.settings.layout
+        self.check_same_queue()
+        self.settings = settings
         self._warn_of_unread()
 
-    def _check_same_queue(self) -> None:
+    def check_same_queue(self) -> None:
+        """Raise NotFound if the queue was recreated with another layout."""
         if self._recreated:
             message = f"queue {self.settings.name!r} was recreated with another layout: restart this process"
             raise NotFound(message)

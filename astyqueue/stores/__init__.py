@@ -7,7 +7,7 @@ from typing import Final, Protocol, runtime_checkable
 from astyqueue.clock import Clock
 from astyqueue.errors import BadSetting
 from astyqueue.store import Store
-from astyqueue.stores.url import locate
+from astyqueue.stores.url import Location, locate
 
 _KINDS: Final = (
     "memory://, memory://shared-name, sqlite:///relative.db, sqlite:////absolute.db, cassandra://host1,host2/keyspace"
@@ -36,7 +36,7 @@ def open_store(place: str | DriverSession, *, clock: Clock, relaxed: bool = Fals
         from astyqueue.stores import cassandra  # noqa: PLC0415 - on demand; here the driver is loaded already
 
         return cassandra.lent(place)
-    location = locate(place)
+    location = located(place)
     if location.scheme == "memory":
         from astyqueue.stores import memory  # noqa: PLC0415 - on demand
 
@@ -45,9 +45,15 @@ def open_store(place: str | DriverSession, *, clock: Clock, relaxed: bool = Fals
         from astyqueue.stores import sqlite  # noqa: PLC0415 - on demand: only SQLite stores load sqlite3
 
         return sqlite.opened(location, clock=clock, create=create)
-    if location.scheme == "cassandra":
-        from astyqueue.stores import cassandra  # noqa: PLC0415 - on demand: the driver takes a third of a second to import
+    from astyqueue.stores import cassandra  # noqa: PLC0415 - on demand: the driver takes a third of a second to import
 
-        return cassandra.opened(location, clock=clock, relaxed=relaxed)
-    message = f"unknown kind of store {location.scheme!r}; there are: {_KINDS}"
-    raise BadSetting(message)
+    return cassandra.opened(location, clock=clock, relaxed=relaxed)
+
+
+def located(url: str) -> Location:
+    """The parts of a store's URL; BadSetting if it is malformed or of an unknown kind. Nothing is opened."""
+    location = locate(url)
+    if location.scheme not in ("memory", "sqlite", "cassandra"):
+        message = f"unknown kind of store {location.scheme!r}; there are: {_KINDS}"
+        raise BadSetting(message)
+    return location

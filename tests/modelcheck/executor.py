@@ -12,7 +12,7 @@ from astyqueue import ids
 from astyqueue.clock import Clock
 from astyqueue.errors import AstyqueueError, OutcomeUnknown, StoreError
 from astyqueue.ids import Id
-from astyqueue.protocol.steps import Client, Commit, Read, Send, perform
+from astyqueue.protocol.steps import Client, Commit, LocalCall, Read, Send, perform
 from astyqueue.store import Store
 from astyqueue.waiting import Rest
 from tests.modelcheck.schedule import END, Action, Actor, Choice, Mode, Schedule, Work
@@ -234,7 +234,7 @@ def _do(action: Action, store: Store) -> object:
     match action:
         case Rest():
             return None
-        case Read() | Send() | Commit():
+        case Read() | Send() | Commit() | LocalCall():
             return perform(action, store)
         case _:
             return action()

@@ -132,6 +132,9 @@ TWINS: Final = (
             # The store is opened, and closed after an error, by a call that blocks.
             "builder.open_store()": "await asyncio.to_thread(builder.open_store)",
             "observers), store, ": "observers), Threaded(store), ",
+            "        core.start_spool()": "        await asyncio.to_thread(core.start_spool)",
+            "return self.core.spool": "return Spool(self.core.spool)",
+            "from astyqueue.spool import": "from astyqueue.aio.spool import",
             "    store.close()\n        raise": "    await asyncio.to_thread(store.close)\n        raise",
         },
         awaited=("self.run", "self.store.close"),

@@ -65,11 +65,17 @@ def open_queue(
     """
     asked = _settings(check_queue_name(name), spread._asdict() | dict(layout), behaviour)
     created, stored = yield from _load_or_create(asked)
-    if differences := _differences(stored.layout, asked.layout, layout):
-        raise LayoutDiffers(name, differences)
+    check_layout(stored, layout)
     entry = FORMAT + to_json(name)
     yield from update(QUEUES, _entry(name), lambda listed: entry if listed is None else listed)
     return OpenedSettings(stored, created, _differences(stored.behaviour, asked.behaviour, behaviour))
+
+
+def check_layout(stored: Settings, layout: Mapping[str, object]) -> None:
+    """Raise LayoutDiffers if the stored layout of a queue differs in a requested field."""
+    asked = _settings(stored.name, stored.layout.model_dump() | dict(layout), {})
+    if differences := _differences(stored.layout, asked.layout, layout):
+        raise LayoutDiffers(stored.name, differences)
 
 
 def _load_or_create(asked: Settings) -> Steps[tuple[bool, Settings]]:

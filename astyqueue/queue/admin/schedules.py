@@ -37,6 +37,7 @@ from astyqueue.protocol.scheduling.schedule_commands import RepeatingSend, Reque
 from astyqueue.protocol.scheduling.schedule_commit import ScheduleHandle
 from astyqueue.protocol.steps import Steps, read_column
 from astyqueue.queue.producing.producer import Sent
+from astyqueue.queue.producing.spooled import refuse_unanswerable
 from astyqueue.queue.producing.unique import sent_or_kept
 from astyqueue.queue.runtime import QueueRuntime
 from astyqueue.triggers import Trigger
@@ -123,6 +124,8 @@ def send(
     core: QueueRuntime, message: Message, trigger: Trigger | None, *, misfire: str | None, overlap: str | None
 ) -> Steps[Sent]:
     """Send a message; with a `trigger` it recurs, and `misfire` and `overlap` change its policies."""
+    if trigger is not None and core.spooling is not None:
+        refuse_unanswerable("trigger=")
     if trigger is not None:
         return send_recurring(core, message, trigger, _policies_of(message, misfire, overlap))
     if misfire is not None or overlap is not None:

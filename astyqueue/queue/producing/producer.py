@@ -162,8 +162,11 @@ class Producer:
             sent = yield from self._send_plain(composed, now)
         for hook in self._hooks if sent.new else ():
             notified(hook.after_send, message, sent.id)
-        self._listener.stats.add("sent", sent.new)
+        self._count_sent(sent.new)
         return sent
+
+    def _count_sent(self, count: int) -> None:
+        self._listener.stats.add("sent", count)
 
     def _keep_up(self) -> Steps[None]:
         """Follow the settings and the store's time. If the store does not answer, the send itself raises the error."""
@@ -171,17 +174,20 @@ class Producer:
             yield from self._settings_sync.follow(only_sends=True)
 
     def _send_plain(self, composed: PreparedMessage, now: int) -> Steps[Sent]:
-        """Insert one message and its history event, after the hint to its key."""
+        """Give one message its id and row, and insert it."""
         [id_] = self._ids.block(1, composed.due)
         due = moment(id_)
         row = self._placement.row_of(composed, due)
         message = MessageId(row, composed.priority, id_)
+        yield from self._insert_one(message, composed, sent=now)
+        return Sent(message)
+
+    def _insert_one(self, message: MessageId, composed: PreparedMessage, *, sent: int) -> Steps[None]:
         if composed.key is not None:
             yield from write_key_hints(self._process, [(composed.key, message)])
-        batch = Batch(row, (message_put(composed.priority, id_, composed.value, sent=now),))
+        batch = Batch(message.row, (message_put(composed.priority, message.id, composed.value, sent=sent),))
         yield from send(self._process, batch, beside=self._events_of([(message, composed)]))
-        yield from self._listener.announce([(row, due)])
-        return Sent(message)
+        yield from self._listener.announce([(message.row, message.moment)])
 
     def _send_unique(self, composed: PreparedMessage) -> Steps[Sent]:
         """Send one message with a unique key, or keep the holder of its key if the message says "keep"."""
@@ -209,7 +215,7 @@ class Producer:
                 (item.body, _own(item, options)) if isinstance(item, Message) else (item, options) for item in chunk
             ]
             yield from self._send_chunk(wanted, report)
-        self._listener.stats.add("sent", report.sent)
+        self._count_sent(report.sent)
         return report
 
     def _send_chunk(self, chunk: list[tuple[object, Message]], report: SendReport) -> Steps[None]:

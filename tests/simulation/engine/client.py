@@ -8,7 +8,7 @@ from typing import Any
 
 from astyqueue.errors import OutcomeUnknown, StoreError
 from astyqueue.protocol.layout.columns import Type
-from astyqueue.protocol.steps import Commit, Read, Request, Send
+from astyqueue.protocol.steps import Commit, LocalCall, Read, Request, Send
 from astyqueue.store import Name
 from astyqueue.units import ENDLESS
 from astyqueue.waiting import Rest
@@ -114,6 +114,8 @@ class SimulatedProcess:
                 task.rest = request
                 if until is not None:
                     self._event_loop.call_later(max(0, until - self.clock.monotonic()), self._go_on, task, turn, None)
+            case LocalCall(call):
+                self._event_loop.call_later(0, self._go_on, task, turn, call())
             case _:
                 self.requests += 1
                 if isinstance(request, Commit):

@@ -1,0 +1,95 @@
+"""Sends messages that may have been sent before: each has an id of its own, and is in its row at most once.
+
+A message is written unless it is there or the mark of its settling is: for `deduplication` (a day, by default) after it
+was settled. One that was cleared, or purged as a dead letter, leaves no mark and is written again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Final, NamedTuple
+
+from astyqueue.errors import NotFound
+from astyqueue.model.envelope import MessageId
+from astyqueue.model.event import Kind
+from astyqueue.model.message import PreparedMessage
+from astyqueue.protocol.history import first_sent
+from astyqueue.protocol.layout.rows import Ring
+from astyqueue.protocol.sending.idempotent import IdempotentSender, composed
+from astyqueue.protocol.sending.key_hints import write_key_hints
+from astyqueue.protocol.steps import Client, Steps
+from astyqueue.queue.consuming.claimer import Claimer
+from astyqueue.queue.settings_sync import SettingsSync
+from astyqueue.units import SECOND
+
+#: Microseconds by which the clocks of processes may differ.
+_APART: Final = 60 * SECOND
+
+
+class IdentifiedMessage(NamedTuple):
+    """A message and the id that it has whenever it is sent."""
+
+    id: MessageId
+    prepared: PreparedMessage
+
+
+class RepeatableSender:
+    """Idempotent sends of one process to one queue, by one thread or task at a time."""
+
+    def __init__(self, process: Client, settings_sync: SettingsSync, claimer: Claimer) -> None:
+        """`claimer` wakes consumers, and has the history."""
+        self._process = process
+        self._settings_sync = settings_sync
+        self._ring = Ring(settings_sync.settings.name, settings_sync.settings.layout)
+        self._claimer = claimer
+        self._rows: dict[str, IdempotentSender] = {}
+
+    def send(self, messages: Sequence[IdentifiedMessage]) -> Steps[int]:
+        """Send those that neither are there nor were settled, in order; returns their number.
+
+        After an error any of them may have been sent: repeat the call.
+        """
+        by_row: dict[str, list[IdentifiedMessage]] = {}
+        for one in messages:
+            by_row.setdefault(one.id.row, []).append(one)
+        if strange := [row for row in by_row if not self._ring.contains(row)]:
+            message = f"queue {self._ring.queue!r} has no row {strange[0]!r}: the message was sent to another layout"
+            raise NotFound(message)
+        sent = 0
+        for row, some in by_row.items():
+            sent += yield from self._send_to(row, some)
+        self._claimer.stats.add("sent", sent)
+        return sent
+
+    def _send_to(self, row: str, messages: list[IdentifiedMessage]) -> Steps[int]:
+        keyed = [(one.prepared.key, one.id) for one in messages if one.prepared.key is not None]
+        yield from write_key_hints(self._process, keyed)
+        seconds = self._settings_sync.behaviour.deduplication_us // SECOND
+        # After an error, what a sender knows of its row may be outdated: then the next one reads it.
+        sender = self._rows.pop(row, None) or IdempotentSender(self._process, row)
+        put = yield from sender.send(
+            [composed(one.prepared.value, one.prepared.priority, one.id.id, seconds=seconds) for one in messages]
+        )
+        self._rows[row] = sender
+        if put:
+            yield from self._claimer.announce([(row, None)])
+        new = {one.id for one in put}
+        yield from self._record(messages, [one for one in messages if one.id.id not in new])
+        return len(put)
+
+    def _record(self, messages: Sequence[IdentifiedMessage], before: Sequence[IdentifiedMessage]) -> Steps[None]:
+        """Write the events of sending to the history, if it keeps them, at the moment of this write.
+
+        The process that sent those that were there `before` may have died before it wrote theirs: they are looked up.
+        """
+        history = self._claimer.history
+        if not history.wants(Kind.SENT):
+            return
+        now = self._process.now()
+        recorded: set[MessageId] = set()
+        if before:
+            since = min(one.prepared.sent for one in before) - _APART
+            recorded = yield from first_sent(self._ring, [one.id for one in before], since=since, until=now + _APART)
+        missing = [one for one in messages if one.id not in recorded]
+        yield from history.write([replace(history.events.of_sending(one.id, one.prepared), at=now) for one in missing])

@@ -1,0 +1,143 @@
+"""Sends of a queue with a spool: messages go to the local disk, and from there to the store, by the forwarder.
+
+A message gets its final id and row when it is sent. The forwarder sends it idempotently with that id, so that a batch
+of unknown outcome is sent again without doubling a message, be it waiting or settled.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from typing import Any, Final, NamedTuple, NoReturn
+
+from astyqueue.errors import BadInput, NotFound
+from astyqueue.ids import IdSource, moment
+from astyqueue.model.envelope import MessageId
+from astyqueue.model.message import PreparedMessage
+from astyqueue.model.settings import Settings
+from astyqueue.protocol.admin.settings import encode_settings, load_settings, open_queue
+from astyqueue.protocol.steps import Client, Steps, call_local
+from astyqueue.queue.consuming.claimer import Claimer
+from astyqueue.queue.hooks import Hook
+from astyqueue.queue.producing.placement import Placement
+from astyqueue.queue.producing.producer import Producer, SendReport
+from astyqueue.queue.producing.repeatable import IdentifiedMessage, RepeatableSender
+from astyqueue.queue.settings_sync import SettingsSync
+from astyqueue.spool import Spool, SpooledMessage
+
+
+class Spooling(NamedTuple):
+    """The spool of a queue, and how its forwarder carries out steps in a thread of its own.
+
+    `opened`: the queue was found in the store when it was built; otherwise its settings are those in the spool.
+    """
+
+    spool: Spool
+    run: Callable[[Steps[int]], int]
+    opened: bool
+
+    def anew(self) -> Spooling:
+        """The same for a forked child."""
+        return self._replace(spool=self.spool.anew())
+
+
+def refuse_unanswerable(option: str) -> NoReturn:
+    """Raise BadInput for an option whose outcome only the store knows."""
+    message = (
+        f"{option} needs an answer of the store, and a queue with a spool returns before it has one: "
+        "send this message by a queue that was built without a spool"
+    )
+    raise BadInput(message)
+
+
+class SpooledProducer(Producer):
+    """Sends messages into the spool, and those of the spool to the store. A send makes no request to the store."""
+
+    def __init__(
+        self,
+        process: Client,
+        ids: IdSource,
+        *,
+        settings_sync: SettingsSync,
+        placement: Placement,
+        hooks: tuple[Hook, ...],
+        claimer: Claimer,
+        spooling: Spooling,
+    ) -> None:
+        """`claimer` wakes consumers for messages that were forwarded."""
+        super().__init__(process, ids, settings_sync=settings_sync, placement=placement, hooks=hooks, listener=claimer)
+        self.spool: Final = spooling.spool
+        self._spooling: Final = spooling
+        self._opened = spooling.opened
+        self._repeatable: Final = RepeatableSender(process, settings_sync, claimer)
+
+    def start(self) -> None:
+        """Start to forward; a second call does nothing."""
+        self.spool.start(lambda messages: self._spooling.run(self._forward(messages)))
+
+    def _keep_up(self) -> Steps[None]:
+        """Raise NotFound if the forwarder saw that the queue was recreated with another layout. Reads nothing."""
+        yield from ()
+        self._settings_sync.check_same_queue()
+
+    def _count_sent(self, count: int) -> None:
+        self._listener.stats.add("spooled", count)
+
+    def _insert_one(self, message: MessageId, composed: PreparedMessage, *, sent: int) -> Steps[None]:  # noqa: ARG002 - the message has it
+        yield from call_local(partial(self.spool.append, [SpooledMessage(message, composed.value)]))
+
+    def _place_and_insert(self, composed: Sequence[PreparedMessage | None], now: int) -> Steps[dict[int, MessageId]]:  # noqa: ARG002 - the messages have it
+        sent: dict[int, MessageId] = {}
+        for (due, spot), places in sorted(self._placement.groups(composed).items()):
+            drawn = self._ids.block(len(places), due)
+            row = self._placement.row(moment(drawn[0]), spot)
+            for place, id_ in zip(places, drawn, strict=True):
+                if one := composed[place]:
+                    sent[place] = MessageId(row, one.priority, id_)
+        wanted = [SpooledMessage(id_, one.value) for place, id_ in sorted(sent.items()) if (one := composed[place])]
+        yield from call_local(partial(self.spool.append, wanted))
+        return sent
+
+    def _send_unique(self, composed: PreparedMessage) -> Steps[Any]:
+        refuse_unanswerable(f"unique={str(composed.unique)!r}")
+
+    def _send_unique_of(self, composed: list[PreparedMessage | None], report: SendReport, *, first: int) -> Steps[None]:  # noqa: ARG002 - the signature of its base
+        yield from ()
+        if unique := next((one.unique for one in composed if one and one.unique), None):
+            refuse_unanswerable(f"unique={str(unique)!r}")
+
+    def _forward(self, messages: Iterable[SpooledMessage]) -> Steps[int]:
+        """Send messages of a spool to the store; the queue must be there, with the layout they were sent to."""
+        yield from self._look_at_queue()
+        return (yield from self._repeatable.send([_identified(one) for one in messages]))
+
+    def _look_at_queue(self) -> Steps[None]:
+        """Follow the store's time and the queue's settings; NotFound if the queue was dropped or recreated."""
+        sync, known = self._settings_sync, self._settings_sync.settings
+        yield from sync.time.follow(only_sends=True)
+        stored = (yield from load_settings(known.name, last=known.behaviour)) or (
+            yield from load_settings(known.name, exact=True, last=known.behaviour)
+        )
+        if stored is None and not self._opened:
+            # As a queue that is built: it is created if it is not there.
+            layout, behaviour = known.layout.model_dump(), known.behaviour.model_dump()
+            stored = (yield from open_queue(known.name, layout=layout, behaviour=behaviour)).settings
+        if stored is None:
+            message = f"queue {known.name!r} was dropped"
+            raise NotFound(message)
+        self._opened = True
+        self._save(stored)
+        sync.stored(stored)
+
+    def _save(self, settings: Settings) -> None:
+        """Keep the settings for the next process, which may start while the store is away."""
+        if settings != self._settings_sync.settings:
+            self.spool.folder.save_settings(encode_settings(settings))
+
+
+def _identified(spooled: SpooledMessage) -> IdentifiedMessage:
+    envelope = spooled.envelope
+    prepared = PreparedMessage(
+        envelope.due, spooled.id.priority, envelope.key, spooled.value, envelope.sent, None, envelope.headers
+    )
+    return IdentifiedMessage(spooled.id, prepared)

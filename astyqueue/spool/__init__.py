@@ -1,0 +1,27 @@
+"""A spool: messages on the local disk, forwarded to the store by a thread, so that no send waits for the store.
+
+- `spool`: what a queue has of it: appending, the state, draining.
+- `folder`: the folder of a queue, with its settings and a journal for each process. `process_journal`: one of these.
+- `forwarder`: the thread that forwards, also what processes left that died.
+- `options`, `record`: the choices of a user, and a message as a record.
+
+It knows nothing of rows and claims: the queue composes messages, and sends them.
+[Send while the store is away](../../docs/how-to/spool.md) has the promises.
+"""
+
+from astyqueue.spool.folder import SpoolFolder, queues_in
+from astyqueue.spool.options import SpoolOptions
+from astyqueue.spool.process_journal import JournalState
+from astyqueue.spool.record import RefusedMessage, SpooledMessage
+from astyqueue.spool.spool import Spool, SpoolStatus
+
+__all__ = [
+    "JournalState",
+    "RefusedMessage",
+    "Spool",
+    "SpoolFolder",
+    "SpoolOptions",
+    "SpoolStatus",
+    "SpooledMessage",
+    "queues_in",
+]

@@ -1,0 +1,100 @@
+"""The folder of a spool: a sub-folder for each queue, with the queue's settings and a numbered one for each process.
+
+    DIRECTORY/queue-emails/settings.json
+    DIRECTORY/queue-emails/1/journal-1.page, journal.forwarded.cursor, refused-1.page ...
+    DIRECTORY/queue-emails/2/...
+
+A process takes the first number that no living process has, with what a dead one left there.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Collection, Iterator
+from pathlib import Path
+from typing import Final
+
+from astyqueue.clock import Clock
+from astyqueue.errors import JournalInUse
+from astyqueue.files import replace_file
+from astyqueue.journal import BYTES, ReadOnlyJournal
+from astyqueue.journal.disk import LocalDisk
+from astyqueue.spool.options import SpoolOptions
+from astyqueue.spool.process_journal import JournalState, ProcessJournal, state_of
+
+_QUEUE: Final = "queue-"
+_SETTINGS: Final = "settings.json"
+_LOCK: Final = "journal.lock"
+
+
+class SpoolFolder:
+    """The folder of one queue."""
+
+    def __init__(self, directory: Path, queue: str) -> None:
+        """Nothing is created yet."""
+        self.queue: Final = queue
+        self.path: Final = directory / f"{_QUEUE}{queue}"
+
+    def load_settings(self) -> bytes | None:
+        """The settings of the queue that a process stored; None if none did."""
+        try:
+            return (self.path / _SETTINGS).read_bytes()
+        except FileNotFoundError:
+            return None
+
+    def save_settings(self, content: bytes) -> None:
+        """Store the settings, unless they are stored already; the folder is created."""
+        if self.load_settings() != content:
+            LocalDisk().make_directory(self.path)
+            replace_file(self.path / _SETTINGS, content)
+
+    def numbers(self) -> list[int]:
+        """The numbers of the journals that are there."""
+        if not self.path.is_dir():
+            return []
+        return sorted(int(one.name) for one in self.path.iterdir() if one.name.isdecimal() and one.is_dir())
+
+    def open(self, number: int, options: SpoolOptions, clock: Clock) -> ProcessJournal:
+        """The journal of this number; JournalInUse if a living process has it open."""
+        return ProcessJournal(self.path / str(number), options, clock)
+
+    def claim(self, options: SpoolOptions, clock: Clock) -> ProcessJournal:
+        """The first journal that no process has open, with what is in it."""
+        number = 1
+        while True:
+            try:
+                return self.open(number, options, clock)
+            except JournalInUse:
+                number += 1
+
+    def last_used(self, number: int) -> int:
+        """When a process opened this journal last, as its file system counts; 0 if none did."""
+        try:
+            return (self.path / str(number) / _LOCK).stat().st_mtime_ns
+        except FileNotFoundError:
+            return 0
+
+    def states(self, *, without: Collection[int] = ()) -> list[JournalState]:
+        """The state of each journal, as the disk shows it; processes may use them meanwhile."""
+        return [self._state(number) for number in self.numbers() if number not in without]
+
+    def _state(self, number: int) -> JournalState:
+        place = self.path / str(number)
+        with ReadOnlyJournal.open(place, codec=BYTES) as journal:
+            return state_of(place, journal, in_use=_is_locked(place / _LOCK))
+
+
+def _is_locked(path: Path) -> bool:
+    try:
+        with contextlib.closing(LocalDisk().open(path, write=True)) as file:
+            return not file.lock(exclusive=False)
+    except FileNotFoundError:
+        return False
+
+
+def queues_in(directory: Path) -> Iterator[str]:
+    """The names of the queues that have a spool in this directory."""
+    if directory.is_dir():
+        for one in sorted(directory.iterdir()):
+            if one.is_dir() and one.name.startswith(_QUEUE):
+                yield one.name.removeprefix(_QUEUE)

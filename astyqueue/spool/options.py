@@ -1,0 +1,91 @@
+"""The options of a spool, checked when a queue is built."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from astyqueue.durations import Duration, as_microseconds
+from astyqueue.errors import BadInput, BadSetting
+from astyqueue.journal.disk import Disk, LocalDisk
+from astyqueue.journal.settings import LARGEST_PAGE, SMALLEST_PAGE, Durability, Size, as_bytes
+
+#: What a send does when the spool is full, and the word of the journal for it.
+_WHEN_FULL: Final = {"block": "block", "raise": "raise", "drop_oldest": "drop"}
+_USUAL_PAGE: Final = 16 << 20
+#: A cap holds at least this number of pages, because room comes back a page at a time.
+_PAGES: Final = 8
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SpoolOptions:
+    """The checked options of a spool. Sizes are bytes, durations microseconds."""
+
+    directory: Path
+    cap: int | None
+    when_full: str
+    durability: Durability
+    batch_delay_us: int
+    drain_us: int
+    disk: Disk
+
+    @classmethod
+    def of(
+        cls,
+        directory: str | os.PathLike[str],
+        *,
+        cap: Size | None = "1GiB",
+        when_full: str = "block",
+        durability: str = "batch",
+        batch_delay: Duration = "10ms",
+        drain: Duration = "5s",
+        disk: Disk | None = None,
+    ) -> SpoolOptions:
+        """The options as users write them; BadSetting names the wrong one."""
+        if when_full not in _WHEN_FULL:
+            message = f"when_full is {when_full!r:.60}: give {', '.join(map(repr, _WHEN_FULL))}"
+            raise BadSetting(message)
+        if durability not in tuple(Durability):
+            message = f"durability is {durability!r:.60}: give {', '.join(repr(one.value) for one in Durability)}"
+            raise BadSetting(message)
+        size = None if cap is None else as_bytes(cap, "cap")
+        if size is not None and size < _PAGES * SMALLEST_PAGE:
+            message = f"cap is {size} bytes: give at least {_PAGES * SMALLEST_PAGE}, or None for no cap"
+            raise BadSetting(message)
+        return cls(
+            directory=Path(directory),
+            cap=size,
+            when_full=_WHEN_FULL[when_full],
+            durability=Durability(durability),
+            batch_delay_us=_microseconds(batch_delay, "batch_delay"),
+            drain_us=_microseconds(drain, "drain"),
+            disk=disk or LocalDisk(),
+        )
+
+    @property
+    def of_journal(self) -> dict[str, Any]:
+        """The options of the journal of one process."""
+        page = _USUAL_PAGE if self.cap is None else min(_USUAL_PAGE, self.cap // _PAGES, LARGEST_PAGE)
+        return {
+            "page_size": page,
+            "cap": self.cap,
+            "when_full": self.when_full,
+            "durability": self.durability,
+            "batch_delay": self.batch_delay_us / 1_000_000,
+            "disk": self.disk,
+        }
+
+    @property
+    def of_refused(self) -> dict[str, Any]:
+        """The options of the journal of refused messages: on the disk at once, never dropped, never waited for."""
+        return self.of_journal | {"durability": Durability.EACH, "when_full": "raise"}
+
+
+def _microseconds(duration: Duration, name: str) -> int:
+    try:
+        return as_microseconds(duration)
+    except BadInput as error:
+        message = f"{name}: {error}"
+        raise BadSetting(message) from error

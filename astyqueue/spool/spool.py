@@ -1,0 +1,146 @@
+"""The spool of a queue in this process: what sends append to, what its owner sees, and its orderly end."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from datetime import datetime
+from typing import Final
+
+from astyqueue.clock import Clock, SystemClock, instant
+from astyqueue.durations import Duration, as_microseconds
+from astyqueue.errors import Closed
+from astyqueue.printable import facts_line
+from astyqueue.spool.folder import SpoolFolder
+from astyqueue.spool.forwarder import Deliver, Forwarder
+from astyqueue.spool.options import SpoolOptions
+from astyqueue.spool.process_journal import JournalState
+from astyqueue.spool.record import SpooledMessage
+from astyqueue.stores.fork_hooks import watch
+from astyqueue.units import SECOND
+
+#: How long `close` waits for the thread, which may be in a request to the store; it then ends with that request.
+_PATIENCE_US: Final = 5 * SECOND
+_log: Final = logging.getLogger("astyqueue.spool")
+
+
+@dataclass(frozen=True, slots=True)
+class SpoolStatus:
+    """What waits in the folder of a queue, in the journals of all processes.
+
+    `messages` wait to be forwarded, the first since `oldest`; `bytes` is what all pages take on the disk. `refused`
+    were set aside, because the store refuses them for ever. `last_error` and `failing_since` are those of this process:
+    the store could not be reached since then, or the disk fails. `dropped` made room for later ones in this process.
+    """
+
+    messages: int
+    bytes: int
+    oldest: datetime | None
+    refused: int
+    dropped: int
+    last_error: str
+    failing_since: datetime | None
+    journals: tuple[JournalState, ...]
+
+    def as_json(self) -> dict[str, object]:
+        """All fields, as JSON values."""
+        return asdict(self)
+
+
+class Spool:
+    """The spool of one queue in this process. Thread-safe; a forked child makes one of its own."""
+
+    def __init__(self, options: SpoolOptions, queue: str, clock: Clock | None = None) -> None:
+        """Nothing is opened before `start`."""
+        self.folder: Final = SpoolFolder(options.directory, queue)
+        self._options: Final = options
+        self._clock: Final = clock or SystemClock()
+        self._lock: Final = threading.Lock()
+        self._forwarder: Forwarder | None = None
+        self._closed = False
+
+    def anew(self) -> Spool:
+        """The same for a forked child, with a journal of its own."""
+        return Spool(self._options, self.folder.queue, self._clock)
+
+    def start(self, deliver: Deliver) -> None:
+        """Take a journal that no process has open, with what is in it, and forward with `deliver`; once."""
+        if self._forwarder is not None:
+            return
+        with self._lock:
+            if self._forwarder is None and not self._closed:
+                own = self.folder.claim(self._options, self._clock)
+                self._own = own
+                forwarder = Forwarder(self.folder, self._options, own, deliver, self._clock)
+                watch(self)
+                forwarder.start()
+                self._forwarder = forwarder
+
+    def append(self, messages: Sequence[SpooledMessage]) -> None:
+        """Append messages; on return they are as durable as the spool's durability says.
+
+        When the spool is full this waits, raises JournalFull or drops the oldest, as `when_full` says.
+        """
+        forwarder = self._running()
+        self._own.append([message.pack() for message in messages])
+        forwarder.appended()
+
+    def _running(self) -> Forwarder:
+        if self._forwarder is None or self._closed:
+            message = f"the spool of queue {self.folder.queue!r} was closed: build the queue again"
+            raise Closed(message)
+        return self._forwarder
+
+    def status(self) -> SpoolStatus:
+        """What waits now; it reads the folder."""
+        forwarder = self._forwarder
+        journals = [] if forwarder is None or self._closed else forwarder.journals
+        own = [journal.state() for journal in journals]
+        found = [*own, *self.folder.states(without={journal.number for journal in journals})]
+        outage = forwarder.outage if forwarder else None
+        return SpoolStatus(
+            messages=sum(one.messages for one in found),
+            bytes=sum(one.bytes for one in found),
+            oldest=min((one.oldest for one in found if one.oldest), default=None),
+            refused=sum(one.refused for one in found),
+            dropped=sum(one.dropped for one in own),
+            last_error=outage.last_error if outage else "",
+            failing_since=instant(outage.since_us) if outage and outage.since_us is not None else None,
+            journals=tuple(sorted(found, key=lambda one: one.number)),
+        )
+
+    def drain(self, timeout: Duration = "1m") -> bool:
+        """Wait until this process has forwarded all it may: its own messages, and those that dead processes left.
+
+        False if that takes longer. Processes that live forward theirs themselves.
+        """
+        return self._running().drain(as_microseconds(timeout), patient=True)
+
+    def close(self) -> None:
+        """Forward what waits for as long as the spool's `drain`, unless the store is away; what is left is logged.
+
+        It stays on the disk, and the next process that has this spool forwards it.
+        """
+        with self._lock:
+            forwarder, was_closed = self._forwarder, self._closed
+            self._closed = True
+        if forwarder is None or was_closed:
+            return
+        forwarder.drain(self._options.drain_us, patient=False)
+        if not forwarder.close(_PATIENCE_US):
+            return
+        if left := self.status().messages:
+            facts = {"queue": self.folder.queue, "messages": left, "folder": self.folder.path}
+            _log.warning(facts_line("spool closed with messages left", facts))
+
+    def before_fork(self) -> None:
+        """Nothing: a child uses none of this."""
+
+    def after_fork(self, *, child: bool) -> None:
+        """In a child, let go of the journals, so that their locks end with the parent."""
+        if child:
+            self._closed = True
+            for journal in self._forwarder.journals if self._forwarder else ():
+                journal.abandon()
