@@ -87,6 +87,7 @@ class Forwarder:
         self._wakeup: Final = Wakeup(clock)
         self._is_resting = False
         self._is_closing = False
+        self._has_ended = False
         self._passes = 0
         self._failures = 0
         self._wanted_passes = 0
@@ -117,7 +118,7 @@ class Forwarder:
         self._wanted_passes = wanted
         self._adopt_at = self._pause_until = BEGINNING
         self._wakeup.set()
-        while self._passes < wanted and self._thread.is_alive():
+        while self._passes < wanted and not self._has_ended:
             if self._clock.monotonic() >= until or (self._failures > failures and not patient):
                 return False
             self._changed.wait(until)
@@ -138,6 +139,7 @@ class Forwarder:
             for journal in self.journals:
                 with contextlib.suppress(JournalError):
                     journal.close()
+            self._has_ended = True
             self._changed.set()
 
     def _pass(self) -> None:
