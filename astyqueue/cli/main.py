@@ -37,6 +37,7 @@ _MODULES: Final = {
     "spark": "spark",
     "pipeline": "pipeline",
     "journal": "journal",
+    "spool": "spool",
     "migrate": "admin",
     "verify": "admin",
     "doctor": "admin",

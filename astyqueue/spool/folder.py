@@ -76,9 +76,10 @@ class SpoolFolder:
 
     def states(self, *, without: Collection[int] = ()) -> list[JournalState]:
         """The state of each journal, as the disk shows it; processes may use them meanwhile."""
-        return [self._state(number) for number in self.numbers() if number not in without]
+        return [self.state(number) for number in self.numbers() if number not in without]
 
-    def _state(self, number: int) -> JournalState:
+    def state(self, number: int) -> JournalState:
+        """The state of one journal, as the disk shows it."""
         place = self.path / str(number)
         with ReadOnlyJournal.open(place, codec=BYTES) as journal:
             return state_of(place, journal, in_use=_is_locked(place / _LOCK))

@@ -131,7 +131,7 @@ class Spool:
         forwarder.drain(self._options.drain_us, patient=False)
         if not forwarder.close(_PATIENCE_US):
             return
-        if left := self.status().messages:
+        if left := self.folder.state(self._own.number).messages:
             facts = {"queue": self.folder.queue, "messages": left, "folder": self.folder.path}
             _log.warning(facts_line("spool closed with messages left", facts))
 

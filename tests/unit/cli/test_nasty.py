@@ -24,6 +24,7 @@ from typing import Final
 import click
 import pytest
 
+from astyqueue import MessageQueue
 from astyqueue.cli import main
 from astyqueue.cli.config import Deliberate
 from astyqueue.journal import BYTES, Journal
@@ -65,6 +66,7 @@ class Store:
     dead: list[DeadLetter]
     schedules: list[str]
     journal: Path
+    spool: Path
     step: int
 
     def arguments(self, path: str, name: str) -> list[str]:
@@ -78,6 +80,7 @@ class Store:
             "key": sorted({one.key for one in self.found if one.key is not None})[:: self.step],
             "schedules name": self.schedules,
             "folder": [str(self.journal)],
+            "folders": [str(self.spool)],
         }
         return (
             known.get(f"{path} {name}") or known.get(f"{path.partition(' ')[0]} {name}") or known.get(name) or [QUEUE]
@@ -102,7 +105,9 @@ def store(place: Place, folder: Path, monkeypatch: pytest.MonkeyPatch, pytestcon
         dead = queue.dead_letters(2_000)
         found = [*queue.peek(2_000, include="all"), *(queue.get(letter.id) for letter in dead)]
         step = 1 if place.kind == "memory" and pytestconfig.getoption("--all-stores") else 10
-        yield Store(place.url, nasty, found, dead, schedules, folder / "journal", step)
+        with MessageQueue.builder().store(connection.store).name("another").spool(folder / "spool").build() as spooling:
+            spooling.send_many(TEXTS)
+        yield Store(place.url, nasty, found, dead, schedules, folder / "journal", folder / "spool", step)
 
 
 class Terminal(io.TextIOWrapper):

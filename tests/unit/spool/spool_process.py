@@ -42,4 +42,7 @@ def fork(url: str, folder: str) -> None:
 
 
 if __name__ == "__main__":
-    {"send": send, "fork": fork}[sys.argv[1]](*sys.argv[2:])
+    if sys.argv[1] == "send":
+        send(*sys.argv[2:])
+    else:
+        fork(*sys.argv[2:])

@@ -99,7 +99,13 @@ def dying(queue: MessageQueue, stop: Stop) -> Iterator[bool]:
     False if it is never at this step, because all was forwarded before.
     """
     ended = threading.Event()
-    draining = threading.Thread(target=lambda: (queue.spool.drain("20s"), ended.set(), stop.reached.set()))
+
+    def drain() -> None:
+        queue.spool.drain("20s")
+        ended.set()
+        stop.reached.set()
+
+    draining = threading.Thread(target=drain)
     draining.start()
     stop.reached.wait(20)
     died = not ended.is_set()

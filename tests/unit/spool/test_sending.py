@@ -5,21 +5,24 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
 
 from astyqueue import Hook, Message, MessageQueue, Vetoed, aio
+from astyqueue.clock import SystemClock, instant
 from astyqueue.errors import BadInput, BadSetting, Closed, JournalFull, LayoutDiffers, StoreUnavailable
 from astyqueue.model.envelope import MessageId
+from astyqueue.queue.builder import QueueBuilder
 from astyqueue.triggers import Every
+from astyqueue.units import SECOND
 from tests.unit.spool.conftest import Gate, Opening, bodies
 
 
 @pytest.mark.every_store
 def test_a_message_arrives_with_its_first_id_and_all_its_options(opened: Opening, plain: MessageQueue) -> None:
-    queue, later = opened(), datetime.now(UTC) + timedelta(hours=2)
+    queue, later = opened(), instant(SystemClock().now() + 7_200 * SECOND)
     sent = queue.send(
         {"to": "ada"}, key="k", priority=2, headers={"a": "b"}, expires="3h", lease="7s", max_attempts=3, at=later
     )
@@ -51,7 +54,7 @@ def test_a_send_makes_no_request_to_the_store(opened: Opening, store: Gate) -> N
     status = queue.spool.status()
     assert (status.messages, len(set(ids))) == (7, 7)
     assert status.oldest is not None
-    assert datetime.now(UTC) - status.oldest < timedelta(seconds=30)
+    assert instant(SystemClock().now()) - status.oldest < timedelta(seconds=30)
     assert queue.stats.spooled == 7
     store.is_away = False
     assert queue.spool.drain("20s")
@@ -84,7 +87,7 @@ def test_a_message_that_cannot_be_stored_is_refused_by_the_send(opened: Opening)
     queue = opened()
     for body, options in (("x" * 300_000, {}), ("x", {"key": ""}), ("x", {"priority": 9}), (object(), {})):
         with pytest.raises(BadInput):
-            queue.send(body, **options)  # type: ignore[arg-type]  # options of send
+            queue.send(body, **options)
     assert queue.stats.spooled == 0
 
 
@@ -140,7 +143,10 @@ def test_an_outage_is_logged_when_it_begins_and_when_it_ends(
 
 def test_a_queue_is_built_while_its_store_is_away_once_the_folder_knows_it(tmp_path: Path) -> None:
     url, away = f"sqlite:///{tmp_path}/q.db", tmp_path / "away.db"
-    builder = lambda: MessageQueue.builder().store(url).name("emails").spool(tmp_path / "spool")  # noqa: E731 - a fresh one
+
+    def builder() -> QueueBuilder[MessageQueue]:
+        return MessageQueue.builder().store(url).name("emails").spool(tmp_path / "spool")
+
     with builder().max_attempts(7).build() as queue:
         queue.send("first")
         assert queue.spool.drain("20s")

@@ -1,0 +1,142 @@
+"""`astyqueue spool`: show what waits in a spool, and forward it without the program that wrote it."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from astyqueue.cli.context import Session, json_option, on_store, verbose_option
+from astyqueue.cli.errors import ExitCode
+from astyqueue.cli.output import Output
+from astyqueue.errors import NotFound
+from astyqueue.text import counted, iso
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from astyqueue.spool import JournalState, SpoolFolder
+
+_folders = click.argument(
+    "folders",
+    nargs=-1,
+    required=True,
+    metavar="FOLDER...",
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
+)
+
+
+@click.group(short_help="Show and forward what waits in a spool.")
+def spool() -> None:
+    """A spool: messages on the disk of this machine that wait for the store, as `.spool(folder)` of a queue keeps them.
+
+    The programs that send into a spool forward it themselves. These commands work while they run.
+    """
+
+
+@dataclass(frozen=True, slots=True)
+class _Shown:
+    folder: SpoolFolder
+    state: JournalState
+
+    def as_json(self) -> Mapping[str, object]:
+        """All fields; the moment in ISO 8601."""
+        oldest = self.state.oldest and iso(self.state.oldest)
+        return {"queue": self.folder.queue, "folder": str(self.folder.path), **asdict(self.state), "oldest": oldest}
+
+    def as_row(self) -> Mapping[str, object]:
+        state = self.state
+        return {
+            "queue": self.folder.queue,
+            "journal": state.number,
+            "messages": state.messages,
+            "oldest": state.oldest,
+            "refused": state.refused,
+            "bytes": state.bytes,
+            "in use": state.in_use,
+        }
+
+
+@spool.command(
+    short_help="Show how many messages wait, and since when.",
+    epilog="""\b
+    astyqueue spool status /var/spool/shop
+    """,
+)
+@verbose_option
+@json_option
+@_folders
+def status(*, folders: tuple[Path, ...], as_json: bool) -> None:
+    """Show the journal of each process in FOLDER: what waits, since when, and what the store refused.
+
+    A journal in use belongs to a living process, which forwards it. What a dead process left is forwarded by the next
+    process that has the spool, or by `astyqueue spool drain`.
+    """
+    from astyqueue.clock import SystemClock, instant
+
+    found = [_Shown(folder, state) for folder in _queues(folders) for state in folder.states()]
+    output = Output(instant(SystemClock().now()), as_json=as_json)
+    output.listing(found, shown=_Shown.as_row, none="no process has sent into this spool")
+
+
+@spool.command(
+    short_help="Forward what dead processes left.",
+    epilog="""\b
+    astyqueue spool drain /var/spool/shop --url cassandra://db1,db2/shop
+    """,
+)
+@_folders
+@click.option("--timeout", default="1m", show_default=True, metavar="DURATION", help="Stop after this time.")
+@on_store
+@click.pass_context
+def drain(context: click.Context, /, session: Session, *, folders: tuple[Path, ...], timeout: str) -> None:
+    """Forward to the store what processes that ended left in FOLDER; living ones forward theirs themselves.
+
+    The queues must exist in the store. Exit code 1 if messages are left that no living process has.
+    """
+    is_left = False
+    for folder in _queues(folders):
+        is_left |= _drained(session, folder, timeout)
+    if is_left:
+        context.exit(ExitCode.FAILED)
+
+
+def _drained(session: Session, folder: SpoolFolder, timeout: str) -> bool:
+    """Forward one queue; whether messages are left that no living process has."""
+    from astyqueue.queue.queue import MessageQueue
+
+    session.check(folder.queue)
+    before = sum(state.messages for state in folder.states())
+    builder = MessageQueue.builder().store(session.connection.store).name(folder.queue)
+    with builder.spool(folder.path.parent, cap=None, drain=0).build() as queue:
+        queue.spool.drain(timeout)
+        error = queue.spool.status().last_error
+    after = folder.states()
+    left = sum(state.messages for state in after if not state.in_use)
+    kept = sum(state.messages for state in after if state.in_use)
+    refused = sum(state.refused for state in after)
+    forwarded = max(0, before - left - kept)
+    facts = {"queue": folder.queue, "forwarded": forwarded, "left": left, "in_use": kept, "refused": refused}
+    parts = [
+        f"{folder.queue}: forwarded {counted(forwarded, 'message')}, left {left}",
+        *([f"{kept} of living processes"] if kept else []),
+        *([f"{refused} set aside"] if refused else []),
+        *([error] if left and error else []),
+    ]
+    session.output.done(", ".join(parts), facts | {"error": error if left else ""})
+    return left > 0
+
+
+def _queues(folders: tuple[Path, ...]) -> Iterator[SpoolFolder]:
+    """The folder of each queue; NotFound for a folder that is not a spool."""
+    from astyqueue.spool import SpoolFolder, queues_in
+
+    for folder in folders:
+        names = list(queues_in(folder))
+        if not names:
+            message = f"folder {folder} is not a spool: name the folder that was given to .spool()"
+            raise NotFound(message)
+        for name in names:
+            yield SpoolFolder(folder, name)

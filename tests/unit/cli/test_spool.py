@@ -1,0 +1,61 @@
+"""Commands on a spool: what a person sees of it, and how what a dead process left gets to the store."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from astyqueue import MessageQueue
+from astyqueue.queue.connection import Connection
+from tests.unit.cli.conftest import Shell
+from tests.unit.spool.conftest import Gate
+
+
+@pytest.fixture
+def away(connection: Connection, folder: Path) -> Iterator[MessageQueue]:
+    """A queue with a spool of three messages, whose process lives while the store is away."""
+    store = Gate(connection.store)
+    with MessageQueue.builder().store(store).name("emails").spool(folder / "spool").build() as queue:
+        store.is_away = True
+        queue.send_many(["a", "b", "c"])
+        yield queue
+
+
+def test_status_shows_what_waits_and_whether_a_process_has_it(shell: Shell, away: MessageQueue) -> None:
+    [shown] = shell.json("spool", "status", "spool")
+    assert (shown["queue"], shown["number"], shown["messages"], shown["refused"]) == ("emails", 1, 3, 0)
+    assert shown["in_use"]
+    assert shown["oldest"].endswith("Z")
+    away.close()
+    head, line = shell("spool", "status", "spool").stdout.splitlines()
+    assert head.split() == ["queue", "journal", "messages", "oldest", "refused", "bytes", "in", "use"]
+    assert line.split()[:3] == ["emails", "1", "3"]
+    assert line.endswith("no")
+
+
+def test_drain_forwards_what_a_dead_process_left(shell: Shell, away: MessageQueue, connection: Connection) -> None:
+    away.close()
+    assert shell("spool", "drain", "spool").stdout == "emails: forwarded 3 messages, left 0\n"
+    assert sorted(str(found.body) for found in connection.queue("emails").peek()) == ["a", "b", "c"]
+    assert shell.json("spool", "status", "spool")[0]["messages"] == 0
+    [again] = shell.json("spool", "drain", "spool")
+    assert (again["forwarded"], again["left"], again["in_use"], again["refused"]) == (0, 0, 0, 0)
+
+
+@pytest.mark.usefixtures("away")
+def test_drain_leaves_the_journal_of_a_living_process(shell: Shell) -> None:
+    assert shell("spool", "drain", "spool").stdout == "emails: forwarded 0 messages, left 0, 3 of living processes\n"
+
+
+def test_drain_creates_no_queue_in_another_store(shell: Shell, away: MessageQueue) -> None:
+    away.close()
+    error = shell.error("spool", "drain", "spool", "--url", "memory://another", code=1)
+    assert "this store has no queue 'emails'" in error
+    assert shell.json("spool", "status", "spool")[0]["messages"] == 3
+
+
+def test_a_folder_that_is_no_spool_is_refused(shell: Shell, folder: Path) -> None:
+    (folder / "other").mkdir()
+    assert "folder other is not a spool" in shell.error("spool", "status", "other", code=1)

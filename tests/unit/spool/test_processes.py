@@ -1,0 +1,113 @@
+"""Several processes with one folder: each has a journal of its own, and the living forward what the dead left."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from astyqueue import MessageQueue
+from astyqueue.spool import SpoolFolder
+from tests.unit.spool.conftest import Gate, Opening, bodies
+
+PROGRAM: Final = Path(__file__).with_name("spool_process.py")
+
+
+@contextmanager
+def killed(url: str, folder: Path, name: str, count: int) -> Iterator[None]:
+    """A process that was killed after it sent this number of messages, none of which it could forward."""
+    words = [sys.executable, str(PROGRAM), "send", url, str(folder), name, "0", str(count)]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        next(line for line in process.stdout if int(line) >= count - 50)
+        yield
+        process.kill()
+
+
+def test_two_processes_have_two_journals(opened: Opening, plain: MessageQueue) -> None:
+    one, two = opened(), opened()
+    one.send("one")
+    two.send("two")
+    assert one.spool.drain("20s")
+    assert two.spool.drain("20s")
+    assert {journal.number for journal in one.spool.status().journals if journal.in_use} == {1, 2}
+    assert sorted(map(str, bodies(plain, 2))) == ["one", "two"]
+
+
+def test_a_living_process_forwards_what_dead_ones_left_and_not_what_living_ones_have(
+    store: Gate, opened: Opening, plain: MessageQueue
+) -> None:
+    dead, living = opened(drain=0), opened()
+    store.is_away = True
+    dead.send_many(["a", "b"])
+    living.send("c")
+    assert not living.spool.drain("1s")
+    dead.close()
+    assert living.spool.status().messages == 3
+    store.is_away = False
+    assert living.spool.drain("20s")
+    assert sorted(map(str, bodies(plain, 3))) == ["a", "b", "c"]
+    assert [journal.in_use for journal in living.spool.status().journals] == [False, True]
+
+
+def test_a_process_killed_while_the_store_was_away_is_succeeded_by_the_next(tmp_path: Path) -> None:
+    file, aside, folder = tmp_path / "q.db", tmp_path / "aside.db", tmp_path / "spool"
+    url = f"sqlite:///{file}?synchronous=normal"
+    with MessageQueue.builder().store(url).name("emails").spool(folder).build():
+        pass
+    file.rename(aside)
+    file.mkdir()
+    with killed(url, folder, "a", 200), killed(url, folder, "b", 200):
+        assert [(one.number, one.in_use) for one in SpoolFolder(folder, "emails").states()] == [(1, True), (2, True)]
+    states = SpoolFolder(folder, "emails").states()
+    assert [one.in_use for one in states] == [False, False]
+    assert all(150 < one.messages <= 200 for one in states)
+    file.rmdir()
+    aside.rename(file)
+    with MessageQueue.builder().store(url).name("emails").spool(folder).build() as queue:
+        assert queue.spool.drain("30s")
+        found = bodies(queue, sum(one.messages for one in states))
+        for name in "ab":
+            numbers = [body[1] for body in found if isinstance(body, list) and body[0] == name]
+            assert numbers == list(range(len(numbers)))
+            assert len(numbers) > 150
+        assert queue.spool.status().messages == 0
+
+
+def test_a_journal_that_cannot_be_opened_stops_no_other(
+    opened: Opening, folder: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    queue = opened()
+    (folder / "queue-emails" / "7").mkdir()
+    (folder / "queue-emails" / "7" / "journal.lock").mkdir()
+    queue.send("a")
+    assert queue.spool.drain("20s")
+    assert "spool journal of another process unreadable queue=emails journal=7" in caplog.text
+
+
+def test_queues_share_a_directory(store: Gate, folder: Path) -> None:
+    for name in ("orders", ".."):
+        with MessageQueue.builder().store(store).name(name).spool(folder).build() as queue:
+            queue.send(name)
+            assert queue.spool.drain("20s")
+            assert bodies(queue, 1) == [name]
+
+
+@pytest.mark.parametrize("durability", ["none", "batch", "each"])
+def test_what_was_sent_survives_a_kill_at_every_durability(
+    durability: str, opened: Opening, store: Gate, plain: MessageQueue
+) -> None:
+    dead = opened(durability=durability, drain=0)
+    store.is_away = True
+    dead.send_many(range(5))
+    dead.send(5)
+    dead.spool.after_fork(child=True)  # closes its files without a write, as the system does
+    store.is_away = False
+    queue = opened()
+    assert queue.spool.drain("20s")
+    assert bodies(plain, 6) == list(range(6))

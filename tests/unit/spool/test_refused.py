@@ -1,0 +1,96 @@
+"""What the store refuses for ever, and what cannot be read: set aside, while the rest goes on."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+
+import pytest
+
+from astyqueue import MessageQueue
+from astyqueue.errors import BadInput, NotFound
+from astyqueue.journal import BYTES, Journal, ReadOnlyJournal
+from astyqueue.spool import RefusedMessage, SpooledMessage
+from tests.support.places import ONE_ROW
+from tests.unit.spool.conftest import Gate, Opening, bodies
+
+
+def refused(folder: Path, number: int = 1) -> list[RefusedMessage]:
+    with ReadOnlyJournal.open(folder / "queue-emails" / str(number), codec=BYTES, prefix="refused") as journal:
+        return [RefusedMessage.parse(record.value) for record in journal.read()]
+
+
+@pytest.mark.parametrize("error", [BadInput("batch too large"), RuntimeError("a bug of the driver")])
+def test_a_message_that_the_store_refuses_is_set_aside_and_the_rest_goes_on(
+    error: Exception, opened: Opening, store: Gate, plain: MessageQueue, folder: Path
+) -> None:
+    queue = opened()
+    store.refuses = lambda value: error if b'"poison"' in value else None
+    sent = queue.send_many(["a", "poison", "b", *range(600), "poison", "c"])
+    assert queue.spool.drain("30s")
+    status = queue.spool.status()
+    assert (status.messages, status.refused) == (0, 2)
+    assert str(error) in status.last_error
+    assert bodies(plain, 603) == ["a", "b", *range(600), "c"]
+    aside = refused(folder)
+    assert [SpooledMessage.parse(one.message).id for one in aside] == [sent.ids[1], sent.ids[-2]]
+    assert {SpooledMessage.parse(one.message).envelope.body for one in aside} == {"poison"}
+    assert all(str(error) in one.reason for one in aside)
+
+
+def test_messages_of_a_dropped_queue_are_set_aside(opened: Opening, store: Gate, plain: MessageQueue) -> None:
+    queue = opened()
+    queue.send("before")
+    assert queue.spool.drain("20s")
+    store.is_away = True
+    queue.send_many(range(3))
+    store.is_away = False
+    plain.drop()
+    assert queue.spool.drain("20s")
+    status = queue.spool.status()
+    assert (status.messages, status.refused) == (0, 3)
+    assert "queue 'emails' was dropped" in status.last_error
+
+
+def test_messages_of_a_queue_that_was_recreated_with_another_layout_are_set_aside_and_sends_say_so(
+    opened: Opening, store: Gate, plain: MessageQueue, folder: Path
+) -> None:
+    queue = opened()
+    store.is_away = True
+    queue.send("old")
+    store.is_away = False
+    plain.drop()
+    with MessageQueue.builder().store(store).name("emails").options(**ONE_ROW | {"priorities": 5}).build():
+        assert queue.spool.drain("20s")
+    assert queue.spool.status().refused == 1
+    with pytest.raises(NotFound, match="recreated with another layout: restart this process"):
+        queue.send("new")
+    assert refused(folder)[0].reason.startswith("NotFound")
+    with MessageQueue.builder().store(store).name("emails").spool(folder).build() as again:
+        assert again.settings.layout.priorities == 5
+        again.send("new", priority=4)
+        assert again.spool.drain("20s")
+        assert bodies(again, 1) == ["new"]
+
+
+def test_a_record_that_is_no_message_is_set_aside(opened: Opening, plain: MessageQueue, folder: Path) -> None:
+    opened().close()
+    with Journal.open(folder / "queue-emails" / "1", codec=BYTES) as journal:
+        journal.append(b"\xff not a message")
+    queue = opened()
+    queue.send("a")
+    assert queue.spool.drain("20s")
+    assert queue.spool.status().refused == 1
+    assert "it is not a spooled message" in refused(folder)[0].reason
+    assert bodies(plain, 1) == ["a"]
+
+
+def test_a_refusal_after_an_outage_is_no_outage(opened: Opening, store: Gate, caplog: pytest.LogCaptureFixture) -> None:
+    queue = opened()
+    store.refuses = lambda value: BadInput("no") if b'"poison"' in value else None
+    with caplog.at_level(logging.WARNING, "astyqueue.spool"):
+        queue.send("poison")
+        assert queue.spool.drain("20s")
+    [line] = caplog.records
+    assert line.getMessage().startswith("spool message set aside queue=emails")
+    assert queue.spool.status().failing_since is None
