@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import os
-import signal
 import subprocess
 import sys
 import threading
-from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -22,10 +20,10 @@ from astyqueue.journal.disk import LocalDisk, LocalFile
 from astyqueue.protocol.steps import Request
 from astyqueue.store import Store
 from astyqueue.testing.faults import Faulty
-from tests.unit.spool.conftest import Gate, bodies
+from tests.unit.spool.conftest import Gate
+from tests.unit.spool.killed_producers import PROGRAM, KilledProducers, consumed
 
 MESSAGES: Final = 3
-PROGRAM: Final = Path(__file__).with_name("spool_process.py")
 
 
 class Stop:
@@ -119,11 +117,6 @@ def dying(queue: MessageQueue, stop: Stop) -> Iterator[bool]:
         queue.close()
 
 
-def consumed(plain: MessageQueue) -> list[object]:
-    waiting = plain.counts().waiting
-    return bodies(plain, waiting) if waiting else []
-
-
 def recovered(store: Gate, folder: Path) -> None:
     with MessageQueue.builder().store(store).name("emails").spool(folder).build() as queue:
         assert queue.spool.drain("20s")
@@ -182,40 +175,15 @@ def test_a_forked_child_has_a_journal_of_its_own(tmp_path: Path) -> None:
     "messages", [2_000, pytest.param(20_000, marks=pytest.mark.full), pytest.param(200_000, marks=pytest.mark.full)]
 )
 def test_a_producer_killed_twice_loses_and_doubles_nothing_over_an_outage(messages: int, tmp_path: Path) -> None:
-    """Three processes send a third each; the first two are killed, and the second never sees the store."""
-    file, aside, folder = tmp_path / "q.db", tmp_path / "aside.db", tmp_path / "spool"
-    known = {"first": sent_by("first", file, folder, messages // 3, is_killed=True)}
-    found = taken(file)
-    file.rename(aside)
-    file.mkdir()  # nothing can open it
-    known["second"] = sent_by("second", file, folder, messages // 3, is_killed=True)
-    file.rmdir()
-    aside.rename(file)
-    known["third"] = sent_by("third", file, folder, messages // 3, is_killed=False)
-    found += taken(file)
-    assert max(Counter(found).values()) == 1
-    for name, number in known.items():
-        numbers = [sent for sender, sent in found if sender == name]
-        assert numbers == list(range(len(numbers)))
-        assert len(numbers) > number
+    file, aside = tmp_path / "q.db", tmp_path / "aside.db"
 
+    @contextmanager
+    def outage() -> Iterator[None]:
+        file.rename(aside)
+        file.mkdir()  # nothing can open it
+        yield
+        file.rmdir()
+        aside.rename(file)
 
-def sent_by(name: str, file: Path, folder: Path, count: int, *, is_killed: bool) -> int:
-    """Run a process that sends this number of messages, perhaps not to its end; the last number it acknowledged."""
-    words = ["send", f"sqlite:///{file}?synchronous=normal", str(folder), name, "0", str(count)]
-    with subprocess.Popen([sys.executable, str(PROGRAM), *words], stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None
-        known = 0
-        for line in process.stdout:
-            known = int(line) if line != "drained\n" else count - 1
-            if is_killed and known >= count // 2:
-                process.kill()
-        process.wait()
-    assert process.returncode == (-signal.SIGKILL if is_killed else 0)
-    return known
-
-
-def taken(file: Path) -> list[tuple[object, object]]:
-    """All messages that are in the store now, acked; one that comes again in a later call was doubled."""
-    with MessageQueue.builder().store(f"sqlite:///{file}?synchronous=normal").name("emails").build() as queue:
-        return [(body[0], body[1]) for body in consumed(queue) if isinstance(body, list)]
+    url = f"sqlite:///{file}?synchronous=normal"
+    KilledProducers(url, url, tmp_path / "spool").check(messages, outage())

@@ -15,8 +15,10 @@ from astyqueue.clock import SystemClock, instant
 from astyqueue.errors import BadInput, BadSetting, Closed, JournalFull, LayoutDiffers, StoreUnavailable
 from astyqueue.model.envelope import MessageId
 from astyqueue.queue.builder import QueueBuilder
+from astyqueue.testing import TimeMachine
 from astyqueue.triggers import Every
 from astyqueue.units import SECOND
+from tests.support.places import Place
 from tests.unit.spool.conftest import Gate, Opening, bodies
 
 
@@ -279,3 +281,28 @@ def test_tasks_send_into_a_spool(store: Gate, plain: MessageQueue, folder: Path)
 
     asyncio.run(send_all())
     assert sorted(bodies(plain, 30), key=str) == sorted(range(30), key=str)
+
+
+@pytest.mark.every_store
+def test_messages_are_delivered_once_after_days_in_which_their_rows_closed(
+    place: Place, clock: TimeMachine, folder: Path
+) -> None:
+    store = Gate(place.store(clock))
+    ring = MessageQueue.builder().store(store).name("emails").clock(clock).time_shards(4, every="1h")
+    with ring.concurrency_shards(2).spool(folder, drain=0).build() as queue:
+        store.is_away = True
+        for _ in range(12):
+            clock.advance("20m")
+            queue.send_many(range(2))
+        later = queue.send("later", delay="3d").id
+        clock.advance("2d")
+        store.is_away = False
+        assert queue.spool.drain("20s")
+        found: list[object] = []
+        while received := queue.receive(24):
+            found += [delivery.body for delivery in received]
+            received.ack()
+        assert sorted(map(str, found)) == ["0"] * 12 + ["1"] * 12
+        clock.advance("1d")
+        [last] = queue.receive(10)
+        assert last.message_id == later
