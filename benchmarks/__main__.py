@@ -26,6 +26,7 @@ BENCHMARKS: Final = (
     "pipeline",
     "journal",
     "worker",
+    "spool",
 )
 
 

@@ -58,8 +58,8 @@ class Behaviour(BaseModel):
 
     Durations are microseconds. A failed attempt is followed by a pause of `backoff_us`, doubled each time up to
     `backoff_cap_us`, and shortened by up to half at random so that failures do not return together. `history` says
-    which events are kept, and `history_kept_us` for how long. A row that Spark sent is not sent again for
-    `deduplication_us` after its message was settled. `lease_cap_us` and `max_attempts_cap` bound the options of all
+    which events are kept, and `history_kept_us` for how long. What Spark or a spool sent is not sent again for
+    `deduplication_us` after it was settled. `lease_cap_us` and `max_attempts_cap` bound the options of all
     messages, old ones too.
     """
 

@@ -45,9 +45,16 @@ SAYS: Final = {
         "shipped order 6",
         "orders of the last hour: [1, 2, 3, 4, 5, 6]",
     ],
+    "spool_outage": [
+        "sent orders",
+        "forwarded: True",
+        "waiting on the disk: 3",
+        "forwarded: True",
+        "in the queue: ['order 1', 'order 2', 'order 3', 'order 4']",
+    ],
 }
 #: Examples that choose the store themselves, or use none.
-_OWN_STORE: Final = {"hermetic", "journal_tail"}
+_OWN_STORE: Final = {"hermetic", "journal_tail", "spool_outage"}
 _URL: Final = re.compile(r'"(?:sqlite|memory)://[^"]*"')
 
 

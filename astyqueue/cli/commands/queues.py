@@ -61,7 +61,7 @@ def show(session: Session, *, name: str) -> None:
     body_bytes=65536     longest body in bytes, as JSON
     history=all          which events are kept: none, failures or all ...
     history_kept=30d     ... and for how long
-    deduplication=7d     how long after it is settled a row sent by Spark is not sent again
+    deduplication=7d     how long after it is settled a row of Spark or a message of a spool is not sent again
 
     The layout (shards, priorities) is fixed when a queue is created.
     """,

@@ -24,7 +24,7 @@ def send(url: str, folder: str, name: str, first: str, count: str) -> None:
             queue.send([name, number])
             if number % _PRINTED == 0:
                 print(number, flush=True)  # noqa: T201 - the test reads it
-        queue.spool.drain("1m")
+        queue.spool.drain("10m")
         print("drained", flush=True)  # noqa: T201 - the test reads it
 
 

@@ -171,6 +171,7 @@ def test_a_forked_child_has_a_journal_of_its_own(tmp_path: Path) -> None:
         assert sorted(map(str, consumed(queue))) == ["child", "parent"]
 
 
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize(
     "messages", [2_000, pytest.param(20_000, marks=pytest.mark.full), pytest.param(200_000, marks=pytest.mark.full)]
 )
