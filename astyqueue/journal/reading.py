@@ -177,6 +177,11 @@ class Readable(Generic[T]):
         until_sequence = NEVER if until is None or isinstance(until, datetime) else until.sequence
         return Reader(self._source, self._codec, Span(by, start, until_us, until_sequence), follow=follow)
 
+    @property
+    def place(self) -> str:
+        """The absolute path of its folder, and its prefix."""
+        return f"{self._pages.directory.resolve()}/{self._pages.prefix}"
+
     def cursor(self, name: str) -> Cursor:
         """The durable cursor of this name, made if it is new. One process has it at a time, others get JournalInUse."""
         with self._cursor_lock:

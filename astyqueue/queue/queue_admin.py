@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime
-from typing import TypeVar, Unpack
+from typing import Any, TypeVar, Unpack
 
 from astyqueue.durations import Duration
+from astyqueue.journal import Record
+from astyqueue.journal.reading import Readable, Since
 from astyqueue.model.envelope import MessageId, Receipt
 from astyqueue.model.event import Event
 from astyqueue.model.explanation import Explanation
@@ -18,6 +21,7 @@ from astyqueue.protocol.history import HistoryCursor
 from astyqueue.protocol.steps import Steps, run
 from astyqueue.queue.admin import dead_letters, deletion, inspection, receipts, schedules
 from astyqueue.queue.admin.dead_letters import RedriveOptions, Where
+from astyqueue.queue.producing.replay import ReplayOptions, ReplayReport
 from astyqueue.queue.runtime import QueueRuntime
 from astyqueue.store import Store, TransactionalStore
 
@@ -92,6 +96,44 @@ class QueueAdmin:
             for event in self.run(recall.go_on())[:left]:
                 yield event
                 left = None if left is None else left - 1
+
+    def replay(
+        self,
+        journal: Readable[Any] | str | os.PathLike[str],
+        *,
+        since: Since | None = None,
+        until: datetime | None = None,
+        where: Callable[[Record[Any]], bool] | None = None,
+        message: Callable[[Record[Any]], object] | None = None,
+        source: str | None = None,
+        again: bool = False,
+        dry_run: bool = False,
+        prefix: str = "journal",
+    ) -> ReplayReport:
+        """Send a message for each record of a journal as if it was sent when the record arrived.
+
+        From `since` up to `until`, for those for which `where` is true; `message` makes a body, or a `Message`, of a
+        record (default: its value). In a folder the journal `prefix` is read: its values are JSON, or the `Message`s of
+        a spool.
+
+        An id follows from `source` (default: the path of the journal) and the record. So a replay that is repeated
+        sends only what is missing: a message that is there, or was settled within `deduplication` (a day by default),
+        is not sent again, unless `again`. With `dry_run` nothing is sent. BadInput names a record that cannot be.
+        """
+        options = ReplayOptions(
+            since=since,
+            until=until,
+            where=where,
+            message=message,
+            source=source,
+            again=again,
+            dry_run=dry_run,
+            prefix=prefix,
+        )
+        with self.core.replay(journal, options) as replay:
+            while self.run(replay.go_on()):
+                pass
+            return replay.report
 
     def peek(self, limit: int = 10, include: str = "due") -> list[Found]:
         """Messages in the order of their delivery; none is claimed.

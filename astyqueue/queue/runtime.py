@@ -28,6 +28,7 @@ from astyqueue.queue.hooks import Hook
 from astyqueue.queue.options import DEFAULT_OPTIONS, ClientOptions, behaviour_of, check_names
 from astyqueue.queue.producing.placement import Placement
 from astyqueue.queue.producing.producer import Producer, SendReport, Sent
+from astyqueue.queue.producing.replay import Replay, ReplayOptions, Source
 from astyqueue.queue.producing.spooled import SpooledProducer, Spooling
 from astyqueue.queue.row_sharing.paced_doorbell import PacedDoorbell
 from astyqueue.queue.row_sharing.row_locks import RowLocks
@@ -103,25 +104,26 @@ class QueueRuntime:
             triggers=fired,
         )
         self.spooling = spooling
-        self.producer = self._new_producer(Placement(self.ring, ways.place))
+        self.placement = Placement(self.ring, ways.place)
+        self.producer = self._new_producer()
         self.terms = RetryPolicy(self.process.now, lambda: self.settings.behaviour, random.random)
         self.closed = False
         self._in_children: dict[int, QueueRuntime] = {}
 
-    def _new_producer(self, placement: Placement) -> Producer:
+    def _new_producer(self) -> Producer:
         parts = (self.process, IdSource(self.clock))
         if self.spooling is None:
             return Producer(
                 *parts,
                 settings_sync=self.settings_sync,
-                placement=placement,
+                placement=self.placement,
                 hooks=self.hooks,
                 listener=self.claimer,
             )
         return SpooledProducer(
             *parts,
             settings_sync=self.settings_sync,
-            placement=placement,
+            placement=self.placement,
             hooks=self.hooks,
             claimer=self.claimer,
             spooling=self.spooling,
@@ -192,6 +194,18 @@ class QueueRuntime:
     def send_many(self, items: Iterable[object], defaults: Message) -> Steps[SendReport]:
         """Send many messages, and wake the consumers that wait for them."""
         return self.producer.send_many(items, defaults)
+
+    def replay(self, journal: Source, options: ReplayOptions) -> Replay:
+        """A replay of a journal into this queue; it has read nothing yet."""
+        return Replay(
+            self.process,
+            journal,
+            options,
+            settings_sync=self.settings_sync,
+            placement=self.placement,
+            hooks=self.hooks,
+            claimer=self.claimer,
+        )
 
     def take(self, order: ReceiveRequest) -> Steps[list[BaseDelivery]]:
         """Deliveries for one consumer; if it is cancelled while it waits, those it just got are given back at once.

@@ -10,13 +10,24 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from astyqueue.cli.commands.admin import show
-from astyqueue.cli.context import HowMany, json_option, must_be_meant, past, verbose_option, yes_option
+from astyqueue.cli.context import (
+    HowMany,
+    Session,
+    json_option,
+    must_be_meant,
+    on_store,
+    past,
+    verbose_option,
+    yes_option,
+)
 from astyqueue.cli.errors import ExitCode
 from astyqueue.cli.output import Output, json_line
+from astyqueue.cli.signals import interruption
 from astyqueue.errors import BadInput, NotFound
 from astyqueue.findings import Severity, worst
 from astyqueue.printable import printable, quoted
 from astyqueue.text import counted, exact, iso
+from astyqueue.units import SECOND
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -25,6 +36,8 @@ if TYPE_CHECKING:
 
 _PAGE: Final = re.compile(r"(.+)-[1-9][0-9]*\.page")
 _LAST: Final = 10
+#: How often a replay that follows looks for new records, in microseconds.
+_LOOK_US: Final = SECOND // 10
 
 
 @click.group(short_help="Show, examine and trim a journal.")
@@ -141,6 +154,97 @@ def reclaim(*, folder: Path, prefix: str, retain: str | None, ignore_cursors: bo
         removed = writable.reclaim(ignore_cursors=ignore_cursors)
     output = Output(instant(SystemClock().now()), as_json=as_json)
     output.done(f"removed {counted(removed, 'page')}", {"removed_pages": removed})
+
+
+@journal.command(
+    short_help="Send a message for each record to a queue.",
+    epilog="""\b
+    astyqueue journal replay orders-journal orders --since 1h --where status=failed --dry-run
+    astyqueue journal replay /var/spool/shop/queue-orders/1 orders --prefix refused
+    """,
+)
+@click.option(
+    "--prefix", default="journal", show_default=True, metavar="NAME", help="The journal, if the folder has several."
+)
+@click.argument("folder", type=click.Path(exists=True, file_okay=False, path_type=Path))
+@click.argument("queue")
+@click.option("--since", metavar="MOMENT", help="From MOMENT on: 2026-11-21T09:00:00Z, or an age such as 2h.")
+@click.option("--until", metavar="MOMENT", help="Only records that arrived before MOMENT (as for --since).")
+@click.option(
+    "--where",
+    "wanted",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="Only records whose field NAME has this value, as JSON or as text; may be repeated.",
+)
+@click.option("--again", is_flag=True, help="Send again what an earlier replay of the same records sent.")
+@click.option("--dry-run", is_flag=True, help="Only count.")
+@click.option("-f", "--follow", is_flag=True, help="Go on with records as they arrive, until Ctrl-C.")
+@on_store
+def replay(
+    session: Session,
+    *,
+    folder: Path,
+    queue: str,
+    prefix: str,
+    since: str | None,
+    until: str | None,
+    wanted: tuple[str, ...],
+    again: bool,
+    dry_run: bool,
+    follow: bool,
+) -> None:
+    """Send a message to QUEUE for each record of the journal in FOLDER, as if it was sent when the record arrived.
+
+    The body is the record's JSON value; records of a spool become the messages that they are. Repeated, it sends only
+    what is missing: what was settled more than a day ago (`queues set ... deduplication=7d`) counts as missing.
+    """
+    from astyqueue.queue.producing.replay import ReplayOptions
+
+    with _opened(folder, prefix):
+        pass  # names the journals that are there, if this one is not
+    options = ReplayOptions(
+        since=past(since), until=past(until), where=_where(wanted), again=again, dry_run=dry_run, prefix=prefix
+    )
+    opened = session.queue(queue)
+    with interruption() as interrupted, opened.core.replay(folder, options) as running:
+        while not interrupted() and (opened.run(running.go_on()) or (follow and _pause())):
+            pass
+    done = running.report
+    would = "would send" if dry_run else "sent"
+    count = done.read - done.skipped if dry_run else done.sent
+    sentence = f"read {counted(done.read, 'record')}, {would} {counted(count, 'message')} to {queue}"
+    there = f", {done.there} were sent before" if done.there else ""
+    skipped = f", skipped {done.skipped}" if done.skipped else ""
+    session.output.done(f"{sentence}{there}{skipped}", done.as_json())
+
+
+def _pause() -> bool:
+    """Wait until the folder may have more; True."""
+    from astyqueue.clock import SystemClock
+    from astyqueue.waiting import Wakeup
+
+    clock = SystemClock()
+    Wakeup(clock).wait(clock.monotonic() + _LOOK_US)
+    return True
+
+
+def _where(wanted: tuple[str, ...]) -> Callable[[Record[object]], bool] | None:
+    """Whether a record's value, or the body of its message, has all of these fields."""
+    pairs = [text.partition("=") for text in wanted]
+    if wrong := [name for name, equals, _ in pairs if not (name and equals)]:
+        message = f"invalid --where {wrong[0]!r}: write NAME=VALUE"
+        raise BadInput(message)
+    if not pairs:
+        return None
+
+    def has_all(record: Record[object]) -> bool:
+        value = getattr(record.value, "body", record.value)  # that of a message of a spool
+        return isinstance(value, dict) and all(
+            name in value and text in (value[name], json.dumps(value[name])) for name, _, text in pairs
+        )
+
+    return has_all
 
 
 def _opened(folder: Path, prefix: str) -> ReadOnlyJournal[bytes]:

@@ -83,6 +83,12 @@ class Placement:
             return self._ring.row(moment, next(self._turn) % self._ring.layout.concurrency_shards)
         return self.row(moment, self._spot(one))
 
+    def row_of_numbered(self, one: PreparedMessage, moment: int, number: int) -> str:
+        """As `row_of`, but always the same row: `number` stands for the turn of a message without a key."""
+        if one.key is None and self._takes_turns:
+            return self._ring.row(moment, number % self._ring.layout.concurrency_shards)
+        return self.row(moment, self._spot(one))
+
     def row(self, moment: int, spot: ShardAssignment) -> str:
         """The row of messages with this time and shard."""
         return self._ring.home(spot.shard) if spot.at_home else self._ring.row(moment, spot.shard)

@@ -45,8 +45,8 @@ class RepeatableSender:
         self._claimer = claimer
         self._rows: dict[str, IdempotentSender] = {}
 
-    def send(self, messages: Sequence[IdentifiedMessage]) -> Steps[int]:
-        """Send those that neither are there nor were settled, in order; returns their number.
+    def send(self, messages: Sequence[IdentifiedMessage]) -> Steps[list[MessageId]]:
+        """Send those that neither are there nor were settled, in order; returns their ids.
 
         After an error any of them may have been sent: repeat the call.
         """
@@ -56,13 +56,13 @@ class RepeatableSender:
         if strange := [row for row in by_row if not self._ring.contains(row)]:
             message = f"queue {self._ring.queue!r} has no row {strange[0]!r}: the message was sent to another layout"
             raise NotFound(message)
-        sent = 0
+        sent: list[MessageId] = []
         for row, some in by_row.items():
             sent += yield from self._send_to(row, some)
-        self._claimer.stats.add("sent", sent)
+        self._claimer.stats.add("sent", len(sent))
         return sent
 
-    def _send_to(self, row: str, messages: list[IdentifiedMessage]) -> Steps[int]:
+    def _send_to(self, row: str, messages: list[IdentifiedMessage]) -> Steps[list[MessageId]]:
         keyed = [(one.prepared.key, one.id) for one in messages if one.prepared.key is not None]
         yield from write_key_hints(self._process, keyed)
         seconds = self._settings_sync.behaviour.deduplication_us // SECOND
@@ -76,7 +76,7 @@ class RepeatableSender:
             yield from self._claimer.announce([(row, None)])
         new = {one.id for one in put}
         yield from self._record(messages, [one for one in messages if one.id.id not in new])
-        return len(put)
+        return [one.id for one in messages if one.id.id in new]
 
     def _record(self, messages: Sequence[IdentifiedMessage], before: Sequence[IdentifiedMessage]) -> Steps[None]:
         """Write the events of sending to the history, if it keeps them, at the moment of this write.

@@ -33,7 +33,7 @@ class Spooling(NamedTuple):
     """
 
     spool: Spool
-    run: Callable[[Steps[int]], int]
+    run: Callable[[Steps[list[MessageId]]], object]
     opened: bool
 
     def anew(self) -> Spooling:
@@ -106,7 +106,7 @@ class SpooledProducer(Producer):
         if unique := next((one.unique for one in composed if one and one.unique), None):
             refuse_unanswerable(f"unique={str(unique)!r}")
 
-    def _forward(self, messages: Iterable[SpooledMessage]) -> Steps[int]:
+    def _forward(self, messages: Iterable[SpooledMessage]) -> Steps[list[MessageId]]:
         """Send messages of a spool to the store; the queue must be there, with the layout they were sent to."""
         yield from self._look_at_queue()
         return (yield from self._repeatable.send([_identified(one) for one in messages]))

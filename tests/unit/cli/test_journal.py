@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -11,6 +12,7 @@ from xml.etree import ElementTree as ET
 import pytest
 
 from astyqueue.journal import BYTES, Journal, ReadOnlyJournal
+from astyqueue.queue.connection import Connection
 from astyqueue.testing import TimeMachine
 from tests.unit.cli.conftest import Shell
 
@@ -144,3 +146,33 @@ def test_a_journal_that_is_not_there_is_an_error_that_lists_those_that_are(shell
         "has no journal 'other'; there are: journal; name one with --prefix"
     )
     assert shell.error("journal", "stat", ".", code=1).endswith("has no journal 'journal'; it has none")
+
+
+def test_replay_sends_a_message_for_each_record_and_only_what_is_missing_when_it_is_repeated(
+    shell: Shell, orders: Path, connection: Connection
+) -> None:
+    words = ("journal", "replay", str(orders), "emails")
+    assert shell(*words, "--dry-run").stdout == "read 20 records, would send 20 messages to emails\n"
+    assert shell(*words, "--where", "order=7").stdout == "read 20 records, sent 1 message to emails, skipped 19\n"
+    assert shell(*words).stdout == "read 20 records, sent 19 messages to emails, 1 were sent before\n"
+    assert shell.json(*words)[0]["there"] == 20
+    bodies = [json.dumps(found.body) for found in connection.queue("emails").peek(30, include="all")]
+    assert sorted(bodies) == sorted(json.dumps({"order": number}) for number in range(1, 21))
+    assert shell.json(*words, "--again", "--where", "order=3", "--where", "nothing=3")[0]["skipped"] == 20
+    assert "write NAME=VALUE" in shell.error(*words, "--where", "order", code=2)
+    assert "no queue 'others'" in shell.error("journal", "replay", str(orders), "others", code=1)
+
+
+@pytest.mark.stores("sqlite")
+def test_replay_follows_what_another_process_appends(orders: Path, connection: Connection) -> None:
+    with connection.queue("emails") as queue:
+        words = [sys.executable, "-m", "astyqueue", "journal", "replay", str(orders), "emails", "--follow"]
+        with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as process:
+            assert len(queue.receive(20, wait="30s")) > 0
+            with Journal.open(orders) as journal:
+                journal.append({"order": "later"})
+            while not any(found.body == {"order": "later"} for found in queue.peek(30, include="all")):
+                assert process.poll() is None
+            process.send_signal(signal.SIGINT)
+            printed, _ = process.communicate(timeout=30)
+    assert printed == "read 21 records, sent 21 messages to emails\n"

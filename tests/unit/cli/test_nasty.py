@@ -80,6 +80,7 @@ class Store:
             "key": sorted({one.key for one in self.found if one.key is not None})[:: self.step],
             "schedules name": self.schedules,
             "folder": [str(self.journal)],
+            "journal replay folder": [str(self.spool / "queue-another" / "1")],
             "folders": [str(self.spool)],
         }
         return (

@@ -1,0 +1,206 @@
+"""Replays a journal into a queue: a message for each record, with an id that follows from the record.
+
+A replay that is repeated, after a crash or by mistake, sends only what is missing: each send is idempotent.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable
+from contextlib import ExitStack, suppress
+from dataclasses import asdict, dataclass
+from datetime import datetime
+from functools import partial
+from types import TracebackType
+from typing import Any, Final, Self
+
+from astyqueue import ids
+from astyqueue.clock import instant
+from astyqueue.errors import BadInput, Vetoed
+from astyqueue.journal import JSON, ReadOnlyJournal, Record
+from astyqueue.journal.reading import Readable, Since
+from astyqueue.model.envelope import MessageId
+from astyqueue.model.message import Message, MessageEncoder
+from astyqueue.protocol.sending.idempotent import numbered_id
+from astyqueue.protocol.steps import Client, Steps, call_local
+from astyqueue.queue.consuming.claimer import Claimer
+from astyqueue.queue.hooks import Hook, notified
+from astyqueue.queue.producing.placement import Placement
+from astyqueue.queue.producing.repeatable import IdentifiedMessage, RepeatableSender
+from astyqueue.queue.settings_sync import SettingsSync
+from astyqueue.spool import RefusedMessage, SpooledMessage
+
+#: Records of one step: their messages are sent together.
+_LOT: Final = 500
+
+#: The body of a record's message, or a `Message` with its options.
+MessageOf = Callable[[Record[Any]], object]
+Source = Readable[Any] | str | os.PathLike[str]
+
+
+@dataclass(slots=True)
+class ReplayReport:
+    """What a replay did: records `read`, and of those `sent`, `there` before, and `skipped` by `where` or by a hook.
+
+    `sequence` is that of the last record that was read.
+    """
+
+    read: int = 0
+    sent: int = 0
+    there: int = 0
+    skipped: int = 0
+    sequence: int = 0
+    dry_run: bool = False
+
+    def as_json(self) -> dict[str, object]:
+        """The same as JSON."""
+        return asdict(self)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplayOptions:
+    """Which records are replayed, and how; `MessageQueue.replay` explains them."""
+
+    since: Since | None = None
+    until: datetime | None = None
+    where: Callable[[Record[Any]], bool] | None = None
+    message: MessageOf | None = None
+    source: str | None = None
+    again: bool = False
+    dry_run: bool = False
+    prefix: str = "journal"
+
+
+class Replay:
+    """One replay, some records at a time. Close it, which also closes a journal that it opened itself."""
+
+    def __init__(
+        self,
+        process: Client,
+        journal: Source,
+        options: ReplayOptions,
+        *,
+        settings_sync: SettingsSync,
+        placement: Placement,
+        hooks: tuple[Hook, ...],
+        claimer: Claimer,
+    ) -> None:
+        """Nothing is read yet; a folder is opened for reading."""
+        self.report: Final = ReplayReport(dry_run=options.dry_run)
+        self._held: Final = ExitStack()
+        self._settings_sync: Final = settings_sync
+        self._placement: Final = placement
+        self._hooks: Final = hooks
+        self._options: Final = options
+        self._made: Final[MessageOf] = options.message or _value
+        if isinstance(journal, str | os.PathLike):
+            opened = ReadOnlyJournal.open(journal, codec=StoredCodec(), prefix=options.prefix)
+            journal = self._held.enter_context(opened)
+        again = f"/{process.nonce().hex()}" if options.again else ""
+        self._source: Final = (options.source or journal.place) + again
+        self._reader: Final = self._held.enter_context(journal.read(since=options.since, until=options.until))
+        self._sender: Final = RepeatableSender(process, settings_sync, claimer)
+
+    def go_on(self) -> Steps[bool]:
+        """Replay the next records; False if there is none now. After an error, a new replay continues."""
+        records = yield from call_local(partial(self._reader.take, _LOT))
+        if not records:
+            return False
+        wanted = [record for record in records if self._options.where is None or self._options.where(record)]
+        made = [(record, self._message(record)) for record in wanted]
+        admitted = [(record, message) for record, message in made if self._is_admitted(message)]
+        found = [self._identified(record, message) for record, message in admitted]
+        sent: list[MessageId] = []
+        if not self._options.dry_run:
+            sent = yield from self._sender.send(found)
+            messages = {one.id: message for one, (_, message) in zip(found, admitted, strict=True)}
+            self._call_after_send(messages, sent)
+        self.report.read += len(records)
+        self.report.skipped += len(records) - len(found)
+        self.report.sent += len(sent)
+        self.report.there += 0 if self._options.dry_run else len(found) - len(sent)
+        self.report.sequence = records[-1].sequence
+        return True
+
+    def _message(self, record: Record[Any]) -> Message:
+        made = self._made(record)
+        message = made if isinstance(made, Message) else Message(made)
+        if message.unique is not None:
+            problem = f"record {record.sequence}: a replayed message has no unique key: leave out unique="
+            raise BadInput(problem)
+        return message
+
+    def _is_admitted(self, message: Message) -> bool:
+        try:
+            for hook in self._hooks:
+                hook.before_send(message)
+        except Vetoed:
+            return False
+        return True
+
+    def _identified(self, record: Record[Any], message: Message) -> IdentifiedMessage:
+        """The message as it would have been sent when the record arrived, so that it is the same at every replay."""
+        try:
+            prepared = MessageEncoder(self._settings_sync.settings, record.arrived_us).compose(message.body, message)
+        except BadInput as error:
+            problem = f"record {record.sequence} cannot be replayed: {error}"
+            raise BadInput(problem) from error
+        id_ = numbered_id(self._source, record.sequence, max(prepared.due, record.arrived_us))
+        row = self._placement.row_of_numbered(prepared, ids.moment(id_), record.sequence)
+        return IdentifiedMessage(MessageId(row, prepared.priority, id_), prepared)
+
+    def _call_after_send(self, messages: dict[MessageId, Message], sent: Iterable[MessageId]) -> None:
+        for id_ in sent if self._hooks else ():
+            for hook in self._hooks:
+                notified(hook.after_send, messages[id_], id_)
+
+    def close(self) -> None:
+        """Leave the journal."""
+        self._held.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Close it."""
+        self.close()
+
+
+def _value(record: Record[Any]) -> object:
+    return record.value
+
+
+class StoredCodec:
+    """Values of journals that astyqueue wrote: the `Message` of a record of a spool, otherwise JSON."""
+
+    def encode(self, value: object) -> bytes:
+        """JSON."""
+        return JSON.encode(value)
+
+    def decode(self, data: bytes) -> object:
+        """A `Message`, or the value; ValueError if it is neither."""
+        spooled = _spooled(data)
+        return JSON.decode(data) if spooled is None else spooled
+
+
+def _spooled(data: bytes) -> Message | None:
+    """The message of a record of a spool; None for any other record."""
+    with suppress(ValueError):
+        data = RefusedMessage.parse(data).message
+    try:
+        one = SpooledMessage.parse(data)
+        envelope = one.envelope
+    except (ValueError, BadInput):
+        return None
+    return Message(
+        envelope.body,
+        key=envelope.key,
+        at=instant(envelope.due or envelope.sent),
+        priority=one.id.priority,
+        headers=envelope.headers,
+        expires=None if envelope.expires is None else instant(envelope.expires),
+        lease=None if envelope.lease is None else envelope.lease / 1_000_000,
+        max_attempts=envelope.attempts,
+    )
