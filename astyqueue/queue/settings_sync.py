@@ -77,7 +77,7 @@ class SettingsSync:
         try:
             stored = yield from load_settings(self.settings.name, last=self.behaviour)
         except Undecodable as error:
-            self._warn(str(error))
+            self.warn(str(error))
             return
         self._missed = 0 if stored is not None else self._missed + 1
         if stored is None:
@@ -99,9 +99,9 @@ class SettingsSync:
 
     def _warn_of_unread(self) -> None:
         if unread := ", ".join(sorted(self.settings.unread)):
-            self._warn(f"queue {self.settings.name}: a newer astyqueue stored settings that this one ignores: {unread}")
+            self.warn(f"queue {self.settings.name}: a newer astyqueue stored settings that this one ignores: {unread}")
 
-    def _warn(self, problem: str) -> None:
+    def warn(self, problem: str) -> None:
         """Log a problem only once; the settings are read again and again."""
         if problem not in self._warned:
             self._warned.add(problem)

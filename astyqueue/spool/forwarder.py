@@ -148,10 +148,9 @@ class Forwarder:
             self._adopt()
             moved = [self._forward(journal) for journal in self.journals]
             self._leave_empty()
-        except Closed:  # the store or the journal: the queue is being closed
-            self._is_closing = True
-            return
         except Exception as error:  # noqa: BLE001 - the thread must outlive what a driver or a disk raises
+            if self._is_closing:
+                return
             if not isinstance(error, AstyqueueError | OSError):
                 _log.exception("spool of queue %s: unexpected error; it tries again", self._folder.queue)
             pause = self.outage.failed(error)

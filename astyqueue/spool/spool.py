@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
@@ -43,10 +43,6 @@ class SpoolStatus:
     last_error: str
     failing_since: datetime | None
     journals: tuple[JournalState, ...]
-
-    def as_json(self) -> dict[str, object]:
-        """All fields, as JSON values."""
-        return asdict(self)
 
 
 class Spool:

@@ -66,10 +66,10 @@ class ReopenedStore:
 
     def close(self) -> None:
         """See `Store.close`."""
-        self._closed = True
-        with self._lock:
-            if self._store is not None:
-                self._store.close()
+        self._closed = True  # first: a thread that opens the store meanwhile closes it
+        store = self._store
+        if store is not None:
+            store.close()
 
     @property
     def _lock(self) -> threading.Lock:
@@ -90,9 +90,7 @@ class ReopenedStore:
 
     def _open(self) -> Store:
         with self._lock:
-            if self._closed:
-                message = "the store was closed"
-                raise Closed(message)
+            self._check_open()
             if self._store is not None:
                 return self._store
             if self._error is not None and self._clock.monotonic() < self._not_before:
@@ -103,7 +101,15 @@ class ReopenedStore:
                 self._error = error
                 self._not_before = self._clock.monotonic() + _TRY_EVERY_US
                 raise
+            if self._closed:
+                self._store.close()
+            self._check_open()
             return self._store
+
+    def _check_open(self) -> None:
+        if self._closed:
+            message = "the store was closed"
+            raise Closed(message)
 
     def _leave(self, store: Store) -> None:
         """Close a store that is gone; the next request opens it anew."""

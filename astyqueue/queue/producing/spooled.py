@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any, Final, NamedTuple, NoReturn
 
-from astyqueue.errors import BadInput, NotFound
+from astyqueue.errors import BadInput, NotFound, Undecodable
 from astyqueue.ids import IdSource, moment
 from astyqueue.model.envelope import MessageId
 from astyqueue.model.message import PreparedMessage
@@ -112,12 +112,19 @@ class SpooledProducer(Producer):
         return (yield from self._repeatable.send([_identified(one) for one in messages]))
 
     def _look_at_queue(self) -> Steps[None]:
-        """Follow the store's time and the queue's settings; NotFound if the queue was dropped or recreated."""
+        """Follow the store's time and the queue's settings; NotFound if the queue was dropped or recreated.
+
+        As in a plain send, settings that cannot be read change nothing.
+        """
         sync, known = self._settings_sync, self._settings_sync.settings
         yield from sync.time.follow(only_sends=True)
-        stored = (yield from load_settings(known.name, last=known.behaviour)) or (
-            yield from load_settings(known.name, exact=True, last=known.behaviour)
-        )
+        try:
+            stored = (yield from load_settings(known.name, last=known.behaviour)) or (
+                yield from load_settings(known.name, exact=True, last=known.behaviour)
+            )
+        except Undecodable as error:
+            sync.warn(str(error))
+            return
         if stored is None and not self._opened:
             # As a queue that is built: it is created if it is not there.
             layout, behaviour = known.layout.model_dump(), known.behaviour.model_dump()

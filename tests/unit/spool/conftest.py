@@ -16,7 +16,7 @@ from astyqueue.testing.faults import Faulty
 from tests.support.places import ONE_ROW, Place
 
 Opening = Callable[..., MessageQueue]
-REACHABLE: Final = "the network is down"
+AWAY: Final = "the network is down"
 
 
 class Gate(Faulty):
@@ -26,12 +26,13 @@ class Gate(Faulty):
         super().__init__(store)
         self.is_away = False
         self.refuses: Callable[[bytes], Exception | None] = lambda _: None
-        self.requests = 0
+        self.answers: Callable[[Request], object] = lambda _: None
 
     def perform(self, request: Request) -> object:
-        self.requests += 1
         if self.is_away:
-            raise StoreUnavailable(REACHABLE)
+            raise StoreUnavailable(AWAY)
+        if (answer := self.answers(request)) is not None:
+            return answer
         if isinstance(request, Commit | Send):
             batches = [request.batch] if isinstance(request, Commit) else request.batches
             for put in (put for batch in batches for put in batch.puts):

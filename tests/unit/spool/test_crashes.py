@@ -20,6 +20,7 @@ from astyqueue.journal.disk import LocalDisk, LocalFile
 from astyqueue.protocol.steps import Request
 from astyqueue.store import Store
 from astyqueue.testing.faults import Faulty
+from astyqueue.units import SECOND
 from tests.unit.spool.conftest import Gate
 from tests.unit.spool.killed_producers import PROGRAM, KilledProducers, consumed
 
@@ -113,6 +114,9 @@ def dying(queue: MessageQueue, stop: Stop) -> Iterator[bool]:
         yield died
     finally:
         stop.released.set()
+        forwarder = queue.spool._forwarder  # noqa: SLF001 - a dead process does not close its spool, but its thread must end
+        assert forwarder is not None
+        assert forwarder.close(20 * SECOND)
         draining.join(20)
         queue.close()
 

@@ -10,7 +10,10 @@ import pytest
 from astyqueue import MessageQueue
 from astyqueue.errors import BadInput, NotFound
 from astyqueue.journal import BYTES, Journal, ReadOnlyJournal
+from astyqueue.protocol.admin.settings import SETTINGS
+from astyqueue.protocol.steps import Read
 from astyqueue.spool import RefusedMessage, SpooledMessage
+from astyqueue.store import Column
 from tests.support.places import ONE_ROW
 from tests.unit.spool.conftest import Gate, Opening, bodies
 
@@ -71,6 +74,19 @@ def test_messages_of_a_queue_that_was_recreated_with_another_layout_are_set_asid
         again.send("new", priority=4)
         assert again.spool.drain("20s")
         assert bodies(again, 1) == ["new"]
+
+
+def test_settings_that_cannot_be_read_refuse_no_message(opened: Opening, store: Gate, plain: MessageQueue) -> None:
+    queue = opened()
+    column = Column(SETTINGS, b"\xff of a newer release", 0)
+    store.answers = lambda request: (
+        [[column]] if isinstance(request, Read) and "settings" in request.wanted[0].row else None
+    )
+    queue.send("a")
+    assert queue.spool.drain("20s")
+    assert queue.spool.status().refused == 0
+    store.answers = lambda _: None
+    assert bodies(plain, 1) == ["a"]
 
 
 def test_a_record_that_is_no_message_is_set_aside(opened: Opening, plain: MessageQueue, folder: Path) -> None:
