@@ -25,8 +25,8 @@ from astyqueue.queue.metrics import QueueStats
 from astyqueue.queue.producing.producer import SendReport, Sent, as_message
 from astyqueue.queue.queue_admin import QueueAdmin
 from astyqueue.queue.runtime import QueueRuntime, ReceiveRequest
-from astyqueue.spool import Spool
 from astyqueue.queue.transaction import Transaction, open_transaction
+from astyqueue.spool import Spool
 from astyqueue.store import Store
 from astyqueue.triggers import Trigger
 
