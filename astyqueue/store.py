@@ -177,8 +177,8 @@ class OpenTransaction(Store, Protocol):
 
 
 @runtime_checkable
-class TransactionalStore(Store, Protocol):
-    """A store in which a caller's own writes and those of a queue can be one transaction."""
+class TransactionalStore(Protocol):
+    """What a store has besides its verbs if a caller's own writes and those of a queue can be one transaction."""
 
     def refuse_inside(self) -> None:
         """Raise BadInput if the calling thread has a transaction open, for whose end another change would wait."""
