@@ -8,10 +8,13 @@ from collections.abc import Iterable
 from types import TracebackType
 from typing import Self
 
+from astyqueue import ids
 from astyqueue.aio.queue import MessageQueue
 from astyqueue.clock import Clock, CorrectedClock, SystemClock
+from astyqueue.model.presence import Presence, WorkerCommand
 from astyqueue.observe.observers import Observer, Observers
 from astyqueue.protocol.admin.settings import list_queues
+from astyqueue.protocol.coordination.presence import read_presences, request
 from astyqueue.protocol.steps import arun
 from astyqueue.store import Store
 from astyqueue.stores import open_store
@@ -42,6 +45,17 @@ class Connection:
         observers = Observers(self._observers, monotonic=self._clock.monotonic)
         observers.check_log_levels()
         return await arun(list_queues(), self.store, observers)
+
+    async def workers(self) -> list[Presence]:
+        """The workers and dispatchers that reported to this store lately, stale ones too, ordered by name."""
+        return await arun(read_presences(), self.store)
+
+    async def command(self, worker: str, command: WorkerCommand | str) -> None:
+        """Have the worker of exactly this name "drain", be "quiet", "resume", or log the "stacks" of its threads.
+
+        It follows with its next heartbeat, within 15 s by default.
+        """
+        await arun(request(worker, WorkerCommand(command), ids.nonce()), self.store)
 
     def __repr__(self) -> str:
         """The store."""

@@ -19,6 +19,7 @@ _CONTEXT: Final = {"help_option_names": ["-h", "--help"], "auto_envvar_prefix": 
 #: Command -> module of `astyqueue.cli.commands`, in the order of help.
 _MODULES: Final = {
     "worker": "worker",
+    "workers": "workers",
     "send": "send",
     "peek": "messages",
     "browse": "messages",

@@ -61,7 +61,7 @@ class Output:
     def __init__(self, now: datetime, *, as_json: bool) -> None:
         """Ages are computed at `now`."""
         self.as_json = as_json
-        self._now = now
+        self.now = now
 
     def one(self, found: T, *, shown: Callable[[T], Record], titled: Callable[[str], str] = _title) -> None:
         """Print one object in full; without `--json`, its fields from `shown` under titles from `titled`."""
@@ -121,7 +121,7 @@ class Output:
             case bool():
                 return "yes" if value else "no"
             case datetime():
-                return with_age(value, self._now)
+                return with_age(value, self.now)
             case dict() | list() | tuple():
                 return json.dumps(value, ensure_ascii=False, default=str)
         return str(value)

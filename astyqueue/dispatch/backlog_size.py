@@ -58,6 +58,8 @@ class MessageQuota:
         """Without `most` the number is not `limited`, and executions need not be counted."""
         self.on_end: Callable[[], None] = _ignore
         self.limited = most is not None
+        #: While it is set, nothing is claimed.
+        self.held = False
         self._most = most
         self._lock = threading.Lock()
         self._begun = 0
@@ -70,6 +72,8 @@ class MessageQuota:
 
     def room(self, wanted: int) -> int:
         """How many of the wanted messages may be claimed."""
+        if self.held:
+            return 0
         return (
             wanted if self._most is None else max(0, min(wanted, self._most - self._begun - sum(map(len, self._lines))))
         )

@@ -12,6 +12,7 @@ from typing import Final, Self
 
 from astyqueue.dispatch.backlog_size import MessageQuota
 from astyqueue.dispatch.builder import DispatcherBuilder
+from astyqueue.dispatch.presence import WorkerPresence, Workload
 from astyqueue.dispatch.step_loop import StepLoop, StepTask
 from astyqueue.dispatch.subscription import Subscription
 from astyqueue.dispatch.supervisor import Supervisor
@@ -41,6 +42,8 @@ class Dispatcher:
         self._subscriptions = subscriptions
         self._supervisor = Supervisor(subscriptions, subscriptions[0].queue.clock, max_stalled, self._on_end)
         quota.on_end = self._on_quota
+        self.presence = WorkerPresence(self._workload(quota), subscriptions[0].queue.clock)
+        self._supervisor.on_left = self.presence.end
         self._threads: list[threading.Thread] = []
         self._lock = threading.RLock()  # a signal handler may come in the middle of a call of its own thread
         self._pid = os.getpid()
@@ -56,6 +59,27 @@ class Dispatcher:
     def builder() -> DispatcherBuilder[Dispatcher]:
         """Start a builder: give it queues and handlers, then call `build()`."""
         return DispatcherBuilder(Dispatcher)
+
+    def _workload(self, quota: MessageQuota) -> Workload:
+        """What the presence reports on."""
+
+        def hold(held: bool) -> None:  # noqa: FBT001 - the presence calls it so
+            quota.held = held
+            for one in self._subscriptions:
+                one.queue.core.claimer.wake()
+
+        return Workload(
+            queues=lambda: [one.queue for one in self._subscriptions],
+            slots=lambda: sum(one.slots for one in self._subscriptions),
+            running=lambda: [
+                (one.queue.name, each)
+                for one in self._subscriptions
+                for each in (*one.executions.under_way(), *one.executions.stuck)
+            ],
+            held=lambda: sum(one.executions.given_up for one in self._subscriptions),
+            hold=hold,
+            drain=lambda: self.drain(wait=False),
+        )
 
     def start(self) -> Self:
         """Begin, in threads of its own. Closed if it was drained before: build another one."""
@@ -84,6 +108,7 @@ class Dispatcher:
             store=_named(first.store),
         )
         self._start_claims([subscription.start(self._on_end) for subscription in self._subscriptions])
+        self._threads.append(self.presence.start())
         atexit.register(self._at_exit)
 
     def _start_claims(self, tasks: list[StepTask]) -> None:
@@ -120,7 +145,7 @@ class Dispatcher:
 
     @property
     def threads(self) -> tuple[threading.Thread, ...]:
-        """All its threads: one that supervises, up to four that claim, and for each queue several that handle."""
+        """All its threads: one that supervises, one that reports, up to four that claim, several for each queue."""
         return (*self._threads, *chain.from_iterable(one.threads for one in self._subscriptions))
 
     @property
@@ -140,6 +165,7 @@ class Dispatcher:
         with self._lock:
             if not self._threads:
                 self._supervisor.finished.set()
+        self.presence.drains()
         self._supervisor.drain(microseconds)
         if wait and threading.current_thread() not in self.threads:
             self._supervisor.finished.wait()

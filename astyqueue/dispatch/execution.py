@@ -311,16 +311,17 @@ class HandlerExecutions:
 
     def next_deadline(self) -> MonotonicUs | None:
         """The earliest deadline of the executions under way (monotonic); None without one."""
-        return min((one.deadline for one in self._under_way() if one.deadline is not None), default=None)
+        return min((one.deadline for one in self.under_way() if one.deadline is not None), default=None)
 
-    def _under_way(self) -> list[Execution]:
+    def under_way(self) -> list[Execution]:
+        """Those whose handlers run and may still decide the outcome."""
         with self._lock:
             return list(self._running.values())
 
     def overdue(self) -> list[DeliveryOutcome]:
         """Give up the executions past their deadline; returns them with their failed outcomes."""
         now = self._clock.monotonic()
-        late = [one for one in self._under_way() if one.deadline is not None and one.deadline <= now]
+        late = [one for one in self.under_way() if one.deadline is not None and one.deadline <= now]
         stalled = [self._stall(execution) for execution in late if self._give_up(execution)]
         for execution in late:
             self._count_out(execution)
@@ -347,7 +348,7 @@ class HandlerExecutions:
     def abandon(self) -> list[DeliveryOutcome]:
         """Give up all executions and begin no more; returns them with a release that costs no attempt."""
         self._over = True
-        left = [execution for execution in self._under_way() if self._give_up(execution)]
+        left = [execution for execution in self.under_way() if self._give_up(execution)]
         for execution in left:
             self.verdicts.abandoned(execution.delivery, execution.handler)
         return [(execution.current, self._queue.terms.release(execution.current, None)) for execution in left]

@@ -40,6 +40,8 @@ class Supervisor:
         self._report_at: MonotonicUs | None = None
         self._lost: set[Subscription] = set()
         self.finished = threading.Event()
+        #: Called when all outcomes are recorded, before `finished` is set.
+        self.on_left: Callable[[], None] = _ignore
         self._subscriptions = subscriptions
         self._clock = clock
         self._attention = Wakeup(clock)
@@ -72,6 +74,7 @@ class Supervisor:
         self._each(Subscription.abandon)
         self._wait_for_outcomes()
         self._each(Subscription.leave)
+        self.on_left()
         log_event(logging.INFO, "stopped")
         self.finished.set()
 
@@ -134,3 +137,7 @@ class Supervisor:
     @property
     def _quiet(self) -> bool:
         return all(subscription.quiet for subscription in self._subscriptions)
+
+
+def _ignore() -> None:
+    """The default of `on_left`."""

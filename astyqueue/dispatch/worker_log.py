@@ -40,6 +40,8 @@ _CHOSEN: Final = (Retry, RejectError, Snooze)
 _TRACEPARENT: Final = re.compile(r"[0-9a-f]{2}-([0-9a-f]{32})-[0-9a-f]{16}-[0-9a-f]{2}\Z")
 #: The most characters of a traceback.
 _TRACE: Final = 16_000
+#: The most characters of the stacks of all threads.
+_STACKS: Final = 200_000
 #: Log lines have the time of this machine, as other programs' do, not the store's.
 _CLOCK: Final = SystemClock()
 _PACKAGE: Final = str(Path(__file__).parent.parent)
@@ -73,10 +75,21 @@ def _log_failure(level: int, event: str, error: BaseException, facts: dict[str, 
     The traceback is text already, because other programs' formatters would print control characters in it.
     """
     if LOG.isEnabledFor(level):
-        named, line = {"event": event, "facts": facts}, (facts_line(event, facts),)
-        record = LOG.makeRecord(LOG.name, level, __file__, 0, "%s", line, None, extra=named)
-        record.exc_text = None if isinstance(error, _CHOSEN) else indented(_traceback(error))
-        LOG.handle(record)
+        _log_with_trace(level, event, None if isinstance(error, _CHOSEN) else _traceback(error), facts)
+
+
+def _log_with_trace(level: int, event: str, trace: str | None, facts: dict[str, object]) -> None:
+    named, line = {"event": event, "facts": facts}, (facts_line(event, facts),)
+    record = LOG.makeRecord(LOG.name, level, __file__, 0, "%s", line, None, extra=named)
+    record.exc_text = None if trace is None else indented(trace)
+    LOG.handle(record)
+
+
+@log_safely
+def log_stacks(level: int, event: str, stacks: str, /, **facts: object) -> None:
+    """Log an event with the stacks of threads, which follow its line; in JSON they are the field `trace`."""
+    if LOG.isEnabledFor(level):
+        _log_with_trace(level, event, _cut(stacks, _STACKS), facts)
 
 
 @log_safely
@@ -101,10 +114,14 @@ def _traceback(error: BaseException) -> str:
     shown.stack = traceback.StackSummary.from_list(
         [frame for frame in shown.stack if not frame.filename.startswith(_PACKAGE)]
     )
-    text = "".join(shown.format()).rstrip("\n")
-    if len(text) <= _TRACE:
+    return _cut("".join(shown.format()).rstrip("\n"), _TRACE)
+
+
+def _cut(text: str, most: int) -> str:
+    """The text without its middle if it is longer than `most` characters."""
+    if len(text) <= most:
         return text
-    return f"{text[: _TRACE // 2]}\n... {len(text) - _TRACE} characters are left out here ...\n{text[-_TRACE // 2 :]}"
+    return f"{text[: most // 2]}\n... {len(text) - most} characters are left out here ...\n{text[-most // 2 :]}"
 
 
 class TaskLineHandler(logging.Handler):

@@ -10,6 +10,7 @@ from typing import Final, NamedTuple
 from astyqueue.errors import Undecodable
 from astyqueue.findings import Finding, Severity, note, ok
 from astyqueue.model.explanation import STILL
+from astyqueue.model.presence import Presence, WorkerState
 from astyqueue.model.settings import Settings
 from astyqueue.text import counted, instant_text, length_text
 from astyqueue.units import SECOND
@@ -23,6 +24,8 @@ _REASONS: Final = 1_000
 #: A larger row is a Cassandra partition that is slow to read, repair and compact; and the assumed size of a message.
 _ROW_BYTES: Final = 100_000_000
 _MESSAGE_BYTES: Final = 1_000
+#: Running tasks of a stalled worker that its finding names.
+_TASKS: Final = 3
 
 
 @dataclass(slots=True)
@@ -108,13 +111,17 @@ class UnfitSchedule(NamedTuple):
 
 
 class QueueHealth(NamedTuple):
-    """A queue, its rows, its workers' reports, its unfit schedules, and when they were read."""
+    """A queue, its rows, its workers' reports, its unfit schedules, and when they were read.
+
+    `workers` are those that work on its store; None: they were not read.
+    """
 
     settings: Settings
     rows: Sequence[RowHealth]
     now: int
     stuck: Sequence[StuckReport] = ()
     unfit: Sequence[UnfitSchedule] = ()
+    workers: Sequence[Presence] | None = None
 
     @property
     def subject(self) -> str:
@@ -141,8 +148,60 @@ def rest_of(settings: Settings) -> int:
 
 def findings_of(health: QueueHealth) -> list[Finding]:
     """The findings about a queue, subject by subject."""
-    found = [*_broken(health), _work(health), _late(health), *_leases(health), *_parked(health), *_stuck(health)]
+    found = [
+        *_broken(health),
+        _work(health),
+        *_served(health),
+        _late(health),
+        *_leases(health),
+        *_parked(health),
+        *_stuck(health),
+    ]
     return [*found, _dead_letters(health), *_undecodable(health), *_unfit(health), *_room(health)]
+
+
+def findings_of_workers(workers: Sequence[Presence], now: int) -> Iterator[Finding]:
+    """The findings about workers that have stalled, do not report any longer, or were made quiet."""
+    for one in workers:
+        subject = f"worker {one.name}"
+        if one.stale(now):
+            reason = "it was killed, is suspended, or cannot reach the store; its messages are handed out again"
+            remedy = f"look whether process {one.pid} on {one.host} runs; its report expires by itself"
+            last = f"has not reported since {instant_text(one.seen, now)}"
+            yield Finding(subject, Severity.WARNING, last, reason, remedy)
+        elif one.state == WorkerState.STALLED:
+            fact = f"has stalled: work is due, and it claims and settles nothing ({one.busy} of {one.slots} slots busy)"
+            tasks = ", ".join(f"{task.task} since {instant_text(task.since, now)}" for task in one.running[:_TASKS])
+            reason = f"its log has the stacks of its threads{f'; it runs {tasks}' if tasks else ''}"
+            remedy = "restart it, and set timeouts on the calls its tasks wait for; --on-stall=exit ends such a worker"
+            yield Finding(subject, Severity.PROBLEM, fact, reason, remedy)
+        elif one.state == WorkerState.QUIET:
+            reason = "an operator had it stop claiming"
+            yield note(subject, "claims nothing", reason, remedy=f"astyqueue workers resume {one.name}")
+
+
+def _served(health: QueueHealth) -> Iterator[Finding]:
+    """Whether any worker reports that it serves the queue."""
+    if health.workers is None:
+        return
+    serving = [
+        one
+        for one in health.workers
+        if one.serves(health.settings.name) and one.state != WorkerState.DRAINING and not one.stale(health.now)
+    ]
+    subject = f"workers of {health.subject}"
+    if serving:
+        yield ok(
+            subject, f"{counted(len(serving), 'worker')} with {counted(sum(one.slots for one in serving), 'slot')}"
+        )
+        return
+    since = min((row.waiting_since for row in health.rows if row.waiting_since is not None), default=health.now)
+    if since < health.now - STILL and not health.settings.behaviour.paused:
+        fact = f"no worker serves this queue, and work is due since {health.at(since)}"
+        reason = (
+            "no worker or dispatcher with this queue has reported lately; consumers that call receive do not report"
+        )
+        yield Finding(subject, Severity.WARNING, fact, reason, f"start a worker with -Q {health.settings.name}")
 
 
 def _broken(health: QueueHealth) -> Iterator[Finding]:

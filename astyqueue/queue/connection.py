@@ -6,9 +6,12 @@ from collections.abc import Iterable
 from types import TracebackType
 from typing import Self
 
+from astyqueue import ids
 from astyqueue.clock import Clock, CorrectedClock, SystemClock
+from astyqueue.model.presence import Presence, WorkerCommand
 from astyqueue.observe.observers import Observer, Observers
 from astyqueue.protocol.admin.settings import list_queues
+from astyqueue.protocol.coordination.presence import read_presences, request
 from astyqueue.protocol.steps import run
 from astyqueue.queue.queue import MessageQueue
 from astyqueue.store import Store
@@ -38,6 +41,17 @@ class Connection:
         observers = Observers(self._observers, monotonic=self._clock.monotonic)
         observers.check_log_levels()
         return run(list_queues(), self.store, observers)
+
+    def workers(self) -> list[Presence]:
+        """The workers and dispatchers that reported to this store lately, stale ones too, ordered by name."""
+        return run(read_presences(), self.store)
+
+    def command(self, worker: str, command: WorkerCommand | str) -> None:
+        """Have the worker of exactly this name "drain", be "quiet", "resume", or log the "stacks" of its threads.
+
+        It follows with its next heartbeat, within 15 s by default.
+        """
+        run(request(worker, WorkerCommand(command), ids.nonce()), self.store)
 
     def __repr__(self) -> str:
         """The store."""

@@ -9,9 +9,11 @@ from functools import partial
 from astyqueue.clock import Clock
 from astyqueue.errors import StoreError, Undecodable
 from astyqueue.findings import Finding, Severity
-from astyqueue.model.health import findings_of, rest_of
+from astyqueue.model.health import findings_of, findings_of_workers, rest_of
+from astyqueue.model.presence import Presence
 from astyqueue.protocol.admin.health import read_health
 from astyqueue.protocol.admin.settings import load_settings, read_queue_list
+from astyqueue.protocol.coordination.presence import read_presences
 from astyqueue.protocol.steps import Client, Steps, run
 from astyqueue.queue.runtime import new_client
 from astyqueue.store import Store
@@ -49,21 +51,23 @@ class _Queues:
     def _all(self) -> Steps[list[Finding]]:
         found: list[Finding] = []
         listed = yield from read_queue_list()
+        workers = yield from read_presences()
         for name in listed.names:
             try:
-                found += yield from self._one(name)
+                found += yield from self._one(name, workers)
             except Undecodable as error:
                 reason = "a process that cannot read it cannot open the queue"
                 remedy = "upgrade this program if a newer astyqueue wrote it; restore it from a backup if it is damaged"
                 found.append(Finding(f"queue {name}", Severity.PROBLEM, str(error), reason, remedy))
-        return [*found, *map(_unreadable, listed.unreadable)]
+        ill = findings_of_workers(workers, self._process.now())
+        return [*found, *ill, *map(_unreadable, listed.unreadable)]
 
-    def _one(self, name: str) -> Steps[list[Finding]]:
+    def _one(self, name: str, workers: list[Presence]) -> Steps[list[Finding]]:
         settings = yield from load_settings(name)
         if settings is None:  # dropped since the queues were listed
             return []
         self.rests[name] = rest_of(settings)
-        return findings_of((yield from read_health(self._process, settings)))
+        return findings_of((yield from read_health(self._process, settings, workers)))
 
 
 def _unreadable(error: Undecodable) -> Finding:

@@ -14,6 +14,7 @@ from astyqueue.ids import LEAST, Id
 from astyqueue.model.envelope import FORMAT
 from astyqueue.model.explanation import STILL
 from astyqueue.model.health import OverdueLease, QueueHealth, RowHealth, Stranded, StuckReport, UnfitSchedule
+from astyqueue.model.presence import Presence
 from astyqueue.model.settings import Settings
 from astyqueue.protocol.layout.columns import HEADER, State, Type, decode_dead, decode_header
 from astyqueue.protocol.layout.rows import Ring, workers_row
@@ -37,8 +38,8 @@ _REPORT_TASKS: Final = 5
 _REPORT_NAME: Final = 100
 
 
-def read_health(process: Client, settings: Settings) -> Steps[QueueHealth]:
-    """What shows the health of a queue.
+def read_health(process: Client, settings: Settings, workers: Sequence[Presence] | None = None) -> Steps[QueueHealth]:
+    """What shows the health of a queue; `workers` are the reports of the store's workers, None if they were not read.
 
     Reads its timers, its dead letters, the first message of each row and priority, up to 20 parts of each row's message
     ids, its workers' reports and its schedules.
@@ -55,7 +56,8 @@ def read_health(process: Client, settings: Settings) -> Steps[QueueHealth]:
     ):
         rows[name].stranded = stranded
     stuck = yield from read_reports(settings.name)
-    return QueueHealth(settings, list(rows.values()), now, stuck, (yield from _unfit_schedules(ring)))
+    unfit = yield from _unfit_schedules(ring)
+    return QueueHealth(settings, list(rows.values()), now, stuck, unfit, workers)
 
 
 def _with_anything(names: Sequence[str], levels: int) -> Steps[list[str]]:

@@ -18,6 +18,8 @@ from astyqueue.units import SECOND
 QUEUES: Final = ":queues"
 #: The row by which processes measure the store's time.
 TIME: Final = ":time"
+#: The row of the reports of the processes that work on a store, and of commands to them.
+WORKERS: Final = ":workers"
 
 
 def settings_row(queue: str) -> str:

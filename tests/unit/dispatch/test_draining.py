@@ -246,6 +246,7 @@ def test_all_threads_of_a_dispatcher_end_with_it(still: Stage) -> None:
     names = {thread.name for thread in dispatcher.threads}
     assert names == {
         "astyqueue:steward",
+        "astyqueue:presence",
         "astyqueue:claim:1",
         *(f"astyqueue:emails:handle:{number}" for number in (1, 2, 3)),
     }

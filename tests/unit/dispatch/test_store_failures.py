@@ -41,7 +41,7 @@ def handle_all(stage: Stage, handler: Call, good: int, *, threads: int = 2) -> N
         assert done.acquire(timeout=DEADLINE)
     assert dispatcher.running
     assert all(thread.is_alive() for thread in dispatcher.threads)
-    assert len(dispatcher.threads) == threads + 2
+    assert len(dispatcher.threads) == threads + 3
     dispatcher.drain(None)
 
 
@@ -187,7 +187,7 @@ def test_a_mistake_in_a_program_is_told_with_its_traceback_and_the_dispatcher_go
     stage.queue.send("one")
     stage.start(lambda _: None, threads=1)
     assert store.made.wait(DEADLINE)
-    clock.when_waiting(2)
+    clock.when_waiting(3)
     store.over.set()
     clock.advance("1s")
     assert stage.when_settled(1) == {"acked": 1}

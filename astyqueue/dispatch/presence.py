@@ -1,0 +1,299 @@
+"""A dispatcher's presence in the store: what it reports at each heartbeat, and the commands to it that it finds there.
+
+One thread writes the report, reads the commands, and looks for a stall. It takes no part in claiming, so it can report
+that the claims have stopped.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import cache
+from importlib import metadata
+from typing import Final, Protocol
+
+from astyqueue.clock import Clock
+from astyqueue.dispatch.handlers import TASK, Handler
+from astyqueue.dispatch.stall_watch import Stall, StallWatch
+from astyqueue.dispatch.thread_stacks import stacks_of
+from astyqueue.dispatch.worker_log import REMIND, log_event, log_mistake, log_stacks
+from astyqueue.errors import AstyqueueError, Closed
+from astyqueue.model.presence import HEARTBEAT, Presence, RunningTask, WorkerCommand, WorkerState
+from astyqueue.protocol.coordination import presence as protocol
+from astyqueue.queue.delivery.delivery import Delivery
+from astyqueue.queue.queue import MessageQueue
+from astyqueue.queue.runtime import new_client
+from astyqueue.text import instant_text, length_text, reason_of
+from astyqueue.units import BEGINNING, SECOND, MonotonicUs
+from astyqueue.waiting import Wakeup
+
+#: A presence whose thread did not come round for this long after its time is not alive: it waits inside the store.
+_LIVE_WITHIN: Final = 60 * SECOND
+#: Heartbeats that the store may leave unanswered before the process is not ready.
+_READY_WITHIN: Final = 3
+#: Seconds that the end of a dispatcher waits for the report to be deleted; else it expires.
+_WITHDRAWN_WITHIN: Final = 2.0
+
+
+class UnderWay(Protocol):
+    """A handler that runs: its delivery, and when it began (microseconds since 1970)."""
+
+    delivery: Delivery
+    handler: Handler | None
+    began: int
+
+
+@dataclass(frozen=True, slots=True)
+class Workload:
+    """What a presence asks its dispatcher, and what it has it do.
+
+    `running` has the name of the queue of each handler that runs; `held` counts the slots of handlers past their
+    timeout. `hold` stops the claims, or lets them go on; `drain` requests the end.
+    """
+
+    queues: Callable[[], Sequence[MessageQueue]]
+    slots: Callable[[], int]
+    running: Callable[[], Iterable[tuple[str, UnderWay]]]
+    held: Callable[[], int]
+    hold: Callable[[bool], None]
+    drain: Callable[[], None]
+
+
+class WorkerPresence:
+    """Reports on one dispatcher, and follows commands to it. All methods may be called from any thread.
+
+    A heartbeat costs one write and one read in each store that the dispatcher has queues in. A store that does not
+    answer is asked again with the next one; the work does not depend on it.
+    """
+
+    def __init__(self, workload: Workload, clock: Clock) -> None:
+        """Nothing runs yet. `every`, `on_drain`, `on_stall` and `watch.after` may be set before `start`."""
+        self.name = new_client(clock).name
+        self.every = HEARTBEAT
+        self.stall: Stall | None = None
+        #: Called when a command asks for the end, and with each stall once.
+        self.on_drain = workload.drain
+        self.on_stall: Callable[[Stall], None] = _ignore
+        self.watch = StallWatch(
+            clock, workload.queues, lambda: (workload.held(), workload.slots()), lambda: self._running()[0]
+        )
+        self._workload = workload
+        self._clock = clock
+        self._wakeup = Wakeup(clock)
+        self._thread: threading.Thread | None = None
+        self._started = 0
+        self._turned = self._answered = BEGINNING
+        self._logged: MonotonicUs | None = None
+        self._beat_now = self._quiet = self._draining = self._over = False
+        self._seen: set[str] = set()
+
+    def start(self) -> threading.Thread:
+        """Start the thread."""
+        self._started = self._workload.queues()[0].core.process.now()
+        self._turned = self._clock.monotonic()
+        self.watch.begin()
+        self._thread = threading.Thread(target=self._run, name="astyqueue:presence", daemon=True)
+        self._thread.start()
+        return self._thread
+
+    @property
+    def state(self) -> WorkerState:
+        """What the dispatcher does now."""
+        if self._draining:
+            return WorkerState.DRAINING
+        if self.stall is not None:
+            return WorkerState.STALLED
+        return WorkerState.QUIET if self._quiet else WorkerState.RUNNING
+
+    @property
+    def live(self) -> bool:
+        """Whether the process does its work, or could: it has not stalled, and this thread comes round."""
+        late = self._clock.monotonic() - self._turned - min(self.every, self.watch.every)
+        return self.stall is None and late < _LIVE_WITHIN
+
+    @property
+    def ready(self) -> bool:
+        """Whether it claims: it runs, and the store answered one of the last three heartbeats."""
+        unanswered = self._clock.monotonic() - self._answered
+        return self.live and self.state == WorkerState.RUNNING and unanswered < _READY_WITHIN * self.every
+
+    def quiet(self) -> None:
+        """Claim no more; what is claimed is handled, and the process runs on."""
+        self._hold(held=True)
+
+    def resume(self) -> None:
+        """Claim again."""
+        self._hold(held=False)
+
+    def _hold(self, *, held: bool) -> None:
+        if self._quiet == held:
+            return
+        self._quiet = held
+        self._workload.hold(held)
+        self.watch.begin()
+        self.report_soon()
+        log_event(logging.INFO, "quiet" if held else "resumed")
+
+    def log_stacks(self) -> None:
+        """Log the stacks of all threads."""
+        log_stacks(logging.WARNING, "stacks", stacks_of(), state=self.state, **self._busy())
+
+    def drains(self) -> None:
+        """Report from now on that the dispatcher ends."""
+        self._draining = True
+        self.report_soon()
+
+    def report_soon(self) -> None:
+        """Write a report now instead of with the next heartbeat."""
+        self._beat_now = True
+        self._wakeup.set()
+
+    def end(self) -> None:
+        """Delete the report, and end the thread."""
+        self._over = True
+        self._wakeup.set()
+        if self._thread is not None and self._thread is not threading.current_thread():
+            self._thread.join(_WITHDRAWN_WITHIN)
+
+    def _run(self) -> None:
+        beat = self._clock.monotonic()
+        look = beat + self.watch.every
+        while not self._over:
+            now = self._turned = self._clock.monotonic()
+            if now >= look:
+                look = now + self.watch.every
+                self._safely(self._look)
+            if now >= beat or self._beat_now:
+                beat = now + self.every
+                self._beat_now = False
+                self._safely(self._beat)
+            if not self._beat_now:
+                self._wakeup.wait(min(beat, look))
+        if self._answered != BEGINNING:
+            self._safely(self._withdraw)
+
+    def _safely(self, work: Callable[[], None]) -> None:
+        """Do this; the next heartbeat tries again after an error."""
+        try:
+            work()
+        except Closed:
+            self._over = True
+        except AstyqueueError as error:
+            log_event(logging.DEBUG, "unreported", error=reason_of(error))
+        except BaseException as error:  # noqa: BLE001 - the reports must go on
+            log_mistake(error)
+
+    def _beat(self) -> None:
+        wanted: list[WorkerCommand] = []
+        seen: set[str] = set()
+        for queues in self._by_store():
+            queues[0].run(protocol.report(self._presence(queues)))
+            for command, nonce in queues[0].run(protocol.read_commands(self.name)):
+                seen.add(nonce)
+                wanted += [command] if nonce not in self._seen else []
+        self._seen = seen
+        self._answered = self._clock.monotonic()
+        for command in wanted:
+            self._follow(command)
+
+    def _by_store(self) -> list[list[MessageQueue]]:
+        """The queues, those of one store together."""
+        stores: dict[int, list[MessageQueue]] = {}
+        for queue in self._workload.queues():
+            stores.setdefault(id(queue.store), []).append(queue)
+        return list(stores.values())
+
+    def _presence(self, queues: Sequence[MessageQueue]) -> Presence:
+        running, busy = self._running()
+        return Presence(
+            self.name,
+            socket.gethostname(),
+            os.getpid(),
+            _version(),
+            self._started,
+            self.state,
+            [queue.name for queue in queues],
+            len(queues),
+            self._workload.slots(),
+            busy,
+            running,
+            self.every,
+        )
+
+    def _running(self) -> tuple[list[RunningTask], int]:
+        """The handlers that run, and how many."""
+        running = [_task(queue, one) for queue, one in self._workload.running()]
+        return sorted(running, key=lambda task: task.since), len(running)
+
+    def _follow(self, command: WorkerCommand) -> None:
+        log_event(logging.INFO, "command", command=command)
+        match command:
+            case WorkerCommand.DRAIN:
+                self.on_drain()
+            case WorkerCommand.QUIET:
+                self.quiet()
+            case WorkerCommand.RESUME:
+                self.resume()
+            case WorkerCommand.STACKS:
+                self.log_stacks()
+
+    def _look(self) -> None:
+        if self._draining or self._quiet:
+            self.stall = None
+            return
+        before, self.stall = self.stall, self.watch.look()
+        if self.stall is not None:
+            self._log_stall(self.stall)
+        if (before is None) != (self.stall is None):
+            self.report_soon()
+            if self.stall is not None:
+                self.on_stall(self.stall)
+            else:
+                log_event(logging.INFO, "recovered")
+
+    def _log_stall(self, stall: Stall) -> None:
+        """Log a stall once a minute while it lasts."""
+        now = self._clock.monotonic()
+        if self._logged is not None and now - self._logged < REMIND:
+            return
+        self._logged = now
+        facts: dict[str, object] = {"for": length_text(stall.idle)}
+        if stall.waiting_since is not None:
+            wall = self._workload.queues()[0].core.process.now()
+            facts |= {"queue": stall.queue, "waiting_since": instant_text(stall.waiting_since, wall)}
+        facts |= {"held": f"{stall.held} of {stall.slots}", **self._busy()}
+        log_stacks(logging.ERROR, "stall", stacks_of(), **facts)
+
+    def _busy(self) -> dict[str, object]:
+        running, busy = self._running()
+        facts: dict[str, object] = {"busy": f"{busy} of {self._workload.slots()}"}
+        if running:
+            oldest = running[0]
+            now = self._workload.queues()[0].core.process.now()
+            facts["oldest"] = f"{oldest.task} {oldest.id} for {length_text(max(0, now - oldest.since))}"
+        return facts
+
+    def _withdraw(self) -> None:
+        for queues in self._by_store():
+            queues[0].run(protocol.withdraw(self.name))
+
+
+def _task(queue: str, one: UnderWay) -> RunningTask:
+    task = one.delivery.headers.get(TASK) or (one.handler.name if one.handler else "")
+    return RunningTask(queue, task, str(one.delivery.message_id), one.began)
+
+
+@cache
+def _version() -> str:
+    try:
+        return metadata.version("astyqueue")
+    except metadata.PackageNotFoundError:
+        return "unknown"
+
+
+def _ignore(_: Stall) -> None:
+    """The default of `on_stall`."""

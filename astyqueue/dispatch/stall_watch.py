@@ -1,0 +1,122 @@
+"""Notices that a worker has stalled: work is due, and for a long time it neither claimed nor settled anything.
+
+Such a process answers every question whether it lives. What it does not do is its work: a thread waits for a lock that
+no thread gives back, a handler never returns, a store answers no more to one connection.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Final, NamedTuple
+
+from astyqueue.clock import Clock, microseconds
+from astyqueue.model.presence import RunningTask
+from astyqueue.model.views import Include
+from astyqueue.queue.queue import MessageQueue
+from astyqueue.units import SECOND
+
+#: The time without a claim and without an outcome after which work that is due means a stall, unless it is set.
+STALL_AFTER: Final = 300 * SECOND
+#: Looks within that time.
+_LOOKS: Final = 4
+#: Messages that are read of a queue: the first by priority may be younger than those behind it.
+_READ: Final = 10
+
+
+class Stall(NamedTuple):
+    """Why a worker counts as stalled: since when nothing was consumed, and the work that waits or the slots held.
+
+    `idle` is a duration, `waiting_since` a moment (microseconds), None if every slot is `held` by a handler past its
+    timeout.
+    """
+
+    idle: int
+    queue: str
+    waiting_since: int | None
+    held: int
+    slots: int
+    running: Sequence[RunningTask]
+
+
+class StallWatch:
+    """Looks whether the queues of a dispatcher make progress; one thread calls `look`, each time after `every`.
+
+    A look at a worker that consumes costs no request. At one that does not, it reads the first due messages of two
+    queues: of that which was worked on last, and of one of the others in turn. Two looks must find the same, because a
+    message that becomes due again after a pause waits for a moment too.
+    """
+
+    def __init__(
+        self,
+        clock: Clock,
+        queues: Callable[[], Sequence[MessageQueue]],
+        held: Callable[[], tuple[int, int]],
+        running: Callable[[], Sequence[RunningTask]],
+    ) -> None:
+        """`held` returns how many slots are held by handlers past their timeout, and how many there are."""
+        self.after = STALL_AFTER
+        self._clock = clock
+        self._queues = queues
+        self._held = held
+        self._running = running
+        self._consumed: dict[str, int] = {}
+        self._last: MessageQueue | None = None
+        self._turn = 0
+        self._suspected = False
+        self._since = clock.monotonic()
+
+    @property
+    def every(self) -> int:
+        """The pause between two looks, in microseconds."""
+        return max(1, self.after // _LOOKS)
+
+    def begin(self) -> None:
+        """Count from now on: the worker has just started, or is to claim again."""
+        self._since = self._clock.monotonic()
+
+    def look(self) -> Stall | None:
+        """The stall, if this look and the one before found one. Raises the errors of the store."""
+        before, self._suspected = self._suspected, False
+        found = self._find()
+        self._suspected = found is not None
+        return found if before else None
+
+    def _find(self) -> Stall | None:
+        now = self._clock.monotonic()
+        if self._progressed():
+            self._since = now
+        idle = now - self._since
+        if idle < self.after:
+            return None
+        held, slots = self._held()
+        if held >= slots:
+            return Stall(idle, "", None, held, slots, self._running())
+        for queue in self._searched():
+            if (waiting := self._waiting_since(queue)) is not None:
+                return Stall(idle, queue.name, waiting, held, slots, self._running())
+        return None
+
+    def _progressed(self) -> bool:
+        """Whether anything was claimed or settled since the last look."""
+        before, self._consumed = self._consumed, {}
+        progressed = False
+        for queue in self._queues():
+            stats = queue.stats
+            count = stats.received + stats.acked + stats.released + stats.rejected + stats.lost
+            self._consumed[queue.name] = count
+            if count != before.get(queue.name, 0):
+                progressed, self._last = True, queue
+        return progressed
+
+    def _searched(self) -> list[MessageQueue]:
+        """The queues to search for due work in this look."""
+        queues = list(self._queues())
+        self._turn += 1
+        others = queues[self._turn % len(queues) :][:1] if queues else []
+        first = [self._last] if self._last in queues and self._last is not None else []
+        return [queue for queue in dict.fromkeys([*first, *others]) if not queue.settings.behaviour.paused]
+
+    def _waiting_since(self, queue: MessageQueue) -> int | None:
+        """The moment since when a message of this queue has been due, if that is longer ago than `after`."""
+        due = min((microseconds(found.due) for found in queue.peek(_READ, include=Include.DUE)), default=None)
+        return due if due is not None and due <= queue.core.process.now() - self.after else None

@@ -1,0 +1,137 @@
+"""`astyqueue workers`, and what `doctor` finds out from the reports of workers."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+
+import pytest
+
+from astyqueue.clock import SystemClock
+from astyqueue.model.presence import Presence, RunningTask, WorkerState
+from astyqueue.protocol.coordination.presence import read_commands, report
+from astyqueue.protocol.layout.rows import WORKERS
+from astyqueue.protocol.steps import run
+from astyqueue.queue.connection import Connection, connect
+from astyqueue.store import Batch, Name, Put
+from astyqueue.testing import TimeMachine
+from astyqueue.units import SECOND
+from tests.unit.cli.conftest import Shell
+
+NOW = SystemClock().now()
+ANN = Presence(
+    "web-1:812:9f2c01", "web-1", 812, "1.2", NOW - 3600 * SECOND, WorkerState.RUNNING, ["emails"], 1, 8, 1,
+    [RunningTask("emails", "mail.send", "emails:0:0/0/x", NOW - 90 * SECOND)],
+)  # fmt: skip
+BOB = dataclasses.replace(ANN, name="web-2:7:aaaaaa", host="web-2", pid=7, queues=["other"], busy=0, running=[])
+
+Workers = Callable[..., None]
+
+
+@pytest.fixture
+def reports(connection: Connection, url: str) -> Workers:
+    """Stores reports, as workers do."""
+
+    def write(*presences: Presence, ago: int = 0) -> None:
+        """`ago`: seconds since they were written."""
+        with connect_at(url, -ago) as past:
+            for one in presences:
+                run(report(one), past.store)
+
+    assert connection.queues()
+    return write
+
+
+def connect_at(url: str, seconds: int) -> Connection:
+    """The same store at another moment."""
+    return connect(url, clock=TimeMachine(SystemClock().now() + seconds * SECOND))
+
+
+@pytest.mark.usefixtures("connection")
+def test_without_workers_it_says_so(shell: Shell) -> None:
+    assert shell("workers").stdout == "no worker has reported lately\n"
+    assert shell("workers", "--json").stdout == ""
+
+
+@pytest.mark.every_store
+def test_workers_are_listed_with_what_they_run(shell: Shell, connection: Connection) -> None:
+    for one in (BOB, ANN):
+        run(report(one), connection.store)
+    titles, first, second = shell("workers").stdout.splitlines()
+    assert titles.split() == ["name", "state", "seen", "up", "busy", "oldest", "task", "queues", "version"]
+    assert first.startswith("web-1:812:9f2c01  running  ")
+    assert "  1/8   mail.send for 1m3" in first
+    assert second.startswith("web-2:7:aaaaaa    running  ")
+    listed = shell.json("workers")
+    assert [one["name"] for one in listed] == [ANN.name, BOB.name]
+    assert [one["stale"] for one in listed] == [False, False]
+    assert listed[0]["running"][0] == {**listed[0]["running"][0], "task": "mail.send", "id": "emails:0:0/0/x"}
+    assert shell("workers", "list").stdout.splitlines()[0].split() == titles.split()
+
+
+@pytest.mark.stores("sqlite")
+def test_stale_ones_are_marked_and_come_last(shell: Shell, reports: Workers) -> None:
+    reports(ANN, ago=60)
+    reports(BOB)
+    assert [one.split()[:2] for one in shell("workers").stdout.splitlines()[1:]] == [
+        [BOB.name, "running"],
+        [ANN.name, "stale"],
+    ]
+
+
+@pytest.mark.stores("sqlite")
+def test_those_that_reported_long_ago_are_gone(shell: Shell, reports: Workers) -> None:
+    reports(ANN, ago=200)
+    assert shell("workers").stdout == "no worker has reported lately\n"
+
+
+def test_what_cannot_be_read_is_left_out_and_nothing_moves_the_cursor(shell: Shell, connection: Connection) -> None:
+    run(report(ANN), connection.store)
+    wrong = (b"", b"\x02{}", b"\x01[1]", b"\x01{}", b'\x01{"name":7}', b"\x01" + b"[" * 500)
+    puts = tuple(Put(Name(0, 0, bytes([1, *[number] * 15]), 0), value) for number, value in enumerate(wrong))
+    connection.store.send(Batch(WORKERS, puts))
+    evil = dataclasses.replace(ANN, name="x\x1b[2J", queues=["\u202eq"])
+    run(report(evil), connection.store)
+    shown = shell("workers").stdout
+    assert len(shown.splitlines()) == 3
+    assert "\x1b" not in shown
+    assert "\u202e" not in shown
+
+
+def test_commands_go_to_the_workers_that_are_named_in_full_or_in_part(shell: Shell, connection: Connection) -> None:
+    for one in (ANN, BOB):
+        run(report(one), connection.store)
+    said = shell("workers", "drain", "web-1").stdout
+    assert said == "web-1:812:9f2c01 was asked to claim no more, finish what runs, and end; it does within 15s\n"
+    assert shell.json("workers", "stacks", ANN.name, "web-2") == [
+        {"worker": ANN.name, "command": "stacks"},
+        {"worker": BOB.name, "command": "stacks"},
+    ]
+    assert [one.command for one in run(read_commands(ANN.name), connection.store)] == ["drain", "stacks"]
+    assert [one.command for one in run(read_commands(BOB.name), connection.store)] == ["stacks"]
+    assert "2 workers have names that begin with 'web'" in shell.error("workers", "quiet", "web", code=2)
+    assert "there is no worker 'db'; there are: web-1" in shell.error("workers", "quiet", "db", code=1)
+
+
+@pytest.mark.stores("sqlite")
+def test_doctor_says_that_work_is_due_and_no_worker_serves_the_queue(shell: Shell, url: str, reports: Workers) -> None:
+    with connect_at(url, -600) as past:
+        past.queue("emails").send("waits")
+    reports(BOB)
+    assert (
+        "workers of queue emails: no worker serves this queue, and work is due since" in shell("doctor", code=10).stdout
+    )
+    reports(ANN)
+    assert "workers of queue emails: 1 worker with 8 slots" in shell("doctor", code=10).stdout
+    assert "no worker serves this queue" not in shell("doctor", code=10).stdout
+
+
+@pytest.mark.stores("sqlite")
+def test_doctor_lists_workers_that_have_stalled_or_vanished_or_are_quiet(shell: Shell, reports: Workers) -> None:
+    reports(dataclasses.replace(ANN, state=WorkerState.STALLED))
+    assert f"worker {ANN.name}: has stalled: work is due" in shell("doctor", code=20).stdout
+    reports(ANN)
+    reports(BOB, ago=100)
+    assert f"worker {BOB.name}: has not reported since" in shell("doctor", code=10).stdout
+    reports(dataclasses.replace(BOB, state=WorkerState.QUIET))
+    assert f"do:  astyqueue workers resume {BOB.name}" in shell("doctor").stdout

@@ -1,0 +1,249 @@
+"""What a dispatcher reports about itself in the store, how it follows commands, and how it notices that it stalled."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from astyqueue.dispatch.dispatcher import Dispatcher
+from astyqueue.dispatch.stall_watch import Stall
+from astyqueue.errors import StoreUnavailable
+from astyqueue.model.presence import TASKS_NAMED, Presence, WorkerCommand, WorkerState
+from astyqueue.protocol.coordination.presence import read_presences, request
+from astyqueue.protocol.coordination.presence import report as protocol_report
+from astyqueue.protocol.layout.rows import WORKERS
+from astyqueue.protocol.steps import Read, Request, Send, run
+from astyqueue.store import Store
+from astyqueue.testing import Faulty, TimeMachine
+from tests.support.places import Place
+from tests.unit.dispatch.conftest import Stages
+from tests.unit.dispatch.stage import DEADLINE, Gate, Stage
+from tests.unit.dispatch.test_stuck import Lines
+
+
+class Noticing(Faulty):
+    """A store of which tests see each request about workers, which fail while it is `broken`."""
+
+    def __init__(self, store: Store) -> None:
+        super().__init__(store)
+        self.changed = threading.Condition()
+        self.about_workers: list[Request] = []
+        self.broken = False
+        self._refused = threading.Semaphore(0)
+
+    def when_refused(self) -> None:
+        assert self._refused.acquire(timeout=DEADLINE)
+
+    def perform(self, request: Request) -> object:
+        named = isinstance(request, Send) and request.batch.row == WORKERS
+        asked = isinstance(request, Read) and request.wanted[0].row == WORKERS
+        if self.broken and (named or asked):
+            self._refused.release()
+            raise StoreUnavailable
+        answer = super().perform(request)
+        if named or asked:
+            with self.changed:
+                self.about_workers.append(request)
+                self.changed.notify_all()
+        return answer
+
+
+class Scene:
+    """A stage whose clock a test moves, and the reports in its store."""
+
+    def __init__(self, stage: Stage, store: Noticing, clock: TimeMachine) -> None:
+        self.stage = stage
+        self.store = store
+        self.clock = clock
+
+    def begin(self, handler: Callable[..., object], **options: int) -> Dispatcher:
+        dispatcher = self.stage.start(handler, **options)
+        self.when(bool)
+        return dispatcher
+
+    def when(self, true: Callable[[list[Presence]], bool]) -> list[Presence]:
+        """The reports once this is true of them."""
+        with self.store.changed:
+            assert self.store.changed.wait_for(lambda: true(self.reports()), DEADLINE), self.reports()
+        return self.reports()
+
+    def reports(self) -> list[Presence]:
+        return run(read_presences(), self.store._store)  # noqa: SLF001 - its own requests are not to be seen
+
+    def beat(self) -> Presence:
+        """The report of the next heartbeat."""
+        with self.store.changed:
+            before = len(self.store.about_workers)
+        self.clock.when_waiting(2)
+        self.clock.advance("15s")
+        with self.store.changed:
+            assert self.store.changed.wait_for(lambda: len(self.store.about_workers) >= before + 2, DEADLINE)
+        [report] = self.reports()
+        return report
+
+    def command(self, command: WorkerCommand) -> None:
+        [one] = self.reports()
+        run(request(one.name, command, threading.current_thread().name.encode() + command.encode()), self.store)
+
+
+@pytest.fixture
+def scene(stages: Stages, place: Place, clock: TimeMachine) -> Scene:
+    store = Noticing(place.store(clock))
+    return Scene(stages(clock, store, lease="1h"), store, clock)
+
+
+@pytest.fixture
+def lines() -> Iterator[Lines]:
+    handler, log = Lines(), logging.getLogger("astyqueue.worker")
+    log.addHandler(handler)
+    log.setLevel(logging.INFO)
+    yield handler
+    log.setLevel(logging.NOTSET)
+    log.removeHandler(handler)
+
+
+@pytest.mark.stores("memory", "sqlite")
+@pytest.mark.every_store
+def test_a_dispatcher_reports_who_it_is_and_what_it_runs_and_takes_that_back_at_its_end(scene: Scene) -> None:
+    gate = Gate()
+    sent = scene.stage.queue.send("one", headers={"task": "mail.send"})
+    dispatcher = scene.begin(gate, threads=3)
+    gate.when_entered()
+    began = scene.clock.now()
+    report = scene.beat()
+    assert (report.state, report.slots, report.busy) == (WorkerState.RUNNING, 3, 1)
+    assert (report.queues, report.name) == (["emails"], dispatcher.presence.name)
+    assert report.name.startswith(f"{report.host}:{report.pid}:")
+    assert [(one.queue, one.task, one.id, one.since) for one in report.running] == [
+        ("emails", "mail.send", str(sent.id), began)
+    ]
+    dispatcher.drain(wait=False)
+    scene.when(lambda found: found[0].state == WorkerState.DRAINING)
+    gate.open.set()
+    dispatcher.drain()
+    assert scene.reports() == []
+
+
+def test_a_heartbeat_is_one_write_and_one_read_whatever_the_number_of_queues(scene: Scene) -> None:
+    builder = Dispatcher.builder()
+    for name in range(20):
+        builder.queue(scene.stage.queue.builder().store(scene.store).clock(scene.clock).name(f"q{name}").build())
+        builder.handler(print, threads=1)
+    scene.stage.begin(builder.build())
+    scene.when(bool)
+    before = len(scene.store.about_workers)
+    assert len(scene.beat().queues) == 20
+    scene.clock.when_waiting(2)
+    kinds = [type(one) for one in scene.store.about_workers[before:]]
+    assert kinds == [Send, Read]
+
+
+def test_a_process_that_was_killed_is_stale_after_three_heartbeats_and_vanishes_after_twelve(scene: Scene) -> None:
+    report = Presence("a:1:b", "a", 1, "0", scene.clock.now(), WorkerState.RUNNING, ["emails"], 1, 8, 0, [])
+    run(protocol_report(report), scene.store)
+    scene.clock.advance("45s")
+    assert not scene.reports()[0].stale(scene.clock.now())
+    scene.clock.advance("1s")
+    assert scene.reports()[0].stale(scene.clock.now())
+    scene.clock.advance("3m")
+    assert scene.reports() == []
+
+
+def test_what_producers_chose_is_stored_printable_and_cut(scene: Scene) -> None:
+    gate = Gate()
+    scene.stage.queue.send_many(range(30), headers={"task": "\x1b[2J\u202e" + "x" * 500})
+    scene.begin(gate, threads=30)
+    gate.when_entered(30)
+    report = scene.beat()
+    assert (report.busy, len(report.running)) == (30, TASKS_NAMED)
+    assert all(one.task.startswith("\\u001b[2J\\u202e") and len(one.task) == 100 for one in report.running)
+    gate.open.set()
+
+
+def test_commands_are_followed_once_with_the_next_heartbeat(scene: Scene, lines: Lines) -> None:
+    done = threading.Event()
+    dispatcher = scene.begin(lambda _: done.set())
+    scene.command(WorkerCommand.QUIET)
+    scene.beat()
+    scene.when(lambda found: found[0].state == WorkerState.QUIET)
+    scene.stage.queue.send("while quiet")
+    for _ in range(3):
+        scene.stage.look_around()
+    assert not done.is_set()
+    scene.command(WorkerCommand.RESUME)
+    scene.beat()
+    assert done.wait(DEADLINE)
+    scene.beat()
+    scene.command(WorkerCommand.STACKS)
+    scene.beat()
+    assert "astyqueue:emails:handle:1" in str(lines.first("stacks").exc_text)
+    scene.command(WorkerCommand.DRAIN)
+    scene.beat()
+    dispatcher.run()
+    assert [vars(record)["facts"]["command"] for record in lines.of("command")] == [
+        "quiet",
+        "resume",
+        "stacks",
+        "drain",
+    ]
+
+
+def test_a_store_that_does_not_answer_is_asked_again_and_the_dispatcher_is_not_ready_meanwhile(scene: Scene) -> None:
+    dispatcher = scene.begin(print)
+    scene.when(lambda _: dispatcher.presence.ready)
+    scene.store.broken = True
+    for _ in range(4):
+        scene.clock.when_waiting(2)
+        scene.clock.advance("15s")
+        scene.store.when_refused()
+    assert (dispatcher.presence.ready, dispatcher.presence.live) == (False, True)
+    scene.store.broken = False
+    scene.beat()
+    scene.when(lambda _: dispatcher.presence.ready)
+
+
+def test_work_that_is_due_while_every_slot_is_frozen_is_a_stall_until_something_ends(
+    scene: Scene, lines: Lines
+) -> None:
+    gate, stalls = Gate(), list[Stall]()
+    scene.stage.queue.send_many(range(20))
+    dispatcher = scene.stage.begin(
+        Dispatcher.builder().queue(scene.stage.queue, threads=2, backlog=0).handler(gate).build()
+    )
+    dispatcher.presence.on_stall = stalls.append
+    gate.when_entered(2)
+    until_stalled(scene)
+    assert not dispatcher.presence.live
+    record = lines.first("stall")
+    facts = vars(record)["facts"]
+    assert (facts["queue"], facts["busy"], facts["held"]) == ("emails", "2 of 2", "0 of 2")
+    assert "in __call__" in str(record.exc_text)
+    assert len(stalls) == 1
+    gate.open.set()
+    scene.stage.when(lambda: scene.stage.stats.received == 20)
+    for _ in range(5):
+        scene.beat()
+    lines.first("recovered")
+    assert dispatcher.presence.live
+
+
+def test_an_idle_worker_has_not_stalled_nor_has_one_whose_queue_is_paused(scene: Scene, lines: Lines) -> None:
+    dispatcher = scene.begin(print)
+    scene.stage.queue.configure(paused=True)
+    scene.stage.queue.send("waits")
+    for _ in range(12):
+        scene.beat()
+        scene.clock.advance("60s")
+    assert dispatcher.presence.stall is None
+    assert lines.of("stall") == []
+
+
+def until_stalled(scene: Scene) -> None:
+    """Let time pass until the report says so; handlers keep their leases."""
+    for _ in range(40):
+        if scene.beat().state == WorkerState.STALLED:
+            return
+    raise AssertionError(scene.reports())
