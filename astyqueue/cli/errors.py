@@ -28,8 +28,11 @@ class ExitCode(IntEnum):
     STORE_UNAVAILABLE = 3
     STUCK = 4
     WRONG_SCHEMA = 5
+    STALLED = 6
+    CHILDREN_DIED = 7
     WARNING = 10
     PROBLEM = 20
+    AGAIN = 75
     INTERRUPTED = 130
     TERMINATED = 143
 

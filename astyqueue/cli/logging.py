@@ -34,12 +34,15 @@ _MOST: Final = 10_000
 ExcInfo = tuple[type[BaseException], BaseException, TracebackType | None] | tuple[None, None, None]
 
 
-def configure(level: str, form: str) -> None:
-    """Print records of this process from this level up on stderr, as "text" or "json". Replaces the root handlers."""
+def configure(level: str, form: str, child: int | None = None) -> None:
+    """Print records of this process from this level up on stderr, as "text" or "json". Replaces the root handlers.
+
+    `child` is the number of this process among those of a supervisor; each line names it.
+    """
     root = logging.getLogger()
     for replaced in root.handlers:
         replaced.flush()
-    root.handlers[:] = [BatchedLines(sys.stderr, _Facts() if form == "json" else _Line())]
+    root.handlers[:] = [BatchedLines(sys.stderr, _Facts(child) if form == "json" else _Line(child))]
     root.setLevel(level.upper())
     # The driver logs each connection at level info, which only helps to debug; its warnings are always shown.
     logging.getLogger("cassandra").setLevel(logging.NOTSET if level == "debug" else logging.WARNING)
@@ -196,16 +199,18 @@ def _created(record: logging.LogRecord) -> int:
 
 
 class _Line(logging.Formatter):
-    """`2026-11-21T09:00:00.123Z INFO astyqueue.worker done task=... id=...`."""
+    """`2026-11-21T09:00:00.123Z INFO astyqueue.worker done task=... id=...`; with a child `astyqueue.worker[2]`."""
 
-    def __init__(self) -> None:
-        super().__init__("%(asctime)s %(levelname)s %(name)s %(message)s")
+    def __init__(self, child: int | None = None) -> None:
+        named = "" if child is None else f"[{child}]"
+        super().__init__(f"%(asctime)s %(levelname)s %(name)s{named} %(message)s")
         self._moments = _Moments()
+        self._name = f"{LOG.name}{named}"
 
     def done(self, one: _Done) -> str:
         """The line `done`."""
         facts = facts_line("done", done_facts(one.delivery, one.handler, one.began, one.took))
-        return f"{self._moments.of(one.at, 3)} INFO {LOG.name} {facts}"
+        return f"{self._moments.of(one.at, 3)} INFO {self._name} {facts}"
 
     def formatTime(self, record: logging.LogRecord, datefmt: str | None = None) -> str:  # noqa: ARG002, N802 - logging's signature
         """The time of the record, in UTC, to the millisecond."""
@@ -225,10 +230,11 @@ class _Line(logging.Formatter):
 
 
 class _Facts(logging.Formatter):
-    """One JSON object a line, with the event and its facts as fields."""
+    """One JSON object a line, with the event and its facts as fields, and the number of the child if there is one."""
 
-    def __init__(self) -> None:
+    def __init__(self, child: int | None = None) -> None:
         super().__init__()
+        self._child = {} if child is None else {"child": child}
         self._moments = _Moments()
         self._json = json.JSONEncoder(ensure_ascii=False, default=str).encode
 
@@ -247,7 +253,7 @@ class _Facts(logging.Formatter):
         return printable(self._json(line))
 
     def _fields(self, created: int, level: str, logger: str) -> dict[str, object]:
-        return {"time": self._moments.of(created, 6), "level": level, "logger": logger}
+        return {"time": self._moments.of(created, 6), "level": level, "logger": logger, **self._child}
 
 
 def _event(event: str, facts: dict[str, object]) -> dict[str, object]:

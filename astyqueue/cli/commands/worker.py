@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import importlib
 import logging
 import os
@@ -15,13 +14,12 @@ from click.core import ParameterSource
 from astyqueue.cli.config import here
 from astyqueue.cli.context import FILE, url_option, verbose_option
 from astyqueue.cli.errors import ExitCode, Failure, trace_if_verbose
-from astyqueue.errors import Closed
 from astyqueue.printable import printable_message
 
 if TYPE_CHECKING:
     from types import ModuleType
 
-    from astyqueue.cli.signals import Signals
+    from astyqueue.cli.worker.control_pipe import Supervised
     from astyqueue.tasks.app import App
 
 _LEVELS = ("debug", "info", "warning", "error")
@@ -53,13 +51,20 @@ def _weights(context: click.Context, parameter: click.Parameter, text: str | Non
 
     The module is searched for in the current directory first. TERM or INT (Ctrl-C) drains the worker: it claims no more
     messages, running tasks can finish within --drain-timeout, and unstarted messages are released to other workers at
-    once. A second signal releases all messages and exits at once. Neither costs a message an attempt.
+    once. A second signal releases all messages and exits at once. Neither costs a message an attempt. USR1 logs the
+    stacks of all threads; USR2 makes it quiet: it claims no more, and runs on. `astyqueue workers` does so by name.
+
+    With -p, a supervisor starts N processes, and starts those again that die, after a pause that doubles from 1s to
+    60s. It passes signals on to them, and they drain when it dies. Its exit code is the greatest of theirs.
 
     \b
     Exit codes
-      0  drained, or nothing left with --burst     3  the store cannot be reached
-      1  any other error                           4  --max-stalled tasks are past their timeout
-      2  invalid option, or no such app            130, 143  exited at a second INT or TERM
+      0  drained, or nothing left with --burst     5  the store has no tables yet, or those of a newer astyqueue
+      1  any other error                           6  stalled, with --on-stall=exit
+      2  invalid option, or no such app            7  with -p: a process died at once five times in a row
+      3  the store cannot be reached               75  under -p: ended to be started again
+      4  --max-stalled tasks are past their        130, 143  exited at a second INT or TERM
+         timeout                                   128 + n  with -p: signal n killed a process
     """,
     epilog="""\b
     astyqueue worker shop.tasks:app -Q emails:3,default -c 16
@@ -81,6 +86,13 @@ def _weights(context: click.Context, parameter: click.Parameter, text: str | Non
     default=8,
     show_default=True,
     help="Threads that run tasks. They are divided by weight, at least one per queue, and are not shared.",
+)
+@click.option(
+    "-p",
+    "--processes",
+    type=click.IntRange(1, 256),
+    metavar="N",
+    help="Run N processes, each with all these options, under a supervisor. [default: one, without a supervisor]",
 )
 @click.option(
     "--drain-timeout",
@@ -132,18 +144,23 @@ def worker(
     *,
     app: str,
     url: str | None,
+    processes: int | None,
     log_level: str,
     log_format: str,
     **options: Any,  # noqa: ANN401 - the options of `_serve`
 ) -> None:
-    """Find the app and run its tasks."""
+    """Find the app and run its tasks, or start processes that do."""
     from astyqueue.cli.logging import configure
     from astyqueue.cli.streams import drop_unread
+    from astyqueue.cli.worker.control_pipe import Supervised
     from astyqueue.dispatch.worker_log import log_event
     from astyqueue.errors import HandlersStuck
 
-    configure(log_level, log_format)
+    supervised = Supervised.of_this_process()
+    configure(log_level, log_format, supervised.number if supervised else None)
     drop_unread("stdout")
+    if processes is not None and supervised is None:
+        context.exit(_supervise(processes))
     if file := context.meta.get(FILE):
         log_event(logging.INFO, "options", file=file)
     sys.setswitchinterval(_SWITCH_AFTER)
@@ -152,7 +169,7 @@ def worker(
         found.url = url
     try:
         with found:
-            code = _serve(found, **options).forced
+            code = _serve(found, supervised, **options)
     except HandlersStuck as error:
         click.echo(printable_message(f"Error: {error}"), err=True)
         code = ExitCode.STUCK
@@ -163,8 +180,20 @@ def worker(
         os._exit(code)
 
 
+for _option in worker.params:
+    if isinstance(_option, click.Option):
+        _option.show_envvar = True
+
+
+def _supervise(processes: int) -> int:
+    from astyqueue.cli.worker.supervisor import ProcessSupervisor
+
+    return ProcessSupervisor(processes).run()
+
+
 def _serve(
     app: App,
+    supervised: Supervised | None,
     *,
     queues: dict[str, int] | None,
     concurrency: int,
@@ -173,27 +202,20 @@ def _serve(
     no_schedule: bool,
     max_messages: int | None,
     max_stalled: int | None,
-) -> Signals:
-    """Run until the work is done or a signal arrives."""
+) -> int | None:
+    """Run until the work is done or a signal arrives. Returns a code to exit with at once, None to end as usual."""
     from astyqueue.cli.commands.burst import WhenEmpty
-    from astyqueue.cli.signals import Signals
+    from astyqueue.cli.worker.run import WorkerRun
     from astyqueue.durations import as_microseconds
 
     as_microseconds(drain_timeout)
-
-    def end() -> None:
-        dispatcher.drain(drain_timeout, wait=False)
-
     dispatcher = app.worker(
         queues, concurrency=concurrency, schedules=not no_schedule, max_messages=max_messages, max_stalled=max_stalled
     )
-    signals = Signals(dispatcher, drain_timeout)
-    signals.catch()
+    run = WorkerRun(dispatcher, drain_timeout, supervised)
     if burst:
-        WhenEmpty((app.open(name) for name in queues or app.queues), end).watch()
-    with contextlib.suppress(Closed):  # a signal or --burst drained the dispatcher before it started
-        dispatcher.run()
-    return signals
+        WhenEmpty((app.open(name) for name in queues or app.queues), run.end).watch()
+    return run.until_ended()
 
 
 def load_app(place: str) -> App:

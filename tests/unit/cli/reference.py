@@ -10,12 +10,15 @@ from typing import Final
 import click
 
 from astyqueue.cli import main
+from astyqueue.cli.config import PREFIX
 
 PAGE: Final = Path(__file__).parents[3] / "docs/reference/cli.md"
 #: What follows this line is written here; what comes before is written by hand.
 MARK: Final = "## Commands\n"
 #: Options of most commands, which the page explains once.
 COMMON: Final = frozenset({"url", "as_json", "verbose"})
+#: The commands whose page lists for each option the variable and the key that set it.
+ELSEWHERE: Final = ("astyqueue worker",)
 
 
 def commands(group: click.Group, *path: str) -> Iterator[tuple[str, click.Command]]:
@@ -38,6 +41,8 @@ def _section(typed: str, command: click.Command) -> str:
     context = click.Context(command, info_name=typed)
     usage = " ".join(command.collect_usage_pieces(context))
     parts = [f"### {typed}\n", f"    {typed} {usage}\n", *_paragraphs(command.help or ""), _options(command, context)]
+    if typed in ELSEWHERE:
+        parts.append(_elsewhere(typed, command))
     if command.epilog:
         parts.append(f"```sh\n{_plain(command.epilog)}\n```\n")
     return "\n".join(parts)
@@ -62,6 +67,34 @@ def _options(command: click.Command, context: click.Context) -> str:
     common = ", ".join(f"`{option.opts[-1]}`" for option in options if option.name in COMMON)
     table = ["| option | meaning |", "|---|---|", *rows, ""] if rows else []
     return "\n".join([*table, f"{'And' if rows else 'Options:'} {common}.", ""])
+
+
+def _elsewhere(typed: str, command: click.Command) -> str:
+    """A table of where else each option can be set."""
+    name = typed.removeprefix("astyqueue ")
+    rows = [
+        f"| `{flag(option)}` | {' or '.join(f'`{each}`' for each in variables(name, option))} | `{key(option)}` |"
+        for option in command.params
+        if isinstance(option, click.Option) and option.name != "verbose"
+    ]
+    head = f"| option | in the environment | in `astyqueue.toml`, under `[{name}]` |"
+    return "\n".join([head, "|---|---|---|", *rows, ""])
+
+
+def flag(option: click.Option) -> str:
+    """An option as it is typed in full."""
+    return next(text for text in option.opts if text.startswith("--"))
+
+
+def key(option: click.Option) -> str:
+    """The key of an option in a file."""
+    return flag(option).removeprefix("--")
+
+
+def variables(command: str, option: click.Option) -> list[str]:
+    """The variables that set an option, the one that counts first."""
+    common = [option.envvar] if isinstance(option.envvar, str) else []
+    return [*common, f"{PREFIX}_{command}_{key(option)}".replace("-", "_").upper()]
 
 
 def _row(option: click.Option, context: click.Context) -> str:

@@ -1,0 +1,1 @@
+"""What surrounds the dispatcher of `astyqueue worker`: its processes, signals, health checks, and limits of memory."""

@@ -1,0 +1,54 @@
+"""Each option of `astyqueue worker` from the command line, the environment and a file, as the reference lists them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Final
+
+import click
+import pytest
+
+from astyqueue.cli import main
+from astyqueue.cli.commands.worker import worker
+from tests.unit.cli.reference import flag, key, variables
+
+#: A value of each option, other than its default.
+VALUES: Final = {
+    "--queues": "emails:3,default",
+    "--concurrency": "3",
+    "--processes": "2",
+    "--drain-timeout": "5s",
+    "--burst": True,
+    "--no-schedule": True,
+    "--max-messages": "7",
+    "--max-stalled": "2",
+    "--log-level": "debug",
+    "--log-format": "json",
+    "--url": "sqlite:///other.db",
+}
+OPTIONS: Final = [one for one in worker.params if isinstance(one, click.Option) and one.name != "verbose"]
+
+
+def parsed(*words: str) -> dict[str, Any]:
+    """The options of a worker as they are parsed."""
+    with main.make_context("astyqueue", ["worker", "jobs:app", *words]) as group:
+        name, command, rest = main.resolve_command(group, ["worker", "jobs:app", *words])
+        assert command is not None
+        with command.make_context(name, rest, parent=group) as context:
+            return context.params
+
+
+@pytest.mark.parametrize("option", OPTIONS, ids=flag)
+def test_an_option_is_the_same_wherever_it_was_set(
+    option: click.Option, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    value = VALUES[flag(option)]
+    typed = parsed(flag(option), *([] if value is True else [str(value)]))[str(option.name)]
+    assert typed != parsed()[str(option.name)]
+    for variable in variables("worker", option):
+        with monkeypatch.context() as patched:
+            patched.setenv(variable, "1" if value is True else str(value))
+            assert parsed()[str(option.name)] == typed
+    written = "true" if value is True else f'"{value}"'
+    (folder / "astyqueue.toml").write_text(f"[worker]\n{key(option)} = {written}\n")
+    assert parsed()[str(option.name)] == typed
