@@ -1,28 +1,11 @@
-"""Signals: Ctrl-C for commands that stop between two commits, and those of a worker."""
+"""Ctrl-C for commands that stop between two commits."""
 
 from __future__ import annotations
 
-import os
 import signal
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
-from typing import TYPE_CHECKING, Final
-
-from astyqueue.durations import Duration
-
-if TYPE_CHECKING:
-    from astyqueue.cli.worker.control_pipe import Supervised
-    from astyqueue.dispatch.dispatcher import Dispatcher
-
-
-_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
-_OTHERS: Final = (signal.SIGUSR1, signal.SIGUSR2)
-#: The number of the signal that stops a worker at once.
-_STOPS: Final = 2
-#: Shells report a process that a signal ended with the exit code 128 + signal.
-_BY_SIGNAL: Final = 128
 
 
 @contextmanager
@@ -38,73 +21,3 @@ def interruption() -> Iterator[Callable[[], bool]]:
         yield lambda: bool(pressed)
     finally:
         signal.signal(signal.SIGINT, before)
-
-
-class Signals:
-    """The signals to a worker, and the requests of its supervisor, which stand for signals.
-
-    The first TERM or INT drains the worker, the second releases running messages and exits, a third kills the process.
-    A signal that comes from the supervisor too counts once. USR1 logs the stacks of all threads, USR2 makes the worker
-    quiet. A process that a task forked ends at the first TERM or INT.
-    """
-
-    def __init__(self, dispatcher: Dispatcher, drain_timeout: Duration, supervised: Supervised | None = None) -> None:
-        """Install nothing yet: `catch()` does."""
-        self._dispatcher = dispatcher
-        self._drain_timeout = drain_timeout
-        self._supervised = supervised
-        self._direct = self._requested = 0
-        self._last: int = signal.SIGTERM
-        self._process = os.getpid()
-
-    def catch(self) -> None:
-        """Install the handlers."""
-        for number in (*_SIGNALS, *_OTHERS):
-            signal.signal(number, self._on_signal)
-        if self._supervised is not None:
-            self._supervised.watch(self._on_request, drain_on=signal.SIGTERM)
-
-    def _on_signal(self, number: int, _: FrameType | None) -> None:
-        if os.getpid() != self._process:  # a child that a task forked has nothing to drain
-            signal.signal(number, signal.SIG_DFL)
-            os.kill(os.getpid(), number)
-        elif number in _OTHERS:
-            self._act(number)
-        else:
-            if self._direct >= _STOPS:
-                signal.signal(number, signal.SIG_DFL)
-                os.kill(os.getpid(), number)
-            self._direct += 1
-            self._end(number)
-
-    def _on_request(self, stage: int, number: int) -> None:
-        """Do what the supervisor requests, in the thread that reads its pipe."""
-        if not stage:
-            self._act(number)
-            return
-        self._requested = max(stage, self._requested)
-        self._end(number)
-
-    def _end(self, number: int) -> None:
-        """Drain, or stop; doing either again changes nothing."""
-        self._last = number
-        if max(self._direct, self._requested) < _STOPS:
-            self._dispatcher.drain(self._drain_timeout, wait=False)
-        else:
-            self._dispatcher.stop(wait=False)
-
-    def _act(self, number: int) -> None:
-        """Do what a signal asks for that ends nothing; in a thread, as a signal comes in the middle of anything."""
-        presence = self._dispatcher.presence
-        act = presence.log_stacks if number == signal.SIGUSR1 else presence.quiet
-        threading.Thread(target=act, name="astyqueue:signal", daemon=True).start()
-
-    @property
-    def received(self) -> bool:
-        """Whether a signal or a request has ended the worker."""
-        return bool(self._direct or self._requested)
-
-    @property
-    def forced(self) -> int | None:
-        """The exit code of a worker that a second signal stopped; None if there was none."""
-        return _BY_SIGNAL + self._last if max(self._direct, self._requested) >= _STOPS else None

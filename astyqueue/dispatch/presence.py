@@ -78,9 +78,7 @@ class WorkerPresence:
         #: Called when a command asks for the end, and with each stall once.
         self.on_drain = workload.drain
         self.on_stall: Callable[[Stall], None] = _ignore
-        self.watch = StallWatch(
-            clock, workload.queues, lambda: (workload.held(), workload.slots()), lambda: self._running()[0]
-        )
+        self.watch = StallWatch(clock, workload.queues, lambda: (workload.held(), workload.slots()), self._running)
         self._workload = workload
         self._clock = clock
         self._wakeup = Wakeup(clock)
@@ -208,7 +206,7 @@ class WorkerPresence:
         return list(stores.values())
 
     def _presence(self, queues: Sequence[MessageQueue]) -> Presence:
-        running, busy = self._running()
+        running = self._running()
         return Presence(
             self.name,
             socket.gethostname(),
@@ -219,15 +217,15 @@ class WorkerPresence:
             [queue.name for queue in queues],
             len(queues),
             self._workload.slots(),
-            busy,
+            len(running),
             running,
             self.every,
         )
 
-    def _running(self) -> tuple[list[RunningTask], int]:
-        """The handlers that run, and how many."""
+    def _running(self) -> list[RunningTask]:
+        """The handlers that run, oldest first."""
         running = [_task(queue, one) for queue, one in self._workload.running()]
-        return sorted(running, key=lambda task: task.since), len(running)
+        return sorted(running, key=lambda task: (task.since, task.id))
 
     def _follow(self, command: WorkerCommand) -> None:
         log_event(logging.INFO, "command", command=command)
@@ -269,8 +267,8 @@ class WorkerPresence:
         log_stacks(logging.ERROR, "stall", stacks_of(), **facts)
 
     def _busy(self) -> dict[str, object]:
-        running, busy = self._running()
-        facts: dict[str, object] = {"busy": f"{busy} of {self._workload.slots()}"}
+        running = self._running()
+        facts: dict[str, object] = {"busy": f"{len(running)} of {self._workload.slots()}"}
         if running:
             oldest = running[0]
             now = self._workload.queues()[0].core.process.now()

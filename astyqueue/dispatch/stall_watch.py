@@ -1,4 +1,4 @@
-"""Notices that a worker has stalled: work is due, and for a long time it neither claimed nor settled anything.
+"""Notices that a worker has stalled: work is due, and for a long time no handler of it began or ended.
 
 Such a process answers every question whether it lives. What it does not do is its work: a thread waits for a lock that
 no thread gives back, a handler never returns, a store answers no more to one connection.
@@ -15,7 +15,7 @@ from astyqueue.model.views import Include
 from astyqueue.queue.queue import MessageQueue
 from astyqueue.units import SECOND
 
-#: The time without a claim and without an outcome after which work that is due means a stall, unless it is set.
+#: The time in which no handler begins or ends after which work that is due means a stall, unless it is set.
 STALL_AFTER: Final = 300 * SECOND
 #: Looks within that time.
 _LOOKS: Final = 4
@@ -60,6 +60,7 @@ class StallWatch:
         self._held = held
         self._running = running
         self._consumed: dict[str, int] = {}
+        self._ran: Sequence[RunningTask] = ()
         self._last: MessageQueue | None = None
         self._turn = 0
         self._suspected = False
@@ -82,27 +83,32 @@ class StallWatch:
         return found if before else None
 
     def _find(self) -> Stall | None:
-        now = self._clock.monotonic()
-        if self._progressed():
+        now, (held, slots), running = self._clock.monotonic(), self._held(), self._running()
+        if self._progressed(running, slots):
             self._since = now
         idle = now - self._since
         if idle < self.after:
             return None
-        held, slots = self._held()
         if held >= slots:
-            return Stall(idle, "", None, held, slots, self._running())
+            return Stall(idle, "", None, held, slots, running)
         for queue in self._searched():
             if (waiting := self._waiting_since(queue)) is not None:
-                return Stall(idle, queue.name, waiting, held, slots, self._running())
+                return Stall(idle, queue.name, waiting, held, slots, running)
         return None
 
-    def _progressed(self) -> bool:
-        """Whether anything was claimed or settled since the last look."""
+    def _progressed(self, running: Sequence[RunningTask], slots: int) -> bool:
+        """Whether a handler began or ended since the last look.
+
+        A claim does not count: messages that no slot is free for are given back and claimed again. With a free slot,
+        one that was delivered before does, as it comes from a handler that failed.
+        """
         before, self._consumed = self._consumed, {}
-        progressed = False
+        progressed = running != self._ran
+        self._ran = running
         for queue in self._queues():
             stats = queue.stats
-            count = stats.received + stats.acked + stats.released + stats.rejected + stats.lost
+            again = stats.redelivered if len(running) < slots else 0
+            count = stats.acked + stats.rejected + stats.lost + again
             self._consumed[queue.name] = count
             if count != before.get(queue.name, 0):
                 progressed, self._last = True, queue
@@ -113,7 +119,7 @@ class StallWatch:
         queues = list(self._queues())
         self._turn += 1
         others = queues[self._turn % len(queues) :][:1] if queues else []
-        first = [self._last] if self._last in queues and self._last is not None else []
+        first = [self._last] if self._last is not None and self._last in queues else []
         return [queue for queue in dict.fromkeys([*first, *others]) if not queue.settings.behaviour.paused]
 
     def _waiting_since(self, queue: MessageQueue) -> int | None:

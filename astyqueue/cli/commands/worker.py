@@ -120,6 +120,42 @@ def _weights(context: click.Context, parameter: click.Parameter, text: str | Non
     help="Exit with code 4 when N tasks (or all threads) run past their timeout. [default: log it every minute]",
 )
 @click.option(
+    "--max-rss",
+    metavar="SIZE",
+    help="Drain and exit once the process has more resident memory, such as 512MiB; -p starts it again.",
+)
+@click.option(
+    "--heartbeat",
+    default="15s",
+    show_default=True,
+    metavar="DURATION",
+    help="How often the worker reports to the store, and looks for commands to it (`astyqueue workers`).",
+)
+@click.option(
+    "--stall-after",
+    default="5m",
+    show_default=True,
+    metavar="DURATION",
+    help="The worker has stalled when work is due and no task of it began or ended for longer than this.",
+)
+@click.option(
+    "--on-stall",
+    type=click.Choice(["log", "exit"]),
+    default="log",
+    show_default=True,
+    help="When it has stalled, log the stacks of its threads; or log them and exit with code 6.",
+)
+@click.option(
+    "--health",
+    metavar="[HOST:]PORT",
+    help="Answer GET /livez and /readyz here. With -p, process 1 uses PORT, process 2 PORT + 1, and so on.",
+)
+@click.option(
+    "--reload",
+    is_flag=True,
+    help="For development: restart when a .py file of the app's package changes. Implies -p 1.",
+)
+@click.option(
     "--log-level",
     type=click.Choice(_LEVELS),
     default="info",
@@ -145,6 +181,7 @@ def worker(
     app: str,
     url: str | None,
     processes: int | None,
+    reload: bool,
     log_level: str,
     log_format: str,
     **options: Any,  # noqa: ANN401 - the options of `_serve`
@@ -159,8 +196,8 @@ def worker(
     supervised = Supervised.of_this_process()
     configure(log_level, log_format, supervised.number if supervised else None)
     drop_unread("stdout")
-    if processes is not None and supervised is None:
-        context.exit(_supervise(processes))
+    if supervised is None and (processes is not None or reload):
+        context.exit(_supervise(app, processes or 1, reload=reload))
     if file := context.meta.get(FILE):
         log_event(logging.INFO, "options", file=file)
     sys.setswitchinterval(_SWITCH_AFTER)
@@ -185,10 +222,11 @@ for _option in worker.params:
         _option.show_envvar = True
 
 
-def _supervise(processes: int) -> int:
+def _supervise(app: str, processes: int, *, reload: bool) -> int:
+    from astyqueue.cli.worker.source_watch import SourceWatch
     from astyqueue.cli.worker.supervisor import ProcessSupervisor
 
-    return ProcessSupervisor(processes).run()
+    return ProcessSupervisor(processes, SourceWatch(app).changed if reload else None).run()
 
 
 def _serve(
@@ -202,17 +240,20 @@ def _serve(
     no_schedule: bool,
     max_messages: int | None,
     max_stalled: int | None,
+    **watched: str,
 ) -> int | None:
     """Run until the work is done or a signal arrives. Returns a code to exit with at once, None to end as usual."""
     from astyqueue.cli.commands.burst import WhenEmpty
-    from astyqueue.cli.worker.run import WorkerRun
+    from astyqueue.cli.worker.run import Watches, WorkerRun
     from astyqueue.durations import as_microseconds
 
     as_microseconds(drain_timeout)
+    watches = Watches(**watched)
+    watches.check()
     dispatcher = app.worker(
         queues, concurrency=concurrency, schedules=not no_schedule, max_messages=max_messages, max_stalled=max_stalled
     )
-    run = WorkerRun(dispatcher, drain_timeout, supervised)
+    run = WorkerRun(dispatcher, drain_timeout, supervised, watches)
     if burst:
         WhenEmpty((app.open(name) for name in queues or app.queues), run.end).watch()
     return run.until_ended()

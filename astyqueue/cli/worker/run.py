@@ -1,40 +1,112 @@
-"""One run of a worker's dispatcher, from the first signal handler to the exit code."""
+"""One run of a worker's dispatcher: what watches it, and the code that the process exits with."""
 
 from __future__ import annotations
 
 import contextlib
+import os
+import threading
+from dataclasses import dataclass
+from typing import Final
 
-from astyqueue.cli.errors import ExitCode
-from astyqueue.cli.signals import Signals
+from astyqueue.cli.errors import ExitCode, Failure
 from astyqueue.cli.worker.control_pipe import Supervised
+from astyqueue.cli.worker.health_server import HealthServer, parsed_address
+from astyqueue.cli.worker.memory import MemoryWatch
+from astyqueue.cli.worker.signals import Signals
+from astyqueue.clock import SystemClock
 from astyqueue.dispatch.dispatcher import Dispatcher
-from astyqueue.durations import Duration
+from astyqueue.dispatch.stall_watch import Stall
+from astyqueue.durations import Duration, as_microseconds
 from astyqueue.errors import Closed
+from astyqueue.journal.settings import as_bytes
+from astyqueue.units import SECOND
+from astyqueue.waiting import Wakeup
+
+#: The time that a worker which has stalled gets to release its messages.
+_STOPPED_WITHIN: Final = 5 * SECOND
+#: The shortest heartbeat, and the shortest time after which a worker can have stalled.
+_LEAST: Final = SECOND
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Watches:
+    """What watches a run, as its options say: durations and sizes as text, None where an option was not given."""
+
+    heartbeat: str
+    stall_after: str
+    on_stall: str
+    max_rss: str | None
+    health: str | None
+
+    def check(self) -> None:
+        """Raise BadInput for an option that is wrong."""
+        for option, text in (("--heartbeat", self.heartbeat), ("--stall-after", self.stall_after)):
+            if as_microseconds(text) < _LEAST:
+                message = f"{option} is {text}: give at least 1s"
+                raise Failure(message, ExitCode.BAD_INPUT)
+        if self.max_rss is not None:
+            as_bytes(self.max_rss, "--max-rss")
+        if self.health is not None:
+            parsed_address(self.health)
 
 
 class WorkerRun:
     """Runs a dispatcher until its work is done, or a signal, the supervisor, or an operator's command ends it."""
 
-    def __init__(self, dispatcher: Dispatcher, drain_timeout: Duration, supervised: Supervised | None) -> None:
-        """Handle signals from now on."""
+    def __init__(
+        self, dispatcher: Dispatcher, drain_timeout: Duration, supervised: Supervised | None, watches: Watches
+    ) -> None:
+        """Watch, and handle signals, from now on."""
         self._dispatcher = dispatcher
         self._drain_timeout = drain_timeout
         self._supervised = supervised
-        self._ended = False
-        dispatcher.presence.on_drain = self.end
+        self._ended = self._stalled = False
+        self._watch(watches)
         self._signals = Signals(dispatcher, drain_timeout, supervised)
         self._signals.catch()
+
+    def _watch(self, watches: Watches) -> None:
+        presence = self._dispatcher.presence
+        presence.every = as_microseconds(watches.heartbeat)
+        presence.watch.after = as_microseconds(watches.stall_after)
+        presence.on_drain = self.end
+        if watches.on_stall == "exit":
+            presence.on_stall = self._exit_stalled
+        if watches.max_rss is not None:
+            MemoryWatch(as_bytes(watches.max_rss, "--max-rss"), self._drain).start()
+        if watches.health is not None:
+            host, port = parsed_address(watches.health)
+            # Processes of a supervisor listen at ports of their own: the first at the given one, the others above it.
+            HealthServer((host, port + (self._supervised.number - 1 if self._supervised else 0)), presence).start()
+
+    def _drain(self) -> None:
+        self._dispatcher.drain(self._drain_timeout, wait=False)
 
     def end(self) -> None:
         """Drain, because there is nothing left to do, or because an operator wants it."""
         self._ended = True
-        self._dispatcher.drain(self._drain_timeout, wait=False)
+        self._drain()
+
+    def _exit_stalled(self, _: Stall) -> None:
+        """Stop, and exit even if the threads that would have to stop hang."""
+        self._stalled = True
+        self._dispatcher.stop(wait=False)
+        threading.Thread(target=_exit_later, name="astyqueue:stall", daemon=True).start()
 
     def until_ended(self) -> int | None:
         """Run; returns a code to exit with at once, None to end as usual."""
         with contextlib.suppress(Closed):  # a signal or --burst drained the dispatcher before it started
             self._dispatcher.run()
+        if self._stalled:
+            return ExitCode.STALLED
         if self._signals.forced is not None:
             return self._signals.forced
         limited = not self._ended and not self._signals.received
         return ExitCode.AGAIN if limited and self._supervised is not None else None
+
+
+def _exit_later() -> None:
+    """Exit when the time to stop is over."""
+    clock = SystemClock()
+    Wakeup(clock).wait(clock.monotonic() + _STOPPED_WITHIN)
+    os._exit(ExitCode.STALLED)

@@ -63,6 +63,7 @@ class _Child:
         self.restart_at: MonotonicUs | None = None
         self.restarts_on_change = False
         self.reloads = False
+        self.died_at_once = False
         self.deaths = 0
         self._command = command
         self._process: subprocess.Popen[bytes] | None = None
@@ -102,8 +103,8 @@ class _Child:
         self._process = None
         if self._pipe is not None:
             self._pipe.close()
-        died_at_once = self._clock.monotonic() - self._started < _AT_ONCE
-        self.deaths = self.deaths + 1 if died_at_once else 1
+        self.died_at_once = self._clock.monotonic() - self._started < _AT_ONCE
+        self.deaths = self.deaths + 1 if self.died_at_once else 1
         return True
 
     def request(self, stage: int, number: int) -> None:
@@ -174,8 +175,10 @@ class ProcessSupervisor:
         if self._stage or (child.code == ExitCode.DONE and not child.reloads):
             log_event(logging.INFO, "ended", **facts)
         elif child.reloads or child.code == ExitCode.AGAIN:
+            # One with a limit below what it needs from the start would else be started without a pause.
+            pause = 0 if child.reloads or not child.died_at_once else _PAUSE
             child.deaths = 0
-            child.restart_at = self._clock.monotonic()
+            child.restart_at = self._clock.monotonic() + pause
         elif self._changed is not None:
             child.restarts_on_change = True
             log_event(logging.ERROR, "died", **facts, again="when a source file changes")

@@ -6,113 +6,20 @@ import json
 import os
 import re
 import signal
-from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-from astyqueue.queue.connection import Connection, connect
-from tests.support.places import ONE_ROW
-from tests.unit.cli.test_worker import Worker, notes, send
+from astyqueue.queue.connection import Connection
+from tests.unit.cli.test_worker import notes, send
+from tests.unit.cli.worker.conftest import Start, pids, until_ready
 
 #: What works in another process is to be seen in this one.
 pytestmark = pytest.mark.stores("sqlite", "cassandra")
 
-JOBS = '''
-import os
-import re
-import signal
-import sys
-from pathlib import Path
-
-from astyqueue.tasks.app import App
-
-app = App(os.environ.get("JOBS_URL"))
-
-if Path("broken").exists():
-    sys.exit("broken when it is imported")
-
-
-@app.task(queue="emails")
-def hold(gate: str) -> None:
-    """Print that it began, and finish once the gate is opened."""
-    print("begun", os.getpid(), flush=True)
-    Path(gate).read_text()
-    note("held")
-
-
-@app.task(queue="emails")
-def note(text: str) -> None:
-    with Path("notes.txt").open("a") as notes:
-        notes.write(text + "\\n")
-
-
-@app.task(queue="emails")
-def die() -> None:
-    print("dies", flush=True)
-    os.kill(os.getpid(), signal.SIGKILL)
-'''
-
-
-@pytest.fixture
-def worker() -> Iterator[Callable[..., Worker]]:
-    """Starts workers; none outlives its test: processes drain when their supervisor is killed."""
-    started: list[Worker] = []
-
-    def start(*words: str) -> Worker:
-        started.append(Worker(*words))
-        return started[-1]
-
-    yield start
-    for one in started:
-        for pid in pids(one):
-            kill(pid)
-        one.process.kill()
-        one.ended()
-
-
-@pytest.fixture(autouse=True)
-def jobs(folder: Path, url: str, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The module `jobs` in the current directory, whose app has the store at `url`."""
-    monkeypatch.delenv("ASTYQUEUE_URL")
-    monkeypatch.setenv("JOBS_URL", url)
-    (folder / "jobs.py").write_text(JOBS)
-    os.mkfifo(folder / "gate")
-    return folder
-
-
-@pytest.fixture
-def emails(jobs: Path, url: str) -> Iterator[Connection]:
-    """The store of the jobs."""
-    assert jobs.exists()
-    with connect(url) as connection:
-        connection.queue("emails", lease="5s", **ONE_ROW)
-        yield connection
-
-
-def pids(supervisor: Worker) -> list[int]:
-    """The processes that it has started so far."""
-    return [int(found) for found in re.findall(r"started child=\d+ pid=(\d+)", supervisor.output)]
-
-
-def kill(pid: int) -> None:
-    try:
-        os.kill(pid, signal.SIGKILL)
-    except ProcessLookupError:
-        return
-
-
-def until_ready(supervisor: Worker, count: int = 1) -> list[int]:
-    """Wait until so many more processes are ready; all that were started."""
-    for _ in range(count):
-        supervisor.until(" ready worker=")
-    return pids(supervisor)
-
 
 @pytest.mark.every_store
-def test_term_drains_all_processes_and_nothing_is_lost(
-    worker: Callable[..., Worker], emails: Connection, jobs: Path
-) -> None:
+def test_term_drains_all_processes_and_nothing_is_lost(worker: Start, emails: Connection, jobs: Path) -> None:
     for _ in range(4):
         send(emails, "hold", "gate")
     supervisor = worker("jobs:app", "-Q", "emails", "-c", "1", "-p", "2")
@@ -133,7 +40,7 @@ def test_term_drains_all_processes_and_nothing_is_lost(
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
 def test_a_second_signal_stops_all_processes(
-    worker: Callable[..., Worker], emails: Connection, number: signal.Signals, code: int
+    worker: Start, emails: Connection, number: signal.Signals, code: int
 ) -> None:
     for _ in range(2):
         send(emails, "hold", "gate")
@@ -149,7 +56,7 @@ def test_a_second_signal_stops_all_processes(
 
 
 def test_a_signal_to_the_supervisor_and_to_each_process_counts_once(
-    worker: Callable[..., Worker], emails: Connection, jobs: Path
+    worker: Start, emails: Connection, jobs: Path
 ) -> None:
     send(emails, "hold", "gate")
     supervisor = worker("jobs:app", "-Q", "emails", "-c", "1", "-p", "1")
@@ -164,7 +71,7 @@ def test_a_signal_to_the_supervisor_and_to_each_process_counts_once(
 
 
 def test_a_process_that_is_killed_is_started_again_and_its_work_is_done(
-    worker: Callable[..., Worker], emails: Connection, jobs: Path
+    worker: Start, emails: Connection, jobs: Path
 ) -> None:
     send(emails, "die", max_attempts=1)
     supervisor = worker("jobs:app", "-Q", "emails", "-p", "1")
@@ -178,9 +85,7 @@ def test_a_process_that_is_killed_is_started_again_and_its_work_is_done(
     assert notes(jobs) == ["done"]
 
 
-def test_processes_drain_when_the_supervisor_is_killed(
-    worker: Callable[..., Worker], emails: Connection, jobs: Path
-) -> None:
+def test_processes_drain_when_the_supervisor_is_killed(worker: Start, emails: Connection, jobs: Path) -> None:
     send(emails, "hold", "gate")
     supervisor = worker("jobs:app", "-Q", "emails", "-p", "1")
     supervisor.until("begun")
@@ -193,7 +98,7 @@ def test_processes_drain_when_the_supervisor_is_killed(
     assert emails.queue("emails").counts().total == 0
 
 
-def test_an_app_that_cannot_be_found_ends_all_at_once_with_the_same_code(worker: Callable[..., Worker]) -> None:
+def test_an_app_that_cannot_be_found_ends_all_at_once_with_the_same_code(worker: Start) -> None:
     supervisor = worker("nowhere:app", "-p", "2")
     supervisor.ends(2)
     assert "gives up" in supervisor.output
@@ -201,9 +106,7 @@ def test_an_app_that_cannot_be_found_ends_all_at_once_with_the_same_code(worker:
 
 
 @pytest.mark.full
-def test_processes_that_die_at_once_again_and_again_are_given_up(
-    worker: Callable[..., Worker], emails: Connection, jobs: Path
-) -> None:
+def test_processes_that_die_at_once_again_and_again_are_given_up(worker: Start, emails: Connection, jobs: Path) -> None:
     assert emails
     (jobs / "broken").touch()
     supervisor = worker("jobs:app", "-p", "1")
@@ -211,16 +114,14 @@ def test_processes_that_die_at_once_again_and_again_are_given_up(
     assert re.findall("again_in=(.*)", supervisor.output) == ["1s", "2s", "4s", "8s"]
 
 
-def test_a_burst_is_over_when_each_process_has_ended(
-    worker: Callable[..., Worker], emails: Connection, jobs: Path
-) -> None:
+def test_a_burst_is_over_when_each_process_has_ended(worker: Start, emails: Connection, jobs: Path) -> None:
     for number in range(20):
         send(emails, "note", str(number))
     worker("jobs:app", "-p", "2", "--burst").ends(0)
     assert sorted(notes(jobs), key=int) == [str(number) for number in range(20)]
 
 
-def test_a_process_is_started_again_after_its_messages(worker: Callable[..., Worker], emails: Connection) -> None:
+def test_a_process_is_started_again_after_its_messages(worker: Start, emails: Connection) -> None:
     for number in range(6):
         send(emails, "note", str(number))
     supervisor = worker("jobs:app", "-Q", "emails", "-p", "1", "--max-messages", "3")
@@ -232,7 +133,7 @@ def test_a_process_is_started_again_after_its_messages(worker: Callable[..., Wor
     supervisor.ends(0)
 
 
-def test_log_lines_in_json_name_the_process(worker: Callable[..., Worker], emails: Connection) -> None:
+def test_log_lines_in_json_name_the_process(worker: Start, emails: Connection) -> None:
     send(emails, "note", "one")
     supervisor = worker("jobs:app", "-p", "1", "--burst", "--log-format", "json")
     supervisor.ends(0)

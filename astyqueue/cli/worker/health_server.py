@@ -1,0 +1,107 @@
+"""`worker --health`: answers over HTTP whether a worker lives and whether it is ready.
+
+`/livez` is 200 unless the worker has stalled or its presence thread hangs: an orchestrator restarts it then. `/readyz`
+is 200 while it claims and the store answers. Both have the state as JSON, also with 503.
+"""
+
+from __future__ import annotations
+
+import json
+import socket
+import threading
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Final
+
+from astyqueue.cli.errors import ExitCode, Failure
+from astyqueue.dispatch.presence import WorkerPresence
+
+_LOOPBACK: Final = "127.0.0.1"
+#: Requests that are answered at once; more are refused, so that slow clients do not take threads without limit.
+_AT_ONCE: Final = 16
+#: Seconds that a client has to send its request.
+_PATIENCE: Final = 5
+_PORTS: Final = range(65_536)
+
+
+def parsed_address(text: str) -> tuple[str, int]:
+    """The host and port of `HOST:PORT`, `:PORT` or `PORT`. Default host: this machine's loopback."""
+    host, _, port = text.rpartition(":")
+    if not port.isdecimal() or int(port) not in _PORTS:
+        message = f"invalid address {text!r}: give HOST:PORT or PORT, such as 127.0.0.1:8080"
+        raise Failure(message, ExitCode.BAD_INPUT)
+    return host.strip("[]") or _LOOPBACK, int(port)
+
+
+class HealthServer(ThreadingHTTPServer):
+    """Answers in threads of its own until the process ends."""
+
+    daemon_threads = True
+    request_queue_size = _AT_ONCE
+
+    def __init__(self, address: tuple[str, int], presence: WorkerPresence) -> None:
+        """Listen at this address."""
+        self.presence = presence
+        self._free = threading.BoundedSemaphore(_AT_ONCE)
+        self.address_family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
+        try:
+            super().__init__(address, _Request)
+        except OSError as error:
+            message = f"cannot listen at {address[0]}:{address[1]} for --health: {error.strerror or error}"
+            raise Failure(message, ExitCode.BAD_INPUT) from error
+
+    def start(self) -> None:
+        """Answer from now on."""
+        threading.Thread(target=self.serve_forever, name="astyqueue:health", daemon=True).start()
+
+    def process_request(self, request: socket.socket | tuple[bytes, socket.socket], client_address: object) -> None:
+        """Answer in a new thread, or close the connection if too many requests are being answered."""
+        if self._free.acquire(blocking=False):
+            super().process_request(request, client_address)
+        else:
+            self.shutdown_request(request)
+
+    def process_request_thread(
+        self, request: socket.socket | tuple[bytes, socket.socket], client_address: object
+    ) -> None:
+        """Answer one request."""
+        try:
+            super().process_request_thread(request, client_address)
+        finally:
+            self._free.release()
+
+    def handle_error(self, request: object, client_address: object) -> None:
+        """Ignore a client that went away."""
+
+
+class _Request(BaseHTTPRequestHandler):
+    """One request."""
+
+    server: HealthServer
+    timeout = _PATIENCE
+
+    def do_GET(self) -> None:
+        """Answer with the state."""
+        presence = self.server.presence
+        path = self.path.partition("?")[0]
+        answers = {"/livez": lambda: presence.live, "/readyz": lambda: presence.ready}
+        if path not in answers:
+            self._answer(HTTPStatus.NOT_FOUND, {"paths": sorted(answers)})
+            return
+        status = HTTPStatus.OK if answers[path]() else HTTPStatus.SERVICE_UNAVAILABLE
+        self._answer(status, {"state": presence.state.value, "live": presence.live, "ready": presence.ready})
+
+    do_HEAD = do_GET  # noqa: N815 - as above
+
+    def _answer(self, status: HTTPStatus, facts: dict[str, object]) -> None:
+        body = json.dumps(facts).encode() + b"\n"
+        self.send_response_only(status)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(body)))
+        self.send_header("Cache-Control", "no-store")
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(body)
+
+    def log_message(self, *_: object) -> None:
+        """Log nothing: probes come every few seconds."""

@@ -1,0 +1,115 @@
+"""Workers with processes of their own, and the module `jobs` that they run."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from astyqueue.queue.connection import Connection, connect
+from tests.support.places import ONE_ROW
+from tests.unit.cli.test_worker import Worker
+
+Start = Callable[..., Worker]
+
+JOBS = '''
+import os
+import re
+import signal
+import sys
+from pathlib import Path
+
+from astyqueue.tasks.app import App
+
+app = App(os.environ.get("JOBS_URL"))
+kept = []
+
+if Path("broken").exists():
+    sys.exit("broken when it is imported")
+
+
+@app.task(queue="emails")
+def hold(gate: str) -> None:
+    """Print that it began, and finish once the gate is opened."""
+    print("begun", os.getpid(), flush=True)
+    Path(gate).read_text()
+    note("held")
+
+
+@app.task(queue="emails")
+def note(text: str) -> None:
+    with Path("notes.txt").open("a") as notes:
+        notes.write(text + "\\n")
+
+
+@app.task(queue="emails")
+def grow() -> None:
+    """Take 400 MB, and keep them."""
+    kept.append(bytearray(os.urandom(1) * 400_000_000))
+    note("grown")
+
+
+@app.task(queue="emails")
+def die() -> None:
+    print("dies", flush=True)
+    os.kill(os.getpid(), signal.SIGKILL)
+'''
+
+
+@pytest.fixture
+def worker() -> Iterator[Start]:
+    """Starts workers; none outlives its test: processes drain when their supervisor is killed."""
+    started: list[Worker] = []
+
+    def start(*words: str) -> Worker:
+        started.append(Worker(*words))
+        return started[-1]
+
+    yield start
+    for one in started:
+        for pid in pids(one):
+            kill(pid)
+        one.process.kill()
+        one.ended()
+
+
+@pytest.fixture(autouse=True)
+def jobs(folder: Path, url: str, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The module `jobs` in the current directory, whose app has the store at `url`."""
+    monkeypatch.delenv("ASTYQUEUE_URL")
+    monkeypatch.setenv("JOBS_URL", url)
+    (folder / "jobs.py").write_text(JOBS)
+    os.mkfifo(folder / "gate")
+    return folder
+
+
+@pytest.fixture
+def emails(jobs: Path, url: str) -> Iterator[Connection]:
+    """The store of the jobs."""
+    assert jobs.exists()
+    with connect(url) as connection:
+        connection.queue("emails", lease="5s", **ONE_ROW)
+        yield connection
+
+
+def pids(supervisor: Worker) -> list[int]:
+    """The processes that it has started so far."""
+    return [int(found) for found in re.findall(r"started child=\d+ pid=(\d+)", supervisor.output)]
+
+
+def kill(pid: int) -> None:
+    try:
+        os.kill(pid, signal.SIGKILL)
+    except ProcessLookupError:
+        return
+
+
+def until_ready(supervisor: Worker, count: int = 1) -> list[int]:
+    """Wait until so many more processes are ready; all that were started."""
+    for _ in range(count):
+        supervisor.until(" ready worker=")
+    return pids(supervisor)
