@@ -77,7 +77,7 @@ def _elsewhere(typed: str, command: click.Command) -> str:
         for option in command.params
         if isinstance(option, click.Option) and option.name != "verbose"
     ]
-    head = f"| option | in the environment | in `astyqueue.toml`, under `[{name}]` |"
+    head = f"| option | in the environment | in `./astyqueue.toml`, under `[{name}]` |"
     return "\n".join([head, "|---|---|---|", *rows, ""])
 
 
