@@ -91,7 +91,7 @@ class WorkerPresence:
 
     def start(self) -> threading.Thread:
         """Start the thread."""
-        self._started = self._workload.queues()[0].core.process.now()
+        self._started = self._clock.now()
         self._turned = self._clock.monotonic()
         self.watch.begin()
         self._thread = threading.Thread(target=self._run, name="astyqueue:presence", daemon=True)
@@ -261,8 +261,8 @@ class WorkerPresence:
         self._logged = now
         facts: dict[str, object] = {"for": length_text(stall.idle)}
         if stall.waiting_since is not None:
-            wall = self._workload.queues()[0].core.process.now()
-            facts |= {"queue": stall.queue, "waiting_since": instant_text(stall.waiting_since, wall)}
+            waiting = instant_text(stall.waiting_since, self._clock.now())
+            facts |= {"queue": stall.queue, "waiting_since": waiting}
         facts |= {"held": f"{stall.held} of {stall.slots}", **self._busy()}
         log_stacks(logging.ERROR, "stall", stacks_of(), **facts)
 
@@ -271,8 +271,8 @@ class WorkerPresence:
         facts: dict[str, object] = {"busy": f"{len(running)} of {self._workload.slots()}"}
         if running:
             oldest = running[0]
-            now = self._workload.queues()[0].core.process.now()
-            facts["oldest"] = f"{oldest.task} {oldest.id} for {length_text(max(0, now - oldest.since))}"
+            lasts = length_text(max(0, self._clock.now() - oldest.since))
+            facts["oldest"] = f"{oldest.task} {oldest.id} for {lasts}"
         return facts
 
     def _withdraw(self) -> None:

@@ -19,7 +19,7 @@ from astyqueue.printable import printable_message
 if TYPE_CHECKING:
     from types import ModuleType
 
-    from astyqueue.cli.worker.control_pipe import Supervised
+    from astyqueue.cli.worker.process_pipes import Supervised
     from astyqueue.tasks.app import App
 
 _LEVELS = ("debug", "info", "warning", "error")
@@ -148,7 +148,7 @@ def _weights(context: click.Context, parameter: click.Parameter, text: str | Non
 @click.option(
     "--health",
     metavar="[HOST:]PORT",
-    help="Answer GET /livez and /readyz here. With -p, process 1 uses PORT, process 2 PORT + 1, and so on.",
+    help="Answer GET /livez and /readyz here. With -p, the supervisor does, for all processes.",
 )
 @click.option(
     "--reload",
@@ -189,7 +189,7 @@ def worker(
     """Find the app and run its tasks, or start processes that do."""
     from astyqueue.cli.logging import configure
     from astyqueue.cli.streams import drop_unread
-    from astyqueue.cli.worker.control_pipe import Supervised
+    from astyqueue.cli.worker.process_pipes import Supervised
     from astyqueue.dispatch.worker_log import log_event
     from astyqueue.errors import HandlersStuck
 
@@ -197,7 +197,7 @@ def worker(
     configure(log_level, log_format, supervised.number if supervised else None)
     drop_unread("stdout")
     if supervised is None and (processes is not None or reload):
-        context.exit(_supervise(app, processes or 1, reload=reload))
+        context.exit(_supervise(app, processes or 1, reload=reload, **options))
     if file := context.meta.get(FILE):
         log_event(logging.INFO, "options", file=file)
     sys.setswitchinterval(_SWITCH_AFTER)
@@ -222,11 +222,28 @@ for _option in worker.params:
         _option.show_envvar = True
 
 
-def _supervise(app: str, processes: int, *, reload: bool) -> int:
+def _supervise(
+    app: str,
+    processes: int,
+    *,
+    reload: bool,
+    health: str | None,
+    stall_after: str,
+    on_stall: str,
+    **_: object,
+) -> int:
+    """Start processes with the same options, until all have ended."""
+    from astyqueue.cli.worker.health_server import HealthServer, parsed_address
     from astyqueue.cli.worker.source_watch import SourceWatch
-    from astyqueue.cli.worker.supervisor import ProcessSupervisor
+    from astyqueue.cli.worker.supervisor import ProcessSupervisor, SupervisedBy
+    from astyqueue.durations import as_microseconds
 
-    return ProcessSupervisor(processes, SourceWatch(app).changed if reload else None).run()
+    changed = SourceWatch(app).changed if reload else None
+    watched = SupervisedBy(silence=as_microseconds(stall_after), kills=on_stall == "exit", changed=changed)
+    supervisor = ProcessSupervisor(processes, watched)
+    if health is not None:
+        HealthServer(parsed_address(health), supervisor.health).start()
+    return supervisor.run()
 
 
 def _serve(

@@ -9,9 +9,10 @@ from __future__ import annotations
 import json
 import socket
 import threading
+from collections.abc import Callable, Mapping
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Final
+from typing import Final, NamedTuple
 
 from astyqueue.cli.errors import ExitCode, Failure
 from astyqueue.dispatch.presence import WorkerPresence
@@ -33,15 +34,28 @@ def parsed_address(text: str) -> tuple[str, int]:
     return host.strip("[]") or _LOOPBACK, int(port)
 
 
+class Health(NamedTuple):
+    """Whether a worker lives, whether it is ready, and what else an answer shows."""
+
+    live: bool
+    ready: bool
+    facts: Mapping[str, object]
+
+
+def health_of(presence: WorkerPresence) -> Health:
+    """The health of one process."""
+    return Health(presence.live, presence.ready, {"state": presence.state.value})
+
+
 class HealthServer(ThreadingHTTPServer):
     """Answers in threads of its own until the process ends."""
 
     daemon_threads = True
     request_queue_size = _AT_ONCE
 
-    def __init__(self, address: tuple[str, int], presence: WorkerPresence) -> None:
+    def __init__(self, address: tuple[str, int], health: Callable[[], Health]) -> None:
         """Listen at this address."""
-        self.presence = presence
+        self.health = health
         self._free = threading.BoundedSemaphore(_AT_ONCE)
         self.address_family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
         try:
@@ -82,14 +96,13 @@ class _Request(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         """Answer with the state."""
-        presence = self.server.presence
-        path = self.path.partition("?")[0]
-        answers = {"/livez": lambda: presence.live, "/readyz": lambda: presence.ready}
+        health, path = self.server.health(), self.path.partition("?")[0]
+        answers = {"/livez": health.live, "/readyz": health.ready}
         if path not in answers:
             self._answer(HTTPStatus.NOT_FOUND, {"paths": sorted(answers)})
             return
-        status = HTTPStatus.OK if answers[path]() else HTTPStatus.SERVICE_UNAVAILABLE
-        self._answer(status, {"state": presence.state.value, "live": presence.live, "ready": presence.ready})
+        status = HTTPStatus.OK if answers[path] else HTTPStatus.SERVICE_UNAVAILABLE
+        self._answer(status, {**health.facts, "live": health.live, "ready": health.ready})
 
     do_HEAD = do_GET  # noqa: N815 - as above
 

@@ -9,12 +9,13 @@ from dataclasses import dataclass
 from typing import Final
 
 from astyqueue.cli.errors import ExitCode, Failure
-from astyqueue.cli.worker.control_pipe import Supervised
-from astyqueue.cli.worker.health_server import HealthServer, parsed_address
+from astyqueue.cli.worker.health_server import HealthServer, health_of, parsed_address
 from astyqueue.cli.worker.memory import MemoryWatch
+from astyqueue.cli.worker.process_pipes import Status, Supervised
 from astyqueue.cli.worker.signals import Signals
 from astyqueue.clock import SystemClock
 from astyqueue.dispatch.dispatcher import Dispatcher
+from astyqueue.dispatch.presence import WorkerPresence
 from astyqueue.dispatch.stall_watch import Stall
 from astyqueue.durations import Duration, as_microseconds
 from astyqueue.errors import Closed
@@ -74,10 +75,10 @@ class WorkerRun:
             presence.on_stall = self._exit_stalled
         if watches.max_rss is not None:
             MemoryWatch(as_bytes(watches.max_rss, "--max-rss"), self._drain).start()
-        if watches.health is not None:
-            host, port = parsed_address(watches.health)
-            # Processes of a supervisor listen at ports of their own: the first at the given one, the others above it.
-            HealthServer((host, port + (self._supervised.number - 1 if self._supervised else 0)), presence).start()
+        if self._supervised is not None:  # its supervisor answers for all processes
+            self._supervised.status = lambda: status_of(presence)
+        elif watches.health is not None:
+            HealthServer(parsed_address(watches.health), lambda: health_of(presence)).start()
 
     def _drain(self) -> None:
         self._dispatcher.drain(self._drain_timeout, wait=False)
@@ -103,6 +104,11 @@ class WorkerRun:
             return self._signals.forced
         limited = not self._ended and not self._signals.received
         return ExitCode.AGAIN if limited and self._supervised is not None else None
+
+
+def status_of(presence: WorkerPresence) -> Status:
+    """What a process says of itself to its supervisor."""
+    return (Status.LIVE if presence.live else Status(0)) | (Status.READY if presence.ready else Status(0))
 
 
 def _exit_later() -> None:

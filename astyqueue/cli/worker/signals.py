@@ -8,7 +8,7 @@ import threading
 from types import FrameType
 from typing import Final
 
-from astyqueue.cli.worker.control_pipe import Supervised
+from astyqueue.cli.worker.process_pipes import Supervised
 from astyqueue.dispatch.dispatcher import Dispatcher
 from astyqueue.durations import Duration
 

@@ -10,20 +10,21 @@ import logging
 import os
 import select
 import signal
-import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Final
 
 from astyqueue.cli.errors import ExitCode
-from astyqueue.cli.worker.control_pipe import DRAIN, ControlPipe
+from astyqueue.cli.worker.health_server import Health
+from astyqueue.cli.worker.process_pipes import DRAIN, Status
+from astyqueue.cli.worker.worker_process import WorkerProcess
 from astyqueue.clock import SystemClock
 from astyqueue.dispatch.worker_log import log_event
 from astyqueue.text import length_text
-from astyqueue.units import SECOND, MonotonicUs
+from astyqueue.units import SECOND
 
-#: A process that ends within this time of its start has died at once; after this many in a row the supervisor gives up.
-_AT_ONCE: Final = 10 * SECOND
+#: After this many processes in a row that died at once, within 10 s of their start, the supervisor gives up.
 _DEATHS: Final = 5
 #: The pause before a process is started again, doubled after each one that died at once, up to the second figure.
 _PAUSE: Final = SECOND
@@ -33,8 +34,10 @@ _ENDS: Final = (signal.SIGTERM, signal.SIGINT)
 #: Signals that are passed on.
 PASSED_ON: Final = (signal.SIGUSR1, signal.SIGUSR2)
 _STOP: Final = 2
-#: Added to the number of the signal that ended a process, as shells do.
-_BY_SIGNAL: Final = 128
+_FROZEN: Final = "none of its threads runs: it is suspended, or a C extension holds the interpreter"
+#: Seconds between two looks at what the processes say of themselves, and at source files.
+_LOOK: Final = 1.0
+_LOOK_AT_SOURCES: Final = 0.5
 
 
 class _SignalStream:
@@ -48,85 +51,35 @@ class _SignalStream:
         for number in (*_ENDS, *PASSED_ON, signal.SIGCHLD):
             signal.signal(number, lambda *_: None)
 
-    def wait(self, seconds: float | None) -> bytes:
-        """The signals that have come; waits for one for at most this time (None: without limit)."""
+    def wait(self, seconds: float) -> bytes:
+        """The signals that have come; waits for one for at most this time."""
         ready, _, _ = select.select([self._read_end], [], [], seconds)
         return os.read(self._read_end, 4096) if ready else b""
 
 
-class _Child:
-    """One of the processes, and those that take its place when it dies."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SupervisedBy:
+    """What a supervisor looks at: a process is frozen after `silence` (microseconds), and `kills` says whether it ends.
 
-    def __init__(self, number: int, command: list[str]) -> None:
-        self.number = number
-        self.code = 0
-        self.restart_at: MonotonicUs | None = None
-        self.restarts_on_change = False
-        self.reloads = False
-        self.died_at_once = False
-        self.deaths = 0
-        self._command = command
-        self._process: subprocess.Popen[bytes] | None = None
-        self._pipe: ControlPipe | None = None
-        self._clock = SystemClock()
-        self._started = self._clock.monotonic()
+    `changed` returns a source file that changed since its last call; None: processes are not reloaded.
+    """
 
-    def start(self) -> None:
-        self.restart_at, self.restarts_on_change, self.reloads = None, False, False
-        self._started = self._clock.monotonic()
-        self._pipe = ControlPipe()
-        # A process group of its own, so that Ctrl-C reaches it through the supervisor only.
-        self._process = subprocess.Popen(  # noqa: S603 - the command that started this process
-            self._command,
-            env=self._pipe.environment(self.number),
-            pass_fds=[self._pipe.read_end],
-            process_group=0,
-        )
-        self._pipe.close_read_end()
-        log_event(logging.INFO, "started", child=self.number, pid=self._process.pid)
-
-    @property
-    def runs(self) -> bool:
-        return self._process is not None
-
-    @property
-    def over(self) -> bool:
-        """Whether it neither runs nor is to be started again."""
-        return not self.runs and self.restart_at is None and not self.restarts_on_change
-
-    def reap(self) -> bool:
-        """Whether it has just ended; `code` is its exit code then."""
-        if self._process is None or self._process.poll() is None:
-            return False
-        returned = self._process.returncode
-        self.code = _BY_SIGNAL - returned if returned < 0 else returned
-        self._process = None
-        if self._pipe is not None:
-            self._pipe.close()
-        self.died_at_once = self._clock.monotonic() - self._started < _AT_ONCE
-        self.deaths = self.deaths + 1 if self.died_at_once else 1
-        return True
-
-    def request(self, stage: int, number: int) -> None:
-        if self._process is not None and self._pipe is not None:
-            self._pipe.request(stage, number)
-
-    def kill(self) -> None:
-        if self._process is not None:
-            self._process.kill()
+    silence: int
+    kills: bool
+    changed: Callable[[], str | None] | None = None
 
 
 class ProcessSupervisor:
     """Runs worker processes until all have ended for good. Use it in the main thread: it handles signals."""
 
-    def __init__(self, count: int, changed: Callable[[], str | None] | None = None, poll: float = 0.5) -> None:
-        """`changed` returns a source file that changed since its last call; it is asked every `poll` seconds."""
+    def __init__(self, count: int, watched: SupervisedBy) -> None:
+        """Nothing is started yet."""
         command = [sys.executable, *sys.orig_argv[1:]]
-        self._children = [_Child(number, command) for number in range(1, count + 1)]
-        self._changed = changed
-        self._poll = poll
+        self._children = [WorkerProcess(number, command) for number in range(1, count + 1)]
+        self._watched = watched
         self._clock = SystemClock()
         self._stage = 0
+        self._frozen: set[int] = set()
         self._given_up: int | None = None
 
     def run(self) -> int:
@@ -138,18 +91,20 @@ class ProcessSupervisor:
             for number in signals.wait(self._wait_at_most()):
                 self._on_signal(number)
             for child in self._children:
+                child.listen()
                 if child.reap():
                     self._on_end(child)
+                elif child.runs:
+                    self._watch(child)
             self._reload_if_changed()
             self._start_due()
         log_event(logging.INFO, "all ended", codes=",".join(str(child.code) for child in self._children))
         return self._given_up if self._given_up is not None else max(child.code for child in self._children)
 
-    def _wait_at_most(self) -> float | None:
+    def _wait_at_most(self) -> float:
         moments = [child.restart_at for child in self._children if child.restart_at is not None]
         left = [max(0, moment - self._clock.monotonic()) / SECOND for moment in moments]
-        polls = [self._poll] if self._changed is not None and not self._stage else []
-        return min([*left, *polls], default=None)
+        return min([*left, _LOOK if self._watched.changed is None else _LOOK_AT_SOURCES])
 
     def _on_signal(self, number: int) -> None:
         if number in PASSED_ON:
@@ -169,7 +124,7 @@ class ProcessSupervisor:
             else:
                 child.request(self._stage, number)
 
-    def _on_end(self, child: _Child) -> None:
+    def _on_end(self, child: WorkerProcess) -> None:
         """Decide whether a process that ended is started again."""
         facts = {"child": child.number, "code": child.code}
         if self._stage or (child.code == ExitCode.DONE and not child.reloads):
@@ -179,7 +134,7 @@ class ProcessSupervisor:
             pause = 0 if child.reloads or not child.died_at_once else _PAUSE
             child.deaths = 0
             child.restart_at = self._clock.monotonic() + pause
-        elif self._changed is not None:
+        elif self._watched.changed is not None:
             child.restarts_on_change = True
             log_event(logging.ERROR, "died", **facts, again="when a source file changes")
         elif child.code == ExitCode.BAD_INPUT:
@@ -191,14 +146,41 @@ class ProcessSupervisor:
             child.restart_at = self._clock.monotonic() + pause
             log_event(logging.ERROR, "died", **facts, again_in=length_text(pause))
 
-    def _give_up(self, child: _Child, code: ExitCode, reason: str) -> None:
+    def _watch(self, child: WorkerProcess) -> None:
+        """Log once that a process says nothing any longer, and kill it if it is to exit when it stalls."""
+        silent = child.silent(self._watched.silence)
+        if not silent:
+            self._frozen.discard(child.number)
+            return
+        kills = self._watched.kills
+        if kills or child.number not in self._frozen:
+            facts = {"child": child.number, "silent": length_text(silent), "killed": kills}
+            log_event(logging.ERROR, "frozen", **facts, hint=_FROZEN)
+        self._frozen.add(child.number)
+        if kills:
+            child.kill()
+            child.heard = self._clock.monotonic()
+
+    def health(self) -> Health:
+        """Alive unless a process has stalled or is frozen; ready if at least one process is."""
+        live = not any(
+            Status.LIVE not in child.status or child.silent(self._watched.silence)
+            for child in self._children
+            if child.runs
+        )
+        ready = any(Status.READY in child.status for child in self._children)
+        state = "draining" if self._stage else "running" if live else "stalled"
+        processes = [{"child": one.number, "ready": Status.READY in one.status} for one in self._children]
+        return Health(live, ready and not self._stage, {"state": state, "processes": processes})
+
+    def _give_up(self, child: WorkerProcess, code: ExitCode, reason: str) -> None:
         log_event(logging.CRITICAL, "gives up", child=child.number, code=child.code, reason=reason)
         self._given_up = code
         self._end(signal.SIGTERM)
 
     def _reload_if_changed(self) -> None:
         """Have all processes drain and start again when a source file has changed."""
-        if self._changed is None or self._stage or (file := self._changed()) is None:
+        if self._watched.changed is None or self._stage or (file := self._watched.changed()) is None:
             return
         log_event(logging.INFO, "reload", file=file)
         for child in self._children:

@@ -47,9 +47,17 @@ def note(text: str) -> None:
 
 
 @app.task(queue="emails")
+def hold_the_interpreter() -> None:
+    """Match what takes years, in a call that lets no other thread run."""
+    print("begun", flush=True)
+    re.match(r"(a+)+$", "a" * 60 + "b")
+
+
+@app.task(queue="emails")
 def grow() -> None:
     """Take 400 MB, and keep them."""
-    kept.append(bytearray(os.urandom(1) * 400_000_000))
+    for _ in range(100):
+        kept.append(bytearray(os.urandom(1) * 4_000_000))
     note("grown")
 
 

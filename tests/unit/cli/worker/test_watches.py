@@ -218,3 +218,36 @@ def test_a_changed_source_file_restarts_the_process_and_a_broken_one_waits_for_t
     assert notes(jobs) == ["new!"]
     supervisor.signal(signal.SIGTERM)
     supervisor.ends(0)
+
+
+def test_a_supervisor_answers_probes_for_all_its_processes(worker: Start, emails: Connection, port: int) -> None:
+    for _ in range(2):
+        send(emails, "hold", "gate")
+    supervisor = worker("jobs:app", "-Q", "emails", "-c", "1", "-p", "2", "--health", str(port))
+    for _ in range(2):
+        supervisor.until("begun")
+    until(lambda: probe(port, "/readyz") == (200, "running"))
+    os.kill(pids(supervisor)[0], signal.SIGUSR2)
+    supervisor.until(" quiet")
+    assert probe(port, "/readyz") == (200, "running")
+    os.kill(pids(supervisor)[1], signal.SIGUSR2)
+    until(lambda: probe(port, "/readyz") == (503, "running"))
+    assert probe(port, "/livez") == (200, "running")
+    supervisor.signal(signal.SIGTERM)
+    supervisor.until("end stage=drain")
+    assert probe(port, "/readyz") == (503, "draining")
+
+
+def test_a_process_whose_interpreter_is_held_is_killed_and_replaced(
+    worker: Start, emails: Connection, jobs: Path
+) -> None:
+    send(emails, "hold_the_interpreter", max_attempts=1)
+    words = ("-Q", "emails", "-c", "1", "--stall-after", "2s", "--on-stall", "exit")
+    supervisor = worker("jobs:app", *words, "-p", "1")
+    supervisor.until("begun")
+    supervisor.until("frozen child=1 silent=")
+    supervisor.until("died child=1 code=137")
+    until_ready(supervisor)
+    send(emails, "note", "after")
+    supervisor.until(" done task=jobs.note")
+    assert notes(jobs) == ["after"]

@@ -1,0 +1,99 @@
+"""One of the processes of `astyqueue worker -p`, as its supervisor sees it."""
+
+from __future__ import annotations
+
+import logging
+import subprocess
+from typing import Final
+
+from astyqueue.cli.worker.process_pipes import ProcessPipes, Status
+from astyqueue.clock import SystemClock
+from astyqueue.dispatch.worker_log import log_event
+from astyqueue.units import SECOND, MonotonicUs
+
+#: A process that ends within this time of its start has died at once.
+_AT_ONCE: Final = 10 * SECOND
+#: A process that has just been started may say nothing for this time, while Python starts.
+_STARTS_WITHIN: Final = 60 * SECOND
+#: Added to the number of the signal that ended a process, as shells do.
+_BY_SIGNAL: Final = 128
+
+
+class WorkerProcess:
+    """One of the processes, and those that take its place when it dies."""
+
+    def __init__(self, number: int, command: list[str]) -> None:
+        """Nothing is started yet."""
+        self.number = number
+        self.code = 0
+        self.restart_at: MonotonicUs | None = None
+        self.restarts_on_change = False
+        self.reloads = False
+        self.died_at_once = False
+        self.deaths = 0
+        self._command = command
+        self._process: subprocess.Popen[bytes] | None = None
+        self._pipe: ProcessPipes | None = None
+        self._clock = SystemClock()
+        self._started = self.heard = self._clock.monotonic()
+        self.status = Status(0)
+        self._said = False
+
+    def start(self) -> None:
+        """Start the process, for the first time or again."""
+        self.restart_at, self.restarts_on_change, self.reloads = None, False, False
+        self._started = self.heard = self._clock.monotonic()
+        self.status, self._said = Status.LIVE, False
+        self._pipe = ProcessPipes()
+        # A process group of its own, so that Ctrl-C reaches it through the supervisor only.
+        self._process = subprocess.Popen(  # noqa: S603 - the command that started this process
+            self._command,
+            env=self._pipe.environment(self.number),
+            pass_fds=self._pipe.of_process,
+            process_group=0,
+        )
+        self._pipe.passed_on()
+        log_event(logging.INFO, "started", child=self.number, pid=self._process.pid)
+
+    @property
+    def runs(self) -> bool:
+        """Whether there is a process now."""
+        return self._process is not None
+
+    @property
+    def over(self) -> bool:
+        """Whether it neither runs nor is to be started again."""
+        return not self.runs and self.restart_at is None and not self.restarts_on_change
+
+    def reap(self) -> bool:
+        """Whether it has just ended; `code` is its exit code then."""
+        if self._process is None or self._process.poll() is None:
+            return False
+        returned = self._process.returncode
+        self.code = _BY_SIGNAL - returned if returned < 0 else returned
+        self._process, self.status = None, Status(0)
+        if self._pipe is not None:
+            self._pipe.close()
+        self.died_at_once = self._clock.monotonic() - self._started < _AT_ONCE
+        self.deaths = self.deaths + 1 if self.died_at_once else 1
+        return True
+
+    def listen(self) -> None:
+        """Read what the process says of itself."""
+        if self._process is not None and self._pipe is not None and (said := self._pipe.status()) is not None:
+            self.status, self._said, self.heard = said, True, self._clock.monotonic()
+
+    def silent(self, patience: int) -> int:
+        """For how long it has said nothing, if that is longer than `patience` and than a start takes; else zero."""
+        silent = self._clock.monotonic() - self.heard
+        return silent if silent >= (patience if self._said else max(patience, _STARTS_WITHIN)) else 0
+
+    def request(self, stage: int, number: int) -> None:
+        """Have it drain or stop, or with stage 0 act on a signal."""
+        if self._process is not None and self._pipe is not None:
+            self._pipe.request(stage, number)
+
+    def kill(self) -> None:
+        """End it without any ceremony: its leases expire."""
+        if self._process is not None:
+            self._process.kill()
