@@ -12,7 +12,7 @@ from typing import Final, Self
 
 from astyqueue.dispatch.backlog_size import MessageQuota
 from astyqueue.dispatch.builder import DispatcherBuilder
-from astyqueue.dispatch.presence import WorkerPresence, Workload
+from astyqueue.dispatch.presence.worker_presence import WorkerPresence, Workload
 from astyqueue.dispatch.step_loop import StepLoop, StepTask
 from astyqueue.dispatch.subscription import Subscription
 from astyqueue.dispatch.supervisor import Supervisor

@@ -15,7 +15,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Final, NamedTuple
 
 from astyqueue.cli.errors import ExitCode, Failure
-from astyqueue.dispatch.presence import WorkerPresence
+from astyqueue.dispatch.presence.worker_presence import WorkerPresence
 
 _LOOPBACK: Final = "127.0.0.1"
 #: Requests that are answered at once; more are refused, so that slow clients do not take threads without limit.

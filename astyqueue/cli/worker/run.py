@@ -15,8 +15,8 @@ from astyqueue.cli.worker.process_pipes import Status, Supervised
 from astyqueue.cli.worker.signals import Signals
 from astyqueue.clock import SystemClock
 from astyqueue.dispatch.dispatcher import Dispatcher
-from astyqueue.dispatch.presence import WorkerPresence
-from astyqueue.dispatch.stall_watch import Stall
+from astyqueue.dispatch.presence.stall_watch import Stall
+from astyqueue.dispatch.presence.worker_presence import WorkerPresence
 from astyqueue.durations import Duration, as_microseconds
 from astyqueue.errors import Closed
 from astyqueue.journal.settings import as_bytes

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from astyqueue.dispatch.dispatcher import Dispatcher
-from astyqueue.dispatch.stall_watch import Stall
+from astyqueue.dispatch.presence.stall_watch import Stall
 from astyqueue.errors import StoreUnavailable
 from astyqueue.model.presence import TASKS_NAMED, Presence, WorkerCommand, WorkerState
 from astyqueue.protocol.coordination.presence import read_presences, request

@@ -1,0 +1,1 @@
+"""What a dispatcher reports about itself to its store, and how it notices that it no longer works."""
