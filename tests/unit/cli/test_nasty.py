@@ -24,14 +24,19 @@ from typing import Final
 import click
 import pytest
 
-from astyqueue import MessageQueue
+from astyqueue import MessageQueue, ids
 from astyqueue.cli import main
 from astyqueue.cli.config import Deliberate
+from astyqueue.clock import SystemClock
 from astyqueue.journal import BYTES, Journal
-from astyqueue.model.envelope import MessageId
+from astyqueue.model.envelope import FORMAT, MessageId
+from astyqueue.model.presence import Presence, RunningTask, WorkerState
 from astyqueue.model.views import DeadLetter, Found
 from astyqueue.printable import printable
-from astyqueue.queue.connection import connect
+from astyqueue.protocol.coordination.presence import report
+from astyqueue.protocol.layout.rows import WORKERS
+from astyqueue.queue.connection import Connection, connect
+from astyqueue.store import Batch, Name, Put
 from tests.support.nasty import HALVES, TEXTS, Fate, Nasty, fill, nasty_messages, schedule
 from tests.support.places import ONE_ROW, Place
 from tests.unit.cli.conftest import Shell
@@ -44,6 +49,7 @@ QUEUE: Final = "emails"
 CHANGES: Final = {
     *("worker", "send", "delete", "clear", "drop", "rescan", "migrate", "queues set", "dead redrive", "dead purge"),
     *(f"schedules {name}" for name in ("add", "pause", "resume", "run", "backfill", "delete", "reconcile")),
+    *(f"workers {name}" for name in ("drain", "quiet", "resume", "stacks")),
     *("spark enqueue", "spark redrive", "pipeline run", "pipeline stream", "pipeline report", "journal reclaim"),
 }
 #: Of `doctor`, which finds dead letters.
@@ -52,6 +58,11 @@ FINDINGS: Final = {10, 20}
 STYLES: Final = re.compile(r"\x1b\[(0|1|2|32|33|36|1;31)m")
 #: Options that all have, and one with which a command does not end.
 _OURS: Final = frozenset({"json", "as_json", "verbose", "url", "help", "follow"})
+#: The fields of a report as they are stored.
+STORED: Final = (
+    *("name", "host", "pid", "version", "started", "state", "queues", "queue_count", "slots", "busy", "running"),
+    "every",
+)
 #: More than there is.
 ALL: Final = "2000"
 
@@ -103,12 +114,25 @@ def store(place: Place, folder: Path, monkeypatch: pytest.MonkeyPatch, pytestcon
         connection.queue("another")
         nasty = fill(queue)
         schedules = schedule(queue)
+        report_workers(connection)
         dead = queue.dead_letters(2_000)
         found = [*queue.peek(2_000, include="all"), *(queue.get(letter.id) for letter in dead)]
         step = 1 if place.kind == "memory" and pytestconfig.getoption("--all-stores") else 10
         with MessageQueue.builder().store(connection.store).name("another").spool(folder / "spool").build() as spooling:
             spooling.send_many(TEXTS)
         yield Store(place.url, nasty, found, dead, schedules, folder / "journal", folder / "spool", step)
+
+
+def report_workers(connection: Connection) -> None:
+    """Reports of workers, with each text as a worker stores it, and as only another program would."""
+    now = SystemClock().now()
+    for number, text in enumerate(TEXTS.values()):
+        running = [RunningTask(text, text, text, now)]
+        one = Presence(f"{number}:ours", text, 1, "1", now, WorkerState.STALLED, [text], 1, 8, 1, running)
+        connection.queue(QUEUE).run(report(one))
+        foreign = {**{name: getattr(one, name) for name in STORED}, "name": text, "version": text}
+        value = FORMAT + json.dumps(foreign).encode()
+        connection.store.send(Batch(WORKERS, (Put(Name(0, 0, ids.of_text(text), 0), value, ttl=600),)))
 
 
 class Terminal(io.TextIOWrapper):

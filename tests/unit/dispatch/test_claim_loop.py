@@ -46,7 +46,7 @@ def test_it_rests_longer_after_each_error_and_a_stop_need_not_wait_for_that(
     pauses = ["100ms", "200ms", "400ms", "800ms", "1.6s", "3.2s", "5s", "5s"]
     for pause in pauses:
         broken.when_refused()
-        clock.when_waiting(2)
+        clock.when_waiting(3)
         clock.advance(pause)
     broken.when_refused()
     broken.broken = False

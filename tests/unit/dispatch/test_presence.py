@@ -77,7 +77,7 @@ class Scene:
         """The report of the next heartbeat."""
         with self.store.changed:
             before = len(self.store.about_workers)
-        self.clock.when_waiting(2)
+        self.clock.when_waiting(3)
         self.clock.advance("15s")
         with self.store.changed:
             assert self.store.changed.wait_for(lambda: len(self.store.about_workers) >= before + 2, DEADLINE)
@@ -136,7 +136,7 @@ def test_a_heartbeat_is_one_write_and_one_read_whatever_the_number_of_queues(sce
     scene.when(bool)
     before = len(scene.store.about_workers)
     assert len(scene.beat().queues) == 20
-    scene.clock.when_waiting(2)
+    scene.clock.when_waiting(3)
     kinds = [type(one) for one in scene.store.about_workers[before:]]
     assert kinds == [Send, Read]
 
@@ -181,7 +181,8 @@ def test_commands_are_followed_once_with_the_next_heartbeat(scene: Scene, lines:
     scene.beat()
     assert "astyqueue:emails:handle:1" in str(lines.first("stacks").exc_text)
     scene.command(WorkerCommand.DRAIN)
-    scene.beat()
+    scene.clock.when_waiting(3)
+    scene.clock.advance("15s")
     dispatcher.run()
     assert [vars(record)["facts"]["command"] for record in lines.of("command")] == [
         "quiet",
@@ -196,7 +197,7 @@ def test_a_store_that_does_not_answer_is_asked_again_and_the_dispatcher_is_not_r
     scene.when(lambda _: dispatcher.presence.ready)
     scene.store.broken = True
     for _ in range(4):
-        scene.clock.when_waiting(2)
+        scene.clock.when_waiting(3)
         scene.clock.advance("15s")
         scene.store.when_refused()
     assert (dispatcher.presence.ready, dispatcher.presence.live) == (False, True)
