@@ -44,6 +44,11 @@ class Wakeup:
             with contextlib.suppress(RuntimeError):  # that loop was closed, so no task waits there
                 loop.call_soon_threadsafe(event.set)
 
+    @property
+    def seen(self) -> int:
+        """The number of signals until the last wait ended: the same as before it if no signal ended it."""
+        return self._seen
+
     def _on_move(self) -> None:
         self.moves += 1
         self.set()

@@ -69,7 +69,7 @@ def after_an_idle_hour_ms(target: Target, messages: int, size: int, *, seed: int
 
 
 def _forget_traffic(queue: MessageQueue) -> None:
-    queue.core.scheduler.poller.last_traffic = queue.core.process.now() - _HOUR
+    queue.core.scheduler.activity.forget()
 
 
 def send_now_and_then(

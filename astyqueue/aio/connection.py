@@ -16,6 +16,7 @@ from astyqueue.observe.observers import Observer, Observers
 from astyqueue.protocol.admin.settings import list_queues
 from astyqueue.protocol.coordination.presence import read_presences, request
 from astyqueue.protocol.steps import arun
+from astyqueue.queue.row_sharing.activity import ActivityWatch
 from astyqueue.store import Store
 from astyqueue.stores import open_store
 from astyqueue.stores.async_adapter import Threaded
@@ -34,10 +35,12 @@ class Connection:
         self.triggers = Triggers() if triggers is None else triggers
         self._clock = clock or CorrectedClock()
         self._observers = tuple(observers)
+        self._watch = ActivityWatch(self._clock)
 
     async def queue(self, name: str, **settings: object) -> MessageQueue:
         """The queue of this name, created if it is new; settings are those of `MessageQueue.builder().options(...)`."""
         builder = MessageQueue.builder().store(self._blocking).clock(self._clock).triggers(self.triggers)
+        builder.watch(self._watch.here())
         return await builder.name(name).observer(*self._observers).options(**settings).build()
 
     async def queues(self) -> list[str]:

@@ -20,6 +20,7 @@ from astyqueue.queue.hooks import Hook
 from astyqueue.queue.options import DEFAULT_OPTIONS, Asked, behaviour_of, check_names, layout_of, with_lock
 from astyqueue.queue.producing.placement import PlacementFunction, checked_function
 from astyqueue.queue.producing.spooled import Spooling
+from astyqueue.queue.row_sharing.activity import ActivityWatch
 from astyqueue.queue.row_sharing.external_lock import LockManager
 from astyqueue.queue.runtime import QueueRuntime
 from astyqueue.spool import Spool, SpoolFolder, SpoolOptions
@@ -53,6 +54,7 @@ class QueueBuilder(Generic[Q]):
         self._ways = DEFAULT_OPTIONS
         self._options: dict[str, object] = {}
         self._spool: SpoolOptions | None = None
+        self._watch: ActivityWatch | None = None
 
     def store(self, store: str | Store | DriverSession) -> Self:
         """The queue's store: a URL such as "sqlite:///mail.db" or "memory://", or a store that is already open.
@@ -133,6 +135,11 @@ class QueueBuilder(Generic[Q]):
     def observer(self, *observers: Observer) -> Self:
         """Pass these observers every request to the store, and what claims, settles and firings did."""
         self._observers.extend(observers)
+        return self
+
+    def watch(self, watch: ActivityWatch) -> Self:
+        """Read the activity log together with the other queues of a connection; `Connection.queue` calls this."""
+        self._watch = watch
         return self
 
     def triggers(self, triggers: Triggers) -> Self:
@@ -235,6 +242,7 @@ class QueueBuilder(Generic[Q]):
             ways=self._ways,
             observers=observers,
             spooling=self._spooling(settings, store, observers, opened=known is None),
+            watch=self._watch,
         )
 
     def _stored_settings(self, spread: Spread) -> Steps[Settings]:

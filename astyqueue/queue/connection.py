@@ -14,6 +14,7 @@ from astyqueue.protocol.admin.settings import list_queues
 from astyqueue.protocol.coordination.presence import read_presences, request
 from astyqueue.protocol.steps import run
 from astyqueue.queue.queue import MessageQueue
+from astyqueue.queue.row_sharing.activity import ActivityWatch
 from astyqueue.store import Store
 from astyqueue.stores import open_store
 from astyqueue.triggers import Triggers
@@ -30,10 +31,12 @@ class Connection:
         self.triggers = Triggers() if triggers is None else triggers
         self._clock = clock or CorrectedClock()
         self._observers = tuple(observers)
+        self._watch = ActivityWatch(self._clock)
 
     def queue(self, name: str, **settings: object) -> MessageQueue:
         """The queue of this name, created if it is new; settings are those of `MessageQueue.builder().options(...)`."""
         builder = MessageQueue.builder().store(self.store).clock(self._clock).triggers(self.triggers)
+        builder.watch(self._watch.here())
         return builder.name(name).observer(*self._observers).options(**settings).build()
 
     def queues(self) -> list[str]:

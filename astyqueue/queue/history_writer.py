@@ -279,6 +279,11 @@ class HistoryWriter:
         with self._lock:
             self._noted = deque([*taken, *self._noted], maxlen=_NOTED)
 
+    @property
+    def has_noted(self) -> bool:
+        """Whether events wait to be written."""
+        return bool(self._noted)
+
     def write_noted(self) -> Steps[None]:
         """Write the buffered events if the oldest has waited a second; if the store fails, they stay buffered."""
         if self._noted and not 0 <= self._now() - self._since < _PATIENCE:

@@ -30,6 +30,7 @@ from astyqueue.queue.producing.placement import Placement
 from astyqueue.queue.producing.producer import Producer, SendReport, Sent
 from astyqueue.queue.producing.replay import Replay, ReplayOptions, Source
 from astyqueue.queue.producing.spooled import SpooledProducer, Spooling
+from astyqueue.queue.row_sharing.activity import ActivityWatch
 from astyqueue.queue.row_sharing.paced_doorbell import PacedDoorbell
 from astyqueue.queue.row_sharing.row_locks import RowLocks
 from astyqueue.queue.row_sharing.row_scheduler import RowScheduler
@@ -74,10 +75,11 @@ class QueueRuntime:
         ways: ClientOptions = DEFAULT_OPTIONS,
         observers: Observers = UNOBSERVED,
         spooling: Spooling | None = None,
+        watch: ActivityWatch | None = None,
     ) -> None:
         """`settings` were just read; `triggers` are users' own types; `fires`: this process fires schedules.
 
-        With `spooling`, messages are sent to a spool.
+        With `spooling`, messages are sent to a spool. All queues of a connection share one `watch`.
         """
         self.pid = os.getpid()
         self.clock = clock
@@ -86,11 +88,12 @@ class QueueRuntime:
         self.fires = fires
         self.ways = ways
         self.observers = observers
+        self.watch = watch or ActivityWatch(clock)
         self.process = replace(new_client(clock), observers=self.observers)
         self.settings_sync = SettingsSync(self.process, settings, clock)
         self.ring = Ring(settings.name, settings.layout)
         self.doorbell = PacedDoorbell(self.ring, clock)
-        self.scheduler = RowScheduler(self.ring, clock, self.process.name, self.doorbell)
+        self.scheduler = RowScheduler(self.ring, clock, self.process.name, self.doorbell, watch=self.watch)
         fired = self.triggers if fires else None
         row_locks = RowLocks(ways.lock(self.process, clock), ways.lock_timeout, clock)
         self.claimer = Claimer(
@@ -172,6 +175,7 @@ class QueueRuntime:
             ways=self.ways,
             observers=self.observers.anew(),
             spooling=self.spooling.anew() if self.spooling else None,
+            watch=self.watch.here(),
         )
         there = self._in_children.setdefault(pid, made)
         there.start_spool()
@@ -186,6 +190,7 @@ class QueueRuntime:
         """Deliver and settle nothing more here; threads and tasks that wait get Closed."""
         self.closed = True
         self.claimer.close(self.settings.name)
+        self.watch.leave(self.scheduler.activity)
 
     def send(self, message: Message) -> Steps[Sent]:
         """Send one message, and wake the consumers that wait for it."""
@@ -236,6 +241,7 @@ class QueueRuntime:
         """Change the queue's behaviour, in this process at once and in others within ten seconds."""
         check_names(options, to_change=True)
         settings = yield from change_behaviour(self.settings.name, behaviour_of(options))
+        yield from self.claimer.announce([])
         self.settings_sync.settings = settings
         self.claimer.wake()
         return settings

@@ -34,7 +34,7 @@ _SET: Final = SECOND
 
 
 class SettingsSync:
-    """The settings of one queue; the claimer's leader reads the stored ones every five seconds.
+    """The settings of one queue; the claimer's leader reads the stored ones every five seconds while it is in use.
 
     A process that only sends has no leader, so its sends read them, less often.
     """
@@ -60,8 +60,10 @@ class SettingsSync:
         """The queue's behaviour, as last read."""
         return self.settings.behaviour
 
-    def follow(self, *, only_sends: bool = False) -> Steps[None]:
+    def follow(self, *, only_sends: bool = False, idle: bool = False) -> Steps[None]:
         """Read the store's time and the settings again if that is due; for a send, if no leader of this process did.
+
+        Those of an `idle` queue are not read: a process that changes them puts a notice into the activity log.
 
         The last known settings stay in force when the queue was dropped, and where the stored ones cannot be read. If
         the queue was recreated with another layout, NotFound is raised from then on: it has other rows, and no consumer
@@ -70,7 +72,7 @@ class SettingsSync:
         self.check_same_queue()
         yield from self.time.follow(only_sends=only_sends)
         now, due = self._process.now(), self._next + (_LEFT_TO_LEADER if only_sends else 0)
-        if now < due and self._next - now <= _EVERY:
+        if idle or (now < due and self._next - now <= _EVERY):
             return
         self._next = now + _EVERY
         self._process.observers.check_log_levels()

@@ -61,7 +61,7 @@ def hide(core: QueueRuntime, receipt: PullReceipt, until: int) -> Steps[bool]:
 def _change(core: QueueRuntime, receipt: PullReceipt, planning: Planning) -> Steps[bool]:
     snapshot = RowSnapshot(receipt.message.row, core.settings.layout.priorities)
     plan = yield from CommitLoop(core.process, snapshot).carry_out(planning)
-    core.claimer.changed(receipt.message.row)
+    yield from core.claimer.announce([(receipt.message.row, None)])
     return plan is not None
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import struct
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
 
 from astyqueue import ids
@@ -39,11 +39,11 @@ class RowRequest(NamedTuple):
     row: str
 
 
-def ring_doorbell(queue: str, places: Iterable[int], nonce: bytes) -> Steps[None]:
-    """Announce to listening processes that messages were sent to these rows, by their places among the current ones."""
+def bell_of(queue: str, places: Iterable[int], nonce: bytes) -> Batch:
+    """What announces to listening processes that messages were sent to rows at these places among the current ones."""
     named = sorted(set(places))
     written = named if len(named) <= _NAMED else []
-    yield from _hint(queue, BELL, FORMAT + nonce + struct.pack(f">{len(written)}H", *written))
+    return _cell(queue, BELL, FORMAT + nonce + struct.pack(f">{len(written)}H", *written))
 
 
 def rows_rung(bell: bytes) -> set[int] | None:
@@ -54,7 +54,7 @@ def rows_rung(bell: bytes) -> set[int] | None:
 
 def request_row(queue: str, wish: RowRequest, nonce: bytes) -> Steps[None]:
     """Request that the process that keeps a row busy leaves it alone for a moment."""
-    yield from _hint(queue, WANTED, FORMAT + nonce + "\n".join(wish).encode())
+    yield from write_hints([_cell(queue, WANTED, FORMAT + nonce + "\n".join(wish).encode())])
 
 
 def row_request_in(wanted: bytes) -> RowRequest | None:
@@ -74,6 +74,12 @@ def doorbell_cells(columns: list[Column]) -> DoorbellCells:
     return DoorbellCells(present.get(BELL), present.get(WANTED))
 
 
-def _hint(queue: str, name: Name, value: bytes) -> Steps[None]:
-    with contextlib.suppress(StoreError):  # without the hint, processes find the row a little later
-        yield Send(Batch(doorbell_row(queue), (Put(name, value),)))
+def write_hints(hints: Sequence[Batch]) -> Steps[None]:
+    """Write hints in one request; without them, processes find a row a little later, so errors are ignored."""
+    if hints:
+        with contextlib.suppress(StoreError):
+            yield Send(hints[0], tuple(hints[1:]))
+
+
+def _cell(queue: str, name: Name, value: bytes) -> Batch:
+    return Batch(doorbell_row(queue), (Put(name, value),))

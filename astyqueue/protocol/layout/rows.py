@@ -20,6 +20,13 @@ QUEUES: Final = ":queues"
 TIME: Final = ":time"
 #: The row of the reports of the processes that work on a store, and of commands to them.
 WORKERS: Final = ":workers"
+#: The time that one row of the activity log covers, so that no row of a busy store grows without bound.
+ACTIVITY_ROW_US: Final = 600 * SECOND
+
+
+def activity_row(moment: int) -> str:
+    """The row of the activity log for the notices of this moment."""
+    return f":activity:{moment // ACTIVITY_ROW_US}"
 
 
 def settings_row(queue: str) -> str:

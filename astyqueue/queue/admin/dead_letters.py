@@ -157,8 +157,8 @@ def redrive_page(
         yield from history.tell(_events_of(back, telling))  # other rows were done before this one failed
         raise
     yield from history.tell(_events_of(back, telling))
-    for row in {id_.row for id_ in back}:
-        core.claimer.changed(row)
+    if back:
+        yield from core.claimer.announce([(row, None) for row in {id_.row for id_ in back}])
     return report
 
 

@@ -65,4 +65,6 @@ def clear(core: QueueRuntime) -> Steps[int]:
 
 def drop(core: QueueRuntime) -> Steps[int]:
     """Remove all messages and the queue itself; return the number of messages."""
-    return drop_queue(core.process, core.settings)
+    removed = yield from drop_queue(core.process, core.settings)
+    yield from core.claimer.announce([])
+    return removed

@@ -152,5 +152,5 @@ def rescan(
             if progress:
                 progress(report)
         if scan.listed:
-            core.claimer.changed(row)
+            yield from core.claimer.announce([(row, None)])
     return report

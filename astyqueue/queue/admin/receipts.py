@@ -67,7 +67,7 @@ def settle(core: QueueRuntime, receipt: Receipt | str, outcome_of: Callable[[Rec
         history.lost(events)
         yield from history.flush()
         raise LeaseLost([str(held)])
-    core.claimer.changed(row)
+    yield from core.claimer.announce([(row, None)])
 
 
 def _timer(core: QueueRuntime, held: Receipt) -> Steps[Timer]:

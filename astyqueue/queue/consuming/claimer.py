@@ -35,11 +35,13 @@ from astyqueue.queue.row_sharing.row_locks import RowLocks
 from astyqueue.queue.row_sharing.row_scheduler import RowScheduler
 from astyqueue.queue.settings_sync import SettingsSync
 from astyqueue.triggers import Triggers
-from astyqueue.units import SECOND, MonotonicUs
+from astyqueue.units import NEVER, SECOND, MonotonicUs
 from astyqueue.waiting import Rest, Wakeup
 
 #: A `receive` with a shorter wait than this does not leave a row to the process that owns it.
 _PATIENT: Final = SECOND
+#: The longest rest of an idle queue.
+_LONGEST_REST: Final = 3_600 * SECOND
 
 _log: Final = logging.getLogger("astyqueue.queue")
 
@@ -86,6 +88,7 @@ class Claimer:
             at_most_once=self._at_most_once,
             firings=self.firings,
             row_locks=row_locks,
+            doorbell=doorbell,
             recorder=recorder,
         )
         self._claimed_last = False
@@ -205,9 +208,10 @@ class Claimer:
 
     def _round(self, me: Wakeup, until: MonotonicUs | None) -> Steps[None]:
         """Do the most urgent work, or rest until there is some. Claims and settles take turns, so neither starves."""
+        self._scheduler.activity.take_calls()
         succeeded = yield from self._for_waiters(self._keep_up(), {})
         now = self._process.now()
-        if self._scheduler.begin_round(now):
+        if self._scheduler.begin_round(now, working=self.leases.in_hand > 0):
             self.leases.set_back(now)
         shares = self._shares()
         if shares and self._at_most_once.hand_out_kept(now, shares=shares):
@@ -237,13 +241,33 @@ class Claimer:
         if not (yield from self._for_waiters(self._scheduler.idle(now, has_credit=bool(shares)), shares)):
             return
         self._lead.wake_others()
-        if not self._lead.passed(until):
+        if self._lead.passed(until):
+            return
+        if self._may_rest_idle(now):
+            moment = self._idle_until(now, until, wanting=bool(shares))
+            yield from self._for_waiters(self._scheduler.activity.rest(me, moment), shares)
+        else:
             yield Rest(me, self._rest_until(now, until, wanting=bool(shares)))
 
     def _keep_up(self) -> Steps[None]:
         """Follow the settings and the store's time, and write the buffered history events."""
-        yield from self._settings_sync.follow()
+        yield from self._settings_sync.follow(idle=self._scheduler.unwatched)
         yield from self.history.write_noted()
+
+    def _may_rest_idle(self, now: int) -> bool:
+        """Whether nothing has to be done before the next known moment, unless a notice or a turn comes."""
+        if self.leases.in_hand or self.history.has_noted or not self._outcomes.settled_all:
+            return False
+        paused = self._settings_sync.behaviour.paused
+        return self._scheduler.activity.idle if paused else self._scheduler.at_rest(now)
+
+    def _idle_until(self, now: int, until: MonotonicUs | None, *, wanting: bool) -> MonotonicUs:
+        """The monotonic moment at which an idle queue has work that this process knows of, within an hour."""
+        event = NEVER if self._settings_sync.behaviour.paused else self._scheduler.next_event(now)
+        if not wanting:
+            event = max(event, now + SECOND)  # what is due already waits for credit
+        rest = self._clock.monotonic() + min(max(0, event - self._process.now()), _LONGEST_REST)
+        return rest if until is None else min(rest, until)
 
     def _for_waiters(self, steps: Steps[None], shares: Shares) -> Steps[bool]:
         """Do work for waiters, of which these have a share; False after an error.

@@ -27,6 +27,7 @@ from astyqueue.queue.consuming.held_leases import HeldLeases
 from astyqueue.queue.consuming.settle_buffer import OutcomeRecorder, SettleBuffer
 from astyqueue.queue.consuming.waiters import Shares, Waiters
 from astyqueue.queue.delivery.base_delivery import BaseDelivery, Lease
+from astyqueue.queue.row_sharing.paced_doorbell import PacedDoorbell
 from astyqueue.queue.row_sharing.row_locks import RowLocks
 from astyqueue.queue.row_sharing.row_scheduler import RowScheduler
 from astyqueue.queue.row_sharing.row_state import RowState
@@ -58,6 +59,7 @@ class RowWorker:
     at_most_once: AtMostOnceBuffer
     firings: ScheduleFiring
     row_locks: RowLocks
+    doorbell: PacedDoorbell
     recorder: OutcomeRecorder
     emptying: bool = False
 
@@ -82,6 +84,12 @@ class RowWorker:
                 snapshot.settled(worked.timer_change)
             self.outcomes.done(lease, outcomes, settled)
         row.scan_next(self.process.now())
+        yield from self._announce_releases(waiting)
+
+    def _announce_releases(self, settled: list[tuple[Lease, dict[Id, Outcome]]]) -> Steps[None]:
+        """Have idle processes learn of messages that were given back before their leases end."""
+        if any(Release in set(map(type, outcomes.values())) for _, outcomes in settled):
+            yield from self.doorbell.notify_idle()
 
     def claim_from(self, row: RowState, shares: Shares) -> Steps[None]:
         """Fire the due slots of a row and claim from it, settling in the same commit the outcomes that wait for it."""
@@ -119,6 +127,7 @@ class RowWorker:
             Kind.CLAIMED, lambda: self.recorder.history.events.of_hand_out(row.name, claimed, at=now)
         )
         yield from self.recorder.history.tell(self.recorder.history.events.of_claim(row.name, claimed, at=began))
+        yield from self._announce_releases(waiting)
 
     def _settled(self, waiting: list[tuple[Lease, dict[Id, Outcome]]], claimed: ClaimResult) -> None:
         """Apply the settles that were committed with a claim, or beside it."""

@@ -2,6 +2,7 @@
 
 A poll reads the headers of many rows in one request: it shows the owner of each row, whether the row changed, and
 whether anything waits in it. It only decides which rows to scan. Between polls the doorbell signals new messages.
+While the queue is idle, a row is polled once, far ahead, and not again before that time is over.
 """
 
 from __future__ import annotations
@@ -21,12 +22,13 @@ from astyqueue.protocol.coordination.doorbell import RowRequest
 from astyqueue.protocol.layout.columns import HEADER, Header, Type, decode_header
 from astyqueue.protocol.layout.rows import Ring
 from astyqueue.protocol.steps import Steps, read
+from astyqueue.queue.row_sharing.activity import QueueActivity
 from astyqueue.queue.row_sharing.deadline_heap import DeadlineHeap
 from astyqueue.queue.row_sharing.paced_doorbell import PacedDoorbell
 from astyqueue.queue.row_sharing.row_lease import RowLease
 from astyqueue.queue.row_sharing.row_state import RowState
 from astyqueue.store import Column, Named, Slice
-from astyqueue.units import BEGINNING, SECOND, MonotonicUs
+from astyqueue.units import BEGINNING, NEVER, SECOND, MonotonicUs
 
 #: The pause between two reads of a row's header: of a current row after recent traffic; of another current row, and of
 #: one with timers or a recent change; of a resting row.
@@ -40,6 +42,14 @@ _TRAFFIC: Final = 60 * SECOND
 _TOGETHER: Final = 32
 #: The pause before a poll without an answer is tried again.
 _UNANSWERED: Final = 5 * SECOND
+#: A poll of an idle queue looks this much further ahead than to the row's next turn, and at least this far; it is
+#: repeated after these parts of that time if no turn came.
+_FURTHER: Final = 1.3
+_LEAST_AHEAD: Final = 30 * SECOND
+_AGAIN_BY: Final = (0.8, 0.95)
+#: The number of rows of an idle queue that are polled in its turn: about five queries.
+_IN_TURN: Final = 2
+_IN_TURN_OF_SHARED: Final = 1
 #: The time over which a new process spreads its scans of past rows.
 _IN_NO_HURRY: Final = 30 * SECOND
 #: How long the owner leaves a requested row alone, and how long the requesting process tries to claim from it.
@@ -63,12 +73,22 @@ class _PolledRow:
     lease: RowLease
     heads: list[Id]
     floor: int | None = None
+    polled: bool = False
+
+    def probes(self, until: int) -> list[Slice]:
+        """The slices that show its open work: the next message of each priority, the next timer unless known."""
+        timers = (
+            []
+            if self.row.known or self.floor is None
+            else [Slice(self.row.name, Type.TIMER, 0, after=ids.first_at(self.floor), limit=1, values=False)]
+        )
+        return [*has_work(self.row.name, self.row.heads or self.heads, until), *timers]
 
 
 class HeaderPoller:
     """Polls the headers and the doorbell for one process, and plans scans of the rows in which something may be due.
 
-    Senders of this process set `last_traffic`. `busy`: this process has claimed since it was last idle.
+    `busy`: this process has claimed since it last had nothing to do.
     """
 
     def __init__(
@@ -79,11 +99,12 @@ class HeaderPoller:
         rows: Mapping[str, RowState],
         *,
         doorbell: PacedDoorbell,
+        activity: QueueActivity,
         patience: float,
     ) -> None:
         """Plan a poll of every row by the process `me`, whose `patience` with other owners is between 1 and 2."""
-        self.last_traffic = 0
         self.busy = False
+        self._activity = activity
         self._ring = ring
         self._clock = clock
         self._me = me
@@ -97,16 +118,44 @@ class HeaderPoller:
         self.start_anew()
 
     def __repr__(self) -> str:
-        """The rows that it polls, and how many have owners; the last traffic in microseconds since 1970."""
+        """The rows that it polls, and how many have owners."""
         owned = sum(bool(polled.lease.owner) for polled in self._rows.values())
         rows = f"{len(self._rows)} rows, {owned} owned, {len(self._current)} current"
-        return f"<HeaderPoller of {self._me}: {rows}, last traffic {self.last_traffic}>"
+        return f"<HeaderPoller of {self._me}: {rows}>"
 
     def start_anew(self) -> None:
         """Poll every row as soon as possible."""
         self._turn_ends = 0
         for name in self._rows:
             self._polls.set(name, _FIRST)
+
+    def begin_use(self, now: int) -> None:
+        """The queue is in use again: poll the current rows at once, and the others within a minute."""
+        self._turn_ends = 0
+        self._doorbell.expect_ring()
+        for name in self._rows:
+            self._polls.lower(name, now + int(random.random() * _RESTING))
+
+    def end_use(self, now: int) -> None:
+        """The queue is idle: poll all rows once more, far ahead."""
+        for name in self._rows:
+            self._polls.set(name, now)
+
+    def at_rest(self, now: int) -> bool:
+        """Whether the queue is idle and each row was polled far ahead."""
+        return self._activity.idle and self._polls.next() > now
+
+    def sweep(self, now: int) -> Steps[None]:
+        """Look for what an idle queue has missed: at the doorbell, and in the rows whose polls are oldest."""
+        yield from self._read_doorbell(now)
+        for name in self._polls.take_several(NEVER - 1, _IN_TURN_OF_SHARED if self._ring.shared else _IN_TURN):
+            self._polls.set(name, now)
+        yield from self.read_headers(now)
+
+    def _ahead(self) -> int:
+        """How far ahead a row of an idle queue is polled: a little beyond its next turn."""
+        turns = -(-len(self._rows) // (_IN_TURN_OF_SHARED if self._ring.shared else _IN_TURN))
+        return max(_LEAST_AHEAD, int(_FURTHER * self._activity.watch.lap * turns))
 
     def poll_current_rows_next(self) -> None:
         """Poll the current rows before all others."""
@@ -120,6 +169,8 @@ class HeaderPoller:
 
     def next_event(self, now: int) -> int:
         """The moment of the next read."""
+        if self._activity.idle:
+            return self._polls.next()
         return min(self._polls.next(), now + (self._doorbell.next_time - self._clock.monotonic()), self._turn_ends)
 
     def poll_by(self, row: RowState, moment: int) -> None:
@@ -158,8 +209,10 @@ class HeaderPoller:
 
     def _pause(self, polled: _PolledRow, now: int) -> int:
         """The pause until a header is read again: short where new work is likely or timers are pending."""
+        if self._activity.idle:
+            return int(self._ahead() * random.uniform(*_AGAIN_BY))
         if polled in self._current:
-            return _CURRENT if now - self.last_traffic < _TRAFFIC else _OPEN
+            return _CURRENT if now - self._activity.last_traffic < _TRAFFIC else _OPEN
         if polled.row.has_timers:
             return _OPEN
         return min(max(_OPEN, (self._clock.monotonic() - polled.lease.unchanged_since) // _PART), _RESTING)
@@ -175,21 +228,30 @@ class HeaderPoller:
         found = yield from read(*[Named(polled.row.name, (HEADER,)) for polled in rows])
         for polled, columns in zip(rows, found, strict=True):
             self._apply(polled, columns[0].value if columns else None, now)
-        yield from self._probe([polled for polled in rows if self._is_idle(polled)], now)
+        probed = [polled for polled in rows if self._is_idle(polled)]
+        for polled in rows:
+            if polled not in probed:
+                self.poll_by(polled.row, now + _OPEN)
+        yield from self._probe(probed, now)
 
     def _begin_turn(self, now: int) -> None:
-        """When the next time shard begins, poll its rows."""
+        """When the next time shard begins, poll its rows; those of an idle queue were polled far ahead."""
         if now < self._turn_ends:
             return
+        first = not self._current
         self._current, self._turn_ends = [self._rows[name] for name in self._ring.current(now)], self._ring.closes(now)
-        for polled in self._current:
-            self._polls.set(polled.row.name, 0)
+        if first or not self._activity.idle:
+            for polled in self._current:
+                self._polls.set(polled.row.name, 0)
 
     def _apply(self, polled: _PolledRow, value: bytes | None, now: int) -> None:
         """Record a row's current header, and plan a scan if it shows that something may be due."""
         row, header = polled.row, self._decoded(polled.row, value)
         row.check_header(value, now)
         changed = polled.lease.update(value, header, self._clock.monotonic())
+        if changed and polled.polled:
+            self._activity.used()
+        polled.polled = True
         if changed and not row.known:
             polled.heads = [cursors[0] for cursors in header.cursors] if header else self._never_scanned
             polled.floor = header.floor if header else None
@@ -227,7 +289,8 @@ class HeaderPoller:
 
         A row that is known to have work is left out: under load that would be most rows, at each ring of the doorbell.
         """
-        probes = [(polled.row, probe) for polled in rows if polled.row.due > now for probe in self._probes(polled, now)]
+        waiting = [polled for polled in rows if polled.row.due > now]
+        probes = [(polled.row, probe) for polled in waiting for probe in polled.probes(self._until(polled, now))]
         if not probes:
             return
         try:
@@ -237,28 +300,23 @@ class HeaderPoller:
         else:
             _scan_where_found(probes, found)
 
-    def _probes(self, polled: _PolledRow, now: int) -> list[Slice]:
-        """The slices that show the open work of a row: the next message of each priority, the next timer unless known.
+    def _until(self, polled: _PolledRow, now: int) -> int:
+        """How far ahead to look for messages: a little beyond the row's next poll, which may be late or tried again.
 
-        They end a little after the row's next poll, which finds later messages in time even if it is late or tried
-        again: the tombstones of all delayed messages that were cancelled or debounced may lie between the head and the
-        next one.
+        Later ones are left to that poll: the tombstones of all delayed messages that were cancelled or debounced may
+        lie between the head and the next one.
         """
-        row, floor = polled.row, polled.floor
-        until = now + min(max(0, self._polls.at(row.name) - now), _RESTING) + 2 * _UNANSWERED
-        timers = (
-            []
-            if row.known or floor is None
-            else [Slice(row.name, Type.TIMER, 0, after=ids.first_at(floor), limit=1, values=False)]
-        )
-        return [*has_work(row.name, row.heads or polled.heads, until), *timers]
+        longest = self._ahead() if self._activity.idle else _RESTING
+        return now + min(max(0, self._polls.at(polled.row.name) - now), longest) + 2 * _UNANSWERED
 
     def read_doorbell(self, now: int) -> Steps[None]:
         """If it is time, read whether other processes sent to current rows, or request one of ours."""
-        if self._clock.monotonic() < self._doorbell.next_time:
-            return
+        if not self._activity.idle and self._clock.monotonic() >= self._doorbell.next_time:
+            yield from self._read_doorbell(now)
+
+    def _read_doorbell(self, now: int) -> Steps[None]:
         rows = [] if self._ring.shared else self._current
-        probes = [(polled.row, probe) for polled in rows for probe in self._probes(polled, now)]
+        probes = [(polled.row, probe) for polled in rows for probe in polled.probes(self._until(polled, now))]
         try:
             news, found = yield from self._doorbell.read(*[probe for _, probe in probes])
         except SliceTooLong:
@@ -267,12 +325,14 @@ class HeaderPoller:
             return
         _scan_where_found(probes, found)
         self._set_pace(now)
+        if news.rung:
+            self._activity.used()
         if news.request:
             self._yield_row(news.request, now)
         yield from self._scan_or_probe([one for place, one in enumerate(self._current) if place in news.places], now)
 
     def _set_pace(self, now: int) -> None:
-        self._doorbell.set_pace(now - self.last_traffic, busy=self.busy)
+        self._doorbell.set_pace(now - self._activity.last_traffic, busy=self.busy)
 
     def _scan_or_probe(self, rung: list[_PolledRow], now: int) -> Steps[None]:
         """Probe for what was sent to our rows; a row of another process is scanned when its owner leaves it idle."""

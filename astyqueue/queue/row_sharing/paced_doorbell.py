@@ -1,39 +1,45 @@
 """The doorbell of a queue in one process, rung after sends and read while waiting, neither more often than is useful.
 
-`protocol.coordination.doorbell` has the two cells in the store, and writes and reads them.
+Processes in which the queue is idle do not read it: they get a notice in the activity log of the store.
+`protocol.coordination` has the cells and notices in the store.
 """
 
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterable
 from typing import Final, NamedTuple
 
 from astyqueue import ids
 from astyqueue.clock import Clock
 from astyqueue.protocol.coordination import doorbell
+from astyqueue.protocol.coordination.activity_log import notice_of
 from astyqueue.protocol.coordination.doorbell import RowRequest
 from astyqueue.protocol.layout.rows import Ring
-from astyqueue.protocol.steps import Steps, read
-from astyqueue.store import Column, Slice
+from astyqueue.protocol.steps import Client, Steps, read
+from astyqueue.store import Batch, Column, Slice
 from astyqueue.units import BEGINNING, NEVER, SECOND, MonotonicUs
 
 #: After a ring this process does not ring again for five milliseconds; rows sent to meanwhile go into its next ring.
 _SPEAKS_FOR: Final = SECOND // 200
+#: A notice stands for what this process does in the queue within ten seconds of it.
+_NOTICE_FOR: Final = 10 * SECOND
 #: The pause after a ring was read until all current rows are probed once more, for sends just after it.
 _ECHO: Final = 3 * SECOND // 100
-#: (time since the last traffic, least pause between two reads of the doorbell, the same pause in multiples of the
-#: duration of a read): up to a second, up to a minute, and longer. The multiple keeps a distant store from being read
-#: all the time.
+#: (time since the last traffic here, least pause between two reads of the doorbell, the same pause in multiples of the
+#: duration of a read): up to a second, up to a minute, and longer, while the queue is in use elsewhere. The multiple
+#: keeps a distant store from being read all the time.
 _PACES: Final = ((SECOND, SECOND // 1_000, 5), (60 * SECOND, 3 * SECOND // 1_000, 5), (NEVER, SECOND // 40, 100))
 #: The least pause between two reads while this process is busy: then it needs only the requests for its rows.
 _BUSY: Final = SECOND // 20
 
 
 class DoorbellNews(NamedTuple):
-    """The places of the current rows to probe, and a new request for a row."""
+    """The places of the current rows to probe, and a new request for a row; `rung`: the bell is a new one."""
 
     places: set[int]
     request: RowRequest | None
+    rung: bool
 
 
 class PacedDoorbell:
@@ -46,19 +52,39 @@ class PacedDoorbell:
         self._lock = threading.Lock()
         self._unrung: set[int] = set()
         self._rung = BEGINNING
+        self._noticed: int | None = None
+        self._process = Client("", clock.now)
         self._cells: doorbell.DoorbellCells | None = None
         self._next = BEGINNING
         self._cost = 0
         self._echo: MonotonicUs | None = None
 
-    def ring(self, rows: list[str]) -> Steps[None]:
-        """Signal to other processes that messages were sent to these rows."""
-        if not self._ring.shared:
-            return
+    def ring(self, rows: Iterable[str]) -> Steps[None]:
+        """Signal to other processes that these rows changed: at most one request, and none soon after another."""
         now = self._clock.now()
+        yield from doorbell.write_hints([*self._bell(rows, now), *self._notice(now)])
+
+    def notify_idle(self) -> Steps[None]:
+        """Have processes in which the queue is idle poll it: a message falls due earlier than they know."""
+        yield from doorbell.write_hints(self._notice(self._clock.now()))
+
+    def _bell(self, rows: Iterable[str], now: int) -> list[Batch]:
+        """The bell, for processes in which the queue is in use. They poll all rows of a queue that has few."""
+        if not self._ring.shared:
+            return []
         named = self._places_to_ring({place for row in rows if (place := self._ring.place(row, now)) is not None})
-        if named:
-            yield from doorbell.ring_doorbell(self._ring.queue, named, ids.nonce())
+        return [doorbell.bell_of(self._ring.queue, named, ids.nonce())] if named else []
+
+    def _notice(self, now: int) -> list[Batch]:
+        """The notice for processes in which the queue is idle, unless an earlier one still stands.
+
+        By the wall clock: a monotonic one stands still while the machine is suspended.
+        """
+        with self._lock:
+            if self._noticed is not None and abs(now - self._noticed) < _NOTICE_FOR:
+                return []
+            self._noticed = now
+        return [notice_of(self._ring.queue, self._process)]
 
     def _places_to_ring(self, places: set[int]) -> set[int]:
         """The places to name in a ring now; none if the last ring was less than five milliseconds ago."""
@@ -73,6 +99,10 @@ class PacedDoorbell:
     def request(self, request: RowRequest) -> Steps[None]:
         """Request a row from its owner, which then leaves it alone for a moment."""
         yield from doorbell.request_row(self._ring.queue, request, ids.nonce())
+
+    def expect_ring(self) -> None:
+        """Have the next read, at once, name all current rows: a ring may have come while the doorbell was not read."""
+        self._echo = self._clock.monotonic()
 
     @property
     def next_time(self) -> MonotonicUs:
@@ -93,8 +123,9 @@ class PacedDoorbell:
         before = self._cells or current  # the cells of the first read may be old, so they are not news
         self._cells = current
         wanted = current.wanted if current.wanted != before.wanted else None
-        places = self._places(current.bell if current.bell != before.bell else None, began)
-        return DoorbellNews(places, doorbell.row_request_in(wanted) if wanted else None), found
+        rung = current.bell != before.bell
+        places = self._places(current.bell if rung else None, began)
+        return DoorbellNews(places, doorbell.row_request_in(wanted) if wanted else None, rung), found
 
     def _places(self, rung: bytes | None, now: MonotonicUs) -> set[int]:
         everywhere = set(range(self._ring.width))

@@ -37,8 +37,6 @@ _DEAD: Final = 5 * 60 * SECOND
 _SAYS: Final = 60 * SECOND
 #: The pause between two pages: claims and settles have their turn.
 _PAUSE: Final = SECOND // 20
-#: The number of rows whose cells are read together.
-_TOGETHER: Final = 8
 #: Ordinary scans find messages younger than this.
 _LOOKED_AT: Final = SCAN_LAGS[-1]
 
@@ -102,19 +100,27 @@ class RescanScheduler:
         pause = self._next - self._clock.monotonic()
         return max(now + pause, now if self._going else self._agenda.next())
 
-    def go_on(self, now: int) -> Steps[None]:
-        """Do the next small part, if it is due. An unreadable row is left for later: claims from it raise the error."""
+    @property
+    def under_way(self) -> bool:
+        """Whether this process is rescanning a row."""
+        return self._going is not None
+
+    def go_on(self, now: int, most: int) -> Steps[None]:
+        """Do the next small part, if it is due: the cells of `most` rows, or a page of a rescan.
+
+        An unreadable row is left for later: claims from it raise the error.
+        """
         if self.next_event(now) > now:
             return
         self._next = self._clock.monotonic() + _PAUSE
         try:
-            yield from (self._choose(now) if self._going is None else self._go_on(self._going, now))
+            yield from (self._choose(now, most) if self._going is None else self._go_on(self._going, now))
         except (StoreError, Undecodable):
             self._going = None
 
-    def _choose(self, now: int) -> Steps[None]:
+    def _choose(self, now: int, most: int) -> Steps[None]:
         """Read the cells of rows, and begin with the first row whose rescan is due and not done by another process."""
-        rows = self._agenda.take_several(now, _TOGETHER)
+        rows = self._agenda.take_several(now, most)
         for row in rows:
             self._agenda.set(row, now + _DEAD + self._up_to(_LATER))
         found = yield from read(*[Named(row, (HEADER, RESCANNED)) for row in rows])

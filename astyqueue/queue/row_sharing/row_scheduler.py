@@ -17,6 +17,7 @@ from astyqueue.protocol.layout.rows import Ring, is_home
 from astyqueue.protocol.row.bounded_reads import MessageSizes, ScanWindow
 from astyqueue.protocol.row.snapshot import RowSnapshot
 from astyqueue.protocol.steps import Steps
+from astyqueue.queue.row_sharing.activity import ActivityWatch, QueueActivity
 from astyqueue.queue.row_sharing.deadline_heap import DeadlineHeap
 from astyqueue.queue.row_sharing.header_poller import HeaderPoller
 from astyqueue.queue.row_sharing.paced_doorbell import PacedDoorbell
@@ -31,6 +32,9 @@ _AGAIN: Final = SECOND // 20
 _NOTHING_FIRED: Final = SECOND // 20
 #: The pause between two reads of a busy row's header, which show whether another process works there.
 _WATCHED: Final = SECOND // 2
+#: The number of rows whose rescans are checked together: in the turn of an idle queue, and otherwise.
+_RESCANS_IN_TURN: Final = 2
+_RESCANS_TOGETHER: Final = 8
 #: In place of a moment: a header commit made the snapshot of the row stale.
 _CHANGED: Final = -1
 
@@ -44,15 +48,23 @@ class RowScheduler:
     `shared`: rows have owners; a single row is used by all processes.
     """
 
-    def __init__(self, ring: Ring, clock: Clock, me: str, doorbell: PacedDoorbell) -> None:
-        """Plan a poll of every row at once, the current rows first: the process `me` knows nothing of any row."""
+    def __init__(
+        self, ring: Ring, clock: Clock, me: str, doorbell: PacedDoorbell, *, watch: ActivityWatch | None = None
+    ) -> None:
+        """Plan a poll of every row at once, the current rows first: the process `me` knows nothing of any row.
+
+        All queues of a connection share one `watch`.
+        """
+        self.activity = QueueActivity(ring.queue, watch or ActivityWatch(clock), clock)
         self.shared = ring.shared
         self._ring = ring
         self._clock = clock
         patience = 1 + random.random()
         self._scans = DeadlineHeap()
         self.rows = _unknown_rows(ring, self._scans)
-        self.poller = HeaderPoller(ring, clock, me, self.rows, doorbell=doorbell, patience=patience)
+        self.poller = HeaderPoller(
+            ring, clock, me, self.rows, doorbell=doorbell, activity=self.activity, patience=patience
+        )
         self._rescans = RescanScheduler(ring, clock, me, self.rows, seed=patience)
         self._lock = threading.Lock()
         self._reported: dict[str, int] = {}
@@ -72,7 +84,7 @@ class RowScheduler:
 
     def due(self, row: str, moment: int, now: int) -> None:
         """Report that this process sent to a row a message due at `moment`. Safe from any thread."""
-        self.poller.last_traffic = now
+        self.activity.traffic(now)
         self._report(row, moment)
 
     def changed(self, row: str) -> None:
@@ -99,14 +111,21 @@ class RowScheduler:
         """Whether every current row was checked since that request, or no waiter could have got anything."""
         return self._answered >= request
 
-    def begin_round(self, now: int) -> bool:
+    @property
+    def unwatched(self) -> bool:
+        """Whether nothing has to be followed now: the queue is idle, was not called, and no consumer came."""
+        return self.activity.unwatched and self._answered >= self._requested
+
+    def begin_round(self, now: int, *, working: bool = False) -> bool:
         """Begin with the requests made until now; returns whether the clock was set back since the last round.
 
-        If it was, every row is polled and scanned from its new time.
+        If it was, every row is polled and scanned from its new time. While this process is `working` on messages of the
+        queue, the queue is in use.
         """
+        self._follow_use(now, working=working)
         set_back, self._latest = now < self._latest - SECOND, now
         if set_back:
-            self.poller.last_traffic = min(self.poller.last_traffic, now)
+            self.activity.last_traffic = min(self.activity.last_traffic, now)
             self.poller.start_anew()
             self._rescans.was_set_back(now)
             for row in self.rows.values():
@@ -118,6 +137,21 @@ class RowScheduler:
         for name in ignoring:
             self.rows[name].ignores_owner = True
         return set_back
+
+    def _follow_use(self, now: int, *, working: bool) -> None:
+        """Begin or end to poll the queue often, as it is in use or idle."""
+        if working:
+            self.activity.used()
+        if self.activity.idle and self.activity.in_use:
+            self.activity.idle = False
+            self.poller.begin_use(now)
+        elif self.activity.must_poll_all or not (self.activity.idle or self.activity.in_use):
+            self.activity.begin_idling(now)
+            self.poller.end_use(now)
+
+    def at_rest(self, now: int) -> bool:
+        """Whether nothing has to be read before the next event: the queue is idle, and all of it was polled."""
+        return self.poller.at_rest(now)
 
     def _take_in_reports(self, now: int) -> None:
         """Plan scans of the rows that other threads reported."""
@@ -131,9 +165,14 @@ class RowScheduler:
 
     def poll(self, now: int) -> Steps[None]:
         """Read the doorbell, poll headers and rescan for late messages, each if it is time."""
-        yield from self.poller.read_doorbell(now)
-        yield from self.poller.read_headers(now)
-        yield from self._rescans.go_on(now)
+        idle, turn = self.activity.idle, self.activity.turn
+        if idle and turn:
+            yield from self.poller.sweep(now)
+        else:
+            yield from self.poller.read_doorbell(now)
+            yield from self.poller.read_headers(now)
+        if turn or not idle or self._rescans.under_way:
+            yield from self._rescans.go_on(now, most=_RESCANS_IN_TURN if idle else _RESCANS_TOGETHER)
 
     def next_row(self, now: int) -> RowState | None:
         """The row whose scan has been due longest, to be visited; a row that another process works in is left to it."""
@@ -150,7 +189,7 @@ class RowScheduler:
 
     def visiting(self, row: RowState) -> RowVisit:
         """A visit of a row, as a context manager."""
-        return RowVisit(row, self.poller, self._clock, shared=self.shared)
+        return RowVisit(row, self.poller, self.activity, self._clock, shared=self.shared)
 
     def next_row_to_fire(self, now: int) -> RowState | None:
         """A row in which a slot of a schedule may be due and which no other process owns."""
@@ -186,7 +225,10 @@ class RowScheduler:
         """The moment of the next scan or read."""
         if self._reported:
             return now
-        return min(self._scans.next(), self.poller.next_event(now), self._rescans.next_event(now))
+        event = min(self._scans.next(), self.poller.next_event(now))
+        if self.activity.idle and not self._rescans.under_way:
+            return event
+        return min(event, self._rescans.next_event(now))
 
 
 class RowVisit:
@@ -195,11 +237,14 @@ class RowVisit:
     If it ends otherwise, the row is scanned again: at once after a cancellation, after a pause if an error was raised.
     """
 
-    def __init__(self, row: RowState, poller: HeaderPoller, clock: Clock, *, shared: bool) -> None:
+    def __init__(
+        self, row: RowState, poller: HeaderPoller, activity: QueueActivity, clock: Clock, *, shared: bool
+    ) -> None:
         """Begin now; `shared`: rows have owners."""
         self.row = row
         self.began = clock.now()
         self._poller = poller
+        self._activity = activity
         self._clock = clock
         self._shared = shared
         self._over = False
@@ -225,7 +270,7 @@ class RowVisit:
         """
         row, now = self.row, self._clock.now()
         if traffic:
-            self._poller.last_traffic = now
+            self._activity.traffic(now)
         row.failures = 0
         snapshot = row.snapshot
         snapshot.apply_settles()

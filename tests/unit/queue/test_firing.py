@@ -110,7 +110,7 @@ def test_idle_schedules_cost_no_reads(place: Place, clock: TimeMachine) -> None:
         for number in range(schedules):
             planned = ScheduleRequest(Every("1h", delay="1h"), Message(None))
             run(save(worker.core, f"digest {number}", planned, replaces=False), worker.store)
-        crew.pass_time(5 * SECOND)
+        crew.pass_time(70 * SECOND, step=20_000)
         worker.requests.clear()
         crew.pass_time(60 * SECOND, step=20_000)
         return worker.count(Read)

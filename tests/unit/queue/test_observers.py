@@ -28,6 +28,7 @@ from astyqueue.observe import (
 )
 from astyqueue.observe import events as all_events
 from astyqueue.protocol.steps import Commit, Request, Send
+from astyqueue.protocol.layout.rows import activity_row
 from astyqueue.queue.builder import QueueBuilder
 from astyqueue.stores.memory import MemoryStore
 from astyqueue.testing import Failing, TimeMachine
@@ -75,7 +76,9 @@ def observed(builder: QueueBuilder[MessageQueue], noted: Noted) -> Iterator[Mess
 
 def test_a_request_is_observed_with_its_rows_its_columns_and_its_outcome(observed: MessageQueue, noted: Noted) -> None:
     sent = [observed.send("a").id]
-    assert noted.events == [RequestDone("emails", "send", (sent[0].row,), 1, "done", 0)]
+    inserted, noticed = noted.events
+    assert inserted == RequestDone("emails", "send", (sent[0].row,), 1, "done", 0)
+    assert noticed == RequestDone("emails", "send", (activity_row(observed.clock.now()),), 1, "done", 0)
     noted.events.clear()
     assert len(observed.peek()) == 1
     assert {event.kind for event in noted.of(RequestDone)} == {"read"}

@@ -1,0 +1,280 @@
+"""Which queues of a process are in use, and how all idle ones are watched together: affects cost and delay, never safety.
+
+A queue is *in use* for a minute after anything happened in it: its doorbell and headers are polled. Then it is *idle*:
+nothing of it is read until a notice in the activity log names it, until one of its messages or timers falls due, which
+this process knows, or until it has its turn to look for what it missed. The thread of one idle queue reads the log for
+all of them while it rests.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections import deque
+from enum import Enum
+from typing import Final
+
+from astyqueue.clock import Clock
+from astyqueue.protocol.coordination.activity_log import KEPT, Notice, read_notices
+from astyqueue.protocol.steps import Steps
+from astyqueue.units import BEGINNING, SECOND, MonotonicUs
+from astyqueue.waiting import Rest, Wakeup
+
+#: How long a queue is in use after something happened in it. Much longer than the ten seconds for which the notice of a
+#: send stands for later ones of the same process: their messages are found by the polls of this time.
+IN_USE: Final = 60 * SECOND
+#: Notices from before this time say nothing new to a queue that becomes idle: it polls all its rows.
+_BEFORE: Final = 15 * SECOND
+#: The least pause between two reads of the log: for a minute after the start and after a notice, and later. The multiple
+#: of the duration of a read keeps a distant store from being read all the time.
+_PAUSE_AT_FIRST: Final = SECOND // 40
+_PAUSE: Final = SECOND // 8
+_COSTS: Final = 10
+#: How far behind the last read each read begins, and one read a second: for notices of slow writers and of processes
+#: whose clocks are behind. A later one is missed.
+_OVERLAP: Final = SECOND // 4
+_LONG_OVERLAP: Final = 2 * SECOND
+_LONG_EVERY: Final = SECOND
+#: The pause between two turns, whatever the number of queues.
+_TURN: Final = 2 * SECOND
+#: A wall clock that was set by more than this makes every known moment of a queue come sooner or later.
+_SET: Final = SECOND
+
+
+class Call(Enum):
+    """Why an idle queue is called."""
+
+    NOTICE = "a notice names it"
+    TURN = "it may look for what it missed"
+    GAP = "notices were missed, so all its rows are to be polled"
+
+
+class QueueActivity:
+    """Whether one queue is in use in this process.
+
+    Any thread reports use (`used`); the watch calls the queue, and its leader takes the calls. `idle` is set by the
+    leader; `turn`: it may look now for what it missed, and `must_poll_all`: it missed much. `last_traffic` is the time of the last send or claim here, in
+    microseconds since 1970.
+    """
+
+    def __init__(self, queue: str, watch: ActivityWatch, clock: Clock) -> None:
+        """Idle: nothing has happened yet that this process knows of."""
+        self.queue = queue
+        self.watch = watch
+        self.idle = True
+        self.turn = False
+        self.must_poll_all = False
+        self.last_traffic = 0
+        self.since = clock.now() - _BEFORE
+        self.closed = False
+        self._clock = clock
+        self._until = BEGINNING
+        self._lock = threading.Lock()
+        self._calls: set[Call] = set()
+
+    def __repr__(self) -> str:
+        """Whether it is idle."""
+        return f"<QueueActivity of {self.queue}: {'idle' if self.idle else 'in use'}>"
+
+    def traffic(self, now: int) -> None:
+        """Report a send or a claim of this process."""
+        self.last_traffic = now
+        self.used()
+
+    def used(self) -> None:
+        """Report that something happened in the queue: it is in use for another minute."""
+        self._until = self._clock.monotonic() + IN_USE
+
+    def forget(self) -> None:
+        """Take the queue as unused for long, as far as this process knows."""
+        self._until, self.last_traffic = BEGINNING, 0
+
+    @property
+    def in_use(self) -> bool:
+        """Whether something happened within the last minute."""
+        return self._clock.monotonic() < self._until
+
+    @property
+    def unwatched(self) -> bool:
+        """Whether nothing has to be followed now: the queue is idle, and was not called."""
+        return self.idle and not self.turn and not self.in_use
+
+    @property
+    def called(self) -> bool:
+        """Whether the queue was called since its leader last took the calls."""
+        return bool(self._calls)
+
+    def call(self, call: Call) -> None:
+        """Call the queue, from any thread."""
+        with self._lock:
+            self._calls.add(call)
+
+    def take_calls(self) -> None:
+        """Note what the queue was called for; only its leader does this."""
+        with self._lock:
+            calls, self._calls = self._calls, set()
+        self.turn = Call.TURN in calls
+        if Call.NOTICE in calls:
+            if self.idle:
+                self.last_traffic = self._clock.now()
+            self.used()
+        self.must_poll_all = self.must_poll_all or Call.GAP in calls
+
+    def begin_idling(self, now: int) -> None:
+        """The queue is idle; all its rows are polled from now on, so that only later notices matter."""
+        self.idle, self.must_poll_all, self.since = True, False, now - _BEFORE
+
+    def rest(self, me: Wakeup, until: MonotonicUs) -> Steps[None]:
+        """Rest as its leader, until it is called or woken, or until this moment."""
+        yield from self.watch.rest(self, me, until)
+
+
+class ActivityWatch:
+    """Watches the activity log for the idle queues of a connection; safe to use from several threads and tasks.
+
+    Of the leaders that rest, one watches: its rests end at the next read of the log, and it calls the queues that are
+    named there. When it has other work, another of them is woken to watch.
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        """Nothing is watched yet."""
+        self._pid = os.getpid()
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._queues: dict[str, list[QueueActivity]] = {}
+        self._resting: dict[QueueActivity, Wakeup] = {}
+        self._turns: deque[QueueActivity] = deque()
+        self._watching: QueueActivity | None = None
+        self._read_to = clock.now() - _BEFORE
+        self._named = clock.monotonic()
+        self._next_read = BEGINNING
+        self._next_long = BEGINNING
+        self._next_turn = BEGINNING
+        self._seen: set[Notice] = set()
+        self._shift = clock.now() - int(clock.monotonic())
+        self._in_children: dict[int, ActivityWatch] = {}
+
+    def __repr__(self) -> str:
+        """How many queues it has, and how many of them rest."""
+        return f"<ActivityWatch of {len(self._turns)} queues, {len(self._resting)} of them idle>"
+
+    def here(self) -> ActivityWatch:
+        """This watch or, in a child process after a fork, a new one, the same for all threads."""
+        if (pid := os.getpid()) == self._pid:
+            return self
+        return self._in_children.setdefault(pid, ActivityWatch(self._clock))
+
+    @property
+    def lap(self) -> int:
+        """How long it takes until each queue had a turn, in microseconds."""
+        return max(1, len(self._turns)) * _TURN
+
+    def leave(self, activity: QueueActivity) -> None:
+        """A queue was closed."""
+        activity.closed = True
+        with self._lock:
+            among = self._queues.get(activity.queue, [])
+            if activity not in among:
+                return
+            among.remove(activity)
+            self._turns.remove(activity)
+            if not among:
+                del self._queues[activity.queue]
+
+    def rest(self, activity: QueueActivity, me: Wakeup, until: MonotonicUs) -> Steps[None]:
+        """Rest for a queue until it is called, `me` is set, or the moment has come, and read the log meanwhile."""
+        self._enter(activity, me)
+        try:
+            while not activity.called:
+                seen, moment = me.seen, min(until, self._next_read) if self._watching is activity else until
+                yield Rest(me, moment)
+                if me.seen != seen or self._clock.monotonic() < moment or moment >= until:
+                    return
+                yield from self._read()
+        finally:
+            self._exit(activity)
+
+    def _enter(self, activity: QueueActivity, me: Wakeup) -> None:
+        with self._lock:
+            if not activity.closed and activity not in (among := self._queues.setdefault(activity.queue, [])):
+                among.append(activity)
+                self._turns.append(activity)
+            self._resting[activity] = me
+            self._watching = self._watching or activity
+
+    def _exit(self, activity: QueueActivity) -> None:
+        """Without a watching leader, wake another one; it wakes a further one if it does not come back to rest."""
+        with self._lock:
+            self._resting.pop(activity, None)
+            if self._watching is activity:
+                self._watching = None
+            following = next(iter(self._resting.values()), None) if self._watching is None else None
+        if following is not None:
+            following.set()
+
+    def _read(self) -> Steps[None]:
+        """Read what is new in the log, and call the queues that it names, and the one whose turn it is.
+
+        An error of the store is raised to the queue that watches; after that, another one tries.
+        """
+        at, now = self._clock.monotonic(), self._clock.now()
+        self._next_read = at + _PAUSE
+        self._check_clock(at, now)
+        lost = now - KEPT
+        notices = yield from read_notices(max(min(self._read_to, now), lost) - self._overlap(at), now + _LONG_OVERLAP)
+        pause = _PAUSE_AT_FIRST if at - self._named < IN_USE else _PAUSE
+        self._next_read = at + max(pause, _COSTS * (self._clock.monotonic() - at))
+        missed, self._read_to = self._read_to < lost, now
+        with self._lock:
+            new = [notice for notice in notices if notice not in self._seen]
+            self._seen = {one for one in self._seen.union(new) if one.moment >= now - 2 * _LONG_OVERLAP}
+            self._call_named(new)
+            if missed:
+                self._call_all_that_missed(lost)
+            self._give_turn(at)
+
+    def _overlap(self, at: MonotonicUs) -> int:
+        if at < self._next_long:
+            return _OVERLAP
+        self._next_long = at + _LONG_EVERY
+        return _LONG_OVERLAP
+
+    def _check_clock(self, at: MonotonicUs, now: int) -> None:
+        """Wake every resting leader if the wall clock was set: its rest ends sooner or later by the new time."""
+        shift = now - int(at)
+        if abs(shift - self._shift) > _SET:
+            with self._lock:
+                resting = list(self._resting.values())
+            for wakeup in resting:
+                wakeup.set()
+        self._shift = shift
+
+    def _call_named(self, notices: list[Notice]) -> None:
+        for notice in notices:
+            for activity in self._queues.get(notice.queue, ()):
+                if notice.moment >= activity.since:
+                    self._named = self._clock.monotonic()
+                    self._call(activity, Call.NOTICE)
+
+    def _call_all_that_missed(self, lost: int) -> None:
+        for activity in self._turns:
+            if activity.idle and activity.since < lost:
+                self._call(activity, Call.GAP)
+
+    def _give_turn(self, at: MonotonicUs) -> None:
+        """Call the resting queue whose last turn is longest ago."""
+        if at < self._next_turn:
+            return
+        self._next_turn = at + _TURN
+        for _ in range(len(self._turns)):
+            activity = self._turns[0]
+            self._turns.rotate(-1)
+            if activity in self._resting:
+                self._call(activity, Call.TURN)
+                return
+
+    def _call(self, activity: QueueActivity, call: Call) -> None:
+        """Call a queue; the caller holds the lock, so that its leader either rests or sees the call before it does."""
+        activity.call(call)
+        if activity in self._resting and activity is not self._watching:
+            self._resting[activity].set()
