@@ -23,6 +23,7 @@ from astyqueue.queue.consuming.at_most_once import AtMostOnceBuffer
 from astyqueue.queue.consuming.firing import ScheduleFiring
 from astyqueue.queue.consuming.held_leases import HeldLeases
 from astyqueue.queue.consuming.leader_follower import Leadership
+from astyqueue.queue.consuming.leader_rest import LeaderRest
 from astyqueue.queue.consuming.row_worker import RowWorker, returned
 from astyqueue.queue.consuming.settle_buffer import OutcomeRecorder, SettleBuffer, SettleTicket
 from astyqueue.queue.consuming.waiters import Shares, Waiters
@@ -35,13 +36,11 @@ from astyqueue.queue.row_sharing.row_locks import RowLocks
 from astyqueue.queue.row_sharing.row_scheduler import RowScheduler
 from astyqueue.queue.settings_sync import SettingsSync
 from astyqueue.triggers import Triggers
-from astyqueue.units import NEVER, SECOND, MonotonicUs
-from astyqueue.waiting import Rest, Wakeup
+from astyqueue.units import SECOND, MonotonicUs
+from astyqueue.waiting import Wakeup
 
 #: A `receive` with a shorter wait than this does not leave a row to the process that owns it.
 _PATIENT: Final = SECOND
-#: The longest rest of an idle queue.
-_LONGEST_REST: Final = 3_600 * SECOND
 
 _log: Final = logging.getLogger("astyqueue.queue")
 
@@ -91,6 +90,7 @@ class Claimer:
             doorbell=doorbell,
             recorder=recorder,
         )
+        self._resting = LeaderRest(clock, scheduler, settings_sync, self._outcomes, self.leases, self.history)
         self._claimed_last = False
         self._flushing: list[SettleTicket] = []
         self._renewing: list[SettleTicket] = []
@@ -243,31 +243,12 @@ class Claimer:
         self._lead.wake_others()
         if self._lead.passed(until):
             return
-        if self._may_rest_idle(now):
-            moment = self._idle_until(now, until, wanting=bool(shares))
-            yield from self._for_waiters(self._scheduler.activity.rest(me, moment), shares)
-        else:
-            yield Rest(me, self._rest_until(now, until, wanting=bool(shares)))
+        yield from self._for_waiters(self._resting.rest(me, until, now, wanting=bool(shares)), shares)
 
     def _keep_up(self) -> Steps[None]:
         """Follow the settings and the store's time, and write the buffered history events."""
         yield from self._settings_sync.follow(idle=self._scheduler.unwatched)
         yield from self.history.write_noted()
-
-    def _may_rest_idle(self, now: int) -> bool:
-        """Whether nothing has to be done before the next known moment, unless a notice or a turn comes."""
-        if self.leases.in_hand or self.history.has_noted or not self._outcomes.settled_all:
-            return False
-        paused = self._settings_sync.behaviour.paused
-        return self._scheduler.activity.idle if paused else self._scheduler.at_rest(now)
-
-    def _idle_until(self, now: int, until: MonotonicUs | None, *, wanting: bool) -> MonotonicUs:
-        """The monotonic moment at which an idle queue has work that this process knows of, within an hour."""
-        event = NEVER if self._settings_sync.behaviour.paused else self._scheduler.next_event(now)
-        if not wanting:
-            event = max(event, now + SECOND)  # what is due already waits for credit
-        rest = self._clock.monotonic() + min(max(0, event - self._process.now()), _LONGEST_REST)
-        return rest if until is None else min(rest, until)
 
     def _for_waiters(self, steps: Steps[None], shares: Shares) -> Steps[bool]:
         """Do work for waiters, of which these have a share; False after an error.
@@ -305,12 +286,6 @@ class Claimer:
         """Wake the callers that wait for outcomes, some of which may be committed now."""
         if self._outcomes.hurried:
             self._lead.wake_others()
-
-    def _rest_until(self, now: int, until: MonotonicUs | None, *, wanting: bool) -> MonotonicUs:
-        """The monotonic moment of the next work."""
-        wake_at = min(self._outcomes.next_event(), self._scheduler.next_event(now) if wanting else now + SECOND)
-        rest = self._clock.monotonic() + max(0, wake_at - self._process.now())
-        return rest if until is None else min(rest, until)
 
     def _shares(self) -> Shares:
         """The credit of each waiter; none while the queue is paused or leases must end before a suspect is claimed."""

@@ -1,4 +1,4 @@
-"""Which queues of a process are in use, and how all idle ones are watched together: affects cost and delay, never safety.
+"""Which queues of a process are in use, and how all idle ones are watched: affects cost and delay, never safety.
 
 A queue is *in use* for a minute after anything happened in it: its doorbell and headers are polled. Then it is *idle*:
 nothing of it is read until a notice in the activity log names it, until one of its messages or timers falls due, which
@@ -25,8 +25,8 @@ from astyqueue.waiting import Rest, Wakeup
 IN_USE: Final = 60 * SECOND
 #: Notices from before this time say nothing new to a queue that becomes idle: it polls all its rows.
 _BEFORE: Final = 15 * SECOND
-#: The least pause between two reads of the log: for a minute after the start and after a notice, and later. The multiple
-#: of the duration of a read keeps a distant store from being read all the time.
+#: The least pause between two reads of the log: for a minute after the start and after a notice, and later. The
+#: multiple of the duration of a read keeps a distant store from being read all the time.
 _PAUSE_AT_FIRST: Final = SECOND // 40
 _PAUSE: Final = SECOND // 8
 _COSTS: Final = 10
@@ -53,8 +53,8 @@ class QueueActivity:
     """Whether one queue is in use in this process.
 
     Any thread reports use (`used`); the watch calls the queue, and its leader takes the calls. `idle` is set by the
-    leader; `turn`: it may look now for what it missed, and `must_poll_all`: it missed much. `last_traffic` is the time of the last send or claim here, in
-    microseconds since 1970.
+    leader; `turn`: it may look now for what it missed, and `must_poll_all`: it missed much. `last_traffic` is the time
+    of the last send or claim here, in microseconds since 1970.
     """
 
     def __init__(self, queue: str, watch: ActivityWatch, clock: Clock) -> None:

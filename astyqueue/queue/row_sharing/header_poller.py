@@ -23,40 +23,18 @@ from astyqueue.protocol.layout.columns import HEADER, Header, Type, decode_heade
 from astyqueue.protocol.layout.rows import Ring
 from astyqueue.protocol.steps import Steps, read
 from astyqueue.queue.row_sharing.activity import QueueActivity
-from astyqueue.queue.row_sharing.deadline_heap import DeadlineHeap
 from astyqueue.queue.row_sharing.paced_doorbell import PacedDoorbell
+from astyqueue.queue.row_sharing.poll_plan import PollPlan
 from astyqueue.queue.row_sharing.row_lease import RowLease
 from astyqueue.queue.row_sharing.row_state import RowState
 from astyqueue.store import Column, Named, Slice
-from astyqueue.units import BEGINNING, NEVER, SECOND, MonotonicUs
+from astyqueue.units import BEGINNING, SECOND, MonotonicUs
 
-#: The pause between two reads of a row's header: of a current row after recent traffic; of another current row, and of
-#: one with timers or a recent change; of a resting row.
-_CURRENT: Final = SECOND
-_OPEN: Final = 2 * SECOND
-_RESTING: Final = 60 * SECOND
-#: A past row is read again when the time since its last change has grown by a tenth: few messages land very late in it.
-_PART: Final = 10
-_TRAFFIC: Final = 60 * SECOND
-#: The number of rows in one poll.
-_TOGETHER: Final = 32
-#: The pause before a poll without an answer is tried again.
-_UNANSWERED: Final = 5 * SECOND
-#: A poll of an idle queue looks this much further ahead than to the row's next turn, and at least this far; it is
-#: repeated after these parts of that time if no turn came.
-_FURTHER: Final = 1.3
-_LEAST_AHEAD: Final = 30 * SECOND
-_AGAIN_BY: Final = (0.8, 0.95)
-#: The number of rows of an idle queue that are polled in its turn: about five queries.
-_IN_TURN: Final = 2
-_IN_TURN_OF_SHARED: Final = 1
 #: The time over which a new process spreads its scans of past rows.
 _IN_NO_HURRY: Final = 30 * SECOND
 #: How long the owner leaves a requested row alone, and how long the requesting process tries to claim from it.
 _PAUSE: Final = SECOND // 25
 _TRYING: Final = 3 * SECOND // 10
-#: The turn of a row that was never polled: before every other.
-_FIRST: Final = 1
 #: The pause between two requests (±50 %): while a process has more than its fair share, and when there are too few
 #: rows.
 _UNFAIR: Final = SECOND // 10
@@ -104,6 +82,7 @@ class HeaderPoller:
     ) -> None:
         """Plan a poll of every row by the process `me`, whose `patience` with other owners is between 1 and 2."""
         self.busy = False
+        self.plan = PollPlan(ring, rows, activity, clock)
         self._activity = activity
         self._ring = ring
         self._clock = clock
@@ -112,70 +91,37 @@ class HeaderPoller:
         self._requests = RebalanceRequests(me)
         self._never_scanned = [ids.LEAST] * ring.layout.priorities
         self._rows = {name: _PolledRow(row, RowLease(me, patience), self._never_scanned) for name, row in rows.items()}
-        self._polls = DeadlineHeap()
-        self._turn_ends = 0
-        self._current: list[_PolledRow] = []
-        self.start_anew()
 
     def __repr__(self) -> str:
         """The rows that it polls, and how many have owners."""
         owned = sum(bool(polled.lease.owner) for polled in self._rows.values())
-        rows = f"{len(self._rows)} rows, {owned} owned, {len(self._current)} current"
+        rows = f"{len(self._rows)} rows, {owned} owned, {len(self.plan.current)} current"
         return f"<HeaderPoller of {self._me}: {rows}>"
 
-    def start_anew(self) -> None:
-        """Poll every row as soon as possible."""
-        self._turn_ends = 0
-        for name in self._rows:
-            self._polls.set(name, _FIRST)
+    @property
+    def _current(self) -> list[_PolledRow]:
+        return [self._rows[name] for name in self.plan.current]
 
     def begin_use(self, now: int) -> None:
-        """The queue is in use again: poll the current rows at once, and the others within a minute."""
-        self._turn_ends = 0
+        """The queue is in use again: find what other processes did while its doorbell was not read."""
+        self.plan.begin_use(now)
         self._doorbell.expect_ring()
-        for name in self._rows:
-            self._polls.lower(name, now + int(random.random() * _RESTING))
-
-    def end_use(self, now: int) -> None:
-        """The queue is idle: poll all rows once more, far ahead."""
-        for name in self._rows:
-            self._polls.set(name, now)
-
-    def at_rest(self, now: int) -> bool:
-        """Whether the queue is idle and each row was polled far ahead."""
-        return self._activity.idle and self._polls.next() > now
 
     def sweep(self, now: int) -> Steps[None]:
         """Look for what an idle queue has missed: at the doorbell, and in the rows whose polls are oldest."""
         yield from self._read_doorbell(now)
-        for name in self._polls.take_several(NEVER - 1, _IN_TURN_OF_SHARED if self._ring.shared else _IN_TURN):
-            self._polls.set(name, now)
+        self.plan.poll_oldest(now)
         yield from self.read_headers(now)
-
-    def _ahead(self) -> int:
-        """How far ahead a row of an idle queue is polled: a little beyond its next turn."""
-        turns = -(-len(self._rows) // (_IN_TURN_OF_SHARED if self._ring.shared else _IN_TURN))
-        return max(_LEAST_AHEAD, int(_FURTHER * self._activity.watch.lap * turns))
-
-    def poll_current_rows_next(self) -> None:
-        """Poll the current rows before all others."""
-        for polled in self._current:
-            self._polls.set(polled.row.name, _FIRST)
-
-    @property
-    def complete(self) -> bool:
-        """Whether every row was polled at least once, and every current row since `poll_current_rows_next`."""
-        return self._polls.next() > _FIRST
 
     def next_event(self, now: int) -> int:
         """The moment of the next read."""
         if self._activity.idle:
-            return self._polls.next()
-        return min(self._polls.next(), now + (self._doorbell.next_time - self._clock.monotonic()), self._turn_ends)
+            return self.plan.next_event()
+        return min(self.plan.next_event(), now + (self._doorbell.next_time - self._clock.monotonic()))
 
     def poll_by(self, row: RowState, moment: int) -> None:
         """Poll a row's header at this moment at the latest."""
-        self._polls.lower(row.name, moment)
+        self.plan.by(row.name, moment)
 
     def is_ours(self, row: RowState) -> bool:
         """Whether no other process owns a row."""
@@ -208,41 +154,22 @@ class HeaderPoller:
         self.poll_by(row, now + self._pause(polled, now))
 
     def _pause(self, polled: _PolledRow, now: int) -> int:
-        """The pause until a header is read again: short where new work is likely or timers are pending."""
-        if self._activity.idle:
-            return int(self._ahead() * random.uniform(*_AGAIN_BY))
-        if polled in self._current:
-            return _CURRENT if now - self._activity.last_traffic < _TRAFFIC else _OPEN
-        if polled.row.has_timers:
-            return _OPEN
-        return min(max(_OPEN, (self._clock.monotonic() - polled.lease.unchanged_since) // _PART), _RESTING)
+        row = polled.row
+        return self.plan.pause(row.name, now, polled.lease.unchanged_since, has_timers=row.has_timers)
 
     def read_headers(self, now: int) -> Steps[None]:
         """Poll the rows whose turn it is, and probe those that their owners leave idle."""
-        self._begin_turn(now)
-        rows = [self._rows[name] for name in self._polls.take_several(now, _TOGETHER)]
+        rows = [self._rows[name] for name in self.plan.take(now)]
         if not rows:
             return
-        for polled in rows:
-            self._polls.set(polled.row.name, now + _UNANSWERED)
         found = yield from read(*[Named(polled.row.name, (HEADER,)) for polled in rows])
         for polled, columns in zip(rows, found, strict=True):
             self._apply(polled, columns[0].value if columns else None, now)
         probed = [polled for polled in rows if self._is_idle(polled)]
         for polled in rows:
             if polled not in probed:
-                self.poll_by(polled.row, now + _OPEN)
+                self.plan.unprobed(polled.row.name, now)
         yield from self._probe(probed, now)
-
-    def _begin_turn(self, now: int) -> None:
-        """When the next time shard begins, poll its rows; those of an idle queue were polled far ahead."""
-        if now < self._turn_ends:
-            return
-        first = not self._current
-        self._current, self._turn_ends = [self._rows[name] for name in self._ring.current(now)], self._ring.closes(now)
-        if first or not self._activity.idle:
-            for polled in self._current:
-                self._polls.set(polled.row.name, 0)
 
     def _apply(self, polled: _PolledRow, value: bytes | None, now: int) -> None:
         """Record a row's current header, and plan a scan if it shows that something may be due."""
@@ -258,7 +185,7 @@ class HeaderPoller:
             row.scan_only_at(self._first_scan(polled, now))
         else:
             row.scan_at(max(row.due, now))
-        self._polls.set(row.name, now + self._pause(polled, now))
+        self.plan.answered(row.name, now, self._pause(polled, now))
 
     def _first_scan(self, polled: _PolledRow, now: int) -> int:
         """When to scan a row of which only the header is known; a probe that finds due messages brings that forward.
@@ -266,7 +193,7 @@ class HeaderPoller:
         A past row is scanned only for messages that landed late and unseen: that can wait, and there are many such
         rows.
         """
-        if polled in self._current:
+        if polled.row.name in self.plan.current:
             return max(polled.floor or now, now)
         return now + int(random.random() * _IN_NO_HURRY)
 
@@ -280,7 +207,7 @@ class HeaderPoller:
 
     def _is_idle(self, polled: _PolledRow) -> bool:
         """Whether to probe a row: it is past or ours, its owner is ignored or left it unchanged for a while."""
-        if not self._ring.shared or polled not in self._current or polled.row.ignores_owner:
+        if not self._ring.shared or polled.row.name not in self.plan.current or polled.row.ignores_owner:
             return True
         return polled.lease.idle(self._clock.monotonic())
 
@@ -290,7 +217,9 @@ class HeaderPoller:
         A row that is known to have work is left out: under load that would be most rows, at each ring of the doorbell.
         """
         waiting = [polled for polled in rows if polled.row.due > now]
-        probes = [(polled.row, probe) for polled in waiting for probe in polled.probes(self._until(polled, now))]
+        probes = [
+            (polled.row, probe) for polled in waiting for probe in polled.probes(self.plan.until(polled.row.name, now))
+        ]
         if not probes:
             return
         try:
@@ -300,15 +229,6 @@ class HeaderPoller:
         else:
             _scan_where_found(probes, found)
 
-    def _until(self, polled: _PolledRow, now: int) -> int:
-        """How far ahead to look for messages: a little beyond the row's next poll, which may be late or tried again.
-
-        Later ones are left to that poll: the tombstones of all delayed messages that were cancelled or debounced may
-        lie between the head and the next one.
-        """
-        longest = self._ahead() if self._activity.idle else _RESTING
-        return now + min(max(0, self._polls.at(polled.row.name) - now), longest) + 2 * _UNANSWERED
-
     def read_doorbell(self, now: int) -> Steps[None]:
         """If it is time, read whether other processes sent to current rows, or request one of ours."""
         if not self._activity.idle and self._clock.monotonic() >= self._doorbell.next_time:
@@ -316,7 +236,9 @@ class HeaderPoller:
 
     def _read_doorbell(self, now: int) -> Steps[None]:
         rows = [] if self._ring.shared else self._current
-        probes = [(polled.row, probe) for polled in rows for probe in polled.probes(self._until(polled, now))]
+        probes = [
+            (polled.row, probe) for polled in rows for probe in polled.probes(self.plan.until(polled.row.name, now))
+        ]
         try:
             news, found = yield from self._doorbell.read(*[probe for _, probe in probes])
         except SliceTooLong:

@@ -126,7 +126,7 @@ class RowScheduler:
         set_back, self._latest = now < self._latest - SECOND, now
         if set_back:
             self.activity.last_traffic = min(self.activity.last_traffic, now)
-            self.poller.start_anew()
+            self.poller.plan.start_anew()
             self._rescans.was_set_back(now)
             for row in self.rows.values():
                 row.scan_anew(now)
@@ -147,11 +147,11 @@ class RowScheduler:
             self.poller.begin_use(now)
         elif self.activity.must_poll_all or not (self.activity.idle or self.activity.in_use):
             self.activity.begin_idling(now)
-            self.poller.end_use(now)
+            self.poller.plan.end_use(now)
 
     def at_rest(self, now: int) -> bool:
         """Whether nothing has to be read before the next event: the queue is idle, and all of it was polled."""
-        return self.poller.at_rest(now)
+        return self.poller.plan.at_rest(now)
 
     def _take_in_reports(self, now: int) -> None:
         """Plan scans of the rows that other threads reported."""
@@ -212,8 +212,8 @@ class RowScheduler:
             return
         if self._polled_for < self._requested:
             self._polled_for = self._requested
-            self.poller.poll_current_rows_next()
-        if not self.poller.complete:
+            self.poller.plan.poll_current_next()
+        if not self.poller.plan.complete:
             return
         self._answered = self._polled_for
         if self._polled_for == self._requested:

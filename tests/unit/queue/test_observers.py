@@ -27,8 +27,8 @@ from astyqueue.observe import (
     SlotFired,
 )
 from astyqueue.observe import events as all_events
-from astyqueue.protocol.steps import Commit, Request, Send
 from astyqueue.protocol.layout.rows import activity_row
+from astyqueue.protocol.steps import Commit, Request, Send
 from astyqueue.queue.builder import QueueBuilder
 from astyqueue.stores.memory import MemoryStore
 from astyqueue.testing import Failing, TimeMachine

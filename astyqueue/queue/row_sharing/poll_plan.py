@@ -1,0 +1,149 @@
+"""When each row of a queue is polled next: often while the queue is in use, once and far ahead while it is idle."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable
+from typing import Final
+
+from astyqueue.clock import Clock
+from astyqueue.protocol.layout.rows import Ring
+from astyqueue.queue.row_sharing.activity import QueueActivity
+from astyqueue.queue.row_sharing.deadline_heap import DeadlineHeap
+from astyqueue.units import NEVER, SECOND, MonotonicUs
+
+#: The pause between two reads of a row's header: of a current row after recent traffic; of another current row, and of
+#: one with timers or a recent change; of a resting row.
+_CURRENT: Final = SECOND
+_OPEN: Final = 2 * SECOND
+_RESTING: Final = 60 * SECOND
+#: A past row is read again when the time since its last change has grown by a tenth: few messages land very late in it.
+_PART: Final = 10
+_TRAFFIC: Final = 60 * SECOND
+#: The number of rows in one poll.
+_TOGETHER: Final = 32
+#: The pause before a poll without an answer is tried again.
+_UNANSWERED: Final = 5 * SECOND
+#: The turn of a row that was never polled: before every other.
+_FIRST: Final = 1
+#: The number of rows of an idle queue that are polled in its turn: about five queries.
+_IN_TURN: Final = 2
+_IN_TURN_OF_SHARED: Final = 1
+#: A poll of an idle queue looks this much further ahead than to the row's next turn, and at least this far; it is
+#: repeated after these parts of that time if no turn came.
+_FURTHER: Final = 1.3
+_LEAST_AHEAD: Final = 30 * SECOND
+_AGAIN_BY: Final = (0.8, 0.95)
+
+
+class PollPlan:
+    """The moment of the next poll of each row. `current` are the rows that are written to now."""
+
+    def __init__(self, ring: Ring, rows: Iterable[str], activity: QueueActivity, clock: Clock) -> None:
+        """Every row as soon as possible."""
+        self.current: list[str] = []
+        self._ring = ring
+        self._rows = list(rows)
+        self._activity = activity
+        self._clock = clock
+        self._polls = DeadlineHeap()
+        self._turn_ends = 0
+        self.start_anew()
+
+    def start_anew(self) -> None:
+        """Poll every row as soon as possible."""
+        self._turn_ends = 0
+        for row in self._rows:
+            self._polls.set(row, _FIRST)
+
+    def begin_use(self, now: int) -> None:
+        """The queue is in use again: poll the current rows at once, and the others within a minute."""
+        self._turn_ends = 0
+        for row in self._rows:
+            self._polls.lower(row, now + int(random.random() * _RESTING))
+
+    def end_use(self, now: int) -> None:
+        """The queue is idle: poll all rows once more, far ahead."""
+        for row in self._rows:
+            self._polls.set(row, now)
+
+    def at_rest(self, now: int) -> bool:
+        """Whether the queue is idle and each row was polled far ahead."""
+        return self._activity.idle and self._polls.next() > now
+
+    def poll_current_next(self) -> None:
+        """Poll the current rows before all others."""
+        for row in self.current:
+            self._polls.set(row, _FIRST)
+
+    def poll_oldest(self, now: int) -> None:
+        """In the turn of an idle queue: poll the rows whose polls are oldest."""
+        for row in self._polls.take_several(NEVER - 1, self._in_turn):
+            self._polls.set(row, now)
+
+    def by(self, row: str, moment: int) -> None:
+        """Poll a row at this moment at the latest."""
+        self._polls.lower(row, moment)
+
+    def answered(self, row: str, now: int, pause: int) -> None:
+        """Plan the next poll of a row that was just polled."""
+        self._polls.set(row, now + pause)
+
+    def unprobed(self, row: str, now: int) -> None:
+        """Poll a row again soon of which only the header was read, because another process works in it."""
+        self._polls.lower(row, now + _OPEN)
+
+    @property
+    def complete(self) -> bool:
+        """Whether every row was polled at least once, and every current row since `poll_current_next`."""
+        return self._polls.next() > _FIRST
+
+    def next_event(self) -> int:
+        """The moment of the next poll."""
+        return self._polls.next() if self._activity.idle else min(self._polls.next(), self._turn_ends)
+
+    def take(self, now: int) -> list[str]:
+        """The rows to poll now; until the answer is applied, they are planned to be polled again."""
+        self._begin_turn(now)
+        rows = self._polls.take_several(now, _TOGETHER)
+        for row in rows:
+            self._polls.set(row, now + _UNANSWERED)
+        return rows
+
+    def _begin_turn(self, now: int) -> None:
+        """When the next time shard begins, poll its rows; those of an idle queue were polled far ahead."""
+        if now < self._turn_ends:
+            return
+        first = not self.current
+        self.current, self._turn_ends = self._ring.current(now), self._ring.closes(now)
+        if first or not self._activity.idle:
+            for row in self.current:
+                self._polls.set(row, 0)
+
+    def pause(self, row: str, now: int, unchanged_since: MonotonicUs, *, has_timers: bool) -> int:
+        """The pause until a row is polled again: short where new work is likely or timers are pending."""
+        if self._activity.idle:
+            return int(self._ahead() * random.uniform(*_AGAIN_BY))
+        if row in self.current:
+            return _CURRENT if now - self._activity.last_traffic < _TRAFFIC else _OPEN
+        if has_timers:
+            return _OPEN
+        return min(max(_OPEN, (self._clock.monotonic() - unchanged_since) // _PART), _RESTING)
+
+    def until(self, row: str, now: int) -> int:
+        """How far ahead a poll looks for messages: a little beyond the row's next poll, which may be late or repeated.
+
+        Later ones are left to that poll: the tombstones of all delayed messages that were cancelled or debounced may
+        lie between the head and the next one.
+        """
+        longest = self._ahead() if self._activity.idle else _RESTING
+        return now + min(max(0, self._polls.at(row) - now), longest) + 2 * _UNANSWERED
+
+    @property
+    def _in_turn(self) -> int:
+        return _IN_TURN_OF_SHARED if self._ring.shared else _IN_TURN
+
+    def _ahead(self) -> int:
+        """How far ahead a row of an idle queue is polled: a little beyond its next turn."""
+        turns = -(-len(self._rows) // self._in_turn)
+        return max(_LEAST_AHEAD, int(_FURTHER * self._activity.watch.lap * turns))
