@@ -17,6 +17,7 @@ BENCHMARKS: Final = (
     "flat",
     "steady",
     "contention",
+    "idle",
     "locks",
     "recovery",
     "faults",

@@ -86,8 +86,9 @@ class QueueActivity:
         self._until = self._clock.monotonic() + IN_USE
 
     def forget(self) -> None:
-        """Take the queue as unused for long, as far as this process knows."""
+        """Take the queue as unused for an hour, for a measurement or a test that cannot wait for that."""
         self._until, self.last_traffic = BEGINNING, 0
+        self.watch.forget()
 
     @property
     def in_use(self) -> bool:
@@ -168,6 +169,10 @@ class ActivityWatch:
     def lap(self) -> int:
         """How long it takes until each queue had a turn, in microseconds."""
         return max(1, len(self._turns)) * _TURN
+
+    def forget(self) -> None:
+        """Take the last notice as one of an hour ago."""
+        self._named = BEGINNING
 
     def leave(self, activity: QueueActivity) -> None:
         """A queue was closed."""
