@@ -13,50 +13,34 @@ import threading
 from typing import Final, cast
 
 from astyqueue import Delivery, Dispatcher, MessageQueue, connect
+from astyqueue.protocol.steps import Commit, Read, Request, Send
 from astyqueue.queue.connection import Connection
-from astyqueue.store import Batch, Column, Expectation, Outcome, Spread, Store, Wanted
+from astyqueue.store import Store
+from astyqueue.testing.faults import Faulty
 from benchmarks.target import CLOCK
 
 _MILLISECOND: Final = 1_000
 PREFIX: Final = "idle"
 
 
-class Counting:
-    """A store that counts what is asked of another."""
+class Counting(Faulty):
+    """Counts the queries that a store is asked for."""
 
     def __init__(self, store: Store) -> None:
         """Nothing was asked yet."""
-        self._store = store
+        super().__init__(store)
         self.requests = 0
 
-    @property
-    def spread(self) -> Spread:
-        """As the other store."""
-        return self._store.spread
-
-    @property
-    def at_once(self) -> int:
-        """As the other store."""
-        return self._store.at_once
-
-    def read(self, wanted: tuple[Wanted, ...], *, exact: bool = False) -> list[list[Column]]:
-        """A query for each slice."""
-        self.requests += len(wanted)
-        return self._store.read(wanted, exact=exact)
-
-    def send(self, batch: Batch, *more: Batch) -> None:
-        """A query for each batch."""
-        self.requests += 1 + len(more)
-        self._store.send(batch, *more)
-
-    def commit(self, batch: Batch, expects: tuple[Expectation, ...]) -> Outcome:
-        """One query."""
-        self.requests += 1
-        return self._store.commit(batch, expects)
-
-    def close(self) -> None:
-        """Close the other store."""
-        self._store.close()
+    def perform(self, request: Request) -> object:
+        """Count a query for each slice, each batch and each commit."""
+        match request:
+            case Read(wanted):
+                self.requests += len(wanted)
+            case Send():
+                self.requests += len(request.batches)
+            case Commit():
+                self.requests += 1
+        return super().perform(request)
 
 
 def main(arguments: list[str]) -> None:

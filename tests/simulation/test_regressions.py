@@ -108,8 +108,9 @@ def test_a_poll_of_headers_that_passes_too_many_tombstones_is_not_repeated_at_on
     """Otherwise the process would do nothing but repeat that read, as fast as it can."""
     ring = Ring("mail", Layout())
     doorbell = PacedDoorbell(ring, clock)
-    poller = RowScheduler(ring, clock, "ann", doorbell).poller
-    listening = poller.read_doorbell(clock.now())
+    scheduler = RowScheduler(ring, clock, "ann", doorbell)
+    scheduler.begin_round(clock.now(), working=True)
+    listening = scheduler.poller.read_doorbell(clock.now())
     next(listening)
     with pytest.raises(StopIteration):
         listening.throw(SliceTooLong("too many tombstones"))

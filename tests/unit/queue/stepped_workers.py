@@ -25,7 +25,8 @@ class Worker:
     """A process that takes what it can, up to `hands` at a time, and acks after `busy_for` microseconds.
 
     What it calls in the middle of its work (a lock manager) answers, and no time passes until then, unless it is not
-    `answered`. A `paced` one makes one request at a time, and others go on in between.
+    `answered`. A `paced` one makes one request at a time, and others go on in between. One that `listens` goes on when it
+    is woken during a rest.
     """
 
     core: QueueRuntime
@@ -34,9 +35,11 @@ class Worker:
     busy_for: int = 0
     answered: bool = True
     paced: bool = False
+    listens: bool = False
     got: list[tuple[int, BaseDelivery]] = field(default_factory=list)
     requests: list[Request] = field(default_factory=list)
     dead: bool = False
+    rests: int = 0
     _in_hand: list[tuple[int, BaseDelivery]] = field(default_factory=list)
     _resting: MonotonicUs | None = BEGINNING
     _steps: Steps[None] | None = None
@@ -64,6 +67,8 @@ class Worker:
 
     def _go_on(self) -> None:
         assert self._steps is not None
+        if self.listens and self._seat is not None and self._seat.wakeup is not None:
+            self._seat.wakeup.waited(self._wake)
         while not isinstance(request := self._steps.send(self._answer), Rest) or self._waits_for_an_answer(request):
             self.requests.append(request)
             self._answer = perform(request, self.store)
@@ -71,6 +76,12 @@ class Worker:
                 self._resting = BEGINNING
                 return
         self._answer, self._resting = None, request.until
+        self.rests += 1
+        if self.listens and not request.wakeup.call_when_set(self._wake):
+            self._resting = BEGINNING
+
+    def _wake(self) -> None:
+        self._resting = BEGINNING
 
     def _waits_for_an_answer(self, rest: Rest) -> bool:
         return self.answered and self._seat is not None and rest.wakeup is not self._seat.wakeup

@@ -1,0 +1,429 @@
+"""Idle queues cost next to nothing, whatever their number, and what happens in them is noticed all the same."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+
+import pytest
+
+from astyqueue.errors import StoreUnavailable
+from astyqueue.model.message import Message
+from astyqueue.model.settings import Layout, Settings
+from astyqueue.protocol.admin.settings import open_queue
+from astyqueue.protocol.coordination.activity_log import KEPT
+from astyqueue.protocol.layout.rows import activity_row
+from astyqueue.protocol.steps import Commit, Read, Request, Send, run
+from astyqueue.queue.admin.deletion import drop
+from astyqueue.queue.row_sharing import activity
+from astyqueue.queue.row_sharing.activity import IN_USE, ActivityWatch
+from astyqueue.queue.runtime import QueueRuntime
+from astyqueue.store import Batch, Store
+from astyqueue.stores.memory import MemoryStore
+from astyqueue.testing import TimeMachine
+from astyqueue.testing.faults import Faulty
+from astyqueue.units import SECOND
+from tests.unit.queue.stepped_workers import MILLISECOND, Worker
+
+ONE_ROW = Layout()
+RING = Layout(time_shards=30, concurrency_shards=8)
+#: What the documentation states.
+IDLE_LATENCY = 150 * MILLISECOND
+TURN = 2 * SECOND
+
+
+@pytest.fixture(autouse=True)
+def _the_same_every_time() -> None:
+    random.seed(1)
+
+
+class Lossy(Faulty):
+    """Loses or delays what is written to the activity log, or fails to read it."""
+
+    def __init__(self, store: Store) -> None:
+        super().__init__(store)
+        self.loses = False
+        self.keeps = False
+        self.unreadable = False
+        self.kept: list[Batch] = []
+        self.notices = 0
+
+    def deliver(self) -> None:
+        """Write the notices that were kept back."""
+        for batch in self.kept:
+            self._store.send(batch)
+        self.kept.clear()
+
+    def perform(self, request: Request) -> object:
+        if isinstance(request, Read) and self.unreadable and any(map(_is_log, (one.row for one in request.wanted))):
+            message = "the log is away"
+            raise StoreUnavailable(message)
+        if isinstance(request, Send) and (notices := [one for one in request.batches if _is_log(one.row)]):
+            self.notices += len(notices)
+            self.kept += notices if self.keeps else []
+            others = [one for one in request.batches if not _is_log(one.row)]
+            if self.loses or self.keeps:
+                return super().perform(Send(others[0], tuple(others[1:]))) if others else None
+        return super().perform(request)
+
+
+def _is_log(row: str) -> bool:
+    return row.startswith(":activity:")
+
+
+class ShiftedClock(TimeMachine):
+    """The clock of another machine."""
+
+    def __init__(self, clock: TimeMachine, ahead: int) -> None:
+        super().__init__(clock.now() + ahead)
+
+
+@dataclass
+class Process:
+    """A process with several queues, one step after the other."""
+
+    clock: TimeMachine
+    store: Store
+    names: Iterable[str] = ("mail",)
+    layout: Layout = ONE_ROW
+    paced: bool = False
+    watch: ActivityWatch = field(init=False)
+    queues: dict[str, Worker] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.watch = ActivityWatch(self.clock)
+        self.queues = {
+            name: Worker(
+                QueueRuntime(Settings(name=name, layout=self.layout), self.clock, (), watch=self.watch),
+                self.store,
+                hands=1_000,
+                listens=True,
+                paced=self.paced,
+            )
+            for name in self.names
+        }
+        for worker in self.queues.values():
+            worker.start()
+        self.work()
+
+    @property
+    def mail(self) -> Worker:
+        return self.queues["mail"]
+
+    def work(self) -> None:
+        for worker in self.queues.values():
+            if not worker.dead:
+                worker.work()
+
+    def pass_time(
+        self, microseconds: int, step: int = 5 * MILLISECOND, each: Callable[[], None] = lambda: None
+    ) -> None:
+        for _ in range(microseconds // step):
+            self.clock.advance(step / SECOND)
+            each()
+            self.work()
+
+    def become_idle(self) -> None:
+        """Let time pass until nothing has happened for more than a minute."""
+        self.pass_time(70 * SECOND, SECOND // 8)
+        assert all(worker.core.scheduler.activity.idle for worker in self.queues.values())
+
+    def slices(self) -> int:
+        """How many queries it made since the last call."""
+        made = [request for worker in self.queues.values() for request in worker.requests]
+        for worker in self.queues.values():
+            worker.requests.clear()
+        return sum(
+            len(request.wanted)
+            if isinstance(request, Read)
+            else len(request.batches)
+            if isinstance(request, Send)
+            else isinstance(request, Commit)
+            for request in made
+        )
+
+
+@pytest.fixture
+def store(clock: TimeMachine) -> Lossy:
+    return Lossy(MemoryStore(clock))
+
+
+def sender(store: Store, clock: TimeMachine, name: str = "mail", layout: Layout = ONE_ROW) -> Worker:
+    """A process that only sends."""
+    return Worker(QueueRuntime(Settings(name=name, layout=layout), clock, ()), store)
+
+
+def delay_of(process: Process, name: str, send: Callable[[], None], within: int = 10 * SECOND) -> int:
+    """How long it takes until a message that is sent now is delivered."""
+    worker = process.queues[name]
+    before, sent = len(worker.got), process.clock.now()
+    send()
+    for _ in range(within // (5 * MILLISECOND)):
+        process.pass_time(5 * MILLISECOND)
+        if len(worker.got) > before:
+            return worker.got[-1][0] - sent
+    return within
+
+
+@pytest.mark.parametrize("layout", [ONE_ROW, RING], ids=["one row", "248 rows"])
+@pytest.mark.parametrize("count", [1, 20])
+def test_an_idle_process_makes_few_queries_whatever_the_number_of_its_queues(
+    store: Lossy, clock: TimeMachine, layout: Layout, count: int
+) -> None:
+    process = Process(clock, store, [f"q{number}" for number in range(count)], layout)
+    sender(store, clock, "q0", layout).send(5)
+    process.become_idle()
+    process.become_idle()
+    process.slices()
+    process.pass_time(120 * SECOND, 25 * MILLISECOND)
+    assert process.slices() / 120 <= 15
+
+
+def test_a_thousand_idle_queues_are_woken_no_more_often_than_one(store: Lossy, clock: TimeMachine) -> None:
+    process = Process(clock, store, [f"q{number}" for number in range(1_000)])
+    process.become_idle()
+    process.slices()
+    rested = {name: worker.rests for name, worker in process.queues.items()}
+    process.pass_time(10 * SECOND, 25 * MILLISECOND)
+    assert process.slices() / 10 <= 15
+    woken = sum(worker.rests - rested[name] for name, worker in process.queues.items())
+    assert woken <= 10 * (8 + 8), "the log is read eight times a second, and a queue has a turn every two seconds"
+
+
+@pytest.mark.parametrize("layout", [ONE_ROW, RING], ids=["one row", "248 rows"])
+def test_a_message_into_any_idle_queue_begins_soon_and_the_next_ones_at_once(
+    store: Lossy, clock: TimeMachine, layout: Layout
+) -> None:
+    process = Process(clock, store, ["letters", "mail", "faxes"], layout)
+    process.become_idle()
+    sending = sender(store, clock, layout=layout)
+    for _ in range(3):
+        assert delay_of(process, "mail", lambda: sending.send(1)) <= IDLE_LATENCY
+        process.pass_time(30 * SECOND, SECOND // 40)
+        assert delay_of(process, "mail", lambda: sending.send(1)) <= 25 * MILLISECOND
+        process.become_idle()
+    assert not process.queues["faxes"].got
+
+
+@pytest.mark.parametrize("layout", [ONE_ROW, RING], ids=["one row", "248 rows"])
+def test_a_delayed_message_comes_in_time_although_its_queue_became_idle_meanwhile(
+    store: Lossy, clock: TimeMachine, layout: Layout
+) -> None:
+    process = Process(clock, store, ["letters", "mail"], layout)
+    process.become_idle()
+    due = clock.now() + 3_700 * SECOND
+    sender(store, clock, layout=layout).send(1, delay=3_700)
+    process.pass_time(3_680 * SECOND, SECOND // 4)
+    assert process.mail.core.scheduler.activity.idle
+    process.pass_time(21 * SECOND)
+    assert [at - due <= 10 * MILLISECOND for at, _ in process.mail.got] == [True]
+
+
+def test_the_lease_of_a_process_that_died_is_taken_over_by_an_idle_one(store: Lossy, clock: TimeMachine) -> None:
+    process, other = Process(clock, store), Process(clock, store)
+    process.mail.hands = 0
+    other.mail.busy_for = 3_600 * SECOND
+    sender(store, clock).send(1)
+    process.pass_time(SECOND, each=other.work)
+    [(_, delivery)] = other.mail.got
+    other.mail.dead, process.mail.hands = True, 1
+    process.become_idle()
+    assert delivery.lease is not None
+    until = delivery.lease.timer.due
+    process.pass_time(60 * SECOND)
+    assert [at - until <= SECOND for at, _ in process.mail.got] == [True]
+
+
+@pytest.mark.parametrize("layout", [ONE_ROW, RING], ids=["one row", "248 rows"])
+def test_a_message_without_a_notice_is_found_when_its_queue_has_its_turn(
+    store: Lossy, clock: TimeMachine, layout: Layout
+) -> None:
+    """As when the notice is lost, or the sender is of a release that writes none."""
+    process = Process(clock, store, ["letters", "mail", "faxes"], layout)
+    process.become_idle()
+    store.loses = True
+    sending = sender(store, clock, layout=layout)
+    assert delay_of(process, "mail", lambda: sending.send(1)) <= 3 * TURN + SECOND
+
+
+def test_a_notice_that_is_written_late_is_read(
+    store: Lossy, clock: TimeMachine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(activity, "_TURN", 365 * 24 * 3_600 * SECOND)
+    process = Process(clock, store, ["letters", "mail"])
+    process.become_idle()
+    store.keeps = True
+    sender(store, clock).send(1)
+    process.pass_time(800 * MILLISECOND)
+    assert delay_of(process, "mail", store.deliver) <= SECOND + IDLE_LATENCY
+
+
+@pytest.mark.parametrize("ahead", [-1 * SECOND, SECOND, 20 * SECOND])
+def test_a_notice_of_a_process_whose_clock_is_wrong_is_read(store: Lossy, clock: TimeMachine, ahead: int) -> None:
+    process = Process(clock, store, ["letters", "mail"])
+    process.become_idle()
+    other = ShiftedClock(clock, ahead)
+    sending = sender(store, other)
+    delay = delay_of(process, "mail", lambda: sending.send(1), 2 * 60 * SECOND)
+    assert delay <= max(0, ahead) + SECOND + IDLE_LATENCY
+
+
+@pytest.mark.parametrize("minutes", [5, 45])
+def test_what_happened_while_the_log_could_not_be_read_is_found_afterwards(
+    store: Lossy, clock: TimeMachine, minutes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(activity, "_TURN", 365 * 24 * 3_600 * SECOND)
+    process = Process(clock, store, ["letters", "mail"])
+    process.become_idle()
+    process.mail.dead = process.queues["letters"].dead = True  # suspended
+    clock.advance("10s")
+    sender(store, clock).send(1)
+    clock.advance(f"{minutes}m")
+    assert (minutes * 60 * SECOND > KEPT) == (minutes == 45)
+    if minutes == 45:
+        store.kept, store.loses = [], True
+    process.mail.dead = process.queues["letters"].dead = False
+    assert delay_of(process, "mail", lambda: None) <= 2 * IDLE_LATENCY
+
+
+def test_an_error_of_the_log_goes_to_a_consumer_and_the_next_one_reads_on(store: Lossy, clock: TimeMachine) -> None:
+    process = Process(clock, store, ["letters", "mail"])
+    process.become_idle()
+    store.unreadable = True
+    failed = []
+    for _ in range(100):
+        clock.advance("50ms")
+        for name, worker in process.queues.items():
+            try:
+                worker.work()
+            except StoreUnavailable:
+                failed.append(name)
+                worker.start()
+                worker._answer = None
+    assert set(failed) == {"letters", "mail"}
+    store.unreadable = False
+    assert delay_of(process, "mail", lambda: sender(store, clock).send(1)) <= IDLE_LATENCY
+
+
+def test_a_process_that_starts_after_a_send_finds_the_message(store: Lossy, clock: TimeMachine) -> None:
+    sender(store, clock).send(1)
+    clock.advance("1h")
+    process = Process(clock, store, ["letters", "mail"])
+    process.pass_time(IDLE_LATENCY)
+    assert len(process.mail.got) == 1
+
+
+def test_a_queue_that_was_dropped_or_made_anew_is_noticed_within_ten_seconds(store: Lossy, clock: TimeMachine) -> None:
+    run(open_queue("mail", layout={}, behaviour={}), store)
+    process = Process(clock, store, ["letters", "mail"])
+    process.become_idle()
+    run(drop(sender(store, clock).core), store)
+    process.pass_time(10 * SECOND + IDLE_LATENCY)
+    assert process.mail.core.settings_sync.gone
+
+
+@pytest.mark.parametrize("loses", [False, True])
+def test_a_change_of_settings_is_followed_by_idle_processes(store: Lossy, clock: TimeMachine, *, loses: bool) -> None:
+    run(open_queue("mail", layout={}, behaviour={}), store)
+    process = Process(clock, store, ["letters", "mail"])
+    process.become_idle()
+    store.loses = loses
+    other = sender(store, clock).core
+    run(other.configure({"paused": True}), store)
+    process.pass_time(10 * SECOND)
+    assert process.mail.core.settings.behaviour.paused
+    process.pass_time(70 * SECOND, SECOND // 8)
+    run(other.send(Message("patience")), store)
+    process.pass_time(10 * SECOND)
+    assert not process.mail.got
+    run(other.configure({"paused": False}), store)
+    process.pass_time(10 * SECOND)
+    assert len(process.mail.got) == 1
+
+
+def test_a_paused_idle_queue_rests(store: Lossy, clock: TimeMachine) -> None:
+    run(open_queue("mail", layout={}, behaviour={"paused": True}), store)
+    process = Process(clock, store)
+    process.pass_time(70 * SECOND, SECOND // 8)
+    process.slices()
+    process.pass_time(60 * SECOND, 25 * MILLISECOND)
+    assert process.slices() / 60 <= 15
+
+
+@pytest.mark.parametrize("first", range(0, 12_000, 1_000))
+def test_a_message_without_a_notice_of_its_own_is_found_while_its_queue_becomes_idle(
+    store: Lossy, clock: TimeMachine, first: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A notice stands for ten seconds: what is sent last in them must be found, without a turn, whatever the moment."""
+    monkeypatch.setattr(activity, "_TURN", 365 * 24 * 3_600 * SECOND)
+    process = Process(clock, store, ["letters", "mail"])
+    process.become_idle()
+    process.mail.send(1)
+    process.pass_time(IN_USE - 11 * SECOND + first * MILLISECOND, 25 * MILLISECOND)
+    sending = sender(store, clock)
+    sending.send(1)
+    process.pass_time(9_900 * MILLISECOND, 25 * MILLISECOND)
+    noticed = store.notices
+    assert delay_of(process, "mail", lambda: sending.send(1)) <= 25 * MILLISECOND
+    assert store.notices == noticed
+
+
+@pytest.mark.parametrize("layout", [ONE_ROW, Layout(concurrency_shards=2)], ids=["one row", "two shards"])
+def test_a_message_sent_between_any_two_requests_of_a_process_that_becomes_idle_is_found(
+    clock: TimeMachine, layout: Layout, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(activity, "_TURN", 365 * 24 * 3_600 * SECOND)
+    for requests in range(12):
+        store = Lossy(MemoryStore(clock))
+        process = Process(clock, store, ["mail"], layout, paced=True)
+        process.mail.send(1)
+        process.pass_time(IN_USE - SECOND, SECOND // 8)
+        while not process.mail.core.scheduler.activity.idle:
+            process.pass_time(MILLISECOND, MILLISECOND)
+        for _ in range(requests):
+            process.work()
+        sending = sender(store, clock, layout=layout)
+        assert delay_of(process, "mail", lambda sending=sending: sending.send(1)) <= 2 * IDLE_LATENCY, requests  # type: ignore[misc]  # a bound default
+
+
+def test_another_queue_reads_the_log_when_the_one_that_read_it_is_closed_or_busy(
+    store: Lossy, clock: TimeMachine
+) -> None:
+    process = Process(clock, store, ["letters", "mail", "faxes"])
+    process.become_idle()
+    sender(store, clock, "letters").send(1)
+    process.pass_time(SECOND)
+    assert delay_of(process, "mail", lambda: sender(store, clock).send(1)) <= IDLE_LATENCY
+    process.become_idle()
+    process.queues.pop("letters").core.claimer.close("letters")
+    process.watch.leave(process.queues["faxes"].core.scheduler.activity)
+    assert delay_of(process, "mail", lambda: sender(store, clock).send(1)) <= IDLE_LATENCY
+
+
+@pytest.mark.parametrize("layout", [ONE_ROW, RING], ids=["one row", "248 rows"])
+def test_notices_cost_a_sender_one_write_in_ten_seconds(store: Lossy, clock: TimeMachine, layout: Layout) -> None:
+    sending = sender(store, clock, layout=layout)
+    for _ in range(1_000):
+        sending.send(1)
+        clock.advance("25ms")
+    assert store.notices == 3
+
+
+def test_a_message_given_back_by_another_process_is_noticed(store: Lossy, clock: TimeMachine) -> None:
+    process, other = Process(clock, store), Process(clock, store)
+    process.mail.hands = 0
+    sender(store, clock).send(1)
+    other.mail.busy_for = 3_600 * SECOND
+    process.pass_time(80 * SECOND, SECOND // 40, each=other.work)
+    [(_, delivery)] = other.mail.got
+    assert process.mail.core.scheduler.activity.idle
+    process.mail.hands, other.mail.hands = 1, 0
+    other.mail.core.claimer.give_back(delivery)
+    process.pass_time(SECOND, each=other.work)
+    assert len(process.mail.got) == 1
+
+
+def test_the_log_goes_on_in_another_row_every_ten_minutes(clock: TimeMachine) -> None:
+    moment = clock.now() - clock.now() % (600 * SECOND)
+    assert activity_row(moment) == activity_row(moment + 600 * SECOND - 1) != activity_row(moment + 600 * SECOND)
