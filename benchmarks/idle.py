@@ -105,16 +105,20 @@ def _case(target: Target, options: argparse.Namespace, workers: int, queues: int
             run |= _window(target, crew, options.seconds, name)
             shards = {"time_shards": layout[0], "concurrency_shards": layout[1]}
             opened_queues = [connection.queue(f"{PREFIX}{number}", **shards) for number in range(min(queues, _MANY))]
-            chance = random.Random(options.messages)
             if workers == 1:
-                idle = [
-                    _latency(crew[0], chance.choice(opened_queues), chance.randint(*_SELDOM), idle=True)
-                    for _ in range(options.messages)
-                ]
-                used = [_latency(crew[0], opened_queues[0], chance.randint(*_OFTEN)) for _ in range(options.messages)]
-                for kind, samples in (("idle_hour", idle), ("in_use", used[1:])):
-                    run |= {f"{name}_{kind}_p{part}_ms": percentile(samples, part) for part in (50, 99)}
+                run |= _latencies(crew[0], opened_queues, options.messages, name)
     return run
+
+
+def _latencies(worker: _Worker, queues: list[MessageQueue], messages: int, name: str) -> dict[str, float | None]:
+    chance = random.Random(messages)
+    idle = [_latency(worker, chance.choice(queues), chance.randint(*_SELDOM), idle=True) for _ in range(messages)]
+    used = [_latency(worker, queues[0], chance.randint(*_OFTEN)) for _ in range(messages)]
+    return {
+        f"{name}_{kind}_p{part}_ms": percentile(samples, part)
+        for kind, samples in (("idle_hour", idle), ("in_use", used[1:]))
+        for part in (50, 99)
+    }
 
 
 @contextlib.contextmanager

@@ -58,15 +58,19 @@ def main(arguments: list[str]) -> None:
         _say({"ready": True})
         for line in sys.stdin:
             if line.strip() == "forget":
-                for queue in queues:
-                    queue.core.scheduler.activity.forget()
-                    queue.core.claimer.wake()
+                _forget(queues)
             _say({"requests": counting.requests, "threads": threading.active_count()})
         dispatcher.stop()
 
 
 def _queues(connection: Connection, count: int, layout: dict[str, int]) -> list[MessageQueue]:
     return [connection.queue(f"{PREFIX}{number}", **layout) for number in range(count)]
+
+
+def _forget(queues: list[MessageQueue]) -> None:
+    for queue in queues:
+        queue.core.scheduler.activity.forget()
+        queue.core.claimer.wake()
 
 
 def _handled(delivery: Delivery) -> None:

@@ -121,6 +121,9 @@ class PacedDoorbell:
     def read(self, *also: Slice) -> Steps[tuple[DoorbellNews, list[list[Column]]]]:
         """Read what is new at the doorbell, and the columns of other slices in the same request."""
         began = self._clock.monotonic()
+        echo = self._echo is not None and began >= self._echo
+        if echo:
+            self._echo = None  # also if the read fails: it must not be repeated at once
         cells, *found = yield from read(doorbell.cells(self._ring.queue), *also)
         self._cost = self._clock.monotonic() - began
         current = doorbell.doorbell_cells(cells)
@@ -128,16 +131,14 @@ class PacedDoorbell:
         self._cells = current
         wanted = current.wanted if current.wanted != before.wanted else None
         rung = current.bell != before.bell
-        places = self._places(current.bell if rung else None, began)
+        places = self._places(current.bell if rung else None, began, echo=echo)
         return DoorbellNews(places, doorbell.row_request_in(wanted) if wanted else None, rung), found
 
-    def _places(self, rung: bytes | None, now: MonotonicUs) -> set[int]:
+    def _places(self, rung: bytes | None, now: MonotonicUs, *, echo: bool) -> set[int]:
         everywhere = set(range(self._ring.width))
-        echo = self._echo is not None and now >= self._echo
         if rung is None:
-            self._echo = None if echo else self._echo
             return everywhere if echo else set()
-        if self._echo is None or echo:
+        if self._echo is None:
             self._echo = now + _ECHO
         named = doorbell.rows_rung(rung)
         return everywhere if echo or named is None else named & everywhere

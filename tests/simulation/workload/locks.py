@@ -191,7 +191,10 @@ def _is_left(name: Name, cell: Cell) -> bool:
 
 
 def _scheduler(client: SimulatedProcess, ring: Ring) -> RowScheduler:
-    return RowScheduler(ring, client.clock, client.name, PacedDoorbell(ring, client.clock))
+    """The scheduler of a process that uses the queue."""
+    scheduler = RowScheduler(ring, client.clock, client.name, PacedDoorbell(ring, client.clock))
+    scheduler.begin_round(client.clock.now(), working=True)
+    return scheduler
 
 
 class _RecordingLock:

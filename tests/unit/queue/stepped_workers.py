@@ -25,8 +25,8 @@ class Worker:
     """A process that takes what it can, up to `hands` at a time, and acks after `busy_for` microseconds.
 
     What it calls in the middle of its work (a lock manager) answers, and no time passes until then, unless it is not
-    `answered`. A `paced` one makes one request at a time, and others go on in between. One that `listens` goes on when it
-    is woken during a rest.
+    `answered`. A `paced` one makes one request at a time, and others go on in between. One that `listens` goes on when
+    it is woken during a rest.
     """
 
     core: QueueRuntime
@@ -48,7 +48,7 @@ class Worker:
 
     def start(self) -> None:
         self._seat = Waiter(lambda: self.hands - len(self._in_hand), self._accept)
-        self._steps = self.core.claimer.serve(self._seat, lambda: False)
+        self._steps, self._answer = self.core.claimer.serve(self._seat, lambda: False), None
 
     def _accept(self, deliveries: list[BaseDelivery]) -> None:
         now = self.core.clock.now()

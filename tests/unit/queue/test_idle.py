@@ -300,7 +300,6 @@ def test_an_error_of_the_log_goes_to_a_consumer_and_the_next_one_reads_on(store:
             except StoreUnavailable:
                 failed.append(name)
                 worker.start()
-                worker._answer = None
     assert set(failed) == {"letters", "mail"}
     store.unreadable = False
     assert delay_of(process, "mail", lambda: sender(store, clock).send(1)) <= IDLE_LATENCY
