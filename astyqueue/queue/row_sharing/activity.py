@@ -67,6 +67,7 @@ class QueueActivity:
         self.last_traffic = 0
         self.since = clock.now() - _BEFORE
         self.closed = False
+        watch.opened()
         self._clock = clock
         self._until = BEGINNING
         self._lock = threading.Lock()
@@ -139,6 +140,7 @@ class ActivityWatch:
 
     def __init__(self, clock: Clock) -> None:
         """Nothing is watched yet."""
+        self._opened = 0
         self._pid = os.getpid()
         self._clock = clock
         self._lock = threading.Lock()
@@ -167,17 +169,23 @@ class ActivityWatch:
 
     @property
     def lap(self) -> int:
-        """How long it takes until each queue had a turn, in microseconds."""
-        return max(1, len(self._turns)) * _TURN
+        """How long it takes until each queue had a turn, in microseconds, if all of them become idle."""
+        return max(1, self._opened) * _TURN
 
     def forget(self) -> None:
         """Take the last notice as one of an hour ago."""
         self._named = BEGINNING
 
+    def opened(self) -> None:
+        """A queue was opened."""
+        with self._lock:
+            self._opened += 1
+
     def leave(self, activity: QueueActivity) -> None:
         """A queue was closed."""
-        activity.closed = True
         with self._lock:
+            self._opened -= not activity.closed
+            activity.closed = True
             among = self._queues.get(activity.queue, [])
             if activity not in among:
                 return
