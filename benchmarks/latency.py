@@ -50,8 +50,8 @@ def across_processes_ms(target: Target, messages: int, size: int, *, seed: int) 
 def after_an_idle_hour_ms(target: Target, messages: int, size: int, *, seed: int) -> list[float]:
     """The same for a message of another process that comes when this one has seen no traffic for an hour.
 
-    The benchmark does not wait for that hour: after each message it sets the time of the last traffic an hour back, and
-    listens from then on as seldom as it would.
+    The benchmark does not wait for that hour: after each message the process takes the queue as unused for an hour, so
+    that it becomes idle, and the sender forgets its last notice.
     """
     with target.fresh() as url, MessageQueue.builder().store(url).name(QUEUE).build() as queue:
         command = [
@@ -75,10 +75,15 @@ def _forget_traffic(queue: MessageQueue) -> None:
 def send_now_and_then(
     queue: MessageQueue, messages: int, size: int, *, seed: int, bounds: tuple[int, int] = GAPS
 ) -> None:
-    """Send messages with random pauses before them; each says when its sending began."""
+    """Send messages with random pauses before them; each says when its sending began.
+
+    Pauses of `_SELDOM` stand for an hour, after which the notice of an earlier message stands for no later one.
+    """
     gaps = Gaps(seed, bounds)
     for number in range(messages):
         gaps.rest()
+        if bounds == _SELDOM:
+            queue.core.doorbell.forget()
         queue.send(body(number, size, began=int(CLOCK.monotonic())))
 
 
