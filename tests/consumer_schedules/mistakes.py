@@ -7,8 +7,7 @@ from typing import Any, Final
 from unittest import mock
 
 from astyqueue.dispatch.consumers.assignment import Assignment
-from astyqueue.dispatch.consumers.consumer_lists import INTERESTED, NOTIFIED, Consumer, Consumers, State
-from astyqueue.dispatch.consumers.consumer_manager import ConsumerManager
+from astyqueue.dispatch.consumers.consumer_lists import INTERESTED, NOTIFIED, Consumer, Consumers, Members, State
 from astyqueue.dispatch.consumers.multi_queue import MultiQueueConsumer
 from astyqueue.dispatch.consumers.ready_buffer import Lane, Ready, ReadyBuffer
 
@@ -97,7 +96,7 @@ MISTAKES: Final[dict[str, Plant]] = {
         ReadyBuffer, "_lane_of_rejected", _lane_without_memory
     ),
     "priorities are ignored in a pull": lambda: mock.patch.object(Assignment, "_yields", return_value=False),
-    "a consumer that stands by is not promoted": lambda: mock.patch.object(ConsumerManager, "_promote"),
+    "a consumer that stands by is not promoted": lambda: mock.patch.object(Members, "promoted", return_value=[]),
     "a busy consumer of several queues does not withdraw": lambda: mock.patch.object(MultiQueueConsumer, "_on_credit"),
     "what was kept for a consumer is not put back when it withdraws": lambda: mock.patch.object(
         Assignment, "forget_wakeup", _withdraw_without_putting_back

@@ -7,7 +7,8 @@ from collections.abc import Iterable
 import pytest
 
 from tests.consumer_schedules.mistakes import MISTAKES
-from tests.consumer_schedules.world import Broken, play, play_part
+from tests.consumer_schedules.oracle import Broken
+from tests.consumer_schedules.world import play, play_part
 
 
 def first_broken(seeds: Iterable[int]) -> int | None:

@@ -20,6 +20,7 @@ from astyqueue.dispatch.consumers.credit import Credit
 from astyqueue.dispatch.consumers.multi_queue import MultiQueueConsumer
 from astyqueue.dispatch.consumers.ready_buffer import ALL, Ready, Selector
 from astyqueue.units import NEVER
+from tests.consumer_schedules.oracle import Broken, Oracle
 
 Action = Callable[[], None]
 Item = Ready[int]
@@ -29,10 +30,6 @@ SELECTORS: Final = (
     Selector(frozenset({"c"})),
     Selector(accepts=lambda task, _: task == "b"),
 )
-
-
-class Broken(AssertionError):
-    """A promise of the manager did not hold."""
 
 
 class DeferredCredit(Credit):
@@ -56,13 +53,20 @@ class DeferredCredit(Credit):
 class Queue(ConsumerManager[int]):
     """A manager with an account, kept apart from it, of its messages and its consumers' order of sleep."""
 
-    def __init__(self, world: World, live: int | None, age: int | None) -> None:
-        super().__init__(lambda: world.time, live=live, age=age, on_expired=self.on_late)
+    def __init__(self, world: World, live: int | None, running: int | None) -> None:
+        super().__init__(lambda: world.time, live=live, age=world.age, running=running, on_expired=self.on_late)
+        self.running_limit = running
         self.world = world
         self.live_limit = live
         self.present: list[Item] = []
         self.members: dict[Consumer[int], Slot] = {}
         self.asleep_in_order: dict[Consumer[int], None] = {}
+
+    @property
+    def running(self) -> int:
+        """How many messages consumers hold that have not left."""
+        slots = self.world.slots
+        return sum(owner is self and consumer in self.members for slot in slots for owner, consumer, _ in slot.held)
 
     def live_members(self) -> list[Consumer[int]]:
         """Those that are fed: the first ones."""
@@ -86,16 +90,31 @@ class Queue(ConsumerManager[int]):
         self.asleep_in_order.pop(consumer, None)
         super().remove_consumer(consumer)
 
-    def pull(self, consumer: Consumer[int]) -> Item | None:
+    def pull(self, consumer: Consumer[int], *, ended: bool = False) -> Item | None:
         self.world.interrupt(self.members.get(consumer))
-        item = super().pull(consumer)
+        item = super().pull(consumer, ended=ended)
         if item is not None:
-            self.world.oracle.check_pulled(self, consumer, item)
-            self.present.remove(item)
+            self._account(consumer, item)
         elif consumer in self.members:
             self.asleep_in_order.setdefault(consumer)
         self.world.interrupt(self.members.get(consumer))
         return item
+
+    def pull_quickly(self, consumer: Consumer[int]) -> Item | None:
+        self.world.interrupt(self.members.get(consumer))
+        if (item := super().pull_quickly(consumer)) is not None:
+            self._account(consumer, item)
+        return item
+
+    def _account(self, consumer: Consumer[int], item: Item) -> None:
+        """Check a message that was pulled, and count it as held by the slot of its consumer."""
+        self.world.oracle.check_pulled(self, consumer, item)
+        self.present.remove(item)
+        self.members[consumer].held.append((self, consumer, item))
+
+    def ended(self, consumer: Consumer[int]) -> None:
+        self.world.interrupt(self.members.get(consumer))
+        super().ended(consumer)
 
     def refresh(self, consumer: Consumer[int]) -> None:
         self.world.interrupt(self.members.get(consumer))
@@ -109,78 +128,6 @@ class Queue(ConsumerManager[int]):
         if not held:
             self.present.remove(item)
         return held
-
-
-class Oracle:
-    """What must hold, computed from the accounts and in the simplest way."""
-
-    def __init__(self) -> None:
-        self.rejections: set[tuple[Consumer[int], Item]] = set()
-
-    def check_pulled(self, queue: Queue, consumer: Consumer[int], item: Item) -> None:
-        """Each message goes to one consumer that may have it, in order, and to the highest that wants it."""
-        if item not in queue.present or consumer not in queue.live_members():
-            message = f"{consumer} got {item}, which was taken before, or it stands by"
-            raise Broken(message)
-        if not self.matches(consumer, item) or item.expires <= queue.world.time:
-            message = f"{consumer} got {item}, which it does not select or has rejected, or which expired"
-            raise Broken(message)
-        if queue.world.age is not None:
-            return  # one that waited too long goes first, and the message kept for it may be a later one
-        rivals = [one for one in queue.live_members() if one.priority > consumer.priority]
-        for earlier in queue.present[: queue.present.index(item)]:
-            if earlier.expires <= queue.world.time:
-                continue
-            if self.matches(consumer, earlier) and not any(self.matches(one, earlier) for one in rivals):
-                message = f"{consumer} got {item} before {earlier}"
-                raise Broken(message)
-        if not queue.world.later and any(self.sleeps(queue, one) and self.wants(queue, one, item) for one in rivals):
-            message = f"{consumer} got {item}, which a higher priority wants"
-            raise Broken(message)
-
-    def check_rest(self, queue: Queue) -> None:
-        """Nothing is under way: no consumer sleeps that may take a message."""
-        for consumer in queue.live_members():
-            item = self.first(queue, consumer) if self.sleeps(queue, consumer) else None
-            if item is not None and self.has_credit(queue, consumer, item):
-                message = f"{item} waits while {consumer} sleeps, which may take it"
-                raise Broken(message)
-        if len(queue) != len(queue.present):
-            message = f"{len(queue)} messages wait, and {len(queue.present)} should"
-            raise Broken(message)
-
-    def matches(self, consumer: Consumer[int], item: Item) -> bool:
-        return consumer.selector.matches(item) and (consumer, item) not in self.rejections
-
-    @staticmethod
-    def sleeps(queue: Queue, consumer: Consumer[int]) -> bool:
-        return queue.members[consumer].phase == "sleep"
-
-    @staticmethod
-    def has_credit(queue: Queue, consumer: Consumer[int], item: Item) -> bool:
-        credit = queue.members[consumer].credit
-        return credit is None or credit.could_take(item.size)
-
-    def first(self, queue: Queue, consumer: Consumer[int]) -> Item | None:
-        """The first message that a consumer may take, whatever its size."""
-        rivals = [one for one in queue.live_members() if one.priority > consumer.priority]
-        return next(
-            (
-                item
-                for item in queue.present
-                if item.expires > queue.world.time
-                and self.matches(consumer, item)
-                and not any(self.wants(queue, one, item) for one in rivals)
-            ),
-            None,
-        )
-
-    def wants(self, queue: Queue, consumer: Consumer[int], item: Item) -> bool:
-        """Whether a consumer would take a message some time, with the credit that it has now."""
-        if not self.matches(consumer, item):
-            return False
-        first = self.first(queue, consumer)
-        return first is not None and self.has_credit(queue, consumer, first)
 
 
 class Slot:
@@ -216,8 +163,7 @@ class Slot:
 
     def pull(self) -> None:
         self.phase = "inside"
-        if got := self._pulled():
-            self.held.append(got)
+        if self._pulled():
             self.steps = self.world.steps_of_handler()
             self.phase = "pull" if self.prefetches else "handle"
         elif self.signalled:
@@ -225,14 +171,12 @@ class Slot:
         else:
             self.phase = "sleep"
 
-    def _pulled(self) -> tuple[Queue, Consumer[int], Item] | None:
+    def _pulled(self) -> bool:
         if self.multi is not None:
-            got = self.multi.pull()
-            return None if got is None else (self.world.queue_of(got.manager), got.consumer, got.ready)
+            return self.multi.pull() is not None
         if self.queue is None or self.consumer is None or self.consumer not in self.queue.members:
-            return None
-        item = self.queue.pull(self.consumer)
-        return None if item is None else (self.queue, self.consumer, item)
+            return False
+        return self.queue.pull(self.consumer) is not None
 
     def handle(self) -> None:
         self.steps -= 1
@@ -243,7 +187,9 @@ class Slot:
 
     def finish(self) -> None:
         queue, consumer, item = self.held.pop(self.world.random.randrange(len(self.held)))
-        self.world.finished(queue, consumer, item)
+        released = self.world.finished(queue, consumer, item)
+        if not released and (self.credit is not None or self.multi is None):
+            queue.ended(consumer)
         if self.credit is not None:
             self.credit.give_back(item.size, silently=not self.prefetches)
 
@@ -267,7 +213,8 @@ class World:
         self.timed = not self.plain and random.random() < 0.3
         self.age = random.randrange(20) if self.timed and random.random() < 0.5 else None
         live = None if self.plain or random.random() < 0.7 else random.randrange(1, 3)
-        self.queues = [Queue(self, live, self.age) for _ in range(1 if self.plain else random.choice((1, 1, 2, 3)))]
+        running = None if self.plain or random.random() < 0.6 else random.randrange(1, 4)
+        self.queues = [Queue(self, live, running) for _ in range(1 if self.plain else random.choice((1, 1, 2, 3)))]
         for _ in range(random.randrange(1, 5)):
             self.add_slot()
 
@@ -279,7 +226,7 @@ class World:
         several = not prefetches and len(self.queues) > 1 and random.random() < 0.6
         if prefetches:
             credit = DeferredCredit(self, random.choice((0, 2, 3)), random.choice((0, 5, 8, 10)))
-        elif several or random.random() < 0.5:
+        elif random.random() < 0.5:
             credit = DeferredCredit(self, 1)
         self.adding = slot = Slot(self, credit, prefetches=prefetches)
         self.slots.append(slot)
@@ -314,11 +261,13 @@ class World:
         item = Ready(self.sent, size=self.random.randrange(1, 8), task=task, expires=expires)
         self.random.choice(self.queues).add_message(item)
 
-    def finished(self, queue: Queue, consumer: Consumer[int], item: Item) -> None:
-        """Ack a message, release or reject it."""
+    def finished(self, queue: Queue, consumer: Consumer[int], item: Item) -> bool:
+        """Ack a message, release or reject it; returns whether it was released."""
         chance = 1.0 if self.plain else self.random.random()
-        if chance > 0.3 or not queue.release(consumer, item, reject=chance < 0.1):
+        released = chance <= 0.3 and queue.release(consumer, item, reject=chance < 0.1)
+        if not released:
             self.done.add(item)
+        return released
 
     def on_wake(self, queue: Queue, consumer: Consumer[int], wake: Action) -> None:
         """A manager wakes a consumer; the signal arrives later."""
@@ -331,10 +280,6 @@ class World:
                 raise Broken(message)
             del queue.asleep_in_order[consumer]
         self.later.append(wake)
-
-    def queue_of(self, manager: ConsumerManager[int]) -> Queue:
-        """The account of this manager."""
-        return next(queue for queue in self.queues if queue is manager)
 
     def interrupt(self, slot: Slot | None) -> None:
         """Let others act between two calls of managers by one thread."""

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable
 from typing import Generic, TypeVar
 
 from astyqueue.dispatch.consumers.consumer_lists import INTERESTED, NOT_INTERESTED, NOTIFIED, Consumer, Consumers
+from astyqueue.dispatch.consumers.credit import RunningLimit
 from astyqueue.dispatch.consumers.ready_buffer import Lane, Ready, ReadyBuffer
 from astyqueue.units import NEVER
 
@@ -23,8 +24,12 @@ class Assignment(Generic[T]):
     `calls` are to be made once the lock is released: wake-ups of consumers, and changes of credit.
     """
 
-    def __init__(self, now: Callable[[], int], age: int | None) -> None:
-        """`age`: the wait (microseconds) after which a consumer gets the next message before higher priorities."""
+    def __init__(self, now: Callable[[], int], age: int | None, running: int | None = None) -> None:
+        """`age`: the wait (microseconds) after which a consumer gets the next message before higher priorities.
+
+        At most `running` messages are held at a time.
+        """
+        self.limit = RunningLimit(running)
         self.calls: list[Callable[[], None]] = []
         self.buffer: ReadyBuffer[T] = ReadyBuffer(now)
         self.consumers: Consumers[T] = Consumers()
@@ -48,12 +53,14 @@ class Assignment(Generic[T]):
         """Count a consumer as not interested; others are woken for what it was woken for, or had the priority for."""
         if self._leave(consumer):
             self.retry_short(but=consumer)
-            self.wake(self.lanes_of(consumer))
+            self.wake(self.lanes_of(consumer) if self.limit.most is None else self.buffer.lanes)
 
     def remove(self, consumer: Consumer[T]) -> bool:
         """Remove a consumer; returns whether it was the last with its selector."""
         self.withdraw(consumer)
         self._short.pop(consumer, None)
+        if self.limit.forget(consumer):
+            self.wake(self.buffer.lanes)
         return self.consumers.remove(consumer)
 
     def _leave(self, consumer: Consumer[T]) -> bool:
@@ -79,6 +86,7 @@ class Assignment(Generic[T]):
         if lane is not None:
             consumer.woken_for = None
             lane.coming -= 1
+            self.limit.coming -= 1
         return lane
 
     def _begin_waiting(self, consumer: Consumer[T]) -> None:
@@ -88,7 +96,11 @@ class Assignment(Generic[T]):
     def pull(self, consumer: Consumer[T]) -> Ready[T] | None:
         """The next message for a consumer, which now holds it."""
         lane = self._arrive(consumer)
-        ready = self._kept(consumer) or self._candidate(consumer)
+        if lane is None and self.limit.reached:
+            self.forget_wakeup(consumer)
+            ready = None
+        else:
+            ready = self._kept(consumer) or self._candidate(consumer)
         if ready is None:
             self._miss(consumer)
         elif consumer.credit is not None and not consumer.credit.take(ready.size):
@@ -99,7 +111,7 @@ class Assignment(Generic[T]):
         else:
             self._give(consumer, ready)
         if lane is not None and self.consumers.asleep:
-            self.wake((lane,))
+            self.wake((lane,) if self.limit.most is None else self.buffer.lanes)
         return ready
 
     def pull_quickly(self, consumer: Consumer[T]) -> Ready[T] | None:
@@ -115,12 +127,15 @@ class Assignment(Generic[T]):
             return None
         if consumer.woken_for is not None and consumer.woken_for is not lane:
             return None
+        if self.limit.most is not None:
+            if consumer.woken_for is None and self.limit.reached:
+                return None
+            self.limit.take(consumer)
         del lane.messages[0]
         ready.lane = None
         ready.holder = consumer
         if consumer.woken_for is not None:
-            consumer.woken_for = None
-            lane.coming -= 1
+            self._arrive(consumer)
         consumer.delivered += 1
         consumer.bytes_delivered += ready.size
         return ready
@@ -138,6 +153,7 @@ class Assignment(Generic[T]):
             self.buffer.take(ready.lane)
         consumer.kept = None
         ready.holder = consumer
+        self.limit.take(consumer)
         consumer.delivered += 1
         consumer.bytes_delivered += ready.size
         if self._age is not None:
@@ -186,7 +202,7 @@ class Assignment(Generic[T]):
         """Wake consumers for these lanes: one for each message, the one that may take it and sleeps longest."""
         todo = [*lanes]
         for lane in todo:
-            while self.consumers.asleep and len(lane.messages) > lane.coming:
+            while self.consumers.asleep and len(lane.messages) > lane.coming and not self.limit.reached:
                 consumer = self._next_for(lane)
                 if consumer is None:
                     break
@@ -229,6 +245,7 @@ class Assignment(Generic[T]):
         else:
             consumer.woken_for = lane
             lane.coming += 1
+            self.limit.coming += 1
         self.count_wakeup(consumer)
 
     def count_wakeup(self, consumer: Consumer[T]) -> None:

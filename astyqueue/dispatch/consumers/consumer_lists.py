@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections import OrderedDict, deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Final, Generic, TypeVar
@@ -69,6 +70,7 @@ class Consumer(Generic[T]):
         "bytes_delivered",
         "credit",
         "delivered",
+        "is_free",
         "kept",
         "level",
         "live",
@@ -95,13 +97,15 @@ class Consumer(Generic[T]):
         priority: int = 0,
         selector: Selector = ALL,
         browser: bool = False,
+        is_free: Callable[[], bool] | None = None,
     ) -> None:
         """`wake` is called when there may be a message, from any thread and without a lock; it must not block.
 
-        Higher priorities get messages first. A browser sees messages without taking them. Without `credit` it always
-        has credit.
+        Higher priorities get messages first. A browser sees messages without taking them. Without `credit` it has
+        credit while `is_free` returns True, by default always; its owner calls `refresh` if it was woken otherwise.
         """
         self.wake = wake
+        self.is_free = is_free
         self.credit = credit
         self.priority = priority
         self.selector = selector
@@ -130,7 +134,24 @@ class Consumer(Generic[T]):
     @property
     def has_credit(self) -> bool:
         """Whether it can accept a message now, of some size."""
-        return self.credit is None or self.credit.interested
+        if self.credit is not None:
+            return self.credit.interested
+        return self.is_free is None or self.is_free()
+
+    def is_suspended(self, since: int) -> bool:
+        """Whether it was interested once, and has not been since that moment or longer."""
+        return self.state is NOT_INTERESTED and self.off_since is not None and self.off_since <= since
+
+    def follow_credit(self, refresh: Callable[[Consumer[T]], None]) -> None:
+        """Call `refresh` with each reported change of its credit."""
+        if self.credit is not None:
+            self.on_credit = functools.partial(refresh, self)
+            self.credit.listen(self.on_credit)
+
+    def unfollow_credit(self) -> None:
+        """End that."""
+        if self.credit is not None and self.on_credit is not None:
+            self.credit.unlisten(self.on_credit)
 
 
 class Level(Generic[T]):
@@ -274,6 +295,52 @@ class Consumers(Generic[T]):
             level = self._levels[selector].get(priority)
             if level is not None:
                 yield level
+
+
+class Members(Generic[T]):
+    """The acquiring consumers of a queue in the order in which they came, and which of them get messages."""
+
+    def __init__(self, live: int | None) -> None:
+        """Start empty. At most `live` consumers get messages, the first ones; the others stand by."""
+        self._live = live
+        self._present: dict[Consumer[T], None] = {}
+        self._departed = Counters()
+
+    def __contains__(self, consumer: Consumer[T]) -> bool:
+        """Whether it is present."""
+        return consumer in self._present
+
+    def __iter__(self) -> Iterator[Consumer[T]]:
+        """Those that are present."""
+        return iter(self._present)
+
+    def __len__(self) -> int:
+        """How many are present."""
+        return len(self._present)
+
+    def add(self, consumer: Consumer[T]) -> None:
+        """Add a consumer, which is live or stands by."""
+        consumer.live = self._live is None or sum(one.live for one in self._present) < self._live
+        self._present[consumer] = None
+
+    def remove(self, consumer: Consumer[T]) -> None:
+        """Remove a consumer, if it is present, and keep what happened to it."""
+        self._present.pop(consumer, None)
+        self._departed += consumer
+
+    def promoted(self) -> list[Consumer[T]]:
+        """Make consumers live that stood by, as many as may be; returns those of them that asked for messages."""
+        if self._live is None:
+            return []
+        free = self._live - sum(one.live for one in self._present)
+        promoted = [one for one in self._present if not one.live][:free]
+        for one in promoted:
+            one.live = True
+        return [one for one in promoted if one.asked]
+
+    def counters(self, others: Iterable[Consumer[T]]) -> Counters:
+        """What happened to all of them, those that left, and these others."""
+        return sum((*self._present, *others), self._departed)
 
 
 class Browsers(Generic[T]):

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Generic, TypeVar
 
 from astyqueue.dispatch.consumers.assignment import Assignment
-from astyqueue.dispatch.consumers.consumer_lists import NOT_INTERESTED, REMOVED, Browsers, Consumer, Counters
+from astyqueue.dispatch.consumers.consumer_lists import REMOVED, Browsers, Consumer, Counters, Members
 from astyqueue.dispatch.consumers.ready_buffer import REJECTIONS, Ready
 
 T = TypeVar("T")
@@ -34,25 +34,26 @@ class ConsumerManager(Generic[T]):
         bound: int | None = None,
         live: int | None = None,
         age: int | None = None,
+        running: int | None = None,
         on_expired: Callable[[list[Ready[T]]], None] | None = None,
     ) -> None:
         """`now` is a clock in microseconds, the one that `expires` of messages is measured by.
 
         At most `bound` messages wait; `put` returns the oldest ones above that. At most `live` consumers get messages,
         the others stand by. With `age` (microseconds), a consumer that waited so for a message gets the next one before
-        those of higher priorities. `on_expired` gets messages that expired while they waited.
+        those of higher priorities. At most `running` messages are held at a time: each until `ended`, its release, or
+        its consumer's removal. `on_expired` gets messages that expired while they waited.
         """
         self._now = now
         self._bound = bound
-        self._live = live
         self._on_expired = on_expired
         self._lock = threading.Lock()
-        self._assignment: Assignment[T] = Assignment(now, age)
+        self._assignment: Assignment[T] = Assignment(now, age, running)
         self._buffer = self._assignment.buffer
         self._consumers = self._assignment.consumers
+        self._limit = self._assignment.limit
         self._browsers: Browsers[T] = Browsers(self._assignment.count_wakeup)
-        self._members: dict[Consumer[T], None] = {}
-        self._departed = Counters()
+        self._members: Members[T] = Members(live)
 
     def __len__(self) -> int:
         """The number of waiting messages."""
@@ -77,7 +78,7 @@ class ConsumerManager(Generic[T]):
     def counters(self) -> Counters:
         """What happened to all consumers, removed ones and browsers included."""
         with self._lock:
-            return sum((*self._members, *self._browsers), self._departed)
+            return self._members.counters(self._browsers)
 
     @contextlib.contextmanager
     def _changing(self) -> Iterator[None]:
@@ -103,45 +104,36 @@ class ConsumerManager(Generic[T]):
 
         With `follow_credit`, each reported change of its credit is followed by a `refresh`.
         """
-        if follow_credit and consumer.credit is not None:
-            consumer.on_credit = functools.partial(self.refresh, consumer)
-            consumer.credit.listen(consumer.on_credit)
+        if follow_credit:
+            consumer.follow_credit(self.refresh)
         with self._changing():
             if consumer.browser:
                 self._browsers.add(consumer, self._buffer.in_order())
                 return
-            consumer.live = self._live is None or sum(one.live for one in self._members) < self._live
-            self._members[consumer] = None
+            self._members.add(consumer)
             if self._consumers.add(consumer):
                 self._select()
 
     def remove_consumer(self, consumer: Consumer[T]) -> None:
-        """Remove a consumer for good: it gets nothing afterwards. What it holds stays its own until released."""
-        if consumer.credit is not None and consumer.on_credit is not None:
-            consumer.credit.unlisten(consumer.on_credit)
+        """Remove a consumer for good: it gets nothing afterwards.
+
+        What it holds stays its own until released, and does not count as held any more.
+        """
+        consumer.unfollow_credit()
         with self._changing():
             if consumer.browser:
                 self._browsers.remove(consumer)
-                self._departed += consumer
+                self._members.remove(consumer)
             elif consumer in self._members:
-                self._departed += consumer
-                del self._members[consumer]
+                self._members.remove(consumer)
                 if self._assignment.remove(consumer):
                     self._select()
-                self._promote()
-
-    def _promote(self) -> None:
-        """Let consumers that stand by get messages, in the order in which they came, up to the limit of live ones."""
-        if self._live is None:
-            return
-        free = self._live - sum(one.live for one in self._members)
-        for one in [one for one in self._members if not one.live][:free]:
-            one.live = True
-            if one.asked:
-                self._assignment.enter(one)
+                for promoted in self._members.promoted():
+                    self._assignment.enter(promoted)
 
     def _select(self) -> None:
         """Follow a change of selectors: all lanes are new, and no consumer counts as on its way to one."""
+        self._limit.coming = 0
         for consumer in self._members:
             consumer.woken_for = None
         self._buffer.select(self._consumers.selectors)
@@ -170,11 +162,7 @@ class ConsumerManager(Generic[T]):
     def suspended(self, since: int) -> list[Consumer[T]]:
         """The consumers that were interested once, and have not been since that moment or longer."""
         with self._lock:
-            return [
-                one
-                for one in (*self._members, *self._browsers)
-                if one.state is NOT_INTERESTED and one.off_since is not None and one.off_since <= since
-            ]
+            return [one for one in (*self._members, *self._browsers) if one.is_suspended(since)]
 
     def recheck(self) -> None:
         """Wake consumers that have waited for `age`, or were short of bytes for a message that expired.
@@ -191,7 +179,9 @@ class ConsumerManager(Generic[T]):
             lanes = self._buffer.add(messages)
             if self._browsers.unseen:
                 self._browsers.show(messages, len(self))
-            displaced = [] if self._bound is None else self._displace(self._bound)
+            displaced = [] if self._bound is None else self._buffer.displace(self._bound)
+            if displaced:
+                self._assignment.retry_short()
             if self._consumers.asleep:
                 self._assignment.wake(lanes)
             calls = self._collected() if self._assignment.calls or self._buffer.expired else ()
@@ -199,24 +189,20 @@ class ConsumerManager(Generic[T]):
             call()
         return displaced
 
-    def _displace(self, bound: int) -> list[Ready[T]]:
-        displaced: list[Ready[T]] = []
-        while len(self) > bound and (oldest := self._buffer.oldest()) is not None:
-            self._buffer.remove(oldest)
-            displaced.append(oldest)
-        if displaced:
-            self._assignment.retry_short()
-        return displaced
-
-    def pull(self, consumer: Consumer[T]) -> Ready[T] | None:
+    def pull(self, consumer: Consumer[T], *, ended: bool = False) -> Ready[T] | None:
         """The next message that this consumer may take now, which it then holds; None if there is none.
 
-        After None a consumer with credit counts as asleep, and is woken; one without counts as not interested.
+        After None a consumer with credit counts as asleep, and is woken; one without counts as not interested. `ended`:
+        the message before has ended, and the next one may run in its place.
         """
         with self._lock:
+            if ended:
+                self._limit.end(consumer)
             if (ready := self._assignment.pull_quickly(consumer)) is not None:
                 return ready
             ready = self._pull(consumer)
+            if ended and ready is None:
+                self._assignment.wake(self._buffer.lanes)
             calls = self._collected()
         for call in calls:
             call()
@@ -230,6 +216,21 @@ class ConsumerManager(Generic[T]):
         consumer.asked = True
         return self._assignment.pull(consumer) if consumer.live else None
 
+    def pull_quickly(self, consumer: Consumer[T]) -> Ready[T] | None:
+        """As `pull` after a message that has ended, in the usual case. None, and nothing done, in all other cases."""
+        with self._lock:
+            if not self._limit.end(consumer):
+                return self._assignment.pull_quickly(consumer)
+            if (ready := self._assignment.pull_quickly(consumer)) is None:
+                self._limit.take(consumer)
+            return ready
+
+    def ended(self, consumer: Consumer[T]) -> None:
+        """A message that this consumer held has ended: if `running` is limited, another one may begin."""
+        with self._changing():
+            if self._limit.end(consumer):
+                self._assignment.wake(self._buffer.lanes)
+
     def release(self, consumer: Consumer[T], ready: Ready[T], *, reject: bool = False) -> bool:
         """Put a message back where it was, for any consumer; with `reject`, not for this one.
 
@@ -239,6 +240,7 @@ class ConsumerManager(Generic[T]):
         with self._changing():
             held = ready.holder is consumer
             if held:
+                self._limit.end(consumer)
                 if reject:
                     ready.rejected_by = (*ready.rejected_by, consumer.number)[-REJECTIONS:]
                 self._buffer.put_back(ready)
@@ -265,8 +267,6 @@ class ConsumerManager(Generic[T]):
             for consumer in self._members:
                 if consumer.kept is not None:
                     self._assignment.forget_wakeup(consumer)
-            messages = self._buffer.in_order()
-            for ready in messages:
-                self._buffer.remove(ready)
+            messages = self._buffer.displace(0)
             self._assignment.retry_short()
         return messages

@@ -121,3 +121,46 @@ class Credit:
         if changed:
             for listener in self._listeners:
                 listener()
+
+
+class RunningLimit:
+    """How many messages of a queue its consumers hold, if that has a limit: `most` at a time, or None.
+
+    `coming` is the number of consumers that were woken for a message and have not pulled yet: a place is kept for each.
+    Not safe from several threads.
+    """
+
+    __slots__ = ("_held", "_running", "coming", "most")
+
+    def __init__(self, most: int | None) -> None:
+        """None is held."""
+        self.most = most
+        self.coming = 0
+        self._running = 0
+        self._held: dict[object, int] = {}
+
+    @property
+    def reached(self) -> bool:
+        """Whether no consumer may take a message, besides those that were woken for one."""
+        return self.most is not None and self._running + self.coming >= self.most
+
+    def take(self, consumer: object) -> None:
+        """Count one more message that a consumer holds."""
+        if self.most is not None:
+            self._running += 1
+            self._held[consumer] = self._held.get(consumer, 0) + 1
+
+    def end(self, consumer: object) -> bool:
+        """Count one message less that a consumer holds; False if it is not known to hold any."""
+        if not (held := self._held.pop(consumer, 0)):
+            return False
+        self._running -= 1
+        if held > 1:
+            self._held[consumer] = held - 1
+        return True
+
+    def forget(self, consumer: object) -> bool:
+        """Count none of the messages that a consumer holds; False if it is not known to hold any."""
+        held = self._held.pop(consumer, 0)
+        self._running -= held
+        return held > 0

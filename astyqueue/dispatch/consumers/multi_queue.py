@@ -53,15 +53,16 @@ class QueueShare(Generic[T]):
 class MultiQueueConsumer(Generic[T]):
     """A consumer of several queues. One thread pulls; any thread may add queues and change its credit.
 
-    Its credit is shared by all queues. While it has none, a queue wakes other consumers instead of this one.
+    Without credit it takes one message at a time: a pull says that the one before has ended. While it is busy with
+    one, or has used up its credit, a queue wakes other consumers instead of this one.
     """
 
     def __init__(self, wake: Callable[[], None], credit: Credit | None = None) -> None:
         """`wake` is called when a queue has something and the last `pull` got nothing.
 
-        Without `credit` it is one message at a time: give that back silently before the next pull.
+        `credit` is shared by all queues; give that of a message back when it has ended.
         """
-        self.credit = credit or Credit(1)
+        self.credit = credit
         self._wake = wake
         self._lock = threading.Lock()
         self._numbers = itertools.count()
@@ -70,13 +71,22 @@ class MultiQueueConsumer(Generic[T]):
         self._expecting: set[QueueShare[T]] = set()
         self._position = 0
         self._asleep = False
-        self.credit.listen(self._on_credit)
+        self._busy = False
+        self._last: QueueShare[T] | None = None
+        if credit is not None:
+            credit.listen(self._on_credit)
+
+    def _is_free(self) -> bool:
+        """Whether it will pull once it is woken."""
+        return not self._busy if self.credit is None else self.credit.interested
 
     def add_queue(
         self, manager: ConsumerManager[T], *, weight: int = 1, priority: int = 0, selector: Selector = ALL
     ) -> None:
         """Serve this queue too, from the next pull on. A queue of weight 3 gets three turns for each of weight 1."""
-        consumer: Consumer[T] = Consumer(_ignore, credit=self.credit, priority=priority, selector=selector)
+        consumer: Consumer[T] = Consumer(
+            _ignore, credit=self.credit, priority=priority, selector=selector, is_free=self._is_free
+        )
         share = QueueShare(manager, consumer, weight, next(self._numbers))
         consumer.wake = functools.partial(self._on_wake, share)
         with self._lock:
@@ -93,7 +103,8 @@ class MultiQueueConsumer(Generic[T]):
 
     def close(self) -> None:
         """Serve no queue any more."""
-        self.credit.unlisten(self._on_credit)
+        if self.credit is not None:
+            self.credit.unlisten(self._on_credit)
         for manager in list(self._shares):
             self.remove_queue(manager)
 
@@ -102,8 +113,23 @@ class MultiQueueConsumer(Generic[T]):
 
         After None, `wake` is called when a queue has something.
         """
+        last = self._last
+        if last is not None and not self._ready:  # no other queue has anything, and it stays busy
+            ready = last.manager.pull_quickly(last.consumer)
+            if ready is not None:
+                self._position = last.position
+                last.position += last.stride
+                return Pulled(last.manager, last.consumer, ready)
+        return self._pull_in_turn(last)
+
+    def _pull_in_turn(self, last: QueueShare[T] | None) -> Pulled[T] | None:
+        """Pull from one queue after the other; a message of `last` has ended."""
         while (share := self._next()) is not None:
-            ready = share.manager.pull(share.consumer)
+            ended = share is last
+            if last is not None and not ended:
+                last.manager.ended(last.consumer)
+            last = None
+            ready = share.manager.pull(share.consumer, ended=ended)
             self._after_pull(share, got=ready is not None)
             if ready is not None:
                 self._on_credit()
@@ -116,6 +142,9 @@ class MultiQueueConsumer(Generic[T]):
         with self._lock:
             if got:
                 share.position += share.stride
+            if self.credit is None:
+                self._busy, self._last = got, share if got else None
+                return
             if got and not without_credit:
                 self._expecting.add(share)
             if got or without_credit:
@@ -124,7 +153,11 @@ class MultiQueueConsumer(Generic[T]):
     def _next(self) -> QueueShare[T] | None:
         """The queue whose turn it is."""
         with self._lock:
-            while self._ready and self.credit.interested:
+            self._busy = False
+            if (last := self._last) is not None:
+                self._last = None
+                self._list(last)
+            while self._ready and self._is_free():
                 share = heapq.heappop(self._ready)
                 share.listed = False
                 self._expecting.discard(share)  # before the pull: a wake-up that comes during it has to be followed
@@ -142,31 +175,44 @@ class MultiQueueConsumer(Generic[T]):
             heapq.heappush(self._ready, share)
 
     def _on_wake(self, share: QueueShare[T]) -> None:
-        """A queue has something; without credit, it is to wake another consumer."""
+        """A queue has something; it is to wake another consumer if this one will not pull."""
         with self._lock:
             self._list(share)
-            can_come = self.credit.interested
+            can_come = self._is_free()
             wake = can_come and self._asleep
-            if can_come:
-                self._asleep = False
-                self._expecting.add(share)
+            self._asleep &= not can_come
+            # Also if it is busy: it may be free again, and then busy anew, before `refresh` below looks.
+            self._expecting.add(share)
         if not can_come:
-            share.manager.refresh(share.consumer)
+            self._hand_over(share)
         elif wake:
             self._wake()
 
-    def _on_credit(self) -> None:
-        """Follow the credit: without any, no queue is to expect this consumer; with some, it looks at those listed."""
+    def _hand_over(self, share: QueueShare[T]) -> None:
+        """Have a queue wake another consumer if this one will not pull; then it is listed, to be looked at later."""
+        share.manager.refresh(share.consumer)
         with self._lock:
-            has_credit = self.credit.interested
-            expecting: set[QueueShare[T]] = set()
-            if not has_credit:
+            if share.consumer.state is NOT_INTERESTED and share.consumer.live:
+                self._list(share)
+        self._wake_if_asleep()
+
+    def _on_credit(self) -> None:
+        """Follow the credit: without any, no queue may expect this consumer; with some, it looks at those listed."""
+        expecting: set[QueueShare[T]] = set()
+        with self._lock:
+            if not self._is_free():
                 expecting, self._expecting = self._expecting, expecting
-            wake = has_credit and self._asleep and bool(self._ready)
+        for share in expecting:
+            self._hand_over(share)
+        if self._asleep:
+            self._wake_if_asleep()
+
+    def _wake_if_asleep(self) -> None:
+        """Wake the thread that got nothing from its last pull, if a queue is listed and it is free."""
+        with self._lock:
+            wake = self._asleep and bool(self._ready) and self._is_free()
             if wake:
                 self._asleep = False
-        for share in expecting:
-            share.manager.refresh(share.consumer)
         if wake:
             self._wake()
 

@@ -270,6 +270,14 @@ class ReadyBuffer(Generic[T]):
             self._end_lane_of_rejected(ready)
         return True
 
+    def displace(self, bound: int) -> list[Ready[T]]:
+        """Remove and return the oldest messages, until at most `bound` wait."""
+        displaced: list[Ready[T]] = []
+        while self.waiting > bound and (oldest := self.oldest()) is not None:
+            self.remove(oldest)
+            displaced.append(oldest)
+        return displaced
+
     def oldest(self) -> Ready[T] | None:
         """The waiting message that came first, expired or not."""
         return min((lane.messages[0] for lane in self.lanes if lane.messages), key=_position, default=None)

@@ -6,6 +6,7 @@ from collections import Counter
 
 from astyqueue.dispatch.consumers.consumer_lists import Consumer
 from astyqueue.dispatch.consumers.consumer_manager import ConsumerManager
+from astyqueue.dispatch.consumers.credit import Credit
 from astyqueue.dispatch.consumers.multi_queue import MultiQueueConsumer, Pulled
 from astyqueue.dispatch.consumers.ready_buffer import Ready
 
@@ -13,21 +14,23 @@ from astyqueue.dispatch.consumers.ready_buffer import Ready
 class Counting(ConsumerManager[str]):
     """A manager that counts its pulls."""
 
-    def __init__(self) -> None:
-        super().__init__(lambda: 0)
+    def __init__(self, running: int | None = None) -> None:
+        super().__init__(lambda: 0, running=running)
         self.pulls = 0
 
-    def pull(self, consumer: Consumer[str]) -> Ready[str] | None:
+    def pull(self, consumer: Consumer[str], *, ended: bool = False) -> Ready[str] | None:
         self.pulls += 1
-        return super().pull(consumer)
+        return super().pull(consumer, ended=ended)
 
 
 class Thread:
     """A handler thread of several queues, whose steps the test takes."""
 
-    def __init__(self, *managers: ConsumerManager[str], weights: tuple[int, ...] = ()) -> None:
+    def __init__(
+        self, *managers: ConsumerManager[str], weights: tuple[int, ...] = (), credit: Credit | None = None
+    ) -> None:
         self.wakeups = 0
-        self.consumer: MultiQueueConsumer[str] = MultiQueueConsumer(self._wake)
+        self.consumer: MultiQueueConsumer[str] = MultiQueueConsumer(self._wake, credit)
         for number, manager in enumerate(managers):
             self.consumer.add_queue(manager, weight=weights[number] if weights else 1)
 
@@ -39,12 +42,9 @@ class Thread:
         return self.consumer.pull()
 
     def handle(self) -> str | None:
-        """Pull one message and end it."""
+        """Pull one message, which ends the one before."""
         pulled = self.take()
-        if pulled is None:
-            return None
-        self.consumer.credit.give_back(pulled.ready.size, silently=True)
-        return pulled.ready.message
+        return None if pulled is None else pulled.ready.message
 
     def handle_all(self) -> list[str]:
         return list(iter(self.handle, None))
@@ -154,19 +154,61 @@ def test_a_released_message_goes_back_to_its_queue() -> None:
     pulled = thread.take()
     assert pulled is not None
     assert pulled.manager.release(pulled.consumer, pulled.ready)
-    thread.consumer.credit.give_back()
     assert thread.handle_all() == ["x"]
 
 
 def test_a_pause_sends_what_waits_to_others_and_a_resume_wakes_it() -> None:
-    queue = Counting()
-    first, second = Thread(queue), Thread(queue)
+    queue, credit = Counting(), Credit(1)
+    first, second = Thread(queue, credit=credit), Thread(queue)
     assert (first.handle(), second.handle()) == (None, None)
-    first.consumer.credit.pause()
+    credit.pause()
     put(queue, "x")
     assert (first.wakeups, second.wakeups) == (0, 1)
     assert first.handle() is None
-    first.consumer.credit.resume()
+    credit.resume()
     assert first.wakeups == 1
     second.consumer.close()
     assert first.handle_all() == ["x"]
+
+
+def test_a_queue_with_a_limit_runs_no_more_at_a_time_and_the_next_one_when_one_has_ended() -> None:
+    queue, other = Counting(running=2), Counting()
+    threads = [Thread(queue, other) for _ in range(3)]
+    for thread in threads:
+        assert thread.handle() is None
+    put(queue, *"abcd")
+    put(other, "x")
+    assert [thread.wakeups for thread in threads] == [1, 1, 0]
+    assert [thread.handle() for thread in threads] == ["a", "b", "x"]
+    assert threads[2].handle() is None
+    assert threads[0].handle() == "c"
+    assert [thread.wakeups for thread in threads] == [1, 1, 1]
+    put(other, "y")
+    assert threads[2].handle() == "y"
+    assert threads[1].handle() == "d"
+
+
+def test_the_place_of_a_message_that_has_ended_goes_to_another_when_its_thread_goes_on_elsewhere() -> None:
+    limited, other = Counting(running=1), Counting()
+    first, second = Thread(other, limited), Thread(limited)
+    assert (first.handle(), second.handle()) == (None, None)
+    put(limited, "a")
+    assert first.handle() == "a"
+    put(limited, "b")
+    put(other, "x")
+    assert (first.wakeups, second.wakeups) == (1, 0)
+    assert first.handle() == "x"
+    assert second.wakeups == 1
+    assert second.handle_all() == ["b"]
+
+
+def test_the_place_of_a_consumer_that_leaves_is_free() -> None:
+    queue = Counting(running=1)
+    first, second = Thread(queue), Thread(queue)
+    assert (first.handle(), second.handle()) == (None, None)
+    put(queue, "a", "b")
+    assert first.handle() == "a"
+    assert second.wakeups == 0
+    first.consumer.close()
+    assert second.wakeups == 1
+    assert second.handle() == "b"
