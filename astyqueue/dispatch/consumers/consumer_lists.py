@@ -340,7 +340,10 @@ class Members(Generic[T]):
 
     def counters(self, others: Iterable[Consumer[T]]) -> Counters:
         """What happened to all of them, those that left, and these others."""
-        return sum((*self._present, *others), self._departed)
+        total = self._departed
+        for one in itertools.chain(self._present, others):
+            total += one
+        return total
 
 
 class Browsers(Generic[T]):

@@ -125,13 +125,13 @@ class MultiQueueConsumer(Generic[T]):
     def _pull_in_turn(self, last: QueueShare[T] | None) -> Pulled[T] | None:
         """Pull from one queue after the other; a message of `last` has ended."""
         while (share := self._next()) is not None:
-            ended = share is last
-            if last is not None and not ended:
-                last.manager.ended(last.consumer)
-            last = None
-            ready = share.manager.pull(share.consumer, ended=ended)
+            ready = share.manager.pull(share.consumer, ended=share is last)
+            if share is last:
+                last = None
             self._after_pull(share, got=ready is not None)
             if ready is not None:
+                if last is not None:
+                    last.manager.ended(last.consumer)
                 self._on_credit()
                 return Pulled(share.manager, share.consumer, ready)
         return None
