@@ -33,19 +33,19 @@ class Connection:
         self._blocking = store
         self.store = Threaded(store)
         self.triggers = Triggers() if triggers is None else triggers
-        self._clock = clock or CorrectedClock()
+        self.clock = clock or CorrectedClock()
         self._observers = tuple(observers)
-        self._watch = ActivityWatch(self._clock)
+        self._watch = ActivityWatch(self.clock)
 
     async def queue(self, name: str, **settings: object) -> MessageQueue:
         """The queue of this name, created if it is new; settings are those of `MessageQueue.builder().options(...)`."""
-        builder = MessageQueue.builder().store(self._blocking).clock(self._clock).triggers(self.triggers)
+        builder = MessageQueue.builder().store(self._blocking).clock(self.clock).triggers(self.triggers)
         builder.watch(self._watch.here())
         return await builder.name(name).observer(*self._observers).options(**settings).build()
 
     async def queues(self) -> list[str]:
         """The names of the queues in this store."""
-        observers = Observers(self._observers, monotonic=self._clock.monotonic)
+        observers = Observers(self._observers, monotonic=self.clock.monotonic)
         observers.check_log_levels()
         return await arun(list_queues(), self.store, observers)
 

@@ -70,6 +70,10 @@ class MessageQuota:
         """Count the deliveries that wait in this line as claimed."""
         self._lines.append(line)
 
+    def forgets(self, line: Sized) -> None:
+        """Count the deliveries in this line no longer."""
+        self._lines = [other for other in self._lines if other is not line]
+
     def room(self, wanted: int) -> int:
         """How many of the wanted messages may be claimed."""
         if self.held:

@@ -6,28 +6,43 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from typing import Final, Generic, Self, TypeVar
 
+from astyqueue.clock import Clock
 from astyqueue.dispatch.backlog_size import MessageQuota
 from astyqueue.dispatch.forked_children import end_forked_children
 from astyqueue.dispatch.handlers import Call, Factory, Handler, HandlerRegistry, Middleware, check_handler, handler_name
-from astyqueue.dispatch.subscription import Subscription
+from astyqueue.dispatch.queue_patterns import QueueDirectory, QueuePattern
+from astyqueue.dispatch.slots import FreeSlots, SlotPool
+from astyqueue.dispatch.subscription import QueueOptions, Subscription
 from astyqueue.durations import Duration, as_microseconds
 from astyqueue.errors import BadSetting
 from astyqueue.queue.queue import MessageQueue
 
 D = TypeVar("D")
-#: The default number of handler threads of a queue.
+#: The default number of handler threads, and the greatest.
 THREADS: Final = 8
 _THREADS_AT_MOST: Final = 1_024
+_WEIGHTS: Final = range(1, 1_001)
 
 
 @dataclass(slots=True)
 class _Wanted:
-    """The options of one queue."""
+    """The options of one queue, or of those that a pattern matches."""
 
-    queue: MessageQueue
+    queue: MessageQueue | None = None
+    pattern: str = ""
+    directory: QueueDirectory | None = None
+    weight: int = 1
     roster: HandlerRegistry = field(default_factory=HandlerRegistry)
     threads: int | None = None
     backlog: int | None = None
+
+    @property
+    def name(self) -> str:
+        return self.queue.name if self.queue is not None else self.pattern
+
+    @property
+    def options(self) -> QueueOptions:
+        return QueueOptions(self.weight, self.threads, self.backlog, followed=self.queue is None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,27 +53,73 @@ class DispatcherLimits:
     stalled: int | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class DispatcherPlan:
+    """What a dispatcher is made of: the slots that its queues share, and its queues."""
+
+    clock: Clock
+    pool: SlotPool
+    quota: MessageQuota
+    middleware: tuple[Middleware, ...]
+    max_stalled: int | None
+    subscriptions: tuple[Subscription, ...] = ()
+    patterns: tuple[QueuePattern, ...] = ()
+
+    def subscription(self, queue: MessageQueue, roster: HandlerRegistry, options: QueueOptions) -> Subscription:
+        """A queue that shares the slots."""
+        return Subscription(queue, roster, self.pool, options=options, quota=self.quota)
+
+
 class DispatcherBuilder(Generic[D]):
     """Collects queues and their handlers; `build()` returns the dispatcher, whose `start()` or `run()` begins the work.
 
-    Handlers belong to the queue named last, and share its `threads` threads (Default: 8; the greatest number given
-    counts). `backlog` bounds how many deliveries wait for a free handler (Default: adapted to how quick the handlers
-    are).
+    All queues share the handler threads: `threads(16)` (Default: the sum of what the queues and handlers are given,
+    with 8 if one is given nothing). While several queues have messages, each gets turns by its `weight`; threads that
+    a queue does not need serve the others.
+
+    Handlers belong to the queue named last. Its `threads` is how many of its handlers run at a time at most (Default:
+    as many as there are threads; the greatest number given counts). `backlog` bounds how many deliveries wait for a
+    free thread (Default: adapted to how quick the handlers are).
     """
 
-    def __init__(self, build: Callable[[tuple[Subscription, ...], MessageQuota, int | None], D]) -> None:
-        """`build` makes the dispatcher from subscriptions, quota and the limit of stuck handlers."""
+    def __init__(self, build: Callable[[DispatcherPlan], D]) -> None:
+        """`build` makes the dispatcher."""
         self._build = build
+        self._threads: int | None = None
         self._wanted: list[_Wanted] = []
         self._middleware: list[Middleware] = []
         self._limits = DispatcherLimits()
 
-    def queue(self, queue: MessageQueue, *, threads: int | None = None, backlog: int | None = None) -> Self:
-        """Take messages from this queue."""
+    def threads(self, total: int) -> Self:
+        """Run handlers in this number of threads, which all queues share."""
+        self._threads = _count("threads", total, range(1, _THREADS_AT_MOST + 1))
+        return self
+
+    def queue(
+        self, queue: MessageQueue, *, weight: int = 1, threads: int | None = None, backlog: int | None = None
+    ) -> Self:
+        """Take messages from this queue; one of weight 3 gets three turns for each of weight 1 while both have some."""
         if any(wanted.queue is queue for wanted in self._wanted):
             message = f"queue {queue.name!r} was given twice: give all its handlers after naming it once"
             raise BadSetting(message)
-        self._wanted.append(_Wanted(queue))
+        self._wanted.append(_Wanted(queue, weight=_count("weight", weight, _WEIGHTS)))
+        return self._sized(threads, backlog)
+
+    def queues(
+        self,
+        pattern: str,
+        directory: QueueDirectory,
+        *,
+        weight: int = 1,
+        threads: int | None = None,
+        backlog: int | None = None,
+    ) -> Self:
+        """Take messages from all queues of a connection whose names match a shell-style pattern, such as "mail.*".
+
+        Each has this weight, and these bounds for itself. Queues that are created later join within five seconds and
+        the time of a listing, those that are dropped leave. A queue that was named with `queue` is not looked for.
+        """
+        self._wanted.append(_Wanted(pattern=pattern, directory=directory, weight=_count("weight", weight, _WEIGHTS)))
         return self._sized(threads, backlog)
 
     def handler(
@@ -122,24 +183,40 @@ class DispatcherBuilder(Generic[D]):
 
     def build(self) -> D:
         """Make the dispatcher; nothing runs yet. BadSetting without a queue, or for one without a handler."""
+        # Around the handler, so that no middleware goes on in its child; and around middleware, which may fork too.
+        outermost = (end_forked_children,) if self._middleware else ()
+        middleware = (*outermost, *self._middleware, end_forked_children)
         for wanted in self._wanted:
             if wanted.roster.empty:
-                message = f"queue {wanted.queue.name!r} has no handler: .handler(function), for example"
+                message = f"queue {wanted.name!r} has no handler: .handler(function), for example"
                 raise BadSetting(message)
-            # Around the handler, so that no middleware goes on in its child; and around middleware, which may fork too.
-            outermost = (end_forked_children,) if self._middleware else ()
-            wanted.roster.wrap((*outermost, *self._middleware, end_forked_children))
+            wanted.roster.wrap(middleware)
         if not self._wanted:
             message = "a dispatcher needs a queue: .queue(queue).handler(function), for example"
             raise BadSetting(message)
-        quota = MessageQuota(self._limits.messages)
-        subscriptions = tuple(
-            Subscription(
-                wanted.queue, wanted.roster, threads=wanted.threads or THREADS, backlog=wanted.backlog, quota=quota
+        clock = next(one.queue.clock if one.queue else one.directory.clock for one in self._wanted)  # type: ignore[union-attr]  # it has one or the other
+        pool = SlotPool(self._number_of_threads(), FreeSlots(), clock)
+        plan = DispatcherPlan(clock, pool, MessageQuota(self._limits.messages), middleware, self._limits.stalled)
+        return self._build(
+            replace(
+                plan,
+                subscriptions=tuple(
+                    plan.subscription(one.queue, one.roster, one.options) for one in self._wanted if one.queue
+                ),
+                patterns=tuple(
+                    QueuePattern(one.pattern, one.directory, one.roster, one.options)
+                    for one in self._wanted
+                    if one.directory
+                ),
             )
-            for wanted in self._wanted
         )
-        return self._build(subscriptions, quota, self._limits.stalled)
+
+    def _number_of_threads(self) -> int:
+        """The number that was given, or what the queues were given and 8 for those that were given nothing."""
+        if self._threads is not None:
+            return self._threads
+        given = [one.threads for one in self._wanted]
+        return sum(filter(None, given)) + (THREADS if None in given else 0)
 
     @property
     def _last(self) -> _Wanted:

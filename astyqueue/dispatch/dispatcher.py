@@ -3,28 +3,29 @@
 from __future__ import annotations
 
 import atexit
+import functools
 import logging
 import os
 import threading
-from itertools import chain
+from collections.abc import Callable
 from types import TracebackType
 from typing import Final, Self
 
-from astyqueue.dispatch.backlog_size import MessageQuota
-from astyqueue.dispatch.builder import DispatcherBuilder
+from astyqueue.dispatch.builder import DispatcherBuilder, DispatcherPlan
+from astyqueue.dispatch.handlers import Call, Handler, HandlerRegistry, handler_name
 from astyqueue.dispatch.presence.worker_presence import WorkerPresence, Workload
-from astyqueue.dispatch.step_loop import StepLoop, StepTask
-from astyqueue.dispatch.subscription import Subscription
+from astyqueue.dispatch.queue_patterns import PatternWatch, QueuePattern
+from astyqueue.dispatch.step_loop import StepLoop
+from astyqueue.dispatch.subscription import QueueOptions, Subscription
 from astyqueue.dispatch.supervisor import Supervisor
-from astyqueue.dispatch.worker_log import log_event
+from astyqueue.dispatch.worker_log import log_event, some
 from astyqueue.durations import Duration, as_microseconds
-from astyqueue.errors import Closed
+from astyqueue.errors import Closed, NotFound
+from astyqueue.queue.queue import MessageQueue
 from astyqueue.store import Store
 
 #: The default time that running handlers get to finish.
 DRAINED_WITHIN: Final = "30s"
-#: The most tasks named in the log line `ready`.
-_NAMED: Final = 20
 #: The most threads that claim: more would only wait for the interpreter lock, or for the lock of an SQLite file.
 _CLAIM_THREADS: Final = 4
 
@@ -37,42 +38,62 @@ class Dispatcher:
     interpreter from exiting: at exit it is stopped, which records every outcome that was handed in.
     """
 
-    def __init__(self, subscriptions: tuple[Subscription, ...], quota: MessageQuota, max_stalled: int | None) -> None:
+    def __init__(self, plan: DispatcherPlan) -> None:
         """Use `Dispatcher.builder()`."""
-        self._subscriptions = subscriptions
-        self._supervisor = Supervisor(subscriptions, subscriptions[0].queue.clock, max_stalled, self._on_end)
-        quota.on_end = self._on_quota
-        self.presence = WorkerPresence(self._workload(quota), subscriptions[0].queue.clock)
+        self._plan = plan
+        self._supervisor = Supervisor(plan.pool, plan.clock, plan.max_stalled, self._on_end)
+        plan.quota.on_end = self._on_quota
+        self.presence = WorkerPresence(self._workload(plan), plan.clock)
         self._supervisor.on_left = self.presence.end
         self._threads: list[threading.Thread] = []
+        self._loops: list[StepLoop] = []
         self._lock = threading.RLock()  # a signal handler may come in the middle of a call of its own thread
         self._pid = os.getpid()
         self._broken_by: Exception | None = None
+        for subscription in plan.subscriptions:
+            self._supervisor.add(subscription)
+        self._watch = None
+        if plan.patterns:
+            self._watch = PatternWatch(plan.patterns, [one.name for one in self.queues], self._join, self._part)
+            self._watch.look()
 
     def __repr__(self) -> str:
-        """Its queues and their numbers of handler threads, and whether it runs."""
-        queues = ", ".join(f"{one.queue.name}:{one.slots}" for one in self._subscriptions)
+        """Its queues and their weights, its number of handler threads, and whether it runs."""
         ended = self._supervisor.finished.is_set()
-        return f"<Dispatcher of {queues}, {'ended' if ended else 'running' if self._threads else 'not started'}>"
+        state = "ended" if ended else "running" if self._threads else "not started"
+        return f"<Dispatcher of {self._served()} with {self._plan.pool.size} threads, {state}>"
+
+    def _served(self) -> str:
+        """Its queues, with the weights that are not 1."""
+        return some(one.name if one.weight == 1 else f"{one.name}:{one.weight}" for one in self._subscriptions)
+
+    @property
+    def _subscriptions(self) -> tuple[Subscription, ...]:
+        return self._supervisor.subscriptions
+
+    @property
+    def queues(self) -> list[MessageQueue]:
+        """The queues that it serves now."""
+        return [one.queue for one in self._subscriptions]
 
     @staticmethod
     def builder() -> DispatcherBuilder[Dispatcher]:
         """Start a builder: give it queues and handlers, then call `build()`."""
         return DispatcherBuilder(Dispatcher)
 
-    def _workload(self, quota: MessageQuota) -> Workload:
+    def _workload(self, plan: DispatcherPlan) -> Workload:
         """What the presence reports on."""
 
         def hold(held: bool) -> None:  # noqa: FBT001 - the presence calls it so
-            quota.held = held
+            plan.quota.held = held
             for one in self._subscriptions:
                 one.queue.core.claimer.wake()
 
         return Workload(
             queues=lambda: [one.queue for one in self._subscriptions],
-            slots=lambda: sum(one.slots for one in self._subscriptions),
+            slots=lambda: plan.pool.size,
             running=lambda: [
-                (one.queue.name, each)
+                (one.name, each)
                 for one in self._subscriptions
                 for each in (*one.executions.under_way(), *one.executions.stuck)
             ],
@@ -94,31 +115,78 @@ class Dispatcher:
 
     def _begin(self) -> None:
         """Start every thread."""
-        supervisor = threading.Thread(target=self._supervisor.run, name="astyqueue:steward", daemon=True)
-        supervisor.start()
-        self._threads.append(supervisor)
-        first = self._subscriptions[0].queue
+        self._start_thread(self._supervisor.run, "steward")
+        subscriptions = self._subscriptions
         log_event(
             logging.INFO,
             "ready",
-            worker=",".join(one.queue.core.process.name for one in self._subscriptions),
-            queues=",".join(f"{one.queue.name}:{one.slots}" for one in self._subscriptions),
-            threads=sum(one.slots for one in self._subscriptions),
-            tasks=_some(sorted(set().union(*(one.tasks for one in self._subscriptions)))),
-            store=_named(first.store),
+            worker=some(one.queue.core.process.name for one in subscriptions),
+            queues=self._served(),
+            threads=self._plan.pool.size,
+            tasks=some(sorted(set().union(*(one.tasks for one in subscriptions)))),
+            store=_named(subscriptions[0].queue.store) if subscriptions else None,
         )
-        self._start_claims([subscription.start(self._on_end) for subscription in self._subscriptions])
+        for subscription in subscriptions:
+            self._claim_for(subscription)
+        self._plan.pool.start()
+        if self._watch is not None:
+            self._start_thread(self._watch.run, "queues")
         self._threads.append(self.presence.start())
         atexit.register(self._at_exit)
 
-    def _start_claims(self, tasks: list[StepTask]) -> None:
-        """Start the threads that claim; each serves the same queues all the time."""
-        clock, threads = self._subscriptions[0].queue.clock, min(len(tasks), _CLAIM_THREADS)
-        for number in range(threads):
-            loop = StepLoop(clock, tasks[number::threads])
-            thread = threading.Thread(target=loop.run, name=f"astyqueue:claim:{number + 1}", daemon=True)
-            thread.start()
-            self._threads.append(thread)
+    def _start_thread(self, target: Callable[[], None], name: str) -> None:
+        thread = threading.Thread(target=target, name=f"astyqueue:{name}", daemon=True)
+        thread.start()
+        self._threads.append(thread)
+
+    def _claim_for(self, subscription: Subscription) -> None:
+        """Have a thread claim for this queue, the same one all the time: a new one, while there are fewer than four."""
+        task = subscription.start(functools.partial(self._on_end_of, subscription))
+        self._loops = [loop for loop in self._loops if len(loop)]
+        if len(self._loops) >= _CLAIM_THREADS and min(self._loops, key=len).add(task):
+            return
+        loop = StepLoop(self._plan.clock, [task])
+        self._loops.append(loop)
+        self._start_thread(loop.run, f"claim:{len(self._loops)}")
+
+    def add_queue(self, queue: MessageQueue, call: Call, *, weight: int = 1, threads: int | None = None) -> None:
+        """Serve one more queue with this handler, also while it runs. Closed once it was drained.
+
+        `weight` and `threads` are those of the builder's `queue`; the number of handler threads stays the same.
+        """
+        roster = HandlerRegistry()
+        roster.add(Handler(handler_name(call), call), None)
+        roster.wrap(self._plan.middleware)
+        self._serve(self._plan.subscription(queue, roster, QueueOptions(weight, threads)))
+
+    def remove_queue(self, queue: MessageQueue) -> None:
+        """Claim no more from this queue, also while it runs.
+
+        Deliveries that wait for a handler are released; running handlers finish, and their outcomes are recorded.
+        """
+        for one in self._subscriptions:
+            if one.queue is queue:
+                self._supervisor.remove(one)
+
+    def _serve(self, subscription: Subscription) -> None:
+        with self._lock:
+            if not self._supervisor.add(subscription):
+                message = "this dispatcher was stopped before: build another one"
+                raise Closed(message)
+            if self._threads:
+                self._claim_for(subscription)
+
+    def _join(self, queue: MessageQueue, pattern: QueuePattern) -> None:
+        """Serve a queue that a pattern has found."""
+        self._serve(self._plan.subscription(queue, pattern.roster, pattern.options))
+        if self._threads:
+            log_event(logging.INFO, "joined", queue=queue.name, pattern=pattern.pattern)
+
+    def _part(self, name: str) -> None:
+        """Serve a queue that a pattern had found no longer: it is not in the store any more."""
+        for one in self._subscriptions:
+            if one.name == name and one.followed:
+                self._supervisor.remove(one)
 
     def run(self) -> None:
         """Begin, and block until another thread or a handler drains or stops it. Ctrl-C stops it and is re-raised.
@@ -139,14 +207,25 @@ class Dispatcher:
         self._broken_by = self._broken_by or error
         self._supervisor.drain(0)
 
+    def _on_end_of(self, subscription: Subscription, error: Exception | None) -> None:
+        """Stop, or go on without a queue that was dropped and that a pattern had found."""
+        if subscription.followed and self._watch is not None and isinstance(error, NotFound):
+            self._supervisor.remove(subscription)
+            self._watch.forget(subscription.name)
+        else:
+            self._on_end(error)
+
     def _on_quota(self) -> None:
         """Drain: the last message of the quota has ended."""
         self._supervisor.drain(as_microseconds(DRAINED_WITHIN))
 
     @property
     def threads(self) -> tuple[threading.Thread, ...]:
-        """All its threads: one that supervises, one that reports, up to four that claim, several for each queue."""
-        return (*self._threads, *chain.from_iterable(one.threads for one in self._subscriptions))
+        """All its threads: one that supervises, one that reports, up to four that claim, and those that handle.
+
+        One that finds queues is there if the dispatcher has patterns.
+        """
+        return (*self._threads, *self._plan.pool.threads)
 
     @property
     def running(self) -> bool:
@@ -167,6 +246,8 @@ class Dispatcher:
                 self._supervisor.finished.set()
         self.presence.drains()
         self._supervisor.drain(microseconds)
+        if self._watch is not None:
+            self._watch.end()
         if wait and threading.current_thread() not in self.threads:
             self._supervisor.finished.wait()
             atexit.unregister(self._at_exit)
@@ -196,12 +277,6 @@ class Dispatcher:
                 "threads do not survive a fork: build a new dispatcher here"
             )
             raise Closed(message)
-
-
-def _some(names: list[str]) -> str:
-    """The first of these names, and how many more there are."""
-    more = len(names) - _NAMED
-    return ",".join([*names[:_NAMED], f"and {more} more"] if more > 0 else names)
 
 
 def _named(store: Store) -> str:

@@ -7,6 +7,7 @@ busy queue keeps the others waiting for longer than one request of each.
 from __future__ import annotations
 
 import heapq
+import threading
 from collections import deque
 from collections.abc import Callable, Iterable
 from itertools import count
@@ -25,10 +26,13 @@ _NOTHING: Final = Answer()
 class StepTask:
     """The steps of one queue, and the store that they work on."""
 
-    __slots__ = ("answer", "observers", "resting", "steps", "store", "wake")
+    __slots__ = ("answer", "observers", "on_rest", "resting", "steps", "store", "wake")
 
-    def __init__(self, steps: Steps[None], store: Store, observers: Observers) -> None:
-        """Nothing is carried out yet."""
+    def __init__(
+        self, steps: Steps[None], store: Store, observers: Observers, on_rest: Callable[[], None] | None = None
+    ) -> None:
+        """Nothing is carried out yet. The thread of the loop calls `on_rest` whenever these steps begin to rest."""
+        self.on_rest = on_rest or _ignore
         self.steps = steps
         self.store = store
         self.observers = observers
@@ -38,7 +42,7 @@ class StepTask:
 
 
 class StepLoop:
-    """Carries out the steps of these tasks in the thread that calls `run`, until each has ended."""
+    """Carries out the steps of tasks, also of tasks added later, in the thread that calls `run`, until all ended."""
 
     def __init__(self, clock: Clock, tasks: Iterable[StepTask]) -> None:
         """`clock` decides when a rest is over."""
@@ -46,16 +50,39 @@ class StepLoop:
         self._wakeup = Wakeup(clock)
         self._ready = deque(tasks)
         self._left = len(self._ready)
+        self._lock = threading.Lock()
+        self._over = False
+        self._added: deque[StepTask] = deque()
         self._signalled: deque[tuple[StepTask, Rest]] = deque()
         self._order = count()
         self._alarms: list[tuple[MonotonicUs, int, StepTask, Rest]] = []
         self._resting: dict[StepTask, None] = {}
         self._moves = 0
 
+    def __len__(self) -> int:
+        """How many tasks have not ended."""
+        return self._left
+
+    def add(self, task: StepTask) -> bool:
+        """Carry out one more task, given by any thread; False if all others, and with them `run`, have ended."""
+        with self._lock:
+            if self._over:
+                return False
+            self._left += 1
+        self._added.append(task)
+        self._wakeup.set()
+        return True
+
+    def _end_one(self) -> None:
+        with self._lock:
+            self._left -= 1
+            self._over = not self._left
+
     def run(self) -> None:
         """Carry out all steps. An error that steps raise ends them, and is raised here after all others have ended."""
         problem: BaseException | None = None
-        while self._left:
+        self._over = not self._left
+        while not self._over:
             self._end_rests()
             if not self._ready:
                 self._wakeup.wait(self._next_alarm())
@@ -65,7 +92,7 @@ class StepLoop:
                 self._advance(task)
             except BaseException as error:  # noqa: BLE001 - raised below: the other queues must be served
                 problem = problem or error
-                self._left -= 1
+                self._end_one()
         if problem is not None:
             raise problem
 
@@ -75,15 +102,16 @@ class StepLoop:
             try:
                 request = task.answer.into(task.steps)
             except StopIteration:
-                self._left -= 1
+                self._end_one()
                 return
             if isinstance(request, Rest):
                 task.answer = _NOTHING
+                task.on_rest()
                 if self._begin_rest(task, request):
                     return
                 continue
             task.answer = _answer_to(request, task)
-            if self._resting:
+            if self._resting or self._added:
                 self._end_rests()
             if self._ready:
                 self._ready.append(task)
@@ -106,7 +134,9 @@ class StepLoop:
         return True
 
     def _end_rests(self) -> None:
-        """Make those tasks ready whose rest was ended by a signal, by its time, or by a move of the clock."""
+        """Make tasks ready that are new, or whose rest was ended by a signal, its time, or a move of the clock."""
+        while self._added:
+            self._ready.append(self._added.popleft())
         while self._signalled:
             self._end_rest(*self._signalled.popleft())
         if self._alarms:
@@ -144,4 +174,4 @@ def _answer_to(request: Request, task: StepTask) -> Answer:
 
 
 def _ignore() -> None:
-    """The wake of a task that never rested."""
+    """The wake of a task that never rested, and the default of `on_rest`."""

@@ -1,6 +1,6 @@
-"""One queue, its handlers, and the threads that run them.
+"""One queue of a dispatcher and its handlers.
 
-A claim thread leads the claimers of several queues; handler threads take deliveries from the backlog of their queue and
+A claim thread leads the claimers of several queues; slots, which all queues share, take the deliveries that wait and
 hand in outcomes, which join the next claim's commit. Leases are renewed after two fifths of their time while their
 deliveries wait or their handlers run, up to a handler's timeout.
 
@@ -14,33 +14,44 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import threading
-from collections import deque
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from typing import Final, cast
 
-from astyqueue.dispatch.backlog import Backlog
 from astyqueue.dispatch.backlog_size import AdaptivePrefetch, MessageQuota
 from astyqueue.dispatch.claim_loop import ClaimLoop, flush
 from astyqueue.dispatch.execution import DeliveryOutcome, Execution, HandlerExecutions
 from astyqueue.dispatch.handlers import HandlerRegistry
+from astyqueue.dispatch.slots import ClaimCredit, ReadyDeliveries, SlotPool
 from astyqueue.dispatch.step_loop import StepTask
-from astyqueue.dispatch.worker_log import log_event, log_traceback, short
-from astyqueue.errors import AlreadySettled, AstyqueueError, ThreadsDied
+from astyqueue.dispatch.worker_log import log_event, short
+from astyqueue.errors import AlreadySettled, AstyqueueError
 from astyqueue.model.health import StuckReport
 from astyqueue.protocol.admin.health import report_stuck
 from astyqueue.queue.delivery.base_delivery import BaseDelivery, Waiter
 from astyqueue.queue.delivery.delivery import Delivery
 from astyqueue.queue.queue import MessageQueue
 from astyqueue.text import reason_of
-from astyqueue.units import SECOND, MonotonicUs
+from astyqueue.units import MonotonicUs
 
-#: If more handler threads than this die within this time, the dispatcher stops: the process must be restarted.
-_DEATHS: Final = 10
-_WITHIN: Final = 60 * SECOND
 _LOST: Final = "other consumers claimed these messages, or they were deleted: their outcomes logged here had no effect"
 #: The most stuck handlers that are logged, a line each.
 _NAMED: Final = 10
+
+
+@dataclass(frozen=True, slots=True)
+class QueueOptions:
+    """How much of the slots a queue gets.
+
+    `weight`: its turns while several queues have messages. `threads`: at most this number of slots run its handlers
+    (None: all). `backlog`: how many deliveries wait for a slot (None: adapted to how quick the handlers are). One that
+    is `followed` was found by a pattern, and leaves when it is dropped.
+    """
+
+    weight: int = 1
+    threads: int | None = None
+    backlog: int | None = None
+    followed: bool = False
 
 
 class Subscription:
@@ -50,79 +61,44 @@ class Subscription:
         self,
         queue: MessageQueue,
         roster: HandlerRegistry,
+        pool: SlotPool,
         *,
-        threads: int,
-        backlog: int | None = None,
-        quota: MessageQuota | None = None,
+        options: QueueOptions,
+        quota: MessageQuota,
     ) -> None:
-        """Nothing runs yet. All queues of a dispatcher share one `quota`."""
-        self._quota = quota or MessageQuota(None)
+        """Nothing runs yet. All queues of a dispatcher share the slots of a pool, and one `quota`."""
+        self._quota = quota
         self.queue = queue
-        self.threads: list[threading.Thread] = []
-        self.slots = threads
+        self.name = queue.name
+        self.weight = options.weight
+        self.followed = options.followed
         self.tasks = roster.names
-        pace = AdaptivePrefetch(threads, queue.settings.behaviour.lease_us, backlog)
-        self.executions = HandlerExecutions(queue, roster, pace, self._quota)
+        #: The most of its handlers that run at a time.
+        self.slots = min(options.threads or pool.size, pool.size)
+        self.pool = pool
         self._claimer = queue.core.claimer
-        self._backlog = Backlog(pace, self._claimer.wake)
-        self._quota.counts(self._backlog)
+        pace = AdaptivePrefetch(self.slots, queue.settings.behaviour.lease_us, options.backlog)
+        self.ready = ReadyDeliveries(queue.clock, pace, None if self.slots == pool.size else self.slots)
+        self.credit = ClaimCredit(pool.free, self.ready, pace, weight=options.weight, wake=self._claimer.wake)
+        self.executions = HandlerExecutions(queue, roster, pace, quota)
+        quota.counts(self.ready)
         self._lost = queue.stats.lost
         self._claims: ClaimLoop | None = None
-        self._on_end: Callable[[Exception | None], None] = _ignore
-        self._on_death: Callable[[], None] = _ignore
-        self._died: deque[BaseException] = deque()
-        self._deaths: deque[MonotonicUs] = deque(maxlen=_DEATHS)
 
     def start(self, on_end: Callable[[Exception | None], None]) -> StepTask:
-        """Start the handler threads; returns the steps that claim, for a claim thread.
-
-        The threads are daemons: `drain` ends them, or the interpreter's exit.
-        """
+        """Have the slots take its deliveries; returns the steps that claim, for a claim thread."""
         waiter = Waiter(self._credit, self._accept, delivery_factory=self.queue.delivery, renew=True)
         self._claims = ClaimLoop(self.queue, waiter, on_end)
-        self._on_end = on_end
         self.executions.verdicts.listen()
-        for number in range(1, self.slots + 1):
-            self._start_handler(f"{number}")
-        return StepTask(self._claims.steps(), self.queue.store, self.queue.core.observers)
-
-    def _start_handler(self, name: str) -> None:
-        named = f"astyqueue:{self.queue.name}:handle:{name}"
-        thread = threading.Thread(target=self._handle, name=named, daemon=True)
-        self.threads.append(thread)
-        thread.start()
-
-    def _handle(self) -> None:
-        take, carry_out = self._backlog.take, self.executions.carry_out
-        try:
-            while (delivery := take()) is not None:
-                carry_out(delivery)
-        except BaseException as error:  # noqa: BLE001 - as when memory runs out; another thread takes this one's place
-            self._died.append(error)
-            self._on_death()
-
-    def replace_dead(self) -> None:
-        """Start a handler thread for each that died; the eleventh death within a minute ends the dispatcher."""
-        while self._died:
-            error = self._died.popleft()
-            now = self.queue.clock.monotonic()
-            again = len(self._deaths) == _DEATHS and now - self._deaths[0] < _WITHIN
-            self._deaths.append(now)
-            log_event(
-                logging.CRITICAL, "thread died", queue=self.queue.name, error=reason_of(error), replaced=not again
-            )
-            log_traceback(error, queue=self.queue.name)
-            if again:
-                self._on_end(ThreadsDied(self.queue.name, _DEATHS + 1, reason_of(error)))
-                return
-            self._start_handler("again")
+        self.pool.add_queue(self)
+        return StepTask(self._claims.steps(), self.queue.store, self.queue.core.observers, self.credit.rests)
 
     def _credit(self) -> int:
         """The credit. The leader calls this at least once a second; it also releases hoarded deliveries."""
-        for delivery in self._backlog.hoarded(self.queue.clock.now()):
+        for delivery in self.ready.hoarded(self.queue.clock.now()):
             self._claimer.give_back(delivery)
         self._log_lost()
-        return self._quota.room(self._backlog.credit())
+        return self._quota.room(self.credit.credit())
 
     def _log_lost(self) -> None:
         if (lost := self.queue.stats.lost) != self._lost:
@@ -132,51 +108,48 @@ class Subscription:
 
     def _accept(self, deliveries: list[BaseDelivery]) -> None:
         self.executions.verdicts.listen()
-        for delivery in self._backlog.accept(cast("list[Delivery]", deliveries)):
+        self.credit.arrived(len(deliveries))
+        for delivery in self.ready.accept(cast("list[Delivery]", deliveries)):
             self._claimer.give_back(delivery)
 
-    @property
-    def quiet(self) -> bool:
-        """Whether no delivery waits and no handler runs, except those given up."""
-        return self._backlog.idle(self.slots - self.executions.given_up)
-
     def watch(self, on_deadline: Callable[[MonotonicUs], None], on_change: Callable[[], None]) -> None:
-        """Call `on_deadline` with each new deadline, `on_change` when a handler thread dies or, once shut, is idle."""
+        """Call `on_deadline` with each new deadline, `on_change` when an outcome comes after the end was decided."""
         self.executions.on_deadline = on_deadline
         self.executions.on_concluded = on_change
-        self._backlog.on_idle = on_change
-        self._on_death = on_change
 
     def shut(self) -> None:
         """Stop claiming, and release the waiting deliveries."""
-        self._settle([(delivery, self.queue.terms.release(delivery, None)) for delivery in self._backlog.shut()])
+        self.credit.shut()
+        self._settle([(delivery, self.queue.terms.release(delivery, None)) for delivery in self.ready.shut()])
 
     def give_up(self) -> None:
         """Settle executions past their deadline as failed attempts."""
         self._settle(self.executions.overdue())
 
-    def tell_stuck(self) -> None:
-        """Log the handlers that run on past their timeout, and store a report for `doctor`."""
+    def tell_stuck(self, in_all: int) -> None:
+        """Log the handlers that run on past their timeout, and store a report for `doctor`.
+
+        `in_all` are stuck in all queues: they are counted against the slots of the dispatcher, and those of this queue
+        against its own limit once that is reached.
+        """
         stuck = self.executions.stuck
         if not stuck:
             return
-        now, threads = self.queue.clock.now(), f"{len(stuck)} of {self.slots}"
+        held, slots = (len(stuck), self.slots) if len(stuck) >= self.slots else (in_all, self.pool.size)
+        now, threads = self.queue.clock.now(), f"{held} of {slots}"
         for execution in stuck[:_NAMED]:
             lasts = now - execution.began
             self.executions.verdicts.stuck(
-                execution.delivery, execution.handler, lasts=lasts, threads=threads, last=len(stuck) >= self.slots
+                execution.delivery, execution.handler, lasts=lasts, threads=threads, last=held >= slots
             )
         name = self.queue.core.process.name
         with contextlib.suppress(AstyqueueError):  # the next report is a minute later
-            self.queue.run(
-                report_stuck(
-                    self.queue.name, StuckReport(name, len(stuck), self.slots, stuck[0].began, tasks_of(stuck))
-                )
-            )
+            report = StuckReport(name, held, slots, stuck[0].began, tasks_of(stuck))
+            self.queue.run(report_stuck(self.queue.name, report))
 
     def abandon(self) -> None:
         """Release the messages whose handlers still run."""
-        for delivery in self._backlog.abandon():
+        for delivery in self.ready.abandon():
             self.executions.verdicts.dropped(delivery)
         self._settle(self.executions.abandon())
 
@@ -204,7 +177,8 @@ class Subscription:
             self.executions.hand_in(delivery, outcome)
 
     def leave(self) -> None:
-        """Record the last outcomes and end the claims; a thread whose handler still runs ends after it."""
+        """Record the last outcomes and end the claims; a slot whose handler still runs ends after it."""
+        self._quota.forgets(self.ready)
         flush(self.queue, self._claimer)
         self._log_lost()
         if self._claims:
@@ -214,7 +188,3 @@ class Subscription:
 def tasks_of(executions: Iterable[Execution]) -> list[str]:
     """The names of their handlers, sorted, without duplicates."""
     return sorted({short(execution.handler.name) or "" for execution in executions if execution.handler})
-
-
-def _ignore(*_: object) -> None:
-    """The default of callbacks, before the dispatcher has started."""

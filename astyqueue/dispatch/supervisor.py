@@ -9,8 +9,9 @@ from itertools import chain
 from typing import Final
 
 from astyqueue.clock import Clock
+from astyqueue.dispatch.slots import SlotPool
 from astyqueue.dispatch.subscription import Subscription, tasks_of
-from astyqueue.dispatch.worker_log import REMIND, log_event, log_traceback
+from astyqueue.dispatch.worker_log import REMIND, log_event, log_traceback, some
 from astyqueue.errors import HandlersStuck
 from astyqueue.text import reason_of
 from astyqueue.units import BEGINNING, ENDLESS, SECOND, MonotonicUs
@@ -18,6 +19,8 @@ from astyqueue.waiting import Wakeup
 
 #: How long a stop waits for a user's hook that is asked about the outcome of a handler that has ended.
 _CONCLUDED_WITHIN: Final = SECOND
+#: The pause between looks at a queue that leaves while slots have its messages.
+_LEAVING: Final = SECOND // 10
 
 
 class Supervisor:
@@ -27,29 +30,42 @@ class Supervisor:
     """
 
     def __init__(
-        self,
-        subscriptions: tuple[Subscription, ...],
-        clock: Clock,
-        max_stalled: int | None,
-        on_end: Callable[[Exception], None],
+        self, pool: SlotPool, clock: Clock, max_stalled: int | None, on_end: Callable[[Exception], None]
     ) -> None:
-        """`on_end` is called when `max_stalled` handlers, or all, are stuck."""
-        self._threads = sum(one.slots for one in subscriptions)
-        self._most = None if max_stalled is None else min(max_stalled, self._threads)
+        """`on_end` is called when `max_stalled` handlers, or all, are stuck, or threads die again and again."""
+        self._pool = pool
+        self._most = None if max_stalled is None else min(max_stalled, pool.size)
         self._on_end = on_end
         self._report_at: MonotonicUs | None = None
         self._lost: set[Subscription] = set()
         self.finished = threading.Event()
         #: Called when all outcomes are recorded, before `finished` is set.
         self.on_left: Callable[[], None] = _ignore
-        self._subscriptions = subscriptions
+        #: The queues that are served, and those of them that are leaving.
+        self.subscriptions: tuple[Subscription, ...] = ()
+        self._leaving: list[Subscription] = []
         self._clock = clock
         self._attention = Wakeup(clock)
         self._lock = threading.RLock()  # a signal handler may come in the middle of a call of its own thread
         self._drained_by: MonotonicUs | None = None
         self._alarm = ENDLESS
-        for subscription in subscriptions:
+        pool.on_change = self._attention.set
+
+    def add(self, subscription: Subscription) -> bool:
+        """Supervise one more queue; False once a drain was requested."""
+        with self._lock:
+            if self._drained_by is not None:
+                return False
             subscription.watch(self._on_deadline, self._attention.set)
+            self.subscriptions = (*self.subscriptions, subscription)
+        return True
+
+    def remove(self, subscription: Subscription) -> None:
+        """Claim no more from a queue, let its handlers finish, record their outcomes, and forget it."""
+        with self._lock:
+            if subscription in self.subscriptions and subscription not in self._leaving:
+                self._leaving.append(subscription)
+        self._attention.set()
 
     def drain(self, timeout: int | None) -> None:
         """Request a drain within `timeout` microseconds (None: no limit); of several requests the earliest counts."""
@@ -67,56 +83,79 @@ class Supervisor:
         """Supervise until a drain is requested, then drain; errors are logged and do not stop it."""
         while self._drained_by is None:
             self._look_after()
-            self._rest(ENDLESS)
-        log_event(logging.INFO, "drain", queues=",".join(one.queue.name for one in self._subscriptions))
-        self._each(Subscription.shut)
+            self._let_leave()
+            self._rest(self._clock.monotonic() + _LEAVING if self._leaving else ENDLESS)
+        log_event(logging.INFO, "drain", queues=some(one.name for one in self.subscriptions))
+        self._each(lambda one: one.shut())
+        self._pool.shut()
         self._wait()
-        self._each(Subscription.abandon)
+        self._each(lambda one: one.abandon())
         self._wait_for_outcomes()
-        self._each(Subscription.leave)
+        self._each(lambda one: one.leave())
         self.on_left()
         log_event(logging.INFO, "stopped")
         self.finished.set()
 
     def _each(self, part: Callable[[Subscription], None]) -> None:
         """Do this for every subscription; log errors and go on."""
-        for subscription in self._subscriptions:
-            try:
-                part(subscription)
-            except BaseException as error:  # noqa: BLE001 - the other subscriptions must be served
-                log_event(logging.ERROR, "unattended", queue=subscription.queue.name, error=reason_of(error))
-                log_traceback(error)
+        for subscription in self.subscriptions:
+            self._safely(part, subscription)
+
+    @staticmethod
+    def _safely(part: Callable[[Subscription], None], subscription: Subscription) -> None:
+        try:
+            part(subscription)
+        except BaseException as error:  # noqa: BLE001 - the other subscriptions must be served
+            log_event(logging.ERROR, "unattended", queue=subscription.name, error=reason_of(error))
+            log_traceback(error)
+
+    def _let_leave(self) -> None:
+        """Take a step with each queue that leaves: end its claims, and when no slot has its messages, forget it."""
+        for one in tuple(self._leaving):
+            self._safely(lambda leaving: leaving.shut(), one)
+            if len(one.ready):
+                continue  # delivered at most once: these are handled here
+            self._pool.remove_queue(one)
+            if self._pool.is_busy_with(one):
+                continue
+            self._safely(lambda leaving: leaving.leave(), one)
+            self._pool.forget_queue(one)
+            with self._lock:
+                self.subscriptions = tuple(other for other in self.subscriptions if other is not one)
+                self._leaving.remove(one)
+            log_event(logging.INFO, "left", queue=one.name)
 
     def _look_after(self) -> None:
         """Replace threads that died, give up executions past their deadline, report stuck handlers."""
         self._alarm = ENDLESS
-        self._each(Subscription.replace_dead)
-        self._each(Subscription.give_up)
+        if (error := self._pool.replace_dead()) is not None:
+            self._on_end(error)
+        self._each(lambda one: one.give_up())
         self._watch_stuck()
 
     def _watch_stuck(self) -> None:
-        """Report stuck handlers once a minute, and at once when a queue has lost its last thread.
+        """Report stuck handlers once a minute, and at once when a queue has lost its last slot.
 
         If `max_stalled` are stuck, end the dispatcher.
         """
-        stuck = {one: one.executions.stuck for one in self._subscriptions}
+        stuck = {one: one.executions.stuck for one in self.subscriptions if one.executions.given_up}
         count, now = sum(map(len, stuck.values())), self._clock.monotonic()
         if not count:
             self._report_at, self._lost = None, set()
             return
         if self._report_at is None:
             self._report_at = min(one.deadline or now for one in chain.from_iterable(stuck.values())) + REMIND
-        lost = {one for one, held in stuck.items() if len(held) >= one.slots}
+        lost = {one for one, held in stuck.items() if len(held) >= one.slots or count >= self._pool.size}
         if now >= self._report_at or not lost <= self._lost:
-            self._each(Subscription.tell_stuck)
+            self._each(lambda one: one.tell_stuck(count))
             self._report_at = now + REMIND
         self._lost = lost
         if self._most is not None and count >= self._most and self._drained_by is None:
-            self._on_end(HandlersStuck(count, self._threads, tasks_of(chain.from_iterable(stuck.values()))))
+            self._on_end(HandlersStuck(count, self._pool.size, tasks_of(chain.from_iterable(stuck.values()))))
 
     def _rest(self, until: MonotonicUs) -> None:
         """Wait until the next deadline, or a signal."""
-        deadlines = [one.executions.next_deadline() for one in self._subscriptions]
+        deadlines = [one.executions.next_deadline() for one in self.subscriptions]
         alarm = min(self._alarm, until, *(moment for moment in (*deadlines, self._report_at) if moment is not None))
         self._alarm = min(self._alarm, alarm)
         self._attention.wait(None if alarm == ENDLESS else alarm)
@@ -131,12 +170,15 @@ class Supervisor:
     def _wait_for_outcomes(self) -> None:
         """Wait for threads that are handing in the outcome of a handler that has ended, or it would not be recorded."""
         until = self._clock.monotonic() + _CONCLUDED_WITHIN
-        while any(one.executions.concluding for one in self._subscriptions) and self._clock.monotonic() < until:
+        while any(one.executions.concluding for one in self.subscriptions) and self._clock.monotonic() < until:
             self._attention.wait(until)
 
     @property
     def _quiet(self) -> bool:
-        return all(subscription.quiet for subscription in self._subscriptions)
+        """Whether no delivery waits and no handler runs, except those given up."""
+        if any(len(one.ready) for one in self.subscriptions):
+            return False
+        return self._pool.is_idle(but=sum(one.executions.given_up for one in self.subscriptions))
 
 
 def _ignore() -> None:

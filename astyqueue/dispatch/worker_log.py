@@ -11,7 +11,7 @@ import logging
 import re
 import traceback
 from abc import abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Final, ParamSpec
 
@@ -31,6 +31,8 @@ P = ParamSpec("P")
 LOG: Final = logging.getLogger("astyqueue.worker")
 #: The time after which an event is logged again.
 REMIND: Final = MINUTE
+#: The most queues or tasks named in a line.
+_NAMED: Final = 20
 #: The most characters of a name.
 _NAME: Final = 200
 _MILLISECOND: Final = SECOND // 1_000
@@ -45,6 +47,13 @@ _STACKS: Final = 200_000
 #: Log lines have the time of this machine, as other programs' do, not the store's.
 _CLOCK: Final = SystemClock()
 _PACKAGE: Final = str(Path(__file__).parent.parent)
+
+
+def some(names: Iterable[str]) -> str:
+    """The first of these names, and how many more there are."""
+    listed = [*names]
+    more = len(listed) - _NAMED
+    return ",".join([*listed[:_NAMED], f"and {more} more"] if more > 0 else listed)
 
 
 def log_safely(method: Callable[P, None]) -> Callable[P, None]:

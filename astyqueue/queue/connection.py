@@ -29,19 +29,19 @@ class Connection:
         """Use `connect(url)`."""
         self.store = store
         self.triggers = Triggers() if triggers is None else triggers
-        self._clock = clock or CorrectedClock()
+        self.clock = clock or CorrectedClock()
         self._observers = tuple(observers)
-        self._watch = ActivityWatch(self._clock)
+        self._watch = ActivityWatch(self.clock)
 
     def queue(self, name: str, **settings: object) -> MessageQueue:
         """The queue of this name, created if it is new; settings are those of `MessageQueue.builder().options(...)`."""
-        builder = MessageQueue.builder().store(self.store).clock(self._clock).triggers(self.triggers)
+        builder = MessageQueue.builder().store(self.store).clock(self.clock).triggers(self.triggers)
         builder.watch(self._watch.here())
         return builder.name(name).observer(*self._observers).options(**settings).build()
 
     def queues(self) -> list[str]:
         """The names of the queues in this store."""
-        observers = Observers(self._observers, monotonic=self._clock.monotonic)
+        observers = Observers(self._observers, monotonic=self.clock.monotonic)
         observers.check_log_levels()
         return run(list_queues(), self.store, observers)
 

@@ -160,6 +160,12 @@ class App(Declaring):
                 self._opened[name] = self._connected().queue(name, **self._settings.get(name, {}))
             return self._opened[name]
 
+    def _open_again(self, name: str) -> MessageQueue:
+        """Open a queue that was dropped and created again."""
+        with self._lock:
+            self._opened.pop(name, None)
+        return self.open(name)
+
     def _connected(self, *, create: bool = True) -> Connection:
         if self._closed:
             message = "this app was closed: make a new one"
@@ -189,33 +195,42 @@ class App(Declaring):
         The schedules that the app declares are stored now, and the dispatcher fires these and all others of its queues;
         with `schedules=False` it does neither.
 
-        `queues` are those to serve (Default: all that are declared or that a task is sent to), optionally with weights;
-        `concurrency` handler threads are divided by weight, at least one per queue, and not shared between queues. The
-        dispatcher ends after `max_messages`, and with HandlersStuck when `max_stalled` handlers are past their timeout.
-        Middleware wraps every task as `fn(delivery, call_next)`, the first outermost. A message of a task that is
-        unknown here is parked for a worker that knows it.
+        `queues` are those to serve (Default: all that are declared or that a task is sent to), optionally with weights.
+        They share `concurrency` handler threads: while several have messages, each gets turns by its weight, and
+        threads that one does not need serve the others. A shell-style pattern such as "mail.*" stands for the queues of
+        the store that match, also those that are created later (they join within five seconds); every task of the app
+        runs from them.
+
+        The dispatcher ends after `max_messages`, and with HandlersStuck when `max_stalled` handlers are past their
+        timeout. Middleware wraps every task as `fn(delivery, call_next)`, the first outermost. A message of a task that
+        is unknown here is parked for a worker that knows it.
         """
         wanted = self.queues if queues is None else queues
         weights = dict(wanted) if isinstance(wanted, Mapping) else dict.fromkeys(wanted, 1)
-        if unknown := sorted(set(weights) - {*self.queues, DEFAULT_QUEUE}):
-            message = (
-                f"this app has no queue {', '.join(map(repr, unknown))}, it has {', '.join(self.queues)}: "
-                "declare it with app.queue(...)"
-            )
-            raise BadInput(message)
-        builder = Dispatcher.builder()
-        for name, threads in shares(weights, concurrency).items():
-            queue = self.open(name)
-            if schedules:
-                self.reconcile(queue)
+        self._check_queues(weights)
+        builder = Dispatcher.builder().threads(concurrency)
+        directory = _Directory(self, fires=schedules)
+        for name, weight in weights.items():
+            if is_pattern(name):
+                builder.queues(name, directory, weight=weight).handlers(self._handler, tasks=self.tasks)
             else:
-                queue.core.fire_nothing()
-            builder.queue(queue, threads=threads).handlers(self._handler, tasks=self._tasks_of(name))
+                queue = directory.queue(name)
+                builder.queue(queue, weight=weight).handlers(self._handler, tasks=self._tasks_of(name))
         if max_messages is not None:
             builder.max_messages(max_messages)
         if max_stalled is not None:
             builder.max_stalled(max_stalled)
         return builder.middleware(*middleware).build()
+
+    def _check_queues(self, names: Iterable[str]) -> None:
+        """BadInput for names that are not queues of this app; a pattern is not checked."""
+        unknown = sorted({name for name in names if not is_pattern(name)} - {*self.queues, DEFAULT_QUEUE})
+        if unknown:
+            message = (
+                f"this app has no queue {', '.join(map(repr, unknown))}, it has {', '.join(self.queues)}: "
+                "declare it with app.queue(...)"
+            )
+            raise BadInput(message)
 
     def reconcile_all(self, *, prune: bool = False, dry_run: bool = False) -> dict[str, Reconciled]:
         """Apply the declared schedules in every queue of the store, even if another release is current.
@@ -263,24 +278,35 @@ class App(Declaring):
         self.close()
 
 
-def shares(weights: Mapping[str, int], threads: int) -> dict[str, int]:
-    """Threads for each queue in proportion to its weight, at least one; the rest go to the greatest remainders.
+class _Directory:
+    """The queues of an app's store, for a worker: opened, and with the schedules that the app declares."""
 
-    Queues do not share threads, so that a flood in one never starves another.
-    """
-    if wrong := [f"{name}:{weight}" for name, weight in weights.items() if weight < 1]:
-        message = f"a queue's weight must be a whole number of at least 1, and these are not: {', '.join(wrong)}"
-        raise BadInput(message)
-    if threads < len(weights):
-        message = (
-            f"concurrency {threads} is less than the number of queues, {len(weights)} ({', '.join(weights)}), "
-            f"and each needs a thread: raise the concurrency to {len(weights)} or more (-c), or serve fewer queues (-Q)"
-        )
-        raise BadInput(message)
-    whole = sum(weights.values())
-    spare = threads - len(weights)
-    given = {name: 1 + spare * weight // whole for name, weight in weights.items()}
-    neediest = sorted(weights, key=lambda name: spare * weights[name] % whole, reverse=True)
-    for name in neediest[: threads - sum(given.values())]:
-        given[name] += 1
-    return given
+    def __init__(self, app: App, *, fires: bool) -> None:
+        """With `fires`, the worker fires the schedules of these queues."""
+        self._app = app
+        self._fires = fires
+
+    @property
+    def clock(self) -> Clock:
+        """The clock of the queues."""
+        return self._app._connected().clock  # noqa: SLF001 - a part of the app
+
+    def queues(self) -> list[str]:
+        """The names of all queues in the store."""
+        return self._app._connected().queues()  # noqa: SLF001 - as above
+
+    def queue(self, name: str) -> MessageQueue:
+        """The queue of this name; one that was dropped since it was opened is opened anew."""
+        queue = self._app.open(name)
+        if queue.core.settings_sync.gone:
+            queue = self._app._open_again(name)  # noqa: SLF001 - as above
+        if self._fires:
+            self._app.reconcile(queue)
+        else:
+            queue.core.fire_nothing()
+        return queue
+
+
+def is_pattern(name: str) -> bool:
+    """Whether this stands for several queues: no name of a queue has such characters."""
+    return any(character in name for character in "*?[")

@@ -36,6 +36,9 @@ class WhenEmpty:
         return thread
 
     def _run(self) -> None:
+        if not self._queues:
+            self._end()
+            return
         clock = self._queues[0].clock
         wakeup = Wakeup(clock)
         pause = SECOND // 100

@@ -32,7 +32,7 @@ _USUAL: Final = "app"
 
 
 def _weights(context: click.Context, parameter: click.Parameter, text: str | None) -> dict[str, int] | None:
-    """Parse queues and their weights, such as `emails:3,default`. Default weight: 1."""
+    """Parse queues or patterns and their weights, such as `emails:3,'mail.*'`. Default weight: 1."""
     if text is None:
         return None
     weights: dict[str, int] = {}
@@ -76,7 +76,8 @@ def _weights(context: click.Context, parameter: click.Parameter, text: str | Non
     "--queues",
     callback=_weights,
     metavar="NAME[:WEIGHT],...",
-    help="Queues to serve. [default: all queues of the app, with weight 1]",
+    help="Queues to serve, and their turns while several have messages. A quoted pattern such as 'mail.*' serves all "
+    "queues of the store that match; new ones join within five seconds. [default: all queues of the app, weight 1]",
 )
 @click.option(
     "-c",
@@ -85,7 +86,7 @@ def _weights(context: click.Context, parameter: click.Parameter, text: str | Non
     metavar="N",
     default=8,
     show_default=True,
-    help="Threads that run tasks. They are divided by weight, at least one per queue, and are not shared.",
+    help="Threads that run tasks. All queues share them: one that has no messages leaves its turns to the others.",
 )
 @click.option(
     "-p",
@@ -272,7 +273,7 @@ def _serve(
     )
     run = WorkerRun(dispatcher, drain_timeout, supervised, watches)
     if burst:
-        WhenEmpty((app.open(name) for name in queues or app.queues), run.end).watch()
+        WhenEmpty(dispatcher.queues, run.end).watch()
     return run.until_ended()
 
 

@@ -1,6 +1,6 @@
 """Which consumer of this process gets which claimed message of a queue, and which one is woken for it.
 
-No dispatcher uses it yet: a dispatcher's handler threads take deliveries from `dispatch.backlog`, a queue at a time.
+A dispatcher has one manager for each queue; each of its slots is a consumer of all of them (`dispatch.slots`).
 
 - `ready_buffer`: the claimed messages that wait, in lanes of those that the same consumers may take; selectors.
 - `credit`: whether a consumer can accept a message now.
@@ -16,6 +16,6 @@ from astyqueue.dispatch.consumers.consumer_lists import Consumer
 from astyqueue.dispatch.consumers.consumer_manager import ConsumerManager
 from astyqueue.dispatch.consumers.credit import Credit
 from astyqueue.dispatch.consumers.multi_queue import MultiQueueConsumer
-from astyqueue.dispatch.consumers.ready_buffer import Ready, Selector
+from astyqueue.dispatch.consumers.ready_buffer import ALL, Ready, Selector
 
-__all__ = ["Consumer", "ConsumerManager", "Credit", "MultiQueueConsumer", "Ready", "Selector"]
+__all__ = ["ALL", "Consumer", "ConsumerManager", "Credit", "MultiQueueConsumer", "Ready", "Selector"]

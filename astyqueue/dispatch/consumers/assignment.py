@@ -13,7 +13,6 @@ from typing import Generic, TypeVar
 from astyqueue.dispatch.consumers.consumer_lists import INTERESTED, NOT_INTERESTED, NOTIFIED, Consumer, Consumers
 from astyqueue.dispatch.consumers.credit import RunningLimit
 from astyqueue.dispatch.consumers.ready_buffer import Lane, Ready, ReadyBuffer
-from astyqueue.units import NEVER
 
 T = TypeVar("T")
 
@@ -21,7 +20,8 @@ T = TypeVar("T")
 class Assignment(Generic[T]):
     """Moves consumers between their states as messages and credit come and go. Not safe from several threads.
 
-    `calls` are to be made once the lock is released: wake-ups of consumers, and changes of credit.
+    `calls` are to be made once the lock is released: wake-ups of consumers, and changes of credit. `short` are the
+    consumers whose credit did not suffice for their next message.
     """
 
     def __init__(self, now: Callable[[], int], age: int | None, running: int | None = None) -> None:
@@ -34,8 +34,8 @@ class Assignment(Generic[T]):
         self.buffer: ReadyBuffer[T] = ReadyBuffer(now)
         self.consumers: Consumers[T] = Consumers()
         self._now = now
-        self._age = age
-        self._short: dict[Consumer[T], Ready[T]] = {}
+        self.age = age
+        self.short: dict[Consumer[T], Ready[T]] = {}
 
     def lanes_of(self, consumer: Consumer[T]) -> list[Lane[T]]:
         """The lanes that this consumer's selector matches, as a copy: finding an expired message may end a lane."""
@@ -43,7 +43,7 @@ class Assignment(Generic[T]):
 
     def enter(self, consumer: Consumer[T]) -> None:
         """Count a consumer with credit as interested, and wake it if it may take a message."""
-        self._short.pop(consumer, None)
+        self.short.pop(consumer, None)
         if self.consumers.move(consumer, INTERESTED, NOT_INTERESTED):
             consumer.off_since = None
             self._begin_waiting(consumer)
@@ -58,7 +58,7 @@ class Assignment(Generic[T]):
     def remove(self, consumer: Consumer[T]) -> bool:
         """Remove a consumer; returns whether it was the last with its selector."""
         self.withdraw(consumer)
-        self._short.pop(consumer, None)
+        self.short.pop(consumer, None)
         if self.limit.forget(consumer):
             self.wake(self.buffer.lanes)
         return self.consumers.remove(consumer)
@@ -90,7 +90,7 @@ class Assignment(Generic[T]):
         return lane
 
     def _begin_waiting(self, consumer: Consumer[T]) -> None:
-        if self._age is not None and consumer.waiting_since is None:
+        if self.age is not None and consumer.waiting_since is None:
             consumer.waiting_since = self._now()
 
     def pull(self, consumer: Consumer[T]) -> Ready[T] | None:
@@ -105,39 +105,13 @@ class Assignment(Generic[T]):
             self._miss(consumer)
         elif consumer.credit is not None and not consumer.credit.take(ready.size):
             # A change of credit from here on is followed by `enter`, which needs to find the consumer not interested.
-            self._short[consumer] = ready
+            self.short[consumer] = ready
             self.withdraw(consumer)
             ready = None
         else:
             self._give(consumer, ready)
         if lane is not None and self.consumers.asleep:
             self.wake((lane,) if self.limit.most is None else self.buffer.lanes)
-        return ready
-
-    def pull_quickly(self, consumer: Consumer[T]) -> Ready[T] | None:
-        """As `pull`, for the usual case: a notified consumer without limits, one priority, and one lane with messages.
-
-        None, and nothing done, in all other cases.
-        """
-        lane = self.buffer.only
-        if lane is None or not lane.messages or consumer.state is not NOTIFIED or not consumer.unlimited:
-            return None
-        ready = lane.messages[0]
-        if ready.expires != NEVER or self._age is not None or len(self.consumers.priorities) > 1 or self._short:
-            return None
-        if consumer.woken_for is not None and consumer.woken_for is not lane:
-            return None
-        if self.limit.most is not None:
-            if consumer.woken_for is None and self.limit.reached:
-                return None
-            self.limit.take(consumer)
-        del lane.messages[0]
-        ready.lane = None
-        ready.holder = consumer
-        if consumer.woken_for is not None:
-            self._arrive(consumer)
-        consumer.delivered += 1
-        consumer.bytes_delivered += ready.size
         return ready
 
     def _miss(self, consumer: Consumer[T]) -> None:
@@ -156,9 +130,9 @@ class Assignment(Generic[T]):
         self.limit.take(consumer)
         consumer.delivered += 1
         consumer.bytes_delivered += ready.size
-        if self._age is not None:
+        if self.age is not None:
             consumer.waiting_since = self._now()
-        if self._short:
+        if self.short:
             self.retry_short()
         if consumer.has_credit:
             if consumer.state is not NOTIFIED:
@@ -196,7 +170,7 @@ class Assignment(Generic[T]):
 
     def _has_aged(self, consumer: Consumer[T]) -> bool:
         since = consumer.waiting_since
-        return self._age is not None and since is not None and self._now() - since >= self._age
+        return self.age is not None and since is not None and self._now() - since >= self.age
 
     def wake(self, lanes: Iterable[Lane[T]]) -> None:
         """Wake consumers for these lanes: one for each message, the one that may take it and sleeps longest."""
@@ -214,7 +188,7 @@ class Assignment(Generic[T]):
     def _next_for(self, lane: Lane[T]) -> Consumer[T] | None:
         if self.buffer.head(lane) is None:
             return None
-        if self._age is not None:
+        if self.age is not None:
             consumer = self.consumers.longest_asleep(lane)
             if consumer is not None and self._has_aged(consumer):
                 return consumer
@@ -227,7 +201,7 @@ class Assignment(Generic[T]):
         candidate = self._candidate(consumer)
         if candidate is None or consumer.credit.fits(candidate.size):
             return True
-        self._short[consumer] = candidate
+        self.short[consumer] = candidate
         return False
 
     def _pass_over(self, consumer: Consumer[T]) -> list[Lane[T]]:
@@ -239,7 +213,7 @@ class Assignment(Generic[T]):
 
     def _notify(self, consumer: Consumer[T], lane: Lane[T]) -> None:
         self.consumers.move(consumer, NOTIFIED, INTERESTED)
-        if self._age is not None and self.consumers.wanted_above(lane, consumer.priority):
+        if self.age is not None and self.consumers.wanted_above(lane, consumer.priority):
             consumer.kept = self.buffer.take(lane)  # for one that waited too long: a higher priority may pull first
             consumer.kept.holder = consumer
         else:
@@ -255,15 +229,15 @@ class Assignment(Generic[T]):
 
     def retry_short(self, but: Consumer[T] | None = None) -> None:
         """Look again at consumers whose next message was too large: another message may be their next."""
-        self._retry([one for one in self._short if one is not but])
+        self._retry([one for one in self.short if one is not but])
 
     def recheck(self) -> None:
         """Do what time alone gives reason for: some consumers have waited too long, some large messages expired."""
-        self._retry([one for one, ready in self._short.items() if self.buffer.is_expired(ready)])
+        self._retry([one for one, ready in self.short.items() if self.buffer.is_expired(ready)])
         self.wake(self.buffer.lanes)
 
     def _retry(self, short: list[Consumer[T]]) -> None:
         for consumer in short:
-            del self._short[consumer]
+            del self.short[consumer]
             if consumer.credit is not None:
                 self.calls.append(consumer.credit.forget_need)

@@ -182,6 +182,7 @@ class Consumers(Generic[T]):
     def __init__(self) -> None:
         """Start empty. `asleep` is the number of interested ones; `priorities` are the present ones, highest first."""
         self.asleep = 0
+        self.of_one_priority = True
         self.priorities: list[int] = []
         self._levels: dict[Selector, dict[int, Level[T]]] = {}
         self._turns = itertools.count(1)
@@ -222,6 +223,7 @@ class Consumers(Generic[T]):
 
     def _list_priorities(self) -> None:
         self.priorities = sorted({one for levels in self._levels.values() for one in levels}, reverse=True)
+        self.of_one_priority = len(self.priorities) <= 1
 
     def set_priority(self, consumer: Consumer[T], priority: int) -> None:
         """Move a consumer to another priority; there it comes last among those in its state."""

@@ -14,11 +14,65 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Generic, TypeVar
 
 from astyqueue.dispatch.consumers.assignment import Assignment
-from astyqueue.dispatch.consumers.consumer_lists import REMOVED, Browsers, Consumer, Counters, Members
+from astyqueue.dispatch.consumers.consumer_lists import NOTIFIED, REMOVED, Browsers, Consumer, Counters, Members
 from astyqueue.dispatch.consumers.ready_buffer import REJECTIONS, Ready
+from astyqueue.units import NEVER
 
 T = TypeVar("T")
 Calls = list[Callable[[], None]]
+
+
+class _Guarded(Generic[T]):
+    """An assignment and its lock. What is to be called for a change is collected, and called without the lock."""
+
+    def __init__(self, assignment: Assignment[T], on_expired: Callable[[list[Ready[T]]], None] | None) -> None:
+        self.lock = threading.Lock()
+        self._assignment = assignment
+        self._buffer = assignment.buffer
+        self._on_expired = on_expired
+
+    @contextlib.contextmanager
+    def changing(self) -> Iterator[None]:
+        """The lock; on leaving, what was collected is called without it."""
+        with self.lock:
+            yield
+            calls = self.collected()
+        for call in calls:
+            call()
+
+    def collected(self) -> Calls:
+        """What is to be called; nothing is collected any more."""
+        calls = self._assignment.calls
+        if expired := self._buffer.expired:
+            self._buffer.expired = []
+            if self._on_expired is not None:
+                calls.append(functools.partial(self._on_expired, expired))
+        if calls:
+            self._assignment.calls = []
+        return calls
+
+    def pull_usual(self, consumer: Consumer[T]) -> Ready[T] | None:
+        """A message for a consumer without credit that comes by itself, if there is one lane; else None.
+
+        No function is called under the lock, so that the interpreter does not pass to another thread meanwhile, which
+        would wait for the lock.
+        """
+        assignment, buffer, consumers = self._assignment, self._buffer, self._assignment.consumers
+        with self.lock:
+            lane = buffer.only
+            if lane is None or not lane.messages or consumer.state is not NOTIFIED or not consumer.unlimited:
+                return None
+            if consumer.woken_for is not None or assignment.short or not consumers.of_one_priority:
+                return None
+            ready = lane.messages[0]
+            if ready.expires != NEVER or assignment.age is not None:
+                return None
+            del lane.messages[0]
+            ready.lane = None
+            ready.holder = consumer
+        consumer.delivered += 1
+        consumer.bytes_delivered += ready.size
+        return ready
 
 
 class ConsumerManager(Generic[T]):
@@ -46,9 +100,9 @@ class ConsumerManager(Generic[T]):
         """
         self._now = now
         self._bound = bound
-        self._on_expired = on_expired
-        self._lock = threading.Lock()
         self._assignment: Assignment[T] = Assignment(now, age, running)
+        self._guarded: _Guarded[T] = _Guarded(self._assignment, on_expired)
+        self._lock = self._guarded.lock
         self._buffer = self._assignment.buffer
         self._consumers = self._assignment.consumers
         self._limit = self._assignment.limit
@@ -69,6 +123,11 @@ class ConsumerManager(Generic[T]):
         return self._consumers.asleep
 
     @property
+    def places(self) -> int | None:
+        """How many more messages may be held at a time, if that has a limit."""
+        return self._limit.places
+
+    @property
     def oldest(self) -> Ready[T] | None:
         """The waiting message that came first."""
         with self._lock:
@@ -80,25 +139,6 @@ class ConsumerManager(Generic[T]):
         with self._lock:
             return self._members.counters(self._browsers)
 
-    @contextlib.contextmanager
-    def _changing(self) -> Iterator[None]:
-        """The lock; on leaving, what was collected is called without it."""
-        with self._lock:
-            yield
-            calls = self._collected()
-        for call in calls:
-            call()
-
-    def _collected(self) -> Calls:
-        calls = self._assignment.calls
-        if expired := self._buffer.expired:
-            self._buffer.expired = []
-            if self._on_expired is not None:
-                calls.append(functools.partial(self._on_expired, expired))
-        if calls:
-            self._assignment.calls = []
-        return calls
-
     def add_consumer(self, consumer: Consumer[T], *, follow_credit: bool = True) -> None:
         """Add a consumer. It counts as interested from its first `pull` or `refresh`.
 
@@ -106,7 +146,7 @@ class ConsumerManager(Generic[T]):
         """
         if follow_credit:
             consumer.follow_credit(self.refresh)
-        with self._changing():
+        with self._guarded.changing():
             if consumer.browser:
                 self._browsers.add(consumer, self._buffer.in_order())
                 return
@@ -120,7 +160,7 @@ class ConsumerManager(Generic[T]):
         What it holds stays its own until released, and does not count as held any more.
         """
         consumer.unfollow_credit()
-        with self._changing():
+        with self._guarded.changing():
             if consumer.browser:
                 self._browsers.remove(consumer)
                 self._members.remove(consumer)
@@ -142,7 +182,7 @@ class ConsumerManager(Generic[T]):
 
     def set_priority(self, consumer: Consumer[T], priority: int) -> None:
         """Change the priority of a consumer."""
-        with self._changing():
+        with self._guarded.changing():
             if consumer in self._members and priority != consumer.priority:
                 self._consumers.set_priority(consumer, priority)
                 self._assignment.retry_short()
@@ -150,7 +190,7 @@ class ConsumerManager(Generic[T]):
 
     def refresh(self, consumer: Consumer[T]) -> None:
         """Look at a consumer's credit again: with credit it is woken for what it may take, without it is withdrawn."""
-        with self._changing():
+        with self._guarded.changing():
             has_credit = consumer.asked = consumer.has_credit
             if consumer.browser:
                 self._browsers.refresh(consumer, self._now(), interested=has_credit)
@@ -169,22 +209,22 @@ class ConsumerManager(Generic[T]):
 
         Call this about once a second if there is an `age`, or credit in bytes: time alone wakes no consumer.
         """
-        with self._changing():
+        with self._guarded.changing():
             self._assignment.recheck()
 
     def put(self, messages: Iterable[Ready[T]]) -> list[Ready[T]]:
         """Add messages at the end, and wake a consumer for each; returns the oldest ones above the bound, removed."""
         messages = [*messages]
+        displaced: list[Ready[T]] = []
         with self._lock:
             lanes = self._buffer.add(messages)
             if self._browsers.unseen:
                 self._browsers.show(messages, len(self))
-            displaced = [] if self._bound is None else self._buffer.displace(self._bound)
-            if displaced:
+            if self._bound is not None and (displaced := self._buffer.displace(self._bound)):
                 self._assignment.retry_short()
             if self._consumers.asleep:
                 self._assignment.wake(lanes)
-            calls = self._collected() if self._assignment.calls or self._buffer.expired else ()
+            calls = self._guarded.collected() if self._assignment.calls or self._buffer.expired else ()
         for call in calls:
             call()
         return displaced
@@ -195,15 +235,15 @@ class ConsumerManager(Generic[T]):
         After None a consumer with credit counts as asleep, and is woken; one without counts as not interested. `ended`:
         the message before has ended, and the next one may run in its place.
         """
+        if self._limit.most is None and (ready := self._guarded.pull_usual(consumer)) is not None:
+            return ready
         with self._lock:
             if ended:
                 self._limit.end(consumer)
-            if (ready := self._assignment.pull_quickly(consumer)) is not None:
-                return ready
             ready = self._pull(consumer)
             if ended and ready is None:
                 self._assignment.wake(self._buffer.lanes)
-            calls = self._collected()
+            calls = self._guarded.collected()
         for call in calls:
             call()
         return ready
@@ -217,17 +257,18 @@ class ConsumerManager(Generic[T]):
         return self._assignment.pull(consumer) if consumer.live else None
 
     def pull_quickly(self, consumer: Consumer[T]) -> Ready[T] | None:
-        """As `pull` after a message that has ended, in the usual case. None, and nothing done, in all other cases."""
-        with self._lock:
-            if not self._limit.end(consumer):
-                return self._assignment.pull_quickly(consumer)
-            if (ready := self._assignment.pull_quickly(consumer)) is None:
-                self._limit.take(consumer)
-            return ready
+        """As `pull` after a message that has ended, in the usual case; None in other cases: `pull` has to follow."""
+        return self._guarded.pull_usual(consumer) if self._limit.most is None else self._pull_in_place(consumer)
+
+    def _pull_in_place(self, consumer: Consumer[T]) -> Ready[T] | None:
+        """One more message in the place of one that has ended, if their number has a limit."""
+        with self._guarded.changing():
+            usual = self._limit.end(consumer) and consumer.state is NOTIFIED and consumer.live
+            return self._assignment.pull(consumer) if usual else None
 
     def ended(self, consumer: Consumer[T]) -> None:
         """A message that this consumer held has ended: if `running` is limited, another one may begin."""
-        with self._changing():
+        with self._guarded.changing():
             if self._limit.end(consumer):
                 self._assignment.wake(self._buffer.lanes)
 
@@ -237,7 +278,7 @@ class ConsumerManager(Generic[T]):
         False, and nothing done, if this consumer does not hold it: it was removed, or released before. Its credit is
         for the owner to give back. The rejections of 64 waiting messages are known, by the last 16 consumers each.
         """
-        with self._changing():
+        with self._guarded.changing():
             held = ready.holder is consumer
             if held:
                 self._limit.end(consumer)
@@ -253,7 +294,7 @@ class ConsumerManager(Generic[T]):
 
         False if it is not here: removed before, or expired.
         """
-        with self._changing():
+        with self._guarded.changing():
             held = ready.holder is not None
             ready.holder = None
             removed = held or self._buffer.remove(ready)
@@ -263,7 +304,7 @@ class ConsumerManager(Generic[T]):
 
     def take_back(self) -> list[Ready[T]]:
         """Remove and return all waiting messages, in order, so that another process can claim them."""
-        with self._changing():
+        with self._guarded.changing():
             for consumer in self._members:
                 if consumer.kept is not None:
                     self._assignment.forget_wakeup(consumer)

@@ -144,6 +144,11 @@ class RunningLimit:
         """Whether no consumer may take a message, besides those that were woken for one."""
         return self.most is not None and self._running + self.coming >= self.most
 
+    @property
+    def places(self) -> int | None:
+        """How many more messages may be held, those included that consumers are on their way for."""
+        return None if self.most is None else max(0, self.most - self._running)
+
     def take(self, consumer: object) -> None:
         """Count one more message that a consumer holds."""
         if self.most is not None:

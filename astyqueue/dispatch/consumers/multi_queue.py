@@ -95,9 +95,11 @@ class MultiQueueConsumer(Generic[T]):
         self._on_wake(share)
 
     def remove_queue(self, manager: ConsumerManager[T]) -> None:
-        """Serve this queue no longer. Messages that came from it stay with this consumer until released."""
+        """Serve this queue no longer, if it was. Messages that came from it stay with this consumer until released."""
         with self._lock:
-            share = self._shares.pop(manager)
+            share = self._shares.pop(manager, None)
+            if share is None:
+                return
             self._expecting.discard(share)
         manager.remove_consumer(share.consumer)
 

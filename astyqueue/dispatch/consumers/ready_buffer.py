@@ -135,7 +135,8 @@ class ReadyBuffer(Generic[T]):
     @property
     def waiting(self) -> int:
         """The number of waiting messages."""
-        return sum(len(lane.messages) for lane in self.lanes)
+        only = self.only
+        return sum(len(lane.messages) for lane in self.lanes) if only is None else len(only.messages)
 
     @property
     def lanes(self) -> list[Lane[T]]:
@@ -215,15 +216,18 @@ class ReadyBuffer(Generic[T]):
         self._unlist(self._rejected.pop(ready))
         self._find_only()
 
-    def add(self, messages: Iterable[Ready[T]]) -> Iterable[Lane[T]]:
+    def add(self, messages: list[Ready[T]]) -> Iterable[Lane[T]]:
         """Add new messages at the end; returns their lanes."""
         only = self.only
         lanes: dict[Lane[T], None] = {}
         for ready in messages:
             self._position = ready.position = self._position + 1
             ready.lane = lane = only or self._file(ready)
-            lane.messages.append(ready)
             lanes[lane] = None
+            if only is None:
+                lane.messages.append(ready)
+        if only is not None:
+            only.messages.extend(messages)
         return lanes
 
     def put_back(self, ready: Ready[T]) -> Lane[T] | None:

@@ -82,7 +82,7 @@ def test_what_still_runs_when_the_time_to_drain_is_over_is_given_back_and_costs_
     [again] = still.queue.receive(1)
     assert (again.body, again.attempt) == ("slow", 1)
     gate.open.set()
-    handler = next(thread for thread in threading.enumerate() if thread.name == "astyqueue:emails:handle:1")
+    handler = next(thread for thread in threading.enumerate() if thread.name == "astyqueue:handle:1")
     assert ended(handler)
     assert still.heard.count("acked") == 0
     assert "late" in [record.getMessage().split()[0] for record in caplog.records]
@@ -248,7 +248,7 @@ def test_all_threads_of_a_dispatcher_end_with_it(still: Stage) -> None:
         "astyqueue:steward",
         "astyqueue:presence",
         "astyqueue:claim:1",
-        *(f"astyqueue:emails:handle:{number}" for number in (1, 2, 3)),
+        *(f"astyqueue:handle:{number}" for number in (1, 2, 3)),
     }
     dispatcher.stop()
     assert all(map(ended, dispatcher.threads))

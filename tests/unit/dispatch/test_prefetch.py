@@ -7,8 +7,9 @@ import threading
 import pytest
 
 from astyqueue.clock import SystemClock
-from astyqueue.dispatch.backlog import Backlog
 from astyqueue.dispatch.backlog_size import AdaptivePrefetch
+from astyqueue.dispatch.consumers import MultiQueueConsumer
+from astyqueue.dispatch.slots import ClaimCredit, FreeSlots, ReadyDeliveries
 from astyqueue.protocol.steps import Commit, Request
 from astyqueue.queue.delivery.delivery import Delivery
 from astyqueue.store import Store
@@ -207,9 +208,32 @@ def test_small_swings_leave_the_bound_alone() -> None:
     assert pace.bound == settled
 
 
-def backlog_of(bound: int) -> tuple[Backlog, list[None]]:
-    calls: list[None] = []
-    return Backlog(AdaptivePrefetch(1, LEASE, bound), lambda: calls.append(None)), calls
+class Line:
+    """The deliveries of one queue that wait, the credit for more, and a slot that takes one when the test says so."""
+
+    def __init__(self, bound: int) -> None:
+        self.calls: list[None] = []
+        pace = AdaptivePrefetch(1, LEASE, bound)
+        self.ready = ReadyDeliveries(SystemClock(), pace, None)
+        self._credit = ClaimCredit(FreeSlots(), self.ready, pace, weight=1, wake=lambda: self.calls.append(None))
+        self._slot: MultiQueueConsumer[Delivery] = MultiQueueConsumer(lambda: None)
+        self._slot.add_queue(self.ready.manager)
+
+    def credit(self) -> int:
+        return self._credit.credit()
+
+    def accept(self, deliveries: list[Delivery]) -> list[Delivery]:
+        self._credit.arrived(len(deliveries))
+        return self.ready.accept(deliveries)
+
+    def take(self) -> Delivery | None:
+        pulled = self._slot.pull()
+        self._credit.taken()
+        return None if pulled is None else pulled.ready.message
+
+    def shut(self) -> list[Delivery]:
+        self._credit.shut()
+        return self.ready.shut()
 
 
 def deliveries(stage: Stage, count: int) -> list[Delivery]:
@@ -218,33 +242,33 @@ def deliveries(stage: Stage, count: int) -> list[Delivery]:
 
 
 def test_credit_is_asked_for_in_gulps(still: Stage) -> None:
-    backlog, calls = backlog_of(10)
-    assert backlog.credit() == 10
-    backlog.accept([*deliveries(still, 10)])
-    assert backlog.credit() == 0
+    line = Line(10)
+    assert line.credit() == 10
+    line.accept([*deliveries(still, 10)])
+    assert line.credit() == 0
     for _ in range(4):
-        backlog.take()
-    assert (backlog.credit(), calls) == (0, [])
-    backlog.take()
-    assert calls == [None]
-    assert backlog.credit() == 5
+        line.take()
+    assert (line.credit(), line.calls) == (0, [])
+    line.take()
+    assert line.calls == [None]
+    assert line.credit() == 5
 
 
 def test_credit_that_was_given_stands_while_its_messages_come_in_parts(still: Stage) -> None:
-    backlog, _ = backlog_of(10)
-    assert backlog.credit() == 10
+    line = Line(10)
+    assert line.credit() == 10
     first, second = deliveries(still, 7), deliveries(still, 3)
-    backlog.accept([*first])
-    assert backlog.credit() == 3
-    backlog.accept([*second])
-    assert backlog.credit() == 0
+    line.accept([*first])
+    assert line.credit() == 3
+    line.accept([*second])
+    assert line.credit() == 0
 
 
 def test_once_shut_there_is_no_credit_and_what_comes_late_is_given_back(still: Stage) -> None:
-    backlog, _ = backlog_of(10)
+    line = Line(10)
     early, late = deliveries(still, 3), deliveries(still, 2)
-    backlog.accept([*early])
-    assert backlog.shut() == early
-    assert backlog.credit() == 0
-    assert backlog.accept([*late]) == late
-    assert backlog.take() is None
+    line.accept([*early])
+    assert line.shut() == early
+    assert line.credit() == 0
+    assert line.accept([*late]) == late
+    assert line.take() is None

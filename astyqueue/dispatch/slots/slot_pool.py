@@ -1,0 +1,209 @@
+"""The slots of a dispatcher: threads, each of which takes messages of all queues in turn and handles them."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import deque
+from collections.abc import Callable
+from queue import SimpleQueue
+from typing import Final, Protocol
+
+from astyqueue.clock import Clock
+from astyqueue.dispatch.consumers import ALL, ConsumerManager, MultiQueueConsumer, Selector
+from astyqueue.dispatch.slots.free_slots import ClaimCredit, FreeSlots
+from astyqueue.dispatch.slots.ready_deliveries import ReadyDeliveries
+from astyqueue.dispatch.worker_log import log_event, log_traceback
+from astyqueue.errors import ThreadsDied
+from astyqueue.queue.delivery.delivery import Delivery
+from astyqueue.text import reason_of
+from astyqueue.units import SECOND, MonotonicUs
+
+#: If more slots than this die within this time, the dispatcher stops: the process must be restarted.
+_DEATHS: Final = 10
+_WITHIN: Final = 60 * SECOND
+
+
+class Executions(Protocol):
+    """What handles the deliveries of a queue."""
+
+    def carry_out(self, delivery: Delivery) -> None:
+        """Handle a delivery; returns when it has an outcome."""
+
+
+class ServedQueue(Protocol):
+    """A queue as slots see it."""
+
+    @property
+    def name(self) -> str:
+        """Its name."""
+
+    @property
+    def weight(self) -> int:
+        """Its turns under load."""
+
+    @property
+    def executions(self) -> Executions:
+        """What handles its deliveries."""
+
+    @property
+    def ready(self) -> ReadyDeliveries:
+        """Its deliveries that wait for a slot."""
+
+    @property
+    def credit(self) -> ClaimCredit:
+        """What asks for more of them."""
+
+
+class _Slot:
+    """One thread: what wakes it, and the queue whose message it handles (None while it looks for one)."""
+
+    __slots__ = ("consumer", "queue", "rests", "signals", "thread")
+
+    def __init__(self) -> None:
+        self.signals: SimpleQueue[None] = SimpleQueue()
+        self.consumer: MultiQueueConsumer[Delivery] = MultiQueueConsumer(self.wake)
+        self.queue: ServedQueue | None = None
+        self.rests = False
+        self.thread: threading.Thread | None = None
+
+    def wake(self) -> None:
+        """End its rest, or the next one."""
+        self.signals.put(None)
+
+
+class SlotPool:
+    """The slots of one kind. Each takes a message of any queue; while several queues have some, they take turns.
+
+    The threads are daemons: `shut` ends them, or the interpreter's exit. A slot whose thread dies of an error outside
+    of handlers is replaced.
+    """
+
+    def __init__(self, size: int, free: FreeSlots, clock: Clock, *, selector: Selector = ALL) -> None:
+        """`size` slots, which take the messages that `selector` matches; nothing runs yet."""
+        self.size = size
+        #: Called when a thread died and, once the pool was shut, when one has left.
+        self.on_change: Callable[[], None] = _ignore
+        self.threads: list[threading.Thread] = []
+        self.free = free
+        self._clock = clock
+        self._selector = selector
+        self._lock = threading.Lock()
+        self._queues: dict[ConsumerManager[Delivery], ServedQueue] = {}
+        self._slots: list[_Slot] = []
+        self._resting = 0
+        self._shut = False
+        self._died: deque[tuple[_Slot, BaseException]] = deque()
+        self._deaths: deque[MonotonicUs] = deque(maxlen=_DEATHS)
+
+    def __repr__(self) -> str:
+        """The numbers of slots and queues."""
+        return f"<SlotPool: {self.size} slots, {len(self._queues)} queues>"
+
+    def start(self) -> None:
+        """Start the threads."""
+        for number in range(1, self.size + 1):
+            self._start_slot(f"{number}")
+
+    def _start_slot(self, name: str) -> None:
+        slot = _Slot()
+        slot.thread = threading.Thread(target=self._run, args=(slot,), name=f"astyqueue:handle:{name}", daemon=True)
+        with self._lock:
+            for queue in self._queues.values():
+                self._serve(slot, queue)
+            self._slots.append(slot)
+            self.threads.append(slot.thread)
+        slot.thread.start()
+
+    def _serve(self, slot: _Slot, queue: ServedQueue) -> None:
+        slot.consumer.add_queue(queue.ready.manager, weight=queue.weight, selector=self._selector)
+
+    def add_queue(self, queue: ServedQueue) -> None:
+        """Take messages of this queue too, from now on."""
+        with self._lock:
+            self._queues[queue.ready.manager] = queue
+            for slot in self._slots:
+                self._serve(slot, queue)
+
+    def remove_queue(self, queue: ServedQueue) -> None:
+        """Take no more messages of this queue. Those that slots have go on; `forget_queue` follows once they ended."""
+        with self._lock:
+            for slot in self._slots:
+                slot.consumer.remove_queue(queue.ready.manager)
+
+    def forget_queue(self, queue: ServedQueue) -> None:
+        """Forget a queue that no slot is busy with any more."""
+        self.remove_queue(queue)  # from slots that were started meanwhile
+        del self._queues[queue.ready.manager]
+
+    def is_busy_with(self, queue: ServedQueue) -> bool:
+        """Whether a slot has a message of this queue, or may have taken one just now."""
+        with self._lock:
+            return any(slot.queue is queue or (slot.queue is None and not slot.rests) for slot in self._slots)
+
+    def is_idle(self, but: int) -> bool:
+        """Whether all slots rest or have left, except `but` of them."""
+        return self._resting >= self.size - but
+
+    def shut(self) -> None:
+        """Have each slot end when it finds nothing to take."""
+        with self._lock:
+            self._shut = True
+            slots = [*self._slots]
+        for slot in slots:
+            slot.wake()
+
+    def _run(self, slot: _Slot) -> None:
+        pull, queues = slot.consumer.pull, self._queues
+        try:
+            while True:
+                slot.queue = None
+                if (pulled := pull()) is not None:
+                    slot.queue = queue = queues[pulled.manager]
+                    queue.credit.taken()
+                    queue.executions.carry_out(pulled.ready.message)
+                elif not self._rest(slot):
+                    return
+        except BaseException as error:  # noqa: BLE001 - as when memory runs out; another thread takes this one's place
+            self._died.append((slot, error))
+            self.on_change()
+
+    def _rest(self, slot: _Slot) -> bool:
+        """Wait until a queue has something; False once the pool is shut."""
+        with self._lock:
+            slot.rests = True
+            self._resting += 1
+            shut = self._shut
+        if shut:
+            slot.consumer.close()
+            self.on_change()
+            return False
+        self.free.add_free()
+        slot.signals.get()
+        self.free.take_free()
+        with self._lock:
+            self._resting -= 1
+            slot.rests = False
+        return True
+
+    def replace_dead(self) -> ThreadsDied | None:
+        """Start a thread for each that died; returns an error at the eleventh death within a minute."""
+        while self._died:
+            slot, error = self._died.popleft()
+            now = self._clock.monotonic()
+            again = len(self._deaths) == _DEATHS and now - self._deaths[0] < _WITHIN
+            self._deaths.append(now)
+            name = slot.queue.name if slot.queue else ""
+            log_event(logging.CRITICAL, "thread died", queue=name, error=reason_of(error), replaced=not again)
+            log_traceback(error, queue=name)
+            with self._lock:
+                self._slots.remove(slot)
+            slot.consumer.close()
+            if again:
+                return ThreadsDied(name, _DEATHS + 1, reason_of(error))
+            self._start_slot("again")
+        return None
+
+
+def _ignore() -> None:
+    """The default of `on_change`."""
