@@ -15,7 +15,7 @@ How the rows of the broker's consumer manager are met is in docs/reference/linea
 from astyqueue.dispatch.consumers.consumer_lists import Consumer
 from astyqueue.dispatch.consumers.consumer_manager import ConsumerManager
 from astyqueue.dispatch.consumers.credit import Credit
-from astyqueue.dispatch.consumers.multi_queue import MultiQueueConsumer
+from astyqueue.dispatch.consumers.multi_queue import MultiQueueConsumer, Pulled
 from astyqueue.dispatch.consumers.ready_buffer import ALL, Ready, Selector
 
-__all__ = ["ALL", "Consumer", "ConsumerManager", "Credit", "MultiQueueConsumer", "Ready", "Selector"]
+__all__ = ["ALL", "Consumer", "ConsumerManager", "Credit", "MultiQueueConsumer", "Pulled", "Ready", "Selector"]

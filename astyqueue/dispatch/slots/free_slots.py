@@ -55,6 +55,13 @@ class FreeSlots:
         with self._lock:
             self._free -= 1
 
+    def offer(self) -> None:
+        """Have queues claim that were refused, as many as there are free slots left."""
+        if self._refused:
+            with self._lock:
+                offered = self._offered()
+            _wake(offered)
+
     def enter(self) -> None:
         """Count one more queue."""
         with self._lock:
@@ -118,8 +125,8 @@ class FreeSlots:
         for queue in tuple(self._waiting):
             if queue is not besides:
                 waits = len(queue.ready)
-                waiting += waits
                 self._count_waiting(queue, waits=waits > 0)
+                waiting += waits if queue.places is None else min(waits, queue.places)
         return max(0, self._free - self._promised - waiting)
 
     def arrived(self, queue: ClaimCredit, messages: int) -> None:

@@ -10,7 +10,7 @@ from queue import SimpleQueue
 from typing import Final, Protocol
 
 from astyqueue.clock import Clock
-from astyqueue.dispatch.consumers import ALL, ConsumerManager, MultiQueueConsumer, Selector
+from astyqueue.dispatch.consumers import ALL, ConsumerManager, MultiQueueConsumer, Pulled, Selector
 from astyqueue.dispatch.slots.free_slots import ClaimCredit, FreeSlots
 from astyqueue.dispatch.slots.ready_deliveries import ReadyDeliveries
 from astyqueue.dispatch.worker_log import log_event, log_traceback
@@ -156,17 +156,23 @@ class SlotPool:
     def _run(self, slot: _Slot) -> None:
         pull, queues = slot.consumer.pull, self._queues
         try:
-            while True:
+            while (pulled := pull() or self._pull_when_woken(slot)) is not None:
+                slot.queue = queue = queues[pulled.manager]
+                queue.credit.taken()
+                queue.executions.carry_out(pulled.ready.message)
                 slot.queue = None
-                if (pulled := pull()) is not None:
-                    slot.queue = queue = queues[pulled.manager]
-                    queue.credit.taken()
-                    queue.executions.carry_out(pulled.ready.message)
-                elif not self._rest(slot):
-                    return
         except BaseException as error:  # noqa: BLE001 - as when memory runs out; another thread takes this one's place
             self._died.append((slot, error))
             self.on_change()
+
+    def _pull_when_woken(self, slot: _Slot) -> Pulled[Delivery] | None:
+        """Rest until there is a message; None once the pool is shut."""
+        while self._rest(slot):
+            pulled = slot.consumer.pull()
+            self.free.offer()  # until now the message waited, as if for one of the other free slots
+            if pulled is not None:
+                return pulled
+        return None
 
     def _rest(self, slot: _Slot) -> bool:
         """Wait until a queue has something; False once the pool is shut."""

@@ -226,6 +226,17 @@ def test_a_burst_ends_when_nothing_is_due(worker: Callable[..., Worker], emails:
     assert letter.reason == "ValueError: no such address"
 
 
+def test_one_thread_runs_what_a_pattern_finds_and_a_burst_ends_when_that_is_done(
+    worker: Callable[..., Worker], emails: Connection, jobs: Path
+) -> None:
+    for name in ("mail.one", "mail.two"):
+        body = {"args": [name], "kwargs": {}}
+        emails.queue(name, **ONE_ROW).send(body, headers={"task": "jobs.note"})
+    send(emails, "note", "not from here")
+    worker("jobs:app", "-Q", "mail.*:2", "-c", "1", "--burst").ends(0)
+    assert sorted(notes(jobs)) == ["mail.one", "mail.two"]
+
+
 def test_a_burst_over_empty_queues_ends_at_once(worker: Callable[..., Worker]) -> None:
     worker("jobs:app", "--burst").ends(0)
 
@@ -265,7 +276,7 @@ def test_log_lines_are_json_when_asked_for(worker: Callable[..., Worker], emails
     process.ends(0)
     lines = [json.loads(line) for line in process.told]
     assert [line["event"] for line in lines] == ["ready", "done", "drain", "stopped"]
-    assert (lines[0]["queues"], lines[0]["threads"]) == ("emails:4,default:4", 8)
+    assert (lines[0]["queues"], lines[0]["threads"]) == ("emails,default", 8)
     assert lines[0]["tasks"] == "jobs.fail,jobs.hold,jobs.note,jobs.slow,jobs.unused"
     assert (lines[1]["task"], lines[1]["id"], lines[1]["attempt"]) == ("jobs.note", id_, 1)
 
@@ -292,7 +303,7 @@ def test_a_flag_beats_the_app_which_beats_the_environment(
         (["jobs:no_app"], 2, "Error: jobs:no_app is of type int; did you mean jobs:app?"),
         (["jobs:app", "-Q", "emials"], 2, "Error: this app has no queue 'emials', it has emails, default"),
         (["jobs:app", "-Q", "emails:x"], 2, "emails:3,default"),
-        (["jobs:app", "-c", "1"], 2, "Error: concurrency 1 is less than the number of queues, 2"),
+        (["jobs:app", "-Q", "emails:0"], 2, "Error: weight is 0: give a whole number from 1 to 1000"),
         (["jobs:app", "--drain-timeout", "soon"], 2, "Error: 'soon' is not a duration"),
         (["jobs:app", "--url", "amqp://"], 2, "Error: unknown kind of store 'amqp'"),
         (["jobs:app", "--url", "sqlite:////no/such/place/work.db"], 3, "create it"),

@@ -52,6 +52,34 @@ def resting(name: str, rest: Rest, log: list[str]) -> Steps[None]:
     log.append(name)
 
 
+def test_a_task_that_is_added_wakes_the_loop_and_is_refused_once_all_others_have_ended(clock: TimeMachine) -> None:
+    log: list[str] = []
+    wakeup, added = Wakeup(clock), threading.Event()
+
+    def late() -> Steps[None]:
+        yield from reading("late", 2, log)
+        added.set()
+        wakeup.set()
+
+    loop = StepLoop(clock, [task(resting("rested", Rest(wakeup, None), log), clock)])
+    thread = threading.Thread(target=loop.run, daemon=True)
+    thread.start()
+    assert loop.add(task(late(), clock))
+    assert added.wait(DEADLINE)
+    thread.join(DEADLINE)
+    assert log == ["late", "late", "rested"]
+    assert not loop.add(task(reading("too late", 1, log), clock))
+
+
+def test_the_loop_says_when_a_task_begins_to_rest(clock: TimeMachine) -> None:
+    rests: list[None] = []
+    wakeup = Wakeup(clock)
+    wakeup.set()
+    steps = resting("rested", Rest(wakeup, None), [])
+    StepLoop(clock, [StepTask(steps, MemoryStore(clock=clock), UNOBSERVED, lambda: rests.append(None))]).run()
+    assert rests == [None]
+
+
 def test_tasks_with_requests_take_turns(clock: TimeMachine) -> None:
     log: list[str] = []
     StepLoop(clock, [task(reading(name, 3, log), clock) for name in "abc"]).run()

@@ -7,14 +7,11 @@ import threading
 from collections.abc import AsyncIterator, Callable, Iterator
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from astyqueue.errors import BadInput, Reject, Retry
 from astyqueue.model.views import DeadLetter
 from astyqueue.queue.delivery.delivery import Delivery
 from astyqueue.tasks import App, current_delivery
-from astyqueue.tasks.app import shares
 from tests.support.places import Place
 
 #: Seconds within which a task must have run; only a failing test takes this long.
@@ -325,7 +322,7 @@ def test_a_worker_says_what_it_serves_with_how_many_threads(
     with app.worker({"emails": 3, "default": 1}, concurrency=8):
         pass
     [ready] = [vars(record)["facts"] for record in caplog.records if vars(record)["event"] == "ready"]
-    assert (ready["queues"], ready["threads"]) == ("emails:6,default:2", 8)
+    assert (ready["queues"], ready["threads"]) == ("emails:3,default", 8)
     assert ready["worker"] == ",".join(app.open(name).core.process.name for name in ("emails", "default"))
     assert ready["tasks"].startswith("mail.00,mail.01,")
     assert ready["tasks"].endswith(",mail.19,and 3 more")
@@ -354,36 +351,29 @@ def test_a_queue_that_the_app_does_not_have_is_refused(app: App) -> None:
         app.worker({"emials": 3})
 
 
-@pytest.mark.parametrize(
-    ("weights", "threads", "expected"),
-    [
-        ({"emails": 3, "default": 1}, 16, {"emails": 12, "default": 4}),
-        ({"emails": 1}, 8, {"emails": 8}),
-        ({"emails": 100, "default": 1}, 2, {"emails": 1, "default": 1}),
-        ({"a": 1, "b": 1, "c": 1}, 4, {"a": 2, "b": 1, "c": 1}),
-    ],
-)
-def test_threads_follow_the_weights(weights: dict[str, int], threads: int, expected: dict[str, int]) -> None:
-    assert shares(weights, threads) == expected
+def test_one_thread_runs_the_tasks_of_all_queues(app: App, seen: Seen) -> None:
+    for name in ("emails", "reports", "default"):
+        app.task(queue=name, name=f"{name}.note")(lambda name=name: seen.note(name)).send()
+    with app.worker(concurrency=1):
+        assert sorted(map(str, seen.first(3))) == ["default", "emails", "reports"]
 
 
-@given(st.dictionaries(st.text(max_size=3), st.integers(1, 50), min_size=1, max_size=6), st.integers(0, 100))
-def test_every_thread_is_given_and_nobody_goes_without(weights: dict[str, int], spare: int) -> None:
-    given_out = shares(weights, len(weights) + spare)
-    assert sum(given_out.values()) == len(weights) + spare
-    assert min(given_out.values()) >= 1
-    assert all(
-        given_out[one] >= given_out[other] for one in weights for other in weights if weights[one] > weights[other]
-    )
+def test_a_pattern_stands_for_the_queues_of_the_store_that_match_and_every_task_runs_from_them(
+    app: App, seen: Seen
+) -> None:
+    @app.task(queue="emails")
+    def note(text: str) -> None:
+        seen.note(text)
+
+    note.send("not from here")
+    for name in ("mail.one", "mail.two"):
+        app.open(name).send({"args": [name], "kwargs": {}}, headers={"task": note.name})
+    with app.worker({"mail.*": 2}) as worker:
+        assert sorted(map(str, seen.first(2))) == ["mail.one", "mail.two"]
+        assert sorted(queue.name for queue in worker.queues) == ["mail.one", "mail.two"]
+    assert app.open("emails").counts().waiting == 1
 
 
-def test_fewer_threads_than_queues_are_refused() -> None:
-    with pytest.raises(
-        BadInput, match=r"concurrency 1 is less than the number of queues, 2 \(a, b\).*to 2 or more \(-c\)"
-    ):
-        shares({"a": 1, "b": 1}, 1)
-
-
-def test_a_weight_of_nothing_is_refused() -> None:
-    with pytest.raises(BadInput, match="a:0"):
-        shares({"a": 0, "b": 1}, 8)
+def test_a_weight_of_nothing_is_refused(app: App) -> None:
+    with pytest.raises(BadInput, match="weight is 0"):
+        app.worker({"emails": 0, "default": 1})
