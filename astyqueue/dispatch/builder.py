@@ -21,7 +21,9 @@ D = TypeVar("D")
 #: The default number of handler threads, and the greatest.
 THREADS: Final = 8
 _THREADS_AT_MOST: Final = 1_024
+_THREADS: Final = range(1, _THREADS_AT_MOST + 1)
 _WEIGHTS: Final = range(1, 1_001)
+_BACKLOGS: Final = range(100_001)
 
 
 @dataclass(slots=True)
@@ -92,7 +94,7 @@ class DispatcherBuilder(Generic[D]):
 
     def threads(self, total: int) -> Self:
         """Run handlers in this number of threads, which all queues share."""
-        self._threads = _count("threads", total, range(1, _THREADS_AT_MOST + 1))
+        self._threads = _count("threads", total, _THREADS)
         return self
 
     def queue(
@@ -178,7 +180,7 @@ class DispatcherBuilder(Generic[D]):
 
     def max_stalled(self, most: int) -> Self:
         """Stop, with HandlersStuck, when `most` handlers (or all threads) run on past their `timeout`."""
-        self._limits = replace(self._limits, stalled=_count("max_stalled", most, range(1, _THREADS_AT_MOST + 1)))
+        self._limits = replace(self._limits, stalled=_count("max_stalled", most, _THREADS))
         return self
 
     def build(self) -> D:
@@ -228,9 +230,9 @@ class DispatcherBuilder(Generic[D]):
     def _sized(self, threads: int | None, backlog: int | None) -> Self:
         wanted = self._last
         if threads is not None:
-            wanted.threads = max(wanted.threads or 0, _count("threads", threads, range(1, _THREADS_AT_MOST + 1)))
+            wanted.threads = max(wanted.threads or 0, _count("threads", threads, _THREADS))
         if backlog is not None:
-            wanted.backlog = max(wanted.backlog or 0, _count("backlog", backlog, range(100_001)))
+            wanted.backlog = max(wanted.backlog or 0, _count("backlog", backlog, _BACKLOGS))
         return self
 
 
@@ -241,6 +243,15 @@ def _limits(timeout: Duration | None, max_attempts: int | None) -> tuple[int | N
         message = "a timeout of 0 leaves a handler no time: give a longer one, or leave it out"
         raise BadSetting(message)
     return limit, None if max_attempts is None else _count("max_attempts", max_attempts, range(1, 10_001))
+
+
+def queue_options(weight: int, threads: int | None, backlog: int | None) -> QueueOptions:
+    """The options of a queue; BadSetting if one is out of bounds."""
+    return QueueOptions(
+        _count("weight", weight, _WEIGHTS),
+        None if threads is None else _count("threads", threads, _THREADS),
+        None if backlog is None else _count("backlog", backlog, _BACKLOGS),
+    )
 
 
 def _count(name: str, value: object, allowed: range) -> int:

@@ -11,12 +11,12 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Final, Self
 
-from astyqueue.dispatch.builder import DispatcherBuilder, DispatcherPlan
+from astyqueue.dispatch.builder import DispatcherBuilder, DispatcherPlan, queue_options
 from astyqueue.dispatch.handlers import Call, Handler, HandlerRegistry, handler_name
 from astyqueue.dispatch.presence.worker_presence import WorkerPresence, Workload
 from astyqueue.dispatch.queue_patterns import PatternWatch, QueuePattern
 from astyqueue.dispatch.step_loop import StepLoop
-from astyqueue.dispatch.subscription import QueueOptions, Subscription
+from astyqueue.dispatch.subscription import Subscription
 from astyqueue.dispatch.supervisor import Supervisor
 from astyqueue.dispatch.worker_log import log_event, some
 from astyqueue.durations import Duration, as_microseconds
@@ -149,15 +149,24 @@ class Dispatcher:
         self._loops.append(loop)
         self._start_thread(loop.run, f"claim:{len(self._loops)}")
 
-    def add_queue(self, queue: MessageQueue, call: Call, *, weight: int = 1, threads: int | None = None) -> None:
+    def add_queue(
+        self,
+        queue: MessageQueue,
+        call: Call,
+        *,
+        weight: int = 1,
+        threads: int | None = None,
+        backlog: int | None = None,
+    ) -> None:
         """Serve one more queue with this handler, also while it runs. Closed once it was drained.
 
-        `weight` and `threads` are those of the builder's `queue`; the number of handler threads stays the same.
+        The options are those of the builder's `queue`; the number of handler threads stays the same.
         """
+        options = queue_options(weight, threads, backlog)
         roster = HandlerRegistry()
         roster.add(Handler(handler_name(call), call), None)
         roster.wrap(self._plan.middleware)
-        self._serve(self._plan.subscription(queue, roster, QueueOptions(weight, threads)))
+        self._serve(self._plan.subscription(queue, roster, options))
 
     def remove_queue(self, queue: MessageQueue) -> None:
         """Claim no more from this queue, also while it runs.

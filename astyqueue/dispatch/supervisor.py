@@ -120,10 +120,10 @@ class Supervisor:
                 continue
             self._safely(lambda leaving: leaving.leave(), one)
             self._pool.forget_queue(one)
+            log_event(logging.INFO, "left", queue=one.name)
             with self._lock:
                 self.subscriptions = tuple(other for other in self.subscriptions if other is not one)
                 self._leaving.remove(one)
-            log_event(logging.INFO, "left", queue=one.name)
 
     def _look_after(self) -> None:
         """Replace threads that died, give up executions past their deadline, report stuck handlers."""

@@ -118,24 +118,23 @@ def test_while_a_handler_runs_none_of_fifty_queues_hoards_a_message_for_its_slot
 
 
 def test_idle_slots_are_lent_at_once_to_the_one_queue_that_has_messages(crew: Crew) -> None:
-    all_at_once = threading.Barrier(4)
-    busy, idle = crew.queue("busy", *range(8)), crew.queue("idle")
+    busy, idle, gate = crew.queue("busy", *range(8)), crew.queue("idle"), Gate()
     builder = Dispatcher.builder().threads(4).queue(idle, weight=100).handler(lambda _: None)
-    crew.begin(builder.queue(busy).handler(lambda _: all_at_once.wait(DEADLINE)))
-    while busy.counts().total:
-        look_around(busy)
-    assert not all_at_once.broken
+    crew.begin(builder.queue(busy).handler(gate))
+    gate.when_entered(4)
+    assert (len(gate.threads), busy.stats.received) == (4, 4)
+    gate.open.set()
+    gate.when_entered(4)
 
 
 def test_under_load_turns_follow_the_weights(crew: Crew) -> None:
     """All messages wait for the one slot before it takes the first."""
     gate, order = Gate(), Order()
     first, heavy, light = crew.queue("first", 1), crew.queue("heavy", *range(160)), crew.queue("light", *range(160))
-    builder = Dispatcher.builder().threads(1).queue(first).handler(gate)
-    builder.queue(heavy, weight=3, backlog=160).handler(order.of("heavy"))
-    builder.queue(light, backlog=160).handler(order.of("light"))
-    crew.begin(builder)
+    dispatcher = crew.begin(Dispatcher.builder().threads(1).queue(first).handler(gate))
     gate.when_entered()
+    dispatcher.add_queue(heavy, order.of("heavy"), weight=3, backlog=160)
+    dispatcher.add_queue(light, order.of("light"), backlog=160)
     while heavy.stats.received + light.stats.received < 320:
         look_around(heavy)
         look_around(light)
@@ -220,6 +219,9 @@ def test_weights_and_limits_out_of_bounds_are_refused(crew: Crew, options: dict[
         Dispatcher.builder().queue(crew.queue("one"), **options)
     with pytest.raises(BadSetting):
         Dispatcher.builder().threads(0)
+    dispatcher = crew.begin(Dispatcher.builder().queue(crew.queue("two")).handler(print))
+    with pytest.raises(BadSetting):
+        dispatcher.add_queue(crew.queue("three"), print, **options)
 
 
 def test_queues_join_and_leave_while_a_dispatcher_runs(crew: Crew) -> None:
