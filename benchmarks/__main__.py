@@ -28,6 +28,7 @@ BENCHMARKS: Final = (
     "journal",
     "worker",
     "spool",
+    "queues",
 )
 
 

@@ -33,6 +33,8 @@ class AdaptivePrefetch:
     def __init__(self, threads: int, lease: int, fixed: int | None = None) -> None:
         """For `threads` concurrent handlers and a lease in microseconds; a `fixed` bound does not adapt."""
         self.bound = fixed or 0
+        #: The part of the threads' time that is for these handlers, while other queues have messages too.
+        self.part = 1.0
         self.adapts = fixed is None
         self._budget = threads * min(_HORIZON, lease // _PART_OF_LEASE)
         self._typical = float(2 * self._budget)
@@ -43,7 +45,7 @@ class AdaptivePrefetch:
 
     def adapt(self) -> None:
         """Set the bound from the observed durations."""
-        wanted = min(_MOST, int(self._budget / max(1.0, self._typical)))
+        wanted = min(_MOST, int(self.part * self._budget / max(1.0, self._typical)))
         if self.adapts and (wanted >= self.bound * _WORTH_A_CHANGE or wanted * _WORTH_A_CHANGE <= self.bound):
             self.bound = wanted
 

@@ -77,11 +77,10 @@ class FreeSlots:
             offered = self._offered()
         _wake(offered)
 
-    def bound_of(self, queue: ClaimCredit, bound: int) -> int:
-        """This queue's part, by weight, of what may wait for all queues that have something waiting; at least one."""
+    def part_of(self, queue: ClaimCredit) -> float:
+        """This queue's part of the slots' time, by weight, among the queues that have something waiting."""
         with self._lock:
-            weight = self._weight_of_waiting + (0 if queue in self._waiting else queue.weight)
-        return max(1, bound * queue.weight // weight)
+            return queue.weight / (self._weight_of_waiting + (0 if queue in self._waiting else queue.weight))
 
     def grant(self, queue: ClaimCredit, bound: int, *, promise: bool) -> int:
         """How many messages a queue may claim, if `bound` of them may wait; with `promise`, free slots are kept for it.
@@ -254,10 +253,9 @@ class ClaimCredit:
         """How many messages may be claimed now. Whichever thread leads the claims of the queue calls this."""
         if self._shut:
             return 0
+        self._pace.part = self._slots.part_of(self)
         self._pace.adapt()
         bound = self._pace.bound
-        if bound and self._pace.adapts:
-            bound = self._slots.bound_of(self, bound)
         # Set before the waiting messages are counted: a slot that makes room after that sees them, and asks.
         self._ask_at = bound - max(1, bound // 2)
         self._unasked = True

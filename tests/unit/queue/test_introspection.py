@@ -81,7 +81,7 @@ def test_the_repr_of_a_connection_its_store_and_a_dispatcher_shows_whether_they_
     with connect("memory://", clock=clock) as connection:
         assert repr(connection) == "<Connection to <MemoryStore open>>"
         dispatcher = Dispatcher.builder().queue(connection.queue("emails")).handler(lambda _: None, threads=2).build()
-        assert repr(dispatcher) == "<Dispatcher of emails:2, not started>"
+        assert repr(dispatcher) == "<Dispatcher of emails with 2 threads, not started>"
     assert repr(connection) == "<Connection to <MemoryStore closed>>"
 
 

@@ -1,0 +1,106 @@
+"""A dispatcher of many queues, of which a few have messages, compared with a dispatcher of one queue."""
+
+from __future__ import annotations
+
+import json
+import sys
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass
+from time import process_time
+from typing import Final
+
+from astyqueue import Delivery, MessageQueue
+from astyqueue.dispatch.dispatcher import Dispatcher
+from astyqueue.queue.connection import connect
+from astyqueue.units import SECOND
+from benchmarks.figures import figure
+from benchmarks.target import CLOCK, ONE_ROW, Target
+from benchmarks.target_options import opened, parser, whole_number
+from benchmarks.throughput import number_of
+from benchmarks.workload import NotMeasured, Tally, bodies
+
+_BODY_BYTES: Final = 200
+#: The part of one queue's rate that many queues must reach.
+_HOLDS: Final = 0.8
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """How many queues, how many of them have messages, and how many messages there are in all."""
+
+    queues: int
+    busy: int
+    messages: int
+    threads: int
+
+
+def main(arguments: list[str]) -> int:
+    """Measure and print; 1 if anything was lost."""
+    made = parser("queues", __doc__, ("memory", "sqlite"))
+    made.add_argument("--queues", type=whole_number(1), default=1_000, help="served (default: %(default)s)")
+    made.add_argument("--busy", type=whole_number(1), default=10, help="with messages (default: %(default)s)")
+    made.add_argument("--messages", type=whole_number(100), default=20_000, help="in all (default: %(default)s)")
+    made.add_argument("--threads", type=whole_number(1), default=8, help="that all share (default: %(default)s)")
+    options = made.parse_args(arguments)
+    plan = Plan(options.queues, options.busy, options.messages, options.threads)
+    try:
+        with opened(options) as target:
+            report = measured(target, plan, options.runs)
+    except NotMeasured as failure:
+        print(f"not measured: {failure}", file=sys.stderr)
+        return 1
+    print(json.dumps(report, indent=2) if options.json else page(report))
+    return 0
+
+
+def measured(target: Target, plan: Plan, runs: int) -> dict[str, object]:
+    """One queue and many in turns, `runs` times."""
+    taken: dict[str, list[float]] = {}
+    for _ in range(runs):
+        for name, queues, busy in (("one_queue", 1, 1), ("many_queues", plan.queues, plan.busy)):
+            rate, cpu_us, threads = _drained(target, plan, queues, busy)
+            taken.setdefault(f"{name}_per_s", []).append(rate)
+            taken.setdefault(f"{name}_cpu_us", []).append(cpu_us)
+            taken.setdefault(f"{name}_threads", []).append(threads)
+        taken.setdefault("ratio", []).append(taken["many_queues_per_s"][-1] / taken["one_queue_per_s"][-1])
+    found = {name: figure(values) for name, values in taken.items()}
+    return {
+        "conditions": target.conditions | {"queues": plan.queues, "busy": plan.busy, "messages": plan.messages},
+        "figures": found,
+        "aim": f"ratio >= {_HOLDS}",
+    }
+
+
+def _drained(target: Target, plan: Plan, queues: int, busy: int) -> tuple[float, float, int]:
+    """Messages a second, microseconds of processor time a message, and the threads that the dispatcher needed."""
+    with target.fresh() as url, connect(url) as connection:
+        served = [connection.queue(f"q{number}", **ONE_ROW) for number in range(queues)]
+        _send(served[:busy], plan.messages)
+        tally, lock = Tally(plan.messages, CLOCK), threading.Lock()
+
+        def handle(delivery: Delivery) -> None:
+            with lock:
+                tally.mark(number_of(delivery))
+
+        builder = Dispatcher.builder().threads(plan.threads)
+        for queue in served:
+            builder.queue(queue).handler(handle)
+        began, cpu = CLOCK.monotonic(), process_time()
+        with builder.build() as dispatcher:
+            threads = len(dispatcher.threads)
+            tally.wait()
+            took, used = CLOCK.monotonic() - began, process_time() - cpu
+        tally.check()
+    return plan.messages * SECOND / took, used * SECOND / plan.messages, threads
+
+
+def _send(queues: Sequence[MessageQueue], messages: int) -> None:
+    ready = list(bodies(messages, _BODY_BYTES))
+    for number, queue in enumerate(queues):
+        queue.send_many(ready[number :: len(queues)])
+
+
+def page(report: dict[str, object]) -> str:
+    """The report for people."""
+    return json.dumps(report, indent=2)
