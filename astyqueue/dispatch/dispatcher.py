@@ -43,7 +43,7 @@ class Dispatcher:
         self._plan = plan
         self._supervisor = Supervisor(plan.pool, plan.clock, plan.max_stalled, self._on_end)
         plan.quota.on_end = self._on_quota
-        self.presence = WorkerPresence(self._workload(plan), plan.clock)
+        self.presence = WorkerPresence(_workload(plan, self._supervisor, self.drain), plan.clock)
         self._supervisor.on_left = self.presence.end
         self._threads: list[threading.Thread] = []
         self._loops: list[StepLoop] = []
@@ -80,27 +80,6 @@ class Dispatcher:
     def builder() -> DispatcherBuilder[Dispatcher]:
         """Start a builder: give it queues and handlers, then call `build()`."""
         return DispatcherBuilder(Dispatcher)
-
-    def _workload(self, plan: DispatcherPlan) -> Workload:
-        """What the presence reports on."""
-
-        def hold(held: bool) -> None:  # noqa: FBT001 - the presence calls it so
-            plan.quota.held = held
-            for one in self._subscriptions:
-                one.queue.core.claimer.wake()
-
-        return Workload(
-            queues=lambda: [one.queue for one in self._subscriptions],
-            slots=lambda: plan.pool.size,
-            running=lambda: [
-                (one.name, each)
-                for one in self._subscriptions
-                for each in (*one.executions.under_way(), *one.executions.stuck)
-            ],
-            held=lambda: sum(one.executions.given_up for one in self._subscriptions),
-            hold=hold,
-            drain=lambda: self.drain(wait=False),
-        )
 
     def start(self) -> Self:
         """Begin, in threads of its own. Closed if it was drained before: build another one."""
@@ -291,3 +270,25 @@ class Dispatcher:
 def _named(store: Store) -> str:
     """The text of a store if its class defines one, else the name of its class."""
     return type(store).__name__ if type(store).__str__ is object.__str__ else str(store)
+
+
+def _workload(plan: DispatcherPlan, supervisor: Supervisor, drain: Callable[..., None]) -> Workload:
+    """What the presence of a dispatcher reports on."""
+
+    def hold(held: bool) -> None:  # noqa: FBT001 - the presence calls it so
+        plan.quota.held = held
+        for one in supervisor.subscriptions:
+            one.queue.core.claimer.wake()
+
+    return Workload(
+        queues=lambda: [one.queue for one in supervisor.subscriptions],
+        slots=lambda: plan.pool.size,
+        running=lambda: [
+            (one.name, each)
+            for one in supervisor.subscriptions
+            for each in (*one.executions.under_way(), *one.executions.stuck)
+        ],
+        held=lambda: sum(one.executions.given_up for one in supervisor.subscriptions),
+        hold=hold,
+        drain=lambda: drain(wait=False),
+    )
