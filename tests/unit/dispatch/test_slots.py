@@ -88,7 +88,7 @@ def test_one_slot_serves_fifty_queues(crew: Crew) -> None:
         builder.queue(crew.queue(f"q{number}", 1, 2)).handler(order.of(f"q{number}"))
     dispatcher = crew.begin(builder)
     assert Counter(order.first(100)) == {f"q{number}": 2 for number in range(50)}
-    assert len(dispatcher.threads) == 1 + 4 + 1
+    assert len(dispatcher.threads) == 1 + 1 + 4 + 1
 
 
 def test_many_queues_need_no_thread_each_and_those_with_messages_are_all_handled(crew: Crew) -> None:
