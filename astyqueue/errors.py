@@ -19,6 +19,8 @@
     ├── NoTransactions          the store has no transactions that a caller's own writes can be part of
     ├── Closed                  the queue or the store was closed before
     ├── HandlersStuck           too many handlers of a dispatcher ran on past their timeout; the dispatcher was stopped
+    ├── HandlerFailed           a handler in a process of its own raised an error; its text and traceback are here
+    ├── ChildDied               the process that handled a message ended before its handler
     ├── ThreadsDied             the handler threads of a dispatcher died repeatedly; the dispatcher was stopped
     ├── JournalError            a journal did not carry out a call, or cannot be read
     │   ├── JournalInUse        another process, or another object, writes to it or has this cursor
@@ -265,6 +267,26 @@ class ThreadsDied(AstyqueueError):
             f"{deaths} threads that handle queue {queue!r} died within a minute, the last of {reason}: "
             "the dispatcher was stopped. Restart the process; the log has the errors"
         )
+
+
+class HandlerFailed(AstyqueueError):
+    """A handler in a process of its own raised an error, of which only text crosses to this process."""
+
+    def __init__(self, kind: str, text: str | None, traceback: str) -> None:
+        """The name of the error's class, its text in one line (None: it has none), and its traceback there."""
+        self.kind = kind
+        self.text = text
+        self.traceback = traceback
+        super().__init__(f"{kind}: {text}" if text else kind)
+
+
+class ChildDied(AstyqueueError):
+    """The process that handled a message ended before its handler did: an attempt of this message only."""
+
+    def __init__(self, how: str) -> None:
+        """`how` it ended, such as "it was killed by SIGSEGV"."""
+        self.how = how
+        super().__init__(f"the process that handled it ended: {how}")
 
 
 class JournalError(AstyqueueError):

@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from typing import Final
 
 from astyqueue.clock import instant
+from astyqueue.errors import HandlerFailed
 from astyqueue.units import SECOND
 
 _MILLISECOND: Final = SECOND // 1_000
@@ -87,7 +88,9 @@ def counted(count: int, what: str) -> str:
 
 
 def type_and_text(error: BaseException | None, form: Callable[[object], str] = str) -> str:
-    """The type of an error, and its text in a form if it has one."""
+    """The type of an error, and its text in a form if it has one; of one in another process, as they were there."""
+    if isinstance(error, HandlerFailed):
+        return form(error)
     try:
         text = form(error)
     except Exception:  # noqa: BLE001 - an error whose __str__ raises is still the reason

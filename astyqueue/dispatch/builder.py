@@ -2,16 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final, Generic, Self, TypeVar
 
 from astyqueue.clock import Clock
 from astyqueue.dispatch.backlog_size import MessageQuota
 from astyqueue.dispatch.forked_children import end_forked_children
-from astyqueue.dispatch.handlers import Call, Factory, Handler, HandlerRegistry, Middleware, check_handler, handler_name
+from astyqueue.dispatch.handlers import (
+    AsyncCall,
+    AsyncMiddleware,
+    Batch,
+    BatchCall,
+    Call,
+    Factory,
+    Handler,
+    HandlerRegistry,
+    HandlerWrapping,
+    Kind,
+    Middleware,
+    handler_name,
+    kind_of,
+    wanted_kind,
+)
+from astyqueue.dispatch.pools import CoroutineOptions, HandlerPools
+from astyqueue.dispatch.processes.children import ProcessChildren
+from astyqueue.dispatch.processes.settings import ProcessOptions, available_processors
 from astyqueue.dispatch.queue_patterns import QueueDirectory, QueuePattern
-from astyqueue.dispatch.slots import FreeSlots, SlotPool
 from astyqueue.dispatch.subscription import QueueOptions, Subscription
 from astyqueue.durations import Duration, as_microseconds
 from astyqueue.errors import BadSetting
@@ -22,6 +39,10 @@ D = TypeVar("D")
 THREADS: Final = 8
 _THREADS_AT_MOST: Final = 1_024
 _THREADS: Final = range(1, _THREADS_AT_MOST + 1)
+_COROUTINES_AT_MOST: Final = 1_000_000
+_PROCESSES_AT_MOST: Final = 1_024
+_BATCH_AT_MOST: Final = 10_000
+_ANY_NUMBER: Final = range(1, 1 << 62)
 _WEIGHTS: Final = range(1, 1_001)
 _BACKLOGS: Final = range(100_001)
 
@@ -60,16 +81,16 @@ class DispatcherPlan:
     """What a dispatcher is made of: the slots that its queues share, and its queues."""
 
     clock: Clock
-    pool: SlotPool
+    pools: HandlerPools
     quota: MessageQuota
-    middleware: tuple[Middleware, ...]
+    wrapping: HandlerWrapping
     max_stalled: int | None
     subscriptions: tuple[Subscription, ...] = ()
     patterns: tuple[QueuePattern, ...] = ()
 
     def subscription(self, queue: MessageQueue, roster: HandlerRegistry, options: QueueOptions) -> Subscription:
         """A queue that shares the slots."""
-        return Subscription(queue, roster, self.pool, options=options, quota=self.quota)
+        return Subscription(queue, roster, self.pools, options=options, quota=self.quota)
 
 
 class DispatcherBuilder(Generic[D]):
@@ -89,7 +110,9 @@ class DispatcherBuilder(Generic[D]):
         self._build = build
         self._threads: int | None = None
         self._wanted: list[_Wanted] = []
-        self._middleware: list[Middleware] = []
+        self._middleware: list[Middleware | AsyncMiddleware] = []
+        self._coroutines = CoroutineOptions()
+        self._processes: ProcessOptions | None = None
         self._limits = DispatcherLimits()
 
     def threads(self, total: int) -> Self:
@@ -124,11 +147,44 @@ class DispatcherBuilder(Generic[D]):
         self._wanted.append(_Wanted(pattern=pattern, directory=directory, weight=_count("weight", weight, _WEIGHTS)))
         return self._sized(threads, backlog)
 
+    def coroutines(self, in_flight: int, *, blocked_after: Duration = "1s") -> Self:
+        """Have at most `in_flight` `async def` handlers in flight (Default: 1000), on one event loop of this process.
+
+        A handler that keeps the loop for longer than `blocked_after` is named in the log, with the stack.
+        """
+        most = _count("in_flight", in_flight, range(1, _COROUTINES_AT_MOST + 1))
+        self._coroutines = CoroutineOptions(most, as_microseconds(blocked_after))
+        return self
+
+    def processes(
+        self,
+        count: int | None = None,
+        *,
+        max_tasks_per_child: int | None = None,
+        max_rss: int | None = None,
+        environment: Mapping[str, str] | None = None,
+    ) -> Self:
+        """Run handlers of kind "process" in `count` child processes (Default: one for each processor).
+
+        A child is replaced after `max_tasks_per_child` messages, and when it has more than `max_rss` bytes in memory.
+        `environment` has variables for the children, besides those of this process.
+        """
+        chosen = ProcessOptions(
+            available_processors() if count is None else _count("processes", count, range(1, _PROCESSES_AT_MOST + 1)),
+            None if max_tasks_per_child is None else _count("max_tasks_per_child", max_tasks_per_child, _ANY_NUMBER),
+            None if max_rss is None else _count("max_rss", max_rss, _ANY_NUMBER),
+            dict(environment or {}),
+        )
+        self._processes = chosen
+        return self
+
     def handler(
         self,
-        call: Call,
+        call: Call | AsyncCall | BatchCall,
         *,
         task: str | None = None,
+        kind: str | None = None,
+        batch: tuple[int, Duration] | None = None,
         threads: int | None = None,
         timeout: Duration | None = None,
         max_attempts: int | None = None,
@@ -140,10 +196,15 @@ class DispatcherBuilder(Generic[D]):
         (`max_attempts` overrides the message's and the queue's) makes a dead letter; `Retry`, `Reject` and `Snooze`
         choose other outcomes. A handler that runs longer than `timeout` has failed too, and its later result is
         ignored.
+
+        `kind` is what runs it: "thread"; "asyncio" for `async def` functions, whose delivery is an
+        `astyqueue.aio.Delivery`; or "process". Default: found from the function, never "process". With
+        `batch=(100, "500ms")` it gets a list of up to 100 deliveries, those that come within 500 ms after the first
+        one; it may settle some of them, and returning or raising decides the others.
         """
-        check_handler(call)
         limit, allowed = _limits(timeout, max_attempts)
-        self._last.roster.add(Handler(task or handler_name(call), call, limit, allowed), task)
+        handler = Handler(task or handler_name(call), call, limit, allowed, kind=wanted_kind(kind), batch=_batch(batch))
+        self._last.roster.add(handler, task)
         return self._sized(threads, backlog)
 
     def handlers(
@@ -166,10 +227,14 @@ class DispatcherBuilder(Generic[D]):
         self._last.roster.names.update(tasks)
         return self._sized(threads, backlog)
 
-    def middleware(self, *middleware: Middleware) -> Self:
-        """Wrap every handler of every queue in `fn(delivery, call_next)`; the first one given is the outermost."""
+    def middleware(self, *middleware: Middleware | AsyncMiddleware) -> Self:
+        """Wrap every handler of every queue in `fn(delivery, call_next)`; the first one given is the outermost.
+
+        `async def` middleware wraps `async def` handlers, and awaits the next call; other middleware wraps all others,
+        and runs in this process. BadSetting, from `build`, for a handler that none of the middleware can wrap.
+        """
         for one in middleware:
-            check_handler(one)
+            kind_of(one)
         self._middleware.extend(middleware)
         return self
 
@@ -185,20 +250,23 @@ class DispatcherBuilder(Generic[D]):
 
     def build(self) -> D:
         """Make the dispatcher; nothing runs yet. BadSetting without a queue, or for one without a handler."""
-        # Around the handler, so that no middleware goes on in its child; and around middleware, which may fork too.
-        outermost = (end_forked_children,) if self._middleware else ()
-        middleware = (*outermost, *self._middleware, end_forked_children)
-        for wanted in self._wanted:
-            if wanted.roster.empty:
-                message = f"queue {wanted.name!r} has no handler: .handler(function), for example"
-                raise BadSetting(message)
-            wanted.roster.wrap(middleware)
         if not self._wanted:
             message = "a dispatcher needs a queue: .queue(queue).handler(function), for example"
             raise BadSetting(message)
         clock = next(one.queue.clock if one.queue else one.directory.clock for one in self._wanted)  # type: ignore[union-attr]  # it has one or the other
-        pool = SlotPool(self._number_of_threads(), FreeSlots(), clock)
-        plan = DispatcherPlan(clock, pool, MessageQuota(self._limits.messages), middleware, self._limits.stalled)
+        children = self._children(clock)
+        pools = HandlerPools(self._number_of_threads(), clock, coroutines=self._coroutines, children=children)
+        # Around the handler, so that no middleware goes on in its child; and around middleware, which may fork too.
+        ends = (end_forked_children,)
+        wrapping = HandlerWrapping(
+            self._middleware, outermost=ends, innermost=ends, children=children, cancel=pools.interrupt
+        )
+        for wanted in self._wanted:
+            if wanted.roster.empty:
+                message = f"queue {wanted.name!r} has no handler: .handler(function), for example"
+                raise BadSetting(message)
+            wanted.roster.wrap(wrapping)
+        plan = DispatcherPlan(clock, pools, MessageQuota(self._limits.messages), wrapping, self._limits.stalled)
         return self._build(
             replace(
                 plan,
@@ -212,6 +280,13 @@ class DispatcherBuilder(Generic[D]):
                 ),
             )
         )
+
+    def _children(self, clock: Clock) -> ProcessChildren | None:
+        """The child processes, if they were asked for or a handler is for them."""
+        wanted = any(Kind.PROCESS in one.roster.kinds for one in self._wanted)
+        if self._processes is None and not wanted:
+            return None
+        return ProcessChildren(clock, self._processes or ProcessOptions(available_processors()))
 
     def _number_of_threads(self) -> int:
         """The number that was given, or what the queues were given and 8 for those that were given nothing."""
@@ -252,6 +327,14 @@ def queue_options(weight: int, threads: int | None, backlog: int | None) -> Queu
         None if threads is None else _count("threads", threads, _THREADS),
         None if backlog is None else _count("backlog", backlog, _BACKLOGS),
     )
+
+
+def _batch(batch: tuple[int, Duration] | None) -> Batch | None:
+    """Check the size and the time of batches."""
+    if batch is None:
+        return None
+    size, within = batch
+    return Batch(_count("the size of a batch", size, range(1, _BATCH_AT_MOST + 1)), as_microseconds(within))
 
 
 def _count(name: str, value: object, allowed: range) -> int:

@@ -41,7 +41,7 @@ class Dispatcher:
     def __init__(self, plan: DispatcherPlan) -> None:
         """Use `Dispatcher.builder()`."""
         self._plan = plan
-        self._supervisor = Supervisor(plan.pool, plan.clock, plan.max_stalled, self._on_end)
+        self._supervisor = Supervisor(plan.pools, plan.clock, plan.max_stalled, self._on_end)
         plan.quota.on_end = self._on_quota
         self.presence = WorkerPresence(_workload(plan, self._supervisor, self.drain), plan.clock)
         self._supervisor.on_left = self.presence.end
@@ -61,7 +61,7 @@ class Dispatcher:
         """Its queues and their weights, its number of handler threads, and whether it runs."""
         ended = self._supervisor.finished.is_set()
         state = "ended" if ended else "running" if self._threads else "not started"
-        return f"<Dispatcher of {self._served()} with {self._plan.pool.size} threads, {state}>"
+        return f"<Dispatcher of {self._served()} with {self._plan.pools.size} threads, {state}>"
 
     def _served(self) -> str:
         """Its queues, with the weights that are not 1."""
@@ -101,13 +101,13 @@ class Dispatcher:
             "ready",
             worker=some(one.queue.core.process.name for one in subscriptions),
             queues=self._served(),
-            threads=self._plan.pool.size,
+            threads=self._plan.pools.size,
             tasks=some(sorted(set().union(*(one.tasks for one in subscriptions)))),
             store=_named(subscriptions[0].queue.store) if subscriptions else None,
         )
         for subscription in subscriptions:
             self._claim_for(subscription)
-        self._plan.pool.start()
+        self._plan.pools.start()
         if self._watch is not None:
             self._start_thread(self._watch.run, "queues")
         self._threads.append(self.presence.start())
@@ -144,7 +144,7 @@ class Dispatcher:
         options = queue_options(weight, threads, backlog)
         roster = HandlerRegistry()
         roster.add(Handler(handler_name(call), call), None)
-        roster.wrap(self._plan.middleware)
+        roster.wrap(self._plan.wrapping)
         self._serve(self._plan.subscription(queue, roster, options))
 
     def remove_queue(self, queue: MessageQueue) -> None:
@@ -213,7 +213,7 @@ class Dispatcher:
 
         One that finds queues is there if the dispatcher has patterns.
         """
-        return (*self._threads, *self._plan.pool.threads)
+        return (*self._threads, *self._plan.pools.threads)
 
     @property
     def running(self) -> bool:

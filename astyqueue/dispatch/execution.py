@@ -1,19 +1,21 @@
 """The execution of one delivery: find its handler, run it, decide the outcome, settle, log.
 
-The thread that removes an execution from those under way decides its outcome: the handler thread, or the supervisor
-when it gives up waiting. So each has exactly one outcome, and a later result is only logged.
+An execution begins in one thread and may end in another: that of an event loop, say. `dispatch.under_way` lets one
+thread decide its outcome: the one in which it ends, or the supervisor when it gives up waiting.
 """
 
 from __future__ import annotations
 
 import threading
+from collections import defaultdict
 from collections.abc import Callable
 from datetime import datetime
-from typing import Final
+from typing import Final, cast
 
 from astyqueue import errors
 from astyqueue.dispatch.backlog_size import AdaptivePrefetch, MessageQuota
-from astyqueue.dispatch.handlers import TASK, Handler, HandlerRegistry, refuse_unfinished
+from astyqueue.dispatch.handlers import TASK, HandlerRegistry, Kind, LineKey, perform
+from astyqueue.dispatch.under_way import BegunExecution, Execution, ExecutionsUnderWay, Interrupted
 from astyqueue.dispatch.worker_log import DeliveryLog
 from astyqueue.durations import as_microseconds, instant_of
 from astyqueue.errors import AlreadySettled
@@ -82,26 +84,6 @@ class OutcomePolicy:
         return outcome if isinstance(outcome, Reject) else parked._replace(spent=delivery.attempt)
 
 
-class Execution:
-    """A delivery and its handler, when it `began` (wall clock) and its `deadline` (monotonic).
-
-    `current` is the delivery whose receipt counts. It differs from the handler's when the lease expired meanwhile (the
-    store was unavailable, say) and this process claimed the message again. `where` is its row and id; `counted`: the
-    quota counts it.
-    """
-
-    __slots__ = ("began", "counted", "current", "deadline", "delivery", "handler", "where")
-
-    def __init__(self, delivery: Delivery, began: int) -> None:
-        """A begun execution; its handler is found next."""
-        self.delivery = self.current = delivery
-        self.where = (delivery.row, delivery.id)
-        self.began = began
-        self.counted = False
-        self.handler: Handler | None = None
-        self.deadline: MonotonicUs | None = None
-
-
 class HandlerExecutions:
     """The executions under way in one subscription."""
 
@@ -116,80 +98,79 @@ class HandlerExecutions:
         #: Called, once no execution may begin any more, when the outcome of one that has ended is handed in.
         self.on_concluded: Callable[[], None] = _ignore
         self._queue = queue
+        self._roster = roster
         self._find = roster.find
         self._took = pace.took
+        #: What hears how long the handlers of the other lines took (microseconds).
+        self.took: defaultdict[LineKey, Callable[[int], object]] = defaultdict(lambda: _ignore)
         self._judge = OutcomePolicy(queue)
         self._clock = queue.clock
         self._now = queue.clock.now
         self._settle_later = queue.core.claimer.settle_later
-        self._lock = threading.Lock()
-        self._running: dict[tuple[str, Id], Execution] = {}
-        self._given_up: set[Execution] = set()
-        self._concluding: set[Execution] = set()
+        self.under_way = under_way = ExecutionsUnderWay(queue.clock)
+        self._end = under_way.end
+        self._quota_lock = threading.Lock()
         self._postponed: dict[tuple[str, Id], int] = {}
         self._last_due: tuple[Timer | None, int] = (None, 0)
         self._over = False
 
     def carry_out(self, delivery: Delivery) -> None:
-        """Handle one delivery. Any error counts as its failed attempt, and is not raised."""
-        execution = self._begin(delivery)
+        """Handle one delivery in this thread. Any error counts as its failed attempt, and is not raised."""
+        execution = self.begin(delivery)
+        if execution is not None:
+            self.end(execution, perform(execution.handler, delivery))
+
+    def begin(self, delivery: Delivery) -> BegunExecution | None:
+        """Find the handler of a delivery; None if it is not to run now, and what becomes of the message is settled.
+
+        Any thread may run the handler and call `end`, once. It must be called: until then the lease is renewed.
+        """
+        execution = self.under_way.begin(delivery, self._now())
         if execution is None:
-            return
+            self.verdicts.again(delivery)
+            return None
         try:
-            self._carry_out(execution)
+            if self._resolve(execution):
+                return cast("BegunExecution", execution)
+            self._end(execution)
+            again = execution.current
         except BaseException as error:  # noqa: BLE001 - as what a handler raises
             self._end(execution)
             self._fail(execution, error)
+            again = delivery
+        self._leave(execution)
+        # It may have been handed out again meanwhile; that delivery is not settled yet.
+        return None if again is delivery else self.begin(again)
+
+    def end(self, execution: BegunExecution, error: BaseException | None) -> None:
+        """Decide the outcome of an execution that began, and settle: `error` is what its handler raised, if it did.
+
+        If it was given up before, its outcome is decided, and the end is only logged.
+        """
+        try:
+            if self._end(execution):
+                self._conclude(execution, error)
+            elif not isinstance(error, Interrupted):
+                self.verdicts.late(execution.delivery, execution.handler, error)
+        except BaseException as wrong:  # noqa: BLE001 - as what a handler raises
+            self._fail(execution, wrong)
         finally:
-            self._concluding.discard(execution)
-            if self._over:
-                self.on_concluded()
-            if execution.counted:
-                self._count_out(execution)
+            self._leave(execution)
+
+    def _leave(self, execution: Execution) -> None:
+        """Report, to the thread that waits for the last outcomes and to the quota, that one is handed in."""
+        self.under_way.leave(execution)
+        if self._over:
+            self.on_concluded()
+        if execution.counted:
+            self._count_out(execution)
 
     def _count_out(self, execution: Execution) -> None:
         """Report to the quota, once, that an execution it counts has ended or was given up."""
-        with self._lock:
+        with self._quota_lock:
             counted, execution.counted = execution.counted, False
         if counted:
             self._quota.end()
-
-    def _begin(self, delivery: Delivery) -> Execution | None:
-        """A new execution; None if this process is handling the message already, which this delivery then settles."""
-        execution = Execution(delivery, self._now())
-        if self._running.setdefault(execution.where, execution) is execution:
-            return execution
-        with self._lock:  # the other one may end at this moment
-            if (under_way := self._running.setdefault(execution.where, execution)) is execution:
-                return execution
-            under_way.current = delivery
-            delivery.renew_until = under_way.delivery.renew_until
-        self.verdicts.again(delivery)
-        return None
-
-    def _end(self, execution: Execution) -> bool:
-        """Remove an execution from those under way, to hand in its outcome; returns False if it was given up before."""
-        with self._lock:
-            if self._running.get(execution.where) is not execution:
-                self._given_up.discard(execution)
-                return False
-            del self._running[execution.where]
-            self._concluding.add(execution)
-            return True
-
-    def _carry_out(self, execution: Execution) -> None:
-        delivery = execution.delivery
-        handler = self._resolve(execution)
-        if handler is None:
-            self._end(execution)
-            if execution.current is not delivery:  # it was handed out again meanwhile; that delivery is not settled yet
-                self.carry_out(execution.current)
-            return
-        error = perform(handler, delivery)
-        if self._end(execution):
-            self._conclude(execution, handler, error)
-        else:
-            self.verdicts.late(delivery, handler, error)
 
     def _fail(self, execution: Execution, error: BaseException) -> None:
         """Count a failed attempt after an error outside the handler."""
@@ -199,35 +180,25 @@ class HandlerExecutions:
             delivery.error = error
             self.hand_in(delivery, self._judge.failed(delivery, error, handler.max_attempts if handler else None))
 
-    @property
-    def given_up(self) -> int:
-        """How many handlers still run past their timeout."""
-        return len(self._given_up)
-
-    @property
-    def concluding(self) -> bool:
-        """Whether a handler has ended and its thread has yet to hand in the outcome."""
-        return bool(self._concluding)
-
-    @property
-    def stuck(self) -> list[Execution]:
-        """The executions whose handlers still run past their timeout, oldest first."""
-        with self._lock:
-            return sorted(self._given_up, key=lambda execution: execution.began)
-
-    def _resolve(self, execution: Execution) -> Handler | None:
-        """The handler of a delivery; None if it was parked for want of one, or given back because it may not begin."""
+    def _resolve(self, execution: Execution) -> bool:
+        """Find the handler; False if the message was parked for want of one, or given back as it may not begin."""
         delivery = execution.delivery
         if not self._worth_beginning(delivery, execution.began):
-            return None
+            return False
         handler = execution.handler = self._find(delivery)
         if handler is None:
             self._park(delivery)
-            return None
+            return False
+        if handler.kind is Kind.ASYNCIO and isinstance(
+            delivery, Delivery
+        ):  # its kind was not known when it was claimed
+            self._roster.learn(delivery.headers.get(TASK), handler)
+            self._queue.core.claimer.give_back(delivery)
+            return False
         if self._quota.limited:
             if not self._quota.begin():
                 self._queue.core.claimer.give_back(delivery)
-                return None
+                return False
             execution.counted = True
         self._postponed.pop(execution.where, None)
         delivery.began = execution.began
@@ -235,7 +206,7 @@ class HandlerExecutions:
             self._limit(execution, handler.timeout)
         if self.verdicts.starts:
             self.verdicts.started(delivery, handler, execution.began)
-        return handler
+        return True
 
     def _worth_beginning(self, delivery: Delivery, now: int) -> bool:
         """Whether its lease is current after the wait, and the dispatcher is not being stopped; else release it."""
@@ -273,10 +244,11 @@ class HandlerExecutions:
         execution.deadline = deadline = self._clock.monotonic() + timeout
         self.on_deadline(deadline)
 
-    def _conclude(self, execution: Execution, handler: Handler, error: BaseException | None) -> None:
+    def _conclude(self, execution: BegunExecution, error: BaseException | None) -> None:
         """Decide the outcome, settle and log; an outcome that the handler settled itself is kept."""
+        handler = execution.handler
         took = max(0, self._now() - execution.began)
-        self._took(took)
+        (self._took if handler.line is Kind.THREAD else self.took[handler.line])(took)
         delivery = execution.current
         lost = delivery is not execution.delivery and execution.delivery.settled == "lost"
         if execution.delivery.decided and not lost:
@@ -309,32 +281,16 @@ class HandlerExecutions:
             delivery.renew_until = self._now()
             self.verdicts.refused(delivery, error)
 
-    def next_deadline(self) -> MonotonicUs | None:
-        """The earliest deadline of the executions under way (monotonic); None without one."""
-        return min((one.deadline for one in self.under_way() if one.deadline is not None), default=None)
-
-    def under_way(self) -> list[Execution]:
-        """Those whose handlers run and may still decide the outcome."""
-        with self._lock:
-            return list(self._running.values())
-
     def overdue(self) -> list[DeliveryOutcome]:
         """Give up the executions past their deadline; returns them with their failed outcomes."""
-        now = self._clock.monotonic()
-        late = [one for one in self.under_way() if one.deadline is not None and one.deadline <= now]
-        stalled = [self._stall(execution) for execution in late if self._give_up(execution)]
+        late = self.under_way.overdue()
+        given_up = [execution for execution in late if self.under_way.give_up(execution)]
+        stalled = [self._stall(execution) for execution in given_up]
         for execution in late:
             self._count_out(execution)
+        for execution in given_up:
+            execution.interrupt()
         return stalled
-
-    def _give_up(self, execution: Execution) -> bool:
-        """Move an execution from those under way to those given up; False if it just ended."""
-        with self._lock:
-            if self._running.get(execution.where) is not execution:
-                return False
-            del self._running[execution.where]
-            self._given_up.add(execution)
-            return True
 
     def _stall(self, execution: Execution) -> DeliveryOutcome:
         handler, delivery = execution.handler, execution.current
@@ -348,21 +304,11 @@ class HandlerExecutions:
     def abandon(self) -> list[DeliveryOutcome]:
         """Give up all executions and begin no more; returns them with a release that costs no attempt."""
         self._over = True
-        left = [execution for execution in self.under_way() if self._give_up(execution)]
+        left = [execution for execution in self.under_way.all() if self.under_way.give_up(execution)]
         for execution in left:
             self.verdicts.abandoned(execution.delivery, execution.handler)
+            execution.interrupt()
         return [(execution.current, self._queue.terms.release(execution.current, None)) for execution in left]
-
-
-def perform(handler: Handler, delivery: Delivery) -> BaseException | None:
-    """Run the handler and return the error it raised, if any. A result that must be awaited or iterated is an error."""
-    try:
-        result = handler.call(delivery)
-        if result is not None:
-            refuse_unfinished(result)
-    except BaseException as error:  # noqa: BLE001 - also SystemExit and KeyboardInterrupt: the thread goes on
-        return error
-    return None
 
 
 def _ignore(*_: object) -> None:

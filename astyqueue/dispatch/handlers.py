@@ -1,4 +1,7 @@
-"""Handlers of messages: one for each task, one for all other messages, and the middleware around them."""
+"""Handlers of messages: one for each task, one for all other messages, and the middleware around them.
+
+A handler is of one kind: it runs in a thread, as a coroutine on an event loop, or in a process of its own.
+"""
 
 from __future__ import annotations
 
@@ -6,15 +9,26 @@ import functools
 import inspect
 import threading
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
-from typing import Final
+from dataclasses import dataclass, field, replace
+from enum import Enum
+from typing import TYPE_CHECKING, Any, Final, Protocol, cast
 
+from astyqueue.dispatch.import_path import import_path_of
 from astyqueue.errors import BadSetting
 from astyqueue.queue.delivery.delivery import Delivery
 
+if TYPE_CHECKING:
+    from collections.abc import Awaitable
+
 Call = Callable[[Delivery], object]
+#: An `async def` handler. Its delivery is an `astyqueue.aio.Delivery`, whose `ack`, `extend` and so on are awaited.
+AsyncCall = Callable[[Any], "Awaitable[object]"]
+#: A handler of batches.
+BatchCall = Callable[[list[Delivery]], object]
 #: Gets the delivery and the next call; its return value counts as the handler's result.
 Middleware = Callable[[Delivery, Call], object]
+#: The same for `async def` handlers: it awaits the next call.
+AsyncMiddleware = Callable[[Any, AsyncCall], "Awaitable[object]"]
 
 #: The most handlers of a factory that are cached: producers choose the names, so their number is unbounded.
 _MADE: Final = 1_000
@@ -22,35 +36,106 @@ _MADE: Final = 1_000
 TASK: Final = "task"
 
 
+class Kind(Enum):
+    """What runs a handler."""
+
+    THREAD = "thread"
+    ASYNCIO = "asyncio"
+    PROCESS = "process"
+
+
+#: What handlers share that run alike: their kind, or for a batch handler its own name.
+LineKey = Kind | str
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """A batch is complete with this many deliveries, or this long after its first one came (microseconds)."""
+
+    size: int
+    within: int
+
+
 @dataclass(frozen=True, slots=True)
 class Handler:
-    """A function that handles messages, its name, timeout (microseconds) and number of attempts."""
+    """A function that handles messages, its name, timeout (microseconds) and number of attempts.
+
+    `kind` is found from the function unless it is given. `address` is where a child process imports the function of a
+    handler for processes. With `batch` it gets a list of deliveries. `interrupt` ends the handler of a delivery from
+    outside; None if that is not possible.
+    """
 
     name: str
-    call: Call
+    call: Callable[[Any], Any]
     timeout: int | None = None
     max_attempts: int | None = None
+    kind: Kind | None = None
+    address: str | None = None
+    batch: Batch | None = None
+    interrupt: Callable[[Delivery], None] | None = field(default=None, repr=False)
+    line: LineKey = field(default=Kind.THREAD, init=False, repr=False)
 
     def __post_init__(self) -> None:
-        """Refuse async and generator functions: they return before any work, so messages would be acked undone."""
-        check_handler(self.call)
+        """BadSetting for a function that cannot run so: its messages would be acked undone, or no process finds it."""
+        kind = kind_of(self.call, self.kind)
+        object.__setattr__(self, "kind", kind)
+        object.__setattr__(self, "line", f"batch {self.name}" if self.batch else kind)
+        if self.batch is not None and kind is not Kind.THREAD:
+            message = f"{handler_name(self.call)} handles batches, which runs in a thread: give a plain function"
+            raise BadSetting(message)
+        if kind is Kind.PROCESS and self.address is None:
+            object.__setattr__(self, "address", import_path_of(self.call))
 
 
-Factory = Callable[[str], Handler | Call | None]
+Factory = Callable[[str], Handler | Call | AsyncCall | None]
 
 
-def check_handler(call: object) -> None:
-    """BadSetting unless this is a plain function or callable that can run in a thread."""
+class Children(Protocol):
+    """The processes of a dispatcher that run handlers, seen from the handlers."""
+
+    def expect(self, address: str) -> None:
+        """The function at this address will be called."""
+        ...
+
+    def call(self, address: str, delivery: Delivery) -> object:
+        """Have a child process call the function at this address, and wait for the end."""
+        ...
+
+    def interrupt(self, delivery: Delivery) -> None:
+        """Kill the child that handles this delivery."""
+        ...
+
+
+def wanted_kind(kind: str | None) -> Kind | None:
+    """The kind of this name; BadSetting if there is none."""
+    if kind is None:
+        return None
+    try:
+        return Kind(kind)
+    except ValueError:
+        message = f"there is no kind {kind!r} of handlers: give one of {', '.join(one.value for one in Kind)}"
+        raise BadSetting(message) from None
+
+
+def kind_of(call: object, wanted: Kind | None = None) -> Kind:
+    """The kind of this handler; BadSetting for what is not a handler, or cannot run in the wanted way."""
     if not callable(call):
         message = f"{call!r} is not a handler: give a function that takes the delivery"
         raise BadSetting(message)
-    if any(map(inspect.iscoroutinefunction, (call, _entry(call)))):
-        message = (
-            f"{handler_name(call)} is async, but a dispatcher runs its handlers in threads: wrap it in a function "
-            "that calls asyncio.run(...), or receive with astyqueue.aio in your own event loop"
-        )
-        raise BadSetting(message)
     refuse_generator(call)
+    awaited = is_async(call)
+    if wanted in (None, Kind.ASYNCIO) and awaited:
+        return Kind.ASYNCIO
+    if awaited or wanted is Kind.ASYNCIO:
+        right = "asyncio" if awaited else "thread or process"
+        message = f"{handler_name(call)} is {'' if awaited else 'not '}async, so it runs as kind {right}"
+        raise BadSetting(message)
+    return wanted or Kind.THREAD
+
+
+def is_async(call: object) -> bool:
+    """Whether calling it makes a coroutine."""
+    return any(map(inspect.iscoroutinefunction, (call, _entry(call))))
 
 
 def refuse_generator(call: object) -> None:
@@ -79,6 +164,17 @@ def refuse_unfinished(result: object) -> None:
     raise TypeError(message)
 
 
+def perform(handler: Handler, delivery: Delivery) -> BaseException | None:
+    """Run the handler and return the error it raised, if any. A result that must be awaited or iterated is an error."""
+    try:
+        result = handler.call(delivery)
+        if result is not None:
+            refuse_unfinished(result)
+    except BaseException as error:  # noqa: BLE001 - also SystemExit and KeyboardInterrupt: the thread goes on
+        return error
+    return None
+
+
 def handler_name(call: object) -> str:
     """The name of this handler for people: its module and qualified name."""
     if isinstance(call, functools.partial):
@@ -97,10 +193,20 @@ class HandlerRegistry:
         self._general: Handler | None = None
         self._named: dict[str, Handler] = {}
         self._made: dict[str, Handler] = {}
+        #: The lines of all handlers that are known, and the one line if there is only one.
+        self.lines: tuple[LineKey, ...] = ()
+        self.only_line: LineKey | None = None
+        self._lines: dict[str, LineKey] = {}
+        self._batches: dict[LineKey, Batch] = {}
         self._making = threading.Lock()
         self._factory: Factory | None = None
         self._defaults: tuple[int | None, int | None] = (None, None)
-        self._middleware: tuple[Middleware, ...] = ()
+        self._wrapping = HandlerWrapping()
+
+    @property
+    def kinds(self) -> set[Kind | None]:
+        """The kinds of the handlers that were registered."""
+        return {handler.kind for handler in (self._general, *self._named.values()) if handler is not None}
 
     @property
     def empty(self) -> bool:
@@ -127,11 +233,50 @@ class HandlerRegistry:
         self._factory = factory
         self._defaults = (timeout, max_attempts)
 
-    def wrap(self, middleware: Iterable[Middleware]) -> None:
-        """Wrap every handler; the first is the outermost."""
-        self._middleware = tuple(middleware)
-        self._general = self._wrapped(self._general) if self._general else None
-        self._named = {task: self._wrapped(handler) for task, handler in self._named.items()}
+    def wrap(self, wrapping: HandlerWrapping) -> None:
+        """Wrap every handler, also those that the factory makes: now those of tasks known in advance, others later.
+
+        BadSetting for a handler that cannot run.
+        """
+        self._wrapping = wrapping
+        self._general = wrapping.wrapped(self._general) if self._general else None
+        self._named = {task: wrapping.wrapped(handler) for task, handler in self._named.items()}
+        for task in self.names - self._named.keys():
+            if (handler := self._known_in_advance(task)) is not None:
+                self.learn(task, handler)
+        self._find_lines()
+
+    def learn(self, task: str | None, handler: Handler) -> None:
+        """Note the line of the handler that the messages of a task get, which was not known before it was made."""
+        if task is not None and handler.line is not Kind.THREAD:
+            with self._making:
+                if len(self._lines) >= _MADE:
+                    del self._lines[next(iter(self._lines))]
+                self._lines[task] = handler.line
+            self._find_lines()
+
+    def _find_lines(self) -> None:
+        handlers = [handler for handler in (self._general, *self._named.values()) if handler is not None]
+        lines = {handler.line: None for handler in handlers}
+        if self._factory is not None:
+            lines |= dict.fromkeys((Kind.THREAD, *self._lines.values()))
+        self.lines = tuple(lines)
+        self.only_line = self.lines[0] if len(lines) == 1 else None
+        self._batches = {handler.line: handler.batch for handler in handlers if handler.batch is not None}
+
+    def line_of(self, task: str | None) -> LineKey:
+        """The line of the messages of a task, as far as it is known without asking the factory."""
+        if task is None:
+            return self._general.line if self._general else Kind.THREAD
+        if (handler := self._named.get(task)) is not None:
+            return handler.line
+        if self._factory is None:
+            return self._general.line if self._general else Kind.THREAD
+        return self._lines.get(task, Kind.THREAD)
+
+    def batch_of(self, line: LineKey) -> Batch | None:
+        """The size and time of batches in this line, if it is that of a batch handler."""
+        return self._batches.get(line)
 
     def find(self, delivery: Delivery) -> Handler | None:
         """The handler of a message; None if its task is unknown here, or it names none and no handler takes all."""
@@ -144,31 +289,121 @@ class HandlerRegistry:
 
     def _make(self, task: str) -> Handler | None:
         """The handler that the factory makes for a name; an error of the factory counts as the attempt's."""
-        if self._factory is None:
-            return None
         try:
-            made = self._factory(task)
-            if made is None:
-                return None
-            handler = made if isinstance(made, Handler) else Handler(task, made, *self._defaults)
+            return self._made_for(task)
         except Exception as error:  # noqa: BLE001 - a factory's error is reported as the attempt's
             return Handler(task, _raising(error))
-        wrapped = self._wrapped(handler)
+
+    def _known_in_advance(self, task: str) -> Handler | None:
+        try:
+            return self._made_for(task)
+        except BadSetting:
+            raise
+        except Exception:  # noqa: BLE001 - another error of a factory is that of each attempt
+            return None
+
+    def _made_for(self, task: str) -> Handler | None:
+        if self._factory is None or (made := self._factory(task)) is None:
+            return None
+        handler = made if isinstance(made, Handler) else Handler(task, made, *self._defaults)
+        wrapped = self._wrapping.wrapped(handler)
         with self._making:
             if len(self._made) >= _MADE:
                 del self._made[next(iter(self._made))]
             self._made[task] = wrapped
         return wrapped
 
-    def _wrapped(self, handler: Handler) -> Handler:
-        call = handler.call
-        for middleware in reversed(self._middleware):
-            call = _around(middleware, call)
-        return replace(handler, call=call)
+
+class HandlerWrapping:
+    """What is called around handlers: middleware, and for handlers in processes the way there."""
+
+    def __init__(
+        self,
+        middleware: Iterable[Middleware | AsyncMiddleware] = (),
+        *,
+        outermost: Iterable[Middleware] = (),
+        innermost: Iterable[Middleware] = (),
+        children: Children | None = None,
+        cancel: Callable[[Delivery], None] | None = None,
+    ) -> None:
+        """The first middleware is the outermost; only handlers in threads are wrapped in `outermost` and `innermost`.
+
+        Middleware that is `async def` is for `async def` handlers, all other for those in threads and processes.
+        `children` run the handlers for processes; `cancel` ends the coroutine of a delivery.
+        """
+        given = tuple(middleware)
+        self._awaited = tuple(cast("AsyncMiddleware", one) for one in given if is_async(one))
+        self._plain = tuple(cast("Middleware", one) for one in given if not is_async(one))
+        self._outermost = tuple(outermost)
+        self._innermost = tuple(innermost)
+        self._children = children
+        self._cancel = cancel
+
+    def wrapped(self, handler: Handler) -> Handler:
+        """The handler with all that is around it; BadSetting if there is middleware, and none of it fits its kind."""
+        if handler.batch is not None:
+            return self._in_batches(handler)
+        match handler.kind:
+            case Kind.ASYNCIO:
+                return replace(handler, call=self._around_coroutine(handler), interrupt=self._cancel)
+            case Kind.PROCESS:
+                return self._in_child(handler)
+        self._check_fits(handler, self._plain, self._awaited)
+        around = (*(self._outermost if self._plain else ()), *self._plain, *self._innermost)
+        return replace(handler, call=_wrapped(handler.call, around))
+
+    def _in_batches(self, handler: Handler) -> Handler:
+        if self._plain or self._awaited:
+            message = (
+                f"{handler.name} gets lists of deliveries, and middleware gets one delivery: do without one of them"
+            )
+            raise BadSetting(message)
+        return handler
+
+    def _around_coroutine(self, handler: Handler) -> AsyncCall:
+        self._check_fits(handler, self._awaited, self._plain)
+        call: AsyncCall = handler.call
+        for middleware in reversed(self._awaited):
+            call = _awaited_around(middleware, call)
+        return call
+
+    def _in_child(self, handler: Handler) -> Handler:
+        self._check_fits(handler, self._plain, self._awaited)
+        children, address = self._children, handler.address
+        if children is None or address is None:
+            message = f"{handler.name} is for a process, and this dispatcher has none: .processes(4), for example"
+            raise BadSetting(message)
+        children.expect(address)
+        call = _wrapped(lambda delivery: children.call(address, delivery), self._plain)
+        return replace(handler, call=call, interrupt=children.interrupt)
+
+    @staticmethod
+    def _check_fits(handler: Handler, fitting: tuple[object, ...], others: tuple[object, ...]) -> None:
+        if fitting or not others:
+            return
+        is_, wants = ("async", "`async def`") if handler.kind is Kind.ASYNCIO else ("not async", "a plain function")
+        message = (
+            f"{handler.name} is {is_}, and no middleware can wrap it: {handler_name(others[0])} is for the others. "
+            f"Give middleware for it too, {wants}, as .middleware(trace, trace_async)"
+        )
+        raise BadSetting(message)
+
+
+def _wrapped(call: Call, middleware: Iterable[Middleware]) -> Call:
+    for one in reversed(tuple(middleware)):
+        call = _around(one, call)
+    return call
 
 
 def _around(middleware: Middleware, following: Call) -> Call:
     return lambda delivery: middleware(delivery, following)
+
+
+def _awaited_around(middleware: AsyncMiddleware, following: AsyncCall) -> AsyncCall:
+    async def call(delivery: object) -> object:
+        return await middleware(delivery, following)
+
+    return call
 
 
 def _raising(error: Exception) -> Call:

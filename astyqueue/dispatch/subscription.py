@@ -18,12 +18,14 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Final, cast
 
-from astyqueue.dispatch.backlog_size import AdaptivePrefetch, MessageQuota
+from astyqueue.dispatch.backlog_size import MessageQuota
 from astyqueue.dispatch.claim_loop import ClaimLoop, flush
-from astyqueue.dispatch.execution import DeliveryOutcome, Execution, HandlerExecutions
+from astyqueue.dispatch.execution import DeliveryOutcome
 from astyqueue.dispatch.handlers import HandlerRegistry
-from astyqueue.dispatch.slots import ClaimCredit, ReadyDeliveries, SlotPool
+from astyqueue.dispatch.pools import HandlerPools
 from astyqueue.dispatch.step_loop import StepTask
+from astyqueue.dispatch.under_way import Execution
+from astyqueue.dispatch.waiting_lines import LineOptions, WaitingLines
 from astyqueue.dispatch.worker_log import log_event, short
 from astyqueue.errors import AlreadySettled, AstyqueueError
 from astyqueue.model.health import StuckReport
@@ -61,44 +63,42 @@ class Subscription:
         self,
         queue: MessageQueue,
         roster: HandlerRegistry,
-        pool: SlotPool,
+        pools: HandlerPools,
         *,
         options: QueueOptions,
         quota: MessageQuota,
     ) -> None:
-        """Nothing runs yet. All queues of a dispatcher share the slots of a pool, and one `quota`."""
+        """Nothing runs yet. All queues of a dispatcher share its pools, and one `quota`."""
         self._quota = quota
         self.queue = queue
         self.name = queue.name
         self.weight = options.weight
         self.followed = options.followed
         self.tasks = roster.names
-        #: The most of its handlers that run at a time.
-        self.slots = min(options.threads or pool.size, pool.size)
-        self.pool = pool
+        self.pools = pools
         self._claimer = queue.core.claimer
-        pace = AdaptivePrefetch(self.slots, queue.settings.behaviour.lease_us, options.backlog)
-        self.ready = ReadyDeliveries(queue.clock, pace, None if self.slots == pool.size else self.slots)
-        self.credit = ClaimCredit(pool.free, self.ready, pace, weight=options.weight, wake=self._claimer.wake)
-        self.executions = HandlerExecutions(queue, roster, pace, quota)
-        quota.counts(self.ready)
+        lines = LineOptions(options.weight, options.threads, options.backlog)
+        self.waiting = WaitingLines(queue, roster, pools, options=lines, quota=quota)
+        self.executions = self.waiting.executions
+        #: The most of its handlers that run in threads at a time.
+        self.slots = self.waiting.threads
         self._lost = queue.stats.lost
         self._claims: ClaimLoop | None = None
 
     def start(self, on_end: Callable[[Exception | None], None]) -> StepTask:
-        """Have the slots take its deliveries; returns the steps that claim, for a claim thread."""
-        waiter = Waiter(self._credit, self._accept, delivery_factory=self.queue.delivery, renew=True)
+        """Have the pools take its deliveries; returns the steps that claim, for a claim thread."""
+        waiter = Waiter(self._credit, self._accept, delivery_factory=self.waiting.delivery_factory, renew=True)
         self._claims = ClaimLoop(self.queue, waiter, on_end)
         self.executions.verdicts.listen()
-        self.pool.add_queue(self)
-        return StepTask(self._claims.steps(), self.queue.store, self.queue.core.observers, self.credit.rests)
+        self.waiting.start()
+        return StepTask(self._claims.steps(), self.queue.store, self.queue.core.observers, self.waiting.rests)
 
     def _credit(self) -> int:
         """The credit. The leader calls this at least once a second; it also releases hoarded deliveries."""
-        for delivery in self.ready.hoarded(self.queue.clock.now()):
+        for delivery in self.waiting.hoarded(self.queue.clock.now()):
             self._claimer.give_back(delivery)
         self._log_lost()
-        return self._quota.room(self.credit.credit())
+        return self._quota.room(self.waiting.credit())
 
     def _log_lost(self) -> None:
         if (lost := self.queue.stats.lost) != self._lost:
@@ -108,8 +108,7 @@ class Subscription:
 
     def _accept(self, deliveries: list[BaseDelivery]) -> None:
         self.executions.verdicts.listen()
-        self.credit.arrived(len(deliveries))
-        for delivery in self.ready.accept(cast("list[Delivery]", deliveries)):
+        for delivery in self.waiting.accept(cast("list[Delivery]", deliveries)):
             self._claimer.give_back(delivery)
 
     def watch(self, on_deadline: Callable[[MonotonicUs], None], on_change: Callable[[], None]) -> None:
@@ -119,8 +118,7 @@ class Subscription:
 
     def shut(self) -> None:
         """Stop claiming, and release the waiting deliveries."""
-        self.credit.shut()
-        self._settle([(delivery, self.queue.terms.release(delivery, None)) for delivery in self.ready.shut()])
+        self._settle([(delivery, self.queue.terms.release(delivery, None)) for delivery in self.waiting.shut()])
 
     def give_up(self) -> None:
         """Settle executions past their deadline as failed attempts."""
@@ -132,10 +130,10 @@ class Subscription:
         `in_all` are stuck in all queues: they are counted against the slots of the dispatcher, and those of this queue
         against its own limit once that is reached.
         """
-        stuck = self.executions.stuck
+        stuck = self.executions.under_way.stuck
         if not stuck:
             return
-        held, slots = (len(stuck), self.slots) if len(stuck) >= self.slots else (in_all, self.pool.size)
+        held, slots = (len(stuck), self.slots) if len(stuck) >= self.slots else (in_all, self.pools.size)
         now, threads = self.queue.clock.now(), f"{held} of {slots}"
         for execution in stuck[:_NAMED]:
             lasts = now - execution.began
@@ -149,7 +147,7 @@ class Subscription:
 
     def abandon(self) -> None:
         """Release the messages whose handlers still run."""
-        for delivery in self.ready.abandon():
+        for delivery in self.waiting.abandon():
             self.executions.verdicts.dropped(delivery)
         self._settle(self.executions.abandon())
 
@@ -178,7 +176,7 @@ class Subscription:
 
     def leave(self) -> None:
         """Record the last outcomes and end the claims; a slot whose handler still runs ends after it."""
-        self._quota.forgets(self.ready)
+        self.waiting.forget()
         flush(self.queue, self._claimer)
         self._log_lost()
         if self._claims:

@@ -9,7 +9,7 @@ from itertools import chain
 from typing import Final
 
 from astyqueue.clock import Clock
-from astyqueue.dispatch.slots import SlotPool
+from astyqueue.dispatch.pools import HandlerPools
 from astyqueue.dispatch.subscription import Subscription, tasks_of
 from astyqueue.dispatch.worker_log import REMIND, log_event, log_traceback, some
 from astyqueue.errors import HandlersStuck
@@ -30,11 +30,11 @@ class Supervisor:
     """
 
     def __init__(
-        self, pool: SlotPool, clock: Clock, max_stalled: int | None, on_end: Callable[[Exception], None]
+        self, pools: HandlerPools, clock: Clock, max_stalled: int | None, on_end: Callable[[Exception], None]
     ) -> None:
         """`on_end` is called when `max_stalled` handlers, or all, are stuck, or threads die again and again."""
-        self._pool = pool
-        self._most = None if max_stalled is None else min(max_stalled, pool.size)
+        self._pools = pools
+        self._most = None if max_stalled is None else min(max_stalled, pools.size)
         self._on_end = on_end
         self._report_at: MonotonicUs | None = None
         self._lost: set[Subscription] = set()
@@ -49,7 +49,7 @@ class Supervisor:
         self._lock = threading.RLock()  # a signal handler may come in the middle of a call of its own thread
         self._drained_by: MonotonicUs | None = None
         self._alarm = ENDLESS
-        pool.on_change = self._attention.set
+        pools.watch(self._attention.set)
 
     def add(self, subscription: Subscription) -> bool:
         """Supervise one more queue; False once a drain was requested."""
@@ -87,11 +87,12 @@ class Supervisor:
             self._rest(self._clock.monotonic() + _LEAVING if self._leaving else ENDLESS)
         log_event(logging.INFO, "drain", queues=some(one.name for one in self.subscriptions))
         self._each(lambda one: one.shut())
-        self._pool.shut()
+        self._pools.shut()
         self._wait()
         self._each(lambda one: one.abandon())
         self._wait_for_outcomes()
         self._each(lambda one: one.leave())
+        self._pools.close()
         self.on_left()
         log_event(logging.INFO, "stopped")
         self.finished.set()
@@ -113,13 +114,13 @@ class Supervisor:
         """Take a step with each queue that leaves: end its claims, and when no slot has its messages, forget it."""
         for one in tuple(self._leaving):
             self._safely(lambda leaving: leaving.shut(), one)
-            if len(one.ready):
+            if len(one.waiting):
                 continue  # delivered at most once: these are handled here
-            self._pool.remove_queue(one)
-            if self._pool.is_busy_with(one):
+            self._pools.remove_queue(one.waiting)
+            if self._pools.is_busy_with(one.waiting):
                 continue
             self._safely(lambda leaving: leaving.leave(), one)
-            self._pool.forget_queue(one)
+            self._pools.forget_queue(one.waiting)
             log_event(logging.INFO, "left", queue=one.name)
             with self._lock:
                 self.subscriptions = tuple(other for other in self.subscriptions if other is not one)
@@ -128,7 +129,7 @@ class Supervisor:
     def _look_after(self) -> None:
         """Replace threads that died, give up executions past their deadline, report stuck handlers."""
         self._alarm = ENDLESS
-        if (error := self._pool.replace_dead()) is not None:
+        if (error := self._pools.replace_dead()) is not None:
             self._on_end(error)
         self._each(lambda one: one.give_up())
         self._watch_stuck()
@@ -138,24 +139,25 @@ class Supervisor:
 
         If `max_stalled` are stuck, end the dispatcher.
         """
-        stuck = {one: one.executions.stuck for one in self.subscriptions if one.executions.given_up}
+        stuck = {one: one.executions.under_way.stuck for one in self.subscriptions if one.executions.under_way.given_up}
         count, now = sum(map(len, stuck.values())), self._clock.monotonic()
         if not count:
             self._report_at, self._lost = None, set()
             return
         if self._report_at is None:
             self._report_at = min(one.deadline or now for one in chain.from_iterable(stuck.values())) + REMIND
-        lost = {one for one, held in stuck.items() if len(held) >= one.slots or count >= self._pool.size}
+        held = sum(one.executions.under_way.slots_held for one in stuck)
+        lost = {one for one in stuck if one.executions.under_way.slots_held >= one.slots or held >= self._pools.size}
         if now >= self._report_at or not lost <= self._lost:
             self._each(lambda one: one.tell_stuck(count))
             self._report_at = now + REMIND
         self._lost = lost
         if self._most is not None and count >= self._most and self._drained_by is None:
-            self._on_end(HandlersStuck(count, self._pool.size, tasks_of(chain.from_iterable(stuck.values()))))
+            self._on_end(HandlersStuck(count, self._pools.size, tasks_of(chain.from_iterable(stuck.values()))))
 
     def _rest(self, until: MonotonicUs) -> None:
         """Wait until the next deadline, or a signal."""
-        deadlines = [one.executions.next_deadline() for one in self.subscriptions]
+        deadlines = [one.executions.under_way.next_deadline() for one in self.subscriptions]
         alarm = min(self._alarm, until, *(moment for moment in (*deadlines, self._report_at) if moment is not None))
         self._alarm = min(self._alarm, alarm)
         self._attention.wait(None if alarm == ENDLESS else alarm)
@@ -170,15 +172,17 @@ class Supervisor:
     def _wait_for_outcomes(self) -> None:
         """Wait for threads that are handing in the outcome of a handler that has ended, or it would not be recorded."""
         until = self._clock.monotonic() + _CONCLUDED_WITHIN
-        while any(one.executions.concluding for one in self.subscriptions) and self._clock.monotonic() < until:
+        while (
+            any(one.executions.under_way.concluding for one in self.subscriptions) and self._clock.monotonic() < until
+        ):
             self._attention.wait(until)
 
     @property
     def _quiet(self) -> bool:
         """Whether no delivery waits and no handler runs, except those given up."""
-        if any(len(one.ready) for one in self.subscriptions):
+        if any(len(one.waiting) for one in self.subscriptions):
             return False
-        return self._pool.is_idle(but=sum(one.executions.given_up for one in self.subscriptions))
+        return self._pools.is_idle(but=sum(one.executions.under_way.slots_held for one in self.subscriptions))
 
 
 def _ignore() -> None:

@@ -17,8 +17,8 @@ from typing import Final, ParamSpec
 
 from astyqueue.clock import Clock, SystemClock
 from astyqueue.dispatch.handlers import TASK, Handler
+from astyqueue.errors import HandlerFailed, Retry, Snooze
 from astyqueue.errors import Reject as RejectError
-from astyqueue.errors import Retry, Snooze
 from astyqueue.printable import facts_line, indented
 from astyqueue.protocol.layout.columns import State
 from astyqueue.protocol.settling.outcomes import Outcome, Reject, Release
@@ -84,7 +84,7 @@ def _log_failure(level: int, event: str, error: BaseException, facts: dict[str, 
     The traceback is text already, because other programs' formatters would print control characters in it.
     """
     if LOG.isEnabledFor(level):
-        _log_with_trace(level, event, None if isinstance(error, _CHOSEN) else _traceback(error), facts)
+        _log_with_trace(level, event, None if isinstance(error, _CHOSEN) else traceback_text(error), facts)
 
 
 def _log_with_trace(level: int, event: str, trace: str | None, facts: dict[str, object]) -> None:
@@ -109,16 +109,38 @@ def log_traceback(error: BaseException, **facts: object) -> None:
 
 
 @log_safely
+def log_blocked(lasts: int, stack: str, **facts: object) -> None:
+    """Log that something keeps the event loop, for how long so far (microseconds), with the stack of its thread."""
+    if LOG.isEnabledFor(logging.WARNING):
+        facts["for"] = length_text(lasts)
+        facts["hint"] = "no other coroutine goes on meanwhile: await, or run this part in asyncio.to_thread"
+        record = LOG.makeRecord(
+            LOG.name,
+            logging.WARNING,
+            __file__,
+            0,
+            "%s",
+            (facts_line("blocked", facts),),
+            None,
+            extra={"event": "blocked", "facts": facts},
+        )
+        record.exc_text = indented(stack) if stack else None
+        LOG.handle(record)
+
+
+@log_safely
 def log_mistake(error: BaseException, **facts: object) -> None:
     """Log the traceback of an unexpected error: a program must be fixed, or an operator remove data from a row."""
     LOG.error("%s", facts_line("mistake", facts), exc_info=error, extra={"event": "mistake", "facts": facts})
 
 
-def _traceback(error: BaseException) -> str:
+def traceback_text(error: BaseException) -> str:
     """The traceback without the frames of astyqueue, which are the same in each, and without its middle if it is long.
 
-    The text of an error may hold all that a task was given.
+    The text of an error may hold all that a task was given. Of an error in another process it is the one made there.
     """
+    if isinstance(error, HandlerFailed):
+        return error.traceback
     shown = traceback.TracebackException.from_exception(error)
     shown.stack = traceback.StackSummary.from_list(
         [frame for frame in shown.stack if not frame.filename.startswith(_PACKAGE)]
@@ -267,6 +289,10 @@ class DeliveryLog:
         if last:
             facts["hint"] = "no thread is left for this queue: restart the process, or run it with --max-stalled"
         log_event(logging.ERROR if last else logging.WARNING, "stuck", **facts)
+
+    def blocking(self, delivery: Delivery, handler: Handler, *, lasts: int, stack: str) -> None:
+        """Log that a coroutine keeps the event loop, with the stack of its thread."""
+        log_blocked(lasts, stack, queue=self._queue, **_facts(delivery, handler))
 
     @log_safely
     def abandoned(self, delivery: Delivery, handler: Handler | None) -> None:

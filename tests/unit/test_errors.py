@@ -41,6 +41,8 @@ SAMPLES: Final = (
     errors.NoTransactions("emails", "cassandra:shop"),
     errors.HandlersStuck(2, 8, ["jobs.slow"]),
     errors.ThreadsDied("emails", 11, "MemoryError"),
+    errors.HandlerFailed("LookupError", "no such address", "Traceback ..."),
+    errors.ChildDied("it was killed by SIGSEGV"),
     errors.JournalInUse("journal", "spool/journal.lock", "process 7"),
     errors.JournalFull("spool", "its cap of 64 MiB", appended=3),
     errors.JournalFailed("spool", "Input/output error"),

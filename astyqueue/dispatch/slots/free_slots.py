@@ -43,17 +43,17 @@ class FreeSlots:
         """The numbers of slots that are free and promised, and of queues that wait for one."""
         return f"<FreeSlots: {self._free} free, {self._promised} promised, {len(self._refused)} queues refused>"
 
-    def add_free(self) -> None:
-        """One more slot has nothing to do: the next queue that was refused may claim."""
+    def add_free(self, slots: int = 1) -> None:
+        """This number of slots more have nothing to do: the next queues that were refused may claim."""
         with self._lock:
-            self._free += 1
+            self._free += slots
             offered = self._offered()
         _wake(offered)
 
-    def take_free(self) -> None:
-        """A free slot was woken."""
+    def take_free(self, slots: int = 1) -> None:
+        """This number of free slots was woken."""
         with self._lock:
-            self._free -= 1
+            self._free -= slots
 
     def offer(self) -> None:
         """Have queues claim that were refused, as many as there are free slots left."""

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 
 from astyqueue.clock import Clock
 from astyqueue.dispatch.dispatcher import Dispatcher
-from astyqueue.dispatch.handlers import Call
+from astyqueue.dispatch.handlers import AsyncCall, Call
 from astyqueue.errors import StoreUnavailable
 from astyqueue.protocol.steps import Commit, Request
 from astyqueue.queue.delivery.base_delivery import BaseDelivery, Waiter
@@ -92,7 +92,7 @@ class Stage:
         claimer.stats = claimer._outcomes._recorder.stats = self.stats  # noqa: SLF001 - one set of counters, as before
         self.started: list[Dispatcher] = []
 
-    def start(self, handler: Call, **options: object) -> Dispatcher:
+    def start(self, handler: Call | AsyncCall, **options: object) -> Dispatcher:
         builder = Dispatcher.builder().queue(self.queue).handler(handler, **options)  # type: ignore[arg-type]  # as the test says
         return self.begin(builder.build())
 

@@ -111,7 +111,7 @@ def test_what_a_dispatcher_gives_back_because_nobody_has_time_for_it_is_no_hooks
     stage.start(gate, threads=1)
     gate.when_entered()
     subscription = stage.started[0]._subscriptions[0]  # noqa: SLF001 - it comes too late
-    subscription.ready.shut()
+    subscription.waiting.shut()
     stage.queue.send("too late")
     [late] = stage.queue.receive(1)
     subscription._accept([late])  # noqa: SLF001 - as the leader would

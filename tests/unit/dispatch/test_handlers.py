@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import logging
 from collections.abc import AsyncIterator, Iterator
 from datetime import UTC, datetime
@@ -230,10 +229,6 @@ def test_middleware_may_answer_for_the_handler_or_fail(stage: Stage) -> None:
     assert sorted(map(str, stage.heard.outcomes)) == ["('bad', 'rejected')", "('do', 'acked')", "('skip', 'acked')"]
 
 
-async def asynchronous(_: Delivery) -> None:
-    """Nothing."""
-
-
 async def asynchronous_generator(_: Delivery) -> AsyncIterator[int]:
     yield 1
 
@@ -242,17 +237,9 @@ def generator(_: Delivery) -> Iterator[int]:
     yield 1
 
 
-class AsynchronousObject:
-    async def __call__(self, _: Delivery) -> None:
-        """Nothing."""
-
-
 @pytest.mark.parametrize(
     ("call", "told"),
     [
-        (asynchronous, "asyncio.run"),
-        (AsynchronousObject(), "asyncio.run"),
-        (functools.partial(asynchronous), "asyncio.run"),
         (generator, "generator"),
         (asynchronous_generator, "generator"),
         ("text", "not a handler"),

@@ -1,0 +1,72 @@
+"""Runs a handler that gets many deliveries in one call, each of which is settled apart."""
+
+from __future__ import annotations
+
+from astyqueue.clock import Clock
+from astyqueue.dispatch.consumers import Consumer, ConsumerManager, Credit
+from astyqueue.dispatch.execution import HandlerExecutions
+from astyqueue.dispatch.handlers import Batch, refuse_unfinished
+from astyqueue.dispatch.under_way import BegunExecution
+from astyqueue.queue.delivery.delivery import Delivery
+from astyqueue.waiting import Wakeup
+
+
+class BatchExecutions:
+    """Gathers deliveries for one batch handler, in the slot that took the first of them, and calls it.
+
+    A batch is complete with its size, or when its time since the first delivery is over. While the handler runs, no
+    more are taken.
+    """
+
+    def __init__(
+        self, executions: HandlerExecutions, waiting: ConsumerManager[Delivery], batch: Batch, clock: Clock
+    ) -> None:
+        """`waiting` are the deliveries of this handler."""
+        self._executions = executions
+        self._waiting = waiting
+        self._batch = batch
+        self._clock = clock
+        self._wakeup = Wakeup(clock)
+        self._shut = False
+        # Between batches it has no credit, so that the slot is woken for the next delivery, and not this consumer.
+        self._credit = Credit(permitted=False)
+        self._consumer: Consumer[Delivery] = Consumer(self._wakeup.set, credit=self._credit)
+        waiting.add_consumer(self._consumer)
+
+    def shut(self) -> None:
+        """Wait for no more deliveries: what is gathered is handled at once."""
+        self._shut = True
+        self._wakeup.set()
+
+    def carry_out(self, first: Delivery) -> None:
+        """Gather the deliveries that come after the first, and handle all of them."""
+        begun = [self._executions.begin(delivery) for delivery in self._gathered(first)]
+        executions = [execution for execution in begun if execution is not None]
+        if executions:
+            error = perform_batch(executions)
+            for execution in executions:
+                self._executions.end(execution, error)
+
+    def _gathered(self, first: Delivery) -> list[Delivery]:
+        batch, until = [first], self._clock.monotonic() + self._batch.within
+        self._credit.permit(permitted=True)
+        while len(batch) < self._batch.size:
+            if (ready := self._waiting.pull(self._consumer)) is not None:
+                batch.append(ready.message)
+            elif self._shut or self._clock.monotonic() >= until:
+                break
+            else:
+                self._wakeup.wait(until)
+        self._credit.permit(permitted=False)
+        return batch
+
+
+def perform_batch(executions: list[BegunExecution]) -> BaseException | None:
+    """Call the batch handler with these deliveries, and return the error it raised, if any."""
+    try:
+        result = executions[0].handler.call([execution.delivery for execution in executions])
+        if result is not None:
+            refuse_unfinished(result)
+    except BaseException as error:  # noqa: BLE001 - also SystemExit and KeyboardInterrupt: the thread goes on
+        return error
+    return None

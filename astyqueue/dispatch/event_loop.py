@@ -1,0 +1,168 @@
+"""The event loop that a process has for its handlers, and the watch over one that is kept busy for too long.
+
+Between two awaits a coroutine has its event loop for itself, and all others wait.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import contextlib
+import os
+import sys
+import threading
+import traceback
+from collections.abc import Callable
+from typing import Final
+
+from astyqueue.clock import SystemClock
+from astyqueue.rate_limit import MINUTE
+from astyqueue.units import MonotonicUs
+from astyqueue.waiting import Wakeup
+
+#: Seconds that the interpreter's exit waits for coroutines that it cancelled.
+_ENDED_WITHIN: Final = 1.0
+#: A loop is asked for a sign of life this number of times within the time that it may be blocked for.
+_ASKED: Final = 4
+#: A block is logged again after this time.
+_AGAIN: Final = MINUTE
+
+
+class _HandlerLoop:
+    """One event loop in a thread, from the first need of it to the end of the process."""
+
+    def __init__(self) -> None:
+        """No loop runs yet."""
+        self._lock = threading.Lock()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread: threading.Thread | None = None
+        if hasattr(os, "register_at_fork"):
+            os.register_at_fork(after_in_child=self._forget)
+
+    def _forget(self) -> None:
+        """The thread of the loop is not copied by a fork: a child begins with a loop of its own."""
+        self._lock = threading.Lock()
+        self._loop = self._thread = None
+
+    def running(self) -> asyncio.AbstractEventLoop:
+        """The loop, started if need be."""
+        with self._lock:
+            if self._loop is None:
+                started = threading.Event()
+                self._thread = threading.Thread(target=self._run, args=(started,), name="astyqueue:loop", daemon=True)
+                self._thread.start()
+                started.wait()
+                atexit.register(self._stop)
+            if self._loop is None:
+                message = "the event loop for handlers could not be started"
+                raise RuntimeError(message)
+            return self._loop
+
+    def _run(self, started: threading.Event) -> None:
+        """Run until it is stopped; what still runs then is cancelled."""
+        with asyncio.Runner() as runner:
+            try:
+                self._loop = runner.get_loop()
+            finally:
+                started.set()
+            self._loop.run_forever()
+
+    def _stop(self) -> None:
+        if self._loop is not None and self._thread is not None:
+            with contextlib.suppress(RuntimeError):  # it was closed
+                self._loop.call_soon_threadsafe(self._loop.stop)
+            self._thread.join(_ENDED_WITHIN)
+
+
+_handlers: Final = _HandlerLoop()
+
+
+def loop_for_handlers() -> asyncio.AbstractEventLoop:
+    """The one event loop of this process for handlers; it runs in a thread of its own."""
+    return _handlers.running()
+
+
+class LoopWatchdog:
+    """A thread that notices when an event loop does not come to its callbacks, and reports what keeps it.
+
+    It asks the loop for a sign of life four times in `limit`, while coroutines are in flight. A block of 1.25 times the
+    limit is always noticed.
+    """
+
+    def __init__(
+        self,
+        in_flight: Callable[[], int],
+        tell: Callable[[asyncio.Task[object] | None, int, str], None],
+        limit: int,
+    ) -> None:
+        """`tell` gets the task that keeps the loop, how long it has so far (microseconds), and the stack."""
+        self._in_flight = in_flight
+        self._tell = tell
+        self._limit = limit
+        self._clock = SystemClock()
+        self._wakeup = Wakeup(self._clock)
+        self._thread: threading.Thread | None = None
+        self._watching = False
+        self._closed = False
+        self._answered = True
+        self._late = False
+
+    def watch(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Watch this loop, in whose thread this is called, until nothing is in flight any more."""
+        if self._watching:
+            return
+        self._watching = True
+        if self._thread is None:
+            arguments = (loop, threading.get_ident())
+            self._thread = threading.Thread(target=self._run, args=arguments, name="astyqueue:watchdog", daemon=True)
+            self._thread.start()
+        self._wakeup.set()
+
+    def close(self) -> None:
+        """End the watch."""
+        self._closed = True
+        self._wakeup.set()
+
+    def _run(self, loop: asyncio.AbstractEventLoop, thread: int) -> None:
+        while not self._closed:
+            if not self._watching:
+                self._wakeup.wait()
+                continue
+            asked = self._clock.monotonic()
+            self._answered = False
+            try:
+                loop.call_soon_threadsafe(self._answer)
+            except RuntimeError:  # the loop was closed
+                return
+            self._rest_until(asked + self._limit // _ASKED)
+            if not self._answered:
+                self._await_answer(loop, thread, asked)
+
+    def _answer(self) -> None:
+        """Give the sign of life, in the thread of the loop, as `watch`: so no beginning is missed."""
+        self._watching = bool(self._in_flight())
+        self._answered = True
+        if self._late:
+            self._wakeup.set()
+
+    def _await_answer(self, loop: asyncio.AbstractEventLoop, thread: int, asked: MonotonicUs) -> None:
+        """Wait for the sign of life; report what keeps the loop after the limit, and once a minute from then on."""
+        self._late = True
+        pause = self._limit
+        while not (self._answered or self._closed):
+            self._wakeup.wait(asked + pause)
+            lasts = self._clock.monotonic() - asked
+            if not self._answered and lasts >= pause:
+                self._tell(asyncio.current_task(loop), lasts, stack_of(thread))
+                pause = lasts + _AGAIN
+        self._late = False
+
+    def _rest_until(self, until: MonotonicUs) -> None:
+        while self._clock.monotonic() < until and not self._closed:
+            self._wakeup.wait(until)
+
+
+def stack_of(thread: int) -> str:
+    """The stack of a thread as text, the innermost call last; empty if it has ended."""
+    frame = sys._current_frames().get(thread)  # noqa: SLF001 - documented, "for internal and specialized purposes"
+    return "".join(traceback.format_stack(frame)).rstrip("\n") if frame else ""

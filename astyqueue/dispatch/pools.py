@@ -1,0 +1,188 @@
+"""The pools of a dispatcher: what runs its handlers, one pool for each kind of them."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from astyqueue.clock import Clock
+from astyqueue.dispatch.handlers import Kind, LineKey
+from astyqueue.dispatch.slots import FreeSlots, SlotPool
+from astyqueue.dispatch.waiting_lines import Pool, WaitingLines
+from astyqueue.errors import ThreadsDied
+from astyqueue.queue.delivery.base_delivery import DeliveryFactory
+from astyqueue.queue.delivery.delivery import Delivery
+from astyqueue.queue.queue import MessageQueue
+from astyqueue.units import SECOND
+
+if TYPE_CHECKING:
+    from astyqueue.dispatch.asyncio_execution import CoroutinePool
+    from astyqueue.dispatch.processes.children import ProcessChildren
+
+#: The default number of coroutines in flight.
+IN_FLIGHT: Final = 1_000
+#: A handler that keeps the event loop for longer than this (microseconds) is named in the log.
+BLOCKED_AFTER: Final = SECOND
+
+
+@dataclass(frozen=True, slots=True)
+class CoroutineOptions:
+    """How many coroutines are in flight at most, and for how long one may keep the event loop (microseconds)."""
+
+    in_flight: int = IN_FLIGHT
+    blocked_after: int = BLOCKED_AFTER
+
+
+class HandlerPools:
+    """The threads of a dispatcher, its coroutines and its processes; and a thread for each batch handler of a queue.
+
+    A pool other than that of the threads is made when a queue first has a handler for it.
+    """
+
+    def __init__(
+        self,
+        threads: int,
+        clock: Clock,
+        *,
+        coroutines: CoroutineOptions | None = None,
+        children: ProcessChildren | None = None,
+    ) -> None:
+        """Nothing runs yet. `children` run handlers for processes."""
+        self.clock = clock
+        self.threads_of_handlers: SlotPool = SlotPool(threads, FreeSlots(), clock)
+        self._options = coroutines or CoroutineOptions()
+        self._children = children
+        self._lock = threading.Lock()
+        self._slots: list[SlotPool] = [self.threads_of_handlers]
+        self._processes: SlotPool | None = None
+        self._coroutines: CoroutinePool | None = None
+        self._on_change: Callable[[], None] | None = None
+        self._started = False
+
+    def __repr__(self) -> str:
+        """Its pools."""
+        return f"<HandlerPools: {', '.join(map(repr, self))}>"
+
+    def __iter__(self) -> Iterator[SlotPool | CoroutinePool]:
+        """All pools there are."""
+        yield from tuple(self._slots)
+        if self._coroutines is not None:
+            yield self._coroutines
+
+    @property
+    def size(self) -> int:
+        """The number of threads that handlers share."""
+        return self.threads_of_handlers.size
+
+    @property
+    def threads(self) -> tuple[threading.Thread, ...]:
+        """All threads in which handlers run."""
+        return tuple(thread for pool in self for thread in pool.threads)
+
+    def of(self, line: LineKey) -> Pool:
+        """The pool that runs the handlers of such a line; a new one for a batch handler."""
+        with self._lock:
+            match line:
+                case Kind.THREAD:
+                    return self.threads_of_handlers
+                case Kind.ASYNCIO:
+                    return self._coroutine_pool()
+                case Kind.PROCESS:
+                    return self._process_pool()
+            return self._added(SlotPool(1, FreeSlots(), self.clock))
+
+    def _process_pool(self) -> SlotPool:
+        if self._processes is None:
+            count = self._children.count if self._children is not None else 1
+            self._processes = self._added(SlotPool(count, FreeSlots(), self.clock))
+        return self._processes
+
+    def _added(self, pool: SlotPool) -> SlotPool:
+        self._slots.append(pool)
+        self._begin(pool)
+        return pool
+
+    def _coroutine_pool(self) -> CoroutinePool:
+        if self._coroutines is None:
+            from astyqueue.dispatch.asyncio_execution import CoroutinePool  # noqa: PLC0415 - asyncio costs 50 ms
+
+            options = self._options
+            self._coroutines = CoroutinePool(options.in_flight, blocked_after=options.blocked_after)
+            self._begin(self._coroutines)
+        return self._coroutines
+
+    def _begin(self, pool: SlotPool | CoroutinePool) -> None:
+        if self._on_change is not None:
+            pool.on_change = self._on_change
+        if self._started:
+            pool.start()
+
+    @staticmethod
+    def awaited(queue: MessageQueue) -> DeliveryFactory:
+        """Makes the deliveries that `async def` handlers get."""
+        from astyqueue.dispatch.asyncio_execution import awaited_deliveries  # noqa: PLC0415 - asyncio costs 50 ms
+
+        return awaited_deliveries(queue)
+
+    def interrupt(self, delivery: Delivery) -> None:
+        """Cancel the coroutine of a delivery."""
+        if self._coroutines is not None:
+            self._coroutines.interrupt(delivery)
+
+    def watch(self, on_change: Callable[[], None]) -> None:
+        """Call this when a thread died and, once they were shut, when one has left or the last coroutine has ended."""
+        with self._lock:
+            self._on_change = on_change
+            for pool in self:
+                pool.on_change = on_change
+
+    def start(self) -> None:
+        """Start the pools, and the processes."""
+        with self._lock:
+            self._started = True
+            if self._children is not None:
+                self._children.start()
+            for pool in self:
+                pool.start()
+
+    def replace_dead(self) -> ThreadsDied | None:
+        """Start a thread for each that died; returns an error at the eleventh death of a pool within a minute."""
+        errors = [pool.replace_dead() for pool in self]
+        return next(filter(None, errors), None)
+
+    def is_idle(self, but: int) -> bool:
+        """Whether no handler runs in any pool, except in `but` of the threads."""
+        return all(pool.is_idle(but if pool is self.threads_of_handlers else 0) for pool in self)
+
+    @staticmethod
+    def is_busy_with(lines: WaitingLines) -> bool:
+        """Whether a handler of this queue runs, or may just begin."""
+        return any(line.pool.is_busy_with(line) for line in lines)
+
+    @staticmethod
+    def remove_queue(lines: WaitingLines) -> None:
+        """Take no more deliveries of this queue."""
+        for line in lines:
+            line.pool.remove_queue(line)
+
+    def forget_queue(self, lines: WaitingLines) -> None:
+        """Forget a queue of which nothing runs any more, and end the threads of its batch handlers."""
+        for line in lines:
+            line.pool.forget_queue(line)
+            if isinstance(line.pool, SlotPool) and line.pool not in (self.threads_of_handlers, self._processes):
+                line.pool.shut()
+                self._slots.remove(line.pool)
+
+    def shut(self) -> None:
+        """Have all threads end when they find nothing to take."""
+        for pool in self:
+            pool.shut()
+
+    def close(self) -> None:
+        """End the processes, and the watch over the event loop."""
+        if self._coroutines is not None:
+            self._coroutines.close()
+        if self._children is not None:
+            self._children.close()

@@ -1,0 +1,257 @@
+"""What a child process does: it runs handlers that its parent names, one delivery at a time, until the parent ends.
+
+It runs them in its main thread. Ctrl-C and SIGTERM reach a whole group of processes, and the parent decides what they
+mean: a child takes no notice of either. When the parent is gone, however it ended, the kernel ends the child.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import logging
+import os
+import pickle
+import resource
+import signal
+import socket
+import sys
+import threading
+from collections.abc import Callable
+from contextvars import Context
+from datetime import datetime
+from types import FrameType
+from typing import Final, cast
+
+from astyqueue.dispatch.forked_children import end_forked_children
+from astyqueue.dispatch.handlers import Call, Handler, perform
+from astyqueue.dispatch.import_path import find
+from astyqueue.dispatch.processes.channel import Channel, Frame
+from astyqueue.dispatch.processes.forwarded_delivery import ForwardedDelivery, Values, arrived
+from astyqueue.dispatch.worker_log import traceback_text
+from astyqueue.durations import Duration, as_microseconds, instant_of
+from astyqueue.errors import AstyqueueError, Closed, Reject, Retry, Snooze
+from astyqueue.text import one_line
+
+_STATM: Final = "/proc/self/statm"
+
+
+class Parent:
+    """The parent process, as its child has it. The main thread and threads of a handler may ask it at the same time."""
+
+    def __init__(self, channel: Channel) -> None:
+        """Nothing is being handled."""
+        self._channel = channel
+        self._lock = threading.Lock()
+        self._listens = False
+
+    def next(self) -> Frame | None:
+        """Wait for the next delivery; None when the parent wants no more from this process."""
+        frame = self._channel.receive()
+        self._listens = frame is not None
+        return frame
+
+    def answer(self, frame: Frame) -> None:
+        """Say how the handler ended; from now on the parent does not listen until it sends the next delivery."""
+        with self._lock:
+            self._listens = False
+            self._channel.send(frame)
+
+    def ask(self, call: str, arguments: Values) -> Values:
+        """Have the parent call this of the delivery; returns its state, or raises what the parent's call raised."""
+        with self._lock:
+            if not self._listens:
+                message = "the handler of this delivery has ended: its outcome is decided"
+                raise Closed(message)
+            self._channel.send(("ask", call, arguments))
+            frame = self._channel.receive()
+        if frame is None:
+            os._exit(1)  # the parent is gone, and the outcome of the call with it
+        what, value = frame
+        if what == "raise":
+            raise pickle.loads(value)  # noqa: S301 - what the parent of this process raised
+        state: Values = value
+        return state
+
+    def tell(self, record: Values) -> bool:
+        """Give the parent a log record; False when it does not listen."""
+        with self._lock:
+            if self._listens:
+                self._channel.send(("log", record))
+            return self._listens
+
+
+class ParentLog(logging.Handler):
+    """Gives log records to the parent's handlers; records of no delivery go to stderr."""
+
+    def __init__(self, parent: Parent) -> None:
+        """`parent` takes records while a handler runs."""
+        super().__init__()
+        self._parent = parent
+        self._formatter = logging.Formatter()
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Give the record as values; an error is reported as `logging` does."""
+        try:
+            text = record.exc_text or (self._formatter.formatException(record.exc_info) if record.exc_info else None)
+            values = {
+                "name": record.name,
+                "levelno": record.levelno,
+                "levelname": record.levelname,
+                "msg": record.getMessage(),
+                "created": record.created,
+                "msecs": record.msecs,
+                "pathname": record.pathname,
+                "filename": record.filename,
+                "module": record.module,
+                "lineno": record.lineno,
+                "funcName": record.funcName,
+                "process": record.process,
+                "processName": record.processName,
+                "thread": record.thread,
+                "threadName": record.threadName,
+                "exc_text": text,
+            }
+            if not self._parent.tell((values,)) and logging.lastResort is not None:
+                logging.lastResort.handle(record)
+        except Exception:  # noqa: BLE001 - as every handler of `logging`
+            self.handleError(record)
+
+
+class Functions:
+    """The functions that this process was asked to run, by their addresses."""
+
+    def __init__(self) -> None:
+        """None was imported."""
+        self._found: dict[str, Handler] = {}
+
+    def at(self, address: str) -> Handler:
+        """The function there, which is imported first if need be; its error is that of the attempt."""
+        if (handler := self._found.get(address)) is None:
+            found = find(address)
+            handler = getattr(found, "handler", None)  # a task has one
+            call = handler.call if isinstance(handler, Handler) else _callable(found)
+            handler = self._found[address] = Handler(address, _guarded(call))
+        return handler
+
+
+def _callable(found: object) -> Call:
+    if not callable(found):
+        message = f"{found!r} is not a function"
+        raise TypeError(message)
+    return found
+
+
+def _guarded(call: Call) -> Call:
+    return lambda delivery: end_forked_children(delivery, call)
+
+
+def handle(functions: Functions, address: str, delivery: ForwardedDelivery) -> Frame:
+    """Run the function for a delivery; returns the answer to the parent."""
+    try:
+        handler = functions.at(address)
+    except BaseException as error:  # noqa: BLE001 - as what a handler raises
+        return _failed(error)
+    raised = Context().run(perform, handler, delivery)
+    return ("done",) if raised is None else _failed(raised)
+
+
+def _failed(error: BaseException) -> Frame:
+    """The answer for an error, and for the outcomes that a handler chooses by raising one."""
+    try:
+        if (chosen := _chosen(error)) is not None:
+            return chosen
+    except AstyqueueError as wrong:
+        return _told(wrong)
+    return _told(error)
+
+
+def _told(error: BaseException) -> Frame:
+    return ("failed", type(error).__name__, _text_of(error), traceback_text(error))
+
+
+def _chosen(error: BaseException) -> Frame | None:
+    """The answer for an outcome that the handler chose; BadInput for one that there is not."""
+    match error:
+        case Retry(after=after):
+            return ("retry", None if after is None else as_microseconds(after), one_line(error))
+        case Reject(reason=reason):
+            return ("reject", one_line(reason))
+        case Snooze(until=datetime() as until):
+            return ("snooze", False, instant_of(until))
+        case Snooze(until=until):
+            return ("snooze", True, as_microseconds(cast("Duration", until)))
+    return None
+
+
+def _text_of(error: BaseException) -> str | None:
+    """The text of an error; None if its `__str__` raises."""
+    try:
+        return one_line(error)
+    except Exception:  # noqa: BLE001 - its text is whatever its class makes of it
+        return None
+
+
+def serve(channel: Channel, functions: Functions, *, report_memory: bool) -> None:
+    """Handle deliveries until the parent closes the channel."""
+    parent = Parent(channel)
+    memory: Callable[[], int] = resident_bytes if report_memory else _nothing
+    logging.getLogger().addHandler(ParentLog(parent))
+    while (frame := parent.next()) is not None:
+        address, values = frame
+        answer = handle(functions, address, arrived(values, parent.ask))
+        parent.answer((*answer, memory()))
+
+
+def resident_bytes() -> int:
+    """The memory of this process in RAM, in bytes; its highest so far where the system reports no other."""
+    try:
+        with open(_STATM, encoding="ascii") as statm:  # noqa: PTH123 - read after each delivery
+            return int(statm.read().split()[1]) * resource.getpagesize()
+    except OSError:
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+
+def _nothing() -> int:
+    return 0
+
+
+def end_with(parent: socket.socket) -> None:
+    """Have the kernel end this process when the parent's end of this socket is closed, whatever this process does.
+
+    SIGIO needs no interpreter: it also ends a handler that never gives the interpreter lock back. The thread is for
+    systems that send no such signal.
+    """
+    with contextlib.suppress(OSError, AttributeError):
+        fcntl.fcntl(parent, fcntl.F_SETOWN, os.getpid())
+        fcntl.fcntl(parent, fcntl.F_SETFL, fcntl.fcntl(parent, fcntl.F_GETFL) | os.O_ASYNC)
+    threading.Thread(target=_exit_after, args=(parent,), name="astyqueue:parent", daemon=True).start()
+
+
+def _exit_after(parent: socket.socket) -> None:
+    with contextlib.suppress(OSError):
+        parent.recv(1)
+    os._exit(1)
+
+
+def ignore(_signal: int, _frame: FrameType | None) -> None:
+    """Do nothing. Unlike SIG_IGN this is not inherited by what a handler starts."""
+
+
+def main(incoming: int, outgoing: int, life_end: int) -> None:
+    """Run this process: it inherits two pipes, and a socket whose other end is closed when its parent ends."""
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, ignore)
+    end_with(socket.socket(fileno=life_end))
+    channel = Channel(incoming, outgoing)
+    setup = channel.receive()
+    if setup is None:
+        return
+    level, report_memory, addresses = setup
+    logging.getLogger().setLevel(level)
+    functions = Functions()
+    for address in addresses:
+        with contextlib.suppress(Exception):  # the error is that of each attempt
+            functions.at(address)
+    channel.send(("ready",))
+    serve(channel, functions, report_memory=report_memory)
+    sys.stdout.flush()

@@ -1,0 +1,181 @@
+"""One child process, as its parent has it: started, called and killed."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import pickle
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Iterable
+from datetime import timedelta
+from typing import Final
+
+from astyqueue.clock import instant
+from astyqueue.dispatch.processes import forwarded_delivery
+from astyqueue.dispatch.processes.channel import Channel, Frame
+from astyqueue.dispatch.processes.forwarded_delivery import crossing
+from astyqueue.dispatch.processes.settings import ProcessOptions
+from astyqueue.errors import AstyqueueError, ChildDied, HandlerFailed, Reject, Retry, Snooze
+from astyqueue.queue.delivery.delivery import Delivery
+from astyqueue.text import reason_of
+
+#: Seconds that a child gets to end when it is not needed any more.
+_ENDED_WITHIN: Final = 2.0
+#: The first statements of a child: it imports what its parent could import.
+_START: Final = (
+    "import sys; ends = map(int, sys.argv[1:4]); sys.path[:] = sys.argv[4:]; "
+    "from astyqueue.dispatch.processes.child import main; main(*ends)"
+)
+#: In the environment of a child: the id of its parent.
+CHILD_OF: Final = "ASTYQUEUE_CHILD_OF"
+
+
+class ChildProcess:
+    """A child process that was started: a new interpreter, which shares nothing with this one but pipes.
+
+    One thread calls it; any thread may kill it. It has a process group of its own, so a kill also ends what its handler
+    started, and Ctrl-C in a terminal does not reach it.
+    """
+
+    def __init__(self, options: ProcessOptions, addresses: Iterable[str]) -> None:
+        """Start it, and have it import what is at these addresses; the first call waits until it is ready."""
+        self._life, life = socket.socketpair()
+        incoming, answers = os.pipe()
+        deliveries, outgoing = os.pipe()
+        self._channel = Channel(incoming, outgoing)
+        self._lock = threading.Lock()
+        self._ready = False
+        self.memory = 0
+        theirs = (deliveries, answers, life.fileno())
+        try:
+            self._process = subprocess.Popen(  # noqa: S603 - this interpreter
+                [*_interpreter(), "-c", _START, *map(str, theirs), *sys.path],
+                stdin=subprocess.DEVNULL,
+                pass_fds=theirs,
+                process_group=0,
+                env={**os.environ, **options.environment, CHILD_OF: str(os.getpid())},
+            )
+        finally:
+            os.close(deliveries)
+            os.close(answers)
+            life.close()
+        level = logging.getLogger().getEffectiveLevel()
+        with contextlib.suppress(OSError):  # it is dead already, which `wait_until_ready` finds
+            self._channel.send((level, options.max_rss is not None, list(addresses)))
+
+    @property
+    def pid(self) -> int:
+        """Its process id."""
+        return self._process.pid
+
+    def wait_until_ready(self) -> bool:
+        """Wait until it has imported what it needs; False if it ended before."""
+        if not self._ready:
+            self._ready = self._channel.receive() is not None
+        return self._ready
+
+    def begin(self, address: str, delivery: Delivery) -> bool:
+        """Give it a delivery for the function at this address; False if it is dead: the function was not called."""
+        try:
+            self._channel.send((address, crossing(delivery)))
+        except OSError:  # its end of the pipe is closed
+            return False
+        return True
+
+    def finish(self, delivery: Delivery) -> None:
+        """Wait for the end of what `begin` began, and meanwhile do what its handler asks for.
+
+        Raises the outcome that the handler chose, `HandlerFailed` for an error, and `ChildDied` if the process ended.
+        """
+        with contextlib.suppress(OSError):  # the channel is broken, as at the end of the process
+            while (frame := self._channel.receive()) is not None:
+                match frame:
+                    case ("ask", call, arguments):
+                        self._channel.send(_told(delivery, call, arguments))
+                    case ("log", (values,)):
+                        _log(values)
+                    case (*answer, memory):
+                        self.memory = memory
+                        _raise_outcome(answer)
+                        return
+        raise ChildDied(self.end())
+
+    def kill(self) -> None:
+        """Kill it, and the processes that its handler started in its group."""
+        with self._lock:
+            if self._process.poll() is None:
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(self._process.pid, signal.SIGKILL)
+
+    def ask_to_end(self) -> None:
+        """Have it exit, as it handles nothing."""
+        self._channel.close()
+
+    def end(self) -> str:
+        """End it: it exits by itself, or is killed after 2 seconds. Returns how it ended; more calls do nothing."""
+        self._channel.close()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(_ENDED_WITHIN)
+        self.kill()
+        code = self._process.wait()
+        self._life.close()
+        return _how_it_ended(code)
+
+
+def _interpreter() -> list[str]:
+    """This interpreter, with the options that change what code does."""
+    warnings = [f"-W{one}" for one in sys.warnoptions]
+    return [sys.executable, *["-O"] * sys.flags.optimize, *warnings]
+
+
+def _told(delivery: Delivery, call: str, arguments: tuple[object, ...]) -> Frame:
+    """The answer to a child whose handler calls a method of its delivery: its new state, or the error."""
+    try:
+        return ("state", forwarded_delivery.carry_out(delivery, call, arguments))
+    except BaseException as error:  # noqa: BLE001 - raised in the handler, as in a thread
+        return ("raise", _pickled(error))
+
+
+def _pickled(error: BaseException) -> bytes:
+    try:
+        packed = pickle.dumps(error)
+        pickle.loads(packed)  # noqa: S301 - made here, to see whether it can be read
+    except Exception:  # noqa: BLE001 - a hook may raise anything
+        return pickle.dumps(AstyqueueError(reason_of(error)))
+    return packed
+
+
+def _log(values: dict[str, object]) -> None:
+    """Handle a log record of a child as if it were made here."""
+    record = logging.makeLogRecord(values)
+    log = logging.getLogger(record.name)
+    if log.isEnabledFor(record.levelno):
+        log.handle(record)
+
+
+def _raise_outcome(answer: list[object]) -> None:
+    """Raise what the handler raised, as far as it says what becomes of the message."""
+    match answer:
+        case ["failed", str(kind), text, str(trace)]:
+            raise HandlerFailed(kind, text if isinstance(text, str) else None, trace)
+        case ["retry", after, str(reason)]:
+            raise Retry(timedelta(microseconds=after) if isinstance(after, int) else None, reason=reason)
+        case ["reject", str(reason)]:
+            raise Reject(reason)
+        case ["snooze", exact, int(until)]:
+            raise Snooze(timedelta(microseconds=until) if exact else instant(until))
+
+
+def _how_it_ended(code: int) -> str:
+    if code >= 0:
+        return f"it exited with {code}"
+    try:
+        name = signal.Signals(-code).name
+    except ValueError:
+        name = f"signal {-code}"
+    return f"it was killed by {name}"

@@ -1,0 +1,231 @@
+"""The child processes of a dispatcher, each of which runs one handler at a time."""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+from queue import SimpleQueue
+from typing import Final
+
+from astyqueue.clock import Clock, SystemClock
+from astyqueue.dispatch.processes.child_process import CHILD_OF, ChildProcess
+from astyqueue.dispatch.processes.settings import ProcessOptions
+from astyqueue.dispatch.under_way import Interrupted
+from astyqueue.dispatch.worker_log import log_event
+from astyqueue.errors import BadSetting, ChildDied, Closed
+from astyqueue.queue.delivery.delivery import Delivery
+from astyqueue.text import length_text
+from astyqueue.units import BEGINNING, SECOND, MonotonicUs
+from astyqueue.waiting import Wakeup
+
+#: A child that dies sooner than this after its start makes the next one start later: after the first pause, doubled
+#: each time up to the longest.
+_SETTLED: Final = 5 * SECOND
+_FIRST_PAUSE: Final = SECOND // 10
+_LONGEST_PAUSE: Final = 5 * SECOND
+
+
+class ChildSlot:
+    """The place of one child: the child that runs, or the moment at which the next one may start.
+
+    One thread uses it at a time; any thread may close it.
+    """
+
+    def __init__(self, options: ProcessOptions, addresses: list[str]) -> None:
+        """No child runs yet; each will import at once what is at these addresses then."""
+        self._options = options
+        self._addresses = addresses
+        self._clock = SystemClock()
+        self._wakeup = Wakeup(self._clock)
+        self._child: ChildProcess | None = None
+        self._started: MonotonicUs = BEGINNING
+        self._pause = 0
+        self._handled = 0
+        self._closed = False
+
+    def start(self) -> None:
+        """Start a child, without waiting until it is ready."""
+        self._started = self._clock.monotonic()
+        self._handled = 0
+        self._child = ChildProcess(self._options, self._addresses)
+
+    def child(self) -> ChildProcess:
+        """The child, ready for a delivery; one that died without a delivery is replaced. Closed after `close`."""
+        while True:
+            self._wait()
+            if self._closed:
+                message = "the dispatcher was stopped: no child is started any more"
+                raise Closed(message)
+            if self._child is None:
+                self.start()
+            if self._child is not None and self._child.wait_until_ready():
+                return self._child
+            self.replace_dead("without a message")
+
+    def _wait(self) -> None:
+        """Wait until the next child may start."""
+        until = self._started + self._pause
+        while self._child is None and self._clock.monotonic() < until and not self._closed:
+            self._wakeup.wait(until)
+
+    def replace_dead(self, when: str) -> None:
+        """Plan the start of the next child, after one that died by itself: the sooner it did, the later."""
+        pid = self._child.pid if self._child else None
+        how = self._end()
+        now = self._clock.monotonic()
+        if now - self._started > _SETTLED:
+            self._pause = 0
+        else:
+            self._pause = min(_LONGEST_PAUSE, 2 * self._pause) if self._pause else _FIRST_PAUSE
+        self._started = now
+        log_event(logging.WARNING, "child died", pid=pid, when=when, how=how, next_in=length_text(self._pause))
+
+    def replace(self) -> None:
+        """Start the next child at once, after one that was killed on purpose or has handled enough."""
+        self._end()
+        if not self._closed:
+            self.start()
+
+    def handled(self) -> None:
+        """Count a delivery; replace a child that has handled enough, or that takes too much memory."""
+        self._handled += 1
+        self._pause = 0
+        child, most, memory = self._child, self._options.max_tasks, self._options.max_rss
+        worn = most is not None and self._handled >= most
+        large = memory is not None and child is not None and child.memory > memory
+        if worn or large:
+            self.replace()
+
+    def close(self) -> None:
+        """Start no more children, and have an idle one end. Any thread may call this."""
+        self._closed = True
+        self._wakeup.set()
+
+    def ask_to_end(self) -> None:
+        """Have an idle child exit, without waiting for that."""
+        if self._child is not None:
+            self._child.ask_to_end()
+
+    def end(self) -> None:
+        """End the child; a `replace` after it starts no other."""
+        self.close()
+        self._end()
+
+    def _end(self) -> str:
+        child, self._child = self._child, None
+        return "" if child is None else child.end()
+
+
+class ProcessChildren:
+    """As many children as handlers for processes run at a time. A child that dies fails its own delivery only."""
+
+    def __init__(self, clock: Clock, options: ProcessOptions) -> None:
+        """Nothing is started. `clock` is that of the queues. BadSetting in a process that is such a child itself."""
+        if os.environ.get(CHILD_OF) == str(os.getppid()):
+            message = (
+                "this process handles messages for its parent, and imported a module that starts a dispatcher with "
+                'processes of its own: have that module start it under `if __name__ == "__main__":`'
+            )
+            raise BadSetting(message)
+        self.count = options.count
+        self._clock = clock
+        self._addresses: list[str] = []
+        self._slots = [ChildSlot(options, self._addresses) for _ in range(options.count)]
+        self._idle: SimpleQueue[ChildSlot] = SimpleQueue()
+        for slot in self._slots:
+            self._idle.put(slot)
+        self._lock = threading.Lock()
+        self._handling: dict[Delivery, ChildProcess | None] = {}
+        self._killed: set[Delivery] = set()
+        self._closed = False
+
+    def expect(self, address: str) -> None:
+        """Have children that start from now on import the function at this address at once."""
+        self._addresses.append(address)
+
+    def start(self) -> None:
+        """Start all children if there are handlers for them, without waiting until they are ready."""
+        if self._addresses:
+            for slot in self._slots:
+                slot.start()
+
+    def call(self, address: str, delivery: Delivery) -> None:
+        """Have a child call the function at this address, and wait for the end; see `ChildProcess.call`.
+
+        `Interrupted` if the delivery was given up before the end.
+        """
+        with self._lock:
+            self._handling[delivery] = None
+        slot = self._idle.get()
+        try:
+            self._call(slot, address, delivery)
+        finally:
+            with self._lock:
+                del self._handling[delivery]
+                self._killed.discard(delivery)
+                ended = self._closed
+            if ended:
+                slot.end()
+            self._idle.put(slot)
+
+    def _call(self, slot: ChildSlot, address: str, delivery: Delivery) -> None:
+        child = slot.child()
+        while not self._begin(child, address, delivery):
+            slot.replace_dead("without a message")
+            child = slot.child()
+        try:
+            child.finish(delivery)
+        except ChildDied:
+            if self._forget(delivery):
+                slot.replace()
+                raise Interrupted from None
+            slot.replace_dead(f"with message {delivery.message_id}")
+            raise
+        except BaseException:
+            self._end(slot, delivery)
+            raise
+        self._end(slot, delivery)
+
+    def _end(self, slot: ChildSlot, delivery: Delivery) -> None:
+        """A child has answered. If it was killed at that moment, another takes its place."""
+        if self._forget(delivery):
+            slot.replace()
+        else:
+            slot.handled()
+
+    def _begin(self, child: ChildProcess, address: str, delivery: Delivery) -> bool:
+        """Give a delivery to a child; False if that child is dead."""
+        with self._lock:
+            until = delivery.renew_until
+            if delivery in self._killed or (until is not None and until <= self._clock.now()):
+                raise Interrupted
+            self._handling[delivery] = child
+        return child.begin(address, delivery)
+
+    def _forget(self, delivery: Delivery) -> bool:
+        """Kill this child for this delivery no more; returns whether it was killed for it."""
+        with self._lock:
+            self._handling[delivery] = None
+            return delivery in self._killed
+
+    def interrupt(self, delivery: Delivery) -> None:
+        """Kill the child that handles a delivery, which was given up; no other delivery is touched."""
+        with self._lock:
+            if delivery in self._handling:
+                self._killed.add(delivery)
+                if (child := self._handling[delivery]) is not None:
+                    child.kill()
+
+    def close(self) -> None:
+        """End all children: idle ones now, each other one when its handler has ended."""
+        with self._lock:
+            self._closed = True
+        for slot in self._slots:
+            slot.close()
+        idle = [self._idle.get() for _ in range(self._idle.qsize())]
+        for slot in idle:
+            slot.ask_to_end()
+        for slot in idle:
+            slot.end()
+            self._idle.put(slot)

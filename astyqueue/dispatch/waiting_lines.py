@@ -1,0 +1,230 @@
+"""The lines of a queue: its deliveries that wait, apart by what runs their handlers.
+
+A store hands out the messages of a queue in one order, whatever their tasks, so a claim may bring some for a kind of
+handlers that has no place. These wait in their line while the other lines go on; once a line holds more than it has
+places, or 64, nothing is claimed until it shrinks. Tasks that often fill their kind deserve a queue of their own.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+from astyqueue.dispatch.backlog_size import AdaptivePrefetch, MessageQuota
+from astyqueue.dispatch.batch_execution import BatchExecutions
+from astyqueue.dispatch.execution import HandlerExecutions
+from astyqueue.dispatch.handlers import TASK, HandlerRegistry, Kind, LineKey
+from astyqueue.dispatch.slots import ClaimCredit, FreeSlots, ReadyDeliveries
+from astyqueue.protocol.claiming.selection import ClaimedMessage
+from astyqueue.queue.delivery.base_delivery import BaseDelivery, DeliveryFactory, Lease
+from astyqueue.queue.delivery.delivery import Delivery
+from astyqueue.queue.queue import MessageQueue
+
+#: The most deliveries that wait for a kind without a free place, before nothing is claimed.
+_OVERFLOW: Final = 64
+
+
+class Pool(Protocol):
+    """What runs the handlers of lines: slots that are threads, or coroutines."""
+
+    @property
+    def size(self) -> int:
+        """How many handlers run at a time."""
+
+    @property
+    def free(self) -> FreeSlots:
+        """Which of them have nothing to do."""
+
+    def add_queue(self, queue: WaitingLine, /) -> None:
+        """Take deliveries of this line from now on."""
+
+    def remove_queue(self, queue: WaitingLine, /) -> None:
+        """Take no more of them."""
+
+    def forget_queue(self, queue: WaitingLine, /) -> None:
+        """Forget a line of which nothing runs any more."""
+
+    def is_busy_with(self, queue: WaitingLine, /) -> bool:
+        """Whether a handler of this line runs, or may just begin."""
+
+
+class CarryOut(Protocol):
+    """What handles deliveries in the slots that take them."""
+
+    def carry_out(self, delivery: Delivery, /) -> None:
+        """Handle a delivery."""
+
+
+class Pools(Protocol):
+    """The pools of a dispatcher."""
+
+    def of(self, line: LineKey) -> Pool:
+        """The pool that runs the handlers of such a line; one of its own for a batch handler."""
+
+    def awaited(self, queue: MessageQueue) -> DeliveryFactory:
+        """Makes the deliveries that `async def` handlers get."""
+
+
+@dataclass(slots=True, eq=False)
+class WaitingLine:
+    """The deliveries of one queue for handlers of one kind, or for one batch handler.
+
+    `executions` is what a slot calls with a delivery; `handling` are the executions of the queue.
+    """
+
+    name: str
+    weight: int
+    handling: HandlerExecutions
+    executions: CarryOut
+    ready: ReadyDeliveries
+    credit: ClaimCredit
+    pool: Pool
+    pace: AdaptivePrefetch
+
+    @property
+    def overflows(self) -> bool:
+        """Whether more wait than should, and than could begin at once if nothing ran."""
+        return len(self.ready) > self.pace.bound + min(self.pool.size, _OVERFLOW)
+
+
+@dataclass(frozen=True, slots=True)
+class LineOptions:
+    """What the lines of a queue have in common: its turns, and how many of its handlers run and wait for threads."""
+
+    weight: int
+    threads: int | None
+    backlog: int | None
+
+
+class WaitingLines:
+    """The lines of one queue. Each is made when a handler for it is known."""
+
+    def __init__(
+        self, queue: MessageQueue, roster: HandlerRegistry, pools: Pools, *, options: LineOptions, quota: MessageQuota
+    ) -> None:
+        """Nothing waits. All lines share the executions of the queue and the `quota` of the dispatcher."""
+        self._queue = queue
+        self._roster = roster
+        self._pools = pools
+        self._options = options
+        self._quota = quota
+        self._lock = threading.Lock()
+        self._lines: dict[LineKey, WaitingLine] = {}
+        self._started = False
+        size = pools.of(Kind.THREAD).size
+        #: The most of its handlers that run in threads at a time.
+        self.threads = min(options.threads or size, size)
+        self._limit = None if self.threads == size else self.threads
+        pace = AdaptivePrefetch(self.threads, queue.settings.behaviour.lease_us, options.backlog)
+        self.executions = HandlerExecutions(queue, roster, pace, quota)
+        self._paces: dict[LineKey, AdaptivePrefetch] = {Kind.THREAD: pace}
+        for key in roster.lines:
+            self._line(key)
+
+    def _line(self, key: LineKey) -> WaitingLine:
+        """The line for this key, which is made if need be."""
+        with self._lock:
+            if (line := self._lines.get(key)) is None:
+                line = self._lines[key] = self._made(key)
+                self._quota.counts(line.ready)
+                if self._started:
+                    line.pool.add_queue(line)
+            return line
+
+    def _made(self, key: LineKey) -> WaitingLine:
+        queue, pool, executions = self._queue, self._pools.of(key), self.executions
+        batch = self._roster.batch_of(key)
+        if (pace := self._paces.get(key)) is None:
+            waiting = batch.size if batch else self._options.backlog
+            pace = self._paces[key] = AdaptivePrefetch(pool.size, queue.settings.behaviour.lease_us, waiting)
+            executions.took[key] = pace.took
+        ready = ReadyDeliveries(queue.clock, pace, self._limit if key is Kind.THREAD else None)
+        credit = ClaimCredit(pool.free, ready, pace, weight=self._options.weight, wake=queue.core.claimer.wake)
+        carries = BatchExecutions(executions, ready.manager, batch, queue.clock) if batch else executions
+        return WaitingLine(queue.name, self._options.weight, executions, carries, ready, credit, pool, pace)
+
+    def __iter__(self) -> Iterator[WaitingLine]:
+        """All lines there are."""
+        return iter(tuple(self._lines.values()))
+
+    def __len__(self) -> int:
+        """The number of deliveries that wait."""
+        return sum(len(line.ready) for line in self)
+
+    def start(self) -> None:
+        """Have the pools take deliveries."""
+        with self._lock:
+            self._started = True
+            lines = [*self._lines.values()]
+        for line in lines:
+            line.pool.add_queue(line)
+
+    def credit(self) -> int:
+        """How many messages may be claimed now: as many as all lines may, unless one of them overflows."""
+        credits_ = [line.credit.credit() for line in self]
+        if len(credits_) > 1 and any(line.overflows for line in self):
+            return 0
+        return sum(credits_)
+
+    def accept(self, deliveries: list[Delivery]) -> list[Delivery]:
+        """Add claimed deliveries; returns those to give back because it was shut."""
+        if (only := self._roster.only_line) is not None:
+            return _accepted(self._line(only), deliveries)
+        sorted_in: dict[LineKey, list[Delivery]] = {}
+        for delivery in deliveries:
+            sorted_in.setdefault(self._roster.line_of(delivery.headers.get(TASK)), []).append(delivery)
+        return [late for key, found in sorted_in.items() for late in _accepted(self._line(key), found)]
+
+    @property
+    def delivery_factory(self) -> DeliveryFactory:
+        """Makes deliveries: for `async def` handlers those whose calls are awaited, for all others those that block."""
+        roster, plain = self._roster, self._queue.delivery
+        awaited: DeliveryFactory | None = None
+
+        def made(row: str, claimed: Sequence[ClaimedMessage], lease: Lease | None) -> list[BaseDelivery]:
+            nonlocal awaited
+            if Kind.ASYNCIO not in roster.lines:
+                return plain(row, claimed, lease)
+            awaited = awaited or self._pools.awaited(self._queue)
+            deliveries: list[BaseDelivery] = []
+            for one in claimed:
+                line = roster.line_of((one.envelope.headers or {}).get(TASK))
+                deliveries += (awaited if line is Kind.ASYNCIO else plain)(row, (one,), lease)
+            return deliveries
+
+        return made
+
+    def hoarded(self, now: int) -> list[Delivery]:
+        """The deliveries to give back because none of their line was taken for two seconds."""
+        return [delivery for line in self for delivery in line.ready.hoarded(now)]
+
+    def rests(self) -> None:
+        """The claim thread of this queue has nothing to do for it now."""
+        for line in self:
+            line.credit.rests()
+
+    def shut(self) -> list[Delivery]:
+        """Accept no more; returns the deliveries to give back. At-most-once ones stay, to be handled."""
+        given_back: list[Delivery] = []
+        for line in self:
+            line.credit.shut()
+            given_back += line.ready.shut()
+            if isinstance(line.executions, BatchExecutions):
+                line.executions.shut()
+        return given_back
+
+    def abandon(self) -> list[Delivery]:
+        """Remove and return all waiting deliveries."""
+        return [delivery for line in self for delivery in line.ready.abandon()]
+
+    def forget(self) -> None:
+        """Count no deliveries that wait any more."""
+        for line in self:
+            self._quota.forgets(line.ready)
+
+
+def _accepted(line: WaitingLine, deliveries: list[Delivery]) -> list[Delivery]:
+    line.credit.arrived(len(deliveries))
+    return line.ready.accept(deliveries)

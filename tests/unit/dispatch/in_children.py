@@ -1,0 +1,111 @@
+"""Handlers that child processes run, and how a test sees what they did: lines in a file."""
+
+from __future__ import annotations
+
+import ctypes
+import logging
+import os
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+from astyqueue import Reject, Retry, Snooze
+from astyqueue.queue.delivery.delivery import Delivery
+
+
+def note(delivery: Delivery, *what: object) -> None:
+    """Append a line to the file that the body names: one write, so that lines of several processes do not mix."""
+    body: Any = delivery.body
+    with Path(body["notes"]).open("a", encoding="utf-8") as notes:
+        notes.write(" ".join(map(str, (os.getpid(), delivery.attempt, *what))) + "\n")
+
+
+def noting(delivery: Delivery) -> None:
+    """Note what crossed over."""
+    assert delivery.lease_until is not None
+    note(delivery, delivery.key, delivery.headers.get("task"), delivery.message_id, delivery.receipt)
+
+
+def failing(_: Delivery) -> None:
+    message = "no such address"
+    raise LookupError(message)
+
+
+def choosing(delivery: Delivery) -> None:
+    body: Any = delivery.body
+    raise {"retry": Retry("1h"), "reject": Reject("unwanted"), "snooze": Snooze("1h")}[body["choice"]]
+
+
+def settling(delivery: Delivery) -> None:
+    """Do to the delivery what the body says."""
+    body: Any = delivery.body
+    before = delivery.lease_until
+    match body["call"]:
+        case "extend":
+            assert delivery.extend("2h") == delivery.lease_until
+            assert before is not None
+            assert delivery.lease_until is not None
+            assert delivery.lease_until > before
+        case "ack":
+            delivery.ack()
+            assert delivery.settled == "acked"
+            delivery.ack()  # refused
+        case "fail":
+            delivery.fail("no luck", 3600)
+        case call:
+            getattr(delivery, call)()
+
+
+def holding_the_interpreter(delivery: Delivery) -> None:
+    """Keep the interpreter lock for as long as the body says: PyDLL calls do not let go of it."""
+    body: Any = delivery.body
+    note(delivery)
+    ctypes.PyDLL(None).usleep(int(body["us"]))
+
+
+def never_ending(delivery: Delivery) -> None:
+    """Keep the interpreter lock for ever, beside a process of its own."""
+    other = subprocess.Popen([sys.executable, "-c", "import signal; signal.pause()"])
+    note(delivery, other.pid)
+    while True:
+        ctypes.PyDLL(None).usleep(900_000)
+
+
+def waiting(delivery: Delivery) -> None:
+    """Wait without an end."""
+    note(delivery)
+    threading.Event().wait()
+
+
+def held(delivery: Delivery) -> None:
+    """Wait until the test writes to a named pipe."""
+    body: Any = delivery.body
+    note(delivery)
+    Path(body["go"]).read_text(encoding="utf-8")
+
+
+def dying(delivery: Delivery) -> None:
+    """Die on the first attempt, in the way that the body names."""
+    body: Any = delivery.body
+    note(delivery)
+    if delivery.attempt == 1:
+        if body["dies"] == "exit":
+            os._exit(3)
+        os.kill(os.getpid(), signal.Signals[body["dies"]])
+        threading.Event().wait()
+
+
+def logging_lines(_: Delivery) -> None:
+    logging.getLogger("shop").warning("from a %s", "child")
+
+
+def unfinished(_: Delivery) -> object:
+    return (number for number in range(3))
+
+
+def noted(path: Path) -> list[list[str]]:
+    """The lines that were noted, in words."""
+    return [line.split() for line in path.read_text(encoding="utf-8").splitlines()] if path.exists() else []

@@ -1,0 +1,130 @@
+"""Handlers that get many deliveries in one call, each of which is settled apart."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+from astyqueue import aio
+from astyqueue.dispatch.builder import DispatcherBuilder
+from astyqueue.dispatch.dispatcher import Dispatcher
+from astyqueue.dispatch.handlers import BatchCall
+from astyqueue.errors import BadSetting
+from astyqueue.queue.delivery.delivery import Delivery
+from astyqueue.testing import TimeMachine
+from tests.unit.dispatch.conftest import Stages
+from tests.unit.dispatch.stage import DEADLINE, Stage
+from tests.unit.dispatch.test_outcomes import reasons
+
+
+class Batches:
+    """A batch handler, and the sizes of the batches that it got."""
+
+    def __init__(self) -> None:
+        self.came = threading.Semaphore(0)
+        self.bodies: list[list[object]] = []
+
+    def __call__(self, deliveries: list[Delivery]) -> None:
+        self.bodies.append([delivery.body for delivery in deliveries])
+        self.came.release()
+
+    def when_called(self) -> None:
+        assert self.came.acquire(timeout=DEADLINE)
+
+
+def built(stage: Stage, call: BatchCall, size: int, within: str, **options: object) -> DispatcherBuilder[Dispatcher]:
+    return Dispatcher.builder().queue(stage.queue).handler(call, batch=(size, within), **options)  # type: ignore[arg-type]  # as the test says
+
+
+@pytest.mark.every_store
+def test_a_batch_is_complete_with_its_size(stage: Stage) -> None:
+    batches = Batches()
+    stage.queue.send_many(range(250))
+    dispatcher = stage.begin(built(stage, batches, 100, "1h").build())
+    for _ in range(2):
+        batches.when_called()
+    stage.when(lambda: stage.stats.acked == 200)
+    dispatcher.drain(None)
+    assert [len(bodies) for bodies in batches.bodies[:2]] == [100, 100]
+
+
+def test_a_batch_is_complete_some_time_after_its_first_delivery(stage: Stage) -> None:
+    batches = Batches()
+    dispatcher = stage.begin(built(stage, batches, 100, "50ms").build())
+    stage.queue.send_many(range(3))
+    stage.when(lambda: stage.stats.acked == 3)
+    dispatcher.drain(None)
+    assert [body for bodies in batches.bodies for body in bodies] == [0, 1, 2]
+
+
+def test_a_drain_handles_what_was_gathered_at_once(stage: Stage) -> None:
+    batches = Batches()
+    dispatcher = stage.begin(built(stage, batches, 100, "1h").build())
+    stage.queue.send("one")
+    stage.when(lambda: stage.stats.received == 1)
+    dispatcher.drain(None)
+    assert stage.stats.acked + stage.stats.released == 1
+    assert batches.bodies == ([["one"]] if stage.stats.acked else [])
+
+
+def test_a_batch_handler_settles_some_and_its_error_fails_the_others(stage: Stage) -> None:
+    def handle(deliveries: list[Delivery]) -> None:
+        deliveries[0].ack()
+        deliveries[1].reject("unwanted")
+        message = "the rest"
+        raise ValueError(message)
+
+    stage.queue.send_many(range(4))
+    dispatcher = stage.begin(built(stage, handle, 4, "1h", max_attempts=1).build())
+    stage.when_settled(4)
+    dispatcher.drain(None)
+    assert sorted(map(str, stage.heard.outcomes)) == [
+        "(0, 'acked')",
+        "(1, 'rejected')",
+        "(2, 'rejected')",
+        "(3, 'rejected')",
+    ]
+    assert sorted(reason for _, reason, _ in reasons(stage)) == ["ValueError: the rest"] * 2 + ["unwanted"]
+
+
+def test_batches_go_beside_handlers_of_single_messages(stage: Stage) -> None:
+    batches, seen = Batches(), []
+    for number in range(6):
+        stage.queue.send(number, headers={"task": "batched" if number % 2 else "single"})
+    builder = built(stage, batches, 3, "1h", task="batched")
+    dispatcher = stage.begin(builder.handler(lambda one: seen.append(one.body), task="single").build())
+    stage.when_settled(6)
+    dispatcher.drain(None)
+    assert (sorted(seen), [sorted(map(str, bodies)) for bodies in batches.bodies]) == ([0, 2, 4], [["1", "3", "5"]])
+
+
+def test_a_batch_past_its_timeout_fails_each_of_its_messages(stages: Stages, clock: TimeMachine) -> None:
+    stage = stages(clock, lease="1h", max_attempts=1)
+    entered, go_on = threading.Event(), threading.Event()
+
+    def handle(_: list[Delivery]) -> None:
+        entered.set()
+        assert go_on.wait(DEADLINE)
+
+    stage.queue.send_many(range(3))
+    dispatcher = stage.begin(built(stage, handle, 3, "1h", timeout="5s").build())
+    assert entered.wait(DEADLINE)
+    clock.advance("5s")
+    stage.when_settled(3)
+    go_on.set()
+    dispatcher.drain(None)
+    assert stage.heard.count("rejected") == 3
+
+
+async def awaited(_: list[aio.Delivery]) -> None:
+    """Nothing."""
+
+
+def test_what_cannot_be_is_refused(still: Stage) -> None:
+    with pytest.raises(BadSetting, match="handles batches"):
+        built(still, awaited, 10, "1s")  # type: ignore[arg-type]  # wrong on purpose
+    with pytest.raises(BadSetting, match="size of a batch"):
+        built(still, Batches(), 0, "1s")
+    with pytest.raises(BadSetting, match="lists of deliveries"):
+        built(still, Batches(), 10, "1s").middleware(lambda delivery, call_next: call_next(delivery)).build()
