@@ -5,8 +5,9 @@ written from those for threads by `make aio`, all but the endless loop over deli
 """
 
 from astyqueue.aio.connection import Connection, connect
+from astyqueue.aio.current_delivery import current_delivery
 from astyqueue.aio.delivery import Delivery, Received
 from astyqueue.aio.queue import MessageQueue
 from astyqueue.aio.schedules import Schedules
 
-__all__ = ["Connection", "Delivery", "MessageQueue", "Received", "Schedules", "connect"]
+__all__ = ["Connection", "Delivery", "MessageQueue", "Received", "Schedules", "connect", "current_delivery"]

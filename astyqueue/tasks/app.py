@@ -11,7 +11,8 @@ from typing import Final, ParamSpec, Self, TypeVar, overload
 from astyqueue.clock import Clock
 from astyqueue.dispatch.builder import THREADS
 from astyqueue.dispatch.dispatcher import Dispatcher
-from astyqueue.dispatch.handlers import Handler, Middleware, refuse_generator
+from astyqueue.dispatch.handlers import AsyncMiddleware, Handler, Kind, Middleware
+from astyqueue.dispatch.pools import IN_FLIGHT
 from astyqueue.durations import Duration, as_microseconds
 from astyqueue.errors import BadInput, BadSetting, Closed
 from astyqueue.model.message import Message, MessageEncoder
@@ -112,6 +113,7 @@ class App(Declaring):
         queue: str = DEFAULT_QUEUE,
         max_attempts: int | None = None,
         timeout: Duration | None = None,
+        kind: str | None = None,
     ) -> Callable[[Callable[P, R]], Task[P, R]]: ...
     def task(
         self,
@@ -121,16 +123,18 @@ class App(Declaring):
         queue: str = DEFAULT_QUEUE,
         max_attempts: int | None = None,
         timeout: Duration | None = None,
+        kind: str | None = None,
     ) -> Task[P, R] | Callable[[Callable[P, R]], Task[P, R]]:
         """Make a function a task: `@app.task` or `@app.task(queue="emails", timeout="5m")`.
 
         `max_attempts` overrides the queue's. `timeout` is how long its lease is renewed while it runs: a task that runs
         longer has failed, and its message is retried or becomes a dead letter, although the thread may still run it.
-        Messages carry the name (Default: `module.function`): keep it when you move the function while messages wait.
+        `async def` tasks share an event loop; with `kind="process"` a task runs in a child process, which is killed at
+        the timeout. Messages carry the name (Default: `module.function`): keep it while any of them wait.
         """
 
         def made(function: Callable[P, R]) -> Task[P, R]:
-            return self._add(function, TaskOptions(name or name_of(function), queue, max_attempts, timeout))
+            return self._add(function, TaskOptions(name or name_of(function), queue, max_attempts, timeout, kind))
 
         return made if function is None else made(function)
 
@@ -140,7 +144,6 @@ class App(Declaring):
                 f"two tasks of this app are called {options.name!r}: give one of them another, @app.task(name=...)"
             )
             raise BadInput(message)
-        refuse_generator(function)
         if options.timeout is not None:
             as_microseconds(options.timeout)
         MessageEncoder(Settings(name=check_queue_name(options.queue)), 0).compose(
@@ -185,7 +188,9 @@ class App(Declaring):
         queues: Mapping[str, int] | Iterable[str] | None = None,
         *,
         concurrency: int = THREADS,
-        middleware: Iterable[Middleware] = (),
+        coroutines: int = IN_FLIGHT,
+        processes: int | None = None,
+        middleware: Iterable[Middleware | AsyncMiddleware] = (),
         schedules: bool = True,
         max_messages: int | None = None,
         max_stalled: int | None = None,
@@ -199,16 +204,17 @@ class App(Declaring):
         They share `concurrency` handler threads: while several have messages, each gets turns by its weight, and
         threads that one does not need serve the others. A shell-style pattern such as "mail.*" stands for the queues of
         the store that match, also those that are created later (they join within five seconds); every task of the app
-        runs from them.
+        runs from them. At most `coroutines` `async def` tasks are in flight, and `processes` child processes run the
+        tasks of that kind (Default: one for each processor).
 
         The dispatcher ends after `max_messages`, and with HandlersStuck when `max_stalled` handlers are past their
-        timeout. Middleware wraps every task as `fn(delivery, call_next)`, the first outermost. A message of a task that
-        is unknown here is parked for a worker that knows it.
+        timeout. Middleware wraps every task as `fn(delivery, call_next)`, the first outermost; for `async def` tasks it
+        is `async def` too. A message of a task that is unknown here is parked for a worker that knows it.
         """
         wanted = self.queues if queues is None else queues
         weights = dict(wanted) if isinstance(wanted, Mapping) else dict.fromkeys(wanted, 1)
         self._check_queues(weights)
-        builder = Dispatcher.builder().threads(concurrency)
+        builder = Dispatcher.builder().threads(concurrency).coroutines(coroutines)
         directory = _Directory(self, fires=schedules)
         for name, weight in weights.items():
             if is_pattern(name):
@@ -216,6 +222,8 @@ class App(Declaring):
             else:
                 queue = directory.queue(name)
                 builder.queue(queue, weight=weight).handlers(self._handler, tasks=self._tasks_of(name))
+        if any(task.kind is Kind.PROCESS for task in self.tasks.values()):
+            builder.processes(processes, environment={URL_VARIABLE: self._named_store()})
         if max_messages is not None:
             builder.max_messages(max_messages)
         if max_stalled is not None:

@@ -25,7 +25,8 @@ class Timetable(TypedDict, total=False):
     """The options of a declared schedule: its name (Default: the task's), its task's arguments, and its policies.
 
     `misfire` is "once", "latest", "all", "skip" or "within 1h"; `overlap` "allow", "skip", "queue one", "queue all" or
-    "cancel running"; `after_failure` "go on" or "pause". `name`, `queue`, `max_attempts` and `timeout` are the task's.
+    "cancel running"; `after_failure` "go on" or "pause".
+    The others are the task's.
     """
 
     schedule: str
@@ -37,6 +38,7 @@ class Timetable(TypedDict, total=False):
     queue: str
     max_attempts: int
     timeout: Duration
+    kind: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,4 +112,6 @@ class Declaring(ABC):
 
 def _options(function: Callable[..., object], how: Timetable) -> TaskOptions:
     name = how.get("name") or name_of(function)
-    return TaskOptions(name, how.get("queue", DEFAULT_QUEUE), how.get("max_attempts"), how.get("timeout"))
+    return TaskOptions(
+        name, how.get("queue", DEFAULT_QUEUE), how.get("max_attempts"), how.get("timeout"), how.get("kind")
+    )

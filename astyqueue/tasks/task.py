@@ -6,20 +6,18 @@ import asyncio
 import functools
 import inspect
 import logging
-import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
-from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from datetime import datetime
-from pathlib import Path
-from types import ModuleType
-from typing import Final, Generic, ParamSpec, TypeVar
+from typing import Final, Generic, ParamSpec, TypeVar, cast
 
-from astyqueue.dispatch.handlers import TASK, Handler, refuse_unfinished
+from astyqueue.dispatch.handlers import TASK, Handler, Kind, kind_of, refuse_unfinished, wanted_kind
+from astyqueue.dispatch.import_path import import_path_of, imported_name
 from astyqueue.durations import Duration, as_microseconds
-from astyqueue.errors import BadInput, NotFound
+from astyqueue.errors import BadInput
 from astyqueue.model.message import Message
+from astyqueue.queue.delivery.base_delivery import BaseDelivery
+from astyqueue.queue.delivery.current_delivery import running, running_delivery
 from astyqueue.queue.delivery.delivery import Delivery
 from astyqueue.queue.producing.producer import SendReport, Sent
 from astyqueue.queue.queue import MessageQueue
@@ -28,28 +26,28 @@ from astyqueue.tasks.signature import Call, arguments_of
 P = ParamSpec("P")
 R_co = TypeVar("R_co", covariant=True)
 _log: Final = logging.getLogger("astyqueue.tasks")
-_running: Final[ContextVar[Delivery]] = ContextVar("astyqueue.delivery")
 
 
 @dataclass(frozen=True, slots=True)
 class TaskOptions:
     """The name, queue and execution options of a task; None: the queue's setting.
 
-    `timeout` is how long the lease of a message is renewed while the task runs.
+    `timeout` is how long the lease of a message is renewed while the task runs. `kind` is what runs it.
     """
 
     name: str
     queue: str
     max_attempts: int | None = None
     timeout: Duration | None = None
+    kind: str | None = None
 
 
 class Task(Generic[P, R_co]):
     """A function of an app. Calling it runs it in this thread; `send` lets a worker run it.
 
     Arguments travel as JSON: text, numbers, booleans, None, lists and dicts arrive unchanged; a tuple arrives as a list
-    and a pydantic model as a dict. A direct call returns the task's result; a worker drops it. A worker runs an `async
-    def` task in an event loop of its own, in the handler's thread.
+    and a pydantic model as a dict. A direct call returns the task's result; a worker drops it. A worker runs `async
+    def` tasks on one event loop, in a thread of its own.
     """
 
     __name__: str
@@ -61,6 +59,7 @@ class Task(Generic[P, R_co]):
         functools.update_wrapper(self, function)
         self.options = options
         self._function = function
+        self._kind = kind_of(function, wanted_kind(options.kind))
         self._signature = inspect.signature(function)
         self._opened = opened
 
@@ -126,10 +125,18 @@ class Task(Generic[P, R_co]):
         return Sending(self, options, lambda: self._opened(self.options.queue))
 
     @property
+    def kind(self) -> Kind:
+        """What runs it in a worker."""
+        return self._kind
+
+    @property
     def handler(self) -> Handler:
-        """The handler of its messages in a worker."""
-        timeout = self.options.timeout
-        return Handler(self.name, self._handle, None if timeout is None else as_microseconds(timeout))
+        """The handler of its messages in a worker. BadSetting if it is for processes, and none could import it."""
+        timeout = None if self.options.timeout is None else as_microseconds(self.options.timeout)
+        if self._kind is Kind.ASYNCIO:
+            return Handler(self.name, self._handle_awaited, timeout)
+        address = import_path_of(self) if self._kind is Kind.PROCESS else None
+        return Handler(self.name, self._handle, timeout, kind=self._kind, address=address)
 
     def _handle(self, delivery: Delivery) -> None:
         """Make the call that a delivery carries."""
@@ -138,9 +145,19 @@ class Task(Generic[P, R_co]):
             result: object = self._function(*args, **kwargs)  # type: ignore[arg-type]  # the call checks them
             if result is None:
                 return
-            if inspect.iscoroutine(result):
+            if inspect.iscoroutine(result):  # of a plain function, so it is not known before the call
                 result = asyncio.run(result)
             refuse_unfinished(result)
+        self._drop(result, delivery)
+
+    async def _handle_awaited(self, delivery: BaseDelivery) -> None:
+        args, kwargs = arguments_of(delivery.body)
+        with running(delivery):
+            result: object = await self._function(*args, **kwargs)  # type: ignore[arg-type,misc]  # the call checks them, and it is async
+            refuse_unfinished(result)
+        self._drop(result, delivery)
+
+    def _drop(self, result: object, delivery: BaseDelivery) -> None:
         if result is not None:
             _log.debug("dropped the result of task=%s id=%s: workers return no results", self.name, delivery.message_id)
 
@@ -179,45 +196,14 @@ class Sending(Generic[P]):
 
 def name_of(function: Callable[..., object]) -> str:
     """The module and the qualified name of a function, as in a worker that imports the module."""
-    module = function.__module__
-    if module == "__main__":
-        module = _imported_as(sys.modules[module])
-    return f"{module}.{function.__qualname__}"
-
-
-def _imported_as(main: ModuleType) -> str:
-    """The import name of the main module: from its spec after `python -m`, else from the path of the script."""
-    if main.__spec__ is not None:
-        return main.__spec__.name
-    file = getattr(main, "__file__", None)
-    return _dotted(Path(file).resolve()) if file else main.__name__
-
-
-def _dotted(file: Path) -> str:
-    """The name of the module in this file, imported from the current directory, or else from the file's own."""
-    here = Path.cwd().resolve()
-    inside = file.relative_to(here) if file.is_relative_to(here) else Path(file.name)
-    return ".".join(inside.with_suffix("").parts)
+    return f"{imported_name(function.__module__)}.{function.__qualname__}"
 
 
 def current_delivery() -> Delivery:
     """The delivery of the running task: its id, attempt, headers, `extend()` and so on.
 
-    Works in `def` and `async def` tasks and in functions they call, in the same thread. NotFound where no task runs for
-    a message, as in a task that was called directly.
+    Works in tasks and in functions they call, in the same thread. In an `async def` task what settles it is awaited:
+    `astyqueue.aio.current_delivery()` is the same delivery with that type. NotFound where no task runs for a message,
+    as in a task that was called directly.
     """
-    try:
-        return _running.get()
-    except LookupError as error:
-        message = "no task runs for a message here: the task was called directly, or this is not the task's own thread"
-        raise NotFound(message) from error
-
-
-@contextmanager
-def running(delivery: Delivery) -> Iterator[None]:
-    """Make this the current delivery inside the block."""
-    token = _running.set(delivery)
-    try:
-        yield
-    finally:
-        _running.reset(token)
+    return cast("Delivery", running_delivery())

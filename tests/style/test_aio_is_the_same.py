@@ -18,11 +18,13 @@ PAIRS: Final[dict[str, tuple[Callable[..., object], Callable[..., object]]]] = {
     "Received": (astyqueue.Received, aio.Received),
     "Schedules": (Schedules, aio.Schedules),
     "connect": (astyqueue.connect, aio.connect),
+    "current_delivery": (astyqueue.current_delivery, aio.current_delivery),
 }
 #: Docstrings that differ, and why.
 OTHER_WORDS: Final = {
     "Connection.__init__": "`connect` is awaited",
     "MessageQueue": "it is for tasks",
+    "current_delivery": "it is for `async def` tasks alone",
     "MessageQueue.__init__": "`connect` is awaited",
     "MessageQueue.builder": "what `build` returns is awaited",
     "MessageQueue.deliveries": "nothing awaits at the end of a loop that was left: an event loop does, later",

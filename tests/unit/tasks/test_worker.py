@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
+import os
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator
+from pathlib import Path
+from typing import cast
 
 import pytest
 
-from astyqueue.errors import BadInput, Reject, Retry
+from astyqueue import aio
+from astyqueue.errors import BadInput, BadSetting, NotFound, Reject, Retry
 from astyqueue.model.views import DeadLetter
 from astyqueue.queue.delivery.delivery import Delivery
 from astyqueue.tasks import App, current_delivery
 from tests.support.places import Place
+from tests.unit.tasks import child_tasks
 
 #: Seconds within which a task must have run; only a failing test takes this long.
 DEADLINE = 60
@@ -75,6 +81,53 @@ def test_an_async_task_runs_to_its_end(app: App, seen: Seen) -> None:
     with app.worker():
         assert seen.first() == [("ada", 1)]
     assert app.open().counts().total == 0
+
+
+def test_async_tasks_of_a_worker_share_one_event_loop(app: App, seen: Seen) -> None:
+    @app.task
+    async def welcome(number: int) -> None:
+        delivery = aio.current_delivery()
+        assert await delivery.extend("1h") == delivery.lease_until
+        seen.note((number, id(asyncio.get_running_loop())))
+
+    welcome.send_many(welcome.call(number) for number in range(20))
+    with app.worker():
+        notes = seen.first(20)
+    assert len({loop for _, loop in cast("list[tuple[int, int]]", notes)}) == 1
+    assert app.open().counts().total == 0
+
+
+def test_a_plain_task_has_no_delivery_to_await(app: App, seen: Seen) -> None:
+    @app.task
+    def welcome() -> None:
+        with pytest.raises(NotFound, match="not async"):
+            aio.current_delivery()
+        seen.note("refused")
+
+    welcome.send()
+    with app.worker():
+        assert seen.first() == ["refused"]
+
+
+def test_a_task_runs_in_a_child_process_which_may_send_others(tmp_path: Path) -> None:
+    notes = tmp_path / "notes"
+    with child_tasks.app as app:
+        app.url = f"sqlite:///{tmp_path}/work.db"
+        child_tasks.write_down.send(str(notes), "first")
+        app.worker(processes=1, max_messages=2).run()
+        assert app.open().counts().total == 0
+    (first, one, _), (second, other, _) = (line.split() for line in notes.read_text(encoding="utf-8").splitlines())
+    assert (first, one) == (second, other)
+    assert int(first) != os.getpid()
+
+
+def test_a_task_that_a_child_could_not_import_is_refused_when_the_worker_is_made(app: App) -> None:
+    @app.task(kind="process")
+    def hidden() -> None:
+        """Nothing."""
+
+    with pytest.raises(BadSetting, match="imports it by name"):
+        app.worker()
 
 
 def test_a_task_can_ask_for_the_delivery_it_runs_for(app: App, seen: Seen) -> None:

@@ -1,0 +1,19 @@
+"""An app whose task runs in child processes."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from astyqueue import App, current_delivery
+
+app = App()
+
+
+@app.task(kind="process")
+def write_down(notes: str, text: str) -> None:
+    """Note who handles this, and send another call from there, if there is none yet."""
+    with Path(notes).open("a", encoding="utf-8") as lines:
+        lines.write(f"{os.getpid()} {current_delivery().attempt} {text}\n")
+    if text == "first":
+        write_down.send(notes, "second")
