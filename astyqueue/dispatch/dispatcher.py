@@ -282,13 +282,13 @@ def _workload(plan: DispatcherPlan, supervisor: Supervisor, drain: Callable[...,
 
     return Workload(
         queues=lambda: [one.queue for one in supervisor.subscriptions],
-        slots=lambda: plan.pool.size,
+        slots=lambda: plan.pools.size,
         running=lambda: [
             (one.name, each)
             for one in supervisor.subscriptions
-            for each in (*one.executions.under_way(), *one.executions.stuck)
+            for each in (*one.executions.under_way.all(), *one.executions.under_way.stuck)
         ],
-        held=lambda: sum(one.executions.given_up for one in supervisor.subscriptions),
+        held=lambda: sum(one.executions.under_way.slots_held for one in supervisor.subscriptions),
         hold=hold,
         drain=lambda: drain(wait=False),
     )
