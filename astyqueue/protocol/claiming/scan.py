@@ -13,7 +13,14 @@ from typing import Final
 from astyqueue import ids
 from astyqueue.errors import SliceTooLong
 from astyqueue.ids import Id
-from astyqueue.protocol.claiming.selection import ClaimPlan, ClaimRequest, Redelivery, expired_leases, plan_redeliveries
+from astyqueue.protocol.claiming.selection import (
+    ClaimPlan,
+    ClaimRequest,
+    ExpiredLeases,
+    Redelivery,
+    expired_leases,
+    plan_redeliveries,
+)
 from astyqueue.protocol.layout.columns import SCANS, Entry, Type, message_name
 from astyqueue.protocol.layout.rows import is_home
 from astyqueue.protocol.row.bounded_reads import BoundedRead, read_bounded
@@ -53,11 +60,11 @@ def scan_row(
     yield from load_snapshot(snapshot, now)
     snapshot.hold_back(now)
     picked.cursors = [list(cursors) for cursors in snapshot.scans.cursors]
-    due = expired_leases([timer for timer in snapshot.due(now) if timer.name not in settling], now)
+    due = _due(snapshot, picked, settling)
     if due.suspects and order.in_hand:  # settles do not bump the header, so it may be gone: check before pausing for it
         snapshot.timers = snapshot.dead = None
         yield from load_snapshot(snapshot, now)
-        due = expired_leases([timer for timer in snapshot.due(now) if timer.name not in settling], now)
+        due = _due(snapshot, picked, settling)
     picked.suspect = bool(due.suspects)
     if due.suspects:
         yield from _take_suspect(snapshot, picked, due.suspects)
@@ -72,8 +79,13 @@ def scan_row(
         if level in waiting:
             yield from _fresh(snapshot, picked, level)
     yield from _again(snapshot, picked, due.parked[served:])
-    picked.more |= picked.room <= 0
+    picked.more |= picked.room <= 0 or due.has_more
     return picked
+
+
+def _due(snapshot: RowSnapshot, picked: ClaimPlan, settling: AbstractSet[Name]) -> ExpiredLeases:
+    timers = [timer for timer in snapshot.due(picked.now) if timer.name not in settling]
+    return expired_leases(timers, picked.now, top=snapshot.levels - 1, room=picked.room)
 
 
 def _share_of_parked(snapshot: RowSnapshot, picked: ClaimPlan, parked: list[Redelivery]) -> Steps[int]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from itertools import chain
 from typing import Final, NamedTuple
 
 from astyqueue.ids import Id
@@ -196,15 +195,31 @@ class Redelivery(NamedTuple):
 
 @dataclass(slots=True)
 class ExpiredLeases:
-    """Redeliveries by priority, parked ones (highest priority first), and suspects: messages that may crash workers."""
+    """Redeliveries by priority, parked ones (highest priority first), and suspects: messages that may crash workers.
+
+    `has_more`: messages were left out.
+    """
 
     by_level: dict[int, list[Redelivery]] = field(default_factory=dict)
     parked: list[Redelivery] = field(default_factory=list)
     suspects: list[Redelivery] = field(default_factory=list)
+    has_more: bool = False
+
+    def add(self, again: Redelivery) -> None:
+        """Sort in one message."""
+        if again.part is not None and again.part[1] == _SUSPECT:
+            self.suspects.append(again)
+        elif again.timer.state == State.PARKED:
+            self.parked.append(again)
+        else:
+            self.by_level.setdefault(again.entry.priority, []).append(again)
 
 
-def expired_leases(timers: list[Timer], now: int) -> ExpiredLeases:
+def expired_leases(timers: list[Timer], now: int, *, top: int, room: int) -> ExpiredLeases:
     """Sort out the messages of timers that are due.
+
+    Once there are `room` of the `top` priority, released and listed messages are left out: this claim takes none of
+    them. Without that, each claim would cost what waits, where a producer such as a spool lists all it sends.
 
     An expired lease counts as an attempt only if the message was alone: its holder had no other lease, and no other
     lease of that holder expired with it. A message that was alone in its timer but not in its process is a suspect: the
@@ -213,14 +228,15 @@ def expired_leases(timers: list[Timer], now: int) -> ExpiredLeases:
     """
     found = ExpiredLeases()
     expired = Counter(timer.holder for timer in timers if timer.state == State.LEASED and timer.due <= now)
-    everything = chain.from_iterable(_of_timer(timer, now, company=expired[timer.holder] > 1) for timer in timers)
-    for again in everything:
-        if again.part is not None and again.part[1] == _SUSPECT:
-            found.suspects.append(again)
-        elif again.timer.state == State.PARKED:
-            found.parked.append(again)
-        else:
-            found.by_level.setdefault(again.entry.priority, []).append(again)
+    first = found.by_level.setdefault(top, [])
+    for timer in timers:
+        if len(first) >= room and timer.state not in (State.LEASED, State.PARKED):
+            found.has_more = True
+            continue
+        for again in _of_timer(timer, now, company=expired[timer.holder] > 1):
+            found.add(again)
+    if not first:
+        del found.by_level[top]
     found.parked.sort(key=lambda again: -again.entry.priority)
     return found
 
