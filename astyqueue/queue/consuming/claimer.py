@@ -188,6 +188,8 @@ class Claimer:
         waiter.wakeup, waiter.error = Wakeup(self._clock), None
         self._waiters.add(waiter)
         hurried = until is not None and until < self._clock.monotonic() + _PATIENT
+        if hurried:  # it does not rest, so it reads no notices
+            self._scheduler.activity.used()
         request = self._scheduler.request(self._process.now(), ignoring_owners=hurried)
 
         def over() -> bool:

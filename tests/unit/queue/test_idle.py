@@ -16,9 +16,10 @@ from astyqueue.protocol.coordination.activity_log import KEPT
 from astyqueue.protocol.layout.rows import activity_row
 from astyqueue.protocol.steps import Commit, Read, Request, Send, run
 from astyqueue.queue.admin.deletion import drop
+from astyqueue.queue.delivery.base_delivery import new_deliveries
 from astyqueue.queue.row_sharing import activity
 from astyqueue.queue.row_sharing.activity import IN_USE, ActivityWatch
-from astyqueue.queue.runtime import QueueRuntime
+from astyqueue.queue.runtime import QueueRuntime, ReceiveRequest
 from astyqueue.store import Batch, Store
 from astyqueue.stores.memory import MemoryStore
 from astyqueue.testing import TimeMachine
@@ -339,6 +340,14 @@ def test_a_change_of_settings_is_followed_by_idle_processes(store: Lossy, clock:
     run(other.configure({"paused": False}), store)
     process.pass_time(10 * SECOND)
     assert len(process.mail.got) == 1
+
+
+def test_a_consumer_that_does_not_wait_keeps_its_queue_in_use(store: Lossy, clock: TimeMachine) -> None:
+    poller = sender(store, clock)
+    for _ in range(100):
+        assert run(poller.core.take(ReceiveRequest(1, 0, new_deliveries)), store) == []
+        assert not poller.core.scheduler.activity.idle
+        clock.advance("1s")
 
 
 def test_a_paused_idle_queue_rests(store: Lossy, clock: TimeMachine) -> None:
