@@ -24,6 +24,7 @@ class Gate(Faulty):
 
     def __init__(self, store: Store) -> None:
         super().__init__(store)
+        self.behind = store
         self.is_away = False
         self.refuses: Callable[[bytes], Exception | None] = lambda _: None
         self.answers: Callable[[Request], object] = lambda _: None

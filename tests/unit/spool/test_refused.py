@@ -41,14 +41,20 @@ def test_a_message_that_the_store_refuses_is_set_aside_and_the_rest_goes_on(
     assert all(str(error) in one.reason for one in aside)
 
 
-def test_messages_of_a_dropped_queue_are_set_aside(opened: Opening, store: Gate, plain: MessageQueue) -> None:
+def dropped(store: Gate) -> None:
+    """Drop the queue behind the gate, so that the forwarder reaches the store only afterwards."""
+    with MessageQueue.builder().store(store.behind).name("emails").build() as queue:
+        queue.drop()
+
+
+def test_messages_of_a_dropped_queue_are_set_aside(opened: Opening, store: Gate) -> None:
     queue = opened()
     queue.send("before")
     assert queue.spool.drain("20s")
     store.is_away = True
     queue.send_many(range(3))
+    dropped(store)
     store.is_away = False
-    plain.drop()
     assert queue.spool.drain("20s")
     status = queue.spool.status()
     assert (status.messages, status.refused) == (0, 3)
@@ -56,14 +62,14 @@ def test_messages_of_a_dropped_queue_are_set_aside(opened: Opening, store: Gate,
 
 
 def test_messages_of_a_queue_that_was_recreated_with_another_layout_are_set_aside_and_sends_say_so(
-    opened: Opening, store: Gate, plain: MessageQueue, folder: Path
+    opened: Opening, store: Gate, folder: Path
 ) -> None:
     queue = opened()
     store.is_away = True
     queue.send("old")
-    store.is_away = False
-    plain.drop()
-    with MessageQueue.builder().store(store).name("emails").options(**ONE_ROW | {"priorities": 5}).build():
+    dropped(store)
+    with MessageQueue.builder().store(store.behind).name("emails").options(**ONE_ROW | {"priorities": 5}).build():
+        store.is_away = False
         assert queue.spool.drain("20s")
     assert queue.spool.status().refused == 1
     with pytest.raises(NotFound, match="recreated with another layout: restart this process"):
