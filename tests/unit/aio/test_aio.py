@@ -203,6 +203,8 @@ def test_threads_and_tasks_share_a_store(place: Place) -> None:
             queue = await connection.queue("emails")
             await queue.send("by a task")
             assert await connection.queues() == ["emails"]
+            await connection.command("a worker that has ended", "stacks")
+            assert await connection.workers() == []
             [held] = await queue.receive()
             assert (await queue.get(held.message_id)).standing == "in_flight"
             await queue.ack(str(held.receipt))
