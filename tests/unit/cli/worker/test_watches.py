@@ -88,7 +88,7 @@ def test_commands_make_a_worker_quiet_log_its_stacks_and_drain(worker: Start, em
     until(lambda: emails.workers()[0].state is WorkerState.RUNNING)
     emails.command(report.name, "drain")
     process.ends(0)
-    assert "astyqueue:emails:" in process.output
+    assert ":handle:1" in process.output
     assert emails.workers() == []
 
 
