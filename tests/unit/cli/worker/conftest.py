@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import signal
@@ -10,13 +11,17 @@ from pathlib import Path
 
 import pytest
 
+from astyqueue.clock import SystemClock
 from astyqueue.queue.connection import Connection, connect
+from astyqueue.units import SECOND
+from astyqueue.waiting import Wakeup
 from tests.support.places import ONE_ROW
-from tests.unit.cli.test_worker import Worker
+from tests.unit.cli.test_worker import DEADLINE, Worker
 
 Start = Callable[..., Worker]
 
 JOBS = '''
+import contextlib
 import os
 import re
 import signal
@@ -114,6 +119,26 @@ def kill(pid: int) -> None:
         os.kill(pid, signal.SIGKILL)
     except ProcessLookupError:
         return
+
+
+def until(true: Callable[[], bool]) -> None:
+    """Look every 20 ms, as no process says when this becomes true."""
+    clock = SystemClock()
+    pause, end = Wakeup(clock), clock.monotonic() + DEADLINE * SECOND
+    while not true():
+        assert clock.monotonic() < end
+        pause.wait(clock.monotonic() + SECOND // 50)
+
+
+def let_go(supervisor: Worker, gate: Path) -> None:
+    """Open the gate for all tasks that wait at it, until the supervisor has ended."""
+
+    def ended() -> bool:
+        with contextlib.suppress(OSError):  # no task waits there now
+            os.close(os.open(gate, os.O_WRONLY | os.O_NONBLOCK))
+        return supervisor.process.poll() is not None
+
+    until(ended)
 
 
 def until_ready(supervisor: Worker, count: int = 1) -> list[int]:

@@ -12,7 +12,7 @@ import pytest
 
 from astyqueue.queue.connection import Connection
 from tests.unit.cli.test_worker import notes, send
-from tests.unit.cli.worker.conftest import Start, pids, until_ready
+from tests.unit.cli.worker.conftest import Start, let_go, pids, until_ready
 
 #: What works in another process is to be seen in this one.
 pytestmark = pytest.mark.stores("sqlite", "cassandra")
@@ -28,8 +28,7 @@ def test_term_drains_all_processes_and_nothing_is_lost(worker: Start, emails: Co
     supervisor.signal(signal.SIGTERM)
     for _ in range(2):
         supervisor.until(" drain queues=")
-    for _ in range(2):
-        (jobs / "gate").write_text("open")
+    let_go(supervisor, jobs / "gate")
     supervisor.ends(0)
     assert notes(jobs) == ["held", "held"]
     assert [(found.standing, found.spent) for found in emails.queue("emails").peek(include="all")] == [

@@ -7,7 +7,6 @@ import os
 import re
 import signal
 import socket
-from collections.abc import Callable
 from http.client import HTTPConnection
 from pathlib import Path
 
@@ -18,21 +17,11 @@ from astyqueue.model.presence import WorkerState
 from astyqueue.queue.connection import Connection, connect
 from astyqueue.testing import TimeMachine
 from astyqueue.units import SECOND
-from astyqueue.waiting import Wakeup
 from tests.unit.cli.test_worker import DEADLINE, notes, send
-from tests.unit.cli.worker.conftest import Start, pids, until_ready
+from tests.unit.cli.worker.conftest import Start, pids, until, until_ready
 
 #: What works in another process is to be seen in this one.
 pytestmark = pytest.mark.stores("sqlite", "cassandra")
-
-
-def until(true: Callable[[], bool]) -> None:
-    """Look every 20 ms, as no process says when this becomes true."""
-    clock = SystemClock()
-    pause, end = Wakeup(clock), clock.monotonic() + DEADLINE * SECOND
-    while not true():
-        assert clock.monotonic() < end
-        pause.wait(clock.monotonic() + SECOND // 50)
 
 
 def probe(port: int, path: str) -> tuple[int, str]:
