@@ -120,16 +120,17 @@ def test_a_burst_is_over_when_each_process_has_ended(worker: Start, emails: Conn
     assert sorted(notes(jobs), key=int) == [str(number) for number in range(20)]
 
 
-def test_a_process_is_started_again_after_its_messages(worker: Start, emails: Connection) -> None:
-    for number in range(6):
+def test_a_process_is_started_again_after_its_messages(worker: Start, emails: Connection, jobs: Path) -> None:
+    for number in range(3):
         send(emails, "note", str(number))
     supervisor = worker("jobs:app", "-Q", "emails", "-p", "1", "--max-messages", "3")
-    for _ in range(6):
-        supervisor.until(" done task=jobs.note")
     supervisor.until(" stopped")
-    assert len(until_ready(supervisor)) == 3
+    assert len(until_ready(supervisor)) == 2
+    send(emails, "note", "later")
+    supervisor.until(" done task=jobs.note")
     supervisor.signal(signal.SIGTERM)
     supervisor.ends(0)
+    assert sorted(notes(jobs)) == ["0", "1", "2", "later"]
 
 
 def test_log_lines_in_json_name_the_process(worker: Start, emails: Connection) -> None:
