@@ -94,9 +94,10 @@ class WorkerPresence:
         self._started = self._clock.now()
         self._turned = self._clock.monotonic()
         self.watch.begin()
-        self._thread = threading.Thread(target=self._run, name="astyqueue:presence", daemon=True)
-        self._thread.start()
-        return self._thread
+        thread = threading.Thread(target=self._run, name="astyqueue:presence", daemon=True)
+        thread.start()
+        self._thread = thread  # only now: `end` may be called meanwhile, and joins no thread that was not started
+        return thread
 
     @property
     def state(self) -> WorkerState:
@@ -154,8 +155,9 @@ class WorkerPresence:
         """Delete the report, and end the thread."""
         self._over = True
         self._wakeup.set()
-        if self._thread is not None and self._thread is not threading.current_thread():
-            self._thread.join(_WITHDRAWN_WITHIN)
+        thread = self._thread
+        if thread is not None and thread is not threading.current_thread():
+            thread.join(_WITHDRAWN_WITHIN)
 
     def _run(self) -> None:
         beat = self._clock.monotonic()

@@ -248,3 +248,18 @@ def until_stalled(scene: Scene) -> None:
         if scene.beat().state == WorkerState.STALLED:
             return
     raise AssertionError(scene.reports())
+
+
+def test_a_dispatcher_may_end_while_its_presence_starts(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    presence = Dispatcher.builder().queue(scene.stage.queue).handler(Gate()).build().presence
+
+    class EndedBefore(threading.Thread):
+        def start(self) -> None:
+            presence.end()
+            super().start()
+
+    with monkeypatch.context() as patch:
+        patch.setattr(threading, "Thread", EndedBefore)
+        thread = presence.start()
+    thread.join(DEADLINE)
+    assert not thread.is_alive()
