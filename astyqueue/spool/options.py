@@ -11,6 +11,7 @@ from astyqueue.durations import Duration, as_microseconds
 from astyqueue.errors import BadInput, BadSetting
 from astyqueue.journal.disk import Disk, LocalDisk
 from astyqueue.journal.settings import LARGEST_PAGE, SMALLEST_PAGE, Durability, Size, as_bytes
+from astyqueue.units import SECOND
 
 #: What a send does when the spool is full, and the word of the journal for it.
 _WHEN_FULL: Final = {"block": "block", "raise": "raise", "drop_oldest": "drop"}
@@ -73,7 +74,7 @@ class SpoolOptions:
             "cap": self.cap,
             "when_full": self.when_full,
             "durability": self.durability,
-            "batch_delay": self.batch_delay_us / 1_000_000,
+            "batch_delay": self.batch_delay_us / SECOND,
             "disk": self.disk,
         }
 

@@ -10,7 +10,7 @@ import subprocess
 import sys
 from datetime import datetime
 from pathlib import Path
-from typing import IO, Self
+from typing import IO, Any, Self
 
 from astyqueue.clock import SystemClock, instant
 from astyqueue.units import SECOND
@@ -80,9 +80,12 @@ def serve() -> None:
     import moto.core.utils  # noqa: PLC0415 - it takes a second, which only this process needs
     from moto.moto_api._internal.models import moto_api_backend  # noqa: PLC0415 - as above
     from moto.server import ThreadedMotoServer  # noqa: PLC0415 - as above
+    from moto.sqs.models import Queue  # noqa: PLC0415 - as above
 
     clock = MovedClock()
     moto.core.utils.utcnow = clock.naive_utc
+    # Its own loops over a set that other threads change, and then answers a request with 500.
+    Queue.pending_message_groups = property(_pending_message_groups)  # type: ignore[method-assign,assignment]  # a property
     server = ThreadedMotoServer("127.0.0.1", 0, verbose=False)
     server.start()
     _say(server.get_host_and_port()[1])
@@ -94,6 +97,10 @@ def serve() -> None:
             moto_api_backend.reset()
         _say("done")
     server.stop()
+
+
+def _pending_message_groups(queue: Any) -> set[str]:  # noqa: ANN401 - a queue of moto
+    return {message.group_id for message in tuple(queue.pending_messages) if message.group_id is not None}
 
 
 def _say(answer: object) -> None:

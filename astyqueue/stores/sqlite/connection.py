@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator
 from types import TracebackType
 from typing import Final, NamedTuple
 
-from astyqueue.store import Batch, Column, Expectation, Name, Named, Slice, Wanted
+from astyqueue.store import Batch, Column, Committed, Expectation, Name, Named, Outcome, Refused, Slice, Wanted
 from astyqueue.stores import column_name_codec
 from astyqueue.stores.column_name_codec import TABLES, Changes
 from astyqueue.stores.sqlite import sql
@@ -146,6 +146,20 @@ class Session:
         self._connected().executemany(_STATEMENTS[batch.table].commit, rows)
         self._delete(batch, changes.deletes)
         self._clear_away(batch, now)
+
+    def put_if(
+        self, batch: Batch, expects: tuple[Expectation, ...], encoded: tuple[Changes, list[bytes]], *, now: int
+    ) -> Outcome:
+        """Apply a batch if every expectation holds; `encoded` are its changes and the names in the expectations.
+
+        The transaction that was begun stays open.
+        """
+        changes, expected = encoded
+        present = self.present(batch, expects, expected, now=now)
+        if any(present[name] != value for name, value in expects):
+            return Refused(present)
+        self.put_committed(batch, changes, now=now)
+        return Committed()
 
     def _connected(self) -> sqlite3.Connection:
         if self._connection is None:

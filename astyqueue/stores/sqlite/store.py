@@ -13,7 +13,7 @@ from typing import Final
 
 from astyqueue.clock import Clock, Stamps, SystemClock
 from astyqueue.errors import BadSetting, Closed, StoreGone, StoreUnavailable
-from astyqueue.store import Batch, Column, Committed, Expectation, Outcome, Refused, Spread, Wanted
+from astyqueue.store import Batch, Column, Committed, Expectation, Outcome, Spread, Wanted
 from astyqueue.stores import column_name_codec, fork_hooks
 from astyqueue.stores.sqlite.connection import Session, Writers
 from astyqueue.stores.sqlite.database import ONE_TRY, DatabaseFile
@@ -92,15 +92,12 @@ class SQLiteStore:
 
     def commit(self, batch: Batch, expects: tuple[Expectation, ...]) -> Outcome:
         """See `Store.commit`."""
-        changes, expected = column_name_codec.committed_changes(batch, expects)
+        encoded = column_name_codec.committed_changes(batch, expects)
         with self._writing() as session:
-            now = self._clock.now()
-            present = session.present(batch, expects, expected, now=now)
-            if any(present[name] != value for name, value in expects):
-                return Refused(present)
-            session.put_committed(batch, changes, now=now)
-            self._make_durable(session)
-        return Committed()
+            outcome = session.put_if(batch, expects, encoded, now=self._clock.now())
+            if isinstance(outcome, Committed):
+                self._make_durable(session)
+        return outcome
 
     @property
     def _open_transaction(self) -> Session | None:

@@ -10,7 +10,7 @@ from typing import Final
 
 from astyqueue.clock import Clock, Stamps
 from astyqueue.errors import AstyqueueError, BadInput, StoreError
-from astyqueue.store import Batch, Column, Committed, Expectation, Outcome, Refused, Spread, Wanted
+from astyqueue.store import Batch, Column, Expectation, Outcome, Spread, Wanted
 from astyqueue.stores import column_name_codec
 from astyqueue.stores.sqlite.connection import Session
 from astyqueue.stores.sqlite.errors import failure
@@ -52,14 +52,9 @@ class SQLiteTransaction:
 
     def commit(self, batch: Batch, expects: tuple[Expectation, ...]) -> Outcome:
         """See `Store.commit`."""
-        changes, expected = column_name_codec.committed_changes(batch, expects)
+        encoded = column_name_codec.committed_changes(batch, expects)
         with self._plain():
-            now = self._clock.now()
-            present = self._session.present(batch, expects, expected, now=now)
-            if any(present[name] != value for name, value in expects):
-                return Refused(present)
-            self._session.put_committed(batch, changes, now=now)
-        return Committed()
+            return self._session.put_if(batch, expects, encoded, now=self._clock.now())
 
     @contextlib.contextmanager
     def savepoint(self) -> Iterator[None]:

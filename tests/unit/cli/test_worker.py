@@ -117,6 +117,15 @@ class Worker:
         return "".join(self.told)
 
 
+def write_jobs(text: str, folder: Path, url: str, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Write the module `jobs`, and the gate that its tasks wait at; the folder."""
+    monkeypatch.delenv("ASTYQUEUE_URL")
+    monkeypatch.setenv("JOBS_URL", url)
+    (folder / "jobs.py").write_text(text)
+    os.mkfifo(folder / "gate")
+    return folder
+
+
 @pytest.fixture
 def worker() -> Iterator[Callable[..., Worker]]:
     """Starts workers; none outlives its test."""
@@ -135,11 +144,7 @@ def worker() -> Iterator[Callable[..., Worker]]:
 @pytest.fixture(autouse=True)
 def jobs(folder: Path, url: str, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The module `jobs` in the current directory, whose app has the store at `url`."""
-    monkeypatch.delenv("ASTYQUEUE_URL")
-    monkeypatch.setenv("JOBS_URL", url)
-    (folder / "jobs.py").write_text(JOBS)
-    os.mkfifo(folder / "gate")
-    return folder
+    return write_jobs(JOBS, folder, url, monkeypatch)
 
 
 @pytest.fixture

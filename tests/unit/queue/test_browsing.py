@@ -81,10 +81,12 @@ def test_a_browser_that_follows_gets_each_message_when_it_is_due(queue: MessageQ
     assert next(following).body == "first"
     with ThreadPoolExecutor() as pool:
         waiting = pool.submit(next, following)
+        clock.when_waiting(1)
         queue.send("second")
         clock.advance("1s")
         assert waiting.result(PATIENCE).body == "second"
         waiting = pool.submit(next, following)
+        clock.when_waiting(1)
         clock.advance("1m")
         assert waiting.result(PATIENCE).body == "delayed"
 
@@ -117,6 +119,7 @@ def test_closing_the_queue_ends_a_follower(queue: MessageQueue, clock: TimeMachi
     following = queue.browse(follow=True)
     with ThreadPoolExecutor() as pool:
         waiting = pool.submit(next, following, None)
+        clock.when_waiting(1)
         queue.close()
         clock.advance("1s")
         assert waiting.result(PATIENCE) is None

@@ -16,7 +16,7 @@ from astyqueue.queue.connection import Connection, connect
 from astyqueue.units import SECOND
 from astyqueue.waiting import Wakeup
 from tests.support.places import ONE_ROW
-from tests.unit.cli.test_worker import DEADLINE, Worker
+from tests.unit.cli.test_worker import DEADLINE, Worker, write_jobs
 
 Start = Callable[..., Worker]
 
@@ -93,11 +93,7 @@ def worker() -> Iterator[Start]:
 @pytest.fixture(autouse=True)
 def jobs(folder: Path, url: str, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The module `jobs` in the current directory, whose app has the store at `url`."""
-    monkeypatch.delenv("ASTYQUEUE_URL")
-    monkeypatch.setenv("JOBS_URL", url)
-    (folder / "jobs.py").write_text(JOBS)
-    os.mkfifo(folder / "gate")
-    return folder
+    return write_jobs(JOBS, folder, url, monkeypatch)
 
 
 @pytest.fixture
