@@ -53,8 +53,8 @@ class QueueActivity:
     """Whether one queue is in use in this process.
 
     Any thread reports use (`used`); the watch calls the queue, and its leader takes the calls. `idle` is set by the
-    leader; `turn`: it may look now for what it missed, and `must_poll_all`: it missed much. `last_traffic` is the time
-    of the last send or claim here, in microseconds since 1970.
+    leader; `turn`: it may look for what it missed, and has not yet had the credit to; `must_poll_all`: it missed much.
+    `last_traffic` is the time of the last send or claim here, in microseconds since 1970.
     """
 
     def __init__(self, queue: str, watch: ActivityWatch, clock: Clock) -> None:
@@ -115,7 +115,7 @@ class QueueActivity:
         """Note what the queue was called for; only its leader does this."""
         with self._lock:
             calls, self._calls = self._calls, set()
-        self.turn = Call.TURN in calls
+        self.turn = self.turn or Call.TURN in calls
         if Call.NOTICE in calls:
             if self.idle:
                 self.last_traffic = self._clock.now()

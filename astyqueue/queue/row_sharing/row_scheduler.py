@@ -153,6 +153,10 @@ class RowScheduler:
         """Whether nothing has to be read before the next event: the queue is idle, and all of it was polled."""
         return self.poller.plan.at_rest(now)
 
+    def has_nothing_due(self, now: int) -> bool:
+        """Whether the queue is idle, and this process knows of no message or read that is due in it."""
+        return self.at_rest(now) and not self.activity.turn and self.next_event(now) > now
+
     def _take_in_reports(self, now: int) -> None:
         """Plan scans of the rows that other threads reported."""
         with self._lock:
@@ -173,6 +177,7 @@ class RowScheduler:
             yield from self.poller.read_headers(now)
         if turn or not idle or self._rescans.under_way:
             yield from self._rescans.go_on(now, most=_RESCANS_IN_TURN if idle else _RESCANS_TOGETHER)
+        self.activity.turn = False
 
     def next_row(self, now: int) -> RowState | None:
         """The row whose scan has been due longest, to be visited; a row that another process works in is left to it."""

@@ -249,6 +249,18 @@ def test_a_message_without_a_notice_is_found_when_its_queue_has_its_turn(
     assert delay_of(process, "mail", lambda: sending.send(1)) <= 3 * TURN + SECOND
 
 
+def test_a_queue_without_credit_in_its_turn_looks_as_soon_as_it_has_some(store: Lossy, clock: TimeMachine) -> None:
+    process = Process(clock, store)
+    process.become_idle()
+    store.loses, process.mail.hands = True, 0
+    sender(store, clock).send(1)
+    process.pass_time(TURN)
+    process.mail.hands = 1
+    process.mail.core.claimer.wake()
+    process.work()
+    assert len(process.mail.got) == 1
+
+
 def test_a_notice_that_is_written_late_is_read(
     store: Lossy, clock: TimeMachine, monkeypatch: pytest.MonkeyPatch
 ) -> None:

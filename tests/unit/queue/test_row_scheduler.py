@@ -58,6 +58,29 @@ def test_the_row_that_waited_longest_comes_first_so_none_starves(clock: TimeMach
     assert {"emails:0:0", "emails:0:1", "emails:0:2"} < set(visited)
 
 
+def test_nothing_is_due_in_an_idle_queue_before_the_moments_that_are_known(
+    scheduler: RowScheduler, clock: TimeMachine
+) -> None:
+    store = MemoryStore(clock)
+
+    def go_on() -> bool:
+        scheduler.begin_round(clock.now())
+        run(scheduler.poll(clock.now()), store)
+        while row := scheduler.next_row(clock.now()):
+            row.snapshot.learn(None, clock.now())
+            finish_visit(scheduler, row, more=False)
+        return scheduler.has_nothing_due(clock.now())
+
+    scheduler.begin_round(clock.now())
+    assert not scheduler.has_nothing_due(clock.now()), "it may hold messages from before"
+    clock.advance(10)
+    assert go_on()
+    scheduler.rows[ROW].scan_at(clock.now() + 30 * SECOND)
+    assert scheduler.has_nothing_due(clock.now())
+    clock.advance(30)
+    assert not scheduler.has_nothing_due(clock.now())
+
+
 def know_due_timer(row: RowState, clock: TimeMachine, due: int) -> None:
     """A lease of another process that ended at this moment."""
     name = Name(Type.TIMER, 0, deterministic_client("ann", clock).id_at(due), State.LEASED)
