@@ -6,7 +6,7 @@ import json
 import sys
 import threading
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from time import process_time
 from typing import Final
 
@@ -14,6 +14,7 @@ from astyqueue import Delivery, MessageQueue
 from astyqueue.dispatch.dispatcher import Dispatcher
 from astyqueue.queue.connection import connect
 from astyqueue.units import SECOND
+from astyqueue.waiting import Wakeup
 from benchmarks.figures import figure
 from benchmarks.target import CLOCK, ONE_ROW, Target
 from benchmarks.target_options import opened, parser, whole_number
@@ -23,6 +24,8 @@ from benchmarks.workload import NotMeasured, Tally, bodies
 _BODY_BYTES: Final = 200
 #: The part of one queue's rate that many queues must reach.
 _HOLDS: Final = 0.8
+#: Seconds of processor time in a second, of a dispatcher that has nothing to do.
+_RESTS: Final = 0.1
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +43,7 @@ def main(arguments: list[str]) -> int:
     made = parser("queues", __doc__, ("memory", "sqlite"))
     made.add_argument("--queues", type=whole_number(1), default=1_000, help="served (default: %(default)s)")
     made.add_argument("--busy", type=whole_number(1), default=10, help="with messages (default: %(default)s)")
-    made.add_argument("--messages", type=whole_number(100), default=20_000, help="in all (default: %(default)s)")
+    made.add_argument("--messages", type=whole_number(100), default=50_000, help="in all (default: %(default)s)")
     made.add_argument("--threads", type=whole_number(1), default=8, help="that all share (default: %(default)s)")
     options = made.parse_args(arguments)
     plan = Plan(options.queues, options.busy, options.messages, options.threads)
@@ -59,10 +62,8 @@ def measured(target: Target, plan: Plan, runs: int) -> dict[str, object]:
     taken: dict[str, list[float]] = {}
     for _ in range(runs):
         for name, queues, busy in (("one_queue", 1, 1), ("many_queues", plan.queues, plan.busy)):
-            rate, cpu_us, threads = _drained(target, plan, queues, busy)
-            taken.setdefault(f"{name}_per_s", []).append(rate)
-            taken.setdefault(f"{name}_cpu_us", []).append(cpu_us)
-            taken.setdefault(f"{name}_threads", []).append(threads)
+            for what, value in asdict(_drained(target, plan, queues, busy)).items():
+                taken.setdefault(f"{name}_{what}", []).append(value)
         taken.setdefault("ratio", []).append(taken["many_queues_per_s"][-1] / taken["one_queue_per_s"][-1])
     found = {name: figure(values) for name, values in taken.items()}
     return {
@@ -72,11 +73,20 @@ def measured(target: Target, plan: Plan, runs: int) -> dict[str, object]:
     }
 
 
-def _drained(target: Target, plan: Plan, queues: int, busy: int) -> tuple[float, float, int]:
-    """Messages a second, microseconds of processor time a message, and the threads that the dispatcher needed."""
+@dataclass(frozen=True, slots=True)
+class Drained:
+    """What one dispatcher took: to start, by queue, and for each message that lay there when it began to claim."""
+
+    per_s: float
+    cpu_us: float
+    threads: float
+    start_cpu_ms: float
+
+
+def _drained(target: Target, plan: Plan, queues: int, busy: int) -> Drained:
+    """Start a dispatcher of empty queues, fill some of them once it is at rest, then let it claim."""
     with target.fresh() as url, connect(url) as connection:
         served = [connection.queue(f"q{number}", **ONE_ROW) for number in range(queues)]
-        _send(served[:busy], plan.messages)
         tally, lock = Tally(plan.messages, CLOCK), threading.Lock()
 
         def handle(delivery: Delivery) -> None:
@@ -86,13 +96,29 @@ def _drained(target: Target, plan: Plan, queues: int, busy: int) -> tuple[float,
         builder = Dispatcher.builder().threads(plan.threads)
         for queue in served:
             builder.queue(queue).handler(handle)
-        began, cpu = CLOCK.monotonic(), process_time()
+        before = process_time()
         with builder.build() as dispatcher:
             threads = len(dispatcher.threads)
+            started = _at_rest() - before
+            dispatcher.presence.quiet()
+            _send(served[:busy], plan.messages)
+            _at_rest()
+            began, cpu = CLOCK.monotonic(), process_time()
+            dispatcher.presence.resume()
             tally.wait()
             took, used = CLOCK.monotonic() - began, process_time() - cpu
         tally.check()
-    return plan.messages * SECOND / took, used * SECOND / plan.messages, threads
+    return Drained(plan.messages * SECOND / took, used * SECOND / plan.messages, threads, started * 1_000 / queues)
+
+
+def _at_rest() -> float:
+    """Wait until this process has used next to no processor time for a second; returns what it used until then."""
+    used = process_time()
+    while True:
+        Wakeup(CLOCK).wait(CLOCK.monotonic() + SECOND)
+        if (now := process_time()) - used < _RESTS:
+            return used
+        used = now
 
 
 def _send(queues: Sequence[MessageQueue], messages: int) -> None:

@@ -202,8 +202,10 @@ class WaitingLines:
 
     def rests(self) -> None:
         """The claim thread of this queue has nothing to do for it now."""
+        core = self._queue.core
+        wants = not core.scheduler.has_nothing_due(core.process.now())
         for line in self:
-            line.credit.rests()
+            line.credit.rests(wants=wants)
 
     def shut(self) -> list[Delivery]:
         """Accept no more; returns the deliveries to give back. At-most-once ones stay, to be handled."""

@@ -139,10 +139,14 @@ class FreeSlots:
             self._promised -= kept
             self._count_waiting(queue, waits=True)
 
-    def rests(self, queue: ClaimCredit) -> None:
-        """The claims of a queue rest: what was promised to it, others may use."""
+    def rests(self, queue: ClaimCredit, *, wants: bool) -> None:
+        """The claims of a queue rest: what was promised to it, others may use.
+
+        Unless it `wants` slots it waits for no turn: its claims ask again once they know of messages.
+        """
         with self._lock:
             self._end_promise(queue)
+            queue.refused = queue.refused and wants
             if queue.asked:
                 queue.known = queue.asked = False
             offered = self._offered() if self._refused else ()
@@ -273,14 +277,14 @@ class ClaimCredit:
         """Claimed messages came."""
         self._slots.arrived(self, messages)
 
-    def rests(self) -> None:
-        """The claim thread of this queue has nothing to do for it now.
+    def rests(self, *, wants: bool = True) -> None:
+        """The claim thread of this queue has nothing to do for it now; `wants`: there may be messages to claim.
 
         Only that thread says so: while another thread of the process leads the claims, as in `receive`, no slot is
         promised to them.
         """
         self._claims_in = threading.get_ident()
-        self._slots.rests(self)
+        self._slots.rests(self, wants=wants)
 
     def shut(self) -> None:
         """Have no credit from now on."""

@@ -185,6 +185,18 @@ def test_a_slot_promised_to_a_queue_that_finds_nothing_is_offered_to_the_next(cl
     assert second.credit.credit() == 1
 
 
+def test_a_queue_in_which_nothing_is_due_is_offered_no_slot_until_it_asks_again(clock: TimeMachine) -> None:
+    free = FreeSlots()
+    idle, busy = Claims(free, clock, weight=1), Claims(free, clock, weight=1)
+    assert (idle.credit.credit(), busy.credit.credit()) == (0, 0)
+    idle.credit.rests(wants=False)
+    free.add_free()
+    assert (idle.woken, busy.woken) == (0, 1)
+    assert (busy.credit.credit(), idle.credit.credit()) == (1, 0)
+    busy.credit.rests()
+    assert idle.woken == 1
+
+
 def test_threads_of_a_queue_limit_how_many_of_its_handlers_run_and_leave_the_other_slots_to_others(crew: Crew) -> None:
     limited, other, gate, others = crew.queue("limited", *range(6)), crew.queue("other", *range(2)), Gate(), Gate()
     builder = Dispatcher.builder().threads(4).queue(limited, threads=2).handler(gate)
