@@ -144,6 +144,7 @@ class Forwarder:
 
     def _pass(self) -> None:
         """Forward a batch of each journal; rest if there was none, or if the store is away."""
+        wanted = self._wanted_passes
         try:
             self._adopt()
             moved = [self._forward(journal) for journal in self.journals]
@@ -156,7 +157,8 @@ class Forwarder:
             pause = self.outage.failed(error)
             self._failures += 1
             self._changed.set()
-            self._rest(self._clock.monotonic() + pause)
+            if self._wanted_passes == wanted:  # else `drain` was called during this try, and the next one is at once
+                self._rest(self._clock.monotonic() + pause)
             return
         if not any(moved):
             self._passes += 1

@@ -283,6 +283,22 @@ def test_tasks_send_into_a_spool(store: Gate, plain: MessageQueue, folder: Path)
     assert sorted(bodies(plain, 30), key=str) == sorted(range(30), key=str)
 
 
+def test_a_drain_during_a_try_that_fails_waits_for_no_pause_after_it(
+    place: Place, clock: TimeMachine, folder: Path
+) -> None:
+    store = Gate(place.store(clock))
+    with MessageQueue.builder().store(store).name("emails").clock(clock).spool(folder, drain=0).build() as queue:
+
+        def fail_once(_: bytes) -> Exception:
+            store.refuses = lambda _: None
+            clock.when_waiting(1)
+            return StoreUnavailable()
+
+        store.refuses = fail_once
+        queue.send("a")
+        assert queue.spool.drain("20s")
+
+
 @pytest.mark.every_store
 def test_messages_are_delivered_once_after_days_in_which_their_rows_closed(
     place: Place, clock: TimeMachine, folder: Path
