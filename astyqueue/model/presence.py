@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from enum import StrEnum
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, NoReturn
 
 from pydantic import JsonValue
 
@@ -44,6 +44,11 @@ class WorkerCommand(StrEnum):
     QUIET = "quiet"
     RESUME = "resume"
     STACKS = "stacks"
+
+    @classmethod
+    def _missing_(cls, value: object) -> NoReturn:
+        message = f"{value!r} is not a command to a worker: it is one of {', '.join(cls)}"
+        raise BadInput(message)
 
 
 class RunningTask(NamedTuple):

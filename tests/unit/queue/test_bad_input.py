@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from astyqueue import Message, MessageQueue
+from astyqueue import Message, MessageQueue, connect
 from astyqueue.errors import BadInput
 from astyqueue.model.envelope import MessageId, Receipt
 from astyqueue.queue.builder import QueueBuilder
@@ -102,6 +102,12 @@ def test_what_cannot_be_done_as_asked_is_bad_input_and_changes_nothing(queue: Me
     with pytest.raises(BadInput):
         ASKED[name](queue)
     assert queue.counts().total == 0
+
+
+@pytest.mark.parametrize("command", ["bogus", "", 5, None])
+def test_an_unknown_command_to_a_worker_is_bad_input(command: Any) -> None:  # noqa: ANN401 - wrong types are the point
+    with connect("memory://") as connection, pytest.raises(BadInput, match="drain, quiet, resume, stacks"):
+        connection.command("a worker", command)
 
 
 @pytest.mark.parametrize("name", [HALF, 5, None, "", "a:b", "x" * 101])
