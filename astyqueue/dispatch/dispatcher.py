@@ -156,19 +156,19 @@ class Dispatcher:
             if one.queue is queue:
                 self._supervisor.remove(one)
 
-    def _serve(self, subscription: Subscription) -> None:
+    def _serve(self, subscription: Subscription, **found: str) -> None:
+        """Serve one more queue; the log says by what it was `found`."""
         with self._lock:
             if not self._supervisor.add(subscription):
                 message = "this dispatcher was stopped before: build another one"
                 raise Closed(message)
-            if self._threads:
+            if self._threads:  # logged before the claims begin, which log what they find, or that the queue is gone
+                log_event(logging.INFO, "joined", queue=subscription.name, **found)
                 self._claim_for(subscription)
 
     def _join(self, queue: MessageQueue, pattern: QueuePattern) -> None:
         """Serve a queue that a pattern has found."""
-        self._serve(self._plan.subscription(queue, pattern.roster, pattern.options))
-        if self._threads:
-            log_event(logging.INFO, "joined", queue=queue.name, pattern=pattern.pattern)
+        self._serve(self._plan.subscription(queue, pattern.roster, pattern.options), pattern=pattern.pattern)
 
     def _part(self, name: str) -> None:
         """Serve a queue that a pattern had found no longer: it is not in the store any more."""

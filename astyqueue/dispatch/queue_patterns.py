@@ -77,8 +77,16 @@ class PatternWatch:
             self._leave(name)
         for name, pattern in there.items():
             if name not in self._joined:
-                self._join(pattern.directory.queue(name), pattern)
-                self._joined.add(name)
+                self._let_join(name, pattern)
+
+    def _let_join(self, name: str, pattern: QueuePattern) -> None:
+        queue = pattern.directory.queue(name)
+        self._joined.add(name)  # before it joins: if it is dropped at once, another thread forgets it
+        try:
+            self._join(queue, pattern)
+        except BaseException:
+            self._joined.discard(name)
+            raise
 
     def _matching(self) -> dict[str, QueuePattern]:
         listed = {one.directory: one.directory.queues() for one in self._patterns}

@@ -94,7 +94,7 @@ class Subscription:
         return StepTask(self._claims.steps(), self.queue.store, self.queue.core.observers, self.waiting.rests)
 
     def _credit(self) -> int:
-        """The credit. The leader calls this at least once a second; it also releases hoarded deliveries."""
+        """The credit. While deliveries are leased, the leader calls this once a second; hoarded ones are released then."""
         for delivery in self.waiting.hoarded(self.queue.clock.now()):
             self._claimer.give_back(delivery)
         self._log_lost()

@@ -30,6 +30,7 @@ class TimeMachine:
         self._monotonic = _FIRST_MONOTONIC
         self._changed = threading.Condition()
         self._watches: dict[object, Callable[[], None]] = {}
+        self._woken: set[object] = set()
 
     def now(self) -> int:
         """The wall clock, in microseconds since 1970 UTC."""
@@ -75,19 +76,22 @@ class TimeMachine:
 
     @property
     def waiters(self) -> int:
-        """The number of threads and tasks that wait on this clock."""
+        """The number of threads and tasks that wait on this clock. One that a move woke counts when it waits again."""
         with self._changed:
-            return len(self._watches)
+            return self._waiters()
+
+    def _waiters(self) -> int:
+        return len(self._watches) - len(self._woken)
 
     def when_waiting(self, count: int = 1, timeout: float = 10) -> Self:
-        """Block until at least `count` threads and tasks wait on this clock.
+        """Block until at least `count` threads and tasks wait on this clock, since its last move.
 
-        A move after this wakes all of them. Raises `TimeoutError` after `timeout` real seconds. It blocks the thread,
-        so a test that runs an event loop must call it from another one.
+        A move after this wakes all of them, so a loop of both lets them see each moment. Raises `TimeoutError` after
+        `timeout` real seconds. It blocks the thread, so a test that runs an event loop must call it from another one.
         """
         with self._changed:
-            if not self._changed.wait_for(lambda: len(self._watches) >= count, timeout):
-                message = f"{len(self._watches)} of {count} wait on this clock after {timeout} s"
+            if not self._changed.wait_for(lambda: self._waiters() >= count, timeout):
+                message = f"{self._waiters()} of {count} wait on this clock after {timeout} s"
                 raise TimeoutError(message)
         return self
 
@@ -98,6 +102,7 @@ class TimeMachine:
     def _moved(self) -> Self:
         """Wake all waiters, outside the lock, because they read this clock."""
         with self._changed:
+            self._woken.update(self._watches)
             wakes = tuple(self._watches.values())
         for wake in wakes:
             wake()
@@ -106,6 +111,7 @@ class TimeMachine:
     def _unwatch(self, watch: object) -> None:
         with self._changed:
             self._watches.pop(watch, None)
+            self._woken.discard(watch)
 
 
 def _moment(given: datetime | int) -> int:

@@ -85,6 +85,16 @@ def test_it_counts_who_waits(clock: TimeMachine) -> None:
     assert clock.waiters == 2
 
 
+def test_who_was_woken_does_not_wait_until_it_waits_again(clock: TimeMachine) -> None:
+    stop = clock.on_move(lambda: None)
+    clock.advance("1s")
+    assert clock.waiters == 0
+    clock.on_move(lambda: None)
+    assert clock.waiters == 1
+    stop()
+    assert clock.waiters == 1
+
+
 def test_it_tells_when_threads_wait_so_that_no_test_sleeps(clock: TimeMachine) -> None:
     until = clock.monotonic() + 3_600 * SECOND
     threads = [threading.Thread(target=Wakeup(clock).wait, args=(until,), daemon=True) for _ in range(3)]

@@ -14,8 +14,10 @@ from astyqueue import MessageQueue
 from astyqueue.dispatch.backlog_size import AdaptivePrefetch
 from astyqueue.dispatch.builder import DispatcherBuilder
 from astyqueue.dispatch.dispatcher import Dispatcher
-from astyqueue.dispatch.handlers import Call
+from astyqueue.dispatch.handlers import Call, HandlerRegistry
+from astyqueue.dispatch.queue_patterns import PatternWatch, QueuePattern
 from astyqueue.dispatch.slots import ClaimCredit, FreeSlots, ReadyDeliveries
+from astyqueue.dispatch.subscription import QueueOptions
 from astyqueue.errors import BadSetting, Closed, HandlersStuck
 from astyqueue.queue.connection import Connection
 from astyqueue.queue.delivery.base_delivery import Waiter
@@ -238,7 +240,7 @@ def test_weights_and_limits_out_of_bounds_are_refused(crew: Crew, options: dict[
 
 def test_queues_join_and_leave_while_a_dispatcher_runs(crew: Crew) -> None:
     order, gate = Order(), Gate()
-    one, two = crew.queue("one", 1), crew.queue("two", *range(3))
+    one, two = crew.queue("one", 1), crew.queue("two", *range(3), lease="1h")
     dispatcher = crew.begin(Dispatcher.builder().threads(1).queue(one).handler(order.of("one")))
     assert order.first(1) == ["one"]
     dispatcher.add_queue(two, gate)
@@ -246,7 +248,7 @@ def test_queues_join_and_leave_while_a_dispatcher_runs(crew: Crew) -> None:
     dispatcher.remove_queue(two)
     gate.open.set()
     while len(dispatcher.queues) > 1:
-        crew.clock.advance("100ms")
+        crew.clock.when_waiting(3).advance("100ms")
     assert dispatcher.queues == [one]
     left = two.counts()
     assert (left.waiting + len(gate.bodies), left.in_flight) == (3, 0)
@@ -276,16 +278,43 @@ def test_queues_that_match_a_pattern_join_within_five_seconds_and_leave_when_the
     assert repr(dispatcher).startswith("<Dispatcher of mail.one:2 with 8 threads")
     two = crew.queue("mail.two", 1)
     while len(dispatcher.queues) < 2:
-        crew.clock.advance("5s")
+        crew.clock.when_waiting(4).advance("5s")
     assert order.first(1) == ["mail"]
     two.drop()
     while len(dispatcher.queues) > 1:
-        crew.clock.advance("1s")
+        crew.clock.when_waiting(4).advance("1s")
     assert [queue.name for queue in dispatcher.queues] == ["mail.one"]
     assert dispatcher.running
     assert other.counts().waiting == 1
     events = [vars(record).get("event") for record in caplog.records]
     assert (events.count("joined"), events.count("left")) == (1, 1)
+
+
+def test_a_queue_that_joins_is_logged_before_its_messages(crew: Crew, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "astyqueue.worker")
+    order = Order()
+    dispatcher = crew.begin(Dispatcher.builder().queue(crew.queue("one")).handler(print))
+    dispatcher.add_queue(crew.queue("two", 1), order.of("two"))
+    order.first(1)
+    dispatcher.drain(None)
+    events = [vars(record).get("event") for record in caplog.records]
+    assert events.index("ready") < events.index("joined") < events.index("done")
+
+
+def test_a_queue_that_is_dropped_while_it_joins_joins_again_when_it_is_created_again(crew: Crew) -> None:
+    crew.queue("mail.one")
+    joined: list[str] = []
+
+    def join(queue: MessageQueue, _: QueuePattern) -> None:
+        joined.append(queue.name)
+        if len(joined) == 1:
+            watch.forget(queue.name)
+
+    pattern = QueuePattern("mail.*", Connection(crew.store, crew.clock), HandlerRegistry(), QueueOptions())
+    watch = PatternWatch([pattern], [], join, joined.remove)
+    for _ in range(3):
+        watch.look()
+    assert joined == ["mail.one"] * 2
 
 
 def test_a_dispatcher_may_begin_before_any_queue_matches_its_pattern(crew: Crew) -> None:
@@ -295,7 +324,7 @@ def test_a_dispatcher_may_begin_before_any_queue_matches_its_pattern(crew: Crew)
     )
     crew.queue("mail.one", 1)
     while not dispatcher.queues:
-        crew.clock.advance("5s")
+        crew.clock.when_waiting(3).advance("5s")
     assert order.first(1) == ["mail"]
 
 
