@@ -259,12 +259,13 @@ class ThreadsDied(AstyqueueError):
     """The handler threads of a dispatcher died repeatedly; it was stopped, and its messages were released."""
 
     def __init__(self, queue: str, deaths: int, reason: str) -> None:
-        """`deaths` threads died within a minute, the last of `reason`."""
+        """`deaths` threads died within a minute, the last of `reason`, in `queue` ("" if it had no message)."""
         self.queue = queue
         self.deaths = deaths
         self.reason = reason
+        where = f" in queue {queue!r}" if queue else ""
         super().__init__(
-            f"{deaths} threads that handle queue {queue!r} died within a minute, the last of {reason}: "
+            f"{deaths} handler threads died within a minute, the last one{where} of {reason}: "
             "the dispatcher was stopped. Restart the process; the log has the errors"
         )
 

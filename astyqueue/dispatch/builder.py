@@ -97,12 +97,12 @@ class DispatcherBuilder(Generic[D]):
     """Collects queues and their handlers; `build()` returns the dispatcher, whose `start()` or `run()` begins the work.
 
     All queues share the handler threads: `threads(16)` (Default: the sum of what the queues and handlers are given,
-    with 8 if one is given nothing). While several queues have messages, each gets turns by its `weight`; threads that
-    a queue does not need serve the others.
+    and 8 more for all that are given nothing), and so they share `coroutines` and `processes`. While several queues
+    have messages, each gets turns by its `weight`; threads that a queue does not need serve the others.
 
-    Handlers belong to the queue named last. Its `threads` is how many of its handlers run at a time at most (Default:
-    as many as there are threads; the greatest number given counts). `backlog` bounds how many deliveries wait for a
-    free thread (Default: adapted to how quick the handlers are).
+    Handlers belong to the queue named last. Its `threads` is how many of its handlers run in threads at a time at most
+    (Default: as many as there are threads; the greatest number given counts). `backlog` bounds how many of its
+    deliveries wait for a free thread (Default: adapted to how quick the handlers are).
     """
 
     def __init__(self, build: Callable[[DispatcherPlan], D]) -> None:

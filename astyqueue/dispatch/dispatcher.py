@@ -1,4 +1,4 @@
-"""Runs handlers for the messages of queues, in threads."""
+"""Runs handlers for the messages of queues: in threads, on an event loop, in child processes."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _CLAIM_THREADS: Final = 4
 
 
 class Dispatcher:
-    """Claims messages, runs their handlers in threads, and settles their outcomes in batches.
+    """Claims messages, runs their handlers, each in what its kind needs, and settles their outcomes in batches.
 
     All methods may be called from any thread and more than once. Called by one of its own handlers, `drain` and `stop`
     return immediately, and the work finishes after that handler has ended. A running dispatcher does not keep the

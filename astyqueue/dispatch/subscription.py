@@ -94,7 +94,10 @@ class Subscription:
         return StepTask(self._claims.steps(), self.queue.store, self.queue.core.observers, self.waiting.rests)
 
     def _credit(self) -> int:
-        """The credit. While deliveries are leased, the leader calls this once a second; hoarded ones are released then."""
+        """The credit; it also releases hoarded deliveries.
+
+        The leader calls this whenever it wakes: while deliveries are leased, at least once a second.
+        """
         for delivery in self.waiting.hoarded(self.queue.clock.now()):
             self._claimer.give_back(delivery)
         self._log_lost()

@@ -29,6 +29,16 @@ SAYS: Final = {
         "welcomed grace@example.org in 'en' at attempt 2",
         "left in the queue: 0",
     ],
+    "kinds": ["mailed 20, called back 20, inserted 20, left 0"],
+    "many_queues": [
+        "charged order 1",
+        "10 x mail of ada",
+        "10 x mail of barbara",
+        "10 x mail of edsger",
+        "10 x mail of grace",
+        "40 x report",
+        "6 queues by 4 threads",
+    ],
     "hermetic": ["failed to ship a book", "nothing to ship", "shipped a book at attempt 2"] * 2,
     "awaited": ["sent 5", "sent 5", "sent 5", "sent 5", "20 squares, 2470 together, 0 left"],
     "outbox": [
